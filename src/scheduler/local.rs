@@ -450,14 +450,14 @@ impl Local {
     /// Whether there is a task to run now.
     #[inline]
     pub(super) fn has_ready(&self) -> bool {
-        !self.ready.borrow().is_empty() || self.pool.as_ref().is_some_and(|it| !it.queue.is_empty())
+        !self.ready.borrow().is_empty() || self.pool.as_ref().is_some_and(|it| it.queue.has_items())
     }
 
     #[inline]
     pub(super) fn has_work(&self) -> bool {
         !self.ready.borrow().is_empty()
             || !self.yielded.borrow().is_empty()
-            || (self.pool.as_ref()).is_some_and(|it| !it.queue.is_empty() || !it.inbox.is_empty())
+            || (self.pool.as_ref()).is_some_and(|it| it.queue.has_items() || !it.inbox.is_empty())
     }
 
     /// Calls `f`, which runs no foreign code, with each task that was never polled, as far as this
@@ -482,7 +482,7 @@ impl Local {
         let room = pool.queue.room();
         let half = |len: usize| len.div_ceil(2).min(room);
         let mut loot = self.loot.take();
-        let ready = other.queue.len() + usize::from(other.queue.has_next());
+        let ready = other.queue.count_items(usize::MAX) + usize::from(other.queue.has_next());
         (other.queue).steal(half(ready), |runnable| loot.push(runnable));
         if loot.is_empty() {
             (other.inbox).take(half(other.inbox.len()), |runnable| loot.push(runnable));
@@ -517,8 +517,9 @@ impl Local {
             return false;
         };
         let queue = &self.shared.pool(victim).queue;
-        let has_stolen = queue.len() >= SURPLUS && self.steal_half(victim);
-        if !has_stolen || queue.len() < SURPLUS {
+        let has_surplus = || queue.count_items(SURPLUS) == SURPLUS;
+        let has_stolen = has_surplus() && self.steal_half(victim);
+        if !has_stolen || !has_surplus() {
             self.shared.end_surplus(victim);
         }
         has_stolen
@@ -527,7 +528,7 @@ impl Local {
     /// After a turn of a pool worker: offers tasks to others, if it has more than it gets round to.
     #[inline]
     pub(super) fn offer_surplus(&self) {
-        match self.pool().queue.len() >= SURPLUS {
+        match self.pool().queue.count_items(SURPLUS) == SURPLUS {
             true => self.shared.offer_surplus(self.index),
             false => self.shared.end_surplus(self.index),
         }

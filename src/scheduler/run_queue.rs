@@ -14,9 +14,12 @@
 //! says where to look. It may be old: then the slot has another item than the thief could have
 //! thought, which is an item all the same. `loom` checks this below.
 //!
-//! What a thief has taken leaves a hole between `head` and `tail`, which the owner skips. Until it
-//! does, [`len`](RunQueue::len) counts holes.
+//! A stolen item leaves a hole between `head` and `tail`, which the owner skips. Until it does,
+//! [`len`](RunQueue::len) counts the hole, since its slot is not free yet. A worker that decides
+//! whether to sleep, wake another one or steal asks [`has_items`](RunQueue::has_items) or
+//! [`count_items`](RunQueue::count_items), which look at the slots.
 
+use std::array;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -46,7 +49,7 @@ pub(super) struct RunQueue<T: Item> {
     head: AtomicUsize,
     /// Where the owner pushes next. Written by the owner.
     tail: AtomicUsize,
-    slots: Box<[AtomicPtr<()>]>,
+    slots: Box<[AtomicPtr<()>; CAPACITY]>,
     next: AtomicPtr<()>,
     items: PhantomData<T>,
 }
@@ -56,9 +59,7 @@ impl<T: Item> RunQueue<T> {
         RunQueue {
             head: AtomicUsize::new(0),
             tail: AtomicUsize::new(0),
-            slots: (0..CAPACITY)
-                .map(|_| AtomicPtr::new(ptr::null_mut()))
-                .collect(),
+            slots: Box::new(array::from_fn(|_| AtomicPtr::new(ptr::null_mut()))),
             next: AtomicPtr::new(ptr::null_mut()),
             items: PhantomData,
         }
@@ -84,16 +85,38 @@ impl<T: Item> RunQueue<T> {
         self.tail().wrapping_sub(head).min(CAPACITY)
     }
 
-    /// Whether there is none, for the owner; a guess for others.
+    /// Whether there is an item, the next one included. Holes do not count.
+    ///
+    /// For the owner `false` is certain, and so it may sleep: no other thread adds an item. Each
+    /// slot that it has filled and sees null was emptied by a thread that has the item now, and
+    /// runs it or queues it elsewhere. `true` may be old, which costs the owner one more turn. For
+    /// others both are a guess.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0 && !self.has_next()
+    pub(super) fn has_items(&self) -> bool {
+        // An empty queue, the usual one of a worker that asks, is spared the loop.
+        self.has_next() || (self.len() != 0 && self.filled_slots().any(is_filled))
+    }
+
+    /// Returns the number of items, at most `limit`, without holes and without the next one. For
+    /// other threads than the owner it is a guess.
+    #[inline(never)]
+    pub(super) fn count_items(&self, limit: usize) -> usize {
+        let filled = self.filled_slots().filter(|slot| is_filled(slot));
+        filled.take(limit).count()
+    }
+
+    /// The slots between `head` and `tail`, those that came first first.
+    #[inline]
+    fn filled_slots(&self) -> impl Iterator<Item = &AtomicPtr<()>> {
+        let head = self.head();
+        let positions = (0..self.len()).map(move |offset| head.wrapping_add(offset));
+        positions.map(|position| &self.slots[position % CAPACITY])
     }
 
     /// Whether there is an item to be popped next; a guess for others than the owner.
     #[inline]
     pub(super) fn has_next(&self) -> bool {
-        !self.next.load(Ordering::Relaxed).is_null()
+        is_filled(&self.next)
     }
 
     /// How many items can be pushed, for the owner.
@@ -146,10 +169,8 @@ impl<T: Item> RunQueue<T> {
     /// For any thread: takes up to `count` items, those that came first, and last the next one, and
     /// gives them to `f`.
     pub(super) fn steal(&self, count: usize, f: impl FnMut(T)) {
-        let head = self.head();
-        let positions = (0..self.len()).map(|offset| head.wrapping_add(offset));
-        let slots = positions.map(|position| &self.slots[position % CAPACITY]);
-        let items = slots.chain([&self.next]).filter_map(|slot| self.take(slot));
+        let slots = self.filled_slots().chain([&self.next]);
+        let items = slots.filter_map(|slot| self.take(slot));
         items.take(count).for_each(f);
     }
 
@@ -167,6 +188,11 @@ impl<T: Item> RunQueue<T> {
         // `into_raw`; and what they have stored is taken by one exchange, which was this one.
         Some(unsafe { T::from_raw(raw) })
     }
+}
+
+#[inline]
+fn is_filled(slot: &AtomicPtr<()>) -> bool {
+    !slot.load(Ordering::Relaxed).is_null()
 }
 
 impl<T: Item> Drop for RunQueue<T> {
@@ -260,7 +286,7 @@ mod tests {
             for number in 0..CAPACITY {
                 assert_eq!(queue.pop(), Some(Number(number)));
             }
-            assert!(queue.pop().is_none() && queue.is_empty());
+            assert!(queue.pop().is_none() && !queue.has_items());
             queue.push(Number(0)).unwrap();
             queue.pop().unwrap();
         }
@@ -272,14 +298,14 @@ mod tests {
         queue.push(Number(1)).unwrap();
         assert!(queue.push_next(Number(2)).is_none());
         assert_eq!(queue.push_next(Number(3)), Some(Number(2)));
-        assert!(queue.has_next() && !queue.is_empty());
+        assert!(queue.has_next() && queue.has_items());
         let mut stolen = Vec::new();
         queue.steal(1, |Number(number)| stolen.push(number));
         assert_eq!(queue.pop_next(), Some(Number(3)));
         assert!(queue.push_next(Number(4)).is_none());
         queue.steal(2, |Number(number)| stolen.push(number));
         assert_eq!(stolen, [1, 4]);
-        assert!(queue.pop_next().is_none() && queue.pop().is_none() && queue.is_empty());
+        assert!(queue.pop_next().is_none() && queue.pop().is_none() && !queue.has_items());
     }
 
     #[test]
@@ -296,7 +322,30 @@ mod tests {
         assert_eq!(queue.len(), 4);
         queue.steal(usize::MAX, |Number(number)| stolen.push(number));
         assert_eq!(stolen.len(), 9);
-        assert!(queue.pop().is_none() && queue.is_empty());
+        assert_eq!(queue.len(), 4, "holes, which it has not skipped yet");
+        assert!(queue.pop().is_none() && !queue.has_items());
+    }
+
+    /// Otherwise a worker whose tasks were all taken would not sleep.
+    #[test]
+    fn holes_are_no_items() {
+        let queue = RunQueue::new();
+        for number in 0..4 {
+            queue.push(Number(number)).unwrap();
+        }
+        assert_eq!((queue.count_items(3), queue.count_items(9)), (3, 4));
+        queue.steal(3, drop);
+        assert!(queue.has_items());
+        assert_eq!((queue.len(), queue.count_items(9)), (4, 1));
+        queue.steal(1, drop);
+        assert!(!queue.has_items(), "all were taken");
+        assert_eq!((queue.len(), queue.count_items(9)), (4, 0));
+        queue.push(Number(4)).unwrap();
+        assert!(queue.has_items(), "one behind the holes");
+        assert_eq!(queue.pop(), Some(Number(4)));
+        queue.push_next(Number(5));
+        assert!(queue.has_items(), "the next one");
+        assert_eq!(queue.count_items(9), 0);
     }
 }
 
@@ -332,10 +381,12 @@ mod loom_tests {
             }
             let popped = all.clone();
             assert!(popped.is_sorted(), "out of order: {popped:?}");
+            let may_sleep = !queue.has_items();
             for thief in thieves {
                 all.extend(thief.join().unwrap());
             }
             while let Some(Number(number)) = queue.pop() {
+                assert!(!may_sleep, "{number} was left lying");
                 all.push(number);
             }
             all.sort_unstable();

@@ -89,7 +89,7 @@ struct Seen {
 /// What is in the run queue of a worker.
 #[derive(Clone, Copy, Debug)]
 struct Queued {
-    /// From where on it is filled, and how many that are.
+    /// From where on it is filled, and the number of items in it.
     head: usize,
     len: usize,
     /// Beside these there is one that runs next.
@@ -279,7 +279,7 @@ impl Thief {
             }
             let queued = Queued {
                 head: pool.queue.head(),
-                len: pool.queue.len(),
+                len: pool.queue.count_items(usize::MAX),
                 has_next: pool.queue.has_next(),
             };
             let amount = 1 + queued.len + pool.inbox.len();
