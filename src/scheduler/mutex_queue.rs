@@ -1,9 +1,31 @@
 //! A queue that many threads push to: a worker's inbox, and a runtime's inject queue.
 //!
-//! A list behind a lock, which is held for a push, a pop or a swap of two lists. A lock-free queue
-//! does no better here: one whose `pop` spins until a concurrent `push` is complete lets a worker
-//! with real-time priority spin for as long as it keeps the sender from the core. Who waits for a
-//! lock sleeps.
+//! A list behind a lock, which is held for a push, a pop or a batch of pops. No unsafe code.
+//!
+//! **Why no lock-free queue.** `concurrent-queue` 2.5, and `SegQueue` and `Injector` of crossbeam,
+//! were measured in its place:
+//!
+//! * *Real-time priority.* Their `pop` claims a place, and then yields the core until the `push`
+//!   that fills the place is complete. A thread with real-time priority never yields to a sender
+//!   without. On one core, taking all items lasted 2 to 3 s, until the kernel took the core away,
+//!   and `tests/priority.rs` failed with `concurrent-queue` as the inbox and as the inject queue.
+//!   The caller of `pop` cannot bound that wait. A thread that waits for a lock sleeps: with this
+//!   queue it lasted 5 ms at most.
+//! * *Looking inside.* A dump lists the tasks that were never polled, and a simulated world chooses
+//!   among all that wait. Those queues cannot be iterated. To take everything out and push it back
+//!   would change the order, and hide tasks from workers that are about to sleep.
+//! * *Cost.* A worker takes many items at a time, for which one lock suffices. Instructions and
+//!   locked instructions for each item, on x86-64 and without contention:
+//!
+//! | | this | `concurrent-queue` | `SegQueue` | `Injector` |
+//! |---|---|---|---|---|
+//! | push and pop | 114, 4.0 | 193, 5.0 | 148, 5.0 | 151, 5.0 |
+//! | push eight, take eight | 100, 2.3 | 210, 4.9 | 165, 4.9 | 169, 4.9 |
+//! | push eight, drain | 84, 2.3 | 205, 5.0 | 182, 5.0 | 188, 5.1 |
+//! | is it empty? | 9, 0 | 16, 0 | 11, 0 | 11, 0 |
+//!
+//! Under contention, on two cores, `concurrent-queue` hands 0.44 to 0.81 times as many items to a
+//! thread that drains it, and 0.64 to 1.33 times as many to one that pops them singly.
 //!
 //! **Why nothing is lost.** The count is written under the lock, and read without it. A push to an
 //! inbox comes before `Parking::unpark`, and so is visible to the worker whose `park` or `resume`
