@@ -310,7 +310,14 @@ impl Thief {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+    use std::panic::Location;
+    use std::sync::Arc;
+
+    use super::super::shared::Shared;
     use super::*;
+    use crate::poller::{Backend, Poller};
+    use crate::reactor::Reactor;
 
     /// A worker that was awake at the last look, with two tasks in its queue, and has begun to run
     /// so many since.
@@ -373,5 +380,31 @@ mod tests {
         let (before, mut found) = looks(0);
         found.has_inbox = true;
         assert!(found.is_too_slow(before, nothing), "behind a long poll");
+    }
+    /// They leave holes in its run queue.
+    #[test]
+    fn a_worker_whose_tasks_were_taken_has_neither_work_nor_surplus() {
+        let reactor = |_| Reactor::new(Poller::new(Backend::default()).unwrap());
+        let shared = Arc::new(Shared::new((0..3).map(reactor)));
+        let [owner, thief] = [0, 1].map(|index| Local::new(shared.clone(), index));
+        for _ in 0..4 {
+            let (runnable, task) =
+                crate::task::new(&shared, pending::<()>(), Location::caller().into());
+            task.detach();
+            runnable.metadata().assign(owner.index);
+            assert!(owner.schedule_movable(runnable, false).is_none(), "its own");
+        }
+        owner.offer_surplus();
+        assert_eq!((owner.has_work(), shared.surplus()), (true, Some(0)));
+        for left in [2, 1] {
+            assert!(thief.steal_half(owner.index));
+            assert_eq!(owner.pool().queue.count_items(4), left, "it takes half");
+        }
+        owner.offer_surplus();
+        assert_eq!((owner.has_work(), shared.surplus()), (true, None));
+        assert!(thief.steal_half(owner.index));
+        assert!(!owner.has_work() && !thief.steal_half(owner.index));
+        // A task in a queue keeps the runtime's memory.
+        while shared.take_any().is_some() {}
     }
 }
