@@ -16,9 +16,9 @@ use polder::{Backend, Timer};
 
 use support::{LIMIT, on_every_backend_alone, runtime_of, within};
 
-/// How late a timer may be, and how long a sender may take to send: ten times what is seen on a busy
-/// machine, and half of what the kernel lets a spinning thread with real-time priority have before
-/// it takes the core away (950 ms of a second, sched(7)).
+/// How late a timer may be, and how long a sender may take to send: ten times what is seen on a
+/// busy machine, and half of what the kernel lets a spinning thread with real-time priority have
+/// before it takes the core away (950 ms of a second, sched(7)).
 const LATEST: Duration = Duration::from_millis(450);
 
 /// Binds this thread to the first core that it may use; with real-time priority, if that is asked

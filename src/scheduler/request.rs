@@ -1,11 +1,12 @@
 //! Questions that other threads have for a worker. Its own thread answers, between two polls.
 //!
 //! An asker puts a question in the list, and then unparks the worker, which looks there whenever
-//! anything has come from elsewhere. So a question is as little lost as a task that is sent: see `reactor::parking`. A worker that is in the middle of
-//! a task does not answer. The asker waits for a while only, and then withdraws the question, so
-//! that none is left that has no asker any more. The lock of the list decides whether the worker
-//! has taken it by then: if so the worker is at it, and the asker waits for longer. `loom` checks
-//! this below. What is asked, and how the answer is waited for: see `diagnostics::request`.
+//! anything has come from elsewhere. So a question is as little lost as a task that is sent: see
+//! `reactor::parking`. A worker that is in the middle of a task does not answer. The asker waits
+//! for a while only, and then withdraws the question, so that none is left that has no asker any
+//! more. The lock of the list decides whether the worker has taken it by then: if so the worker is
+//! at it, and the asker waits for longer. `loom` checks this below. What is asked, and how the
+//! answer is waited for: see `diagnostics::request`.
 
 use std::fmt;
 use std::ptr;

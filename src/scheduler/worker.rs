@@ -376,11 +376,12 @@ impl Worker {
     /// afterwards. `needs_look` says that this has happened since the worker last looked
     /// everywhere: [`note`](Self::note) sets it from what `park` and `resume` report, and
     /// [`look_around`](Self::look_around) clears it before it looks. What came before the worker
-    /// last resumed is found by that, or by `stay_awake`; what came since is reported by `park`, and
-    /// then the worker does not sleep; and what comes after `park` ends the sleep by a
-    /// notification. At what belongs to all pool workers [`until`](Self::until) looks after `park`. What this thread itself has put somewhere is in the run queues, in the timers,
-    /// or is what `stay_awake` reads. Foreign code runs here in `look_around`, `fire` and within
-    /// the wait, after the worker has resumed: what it leaves is found before the next `park`.
+    /// last resumed is found by that, or by `stay_awake`. What came since is reported by `park`,
+    /// and then the worker does not sleep. What comes after `park` ends the sleep by a
+    /// notification. At what belongs to all pool workers [`until`](Self::until) looks after
+    /// `park`. What this thread itself has put somewhere is in the run queues, in the timers, or is
+    /// what `stay_awake` reads. Foreign code runs here in `look_around`, `fire` and within the
+    /// wait, after the worker has resumed: what it leaves is found before the next `park`.
     #[inline(always)]
     fn look(&self, timeout: Option<Duration>, stay_awake: impl Fn() -> bool) {
         let local = &*self.local;
