@@ -1,4 +1,4 @@
-//! Which backends there are by name, which of them this machine has, and which one is chosen.
+//! Names of the backends, which of them this machine has, and which one is chosen.
 
 use std::fmt;
 use std::io;
@@ -8,10 +8,10 @@ use super::AnySelector;
 use super::backends;
 use super::error::{guess_meaning, none_of};
 
-/// A kernel interface that waits. A value, chosen at run time.
+/// A kernel interface for waiting. A value, chosen at run time.
 ///
 /// Every backend has a name on every platform; [`available`](Self::available) lists those that can
-/// be opened here. One that belongs to a feature which is off is not available, and no list names
+/// be opened here. A backend that belongs to a disabled feature is not available, and no list names
 /// it.
 ///
 /// # Examples
@@ -30,44 +30,44 @@ use super::error::{guess_meaning, none_of};
 pub enum Backend {
     /// `epoll(7)`: Linux and Android. The default there.
     Epoll,
-    /// `kqueue(2)`: macOS and the other systems of Apple's, and the BSDs. The default there.
+    /// `kqueue(2)`: macOS and the other Apple systems, and the BSDs. The default there.
     Kqueue,
     /// Event ports, `port_create(3C)`: illumos and Solaris. The default there.
     EventPorts,
     /// I/O completion ports: Windows. The default there.
     Iocp,
-    /// `io_uring(7)`: Linux from 6.1 on, where polder's feature `io-uring` is on and the kernel
-    /// lets this process make a ring, which is asked at run time: many containers forbid it. The
-    /// ring polls and does nothing else. It is never the default.
+    /// `io_uring(7)`: Linux from 6.1 on, if polder's feature `io-uring` is on and the kernel lets
+    /// this process make a ring. That is checked at run time, because many containers forbid it.
+    /// The ring only polls. It is never the default.
     ///
-    /// It needs no system call to look whether there is anything, and one for a wait and all that
-    /// changed since the last one. `docs/PLATFORM.md` has figures, and what is different there.
+    /// It needs no system call to check for events, and one for a wait together with everything
+    /// that changed since the last one. `docs/PLATFORM.md` has figures, and the differences.
     IoUring,
     /// `poll(2)`: every Unix.
     Poll,
     /// `select(2)`: every Unix but illumos and Solaris.
     Select,
-    /// What the `polling` crate makes of the platform's own interface: every platform, where
-    /// polder's feature `polling` is on. Slower than polder's own epoll and kqueue. A second
-    /// opinion where one of these is suspected, and the adapter that serves event ports and
+    /// The platform's own interface through the `polling` crate: every platform, if polder's
+    /// feature `polling` is on. Slower than polder's own epoll and kqueue. Useful as a second
+    /// opinion if one of these is suspected of a bug, and the adapter for event ports and
     /// completion ports.
     Polling,
-    /// The reactor of the `async-io` crate: every platform, where polder's feature `async-io` is
-    /// on. For processes that use async-process, zbus, async-net or others of that family as well,
+    /// The reactor of the `async-io` crate: every platform, if polder's feature `async-io` is on.
+    /// For processes that also use async-process, zbus, async-net or other crates of that family,
     /// so that they have one reactor and not two.
     ///
-    /// Slower than the platform's own, since async-io asks the kernel for one event at a time, and
-    /// has a helper thread that drives its reactor when nobody else does; often that is the one
-    /// that hears of an event. [`Capabilities`](super::Capabilities) say what else is missing:
-    /// there are no edges, no hints and no descriptor.
+    /// Slower than the platform's own, since async-io asks the kernel for one event at a time. It
+    /// also has a helper thread that drives its reactor when no other thread does, and often an
+    /// event arrives on that thread. [`Capabilities`](super::Capabilities) lists what else is
+    /// missing: there are no edges, no hints and no descriptor.
     AsyncIo,
 }
 
-/// The environment variable that says which backend to use where a program does not.
+/// The environment variable that names the backend to use if the program does not choose one.
 const VARIABLE: &str = "POLDER_BACKEND";
 
 impl Backend {
-    /// All backends, each platform's default before what it has besides.
+    /// All backends; each platform's default comes before its other backends.
     const ALL: [Backend; 9] = [
         Backend::Epoll,
         Backend::Kqueue,
@@ -80,7 +80,7 @@ impl Backend {
         Backend::AsyncIo,
     ];
 
-    /// The backends that can be opened on this machine, the default first.
+    /// Lists the backends that can be opened on this machine, the default first.
     ///
     /// ```
     /// use polder::Backend;
@@ -121,7 +121,7 @@ impl Backend {
         }
     }
 
-    /// The name, as [`FromStr`] takes it: lower case, without spaces.
+    /// Returns the name, as [`FromStr`] accepts it: lower case, without spaces.
     ///
     /// ```
     /// use polder::Backend;
@@ -145,8 +145,8 @@ impl Backend {
         }
     }
 
-    /// Reads a list of names, with commas between them: a wish list, the first choice first. Some
-    /// may not be available here, but not all.
+    /// Parses a comma-separated list of names in order of preference. Some of them may be
+    /// unavailable here, but not all.
     ///
     /// ```
     /// use polder::Backend;
@@ -160,9 +160,9 @@ impl Backend {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a name that means nothing, and for no
-    /// name. If none of them is available: for each why, as for one that is parsed alone. The error
-    /// lists what is available.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an unknown name, and for no name. If none
+    /// of them is available: the reason for each, as for a name that is parsed alone. The error
+    /// lists the available backends.
     pub fn parse_list(names: &str) -> io::Result<Vec<Backend>> {
         let list: io::Result<Vec<_>> = names.split(',').map(Backend::named).collect();
         let list = list?;
@@ -175,10 +175,10 @@ impl Backend {
         }
     }
 
-    /// What a runtime uses if none was chosen: the first available of the backends that the
-    /// environment variable `POLDER_BACKEND` names (as for [`parse_list`](Self::parse_list)), else
-    /// the [default](Self::default). A variable that is empty counts as none, as scripts leave one
-    /// that they have nothing to say with.
+    /// Returns the backend that a runtime uses if none was chosen: the first available one of those
+    /// that the environment variable `POLDER_BACKEND` names (as for
+    /// [`parse_list`](Self::parse_list)), else the [default](Self::default). An empty variable
+    /// counts as unset, since scripts often set a variable to nothing.
     ///
     /// ```
     /// use polder::{Backend, Runtime};
@@ -190,14 +190,15 @@ impl Backend {
     ///
     /// # Errors
     ///
-    /// Where the variable has a name that means nothing, or none of a backend that is available
-    /// here; the error lists those that are.
+    /// If the variable contains an unknown name, or names no backend that is available here; the
+    /// error lists the available ones.
     pub fn from_env() -> io::Result<Backend> {
         Backend::list_from_env().map(|list| list[0])
     }
 
-    /// The available ones of the backends that the environment variable `POLDER_BACKEND` names: as
-    /// [`from_env`](Self::from_env), with those that come next if the first cannot be opened.
+    /// Returns the available backends among those that the environment variable `POLDER_BACKEND`
+    /// names: like [`from_env`](Self::from_env), followed by the fallbacks if the first cannot be
+    /// opened.
     ///
     /// ```
     /// use polder::Backend;
@@ -221,7 +222,7 @@ impl Backend {
         Ok(list)
     }
 
-    /// The backend of that name, whether or not it is available.
+    /// Returns the backend of that name, available or not.
     fn named(name: &str) -> io::Result<Backend> {
         let mut all = Backend::ALL.into_iter();
         all.find(|backend| backend.name().eq_ignore_ascii_case(name.trim_ascii()))
@@ -233,7 +234,7 @@ impl Backend {
             })
     }
 
-    /// What `open` makes of the first of these backends for which it makes anything.
+    /// Returns the result of `open` for the first of these backends for which it succeeds.
     pub(crate) fn first_that<T>(
         backends: impl IntoIterator<Item = Backend>,
         open: impl Fn(Backend) -> io::Result<T>,
@@ -250,7 +251,7 @@ impl Backend {
 
     /// Opens the backend.
     pub(super) fn open(self) -> io::Result<AnySelector> {
-        // Where a ring is refused, making one says why.
+        // If a ring is refused, trying to make one gives the reason.
         let may_be_available = self == Backend::IoUring && backends::io_uring::IS_BUILT;
         if !may_be_available && !self.is_available() {
             return Err(self.unavailable());
@@ -259,7 +260,7 @@ impl Backend {
         opened.map_err(|error| self.with_name(guess_meaning(error)))
     }
 
-    /// The one switch from a value to a kernel's interface.
+    /// The single switch from a value to a kernel interface.
     fn open_it(self) -> io::Result<AnySelector> {
         let selector = match self {
             #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -274,18 +275,18 @@ impl Backend {
             Backend::Select => backends::select::open(),
             #[cfg(all(feature = "async-io", not(loom)))]
             Backend::AsyncIo => backends::async_io::open(),
-            // The platform's own where there is none of ours, and what is called so.
+            // The platform's own interface where we have no backend for it, and `polling` by name.
             _ => backends::polling::open(),
         };
         Ok(AnySelector::Other(selector?))
     }
 
-    /// Why it is not available.
+    /// Returns why it is not available.
     fn unavailable(self) -> io::Error {
         let why = match self {
             Backend::IoUring if backends::io_uring::IS_BUILT => match self.open() {
                 Err(error) => return error,
-                // It was, for a moment.
+                // It was unavailable for a moment only.
                 Ok(_) => "for good".into(),
             },
             Backend::IoUring if cfg!(target_os = "linux") && !cfg!(feature = "io-uring") => {
@@ -305,8 +306,8 @@ impl Backend {
     }
 }
 
-/// The platform's best: epoll, kqueue, event ports or completion ports. The environment is not
-/// asked; see [`Backend::from_env`].
+/// The platform's best: epoll, kqueue, event ports or completion ports. Ignores the environment;
+/// see [`Backend::from_env`].
 impl Default for Backend {
     fn default() -> Backend {
         let mut all = Backend::ALL.into_iter();
@@ -321,10 +322,10 @@ impl fmt::Display for Backend {
     }
 }
 
-/// The name, in any case. A name that means nothing is
-/// [`InvalidInput`](io::ErrorKind::InvalidInput), a backend that this platform lacks
-/// [`Unsupported`](io::ErrorKind::Unsupported), and for a ring that the kernel refuses it is what
-/// the kernel says; the errors list what is available.
+/// Parses the name, case-insensitively. An unknown name is
+/// [`InvalidInput`](io::ErrorKind::InvalidInput), a backend that this platform lacks is
+/// [`Unsupported`](io::ErrorKind::Unsupported), and a ring that the kernel refuses is the kernel's
+/// error; the errors list the available backends.
 impl FromStr for Backend {
     type Err = io::Error;
 
@@ -337,7 +338,7 @@ impl FromStr for Backend {
     }
 }
 
-/// What is available, in words.
+/// Lists the available backends, in words.
 pub(super) fn list() -> String {
     let mut list = String::from("available: ");
     for (place, backend) in Backend::available().iter().enumerate() {

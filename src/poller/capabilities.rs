@@ -1,8 +1,9 @@
-//! What a backend can do, as values: nothing above the pollers asks which backend it is.
+//! Capabilities of a backend, as values: nothing above the pollers checks which backend it is.
 
 use std::time::Duration;
 
-/// What a backend can do beyond the contract. Values, so that a program can ask at run time.
+/// Capabilities of a backend beyond the contract. Values, so that a program can check them at run
+/// time.
 ///
 /// ```
 /// use polder::Backend;
@@ -18,18 +19,18 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// [`Mode::Level`](super::Mode::Level) is there.
+    /// Whether [`Mode::Level`](super::Mode::Level) is supported.
     pub level: bool,
-    /// [`Mode::OneShot`](super::Mode::OneShot) is there.
+    /// Whether [`Mode::OneShot`](super::Mode::OneShot) is supported.
     pub one_shot: bool,
-    /// [`Mode::Edge`](super::Mode::Edge) is there.
+    /// Whether [`Mode::Edge`](super::Mode::Edge) is supported.
     pub edge: bool,
-    /// Events carry the hints `closed` and `error`, as far as the kernel reports them.
+    /// Whether events carry the hints `closed` and `error`, as far as the kernel reports them.
     pub hints: bool,
-    /// Events carry the hint `priority`: the kernel reports urgent data.
+    /// Whether events carry the hint `priority`: the kernel reports urgent data.
     pub priority: bool,
-    /// The poller has a descriptor that another poller can wait for.
+    /// Whether the poller has a descriptor that another poller can wait for.
     pub descriptor: bool,
-    /// What timeouts are rounded up to.
+    /// The unit to which timeouts are rounded up.
     pub granularity: Duration,
 }

@@ -1,4 +1,4 @@
-//! The errors of pollers: what the kernel said, and in which call of which backend.
+//! Errors of pollers: the kernel's error, with the call and the backend that failed.
 
 use std::fmt;
 use std::io;
@@ -26,7 +26,7 @@ pub(in crate::poller) fn busy() -> io::Error {
     )
 }
 
-/// Of any call but a notification.
+/// The error of any call but a notification, on the parent's poller.
 #[cold]
 pub(in crate::poller) fn of_the_parent() -> io::Error {
     io::Error::new(
@@ -35,14 +35,14 @@ pub(in crate::poller) fn of_the_parent() -> io::Error {
     )
 }
 
-/// A system call that failed, with words: the backend, once that is known, and the call.
+/// A failed system call, with words: the backend, once that is known, and the call.
 #[derive(Debug)]
 struct Failed {
     backend: Option<Backend>,
     call: &'static str,
-    /// Where the system's number can be asked for, since an error with words has none.
+    /// The system's error, kept for its number, since an error with words has none.
     cause: io::Error,
-    /// What that most likely means.
+    /// The most likely cause.
     meaning: Option<String>,
 }
 
@@ -65,15 +65,15 @@ impl std::error::Error for Failed {
     }
 }
 
-/// An error of `call`, of the same kind. Those that are no failure of the call's, and that callers
-/// tell by their number, stay as they are: [`Interrupted`](io::ErrorKind::Interrupted), and that
-/// there are no descriptors left.
+/// Wraps `cause` in an error of `call`, of the same kind. Errors that are not the call's failure,
+/// and that callers recognise by their number, are returned unchanged:
+/// [`Interrupted`](io::ErrorKind::Interrupted), and running out of descriptors.
 #[cold]
 pub(crate) fn failed(call: &'static str, cause: impl Into<io::Error>) -> io::Error {
     explained(call, cause.into(), None)
 }
 
-/// [`failed`], with what that most likely means.
+/// [`failed`], with the most likely cause.
 #[cold]
 pub(in crate::poller) fn explained(
     call: &'static str,
@@ -93,7 +93,7 @@ pub(in crate::poller) fn explained(
     io::Error::new(kind, failed)
 }
 
-/// What most likely is behind an error of opening a backend, if it does not say so already.
+/// Adds the most likely cause to an error of opening a backend, if it has none yet.
 #[cold]
 pub(in crate::poller) fn guess_meaning(error: io::Error) -> io::Error {
     let meaning = match error.kind() {
@@ -110,7 +110,7 @@ pub(in crate::poller) fn guess_meaning(error: io::Error) -> io::Error {
     })
 }
 
-/// Changes what an error says, if it is one of those that say which call it was.
+/// Changes the text of an error, if it is a [`Failed`].
 fn with_failed(error: io::Error, change: impl FnOnce(&mut Failed)) -> io::Error {
     let kind = error.kind();
     match error.downcast::<Failed>() {
@@ -123,7 +123,7 @@ fn with_failed(error: io::Error, change: impl FnOnce(&mut Failed)) -> io::Error 
 }
 
 impl Backend {
-    /// An error of this backend, which says so if it is one of those that say which call it was.
+    /// Adds the name of this backend to an error, if it is one that names its call.
     #[cold]
     pub(in crate::poller) fn with_name(self, error: io::Error) -> io::Error {
         with_failed(error, |failed| failed.backend = Some(self))
@@ -158,8 +158,8 @@ impl std::error::Error for NoneOf {
     }
 }
 
-/// The error of a list of backends that all have failed: that of one alone, or all of them, of the
-/// first one's kind.
+/// The error of a list of backends that have all failed: a single error unchanged, or all of them,
+/// with the kind of the first.
 #[cold]
 pub(in crate::poller) fn none_of(mut errors: Vec<(Backend, io::Error)>) -> io::Error {
     match errors.len() {

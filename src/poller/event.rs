@@ -1,10 +1,10 @@
-//! What is registered and what is reported: [`Token`], [`Mode`], [`Interest`], and [`Event`] in
+//! Types for registering and reporting: [`Token`], [`Mode`], [`Interest`], and [`Event`] in
 //! [`Events`].
 
 use std::fmt;
 use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Sub, SubAssign};
 
-/// What a source is called in events. Chosen by the caller, at will.
+/// Identifies a source in events. Chosen freely by the caller.
 ///
 /// ```
 /// use polder::poller::Token;
@@ -17,7 +17,7 @@ use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Sub, SubAssign};
 pub struct Token(pub u64);
 
 impl Token {
-    /// The first of the few tokens that the poller keeps to itself.
+    /// The first of the few tokens that are reserved for the poller.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -37,7 +37,7 @@ impl Token {
     pub const RESERVED: Token = Token(u64::MAX - 15);
 }
 
-/// How long a source stays armed once it was reported.
+/// How long a source stays armed after it was reported.
 ///
 /// ```
 /// use polder::Backend;
@@ -56,15 +56,15 @@ pub enum Mode {
     /// Reported once; then its interest is empty until [`Poller::modify`](super::Poller::modify)
     /// sets it again.
     OneShot,
-    /// Reported when something new arrives. An operation must be tried until it would block
-    /// before the next report can be relied on.
+    /// Reported when something new arrives. The next report is only guaranteed after an operation
+    /// was tried until it would block.
     Edge,
 }
 
-/// What a source is asked for: a set of [`READABLE`](Self::READABLE),
+/// The readiness that a source is watched for: a set of [`READABLE`](Self::READABLE),
 /// [`WRITABLE`](Self::WRITABLE) and [`PRIORITY`](Self::PRIORITY).
 ///
-/// `|` is the union of two sets, `&` what they have in common, `-` the first without the second.
+/// `|` is the union of two sets, `&` the intersection, `-` the first without the second.
 ///
 /// ```
 /// use polder::poller::Interest;
@@ -79,7 +79,7 @@ pub enum Mode {
 pub struct Interest(u8);
 
 impl Interest {
-    /// Nothing: registered, and silent.
+    /// The empty set: registered, and silent.
     ///
     /// ```
     /// use polder::poller::Interest;
@@ -90,7 +90,7 @@ impl Interest {
     /// assert_eq!(interest, Interest::READABLE);
     /// ```
     pub const NONE: Interest = Interest(0);
-    /// Something to read, a connection to accept, or the end of what there is to read.
+    /// Data to read, a connection to accept, or the end of the data.
     ///
     /// ```
     /// use polder::poller::Interest;
@@ -99,7 +99,7 @@ impl Interest {
     /// assert!(!Interest::WRITABLE.contains(Interest::READABLE));
     /// ```
     pub const READABLE: Interest = Interest(1);
-    /// Room to write, or a connection that stands or failed.
+    /// Room to write, or a connection attempt that succeeded or failed.
     ///
     /// ```
     /// use polder::poller::Interest;
@@ -184,7 +184,7 @@ impl Interest {
         Interest(self.0 & !other.0)
     }
 
-    /// Whether nothing is asked for.
+    /// Whether the set is empty.
     ///
     /// ```
     /// use polder::poller::Interest;
@@ -244,7 +244,7 @@ impl SubAssign for Interest {
     }
 }
 
-/// What is known of a source: the bits of an [`Event`], and of the reactor's readiness.
+/// The known readiness of a source: the bits of an [`Event`], and of the reactor's readiness.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Ready(pub(crate) u8);
 
@@ -322,7 +322,7 @@ impl Event {
         self.ready
     }
 
-    /// The token that the source was registered or last modified with.
+    /// Returns the token that the source was registered or last modified with.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -346,7 +346,7 @@ impl Event {
         self.token
     }
 
-    /// Reading is worth a try.
+    /// Whether reading is worth a try.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -370,7 +370,7 @@ impl Event {
         self.ready.intersects(Ready::READABLE)
     }
 
-    /// Writing is worth a try.
+    /// Whether writing is worth a try.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -393,7 +393,7 @@ impl Event {
         self.ready.intersects(Ready::WRITABLE)
     }
 
-    /// A hint: the peer will send no more, or is gone. Data may still wait to be read.
+    /// A hint: whether the peer will send no more, or is gone. Unread data may remain.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -421,7 +421,7 @@ impl Event {
         self.ready.intersects(Ready::CLOSED)
     }
 
-    /// A hint: the source has an error to report.
+    /// A hint: whether the source has an error to report.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -444,7 +444,7 @@ impl Event {
         self.ready.intersects(Ready::ERROR)
     }
 
-    /// A hint: there is urgent data.
+    /// A hint: whether there is urgent data.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -484,7 +484,7 @@ impl fmt::Debug for Event {
     }
 }
 
-/// Room for the events of one wait.
+/// A buffer for the events of one wait.
 ///
 /// ```
 /// use polder::poller::Events;
@@ -496,15 +496,15 @@ impl fmt::Debug for Event {
 pub struct Events {
     pub(super) list: Vec<Event>,
     limit: usize,
-    /// Where a kernel writes whose events have another form; made by the first wait.
+    /// Buffer for a kernel that has its own form of events; allocated by the first wait.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(super) kernel: super::backends::epoll::Buffer,
 }
 
 impl Events {
-    /// What [`Events::new`] reports at most in one wait. Measured on Linux 6.18: from 16 to 1,024
-    /// there is no difference in throughput; this is 4 KiB, and a batch that a loop comes back
-    /// from soon.
+    /// Maximum number of events that [`Events::new`] reports in one wait. Measured on Linux 6.18:
+    /// from 16 to 1,024 there is no difference in throughput. This value takes 4 KiB, and a loop
+    /// soon returns from a batch of this size.
     ///
     /// ```
     /// use polder::poller::Events;
@@ -515,7 +515,7 @@ impl Events {
     /// ```
     pub const DEFAULT_CAPACITY: usize = 256;
 
-    /// Room for [`DEFAULT_CAPACITY`](Self::DEFAULT_CAPACITY) events.
+    /// Allocates room for [`DEFAULT_CAPACITY`](Self::DEFAULT_CAPACITY) events.
     ///
     /// ```
     /// use polder::Backend;
@@ -531,9 +531,9 @@ impl Events {
         Events::with_capacity(Events::DEFAULT_CAPACITY)
     }
 
-    /// Room for `capacity` events a wait, at least one.
+    /// Allocates room for `capacity` events a wait, at least one.
     ///
-    /// What is ready beyond that, the next wait reports.
+    /// The next wait reports sources for which there was no room.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -563,7 +563,7 @@ impl Events {
         }
     }
 
-    /// The events of the last wait.
+    /// Iterates over the events of the last wait.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -589,7 +589,7 @@ impl Events {
         self.list.iter()
     }
 
-    /// How many there are.
+    /// Returns the number of events.
     ///
     /// ```
     /// # #[cfg(unix)] {

@@ -1,9 +1,9 @@
 //! Polling the kernel for readiness: one contract, and a backend for each kernel interface.
 //!
 //! A [`Poller`] is one [`Backend`], opened. Descriptors are registered with it under a [`Token`];
-//! [`wait`](Poller::wait) sleeps until some of them are ready, the timeout has elapsed, or somebody
+//! [`wait`](Poller::wait) sleeps until some of them are ready, the timeout has elapsed, or a thread
 //! calls [`notify`](Poller::notify). It knows descriptors and tokens, not tasks: the runtime is
-//! built on it, and so can be a loop of your own.
+//! built on it, and you can build your own loop on it.
 //!
 //! ```
 //! # #[cfg(unix)] {
@@ -40,49 +40,48 @@
 //!
 //! # The contract
 //!
-//! What every backend guarantees, and callers may rely on:
+//! Every backend guarantees the following, and callers may rely on it:
 //!
-//! * **Who may call what.** Every method may be called from every thread at any time, with one
-//!   exception: one thread waits at a time; a second one gets
-//!   [`ResourceBusy`](io::ErrorKind::ResourceBusy). Registering, modifying and deregistering while
-//!   another thread waits takes effect in that wait.
+//! * **Concurrency.** Every method may be called from every thread at any time, with one exception:
+//!   one thread waits at a time; a second one gets [`ResourceBusy`](io::ErrorKind::ResourceBusy).
+//!   Registering, modifying and deregistering while another thread waits takes effect in that wait.
 //! * **Tokens** are the caller's: the poller returns them with the events and does not interpret
 //!   them. Two descriptors may share one. A caller that uses each token once can tell a late event
 //!   from one of the descriptor's next owner. [`Token::RESERVED`] and above belong to the poller.
 //! * **Spurious readiness is allowed.** An event says "try again"; the operation decides. Only
 //!   [`readable`](Event::is_readable) and [`writable`](Event::is_writable) are portable facts. The
-//!   others are hints, given where [`Capabilities::hints`] is set, and for urgent data
-//!   [`Capabilities::priority`], true when given, and meaningless on a socket that is not connected
-//!   yet.
-//! * **One wait may report a source twice**, and readable and writable apart.
+//!   other flags are hints, given where [`Capabilities::hints`] is set, and for urgent data where
+//!   [`Capabilities::priority`] is set. A hint that is given is true, except on a socket that is
+//!   not connected yet, where it is meaningless.
+//! * **One wait may report a source twice**, and readable and writable separately.
 //! * **After `deregister` returns** no wait that starts later reports the source. Events already
 //!   handed out carry the old token.
-//! * **The end wakes both sides**: hang-up and error count as readable and as writable, whatever
-//!   the interest, so that whoever waits tries, and learns what happened from the operation. A
-//!   source with an empty interest reports at most its end, and that once.
+//! * **The end wakes both sides**: hang-up and error count as readable and as writable, regardless
+//!   of the interest, so that every waiter tries, and learns from the operation what happened. A
+//!   source with an empty interest reports at most its end, and only once.
 //! * **Timeouts** are never early, and a non-zero timeout is never rounded down to zero. A zero
-//!   timeout still reports what is ready. Signals (`EINTR`) are not seen by the caller.
+//!   timeout still reports ready sources. Signals (`EINTR`) are not seen by the caller.
 //! * **Notifications** are never lost: one wakes the current or else the next wait; any number of
 //!   them before that wait count as one.
-//! * **A child of `fork`** makes pollers of its own: there each call on one of its parent's is an
-//!   [`Unsupported`](io::ErrorKind::Unsupported) error, and dropping it has no effect. The two
-//!   share what the kernel keeps of most pollers, so that the child would take events and interest
-//!   from its parent; and of some it has nothing.
+//! * **A child of `fork`** makes its own pollers: each call on one of its parent's is an
+//!   [`Unsupported`](io::ErrorKind::Unsupported) error, and dropping it has no effect. With most
+//!   pollers, the two processes share the kernel's state, so the child would take events and
+//!   interest from its parent; with the others, the child has none of that state.
 //!
 //! # Modes
 //!
-//! [`Mode::Level`] reports as long as a source is ready, [`Mode::OneShot`] once, until it is armed
-//! again by [`modify`](Poller::modify), and [`Mode::Edge`] whenever something new arrives. Which
-//! of them a backend has, [`Capabilities`] says; asking for another one is an
+//! [`Mode::Level`] reports as long as a source is ready. [`Mode::OneShot`] reports once, until
+//! [`modify`](Poller::modify) arms it again. [`Mode::Edge`] reports whenever something new arrives.
+//! [`Capabilities`] says which of them a backend has; asking for another one is an
 //! [`Unsupported`](io::ErrorKind::Unsupported) error.
 //!
 //! # Why `register` is unsafe
 //!
 //! A poller remembers a descriptor by its number. If the descriptor is closed while it is
-//! registered, the number can come to mean somebody else's file, and the poller would poll a file
-//! that its caller never passed to it: what [I/O safety](std::io#io-safety) forbids. The borrow
-//! that `register` takes cannot last until `deregister` without tying every poller to a lifetime,
-//! and sources that own their descriptor would keep it from those who have to own it themselves. So
+//! registered, the number can be reused for an unrelated file, and the poller would poll a file
+//! that its caller never passed to it. [I/O safety](std::io#io-safety) forbids that. The borrow
+//! that `register` takes cannot last until `deregister` without tying every poller to a lifetime.
+//! Sources that own their descriptor would keep it from callers that have to own it themselves. So
 //! the duty is stated where it arises. No backend's *memory* safety depends on it.
 
 mod backend;
@@ -109,7 +108,7 @@ pub use event::{Event, Events, Interest, Mode, Token};
 use selector::AnySelector;
 pub(crate) use selector::{Selector, Until};
 
-/// A backend that is open. See the [module](self) for the contract.
+/// An open backend. See the [module](self) for the contract.
 ///
 /// ```
 /// use polder::Backend;
@@ -124,10 +123,10 @@ pub(crate) use selector::{Selector, Until};
 /// # std::io::Result::Ok(())
 /// ```
 pub struct Poller {
-    /// Dropped by the process that made it only.
+    /// Dropped only by the process that made it.
     selector: ManuallyDrop<AnySelector>,
     process: Process,
-    /// On while a thread is in [`wait`](Poller::wait), so that a second one is refused.
+    /// Set while a thread is in [`wait`](Poller::wait), so that a second one is refused.
     waiting: AtomicBool,
     backend: Backend,
     capabilities: Capabilities,
@@ -155,17 +154,18 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](io::ErrorKind::Unsupported), listing what is available, where the platform
-    /// lacks it; otherwise what the kernel says: that there are no descriptors left, as it says it,
-    /// or anything else with the names of the backend and the call, and the kernel's error as
+    /// [`Unsupported`](io::ErrorKind::Unsupported), listing the available backends, if the platform
+    /// lacks it; otherwise the kernel's error. Running out of descriptors is returned unchanged;
+    /// any other error comes with the names of the backend and the call, and the kernel's error as
     /// [`source`](std::error::Error::source).
     pub fn new(backend: Backend) -> io::Result<Poller> {
-        // The process first: from then on its children know that they are others.
+        // The process first: children forked after this know that they are other processes.
         let process = Process::current();
         Ok(Poller::with(backend, backend.open()?, process))
     }
 
-    /// Opens the first of these backends that can be opened; [`backend`](Self::backend) says which.
+    /// Opens the first of these backends that can be opened; [`backend`](Self::backend) returns
+    /// which.
     ///
     /// ```
     /// use polder::Backend;
@@ -178,13 +178,13 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// If none can be opened: what [`new`](Self::new) says of each, of the first one's kind; and
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if there is none.
+    /// If none can be opened: the error of [`new`](Self::new) for each, with the kind of the first;
+    /// and [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list.
     pub fn first_of(backends: impl IntoIterator<Item = Backend>) -> io::Result<Poller> {
         Backend::first_that(backends, Poller::new)
     }
 
-    /// The poller of a simulated worker, which counts as one of the platform's own.
+    /// Returns the poller of a simulated worker, which counts as the platform's default backend.
     #[cfg(all(feature = "sim", not(loom)))]
     pub(crate) fn simulated(poller: crate::sim::kernel::PollerOfWorker) -> Poller {
         let selector = backends::simulated::Simulated::new(poller);
@@ -198,8 +198,8 @@ impl Poller {
         self.selector.woken_on_this_thread();
     }
 
-    /// [`register_unchecked`](Self::register_unchecked) for a simulated socket; again with another
-    /// interest, it replaces the first.
+    /// [`register_unchecked`](Self::register_unchecked) for a simulated socket. A second call with
+    /// another interest replaces the first.
     #[cfg(all(feature = "sim", not(loom)))]
     pub(crate) fn register_simulated(
         &self,
@@ -210,7 +210,7 @@ impl Poller {
         self.selector.register_simulated(socket, token, interest)
     }
 
-    /// Ends that. (A socket may be registered with other pollers too.)
+    /// Deregisters a simulated socket. (A socket may be registered with other pollers too.)
     #[cfg(all(feature = "sim", not(loom)))]
     pub(crate) fn deregister_simulated(
         &self,
@@ -229,7 +229,7 @@ impl Poller {
         }
     }
 
-    /// Which backend this is.
+    /// Returns the backend.
     ///
     /// ```
     /// use polder::Backend;
@@ -244,7 +244,7 @@ impl Poller {
         self.backend
     }
 
-    /// What it can do.
+    /// Returns what the backend can do.
     ///
     /// ```
     /// use polder::Backend;
@@ -261,7 +261,7 @@ impl Poller {
         self.capabilities
     }
 
-    /// Starts watching `descriptor`, which is called `token` in events.
+    /// Starts watching `descriptor`, which is identified by `token` in events.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -278,17 +278,17 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists) where the descriptor is registered (a
-    /// duplicate of it is another descriptor), [`Unsupported`](io::ErrorKind::Unsupported) for a
-    /// mode that the backend lacks, [`InvalidInput`](io::ErrorKind::InvalidInput) for a reserved
-    /// token, [`PermissionDenied`](io::ErrorKind::PermissionDenied) for what cannot be waited for,
-    /// such as a regular file.
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists) if the descriptor is registered (a duplicate
+    /// of it is another descriptor), [`Unsupported`](io::ErrorKind::Unsupported) for a mode that
+    /// the backend lacks, [`InvalidInput`](io::ErrorKind::InvalidInput) for a reserved token,
+    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) for a descriptor that cannot be waited
+    /// for, such as a regular file.
     ///
     /// # Safety
     ///
     /// The descriptor must be [deregistered](Self::deregister) before it is closed, unless the
-    /// poller is dropped first. So it is passed by reference: an owner that is passed by value is
-    /// closed when this returns.
+    /// poller is dropped first. For that reason it is passed by reference: an owner that is passed
+    /// by value is closed when this returns.
     pub unsafe fn register(
         &self,
         descriptor: impl HasDescriptor,
@@ -305,9 +305,9 @@ impl Poller {
         self.selector.register(descriptor, token, interest, mode)
     }
 
-    /// [`register`](Self::register) for a descriptor that is known to be no regular file, and that
-    /// its source, which the reactor's table holds, keeps open: saves the check, a system call on
-    /// some backends.
+    /// [`register`](Self::register) for a descriptor that is known not to be a regular file, and
+    /// that its source, which the reactor's table holds, keeps open. Saves the check, which is a
+    /// system call on some backends.
     pub(crate) fn register_unchecked(
         &self,
         socket: BorrowedDescriptor<'_>,
@@ -319,8 +319,8 @@ impl Poller {
         self.selector.register(socket, token, interest, mode)
     }
 
-    /// [`modify`](Self::modify) for what [`register_unchecked`](Self::register_unchecked) has
-    /// registered.
+    /// [`modify`](Self::modify) for a descriptor registered with
+    /// [`register_unchecked`](Self::register_unchecked).
     #[inline]
     pub(crate) fn modify_unchecked(
         &self,
@@ -333,7 +333,7 @@ impl Poller {
         self.selector.modify(socket, token, interest, mode)
     }
 
-    /// Replaces a registered descriptor's token, interest and mode. It arms a
+    /// Replaces a registered descriptor's token, interest and mode. Arms a
     /// [one-shot](Mode::OneShot) source again. A descriptor that is ready already is reported.
     ///
     /// ```
@@ -355,7 +355,7 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// [`NotFound`](io::ErrorKind::NotFound) where it is not registered, otherwise as
+    /// [`NotFound`](io::ErrorKind::NotFound) if it is not registered, otherwise as
     /// [`register`](Self::register).
     pub fn modify(
         &self,
@@ -385,15 +385,15 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// [`NotFound`](io::ErrorKind::NotFound) where it is not registered.
+    /// [`NotFound`](io::ErrorKind::NotFound) if it is not registered.
     pub fn deregister(&self, descriptor: impl HasDescriptor) -> io::Result<()> {
         self.check_process()?;
         self.selector.deregister(descriptor.as_descriptor())
     }
 
     /// Waits until something is ready, `timeout` has elapsed (`None`: never), or a notification
-    /// comes, and replaces `events` with what is ready. Returns their number, which may be zero for
-    /// each of these reasons.
+    /// comes, and replaces `events` with the events of ready sources. Returns their number, which
+    /// may be zero for each of these reasons.
     ///
     /// ```
     /// use polder::Backend;
@@ -410,14 +410,14 @@ impl Poller {
     /// # Errors
     ///
     /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) while another thread waits on this poller;
-    /// otherwise what the kernel says, for instance that it is short of memory.
+    /// otherwise the kernel's error, for instance that it is short of memory.
     pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<usize> {
-        // First: a thread of the parent's may have been waiting.
+        // First, because a thread of the parent may have been waiting.
         self.check_process()?;
         if self.waiting.swap(true, Ordering::Acquire) {
             return Err(busy());
         }
-        /// Also if the selector panics.
+        /// Clears the flag, even if the selector panics.
         struct Done<'a>(&'a AtomicBool);
         impl Drop for Done<'_> {
             fn drop(&mut self) {
@@ -430,12 +430,12 @@ impl Poller {
     }
 
     /// [`wait`](Self::wait) for a caller that knows itself to be the only one that ever waits: the
-    /// thread that drives the reactor whose poller this is. Reads `clock` only if the wait was
+    /// thread that drives the reactor of this poller. Reads `clock` only if the wait was
     /// interrupted.
     ///
-    /// Returns a time that the clock has reached by now, if it is known without reading it: the
-    /// deadline, where the kernel said that it has passed, or the last reading of the clock, where
-    /// that was not before the deadline.
+    /// Returns a time that the clock has reached by now, if it is known without reading the clock:
+    /// the deadline, if the kernel reported that it has passed, or the last reading of the clock,
+    /// if that was not before the deadline.
     #[inline]
     pub(crate) fn wait_unchecked(
         &self,
@@ -454,9 +454,9 @@ impl Poller {
         Ok(None)
     }
 
-    /// Waits without a deadline, or, unless it `may_sleep`, looks once; and hands each event to
-    /// `report`, straight from the kernel's buffer where that can be. Returns as well if the wait
-    /// was interrupted. For the same caller as [`wait_unchecked`](Self::wait_unchecked).
+    /// Waits without a deadline, or, unless it `may_sleep`, only checks for events. Hands each
+    /// event to `report`, directly from the kernel's buffer where possible. Also returns if the
+    /// wait was interrupted. For the same caller as [`wait_unchecked`](Self::wait_unchecked).
     #[inline]
     pub(crate) fn wait_without_deadline(
         &self,
@@ -502,7 +502,7 @@ impl Poller {
             };
             match self.selector.wait(events, &until) {
                 Ok(_) if !is_ahead => return Ok(Some(now)),
-                // The kernel timed it by its own clock, from a moment after `now` on.
+                // The kernel timed it by its own clock, starting after `now`.
                 Ok(true) if sys::has_kernel_clock() => return Ok(Some(deadline)),
                 Ok(_) => return Ok(None),
                 Err(error) => self.unless_interrupted(error)?,
@@ -511,7 +511,7 @@ impl Poller {
         }
     }
 
-    /// The error of a wait, unless the wait is to be made again.
+    /// Returns the error of a wait, unless the wait should be repeated.
     #[cold]
     fn unless_interrupted(&self, error: io::Error) -> io::Result<()> {
         match error.kind() {
@@ -520,8 +520,8 @@ impl Poller {
         }
     }
 
-    /// Wakes the thread that waits, or else the next wait. Cheap when repeated: only the first
-    /// after a wake-up calls the kernel.
+    /// Wakes the thread that waits, or else the next wait. Cheap when repeated: only the first call
+    /// after a wake-up enters the kernel.
     ///
     /// ```
     /// use polder::Backend;
@@ -539,8 +539,8 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// What the kernel says, where it refuses to write to a descriptor of the poller's; the next
-    /// call tries again. None is known in practice.
+    /// The kernel's error, if it refuses to write to a descriptor of the poller; the next call
+    /// tries again. No such case is known in practice.
     pub fn notify(&self) -> io::Result<()> {
         if self.is_parents() {
             return Ok(()); // No wait is possible here.
@@ -550,8 +550,8 @@ impl Poller {
             .map_err(|error| self.backend.with_name(error))
     }
 
-    /// A descriptor that is readable while a wait would return at once, for a foreign loop to wait
-    /// for. It is only to be polled: its contents are the poller's.
+    /// Returns a descriptor that is readable while a wait would return immediately, for a foreign
+    /// loop to wait for. It may only be polled: its contents belong to the poller.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -570,8 +570,8 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](io::ErrorKind::Unsupported) where [`Capabilities::descriptor`] is not set;
-    /// and what the kernel says where it takes another descriptor (io_uring) and there is none.
+    /// [`Unsupported`](io::ErrorKind::Unsupported) if [`Capabilities::descriptor`] is not set; and
+    /// the kernel's error if the backend needs another descriptor (io_uring) and none is left.
     pub fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
         self.check_process()?;
         (self.selector.expose()).map_err(|error| self.backend.with_name(error))?;
@@ -599,7 +599,7 @@ impl Poller {
         !self.is_parents() && self.selector.has_orders()
     }
 
-    /// Whether it was made by a process that this one was forked from.
+    /// Whether this poller was made by a process from which this one was forked.
     #[inline]
     pub(crate) fn is_parents(&self) -> bool {
         !self.process.is_current()
@@ -636,8 +636,9 @@ impl Poller {
 }
 
 impl Drop for Poller {
-    /// In a child of `fork` it stays: closing it would take out of the kernel's set what the parent
-    /// waits for, or close a descriptor that took the number of one that no child inherits.
+    /// Leaks the selector in a child of `fork`: closing it would remove the parent's sources from
+    /// the kernel's set, or close an unrelated descriptor, if the selector's was not inherited and
+    /// its number was reused.
     fn drop(&mut self) {
         if !self.is_parents() {
             // SAFETY: it is not used after this.
@@ -654,14 +655,14 @@ impl fmt::Debug for Poller {
     }
 }
 
-/// A poller can be used by other threads while one waits.
+/// Other threads can use a poller while one waits.
 const _: () = {
     const fn shared<T: Send + Sync>() {}
     shared::<Poller>();
 };
 
-/// Fails, as epoll does, for what is always ready and so cannot be waited for, and for what only
-/// names a file (`O_PATH`).
+/// Fails, as epoll does, for a descriptor that is always ready and so cannot be waited for, and for
+/// one that only names a file (`O_PATH`).
 #[cfg(unix)]
 fn refuse_files(descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
     use rustix::event::PollFlags;

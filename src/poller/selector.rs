@@ -1,4 +1,4 @@
-//! What a backend implements.
+//! The trait that a backend implements.
 
 use std::io;
 use std::ops::Deref;
@@ -11,7 +11,7 @@ use super::error::unsupported;
 use super::{Capabilities, Events, Interest, Mode, Token};
 use crate::sys::BorrowedDescriptor;
 
-/// The [contract](super), without the checks of its arguments.
+/// The [contract](super), without checks of the arguments.
 ///
 /// `register` takes a borrow and keeps the number: see "Why `register` is unsafe".
 pub(crate) trait Selector: Send + Sync {
@@ -35,9 +35,9 @@ pub(crate) trait Selector: Send + Sync {
 
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()>;
 
-    /// Waits once; never called by two threads at once. `events` is empty, and stays within its
-    /// limit. Returns whether the kernel said that the deadline has passed; `false` says nothing
-    /// about the time.
+    /// Waits once; never called by two threads concurrently. `events` is empty, and stays within
+    /// its limit. Returns whether the kernel reported that the deadline has passed; `false` implies
+    /// nothing about the time.
     ///
     /// `Interrupted` means that there is nothing to report and that the deadline may not have
     /// passed: the caller reads the clock and waits again.
@@ -45,7 +45,7 @@ pub(crate) trait Selector: Send + Sync {
 
     fn notify(&self) -> io::Result<()>;
 
-    /// Registers a socket of a simulated world, or again with another interest.
+    /// Registers a socket of a simulated world, or changes its interest.
     #[cfg(all(feature = "sim", not(loom)))]
     fn register_simulated(
         &self,
@@ -61,35 +61,35 @@ pub(crate) trait Selector: Send + Sync {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// A task was woken on this thread, which does not drive it: in a simulated world that must be
-    /// the world's.
+    /// Called when a task was woken on this thread, which does not drive it: in a simulated world
+    /// this must be the world's thread.
     #[cfg(feature = "sim")]
     fn woken_on_this_thread(&self) {}
 
-    /// Makes the [`descriptor`](Self::descriptor), where it is not there anyway.
+    /// Makes the [`descriptor`](Self::descriptor), if the backend does not always have it.
     fn expose(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// The descriptor that is readable while a wait would return at once.
+    /// Returns the descriptor that is readable while a wait would return immediately.
     fn descriptor(&self) -> Option<BorrowedDescriptor<'_>> {
         None
     }
 
-    /// Makes the descriptor readable at the end of `until` as well. Only called where there is a
+    /// Makes the descriptor also readable at the end of `until`. Called only if there is a
     /// descriptor, and never while a thread waits.
     fn arm(&self, _until: Until) -> io::Result<()> {
         Err(unsupported("a deadline in the kernel"))
     }
 
-    /// Whether registering a regular file would succeed and then never wait for anything, so that
-    /// the caller has to refuse it. epoll refuses such files by itself.
+    /// Whether registering a regular file would succeed but never report anything, so that the
+    /// caller must refuse it. epoll refuses such files by itself.
     fn accepts_files(&self) -> bool {
         false
     }
 
-    /// Nobody drives the poller's runtime from now on, until somebody waits: what another thread
-    /// deregisters must not wait for that.
+    /// The poller's runtime is not driven from now on, until the next wait. Deregistering from
+    /// another thread must not have to wait for that.
     fn rest(&self) {}
 
     /// Whether there are orders that only a wait carries out.
@@ -99,8 +99,8 @@ pub(crate) trait Selector: Send + Sync {
 }
 
 /// The selector of any backend. `Poller::wait_without_deadline`, the wait of nearly every turn,
-/// matches on it, so that epoll's and the ring's are compiled into the turn; all else goes through
-/// the trait object that `deref` gives.
+/// matches on it, so that the waits of epoll and the ring are compiled into the turn; all other
+/// calls go through the trait object that `deref` returns.
 pub(super) enum AnySelector {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     Epoll(Epoll),
@@ -123,7 +123,7 @@ impl Deref for AnySelector {
 }
 
 impl AnySelector {
-    /// See [`Selector::has_orders`]: asked in each turn without sources.
+    /// See [`Selector::has_orders`]: called in each turn without sources.
     #[inline]
     pub(super) fn has_orders(&self) -> bool {
         match self {
@@ -135,14 +135,14 @@ impl AnySelector {
     }
 }
 
-/// When a wait for which nothing comes ends.
+/// When a wait ends if nothing comes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Until {
-    /// At once.
+    /// Immediately.
     Now,
-    /// At `deadline`, by a clock that was last read at `now`. A backend is only given deadlines
-    /// that lie ahead. It tells the kernel the difference, never the deadline: the process's clock
-    /// need not be the kernel's.
+    /// At `deadline`, by a clock that was last read at `now`. A backend only gets deadlines in the
+    /// future. It passes the difference to the kernel, never the deadline: the process's clock need
+    /// not be the kernel's.
     Deadline {
         deadline: Instant,
         now: Instant,
@@ -151,8 +151,8 @@ pub(crate) enum Until {
 }
 
 impl Until {
-    /// The end of a wait for `timeout` (`None`: forever) that begins now. Reads the clock only
-    /// where it has to.
+    /// Returns the end of a wait for `timeout` (`None`: forever) that begins now. Reads the clock
+    /// only if necessary.
     pub(crate) fn after(timeout: Option<Duration>, clock: fn() -> Instant) -> Until {
         match timeout {
             None => Until::Never,
@@ -167,7 +167,7 @@ impl Until {
         }
     }
 
-    /// How long that is; `None`: forever.
+    /// Returns the length of the wait; `None`: forever.
     #[inline]
     pub(crate) fn timeout(self) -> Option<Duration> {
         match self {

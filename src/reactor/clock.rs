@@ -1,11 +1,11 @@
-//! The clock of the runtime. Everything above the pollers reads the time here, so that another
-//! clock can answer; the poller is handed [`now`].
+//! The clock of the runtime. Everything above the pollers reads the time here, so that the clock
+//! can be replaced; the poller is passed [`now`].
 
 use std::time::{Duration, Instant};
 
 use crate::sys::Race;
 
-/// The current time. In a simulated world, that world's.
+/// Returns the current time; in a simulated world, that world's time.
 #[inline]
 pub(crate) fn now() -> Instant {
     #[cfg(all(feature = "sim", not(loom)))]
@@ -15,15 +15,16 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// How many ticks a second has: a task's times are kept in 32 bits, which hold two years of them.
+/// Ticks per second. A task's times are kept in 32 bits, which hold two years of ticks.
 const TICKS: u64 = 64;
 
-/// A time in ticks since this function was first called; zero for what is before that.
+/// Returns `time` in ticks since this function was first called; zero for an earlier time.
 pub(crate) fn tick(time: Instant) -> u32 {
     tick_after(time.saturating_duration_since(*START.get_or_init(now)))
 }
 
-/// How many nanoseconds a time is after the beginning of the first tick, or before it.
+/// Returns the nanoseconds from the beginning of the first tick to `time`; negative if `time` is
+/// earlier.
 #[cfg(feature = "sim")]
 pub(crate) fn nanos_since_start(time: Instant) -> i64 {
     let start = *START.get_or_init(now);
@@ -34,21 +35,21 @@ pub(crate) fn nanos_since_start(time: Instant) -> i64 {
     }
 }
 
-/// The tick so long after the first one.
+/// Returns the tick at this distance from the first one.
 #[inline]
 fn tick_after(since: Duration) -> u32 {
     let ticks = since.as_secs() * TICKS + u64::from(since.subsec_nanos()) * TICKS / 1_000_000_000;
     u32::try_from(ticks).unwrap_or(u32::MAX)
 }
 
-/// [`tick_after`], of nanoseconds.
+/// [`tick_after`] for nanoseconds.
 #[cfg(feature = "sim")]
 #[inline]
 pub(crate) fn tick_after_nanos(nanos: u64) -> u32 {
     u32::try_from(nanos.saturating_mul(TICKS) / 1_000_000_000).unwrap_or(u32::MAX)
 }
 
-/// How long before `time` that tick began.
+/// Returns how long before `time` the tick began.
 pub(crate) fn since_tick(tick: u32, time: Instant) -> Duration {
     let start = Duration::from_nanos(u64::from(tick) * (1_000_000_000 / TICKS));
     time.saturating_duration_since(*START.get_or_init(now))

@@ -1,13 +1,13 @@
-//! What a worker has done, counted for whoever asks.
+//! Counters of what a worker has done, for any reader.
 //!
-//! Each counter is written by the worker's own thread only, by a plain load and a store, and may be
-//! read by any. A reader sees each of them as it was not long ago, and several of them not at one
-//! moment. No clock is read for any but one poll in [`SAMPLE`].
+//! Each counter is written only by the worker's own thread, with a plain load and store, and may be
+//! read by any thread. A reader sees a recent value of each counter, but not several counters at
+//! the same moment. The clock is read only for one poll in [`SAMPLE`].
 //!
-//! (A worker that helps another one counts what it does as its own: the counters go with the
-//! [`Driver`](super::Driver), and not with the reactor that is driven.)
+//! (A worker that helps another one counts that work as its own: the counters belong to the
+//! [`Driver`](super::Driver), and not to the reactor that is driven.)
 
-// Nothing is synchronised by them, so loom has nothing to see in them.
+// They synchronise nothing, so loom has nothing to check here.
 use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -17,17 +17,17 @@ use std::time::{Duration, Instant};
 use super::clock::tick;
 use super::trace::{Recorder, What};
 
-/// One poll of so many is timed: two readings of the clock then cost each poll a nanosecond.
+/// One poll in this many is timed: then the two clock readings cost each poll a nanosecond.
 pub(crate) const SAMPLE: usize = 64;
 
-/// Buckets of a histogram: up to one microsecond, up to two, up to four; and the last one beyond
-/// 2^20 of them, a second, which has no limit.
+/// Buckets of a histogram: up to one microsecond, up to two, up to four, …; the last one holds
+/// everything beyond 2^20 microseconds, about a second, and has no limit.
 pub(crate) const BUCKETS: usize = 22;
 
-/// Shown in place of a task's id while the future of `block_on` is polled. No task has it.
+/// Shown in place of a task's id while the future of `block_on` is polled. No task has this id.
 pub(crate) const MAIN_FUTURE: u64 = u64::MAX;
 
-/// A number that one thread counts.
+/// A counter written by one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicUsize);
 
@@ -37,29 +37,29 @@ impl Counter {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// For the thread that counts.
+    /// Adds `count`. For the counting thread only.
     #[inline]
     pub(crate) fn add(&self, count: usize) {
         self.set(self.get().wrapping_add(count));
     }
 
-    /// For the thread that counts.
+    /// Sets the count. For the counting thread only.
     #[inline]
     pub(crate) fn set(&self, count: usize) {
         self.0.store(count, Ordering::Relaxed);
     }
 }
 
-/// How long something took, in powers of two, as one thread counts it.
+/// Durations, in buckets by powers of two, as one thread counts them.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
     pub(crate) buckets: [Counter; BUCKETS],
-    /// The sum.
+    /// The sum of the durations.
     pub(crate) nanoseconds: AtomicU64,
 }
 
 impl Histogram {
-    /// For the thread that counts.
+    /// Records a duration. For the counting thread only.
     pub(crate) fn record(&self, duration: Duration) {
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.buckets[bucket(nanoseconds)].add(1);
@@ -69,91 +69,92 @@ impl Histogram {
     }
 }
 
-/// The bucket of a duration: the one at `index` ends with 2^index microseconds.
+/// Returns the bucket of a duration: the one at `index` ends at 2^index microseconds.
 fn bucket(nanoseconds: u64) -> usize {
     let whole = nanoseconds.saturating_sub(1) / 1_000;
     let bits = u64::BITS - whole.leading_zeros();
     (bits as usize).min(BUCKETS - 1)
 }
 
-/// What one worker has done. On cache lines of its own, since only its thread writes them.
+/// Counters of one worker. On its own cache lines, since only its thread writes them.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
-    /// Runs of tasks: polls, and the last run of a cancelled one.
+    /// Number of task runs: polls, and the last run of a cancelled task.
     pub(crate) polls: Counter,
-    /// Polls of the futures of `block_on`, and calls that drive the worker, but for the
-    /// steps of a simulated one.
+    /// Polls of the futures of `block_on`, and calls that drive the worker, except for the steps of
+    /// a simulated worker.
     pub(crate) main_polls: Counter,
-    /// The task that runs now, or [`MAIN_FUTURE`], or zero.
+    /// The id of the running task, or [`MAIN_FUTURE`], or zero.
     task: AtomicU64,
-    /// Where it, or the one before it, was spawned.
+    /// The spawn location of that task, or of the one before it.
     site: AtomicPtr<Location<'static>>,
     /// When the worker last read the clock: see [`tick`].
     tick: AtomicU32,
-    /// How often it was notified by another thread while it was parked.
+    /// How often another thread notified it while it was parked.
     pub(crate) notified: Counter,
-    /// How often it parked, to sleep.
+    /// How often it parked in order to sleep.
     pub(crate) parks: Counter,
-    /// What the kernel has reported.
+    /// Number of events reported by the kernel.
     pub(crate) events: Counter,
     pub(crate) timers_fired: Counter,
-    /// How long after its deadline each of these was fired.
+    /// How long after its deadline each timer fired.
     pub(crate) timer_lateness: Histogram,
-    /// How often a task was refused an operation, since it had used up its budget.
+    /// How often a task was refused an operation because its budget was used up.
     pub(crate) budget_exhausted: Counter,
-    /// Tasks that it took from other workers.
+    /// Number of tasks stolen from other workers.
     pub(crate) stolen: Counter,
-    /// Ready tasks, at most, at the polls that were timed.
+    /// The largest number of ready tasks, as seen at the polls that were timed.
     pub(crate) longest_queue: Counter,
-    /// Of one poll in [`SAMPLE`].
+    /// Durations of one poll in [`SAMPLE`].
     pub(crate) poll_times: Histogram,
-    /// Its last events, if they are wanted.
+    /// Recorder of its trace events, if tracing is on.
     trace: OnceLock<Arc<dyn Recorder>>,
 }
 
 impl Counters {
-    /// Before the worker starts: its events are wanted.
+    /// Sets the recorder of its trace events, before the worker starts.
     pub(crate) fn set_trace(&self, trace: Arc<dyn Recorder>) {
         let set = self.trace.set(trace);
         debug_assert!(set.is_ok(), "a runtime is traced once");
     }
 
-    /// Where its events go, if they are wanted. Written on the worker's thread.
+    /// Returns the recorder of its trace events, if tracing is on. Written on the worker's thread.
     #[inline]
     pub(crate) fn trace(&self) -> Option<&Arc<dyn Recorder>> {
         self.trace.get()
     }
 
-    /// On the worker's thread: a task begins to run.
+    /// Marks that a task starts to run. On the worker's thread.
     #[inline]
     pub(crate) fn set_task(&self, id: u64, site: &'static Location<'static>) {
-        // Whoever reads this place reads what was written before: that no task runs, or this one.
+        // A reader that sees this site also sees what was written before it: it reads that no task
+        // runs, or this one.
         (self.site).store(ptr::from_ref(site).cast_mut(), Ordering::Release);
         self.task.store(id, Ordering::Release);
     }
 
-    /// On the worker's thread: a future of `block_on` is about to be polled.
+    /// Marks that a future of `block_on` is about to be polled. On the worker's thread.
     #[inline]
     pub(crate) fn begin_main_poll(&self, site: &'static Location<'static>) {
         self.main_polls.add(1);
         self.set_task(MAIN_FUTURE, site);
     }
 
-    /// On the worker's thread: a call drives it, maybe within a poll: that counts as another one,
-    /// also when it is [restored](Self::restore_task).
+    /// Marks that a call drives the worker, maybe within a poll. That poll then counts as another
+    /// one, even when it is [restored](Self::restore_task). On the worker's thread.
     pub(crate) fn begin_drive(&self) {
         self.main_polls.add(1);
         self.reset_task();
     }
 
-    /// On the worker's thread: no task runs.
+    /// Marks that no task runs. On the worker's thread.
     #[inline]
     pub(crate) fn reset_task(&self) {
         self.task.store(0, Ordering::Release);
     }
 
-    /// On the worker's thread: what [`task`](Self::task) returns, to be set again later.
+    /// Restores the task that [`task`](Self::task) has returned. On the worker's thread.
     pub(crate) fn restore_task(&self, task: Option<(u64, &'static Location<'static>)>) {
         self.reset_task();
         if let Some((id, site)) = task {
@@ -161,13 +162,13 @@ impl Counters {
         }
     }
 
-    /// Which task runs now, and where it was spawned. `None` if none does, or another one began
-    /// meanwhile.
+    /// Returns the running task and where it was spawned. `None` if no task runs, or another one
+    /// has started meanwhile.
     pub(crate) fn task(&self) -> Option<(u64, &'static Location<'static>)> {
         let id = self.task.load(Ordering::Acquire);
         let site = self.site.load(Ordering::Acquire);
-        // The place is of this task: another one's is written after zero was written here, and an
-        // id comes only with the place that belongs to it.
+        // The site belongs to this task: another task's site is written after a zero was written
+        // here, and an id is only seen together with its own site.
         let is_same = id != 0 && self.task.load(Ordering::Relaxed) == id;
         // SAFETY: null, or what `set_task` was given, of which all are `'static`: it comes from
         // `ptr::from_ref`, and borrows nothing of the Runnable.
@@ -175,25 +176,25 @@ impl Counters {
         site.filter(|_| is_same).map(|site| (id, site))
     }
 
-    /// On the worker's thread: the clock was read.
+    /// Records that the clock was read. On the worker's thread.
     #[inline]
     pub(crate) fn set_tick(&self, now: Instant) {
         self.tick.store(tick(now), Ordering::Relaxed);
     }
 
-    /// [`set_tick`](Self::set_tick), where the tick is known.
+    /// [`set_tick`](Self::set_tick) with a known tick.
     #[cfg(feature = "sim")]
     pub(crate) fn set_known_tick(&self, tick: u32) {
         self.tick.store(tick, Ordering::Relaxed);
     }
 
-    /// When the worker has last read the clock.
+    /// Returns when the worker last read the clock.
     #[inline]
     pub(crate) fn tick(&self) -> u32 {
         self.tick.load(Ordering::Relaxed)
     }
 
-    /// A timer is fired so late. (Each time, its wake costs more than this.)
+    /// Counts a timer that fires this late. (Each time, its wake costs more than this.)
     pub(super) fn count_fired(&self, late: Duration) {
         self.timers_fired.add(1);
         self.timer_lateness.record(late);

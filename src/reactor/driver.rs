@@ -1,27 +1,27 @@
 //! The half of a reactor that belongs to the thread that drives it.
 //!
-//! A [`Driver`] waits and wakes, and holds what therefore needs no lock: the worker's *local*
-//! timers. The scheduler knows which driver a thread has, and passes it where that matters.
+//! A [`Driver`] waits and wakes, and holds the worker's *local* timers, which need no lock. The
+//! scheduler knows which driver a thread has, and passes it where that matters.
 //!
 //! **Local timers.** A timer that is first polled on the thread that drives a reactor is in that
 //! driver's heap, unless the reactor is a pool worker's ("Helping" below). Setting, resetting and
-//! dropping it there costs no lock and no atomic, and that is where nearly all timers spend their
-//! lives. A local timer that is reset or dropped elsewhere (by another thread, or by this one while
-//! it drives another runtime, or none) queues a [`TimerOp`] with the reactor and unparks the
-//! worker, which applies it before it does anything else to the heap. The head of `parking` says
-//! why none is lost.
+//! dropping it there costs no lock and no atomic, and nearly all timers spend their whole lives
+//! there. If a local timer is reset or dropped elsewhere (by another thread, or by this one while
+//! it drives another runtime, or none), a [`TimerOp`] is queued with the reactor and the worker is
+//! unparked. The worker applies it before it does anything else to the heap. The head of `parking`
+//! says why none is lost.
 //!
 //! **Remote timers** are those of threads that drive nothing. They are in the background runtime's
-//! reactor, in a second heap, behind a lock: such a thread has to learn at each poll whether the
-//! timer has fired, and to exchange its waker, which a queue of operations cannot answer. A local
-//! timer that is touched elsewhere needs no answer, and there a lock would be paid for by every
+//! reactor, in a second heap, behind a lock: at each poll such a thread must learn whether the
+//! timer has fired, and must exchange its waker. A queue of operations cannot answer that. A local
+//! timer that is touched elsewhere needs no answer, and a lock there would be paid for by every
 //! timer.
 //!
 //! **Helping.** A pool worker that computes serves neither its sources nor its timers. Another
-//! worker does so in its place, with a driver of its own for that reactor ([`Driver::help`]): it
-//! waits with a zero timeout, and fires. Readiness and waiters are behind locks, whoever delivers.
-//! The timers of a pool worker are all in the second heap, where every thread can reach them. Only
-//! one thread waits on a poller at a time: who does is up to the caller.
+//! worker does so in its place, with a temporary driver for that reactor ([`Driver::help`]): it
+//! waits with a zero timeout, and fires timers. Readiness and waiters are behind locks, so any
+//! thread may deliver. The timers of a pool worker are all in the second heap, where every thread
+//! can reach them. Only one thread waits on a poller at a time; the caller ensures that.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -36,32 +36,33 @@ use crate::sync::{drop_all, wake_all};
 
 pub(crate) struct Driver {
     reactor: Arc<Reactor>,
-    /// Of the worker whose thread has this driver.
+    /// Counters of the worker that owns this driver's thread.
     counters: Arc<Counters>,
     timers: RefCell<TimerHeap>,
-    /// Wakers of timers that were dropped elsewhere: to be dropped where foreign code may run.
+    /// Wakers of timers that were dropped elsewhere, to be dropped where foreign code may run.
     wakers_to_drop: RefCell<Vec<Waker>>,
-    /// Set by the builder.
+    /// Timer slack, set by the builder.
     slack: Cell<Option<Slack>>,
-    /// A time that the clock has reached, known from the last wait: spares reading it.
+    /// A time that the clock has reached, known from the last wait: saves reading the clock.
     reached: Cell<Option<Instant>>,
-    /// Taken during a wait. A turn within a turn allocates its own.
+    /// Reused buffers, taken during a wait. A turn within a turn allocates its own.
     scratch: Cell<Option<Box<Scratch>>>,
 }
 
-/// Events taken from the kernel at once, and tasks run between two polls of it. As many of one as
-/// of the other: so the queue of ready tasks stays short, what was touched when an event was
-/// delivered is still in the nearest cache when its task runs, and tasks are served in the kernel's
-/// order. With 32 to 64 the cost of a poll cannot be measured beside them (Linux 6.18), and none of
-/// them waits for long.
+/// Number of events taken from the kernel in one call, and of tasks run between two polls of the
+/// kernel. Both are the same: so the queue of ready tasks stays short, the memory touched when an
+/// event was delivered is still in the nearest cache when its task runs, and tasks are served in
+/// the kernel's order. With 32 to 64 the cost of a poll is too small to measure against them (Linux
+/// 6.18), and no task waits for long.
 pub(crate) const BATCH: usize = 64;
 
-/// After a wait that ended at a deadline the clock is read only if another timer is due within this
-/// of it: then that may be due as well, since it takes a while until a thread that is woken runs.
+/// After a wait that ended at a deadline, the clock is read only if another timer is due within
+/// this time of the deadline. That timer may be due as well, since a woken thread takes a while
+/// until it runs.
 const NEAR: Duration = Duration::from_millis(1);
 
-/// How late timers may be, for the sake of fewer wake-ups: the worker sleeps until the next
-/// multiple of `grid` after `origin`.
+/// How late timers may be, to save wake-ups: the worker sleeps until the next multiple of `grid`
+/// after `origin`.
 #[derive(Clone, Copy, Debug)]
 struct Slack {
     grid: Duration,
@@ -69,7 +70,7 @@ struct Slack {
 }
 
 impl Slack {
-    /// The first moment of the grid that is not before `deadline`.
+    /// Returns the first moment of the grid that is not before `deadline`.
     fn after(self, deadline: Instant) -> Instant {
         let after = deadline.saturating_duration_since(self.origin).as_nanos();
         let left = match after % self.grid.as_nanos() {
@@ -80,7 +81,7 @@ impl Slack {
     }
 }
 
-/// Memory that is reused in each turn.
+/// Buffers that are reused in each turn.
 #[derive(Debug)]
 struct Scratch {
     events: Events,
@@ -96,7 +97,7 @@ impl Default for Scratch {
     }
 }
 
-/// What is to be done to a local timer, requested elsewhere.
+/// An operation on a local timer, requested elsewhere.
 #[derive(Clone, Debug)]
 pub(super) enum TimerOp {
     Remove,
@@ -104,17 +105,17 @@ pub(super) enum TimerOp {
     Suspend,
 }
 
-/// Operations for the driver: for each timer the last one, which replaces those before it. So they
-/// take no more memory than the timers do, however long nobody drives the worker. (The key of a
-/// timer that is to be removed is not used again before the driver has done that.)
+/// Operations for the driver: only the last one for each timer, which replaces the earlier ones. So
+/// they take no more memory than the timers do, however long the worker is not driven. (The key of
+/// a timer with a pending removal is not reused until the driver has applied the removal.)
 #[derive(Debug, Default)]
 pub(super) struct TimerOps {
-    /// In the order in which they were requested, which is that of equal deadlines. `None`: it was
-    /// replaced by a later one.
+    /// In the order of the requests, which decides among equal deadlines. `None` if replaced by a
+    /// later one.
     ops: Vec<Option<(Key, TimerOp)>>,
-    /// By key: where in `ops` it is, if it is there.
+    /// By key: the operation's place in `ops`, if it has one.
     places: Vec<usize>,
-    /// How many were not replaced.
+    /// Number of operations that were not replaced.
     len: usize,
 }
 
@@ -143,12 +144,12 @@ impl TimerOps {
         }
     }
 
-    /// So many that were replaced are kept at least: to leave them out takes time for each.
+    /// Replaced operations that are always tolerated: sweeping them out costs time for each.
     const FEW: usize = 64;
 
-    /// Takes all of them, in their order.
+    /// Takes all operations, in their order.
     pub(super) fn take(&mut self) -> impl Iterator<Item = (Key, TimerOp)> + use<> {
-        // The places stay: what they say is of no use without the operations, and does no harm.
+        // `places` stays: its stale indices are harmless, because `push` compares keys.
         self.len = 0;
         std::mem::take(&mut self.ops).into_iter().flatten()
     }
@@ -172,9 +173,10 @@ impl Driver {
         }
     }
 
-    /// From here on timers may be late by `slack`. Drivers with the same `origin` wake together.
+    /// Allows timers to be late by `slack` from now on. Drivers with the same `origin` wake
+    /// together.
     pub(crate) fn set_slack(&self, slack: Duration, origin: Instant) {
-        // In nanoseconds it has 64 bits.
+        // Caps it, so that it fits into 64 bits of nanoseconds.
         let grid = slack.min(Duration::from_nanos(u64::MAX));
         let slack = Slack { grid, origin };
         self.slack.set((!grid.is_zero()).then_some(slack));
@@ -190,14 +192,14 @@ impl Driver {
         &self.counters
     }
 
-    /// Whether it is `reactor`'s.
+    /// Whether this is the driver of `reactor`.
     #[inline]
     pub(crate) fn drives(&self, reactor: &Reactor) -> bool {
         std::ptr::eq(&*self.reactor, reactor)
     }
 
-    /// Calls `f` with the local timers, if this is the driver of the reactor `id`, and that has not
-    /// closed. Operations that were requested elsewhere before are applied first.
+    /// Calls `f` with the local timers, if this is the driver of the reactor `id` and the reactor
+    /// has not closed. First applies the operations that were requested elsewhere.
     #[inline]
     pub(super) fn with_timers<R>(&self, id: u64, f: impl FnOnce(&mut TimerHeap) -> R) -> Option<R> {
         if self.reactor.id != id || self.reactor.is_closed() {
@@ -207,9 +209,9 @@ impl Driver {
         Some(f(&mut self.timers.borrow_mut()))
     }
 
-    /// Until when the worker may sleep: for `timeout` at most, and not beyond its earliest timer,
-    /// nor beyond where that was before it was pushed back. Reads the clock only if there is
-    /// either.
+    /// Returns how long the worker may sleep: at most for `timeout`, and not beyond its earliest
+    /// timer, nor beyond that timer's deadline before it was pushed back. Reads the clock only if
+    /// there is a timeout or a timer.
     #[inline]
     pub(crate) fn until(&self, timeout: Option<Duration>) -> Until {
         self.apply_timer_ops();
@@ -222,7 +224,7 @@ impl Driver {
         }
     }
 
-    /// [`until`](Self::until), and not beyond `end`.
+    /// [`until`](Self::until), but not beyond `end` either.
     pub(crate) fn until_at_most(&self, end: Instant, now: Instant) -> Until {
         self.counters.set_tick(now);
         self.apply_timer_ops();
@@ -233,14 +235,14 @@ impl Driver {
         Until::Deadline { deadline, now }
     }
 
-    /// How long until the earliest timer is due. `None`: there is none.
+    /// Returns the time until the earliest timer is due, or `None` if there is no timer.
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
         self.find_earliest();
         self.until(None).timeout()
     }
 
-    /// Whether [`fire`](Self::fire) would find anything to do now. For a worker that is awake:
-    /// without slack.
+    /// Whether [`fire`](Self::fire) would find anything to do now. Ignores slack, since the worker
+    /// is awake.
     pub(crate) fn is_due(&self) -> bool {
         self.find_earliest();
         !self.wakers_to_drop.borrow().is_empty()
@@ -253,14 +255,14 @@ impl Driver {
         self.timers.borrow().has_pending() || self.reactor.has_remote_timers()
     }
 
-    /// A moment that no timer is due before: see [`TimerHeap::not_before`].
+    /// Returns a moment before which no timer is due: see [`TimerHeap::not_before`].
     fn not_before(&self) -> Option<Instant> {
         let local = self.timers.borrow().not_before();
         let remote = self.reactor.remote_timers_not_before();
         local.into_iter().chain(remote).min()
     }
 
-    /// When the worker is to wake for its timers.
+    /// Returns when the worker should wake for its timers.
     fn wake_up(&self) -> Option<Instant> {
         let earliest = self.not_before()?;
         Some(match self.slack.get() {
@@ -269,8 +271,8 @@ impl Driver {
         })
     }
 
-    /// From here on [`not_before`](Self::not_before) is when the earliest timer is due, until a
-    /// timer is set anew.
+    /// Makes [`not_before`](Self::not_before) return exactly when the earliest timer is due, until
+    /// a timer is set again.
     pub(crate) fn find_earliest(&self) {
         self.apply_timer_ops();
         self.timers.borrow_mut().earliest();
@@ -287,10 +289,10 @@ impl Driver {
         }
     }
 
-    /// Waits once and wakes the tasks whose sources are ready. Returns whether there was any.
+    /// Waits once and wakes the tasks with ready sources. Returns whether there were any.
     ///
-    /// In between it calls `awake`, with whether there is anyone to wake: the worker is to resume
-    /// there, before foreign code runs. See "Foreign code" at the head of `parking`.
+    /// Calls `awake` in between, with whether there is any waker to call: there the worker must
+    /// resume, before foreign code runs. See "Foreign code" at the head of `parking`.
     #[inline]
     pub(crate) fn wait(&self, until: &Until, awake: impl FnOnce(bool)) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();
@@ -306,8 +308,8 @@ impl Driver {
         result.map(|_| any)
     }
 
-    /// [`wait`](Self::wait) without a deadline; unless it `may_sleep`, looks once. Nothing of it is
-    /// traced.
+    /// [`wait`](Self::wait) without a deadline; polls without sleeping unless it `may_sleep`. Is
+    /// not traced.
     #[inline]
     pub(crate) fn wait_without_deadline(
         &self,
@@ -328,7 +330,7 @@ impl Driver {
         result
     }
 
-    /// Something happens, which is traced if `may_sleep`, and if anything is.
+    /// Traces `what`, if `may_sleep` and if the worker is traced.
     #[inline]
     fn trace_if(&self, may_sleep: bool, what: What) {
         if let (true, Some(trace)) = (may_sleep, self.counters.trace()) {
@@ -336,10 +338,10 @@ impl Driver {
         }
     }
 
-    /// Does once, without sleeping, what the thread that drives `reactor` does in each turn: wakes
-    /// the tasks whose sources are ready, and those whose timers are due. That thread waits neither
-    /// now nor before `waited` is called, and it has not parked; so no notification is lost, though
-    /// one may be consumed here. `before` is called before foreign code runs, if any does.
+    /// Does one turn for the thread that drives `reactor`, without sleeping: wakes the tasks with
+    /// ready sources or due timers. That thread must not wait now or before `waited` is called, and
+    /// must not have parked; so no notification is lost, though one may be consumed here. Calls
+    /// `before` before foreign code runs, if any does.
     pub(crate) fn help(
         &self,
         reactor: &Arc<Reactor>,
@@ -359,7 +361,7 @@ impl Driver {
             }
         };
         match reactor.has_sources() {
-            // If the wait fails, it will fail there too.
+            // If the wait fails here, it will fail on that thread too.
             true => drop(driver.wait(&Until::Now, awake)),
             false => awake(false),
         }
@@ -367,8 +369,8 @@ impl Driver {
         self.scratch.set(driver.scratch.take());
     }
 
-    /// Wakes the tasks whose timers are due. Returns whether there was any. `before` is called
-    /// before foreign code runs, if any does.
+    /// Wakes the tasks with due timers. Returns whether there were any. Calls `before` before
+    /// foreign code runs, if any does.
     #[inline]
     pub(crate) fn fire(&self, before: impl Fn()) -> bool {
         self.drop_wakers(&before);
@@ -376,8 +378,8 @@ impl Driver {
         self.has_timers() && self.fire_due(reached, before)
     }
 
-    /// Drops the wakers of timers that were dropped elsewhere. Runs foreign code, so not between
-    /// `park` and `resume`.
+    /// Drops the wakers of timers that were dropped elsewhere. Runs foreign code, so must not be
+    /// called between `park` and `resume`.
     #[inline]
     pub(crate) fn drop_wakers(&self, before: impl Fn()) {
         self.apply_timer_ops();
@@ -414,7 +416,7 @@ impl Driver {
         any
     }
 
-    /// Whose wakers the timers keep, local and remote ones.
+    /// Lists the wakers that the timers keep, local and remote.
     pub(crate) fn timer_waits(&self) -> Vec<TimerWait> {
         self.apply_timer_ops();
         let mut waits = self.reactor.remote_timer_waits();
@@ -423,14 +425,14 @@ impl Driver {
         waits
     }
 
-    /// Makes the poller's descriptor readable at the end of a sleep.
+    /// Makes the poller's descriptor readable when `until` ends.
     pub(crate) fn arm(&self, until: Until) -> io::Result<()> {
         self.reactor.poller().arm(until)
     }
 
-    /// Closes the reactor: nothing is registered with it from here on, and all that is registered
-    /// is given up. Waiters are woken, and those that still want something register with the
-    /// reactor that they find then; timers read the clock.
+    /// Closes the reactor: refuses registrations from now on, and drops everything that is
+    /// registered. Waiters are woken; those that still want something register with the reactor
+    /// that they find then, and timers read the clock.
     pub(crate) fn close(&self) {
         let mut wakers = Vec::new();
         self.reactor.close(&mut wakers);
@@ -463,7 +465,7 @@ impl Driver {
     }
 }
 
-/// Wakes all of them. Returns whether there was any.
+/// Wakes all of them. Returns whether there were any.
 #[inline]
 fn wake(wakers: &mut Vec<Waker>) -> bool {
     let any = !wakers.is_empty();
@@ -479,9 +481,9 @@ mod loom_tests {
 
     const FAR: Duration = Duration::from_secs(3_600);
 
-    /// A reactor and its driver as they are. Left out is the wait itself: that a notification ends
-    /// it is the poller's promise. So a worker that sleeps too long is one that found nothing *and*
-    /// was not notified. Left out too: the registry of reactors, and foreign code.
+    /// Checks a real reactor and its driver. The wait itself is left out: that a notification ends
+    /// it is the poller's guarantee. So a worker sleeps too long if it found nothing *and* was not
+    /// notified. The registry of reactors and foreign code are left out too.
     fn check(
         first: TimerOp,
         second: Option<TimerOp>,
@@ -596,7 +598,7 @@ mod tests {
         assert!(places <= 2 && len <= 4 + TimerOps::FEW, "{places} {len}");
     }
 
-    /// Equal deadlines fire in the order in which they were set, wherever that was.
+    /// Equal deadlines fire in the order in which they were set, on any thread.
     #[test]
     fn the_last_operation_of_each_timer_counts_in_the_order_of_requests() {
         let (one, other, when) = two();

@@ -1,14 +1,16 @@
-//! Events and timers become wakes: the poller, the sources and the timers of one worker.
+//! Turns kernel events and timers into wakes: the poller, the sources and the timers of one worker.
 //!
 //! A [`Reactor`] is shared (`Arc`): every thread may register sources and timers with it. Its other
-//! half, the [`Driver`], belongs to the worker's thread: it waits, fires, and holds that worker's
-//! timers. What other threads reach of the reactor is behind locks, held for moments: the table of
-//! sources, the heap of remote timers, and the operations that are queued for the driver. Wakers
-//! are collected under them and called after, but for tasks' own: see [`waiters`].
+//! half, the [`Driver`], belongs to the worker's thread: it waits, fires timers, and holds the
+//! worker's local timers. The collections that other threads reach are behind locks, which are held
+//! only briefly: the table of sources, the heap of remote timers, and the operations queued for the
+//! driver. Wakers are collected under these locks and called after their release, except for a
+//! task's own waker: see [`waiters`].
 //!
-//! **Sleeping.** The worker goes to sleep by [`park`](parking). Whoever queues an operation for it
-//! or sets an earlier deadline elsewhere does so under a lock and unparks afterwards: that comes
-//! before the worker parks, which is told, or after, and then the worker is notified.
+//! **Sleeping.** The worker goes to sleep by [`park`](parking). A thread that queues an operation
+//! for it, or sets an earlier deadline elsewhere, does so under a lock and unparks afterwards. If
+//! that comes before the worker parks, `park` reports it; if it comes after, the worker is
+//! notified.
 //!
 //! **Tokens**: see [`table`].
 
@@ -54,30 +56,31 @@ pub(crate) use timer_heap::TimerWait;
 pub(crate) use trace::{Recorder, Traced, What};
 pub(crate) use waiters::{Own, WaiterId};
 
-/// So many places of a table are looked at under its lock at once, for a dump: some microseconds.
+/// The number of table places that a dump visits per acquisition of the lock: some microseconds.
 const CHUNK: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Reactor {
-    /// Names it for timers that do not hold it.
+    /// Names the reactor for timers that do not hold a reference to it.
     id: u64,
     poller: Poller,
     mode: Mode,
-    /// All its timers are in the locked heap, where other workers can fire them: see `driver`.
+    /// Whether all its timers are in the locked heap, where other workers can fire them: see
+    /// `driver`.
     shares_timers: bool,
     parking: Parking,
-    /// Of the worker whose reactor it is.
+    /// Counters of the worker that this reactor belongs to.
     counters: Arc<Counters>,
     sources: Mutex<SourceTable>,
     remote_timers: Mutex<TimerHeap>,
     timer_ops: Mutex<TimerOps>,
-    /// The lengths of the three, to be read without the locks: what is seen here may be old, but
-    /// never is for the thread that drives the reactor and made the change itself. Each is written
+    /// Lengths of the three collections above, readable without their locks. A value may be stale,
+    /// but not on the thread that drives the reactor and made the change itself. Each is written
     /// under its lock only.
     source_count: AtomicUsize,
     remote_timer_count: AtomicUsize,
     timer_op_count: AtomicUsize,
-    /// Set once, before the table is emptied: nothing is registered any more.
+    /// Set once, before the table is emptied; from then on registrations are refused.
     closed: AtomicBool,
 }
 
@@ -86,7 +89,7 @@ impl Reactor {
         Reactor::with(poller, false)
     }
 
-    /// A reactor of a worker that others may help: see [`Driver::help`].
+    /// Creates the reactor of a worker that other workers may help: see [`Driver::help`].
     pub(crate) fn of_pool_worker(poller: Poller) -> Arc<Reactor> {
         Reactor::with(poller, true)
     }
@@ -126,7 +129,7 @@ impl Reactor {
         &self.counters
     }
 
-    /// How sources are registered: see the head of `source`.
+    /// The mode in which sources are registered: see the head of `source`.
     #[inline]
     fn mode(&self) -> Mode {
         self.mode
@@ -139,8 +142,8 @@ impl Reactor {
 
     // Sleeping and waking: see the head of `parking`.
 
-    /// Wakes the worker if it sleeps: to be called after something was put where it looks before it
-    /// sleeps. Returns whether it slept.
+    /// Wakes the worker if it sleeps. Called after something was put where the worker looks before
+    /// it sleeps. Returns whether it slept.
     #[inline]
     pub(crate) fn unpark(&self) -> bool {
         let asleep = self.parking.unpark();
@@ -150,44 +153,44 @@ impl Reactor {
         asleep
     }
 
-    /// [`unpark`](Self::unpark), but a notification that fails is ignored, so that others are woken
-    /// all the same.
+    /// [`unpark`](Self::unpark), but ignores a notification that fails, so that the other workers
+    /// are still woken.
     pub(crate) fn unpark_best_effort(&self) {
         if self.parking.unpark() {
             let _ = self.poller.notify();
         }
     }
 
-    /// Whether the worker sleeps, or is about to, and nobody has woken it.
+    /// Whether the worker sleeps, or is about to, and has not been woken yet.
     #[inline]
     pub(crate) fn is_parked(&self) -> bool {
         self.parking.is_parked()
     }
 
-    /// Whether the worker is awake, and looks everywhere before it sleeps. Exact on the thread that
-    /// drives it.
+    /// Whether the worker is awake and will look everywhere before it sleeps. Exact on the thread
+    /// that drives it.
     #[inline]
     pub(crate) fn is_awake(&self) -> bool {
         self.parking.is_awake()
     }
 
-    /// Wakes the current or the next wait in any case.
+    /// Wakes the current or the next wait unconditionally.
     #[cold]
     pub(crate) fn notify(&self) {
-        // A notification that failed would be a hang somewhere else. No reason is known why it
+        // A notification that fails would show up as a hang elsewhere. We know of no reason why it
         // should fail, and there is no way to go on if it does.
         self.poller
             .notify()
             .expect("the poller takes a notification");
     }
 
-    /// Declares the worker parked. Returns what has come since it resumed.
+    /// Declares the worker parked. Returns what was put there since it resumed.
     #[inline]
     pub(crate) fn park(&self) -> Since {
         self.parking.park()
     }
 
-    /// Declares the worker awake. Returns what has come since it parked.
+    /// Declares the worker awake. Returns what was put there since it parked.
     #[inline]
     pub(crate) fn resume(&self) -> Since {
         self.parking.resume()
@@ -195,7 +198,7 @@ impl Reactor {
 
     // Driving.
 
-    /// How many sources are registered.
+    /// Returns the number of registered sources.
     pub(crate) fn sources(&self) -> usize {
         self.source_count.load(Ordering::Relaxed)
     }
@@ -250,7 +253,7 @@ impl Reactor {
             })
     }
 
-    /// Refuses registrations from here on, and gives up all that is registered. For the driver
+    /// Refuses registrations from now on, and drops everything that is registered. For the driver
     /// only.
     fn close(&self, wakers: &mut Vec<Waker>) {
         self.closed.store(true, Ordering::Release);
@@ -264,12 +267,12 @@ impl Reactor {
 
     // Dumps.
 
-    /// Whose wakers the sources of this reactor keep.
+    /// Lists the wakers that the sources of this reactor keep.
     pub(crate) fn source_waits(&self) -> Vec<SourceWait> {
         let mut waits = Vec::new();
         let mut places = 0..0;
         loop {
-            // Not all at once: events are delivered in between.
+            // In chunks, so that events are delivered in between.
             places = places.end..places.end + CHUNK;
             let table = self.sources.lock();
             for (token, source) in table.sources(places.clone()) {
@@ -281,14 +284,14 @@ impl Reactor {
         }
     }
 
-    /// Calls `f` with the source of that token, if it is registered yet. It is open meanwhile: who
-    /// closes it waits for the lock.
+    /// Calls `f` with the source of that token, if it is still registered. The source stays open
+    /// during the call, because closing it needs the lock.
     pub(crate) fn with_source<R>(&self, token: Token, f: impl FnOnce(&Source) -> R) -> Option<R> {
         let table = self.sources.lock();
         table.get(token).map(|source| f(source))
     }
 
-    /// Whose wakers the remote timers keep.
+    /// Lists the wakers that the remote timers keep.
     pub(crate) fn remote_timer_waits(&self) -> Vec<TimerWait> {
         let mut waits = Vec::new();
         let mut places = 0..0;
@@ -302,7 +305,7 @@ impl Reactor {
         }
     }
 
-    /// The poller's descriptor, for a foreign loop.
+    /// Returns the poller's descriptor, for a foreign loop.
     pub(crate) fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
         self.poller.descriptor()
     }
@@ -364,7 +367,7 @@ impl Reactor {
         }
     }
 
-    /// `None` if the reactor has closed.
+    /// Inserts a timer. Returns `None` if the reactor has closed.
     fn insert_remote_timer(&self, when: Instant, waker: Waker) -> Option<Key> {
         let mut timers = self.remote_timers();
         if self.is_closed() {
@@ -394,7 +397,7 @@ impl Reactor {
         }
     }
 
-    /// What is returned is to be dropped outside all locks.
+    /// Removes a remote timer. Its waker must be dropped outside all locks.
     fn remove_remote_timer(&self, key: Key) -> Option<Waker> {
         let mut timers = self.remote_timers();
         let waker = timers.remove(key);
@@ -415,7 +418,7 @@ impl Reactor {
         Ok(token)
     }
 
-    /// What is returned is to be dropped outside all locks.
+    /// Removes a source. The result must be dropped outside all locks.
     fn remove(&self, token: Token) -> Option<Arc<Source>> {
         let mut table = self.sources.lock();
         let source = table.remove(token);
@@ -430,7 +433,7 @@ impl Drop for Reactor {
     }
 }
 
-/// Hands an event on to its source, if that is there still.
+/// Hands an event on to its source, if that is still in the table.
 #[inline]
 fn deliver(
     table: &SourceTable,

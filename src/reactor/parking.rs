@@ -8,39 +8,41 @@
 //! | none | the worker is awake | [`resume`](Parking::resume) |
 //! | `ATTENTION` | and something has come since it last resumed | [`unpark`](Parking::unpark) |
 //! | `PARKED` | the worker sleeps in the poller, or is about to | [`park`](Parking::park) |
-//! | both | somebody has taken it on to notify the poller | [`unpark`](Parking::unpark) |
+//! | both | a thread has undertaken to notify the poller | [`unpark`](Parking::unpark) |
 //!
-//! **The protocol.** Who has something for the worker first puts it where the worker will look
-//! (inbox, timer operations, a flag), and then calls `unpark`; if that returns true, it calls
-//! `notify`. The worker calls `park`, and sleeps only if that returns [`Since::Nothing`]; or, if it
-//! has looked everywhere after it parked and found nothing, in any case. After `resume` has
-//! returned anything else, it looks everywhere before it parks again.
+//! **The protocol.** A thread that has something for the worker first puts it where the worker will
+//! look (inbox, timer operations, a flag), and then calls `unpark`; if that returns true, it calls
+//! `notify`. The worker calls `park`, and sleeps only if that returns [`Since::Nothing`], or if it
+//! has looked everywhere after it parked and found nothing. After `resume` has returned anything
+//! but `Nothing`, it looks everywhere before it parks again.
 //!
-//! **Why no wake is lost.** Each side reads and writes the one atomic in one step, so of `park` and
-//! `unpark` one comes first. If `unpark` does, `park` returns that there is something, and what
-//! was put there is visible. If `park` does, `unpark` finds `PARKED` and notifies; and a
-//! notification is kept by the poller until a wait consumes it. What comes before a `resume` is
-//! told by that one. `loom` checks this below.
+//! **Why no wake is lost.** Both sides access the one atomic in a single step, so one of `park` and
+//! `unpark` comes first. If `unpark` comes first, `park` returns that there is something, and what
+//! was put there is visible. If `park` comes first, `unpark` finds `PARKED` and notifies, and the
+//! poller keeps a notification until a wait consumes it. Anything that comes before a `resume` is
+//! reported by that `resume`. `loom` checks this below.
 //!
-//! **Other places.** A pool worker also looks at what belongs to all workers (the inject queue, who
-//! waits for the last task), for which nobody wakes a particular worker: see `scheduler::idle` and
-//! `scheduler::shared`. There both sides write one place and then read another, with a sequentially
-//! consistent fence between: `park` is one.
+//! **Other places.** A pool worker also looks at state that belongs to all workers (the inject
+//! queue, the waiters for the last task). A change there is not addressed to any one worker: see
+//! `scheduler::idle` and `scheduler::shared`. There both sides write one place and then read
+//! another, with a sequentially consistent fence in between; `park` is such a fence.
 //!
-//! **Foreign code.** A waker may be of any executor: it may spawn, set a timer, wake this worker,
-//! drive a runtime, block until another worker has done something, or panic. So
+//! **Foreign code.** A waker may belong to any executor: it may spawn, set a timer, wake this
+//! worker, drive a runtime, block until another worker has done something, or panic. So
 //!
-//! * none runs between `park` and `resume`: the kernel's answer is collected, the worker resumes,
-//!   and only then are the wakers called (`Driver::wait`; but for tasks' own, which are no foreign
-//!   code: see `waiters`). Until `resume` others take it for a sleeper, and would leave to it what
-//!   it cannot do while it is in a waker;
+//! * no foreign code runs between `park` and `resume`: the kernel's answer is collected, the worker
+//!   resumes, and only then are the wakers called (`Driver::wait`; except for tasks' own wakers,
+//!   which are not foreign code: see `waiters`). Until `resume` other workers assume that it
+//!   sleeps, and would leave work to it that it cannot do while it is in a waker;
 //! * a worker that was woken to search for tasks ends its search before it calls a waker
-//!   (`Worker::before_foreign_code`): else nobody would search for as long as the waker blocks;
-//! * a wake is not dropped because the thread that makes it drives the worker: where the worker is
-//!   parked, it notifies (`scheduler::current::unpark`). Awake, it looks everywhere before it
-//!   sleeps; a simulated process's worker, before its turn ends.
+//!   (`Worker::before_foreign_code`): otherwise no worker would search for as long as the waker
+//!   blocks;
+//! * a wake is not dropped just because its thread drives the worker: if the worker is parked, the
+//!   wake notifies it (`scheduler::current::unpark`). If the worker is awake, it looks everywhere
+//!   before it sleeps (in a simulated process: before its turn ends).
 //!
-//! What a waker queues for its own worker is found at the end of the turn, as from a task.
+//! Work that a waker queues for its own worker is found at the end of the turn, as if a task had
+//! queued it.
 
 use std::sync::atomic::compiler_fence;
 
@@ -49,20 +51,20 @@ use crate::sync::atomic::{AtomicU8, Ordering, fence};
 const PARKED: u8 = 1;
 const ATTENTION: u8 = 2;
 
-/// On cache lines of its own: other threads write it with each wake, and what stands beside it the
-/// worker writes in each turn.
+/// On its own cache lines: other threads write it with each wake, and the worker writes its
+/// neighbours in each turn.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Parking(AtomicU8);
 
-/// What others have done since the worker resumed, or since it parked.
+/// Activity of other threads since the worker resumed, or since it parked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Since {
-    /// Nobody has put anything where the worker looks.
+    /// No thread has put anything where the worker looks.
     Nothing,
-    /// Somebody has, and left it to the worker to look.
+    /// A thread has put something there, and left it to the worker to look.
     Attention,
-    /// Somebody has, and notifies: that one has woken the worker.
+    /// A thread has put something there, and notifies: this has woken the worker.
     Notified,
 }
 
@@ -71,16 +73,16 @@ impl Parking {
         Parking(AtomicU8::new(0))
     }
 
-    /// The worker is about to sleep: from here on whoever has something for it notifies. Returns
-    /// whether anything has come since it resumed; what was put there is visible then.
+    /// Declares the worker about to sleep: from now on a thread that has something for it notifies.
+    /// Returns whether anything has come since it resumed; if so, what was put there is visible.
     #[inline]
     pub(crate) fn park(&self) -> Since {
-        // For the other places this is a fence. On x86 a locked exchange is one, at a third of the
-        // price of `mfence`. That rests on the hardware, and not on the memory model: there an
-        // exchange of one place, however strong, orders no later load of another. (Intel's manual,
-        // volume 3, on memory ordering: "Loads and stores are not reordered with locked
-        // instructions".) The second line holds the compiler. Loom and Miri, which know the model
-        // only, are given what it asks for.
+        // This is the fence for the "other places". On x86 a locked exchange is one, at a third of
+        // the price of `mfence`. That rests on the hardware and not on the memory model, where an
+        // exchange of one place, however strong, does not order a later load of another. (Intel's
+        // manual, volume 3, on memory ordering: "Loads and stores are not reordered with locked
+        // instructions".) The second line restrains the compiler. Loom and Miri know only the
+        // model, so they get the fence that it asks for.
         let before = self.0.swap(PARKED, Ordering::SeqCst);
         if cfg!(all(
             any(target_arch = "x86", target_arch = "x86_64"),
@@ -93,38 +95,38 @@ impl Parking {
         since(before)
     }
 
-    /// The worker is awake, or has found something and does not sleep. Returns what has come since
-    /// it parked, or resumed; what was put there is visible then. An `unpark` that comes later
+    /// Declares the worker awake, or that it has found something and does not sleep. Returns what
+    /// has come since it parked, or resumed; if so, what was put there is visible. A later `unpark`
     /// returns false.
     #[inline]
     pub(crate) fn resume(&self) -> Since {
-        // Nobody but the worker clears a bit. A notification that is still on its way is kept by
-        // the poller: at worst the next wait returns at once.
+        // Only the worker clears a bit. A notification that is still on its way is kept by the
+        // poller: at worst the next wait returns immediately.
         match self.0.load(Ordering::Relaxed) {
             0 => Since::Nothing,
             _ => since(self.0.swap(0, Ordering::Acquire)),
         }
     }
 
-    /// Whether the worker looks before it sleeps. Asked by its own thread, which alone sets and
-    /// clears the bit: exact.
+    /// Whether the worker will look before it sleeps. Exact, because it is called on the worker's
+    /// own thread, which alone sets and clears the bit.
     #[inline]
     pub(crate) fn is_awake(&self) -> bool {
         self.0.load(Ordering::Relaxed) & PARKED == 0
     }
 
-    /// Whether the worker sleeps, and nobody has woken it.
+    /// Whether the worker sleeps and has not been woken yet.
     #[inline]
     pub(crate) fn is_parked(&self) -> bool {
         self.0.load(Ordering::Relaxed) == PARKED
     }
 
-    /// There is something for the worker, where it will look. True if the caller has to notify
-    /// the poller.
+    /// Reports that there is something for the worker, where it will look. Returns whether the
+    /// caller must notify the poller.
     #[inline]
     pub(crate) fn unpark(&self) -> bool {
-        // Also where the bit is on already: only by writing it does what this thread has put there
-        // become visible with it.
+        // Written even if the bit is set already: only by writing it does what this thread has put
+        // there become visible with it.
         self.0.fetch_or(ATTENTION, Ordering::AcqRel) == PARKED
     }
 }
@@ -182,7 +184,7 @@ mod loom_tests {
                 if seen == total {
                     break;
                 }
-                // Without a look at the inbox: what `park` says has to do.
+                // Without looking at the inbox: the result of `park` has to suffice.
                 if self.parking.park() == Since::Nothing {
                     let mut notified = self.notified.lock();
                     self.asleep.store(true, Ordering::Relaxed);

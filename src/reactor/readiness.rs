@@ -1,33 +1,32 @@
-//! What is known about one source's readiness, and who waits for it.
+//! The known readiness of one source, and its waiters.
 //!
-//! Each direction has two counters: `events` counts what was reported, `spent` says up to which
-//! event the readiness was used up. While they differ, an operation is worth a try. `state`, behind
-//! a lock, holds the [waiters](Waiters), and for the owner whatever has to change together with
-//! them.
+//! Each direction has two counters: `events` counts reported events, and `spent` is the event up to
+//! which the readiness was used up. While they differ, an operation is worth a try. `state`, behind
+//! a lock, holds the [waiters](Waiters), and the owner's data that must change together with them.
 //!
 //! **The protocol.**
 //!
-//! * An operation first takes a [`Snapshot`]. If that is ready it tries; if that would block it
-//!   calls [`clear`](Readiness::clear) with the snapshot, which spends the events counted *before*
-//!   the attempt.
-//! * Whoever finds its direction not ready takes the lock and calls [`Readiness::register_waker`],
-//!   which checks once more under the lock: if the direction is ready, it refuses, and the
-//!   operation is tried again; if not, it stores the waker.
+//! * An operation first takes a [`Snapshot`]. If that is ready, it tries; if the attempt would
+//!   block, it calls [`clear`](Readiness::clear) with the snapshot, which spends the events counted
+//!   *before* the attempt.
+//! * An operation that finds its direction not ready takes the lock and calls
+//!   [`Readiness::register_waker`], which checks once more under the lock. If the direction is
+//!   ready, it refuses, and the operation is tried again; if not, it stores the waker.
 //! * An event, [`deliver`](Readiness::deliver), is counted, and its wakers are taken out, under the
-//!   lock, which is what makes counting a plain load and store.
+//!   lock; so counting needs only a plain load and store.
 //!
 //! **Why no edge is lost.** An event between an attempt and its clearing is counted beyond what the
-//! clearing spends, so the direction stays ready. (Two attempts at once may spend in the wrong
+//! clearing spends, so the direction stays ready. (Two concurrent attempts may spend in the wrong
 //! order; then the direction is ready without need, which costs one more attempt.) **Why no waiter
-//! is lost.** The event's critical section comes before the waiter's, and then the waiter sees the
-//! count, or after, and then the event finds the waker. `loom` checks both below.
+//! is lost.** Either the event's critical section comes before the waiter's, and the waiter sees
+//! the count; or it comes after, and the event finds the waker. `loom` checks both below.
 //!
-//! A direction starts ready: nothing is known, so the first operation tries.
+//! A direction starts ready: nothing is known yet, so the first operation tries.
 //!
-//! **Wakers are cloned under no lock**, since that may run foreign code. Where no waker is, a clone
-//! is made before the lock is taken ([`spare`](Readiness::spare)). Where one is, it is probably the
-//! same again: that is checked first, and if it is another one the lock is given back for the
-//! clone.
+//! **Wakers are cloned under no lock**, since cloning may run foreign code. If no waker is stored,
+//! a clone is made before the lock is taken ([`spare`](Readiness::spare)). If one is stored, it is
+//! probably the same waker: that is checked first, and if it is a different one, the lock is
+//! released for the clone.
 
 use std::task::Waker;
 
@@ -36,7 +35,7 @@ use crate::poller::Ready;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use crate::sync::{Mutex, MutexGuard, NeedsClone, Spare};
 
-/// Which side of a source an operation belongs to.
+/// The side of a source that an operation belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
     Read,
@@ -53,7 +52,7 @@ impl Direction {
     }
 }
 
-/// What was known of a direction before an attempt.
+/// State of a direction before an attempt.
 #[derive(Clone, Copy)]
 pub(crate) struct Snapshot {
     events: u32,
@@ -67,21 +66,21 @@ impl Snapshot {
         self.events != self.spent
     }
 
-    /// How many events there were, and up to which the readiness was used up: if both are the same
-    /// later, nothing has come since, and nobody has tried in vain.
+    /// Returns the number of events, and the event up to which the readiness was used up. If both
+    /// are the same later, there was neither an event nor a failed attempt since.
     pub(crate) fn counts(self) -> (u32, u32) {
         (self.events, self.spent)
     }
 
-    /// Whether a hang-up, an error or urgent data was reported, ever, or may have gone unreported:
-    /// then a read that fills less than was asked for says nothing about the next one.
+    /// Whether a hang-up, an error or urgent data was ever reported, or may have gone unreported:
+    /// then a read that returns less than it asked for does not predict the next one.
     #[inline]
     pub(crate) fn has_sticky_flags(self) -> bool {
         self.sticky != 0
     }
 }
 
-/// The flags that are never cleared.
+/// Flags that are never cleared.
 const STICKY: u8 = Ready::CLOSED.0 | Ready::ERROR.0 | Ready::PRIORITY.0 | Ready::UNKNOWN.0;
 
 /// The result of [`Readiness::register_waker`].
@@ -89,9 +88,9 @@ const STICKY: u8 = Ready::CLOSED.0 | Ready::ERROR.0 | Ready::PRIORITY.0 | Ready:
 pub(super) enum Registered {
     /// The waker is registered.
     Pending,
-    /// Refused: the direction is ready, and the operation is to be tried again.
+    /// Refused: the direction is ready, and the caller must try the operation again.
     Ready,
-    /// Refused: give the lock back, fill the spare, and call again.
+    /// Refused: the caller must release the lock, fill the spare, and call again.
     NeedsClone,
 }
 
@@ -99,16 +98,16 @@ pub(super) enum Registered {
 pub(super) struct Readiness<R> {
     /// By direction. Written under the lock.
     events: [AtomicU32; 2],
-    /// By direction. Written by whoever has tried.
+    /// By direction. Written by the operation that has tried.
     spent: [AtomicU32; 2],
     /// The [`STICKY`] flags that were ever reported. Written under the lock.
     sticky: AtomicU8,
-    /// Whether `state` may hold a waker, for a guess without the lock. Written under it.
+    /// Whether `state` may hold a waker: a hint to read without the lock. Written under it.
     has_waker: AtomicBool,
     state: Mutex<State<R>>,
 }
 
-/// What the lock protects. `registrations` is the owner's.
+/// Data protected by the lock. `registrations` belongs to the owner.
 #[derive(Debug)]
 pub(super) struct State<R> {
     pub(super) waiters: Waiters,
@@ -131,7 +130,7 @@ impl<R> Readiness<R> {
 
     #[inline]
     pub(super) fn snapshot(&self, direction: Direction) -> Snapshot {
-        // The count first: an event that comes in between makes the rest newer, not older.
+        // `events` first: an event that comes in between makes the rest newer, not older.
         let events = self.events[direction as usize].load(Ordering::Acquire);
         Snapshot {
             events,
@@ -140,18 +139,18 @@ impl<R> Readiness<R> {
         }
     }
 
-    /// The direction was seen not to be ready, in an attempt that began after `seen` was taken.
+    /// Clears the direction, which an attempt that began after `seen` was taken found not ready.
     #[inline]
     pub(super) fn clear(&self, direction: Direction, seen: Snapshot) {
         self.spent[direction as usize].store(seen.events, Ordering::Relaxed);
     }
 
-    /// After an attempt in vain, which began after `seen` was taken: asks `query` whether the
-    /// direction is ready *now* all the same, and clears it if not. `query` is given whether an
-    /// event has come since `seen`.
+    /// After a failed attempt, which began after `seen` was taken: asks `query` whether the
+    /// direction is ready *now* nevertheless, and clears it if not. `query` gets whether an event
+    /// has come since `seen`.
     ///
-    /// Both that and the clearing go by one snapshot, taken before the question: an event that it
-    /// counts is known to `query`, and one that comes later is beyond what is cleared.
+    /// Both the argument and the clearing use one snapshot, taken before the query: an event that
+    /// the snapshot counts is known to `query`, and a later one is beyond what is cleared.
     #[inline]
     pub(super) fn refresh<E>(
         &self,
@@ -172,8 +171,8 @@ impl<R> Readiness<R> {
         self.state.lock()
     }
 
-    /// A clone of the waker, if it will be needed: to be called before the lock is taken. The guess
-    /// may be wrong where waiters come or go meanwhile.
+    /// Returns a clone of the waker, if it will be needed. Called before the lock is taken. The
+    /// guess may be wrong if waiters come or go meanwhile.
     #[inline]
     pub(super) fn spare(&self, waker: &Waker) -> Spare {
         match self.has_waker.load(Ordering::Relaxed) {
@@ -182,8 +181,8 @@ impl<R> Readiness<R> {
         }
     }
 
-    /// Registers a waker for the next event of `direction`, unless that is ready by now. The waker
-    /// that it replaces is in `spare` afterwards, to be dropped outside the lock.
+    /// Registers a waker for the next event of `direction`, unless that is ready by now. Afterwards
+    /// `spare` holds the waker that was replaced, to be dropped outside the lock.
     #[inline]
     pub(super) fn register_waker(
         &self,
@@ -205,14 +204,14 @@ impl<R> Readiness<R> {
         }
     }
 
-    /// An event, or something that is treated as one, while the lock is held: counts it, and moves
+    /// Handles an event, or something treated as one, while the lock is held: counts it, and moves
     /// the wakers of its directions to `wakers`.
     pub(super) fn deliver(&self, state: &mut State<R>, ready: Ready, wakers: &mut Vec<Waker>) {
         self.count(state, ready, |waiters, it| waiters.take(it, wakers));
     }
 
-    /// [`deliver`](Self::deliver) on the thread of the worker whose tasks' wakers are kept: these
-    /// are woken at once.
+    /// [`deliver`](Self::deliver) on the thread of the worker that keeps its tasks' wakers: those
+    /// are woken immediately.
     #[inline]
     pub(super) fn deliver_here(&self, state: &mut State<R>, ready: Ready, wakers: &mut Vec<Waker>) {
         self.count(state, ready, |waiters, it| {
@@ -232,8 +231,8 @@ impl<R> Readiness<R> {
             if ready.intersects(direction.ready()) {
                 let events = &self.events[direction as usize];
                 if cfg!(loom) {
-                    // The same under the lock. Loom looks for a race of a store with the last
-                    // access only: behind a load of its own it misses another thread's.
+                    // Equivalent under the lock. Loom looks for a race of a store with the last
+                    // access only: after a load by the same thread it misses another thread's.
                     events.fetch_add(1, Ordering::Release);
                 } else {
                     let count = events.load(Ordering::Relaxed).wrapping_add(1);
@@ -246,7 +245,7 @@ impl<R> Readiness<R> {
             .store(state.waiters.has_waker(), Ordering::Relaxed);
     }
 
-    /// Sets those of `ready` that are sticky, while the lock is held.
+    /// Sets the sticky flags among `ready`, while the lock is held.
     #[inline]
     pub(super) fn set_sticky_flags(&self, _: &mut State<R>, ready: Ready) {
         if ready.0 & STICKY != 0 {
@@ -255,7 +254,7 @@ impl<R> Readiness<R> {
         }
     }
 
-    /// Removes a waiter. Returns its wakers, to be dropped outside the lock.
+    /// Removes a waiter. Returns its wakers, which must be dropped outside the lock.
     pub(super) fn remove_waiter(&self, id: WaiterId) -> [Option<Waker>; 2] {
         let mut state = self.lock();
         let wakers = [Direction::Read, Direction::Write].map(|it| state.waiters.remove(it, id));
@@ -275,15 +274,15 @@ mod loom_tests {
         WaiterId::handle(1)
     }
 
-    /// A socket that holds a number of bytes, an edge for each arrival, and a reader that takes
-    /// what there is, clears, waits, and is "woken" by the waker's count.
+    /// A socket that holds a number of bytes, with an edge for each arrival. Its reader takes what
+    /// there is, clears, waits, and is "woken" by the waker's count.
     struct World {
         readiness: Readiness<()>,
         bytes: AtomicUsize,
         woken: std::sync::Arc<Wakes>,
     }
 
-    /// loom cannot see into a `Waker`, so what it would do is done with loom's own atomics.
+    /// loom cannot see into a `Waker`, so its effect is modelled with loom's own atomics.
     struct Wakes {
         count: AtomicUsize,
         thread: loom::thread::Thread,
@@ -319,7 +318,7 @@ mod loom_tests {
             }
         }
 
-        /// One poll of a read: bytes, or none and a waker was left.
+        /// Polls a read once: returns bytes, or `None` after it has left a waker.
         fn poll_read(&self, id: WaiterId) -> Option<usize> {
             let waker = Waker::from(self.woken.clone());
             loop {
@@ -337,7 +336,7 @@ mod loom_tests {
             }
         }
 
-        /// As a source does: false if it is to be tried again.
+        /// Registers as a source does: returns false if the operation must be tried again.
         fn register_waker(&self, id: WaiterId, waker: &Waker) -> bool {
             let mut spare = self.readiness.spare(waker);
             loop {
@@ -359,8 +358,8 @@ mod loom_tests {
             }
         }
 
-        /// One poll for the readiness of a lent descriptor, which asks the kernel each time: ready,
-        /// or a waker was registered.
+        /// Polls once for the readiness of a lent descriptor, which asks the kernel each time:
+        /// returns whether it is ready; if not, a waker was registered.
         fn poll_level(&self) -> bool {
             let waker = Waker::from(self.woken.clone());
             loop {
@@ -375,9 +374,9 @@ mod loom_tests {
             }
         }
 
-        /// One poll of an operation of the user's on a lent descriptor whose error queue nobody
-        /// reads. The kernel always calls that ready, because of an error, so after an attempt in
-        /// vain only an event says that there is something new.
+        /// Polls once a user's operation on a lent descriptor with an error queue that is not read.
+        /// The kernel always reports it ready, because of an error, so after a failed attempt only
+        /// an event shows that there is something new.
         fn poll_beside_an_old_error(&self) -> Option<usize> {
             let waker = Waker::from(self.woken.clone());
             loop {
@@ -414,9 +413,9 @@ mod loom_tests {
         }
     }
 
-    /// What waiting for a lent descriptor does. The snapshot belongs before the question: taken
-    /// after it, an event in between would be cleared unseen. Left out: what the poller does to be
-    /// asked again.
+    /// Models waiting for a lent descriptor. The snapshot must be taken before the query: otherwise
+    /// an event in between would be cleared unseen. Left out: what the poller does to be asked
+    /// again.
     #[test]
     fn an_edge_between_asking_the_kernel_and_waiting_is_never_lost() {
         loom::model(|| {
@@ -482,8 +481,8 @@ mod loom_tests {
         });
     }
 
-    /// What an operation on a lent descriptor does. That an event came belongs to the snapshot that
-    /// is cleared: asked before it, an event in between would be cleared unseen.
+    /// Models an operation on a lent descriptor. Whether an event came must come from the snapshot
+    /// that is cleared: asked before it, an event in between would be cleared unseen.
     #[test]
     fn an_edge_beside_an_old_error_is_never_lost() {
         loom::model(|| {
@@ -505,7 +504,7 @@ mod loom_tests {
         model.preemption_bound = Some(2);
         model.check(|| {
             let world = World::new();
-            // The other reader only tries, takes nothing, and may spend what it saw late.
+            // The other reader only tries, takes nothing, and may spend late what it saw.
             let other = {
                 let world = world.clone();
                 loom::thread::spawn(move || {
@@ -595,7 +594,7 @@ mod tests {
         );
     }
 
-    /// The waker of whoever is woken first, second, …, by name.
+    /// Returns the names of the waiters in the order in which an event wakes them.
     #[cfg(not(miri))]
     fn order(readiness: &Readiness<()>, names: &[(&'static str, Waker)]) -> Vec<&'static str> {
         let mut wakers = Vec::new();
@@ -604,8 +603,8 @@ mod tests {
         wakers.iter().map(name).collect()
     }
 
-    /// Who waits for one operation keeps its turn until it is served. A handle that comes again may
-    /// have been served, so the first one goes last, or the others would never be.
+    /// A waiter for one operation keeps its turn until it is served. A handle that comes again may
+    /// have been served, so the first handle goes last, or the others would never be served.
     // Not under Miri, for which two clones of a waker need not have the same table
     // (`Waker::will_wake`).
     #[cfg(not(miri))]
@@ -643,7 +642,7 @@ mod tests {
         assert_eq!(order(&readiness, &names), ["z"]);
     }
 
-    /// An event that comes after the question is not answered by it.
+    /// An event that comes after the query is not answered by it.
     #[test]
     fn an_event_while_the_kernel_is_asked_is_seen() {
         let readiness = Readiness::new(());
@@ -662,8 +661,8 @@ mod tests {
         assert_eq!(left, Registered::Ready, "the event is lost");
     }
 
-    /// A waker that is there already is not cloned, and one that is not is cloned before the lock
-    /// is taken.
+    /// A waker that is stored already is not cloned, and a new one is cloned before the lock is
+    /// taken.
     // Not under Miri, for which two clones of a waker need not have the same table
     // (`Waker::will_wake`).
     #[cfg(not(miri))]
@@ -697,7 +696,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&nobody), 2, "the waker before is left");
     }
 
-    /// Waits, with a waker that stays after an event.
+    /// Waits, with a waker that is kept after an event.
     #[cfg(not(miri))]
     fn wait_kept(readiness: &Readiness<()>, id: u32, waker: &Waker) -> Registered {
         readiness.clear(Direction::Read, readiness.snapshot(Direction::Read));
@@ -755,7 +754,7 @@ mod tests {
         }
     }
 
-    /// Else two tasks that read by turns would both be woken by each event.
+    /// Otherwise two tasks that read alternately would both be woken by each event.
     #[cfg(not(miri))]
     #[test]
     fn a_kept_waker_of_one_who_was_woken_gives_way_to_the_next_waiter() {
@@ -772,7 +771,7 @@ mod tests {
         assert!(wakers[0].will_wake(&second_waker));
         drop(wakers);
         assert_eq!(Arc::strong_count(&second), 2);
-        // The same waiter with the waker of something else: that one may be foreign code.
+        // The same waiter with another waker, which may be foreign code.
         assert_eq!(wait_kept(&readiness, 1, &first_waker), Registered::Pending);
         wait(&readiness, Direction::Read, 1, &second_waker);
         let mut wakers = Vec::new();

@@ -19,19 +19,19 @@ pub(super) struct Registrations {
     more: Option<Box<Vec<Registration>>>,
 }
 
-/// With which reactor, under which token, and for what.
+/// A reactor that the source is registered with, the token, and the interest.
 #[derive(Debug)]
 pub(super) struct Registration {
     reactor: Arc<Reactor>,
     token: Token,
-    /// What the poller was last asked for; with one-shot, what is still armed.
+    /// The interest that the poller was last given; with one-shot, the part that is still armed.
     pub(super) interest: Interest,
-    /// With levels: how many events in a row may have been spurious, since that was last checked.
+    /// With levels: the number of events in a row that may have been spurious since the last check.
     pub(super) suspect_events: u8,
     back_off: Option<Box<BackOff>>,
 }
 
-/// What is not armed until a timer fires.
+/// Directions that stay disarmed until a timer fires.
 #[derive(Debug)]
 struct BackOff {
     directions: Interest,
@@ -39,8 +39,8 @@ struct BackOff {
     timer: TimerHandle,
 }
 
-/// How long a direction is not armed first; then twice as long each time, up to the longest. That
-/// is also by how much a datagram may come late to a socket whose error queue nobody reads.
+/// A direction is disarmed for the shortest back-off first, then twice as long each time, up to the
+/// longest. On a socket with an unread error queue, a datagram may be noticed late by that much.
 const SHORTEST_BACK_OFF: Duration = Duration::from_millis(1);
 const LONGEST_BACK_OFF: Duration = Duration::from_millis(10);
 
@@ -95,8 +95,8 @@ impl Registrations {
         std::mem::take(self)
     }
 
-    /// Takes the source out of the reactors' tables. Not under the lock of the state, which comes
-    /// after theirs.
+    /// Takes the source out of the reactors' tables. Must not be called under the lock of the
+    /// state, which comes after theirs.
     pub(super) fn free_tokens(self) {
         for registration in self.iter() {
             drop(registration.reactor.remove(registration.token));
@@ -130,7 +130,7 @@ impl Registration {
         std::ptr::eq(&*self.reactor, reactor)
     }
 
-    /// The directions that must not be armed yet.
+    /// Returns the directions that must not be armed yet.
     pub(super) fn backed_off(&self) -> Interest {
         match &self.back_off {
             Some(back_off) => back_off.directions,
@@ -138,8 +138,8 @@ impl Registration {
         }
     }
 
-    /// Backs off from `directions`, twice as long as the last time; `source` is told when that is
-    /// over. Returns `false` if the reactor has closed: then the source is about to be sent
+    /// Backs off from `directions`, twice as long as the last time. When that is over, `source` is
+    /// notified. Returns `false` if the reactor has closed: then the source is about to be sent
     /// elsewhere.
     pub(super) fn back_off(
         &mut self,
@@ -169,14 +169,14 @@ impl Registration {
         true
     }
 
-    /// The next back-off begins with the shortest.
+    /// Makes the next back-off start with the shortest length.
     pub(super) fn reset_back_off(&mut self, driver: &Driver) {
         if let Some(mut back_off) = self.back_off.take() {
             back_off.timer.remove(Some(driver));
         }
     }
 
-    /// The back-off is over: returns what it was about. Its length is kept for the next one.
+    /// Ends the back-off and returns its directions. Its length is kept for the next one.
     fn take_backed_off(&mut self) -> Interest {
         match &mut self.back_off {
             Some(back_off) => std::mem::take(&mut back_off.directions),
@@ -185,7 +185,7 @@ impl Registration {
     }
 }
 
-/// What the timer of a [`BackOff`] wakes.
+/// The waker of a [`BackOff`]'s timer.
 struct BackOffEnd {
     source: std::sync::Weak<Source>,
     token: Token,

@@ -1,18 +1,18 @@
-//! A small ordered map, for keys that mostly come in ascending order: who waits for a source.
+//! A small ordered map, for keys that mostly come in ascending order: the waiters of a source.
 //!
-//! It is a sorted vector. A key beyond the last one is appended, and one that is removed leaves a
-//! gap, which the next key that belongs there takes; when more than half are gaps they are closed
-//! together. So these cost O(log n) on average. A key that comes late moves those behind it: some
-//! microseconds where ten thousand are behind.
+//! It is a sorted vector. A key beyond the last one is appended. A removed key leaves a gap, which
+//! the next key that belongs there takes; when more than half of the entries are gaps, all gaps are
+//! closed. So these operations cost O(log n) on average. A key that comes late moves those after
+//! it: some microseconds where there are ten thousand of them.
 //!
-//! Why not a `BTreeMap`: each kind of these is 10 KB of code, in every program.
+//! Why not a `BTreeMap`: each instance of it costs 10 KB of code, in every program.
 
 /// See the head of the module.
 #[derive(Debug)]
 pub(super) struct Sorted<V> {
-    /// In the order of the keys, which are unique. `None` is a gap.
+    /// Ordered by key; keys are unique. `None` is a gap.
     entries: Vec<(u64, Option<V>)>,
-    /// How many are no gaps.
+    /// Number of entries that are not gaps.
     len: usize,
 }
 
@@ -39,7 +39,7 @@ impl<V> Sorted<V> {
         self.entries[place].1.as_mut()
     }
 
-    /// Adds a key that is not there.
+    /// Adds a key, which must not be present.
     pub(super) fn insert(&mut self, key: u64, value: V) {
         let entry = (key, Some(value));
         match self.place(key) {
@@ -62,7 +62,7 @@ impl<V> Sorted<V> {
         Some(value)
     }
 
-    /// Removes all, in order. What was allocated stays, for those who come next.
+    /// Removes all entries, in order. Keeps the allocation for later waiters.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (u64, V)> {
         self.len = 0;
         let entries = self.entries.drain(..);
@@ -85,7 +85,7 @@ mod tests {
 
     use super::Sorted;
 
-    /// A number that looks random (xorshift).
+    /// Returns a pseudo-random number (xorshift).
     fn next(state: &mut u64) -> u64 {
         *state ^= *state << 13;
         *state ^= *state >> 7;
@@ -130,7 +130,8 @@ mod tests {
 
     #[test]
     fn those_who_come_and_go_in_order_move_nobody() {
-        // Many wait, and for each that goes one comes: no more room than for twice as many.
+        // Many wait, and for each one that leaves another arrives: the room needed is at most for
+        // twice as many.
         let mut sorted = Sorted::default();
         for key in 0..10 * WAITERS {
             sorted.insert(key, ());

@@ -1,39 +1,42 @@
-//! One descriptor, and everything that waits for it.
+//! One descriptor, and the waiters for it.
 //!
 //! A [`Source`] owns its descriptor and its [`Readiness`]; the reactor that it is registered with
-//! knows it by token. Users hold it through [`Io`] handles, which are counted: when the last one
-//! goes, the source is deregistered, and then closed. (`Async<T>` lends a descriptor that is its
-//! user's: that one is deregistered by then, and stays open.)
+//! knows it by token. Users hold it through [`Io`] handles, which are counted. When the last handle
+//! is dropped, the source is deregistered and then closed. (`Async<T>` lends a descriptor that
+//! belongs to its user: this descriptor is deregistered by then, and stays open.)
 //!
 //! **Sources follow their users.** A source is registered when an operation first has to wait, with
-//! the reactor of the worker that waits. If later another worker waits, and nobody else does, it
-//! moves there. If others do wait, it is registered there *as well*: a waiter is always served by
-//! its own worker, whether or not somebody drives the others' (a runtime may be left alone between
-//! two turns, for ever). Wakers lie in the source, so an event from any reactor wakes everyone; and
-//! registering reports what is ready already, so no event is lost on the way.
+//! the reactor of the worker that waits. If another worker waits later, and there is no other
+//! waiter, the source moves to that worker's reactor. If there are other waiters, it is registered
+//! there *as well*: a waiter is always served by its own worker, whether or not the other workers
+//! are driven (a runtime may be left undriven between two turns, for ever). Wakers are stored in
+//! the source, so an event from any reactor wakes all waiters. Registering reports a source that is
+//! ready already, so no event is lost on the way.
 //!
-//! **How it is registered.** With edges, a TCP stream for both directions and urgent data, at once
-//! and for good. Others for reading, and for writing while somebody waits to write: a Unix or UDP
-//! socket reports each message that drained as an edge, a wake-up for nobody. So a write that has
-//! to wait arms it, and the first event that nobody waited to write for disarms it. (Not the first
-//! event at all: who fills a buffer once fills it again, and pays one system call for that, not two
-//! a time.) What is lent, of which nothing is known, is registered for what was waited for only.
+//! **How it is registered.** With edges, a TCP stream is registered once, permanently, for both
+//! directions and urgent data. Other sources are registered for reading (a Unix stream also for
+//! urgent data), and for writing only while a waiter wants to write: a Unix or UDP socket reports
+//! each message that drained as an edge, a wake-up that serves no waiter. So a write that has to
+//! wait arms writability, and the first writable event without a waiter disarms it. (We do not
+//! disarm at the very first event: a writer that fills a buffer once fills it again, and so pays
+//! one system call for that, not two each time.) A lent descriptor, of which nothing is known, is
+//! registered only for the directions that were waited for.
 //!
-//! Without edges, for the directions that somebody waits for. Where there are levels, an event that
-//! wakes somebody leaves its direction armed, since most likely it is waited for again before the
-//! kernel is asked again; an event for which nobody waited disarms it. Where there is only
-//! one-shot, each event has spent the interest, and waiting arms again.
+//! Without edges, a source is registered for the directions that have waiters. With levels, an
+//! event that wakes a waiter leaves its direction armed, since most likely it is waited for again
+//! before the next poll of the kernel; an event without a waiter disarms its direction. With
+//! one-shot only, each event has spent the interest, and waiting arms it again.
 //!
-//! **Spurious events.** An error queue that nobody reads (`IP_RECVERR`, `SO_TIMESTAMPING`) makes
-//! poll(2) and select(2) call a socket ready for ever, though every read would block: whoever waits
-//! would be woken, try and wait again without an end. With levels, [`MOST_SUSPECT_EVENTS`] events
-//! in a row that are about an error, or may be, make us ask poll(2) whether there is anything else.
-//! If not, we [back off](Registration::back_off): the direction is armed again after a delay, which
-//! grows as long as nothing else is found. Whoever waits meanwhile is woken then. (With edges such
-//! an error is reported once.)
+//! **Spurious events.** An error queue that is not read (`IP_RECVERR`, `SO_TIMESTAMPING`) makes
+//! poll(2) and select(2) report a socket as ready for ever, though every read would block: a waiter
+//! would be woken, try and wait again endlessly. With levels, after [`MOST_SUSPECT_EVENTS`] events
+//! in a row that are, or may be, about an error, we ask poll(2) whether there is anything else. If
+//! not, we [back off](Registration::back_off): the direction is armed again after a delay, which
+//! grows as long as nothing else is found. Waiters that arrive meanwhile are woken after the delay.
+//! (With edges such an error is reported once.)
 //!
-//! **Locks.** A reactor's table of sources, then a source's state, then whatever the poller has; a
-//! waker is called and dropped under none of them, but for a task's own (see `waiters`).
+//! **Locks.** The order is: a reactor's table of sources, a source's state, the poller's own locks.
+//! A waker is called and dropped under none of them, except for a task's own (see `waiters`).
 
 use std::io;
 use std::sync::Arc;
@@ -50,17 +53,17 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{MutexGuard, drop_all, wake_all};
 use crate::sys::{self, AsDescriptor, BorrowedDescriptor, LentDescriptor, OwnedDescriptor};
 
-/// What a source is, as far as waiting for it differs.
+/// Kind of a source, as far as waiting for it differs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SourceKind {
-    /// A TCP stream: its edges are few, and a short read says that it is drained.
+    /// A TCP stream: its edges are few, and a short read shows that it is drained.
     TcpStream,
-    /// A Unix stream: a short read says so too, unless something came along with the bytes.
+    /// A Unix stream: a short read shows that too, unless something came along with the bytes.
     #[cfg_attr(not(unix), allow(dead_code, reason = "there are none"))]
     UnixStream,
-    /// A listener or a datagram socket: what was read says nothing of what is left.
+    /// A listener or a datagram socket: a read does not show what is left.
     Other,
-    /// Anything at all, lent by its owner.
+    /// Any descriptor, lent by its owner.
     Lent,
 }
 
@@ -69,41 +72,40 @@ pub(crate) struct Source {
     readiness: Readiness<Registrations>,
     descriptor: Held,
     kind: SourceKind,
-    /// [`Io`] handles.
+    /// Number of [`Io`] handles.
     handles: AtomicUsize,
     next_id: AtomicU32,
-    /// With levels: a short read has brought something since the last event.
+    /// With levels: whether a short read has returned data since the last event.
     has_read: AtomicBool,
     /// See [`is_bytes_only`](Self::is_bytes_only).
     is_bytes_only: AtomicBool,
-    /// The socket of a simulated world that this is; the descriptor is a placeholder then.
+    /// The simulated socket of this source, if any; the descriptor is a placeholder then.
     #[cfg(all(feature = "sim", not(loom)))]
     simulated: Option<SimSocket>,
 }
 
-/// A descriptor: to be closed with its source, or its owner's. Both lie in the same place, so that
-/// borrowing it takes no branch.
+/// A descriptor: either closed with its source, or lent by its owner. Both variants store it at the
+/// same offset, so that borrowing it takes no branch.
 #[derive(Debug)]
 enum Held {
     Owned(OwnedDescriptor),
     Lent(LentDescriptor),
 }
 
-/// Somebody waits for a source, or was woken for it and has not come back.
+/// A waiter for a source, or one that was woken and has not come back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SourceWait {
     pub(crate) token: Token,
-    /// The address of the source, which may be registered with several reactors: compared only.
+    /// The address of the source, which may be registered with several reactors; only compared.
     pub(crate) source: usize,
-    /// The address in the waker: compared, and never followed.
+    /// The address in the waker; compared, and never dereferenced.
     pub(crate) waker: usize,
     pub(crate) direction: Direction,
     pub(crate) is_waiting: bool,
 }
 
-/// So many events that may be spurious are believed before poll(2) is asked what they are about:
-/// few enough for spurious ones to cost little, and enough for the question to cost nothing beside
-/// them.
+/// Number of possibly spurious events that are believed before poll(2) is asked about them: few
+/// enough that spurious events cost little, and enough that the cost of asking is negligible.
 const MOST_SUSPECT_EVENTS: u8 = 32;
 
 impl Source {
@@ -137,22 +139,22 @@ impl Source {
         }
     }
 
-    /// The socket of a simulated world that this is.
+    /// Returns the simulated socket of this source, if any.
     #[cfg(all(feature = "sim", not(loom)))]
     #[inline]
     pub(crate) fn simulated(&self) -> Option<SimSocketId> {
         self.simulated.as_ref().map(SimSocket::id)
     }
 
-    /// A stream's read in the state `seen` got less than it asked for; or, in a simulated world,
-    /// has left nothing. Where that shows that there is no more, clears readability, and so spares
-    /// the attempt that would find out.
+    /// Reports that a stream's read in the state `seen` returned less than it asked for; or, in a
+    /// simulated world, left nothing. If that shows that the stream is drained, clears readability,
+    /// which saves the attempt that would find out.
     ///
-    /// It shows that for streams while neither an end nor urgent data was reported: with edges the
-    /// end of file makes no further one once it was reported together with the data, and a read
-    /// stops at the urgent mark. Without edges, arming reports what is left. (A read
-    /// of a Unix stream also stops at a message that carried descriptors: such a read is not to be
-    /// told here.)
+    /// It shows that for streams, as long as neither an end nor urgent data was reported: with
+    /// edges the end of file causes no further edge once it was reported together with the data,
+    /// and a read stops at the urgent mark. Without edges, arming reports what is left. (A read of
+    /// a Unix stream also stops at a message that carried descriptors: such a read must not be
+    /// reported here.)
     #[inline]
     pub(crate) fn clear_after_short_read(&self, seen: Snapshot) {
         let is_stream = matches!(self.kind, SourceKind::TcpStream | SourceKind::UnixStream);
@@ -162,12 +164,12 @@ impl Source {
         }
     }
 
-    /// Of a Unix socket: whether nothing but bytes can come through it, so that nothing but urgent
-    /// data ends a read early. This is for `net/socket.rs`, which decides it.
+    /// For a Unix socket: whether only bytes can come through it, so that only urgent data ends a
+    /// read early. Decided by `net/socket.rs`.
     ///
-    /// Relaxed: who withdraws it does so before the kernel is told to let anything else in, and who
-    /// has read asks again before a short read is believed. Between the two lies the kernel's lock
-    /// of the socket, through which whatever ended the read early has come.
+    /// Relaxed suffices: the flag is cleared before the kernel is allowed to let anything else in,
+    /// and a reader checks it again after the read, before it believes a short read. In between
+    /// lies the kernel's lock of the socket, through which the cause of the short read has come.
     #[inline]
     pub(crate) fn is_bytes_only(&self) -> bool {
         self.is_bytes_only.load(Ordering::Relaxed)
@@ -178,8 +180,8 @@ impl Source {
     }
 
     /// [`register_waker`](Self::register_waker) for a source that is registered with the reactor
-    /// that this thread drives: what nearly every wait finds. `None` if it is not. `whose`
-    /// says, of a reactor that this thread drives, whether `waker` is the running task's own.
+    /// that this thread drives, which nearly every wait finds. Returns `None` if it is not. `whose`
+    /// returns, for a reactor that this thread drives, whether `waker` is the running task's own.
     #[inline]
     pub(crate) fn register_waker_here(
         &self,
@@ -209,9 +211,9 @@ impl Source {
         }
     }
 
-    /// Registers `waker` for the next event of `direction`, and the source with `reactor` where
-    /// that is needed. Returns `false` if the direction is ready by now: then the operation is to
-    /// be tried again.
+    /// Registers `waker` for the next event of `direction`, and the source with `reactor` if
+    /// needed. Returns `false` if the direction is ready by now: then the caller must try the
+    /// operation again.
     pub(crate) fn register_waker(
         self: &Arc<Self>,
         reactor: &Arc<Reactor>,
@@ -242,8 +244,8 @@ impl Source {
         }
     }
 
-    /// Registers with `reactor`: instead of the others if nobody else waits for this source, and
-    /// otherwise as well.
+    /// Registers with `reactor`: in place of the others if there is no other waiter for this
+    /// source, and otherwise in addition.
     #[cold]
     fn move_to(
         self: &Arc<Self>,
@@ -261,18 +263,18 @@ impl Source {
         self.register(reactor, direction)
     }
 
-    /// Registers with `reactor`, unless somebody has done that meanwhile.
+    /// Registers with `reactor`, unless another thread has done that meanwhile.
     fn register(self: &Arc<Self>, reactor: &Arc<Reactor>, direction: Direction) -> io::Result<()> {
-        // The table's lock comes before the state's, so the token is taken first, provisionally:
-        // it is given back below if another thread has registered meanwhile.
+        // The table's lock comes before the state's, so the token is taken first, provisionally. It
+        // is given back below if another thread has registered meanwhile.
         let token = reactor.insert(self.clone())?;
         let mut state = self.readiness.lock();
         let mut interest = interest(direction);
         let mode = reactor.mode();
         let has = reactor.poller().capabilities();
         let has_no_hints = !has.hints || !has.priority;
-        // Without edges arming reports what a short read left, so that is safe without hints for a
-        // stream: see `clear_after_short_read`.
+        // Without edges, arming reports what a short read left, so a stream is safe without hints:
+        // see `clear_after_short_read`.
         if has_no_hints && (mode == Mode::Edge || self.kind == SourceKind::Other) {
             (self.readiness).set_sticky_flags(&mut state, Ready::UNKNOWN);
         }
@@ -294,8 +296,8 @@ impl Source {
         };
         if let Ok(true) = result {
             (state.registrations).add(Registration::new(reactor.clone(), token, interest));
-            // A reactor that closes marks itself first and then visits what is in its table: it
-            // comes to this source after this critical section, or is seen here.
+            // A reactor that closes marks itself first and then visits the sources in its table.
+            // Either it visits this source after this critical section, or its mark is seen here.
             if !reactor.is_closed() {
                 return Ok(());
             }
@@ -323,24 +325,25 @@ impl Source {
         poller.register_unchecked(self.descriptor(), token, interest, mode)
     }
 
-    /// Ends registrations that were taken out of the state, still under its lock, like
-    /// registering: what the state says and what the pollers know is the same.
+    /// Ends registrations that were taken out of the state. Called under the state's lock, like
+    /// registering, so that the state and the pollers agree.
     fn deregister(&self, registrations: Registrations) -> Registrations {
         for registration in registrations.iter() {
             let poller = registration.reactor().poller();
             #[cfg(all(feature = "sim", not(loom)))]
             if let Some(socket) = self.simulated() {
-                // It can only fail if its world has ended.
+                // Fails only if its world has ended.
                 let _ = poller.deregister_simulated(socket);
                 continue;
             }
-            // It can only fail if somebody has closed our descriptor: then it is not there either.
+            // Fails only if foreign code has closed our descriptor: then it is not in the poller
+            // either.
             let _ = poller.deregister(self.descriptor());
         }
         registrations
     }
 
-    /// Arms `wanted` there as well, unless it is backed off: then that is done later.
+    /// Arms `wanted` there as well, except directions that are backed off, which are armed later.
     #[inline]
     fn add_interest(&self, registration: &mut Registration, wanted: Interest) -> io::Result<()> {
         match registration.interest.contains(wanted) {
@@ -379,7 +382,7 @@ impl Source {
         Ok(())
     }
 
-    /// An event of `driver`'s reactor for the token that this source has there.
+    /// Delivers an event of `driver`'s reactor for the token that this source has there.
     #[inline]
     pub(super) fn deliver(
         self: &Arc<Self>,
@@ -390,11 +393,11 @@ impl Source {
     ) {
         let reactor = &**driver.reactor();
         let mut state = self.readiness.lock();
-        // A task's own waker is marked as such by the worker of the first registration only: there
-        // it may be woken under the lock.
+        // Only the worker of the first registration marks a task's own waker as such; there the
+        // waker may be woken under the lock.
         let is_here = (state.registrations.first.as_ref())
             .is_some_and(|first| std::ptr::eq(first.reactor(), reactor));
-        // With edges only space that nobody waited for changes the interest.
+        // With edges, only writability without a waiter changes the interest.
         let keeps_interest = reactor.mode() == Mode::Edge
             && (self.kind == SourceKind::TcpStream
                 || !ready.intersects(Ready::WRITABLE)
@@ -412,7 +415,7 @@ impl Source {
         }
     }
 
-    /// The interest after an event for which `before` was awaited.
+    /// Updates the interest after an event that had waiters for the directions `before`.
     fn change_interest(
         self: &Arc<Self>,
         driver: &Driver,
@@ -423,21 +426,22 @@ impl Source {
         wakers: &mut Vec<Waker>,
     ) {
         let reactor = &**driver.reactor();
-        // Delivering takes the waiters of the reported directions, and nobody else.
+        // Delivering removes the waiters of the reported directions, and no others.
         let after = before.without(interest_of(ready));
         let result = match state.registrations.with(reactor) {
             Some(registration) if registration.token() == token => {
                 let wanted = match reactor.mode() {
-                    // Room that nobody waited for: it is reported with each message that drains.
+                    // Writability without a waiter: it is reported with each message that drains.
                     Mode::Edge => registration.interest.without(Interest::WRITABLE),
-                    // Whoever was woken most likely comes again; what nobody waited for would be
+                    // A woken waiter most likely comes again; an event without a waiter would be
                     // reported again and again.
                     Mode::Level => {
                         let unawaited = interest_of(ready).without(before);
                         let wanted = registration.interest.without(unawaited);
                         wanted.without(self.spurious(driver, registration, ready))
                     }
-                    // The event has spent the interest. Who still waits is armed again.
+                    // The event has spent the interest. Directions that still have waiters are
+                    // armed again.
                     _ => {
                         registration.interest = Interest::NONE;
                         after
@@ -448,7 +452,7 @@ impl Source {
                     false => self.set_interest(registration, wanted),
                 }
             }
-            // It has left, and perhaps come back since.
+            // The source has left this reactor, and perhaps come back since.
             _ => Ok(()),
         };
         if result.is_err() {
@@ -458,7 +462,7 @@ impl Source {
         }
     }
 
-    /// The directions that were reported without a cause, and are backed off from.
+    /// Returns the directions that were reported without a cause, and are backed off from.
     #[inline]
     fn spurious(
         self: &Arc<Self>,
@@ -466,8 +470,8 @@ impl Source {
         registration: &mut Registration,
         ready: Ready,
     ) -> Interest {
-        // Where errors are reported as such, there is one. Where they are not, there may be, unless
-        // reading brings something.
+        // If the poller reports errors as such, this is an error. If it does not, this may be one,
+        // unless a read has returned something.
         let is_suspect = match registration.reactor().poller().capabilities().hints {
             true => ready.intersects(Ready::ERROR),
             false => !self.take_has_read(),
@@ -491,8 +495,8 @@ impl Source {
         has_read
     }
 
-    /// Asks poll(2) which of the `reported` directions are ready for an error only, and backs off
-    /// from those.
+    /// Asks poll(2) which of the `reported` directions are ready only because of an error, and
+    /// backs off from those.
     #[cold]
     fn check_suspect(
         self: &Arc<Self>,
@@ -500,7 +504,7 @@ impl Source {
         registration: &mut Registration,
         reported: Interest,
     ) -> Interest {
-        // What cannot be asked is believed.
+        // If poll(2) cannot be asked, the events are believed.
         let (read, write) = sys::is_only_an_error(&self.descriptor()).unwrap_or_default();
         let mut spurious = Interest::NONE;
         if read {
@@ -517,7 +521,7 @@ impl Source {
             }
             return spurious;
         }
-        // The next event is asked about at once.
+        // The next event is checked immediately.
         registration.suspect_events = MOST_SUSPECT_EVENTS - 1;
         match registration.back_off(driver, self, spurious) {
             true => spurious,
@@ -525,14 +529,14 @@ impl Source {
         }
     }
 
-    /// A back-off is over: what somebody waits for of it is armed again. `take` gives what it was
-    /// about.
+    /// Ends a back-off: arms the directions in it that have waiters. `take` returns the directions
+    /// that were backed off.
     pub(super) fn end_back_off(&self, token: Token, take: fn(&mut Registration) -> Interest) {
         let mut wakers = Vec::new();
         let mut state = self.readiness.lock();
         let awaited = awaited(&state);
         let mut result = Ok(());
-        // (Another reactor may have the same token for it: then its back-off is shorter.)
+        // (Another reactor may have the same token for it: then its back-off is cut short.)
         for registration in state.registrations.iter_mut() {
             if registration.token() == token {
                 let wanted = intersection(awaited, take(registration));
@@ -547,7 +551,7 @@ impl Source {
         wake_all(wakers);
     }
 
-    /// Treated as an event in both directions. `ended` says that reading was shut down.
+    /// Acts like an event in both directions. `ended` is whether reading was shut down.
     pub(crate) fn wake(&self, ended: bool) {
         let mut wakers = Vec::new();
         let mut ready = Ready::READABLE | Ready::WRITABLE;
@@ -558,19 +562,19 @@ impl Source {
         wake_all(wakers);
     }
 
-    /// The reactor goes: whoever waits is woken, tries, and registers elsewhere.
+    /// Detaches from a reactor that closes: waiters are woken, try, and register elsewhere.
     pub(super) fn orphan(&self, reactor: &Reactor, wakers: &mut Vec<Waker>) {
         let mut state = self.readiness.lock();
         let left = self.deregister(state.registrations.remove(reactor));
         if !left.is_empty() {
             self.readiness
                 .deliver(&mut state, Ready::READABLE | Ready::WRITABLE, wakers);
-            // One that is kept too: it would keep the runtime's memory, and its descriptors.
+            // Takes out a kept waker too: it would keep the runtime's memory, and its descriptors.
             wakers.extend(state.waiters.take_kept());
         }
     }
 
-    /// Whose wakers it keeps, under the token that it has in one table.
+    /// Lists the wakers that it keeps, under the token that it has in one table.
     pub(super) fn waits(&self, token: Token, waits: &mut Vec<SourceWait>) {
         let state = self.readiness.lock();
         state.waiters.for_each(|waker, direction, is_waiting| {
@@ -584,8 +588,8 @@ impl Source {
         });
     }
 
-    /// Whether the waker of that address, which `direction` keeps, is waited with. `None` if it is
-    /// not kept any more.
+    /// Whether a waiter waits with the waker of that address, which `direction` keeps. `None` if
+    /// the waker is no longer kept.
     pub(crate) fn is_waited_with(&self, waker: usize, direction: Direction) -> Option<bool> {
         let mut found = None;
         let state = self.readiness.lock();
@@ -606,7 +610,7 @@ impl Source {
     }
 }
 
-/// The directions that somebody waits for.
+/// Returns the directions that have waiters.
 #[inline]
 fn awaited(state: &State<Registrations>) -> Interest {
     let mut awaited = Interest::NONE;
@@ -622,7 +626,7 @@ fn intersection(a: Interest, b: Interest) -> Interest {
     a.without(a.without(b))
 }
 
-/// The directions that an event is about.
+/// Returns the directions that an event is about.
 #[inline]
 fn interest_of(ready: Ready) -> Interest {
     let mut interest = Interest::NONE;
@@ -643,7 +647,7 @@ fn interest(direction: Direction) -> Interest {
     }
 }
 
-/// A handle to a source: what a user's socket holds. Clones share the source.
+/// A handle to a source, held by a user's socket. Clones share the source.
 #[derive(Debug)]
 pub(crate) struct Io {
     source: Arc<Source>,
@@ -660,7 +664,7 @@ impl Io {
     ///
     /// # Errors
     ///
-    /// If what is lent in place of its descriptor cannot be opened.
+    /// If the descriptor that is lent in its place cannot be opened.
     #[cfg(all(feature = "sim", not(loom)))]
     pub(crate) fn simulated(socket: SimSocket, kind: SourceKind) -> io::Result<Io> {
         let placeholder = LentDescriptor::of_static(crate::sim::kernel::placeholder()?);
@@ -670,11 +674,12 @@ impl Io {
         Ok(io)
     }
 
-    /// Waits for a descriptor that stays its owner's. It must be non-blocking, and no file.
+    /// Waits for a descriptor that its owner keeps. It must be non-blocking, and must not be a
+    /// file.
     ///
     /// # Safety
     ///
-    /// It must stay open until the last handle is dropped.
+    /// The descriptor must stay open until the last handle is dropped.
     #[cfg(not(loom))]
     pub(crate) unsafe fn lent(descriptor: BorrowedDescriptor<'_>) -> Io {
         // SAFETY: the caller promises it.
@@ -704,24 +709,24 @@ impl Io {
         &self.source
     }
 
-    /// This handle's identity as a waiter.
+    /// Returns this handle's identity as a waiter.
     #[inline]
     pub(crate) fn id(&self) -> WaiterId {
         self.id
     }
 
-    /// The identity of a future, which waits for one operation and is then
+    /// Returns an identity for a future, which waits for one operation and is then
     /// [removed](Self::remove_waiter).
     pub(crate) fn new_future_id(&self) -> WaiterId {
         WaiterId::future(self.source.next_id())
     }
 
-    /// The identity of a waiter that comes again and again.
+    /// Returns an identity for a waiter that waits again and again.
     pub(crate) fn new_handle_id(&self) -> WaiterId {
         WaiterId::handle(self.source.next_id())
     }
 
-    /// Drops the wakers of a waiter that waits no more.
+    /// Drops the wakers of a waiter that no longer waits.
     pub(crate) fn remove_waiter(&self, id: WaiterId) {
         drop_all(
             self.source
@@ -732,7 +737,7 @@ impl Io {
         );
     }
 
-    /// The descriptor itself, deregistered; a duplicate of it where other handles share it.
+    /// Returns the descriptor itself, deregistered; or a duplicate of it if other handles share it.
     pub(crate) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
         let source = self.source.clone();
         drop(self);
@@ -767,7 +772,7 @@ impl Drop for Io {
         if source.handles.fetch_sub(1, Ordering::AcqRel) > 1 {
             return self.remove_waiter(self.id);
         }
-        // The last handle: nobody can wait any more, and the reactor lets go of the source, so
+        // The last handle: nothing can wait any more, and the reactor lets go of the source, so
         // that the descriptor closes here and now.
         let mut wakers = Vec::new();
         let left = {
@@ -780,8 +785,9 @@ impl Drop for Io {
     }
 }
 
-/// Sources and reactors as they are, on the kernel's own poller. Left out: the wait, and so events;
-/// and who finds a reactor (`context`), which after a refusal asks for another one.
+/// Checks real sources and reactors, on the kernel's own poller. The wait is left out, and so are
+/// events; and so is the lookup of a reactor (`context`), which looks for another one after a
+/// refusal.
 #[cfg(all(test, loom, unix))]
 mod loom_tests {
     use super::*;
@@ -867,7 +873,7 @@ mod loom_tests {
                     is_with(&io, reactor),
                     "a waiter depends on the other's reactor"
                 );
-                // Or the source would hold itself.
+                // Otherwise the source would hold itself.
                 reactor.close(&mut Vec::new());
             }
         });
@@ -896,7 +902,7 @@ mod loom_tests {
                 !is_with(&io, &first),
                 "it is registered with what it has left"
             );
-            // `false`: it was to try again, and has not come back here.
+            // `false`: the operation should be tried again, and has not come back here.
             assert!(
                 !waits || is_with(&io, &second),
                 "it waits, and is registered nowhere"

@@ -1,14 +1,14 @@
 //! The sources of a reactor, by token.
 //!
 //! **Tokens** name a place in the table and the generation of its occupant. They are never used
-//! twice (a place whose generations run out is retired), so an event that comes late finds nobody.
+//! twice (a place that runs out of generations is retired), so a late event finds no source.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Source, Token};
 
-/// The sources by token: generation in the upper half, place in the lower.
+/// The sources by token: generation in the upper half, place in the lower half.
 #[derive(Debug, Default)]
 pub(super) struct SourceTable {
     sources: Vec<Slot>,
@@ -22,12 +22,12 @@ struct Slot {
     source: Option<Arc<Source>>,
 }
 
-/// A place whose generation comes to this is not used again; so no token is ever used twice, nor
-/// one of the poller's own.
+/// A place that reaches this generation is not used again; so no token is ever used twice, and none
+/// equals a token of the poller's own.
 const LAST_GENERATION: u32 = u32::MAX;
 
 impl SourceTable {
-    /// What is in it.
+    /// Returns the sources in the table.
     pub(super) fn into_sources(self) -> impl Iterator<Item = Arc<Source>> {
         self.sources.into_iter().filter_map(|slot| slot.source)
     }
@@ -36,12 +36,12 @@ impl SourceTable {
         self.len
     }
 
-    /// How many places there are, free ones included.
+    /// Returns the number of places, free ones included.
     pub(super) fn places(&self) -> usize {
         self.sources.len()
     }
 
-    /// What is in these places.
+    /// Returns the sources in these places.
     pub(super) fn sources(
         &self,
         places: Range<usize>,
@@ -102,9 +102,9 @@ mod tests {
         (Io::new(near.into(), SourceKind::Other), far)
     }
 
-    /// An event that was taken from the kernel before its source went finds nobody, and not whoever
-    /// has the place by then: that one would be woken for what happened to another descriptor, and
-    /// believe it.
+    /// An event taken from the kernel before its source was removed must find no source, and not
+    /// the next occupant of the place: that source would be woken for an event of another
+    /// descriptor, and believe it.
     #[test]
     fn a_token_names_nobody_after_its_source_has_gone_also_when_its_place_is_taken() {
         let mut table = SourceTable::default();
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(table.len(), 1);
     }
 
-    /// The last generation is never given: the poller's own tokens are there.
+    /// The last generation is never handed out: the poller's own tokens are there.
     #[test]
     fn a_place_whose_generations_run_out_is_not_used_again() {
         let mut table = SourceTable::default();
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(next.0, 1, "the place is used again");
     }
 
-    /// A server has one for each connection.
+    /// A server has one source for each connection.
     #[test]
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     fn a_source_takes_no_more_than_136_bytes() {

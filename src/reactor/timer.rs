@@ -1,11 +1,11 @@
-//! A handle to a pending timer, in whichever heap that is.
+//! A handle to a pending timer, in one of the heaps.
 //!
-//! Timers follow their users: polled on another worker, a handle answers
+//! Timers follow their users. When a handle is polled on another worker, it returns
 //! [`TimerState::NotVisible`], and its owner drops it and sets another timer there.
 //!
 //! The functions of a [`TimerHandle`] take `here`, the driver of the worker that this thread
-//! drives, if any: on a local timer of that driver they act at once; on another driver's they queue
-//! an operation.
+//! drives, if any. On a local timer of that driver they act directly; on a local timer of another
+//! driver they queue an operation.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -23,17 +23,17 @@ pub(crate) struct TimerHandle {
     heap: Heap,
 }
 
-/// The heap that it is in.
+/// The heap that the timer is in.
 #[derive(Debug)]
 enum Heap {
-    /// The driver's; the reactor is named by id, which avoids reference counting.
+    /// In the driver's heap; the reactor is named by id, which avoids reference counting.
     Local(u64),
-    /// The reactor's, of remote timers.
+    /// In the reactor's heap of remote timers.
     Remote(Arc<Reactor>),
     Removed,
 }
 
-/// The state of a timer, as far as a thread can tell.
+/// The state of a timer, as far as the calling thread can see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TimerState {
     Fired,
@@ -46,8 +46,8 @@ pub(crate) enum TimerState {
 }
 
 impl TimerHandle {
-    /// Wakes `waker` at `when`. `None` if the reactor has closed. (Always inlined: as a call it
-    /// costs a timer 40 instructions.)
+    /// Sets a timer that wakes `waker` at `when`. Returns `None` if the reactor has closed. (Always
+    /// inlined: an out-of-line call costs 40 instructions per timer.)
     #[inline(always)]
     pub(crate) fn insert(
         reactor: &Arc<Reactor>,
@@ -67,7 +67,7 @@ impl TimerHandle {
         Some(TimerHandle { key, heap })
     }
 
-    /// Its state. While it is pending, `waker` is the one to be woken.
+    /// Returns the state. If the timer is pending, makes `waker` the one to be woken.
     #[inline]
     pub(crate) fn state(&self, here: Option<&Driver>, waker: &Waker) -> TimerState {
         match &self.heap {
@@ -92,7 +92,7 @@ impl TimerHandle {
         }
     }
 
-    /// Replaces the waker of a local timer. Cloning it may have changed everything.
+    /// Replaces the waker of a local timer. Cloning the waker may have changed the timer's state.
     fn set_waker(&self, here: Option<&Driver>, id: u64, waker: &Waker) -> TimerState {
         let mut spare = Spare::clone_of(waker);
         match with_timers(here, id, |timers| timers.set_waker(self.key, &mut spare)) {
@@ -112,13 +112,13 @@ impl TimerHandle {
         }
     }
 
-    /// Whether it is a remote timer of `reactor`.
+    /// Whether this is a remote timer of `reactor`.
     pub(crate) fn is_remote_of(&self, reactor: &Arc<Reactor>) -> bool {
         matches!(&self.heap, Heap::Remote(other) if Arc::ptr_eq(other, reactor))
     }
 
-    /// Gives it another deadline, pending or not. One that had fired has no waker until it is
-    /// polled.
+    /// Gives the timer another deadline, pending or not. A timer that has fired has no waker until
+    /// it is polled.
     #[inline]
     pub(crate) fn reset(&self, here: Option<&Driver>, when: Instant) {
         match &self.heap {
@@ -133,7 +133,7 @@ impl TimerHandle {
         }
     }
 
-    /// Makes it fire never, until it is reset. Keeps the waker.
+    /// Makes the timer never fire until it is reset. Keeps the waker.
     pub(crate) fn suspend(&self, here: Option<&Driver>) {
         match &self.heap {
             Heap::Local(id) => {
@@ -146,7 +146,7 @@ impl TimerHandle {
         }
     }
 
-    /// Removes it. Dropping it does the same without a driver.
+    /// Removes the timer. Dropping the handle does the same without a driver.
     #[inline]
     pub(crate) fn remove(&mut self, here: Option<&Driver>) {
         // The waker is dropped outside all locks and borrows.
@@ -178,7 +178,7 @@ fn with_timers<R>(
     here?.with_timers(id, f)
 }
 
-/// Queues an operation for the driver of the reactor `id`, if that has not closed.
+/// Queues an operation for the driver of the reactor `id`, if the reactor has not closed.
 #[cold]
 fn push_timer_op(id: u64, key: Key, op: TimerOp) {
     if let Some(reactor) = registry::find(id) {

@@ -1,22 +1,22 @@
 //! The pending timers of one worker: an indexed 4-ary min-heap.
 //!
 //! `nodes` is the heap, ordered by deadline and then by the order in which deadlines were set.
-//! `entries` holds, at a place that never moves, what belongs to each timer; each knows its node
-//! and each node its entry. A timer that is cancelled is taken out at once, so there are no dead
-//! nodes: the heap's memory stays within a few times what is pending. The entries' is given back
-//! when the last timer goes, since those that are left cannot move.
+//! `entries` holds the data of each timer, at a place that never moves; each entry knows its node
+//! and each node its entry. A cancelled timer is removed immediately, so there are no dead nodes,
+//! and the heap's memory stays within a few times the pending timers. The entries' memory is freed
+//! when the last timer goes, since the remaining entries cannot move.
 //!
 //! Nearly every timeout is cancelled or pushed back. Pushing back costs nothing here: the entry
-//! notes the later deadline, its node stays where it is, too early, and is moved only if it is on
-//! top when it would be due ([`update_top`](TimerHeap::update_top)). So a node's deadline is never
-//! later than its entry's, and a worker that sleeps until [`not_before`](TimerHeap::not_before) may
-//! wake too early, but then the node on top is right: it does so once, and not at each message of a
-//! connection that pushes its timeout back.
+//! records the later deadline, and its node stays where it is, too early. The node is moved only if
+//! it is on top when it would be due ([`update_top`](TimerHeap::update_top)). So a node's deadline
+//! is never later than its entry's. A worker that sleeps until
+//! [`not_before`](TimerHeap::not_before) may wake too early, but then the top node is corrected:
+//! this happens once, and not at each message of a connection that pushes its timeout back.
 //!
-//! Four children a node: half the levels of a binary heap, and siblings side by side in memory.
+//! Each node has four children: half the levels of a binary heap, and siblings adjacent in memory.
 //!
-//! Not synchronised: it belongs to one thread, or lies behind a lock. Wakers are handed out, never
-//! called nor dropped here.
+//! Not synchronised: it belongs to one thread, or is behind a lock. Wakers are handed out, and
+//! never called or dropped here.
 
 use std::ops::Range;
 use std::task::Waker;
@@ -31,7 +31,7 @@ pub(crate) struct TimerHeap {
     /// The first free entry, or [`NONE`]; free entries are chained by `node`.
     free: u32,
     used: usize,
-    /// Counts settings, for the order among equal deadlines.
+    /// Counts settings of deadlines, for the order among equal deadlines.
     count: u64,
 }
 
@@ -46,13 +46,13 @@ struct Node {
 struct Entry {
     when: Instant,
     order: u64,
-    /// Where its node is; [`NONE`] once it has fired, [`SUSPENDED`] if it is never to fire; the
-    /// next free entry if this one is free.
+    /// Index of its node; [`NONE`] once it has fired, [`SUSPENDED`] if it never fires; the next
+    /// free entry if this one is free.
     node: u32,
     waker: Option<Waker>,
 }
 
-/// Somebody waits for a timer.
+/// A pending timer with the waker that waits for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimerWait {
     /// The address in the waker: compared, and never followed.
@@ -60,12 +60,12 @@ pub(crate) struct TimerWait {
     pub(crate) due: Instant,
 }
 
-/// Names a pending or fired timer, until it is [removed](TimerHeap::remove).
+/// Key of a pending or fired timer, valid until the timer is [removed](TimerHeap::remove).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(u32);
 
 impl Key {
-    /// The keys of a heap with n timers are below n, or what n was at most.
+    /// Returns the key's index, which is below the largest number of timers that the heap has held.
     pub(super) fn index(self) -> usize {
         self.0 as usize
     }
@@ -75,7 +75,7 @@ const NONE: u32 = u32::MAX;
 const SUSPENDED: u32 = u32::MAX - 1;
 const CHILDREN: usize = 4;
 
-/// Memory for this many timers is kept when the last one goes; beyond it, it is given back.
+/// The number of timers to keep memory for when the last one goes; memory beyond that is freed.
 const KEPT: usize = 1_024;
 
 impl Node {
@@ -97,7 +97,7 @@ impl TimerHeap {
         !self.nodes.is_empty()
     }
 
-    /// How many timers there are, fired ones included.
+    /// Returns the number of timers, fired ones included.
     #[inline]
     pub(crate) fn entries(&self) -> usize {
         self.used
@@ -136,12 +136,12 @@ impl TimerHeap {
         )
     }
 
-    /// How many places there are, free ones included.
+    /// Returns the number of places, free ones included.
     pub(crate) fn places(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whose wakers the pending timers in these places keep.
+    /// Lists the wakers that the pending timers in these places keep.
     pub(crate) fn waits(&self, places: Range<usize>, waits: &mut Vec<TimerWait>) {
         let entries = self.entries.iter().take(places.end).skip(places.start);
         waits.extend(entries.filter(|it| it.node < SUSPENDED).filter_map(|it| {
@@ -152,20 +152,19 @@ impl TimerHeap {
         }));
     }
 
-    /// Whether a pending timer wakes `waker` already; `Err` if it has fired.
+    /// Whether a pending timer already wakes `waker`; `Err` if it has fired.
     #[inline]
     pub(crate) fn will_wake(&self, key: Key, waker: &Waker) -> Result<bool, Fired> {
         let entry = &self.entries[key.0 as usize];
         match &entry.waker {
             _ if entry.node == NONE => Err(Fired),
             Some(old) => Ok(old.will_wake(waker)),
-            // It was taken when the timer fired before it was set anew.
+            // The waker was taken when the timer fired, before the timer was set again.
             None => Ok(false),
         }
     }
 
-    /// Gives a pending timer the waker in `spare`, where the one is then that it replaces; `Err` if
-    /// it has fired.
+    /// Swaps the waker of a pending timer with the one in `spare`; `Err` if the timer has fired.
     pub(crate) fn set_waker(&mut self, key: Key, spare: &mut Spare) -> Result<(), Fired> {
         let entry = &mut self.entries[key.0 as usize];
         match entry.node {
@@ -177,7 +176,7 @@ impl TimerHeap {
         }
     }
 
-    /// Takes a timer out of the heap, so that it is neither pending nor has fired; the waker stays.
+    /// Takes a timer out of the heap, so that it is neither pending nor fired; the waker stays.
     pub(crate) fn suspend(&mut self, key: Key) {
         let node = self.entries[key.0 as usize].node;
         if node < SUSPENDED {
@@ -186,7 +185,7 @@ impl TimerHeap {
         self.entries[key.0 as usize].node = SUSPENDED;
     }
 
-    /// Sets a timer anew, pending or not; the waker stays. Returns whether it is the earliest now.
+    /// Sets a timer again, pending or not; the waker stays. Returns whether it is the earliest now.
     pub(crate) fn reset(&mut self, key: Key, when: Instant) -> bool {
         let order = self.next_order();
         let entry = &mut self.entries[key.0 as usize];
@@ -199,8 +198,8 @@ impl TimerHeap {
                 entry: key.0,
             });
         }
-        // Its node is moved when it comes up. Mostly that need not be looked at, which spares a
-        // cache miss: it is never later than what the entry said.
+        // Its node is moved when it comes to the top. Usually the node need not be read, which
+        // saves a cache miss, because it is never later than the entry's old deadline.
         if when >= before || when >= self.nodes[node].when {
             return false;
         }
@@ -208,7 +207,7 @@ impl TimerHeap {
         self.sift_up(node) == 0
     }
 
-    /// Takes a timer out, pending or fired.
+    /// Removes a timer, pending or fired.
     pub(crate) fn remove(&mut self, key: Key) -> Option<Waker> {
         let entry = &mut self.entries[key.0 as usize];
         let node = entry.node;
@@ -228,21 +227,21 @@ impl TimerHeap {
         waker
     }
 
-    /// A moment that no pending timer is due before: that of the earliest, unless it was pushed
-    /// back.
+    /// Returns a moment before which no pending timer is due: the earliest deadline, unless that
+    /// was pushed back.
     #[inline]
     pub(crate) fn not_before(&self) -> Option<Instant> {
         self.nodes.first().map(|node| node.when)
     }
 
-    /// When the earliest timer is due.
+    /// Returns when the earliest timer is due.
     pub(crate) fn earliest(&mut self) -> Option<Instant> {
         self.update_top();
         self.not_before()
     }
 
-    /// Moves the wakers of all timers that are due at `now` to `wakers`, in their order. Tells
-    /// `fired` of each how late it is.
+    /// Moves the wakers of all timers that are due at `now` to `wakers`, in their order. Calls
+    /// `fired` with the lateness of each.
     pub(crate) fn fire(&mut self, now: Instant, wakers: &mut Vec<Waker>, fired: impl Fn(Duration)) {
         while self.not_before().is_some_and(|when| when <= now) {
             self.update_top();
@@ -255,7 +254,7 @@ impl TimerHeap {
         }
     }
 
-    /// Fires all pending timers, whenever they are due, and takes the wakers of suspended ones too.
+    /// Fires all pending timers, due or not, and takes the wakers of suspended ones too.
     pub(crate) fn fire_all(&mut self, wakers: &mut Vec<Waker>) {
         for node in self.nodes.drain(..) {
             self.entries[node.entry as usize].node = NONE;
@@ -267,7 +266,7 @@ impl TimerHeap {
         );
     }
 
-    /// Moves the nodes on top whose timers were pushed back to where they belong.
+    /// Moves top nodes with pushed-back timers to their proper place.
     fn update_top(&mut self) {
         while let Some(node) = self.nodes.first_mut() {
             let entry = &self.entries[node.entry as usize];
@@ -289,7 +288,7 @@ impl TimerHeap {
         self.sift_up(self.nodes.len() - 1) == 0
     }
 
-    /// Takes a node out of the heap; its entry counts as fired.
+    /// Takes a node out of the heap, and marks its entry as fired.
     fn take_node(&mut self, index: usize) {
         let node = self.nodes.swap_remove(index);
         if self.nodes.capacity() > KEPT && self.nodes.len() < self.nodes.capacity() / 4 {
@@ -343,7 +342,7 @@ impl TimerHeap {
     }
 }
 
-/// The timer has fired.
+/// Error: the timer has fired.
 #[derive(Debug)]
 pub(crate) struct Fired;
 
@@ -355,7 +354,7 @@ mod tests {
     use std::task::Wake;
     use std::time::Duration;
 
-    /// A waker that writes down its name.
+    /// A waker that records its name.
     struct Named(usize, Arc<Mutex<Vec<usize>>>);
     impl Wake for Named {
         fn wake(self: Arc<Self>) {
@@ -398,7 +397,7 @@ mod tests {
     fn equal_deadlines_fire_in_the_order_they_were_set() {
         let mut bench = Bench::new();
         let keys: Vec<_> = (0..100).map(|name| bench.insert(5, name).0).collect();
-        // Set anew to the same time: now the last.
+        // Set again to the same time: now the last.
         bench.deadlines.reset(keys[3], bench.at(5));
         let mut expected: Vec<_> = (0..100).filter(|name| *name != 3).collect();
         expected.push(3);
@@ -500,7 +499,7 @@ mod tests {
         );
     }
 
-    /// A small generator, so that a failure repeats.
+    /// A small generator, so that a failure is reproducible.
     fn fastrand(mut state: u64) -> impl FnMut(u64) -> u64 {
         move |below| {
             state = state

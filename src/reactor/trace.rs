@@ -1,4 +1,4 @@
-//! What is traced of a worker, and where it goes: see `diagnostics::trace`.
+//! Trace events of a worker, and where they are recorded: see `diagnostics::trace`.
 
 use std::fmt;
 use std::panic::{Location, RefUnwindSafe};
@@ -9,33 +9,34 @@ use super::now;
 /// A task, or [`MAIN_FUTURE`](super::MAIN_FUTURE), and where it was spawned.
 pub(crate) type Traced = (u64, &'static Location<'static>);
 
-/// Something that a worker did.
+/// An action of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
     Spawned(Traced),
     PollBegins(Traced),
     PollEnds(u64),
     Woken(u64),
-    /// Its future was dropped.
+    /// The task's future was dropped.
     Ended(u64),
-    /// The worker is about to sleep in the kernel; and it comes back.
+    /// The worker is about to sleep in the kernel (`Sleeps`), and returns from it (`Awakes`).
     Sleeps,
     Awakes,
-    /// The kernel has reported a source: the number of its descriptor.
+    /// The kernel has reported a source; its descriptor number.
     Ready(u64),
-    /// A timer has fired, so late.
+    /// A timer has fired, this long after its deadline.
     TimerFired(Duration),
-    /// A function given to `unblock` begins to run, on a thread of the pool; and it has returned.
+    /// A function given to `unblock` starts on a thread of the pool (`CallBegins`), and has
+    /// returned (`CallEnds`).
     CallBegins(Traced),
     CallEnds(u64),
 }
 
-/// Keeps what a worker did. For the worker's thread.
+/// Records a worker's trace events. Used on the worker's thread.
 pub(crate) trait Recorder: fmt::Debug + Send + Sync + RefUnwindSafe {
-    /// Something has happened at this time.
+    /// Records an event that happened at `at`.
     fn push_at(&self, at: Instant, what: What);
 
-    /// Something happens now.
+    /// Records an event that happens now.
     fn push(&self, what: What) {
         self.push_at(now(), what);
     }

@@ -1,34 +1,34 @@
-//! Who waits for one source.
+//! The waiters of one source.
 //!
-//! Each waiter has an identity, [`WaiterId`]: a handle to the socket, or a future of ours. A waiter
-//! that comes again replaces its waker instead of adding one, and one that goes takes it along.
-//! Nearly always there is one at most, which has a place of its own. Several are in ordered maps
-//! ([`Sorted`]), so that registering a waker and removing it costs few steps; only an event visits
-//! all who wait for it.
+//! Each waiter has an identity, [`WaiterId`]: it is a handle to the socket, or one of our futures.
+//! A waiter that registers again replaces its waker instead of adding one; a waiter that leaves
+//! takes its waker along. Nearly always there is at most one waiter, which is stored inline.
+//! Several waiters are in ordered maps ([`Sorted`]), so that registering a waker and removing it
+//! take few steps; only an event visits all its waiters.
 //!
-//! **The order of wakes.** An event wakes everyone who waits, and the first to try takes what there
-//! is. A future waits for one operation, and keeps its identity until that is done: futures are
-//! woken in the order of their identities, which is that of their first polls, so whoever tried in
-//! vain is before whoever came later. A handle comes again for each operation, and whether the last
-//! one was in vain is not known: handles are woken behind the futures, in the order in which they
-//! came, but for the first, which is last. It will be the first to wait again, and would leave
-//! nothing to the others.
+//! **The order of wakes.** An event wakes all its waiters, and the first to try takes everything
+//! there is. A future waits for one operation, and keeps its identity until that is done. So
+//! futures are woken in the order of their identities, which is the order of their first polls: a
+//! future that tried and got nothing is ahead of later ones. A handle registers again for each
+//! operation, and we do not know whether its last attempt succeeded. So handles are woken after the
+//! futures, in the order in which they registered, except that the first handle is woken last: it
+//! would be the first to wait again, and would leave nothing to the others.
 //!
 //! **A task's own waker is kept.** Most waiters are tasks of the worker that drives the source, and
-//! come back for the next event with the same waker. Such a waker stays where it is after an event
-//! has woken it by reference. So it is not cloned for each event: a clone costs two locked
-//! instructions more than it seems, since `async-task` ends a poll by a compare-and-swap, which
-//! fails once if the waker was cloned meanwhile. (This is for handles: a future's waker goes when
-//! its operation is done.) To wake it under the lock is allowed on the thread of that worker, or of
-//! another worker that helps it, since it runs no foreign code: `scheduler::schedule` only puts the
-//! task in a queue and unparks its worker, and never drops it. Other threads take it out, like any
-//! other waker; so does a reactor that closes, since a task's waker keeps its runtime's memory. All
-//! are dropped outside the lock.
-//! (An idle source that outlives its last task keeps the memory of that.)
+//! wait for the next event with the same waker. Such a waker is woken by reference and stays in
+//! place after the event, so it need not be cloned for each event. A clone costs two locked
+//! instructions more than it seems, since `async-task` ends a poll with a compare-and-swap, which
+//! fails once if the waker was cloned meanwhile. (Only handles keep wakers: a future's waker is
+//! removed when its operation is done.) Waking it under the lock is allowed on the thread of that
+//! worker, or of another worker that helps it, because no foreign code runs: `scheduler::schedule`
+//! only queues the task and unparks its worker, and never drops it. Other threads take the waker
+//! out, like any other; so does a reactor that closes, since a task's waker keeps its runtime's
+//! memory alive. All wakers are dropped outside the lock. (An idle source that outlives its last
+//! task keeps the memory of that task.)
 //!
-//! The waker that a task with a span is polled with (feature `tracing`) is kept in the same way, so
-//! that a dump knows whose it is. But a wake of it runs a subscriber's code: so it is cloned, which
-//! is but to count, and the clone is woken outside the lock.
+//! The waker of a task with a span (feature `tracing`) is kept in the same way, so that a dump
+//! knows which task it belongs to. But waking it runs a subscriber's code. So it is cloned, which
+//! only increments a count, and the clone is woken outside the lock.
 
 use std::task::Waker;
 
@@ -36,24 +36,24 @@ use super::readiness::Direction;
 use super::sorted::Sorted;
 use crate::sync::{NeedsClone, Spare};
 
-/// Who waits: unique among the waiters of one source. (After 2^31 waiters of one source a number
-/// comes again; only if its first owner still waits in the same direction does one of the two go
-/// unwoken.)
+/// Identity of a waiter, unique among the waiters of one source. (After 2^31 waiters of one source
+/// a number is reused. Only if its first owner still waits in the same direction does one of the
+/// two miss a wake.)
 ///
-/// Futures and handles have numbers of their own, so that futures come first: see the head.
+/// Futures and handles have separate ranges of numbers, so that futures come first: see the head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WaiterId(u32);
 
 impl WaiterId {
     const HANDLE: u32 = 1 << 31;
 
-    /// A future, which waits for one operation, and is removed when that is done.
+    /// Returns the id of a future, which waits for one operation, and is removed when that is done.
     #[inline]
     pub(crate) fn future(count: u32) -> WaiterId {
         WaiterId(count & !WaiterId::HANDLE)
     }
 
-    /// A handle, which comes again and again.
+    /// Returns the id of a handle, which waits again and again.
     #[inline]
     pub(crate) fn handle(count: u32) -> WaiterId {
         WaiterId(count | WaiterId::HANDLE)
@@ -66,10 +66,11 @@ impl WaiterId {
 
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
-    /// The waiter, as long as there is no second one; or one that was woken, whose waker is kept.
+    /// The only waiter, as long as there is no second; or a waiter that was woken and left its
+    /// waker.
     only: Option<Waiter>,
-    /// Since there were two at once: all of them, unless there is only one. Boxed, since nearly
-    /// every source goes without.
+    /// Set since there were two waiters: holds all of them, unless only one is left. Boxed, since
+    /// nearly every source has none.
     several: Option<Box<[Queue; 2]>>,
 }
 
@@ -86,9 +87,9 @@ struct Waiter {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Own {
     No,
-    /// It is woken under the lock.
+    /// Woken under the lock.
     Yes,
-    /// It is the one of the task's span, around its own, and is woken outside the lock.
+    /// The waker of the task's span, which wraps the task's own; woken outside the lock.
     #[cfg(feature = "tracing")]
     Wrapped,
 }
@@ -110,22 +111,22 @@ impl Waiter {
     }
 }
 
-/// Those who wait for one direction. (The maps keep their memory when they are empty: one reader
-/// and one writer who wait by turns allocate nothing.)
+/// The waiters for one direction. (The maps keep their memory when they are empty, so one reader
+/// and one writer that wait alternately allocate nothing.)
 #[derive(Debug, Default)]
 struct Queue {
-    /// Futures by their ids, and handles behind them, by arrival.
+    /// Futures by their ids, followed by handles in the order of arrival.
     waiters: Sorted<Waker>,
-    /// When each handle has arrived, by id.
+    /// The place of each handle in that order, by id.
     arrivals: Sorted<u64>,
     arrived: u64,
 }
 
-/// The places of handles are above this one, and those of futures below.
+/// Places of handles are above this value, those of futures below.
 const FIRST_HANDLE: u64 = WaiterId::HANDLE as u64;
 
 impl Queue {
-    /// Where the waiter is in the order.
+    /// Returns the waiter's place in the order.
     fn place(&mut self, id: WaiterId) -> Option<u64> {
         match id.is_handle() {
             true => self.arrivals.get_mut(id.0.into()).copied(),
@@ -160,7 +161,7 @@ impl Queue {
         self.waiters.len()
     }
 
-    /// Takes out everyone, in the order in which they are to be woken.
+    /// Takes out all wakers, in the order in which to wake them.
     fn take(&mut self, wakers: &mut Vec<Waker>) {
         self.arrivals.clear();
         let mut first_handle = None;
@@ -185,15 +186,15 @@ impl Waiters {
         }
     }
 
-    /// Whether it holds a waker, of one who waits or a kept one.
+    /// Whether it holds a waker, of a waiter or a kept one.
     #[inline]
     pub(super) fn has_waker(&self) -> bool {
         self.only.is_some() || self.len() > 0
     }
 
-    /// Says of the waker that was just registered, if it is the only one, whether it is the own one
-    /// of a task of the worker whose thread has registered it: such a one is kept when it is woken.
-    /// Unless this is said of it, a waker is not.
+    /// Marks the waker that was just registered, if it is the only one: `own` is whether it is the
+    /// own waker of a task of the worker on which this thread registered it. Such a waker is kept
+    /// when it is woken; a waker that was not marked is not kept.
     #[inline]
     pub(super) fn mark_own(&mut self, own: Own) {
         if let Some(only) = &mut self.only {
@@ -258,7 +259,7 @@ impl Waiters {
         }
     }
 
-    /// Takes out a waker that is kept for one who does not wait.
+    /// Takes out a waker that is kept although its owner does not wait.
     pub(super) fn take_kept(&mut self) -> Option<Waker> {
         let kept = self.only.take_if(|only| !only.is_waiting);
         kept.map(|only| only.waker)
@@ -272,7 +273,7 @@ impl Waiters {
         }
     }
 
-    /// [`take`](Self::take), but one that is kept is woken here, or cloned, and stays.
+    /// [`take`](Self::take), but a waker to be kept is woken here, or cloned, and stays.
     #[inline]
     pub(super) fn take_or_wake(&mut self, direction: Direction, wakers: &mut Vec<Waker>) {
         match &mut self.only {
@@ -290,8 +291,7 @@ impl Waiters {
         }
     }
 
-    /// Takes out the wakers of those who wait for `direction`, in the order in which they are to be
-    /// woken.
+    /// Takes out the wakers of those that wait for `direction`, in the order in which to wake them.
     #[inline]
     pub(super) fn take(&mut self, direction: Direction, wakers: &mut Vec<Waker>) {
         let is_due = |only: &mut Waiter| only.is_waiting && only.direction == direction;
@@ -302,8 +302,8 @@ impl Waiters {
         }
     }
 
-    /// Calls `f` with each waker, the direction that it is for, and whether it waits; if not, it is
-    /// kept for one who was woken.
+    /// Calls `f` with each waker, its direction, and whether its owner waits; if not, the waker is
+    /// kept for an owner that was woken.
     pub(super) fn for_each(&self, mut f: impl FnMut(&Waker, Direction, bool)) {
         if let Some(only) = &self.only {
             f(&only.waker, only.direction, only.is_waiting);
@@ -314,7 +314,7 @@ impl Waiters {
         }
     }
 
-    /// Whether anybody waits for `direction`.
+    /// Whether any waiter waits for `direction`.
     #[inline]
     pub(super) fn contains(&self, direction: Direction) -> bool {
         match (&self.only, &self.several) {
@@ -324,8 +324,8 @@ impl Waiters {
         }
     }
 
-    /// Whether anybody waits but `id` in `direction`. (In the other direction a handle may have
-    /// another user.)
+    /// Whether there is a waiter other than `id` in `direction`. (In the other direction a handle
+    /// may have another user.)
     pub(super) fn contains_others(&mut self, direction: Direction, id: WaiterId) -> bool {
         let own = match (&self.only, &mut self.several) {
             (Some(only), _) => only.is_waiting && only.is(direction, id),

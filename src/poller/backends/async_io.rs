@@ -1,37 +1,37 @@
-//! `async-io`'s reactor asks the kernel: one reactor in a process that also uses async-process,
-//! zbus or async-net, instead of two. Behind the feature `async-io`.
+//! Uses `async-io`'s reactor to poll the kernel: one reactor, instead of two, in a process that
+//! also uses async-process, zbus or async-net. Behind the feature `async-io`.
 //!
-//! That reactor is the process's, not ours: each descriptor is an [`async_io::Async`], whose
-//! interest is a waker of ours, a [`Signal`]. async-io's helper thread drives the reactor and calls
-//! it (or whichever thread is in `async_io::block_on`). The signal puts itself in the poller's
-//! **inbox** and ends the wait of the **parker**, which is all that a thread of ours sleeps in.
-//! That thread looks up what the signals are about in the **table**.
+//! That reactor belongs to the process, not to us. Each descriptor is an [`async_io::Async`], and
+//! the waker that async-io gets for it is ours, a [`Signal`]. The thread that drives the reactor
+//! calls it: async-io's helper thread, or a thread in `async_io::block_on`. The signal puts itself
+//! in the poller's **inbox** and ends the wait of the **parker**, the only thing in which our
+//! threads sleep. Our thread looks up the signals' sources in the **table**.
 //!
-//! **We never drive async-io's reactor.** Driving it calls everybody's wakers, in the middle of a
-//! wait of ours: they may spawn, set timers, drive this very runtime, or block. So the wait sleeps
-//! in a poller of the platform's in which nothing is registered, and async-io's own thread does the
-//! rest. The price is a switch of threads for each event.
+//! **We never drive async-io's reactor.** Driving it calls all wakers of the process, in the middle
+//! of our wait: they may spawn, set timers, drive this very runtime, or block. So the wait sleeps
+//! in a poller of the platform that has nothing registered, and async-io's own thread does the
+//! rest. The price is a thread switch for each event.
 //!
-//! **Why no signal is lost.** It is put in the inbox under the inbox's lock, and then the parker is
-//! notified, which ends its current or else its next wait. The waiter looks at the inbox after
-//! each.
+//! **Why no signal is lost.** It is put in the inbox under the inbox's lock. Then the parker is
+//! notified, which ends its current or else its next wait. The waiter looks at the inbox after each
+//! wait.
 //!
-//! * **What is armed.** async-io asks the kernel for one event at a time. So a report spends it,
-//!   and levels are made by arming what was reported again before the next wait. There are no
-//!   edges: made from this they would be levels, and spin.
+//! * **Arming.** async-io asks the kernel for one event at a time. So a report spends the interest,
+//!   and levels are made by arming reported sources again before the next wait. There are no edges:
+//!   made from this they would be levels, and spin.
 //! * **No stale event:** a signal counts only if the table still has that very signal and its
-//!   direction is still asked for; `modify` takes back what has not been reported yet, and arms it
-//!   again.
-//! * **A zero timeout** must report what is ready, whatever async-io's thread is doing. So such a
-//!   wait first asks the kernel itself, by one `poll(2)` of all that is asked for.
-//! * **Order.** A signal is in the inbox at most once, and leaves it at the front: whoever is ready
-//!   again and again comes after all others, however few events a wait has room for.
+//!   direction is still asked for; `modify` retracts unreported signals, and arms again.
+//! * **A zero timeout** must report all ready sources, regardless of what async-io's thread is
+//!   doing. So such a wait first asks the kernel itself, by one `poll(2)` of everything that is
+//!   asked for.
+//! * **Order.** A signal is in the inbox at most once, and leaves it at the front: a source that is
+//!   ready again and again comes after all others, however few events a wait has room for.
 //! * **The end** of a source is reported in the directions asked for. async-io gives no hints.
-//! * **Once per process:** a descriptor can be in async-io only once. If it is there already (by
-//!   another poller of ours, or somebody's `async_io::Async`), what is registered is a duplicate of
+//! * **Once per process:** a descriptor can be in async-io only once. If it is there already
+//!   (through another poller of ours, or a foreign `async_io::Async`), we register a duplicate of
 //!   it.
-//! * async-io opens its reactor on first use, and *panics* where there are no descriptors left for
-//!   it. So the first poller tries that first, with a reactor of its own.
+//! * async-io opens its reactor on first use, and *panics* if there are no descriptors left for it.
+//!   So the first poller tries that first, with a separate reactor.
 //!
 //! Lock order: table, then async-io's, then inbox. Foreign code runs under none of ours.
 
@@ -68,14 +68,14 @@ pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
 pub(super) struct AsyncIo {
     table: Mutex<Table>,
     inbox: Arc<Inbox>,
-    /// Where the thread that waits sleeps: a poller in which nothing is registered.
+    /// The poller in which the waiting thread sleeps; nothing is registered in it.
     parker: Arc<dyn Selector>,
 }
 
 #[derive(Default)]
 struct Table {
     sources: HashMap<RawDescriptor, Source>,
-    /// Reported, and to be armed again before the next wait.
+    /// Reported sources, to be armed again before the next wait.
     to_rearm: Vec<RawDescriptor>,
 }
 
@@ -92,24 +92,26 @@ struct Source {
 struct Line {
     signal: Arc<Signal>,
     waker: Waker,
-    /// async-io has the waker, or had it and has called it, and the inbox still holds the signal.
+    /// Whether async-io has the waker, or had it and has called it, and the inbox still holds the
+    /// signal.
     armed: bool,
 }
 
-/// What async-io is given to wake. Its flags are written under the inbox's lock.
+/// The waker that async-io gets. Its flags are written under the inbox's lock.
 struct Signal {
     inbox: Arc<Inbox>,
     descriptor: RawDescriptor,
     direction: Direction,
-    /// It is in the inbox.
+    /// Whether it is in the inbox.
     queued: AtomicBool,
-    /// And it counts.
+    /// Whether it also counts.
     raised: AtomicBool,
-    /// Asking the kernel has reported what async-io is still about to signal.
+    /// Whether a poll of the kernel has already reported an event that async-io is still about to
+    /// signal.
     owed: AtomicBool,
-    /// It was raised for that, and nothing else.
+    /// Whether it was raised for such an event, and nothing else.
     doubtful: AtomicBool,
-    /// Its source is gone.
+    /// Whether its source is gone.
     dead: AtomicBool,
 }
 
@@ -125,11 +127,11 @@ struct Inbox(Mutex<InboxState>);
 #[derive(Default)]
 struct InboxState {
     signals: VecDeque<Arc<Signal>>,
-    /// How many of these are dead.
+    /// Number of dead signals among these.
     dead: usize,
     notified: bool,
-    /// `None` once the poller is gone. Used under the lock only, so that its descriptors close with
-    /// the poller, whatever async-io's thread has in hand.
+    /// `None` once the poller is gone. Used only under the lock, so that its descriptors close with
+    /// the poller, even if async-io's thread still holds a signal.
     parker: Option<Arc<dyn Selector>>,
 }
 
@@ -151,8 +153,8 @@ impl InboxState {
         Some(signal)
     }
 
-    /// The signal's source goes. The dead are removed when they are more than the living: so the
-    /// inbox stays as short as the table, also while nobody waits.
+    /// Marks the signal of a source that is removed. Dead signals are swept out when they outnumber
+    /// the living: so the inbox stays as short as the table, even while no thread waits.
     fn mark_dead(&mut self, signal: &Signal) {
         signal.dead.store(true, Ordering::Relaxed);
         if !signal.queued.load(Ordering::Relaxed) {
@@ -166,7 +168,7 @@ impl InboxState {
     }
 }
 
-/// Opens where a thread is to wait.
+/// Opens the poller in which a thread waits.
 fn parker() -> io::Result<Arc<dyn Selector>> {
     #[cfg(unix)]
     use super::poll as parker;
@@ -188,8 +190,8 @@ impl Wake for Signal {
         self.doubtful.store(is_owed && is_new, Ordering::Relaxed);
         state.raise(self);
         if let Some(parker) = &state.parker {
-            // A failure cannot be reported to async-io, and leaves the signal where the next wait
-            // finds it.
+            // A failure cannot be reported to async-io. The signal stays where the next wait finds
+            // it.
             let _ = parker.notify();
         }
     }
@@ -214,7 +216,7 @@ impl Line {
         }
     }
 
-    /// Asks async-io for one event, unless that is under way.
+    /// Asks async-io for one event, unless a request is pending.
     fn arm(&mut self, io: &Async<impl Sized>) -> io::Result<()> {
         if self.armed {
             return Ok(());
@@ -238,14 +240,14 @@ impl Line {
         Ok(())
     }
 
-    /// It was raised for what asking the kernel had reported before, and is not so any more. (What
-    /// cannot be asked counts.)
+    /// Whether it was raised for an event that a poll of the kernel had already reported, and is no
+    /// longer ready. (If asking fails, it counts.)
     fn is_stale(&self, io: &Async<Watched>) -> bool {
         self.signal.doubtful.swap(false, Ordering::Relaxed)
             && sys::is_ready(io, self.signal.direction == Direction::Write).is_ok_and(|is| !is)
     }
 
-    /// Takes back what was raised and not yet reported.
+    /// Retracts a signal that was raised and not yet reported.
     fn retract(&mut self) {
         let _state = self.signal.inbox.0.lock();
         if self.signal.raised.swap(false, Ordering::Relaxed) {
@@ -263,10 +265,10 @@ impl Source {
         (self.lines().iter()).any(|line| Arc::ptr_eq(&line.signal, signal))
     }
 
-    /// Arms what is asked for. If that fails, the source is of no more use: async-io holds a waker
+    /// Arms the directions asked for. If that fails, the source is unusable: async-io holds a waker
     /// that the kernel does not know of.
     fn arm(&mut self) -> io::Result<()> {
-        // Urgent data counts as readable in async-io, and cannot be asked for alone.
+        // Urgent data counts as readable in async-io, and cannot be requested alone.
         if self.interest.contains(Interest::READABLE) {
             self.readable.arm(&self.io)?;
         }
@@ -276,7 +278,7 @@ impl Source {
         Ok(())
     }
 
-    /// Its signals count no more: it leaves the table.
+    /// Marks its signals as dead: it leaves the table.
     fn mark_dead(&self, inbox: &Inbox) {
         let mut state = inbox.0.lock();
         for line in self.lines() {
@@ -284,7 +286,8 @@ impl Source {
         }
     }
 
-    /// What it has to report: what was raised, of what is asked for. Under the inbox's lock.
+    /// Takes the readiness to report: the raised signals of directions asked for. Under the inbox's
+    /// lock.
     fn take(&mut self) -> Ready {
         let mut ready = Ready::default();
         for (line, interest, reported) in [
@@ -292,7 +295,8 @@ impl Source {
             (&mut self.writable, Interest::WRITABLE, Ready::WRITABLE),
         ] {
             if line.signal.raised.swap(false, Ordering::Relaxed) {
-                // What asking the kernel reported stays armed, and async-io signals it too.
+                // A line that a poll of the kernel reported stays armed, and async-io signals it
+                // too.
                 line.armed = line.signal.owed.load(Ordering::Relaxed);
                 if self.interest.contains(interest) && !line.is_stale(&self.io) {
                     ready |= reported;
@@ -303,32 +307,33 @@ impl Source {
     }
 }
 
-/// What async-io watches. It asks for something that has a descriptor, and may not let go of that.
+/// The descriptor that async-io watches. async-io requires an object that has a descriptor and
+/// never lets go of it.
 enum Watched {
-    /// The caller's own, and in [`LENT`].
+    /// The caller's own, listed in [`LENT`].
     Lent(LentDescriptor),
     Duplicate(OwnedDescriptor),
 }
 
-/// What our pollers have lent to async-io. Some kernels refuse a second registration, and with
-/// others it would take the place of the first.
+/// Descriptors that our pollers have lent to async-io. Some kernels refuse a second registration;
+/// on others it would replace the first.
 static LENT: LazyLock<Mutex<HashSet<RawDescriptor>>> = LazyLock::new(Mutex::default);
 
 impl Watched {
     fn lend(descriptor: BorrowedDescriptor<'_>) -> Option<Watched> {
         LENT.lock()
             .insert(descriptor.as_raw_descriptor())
-            // SAFETY: it is not used once the descriptor is closed: whoever registers with us
-            // deregisters before, and then this is dropped. See "Why `register` is unsafe" in the
-            // module above.
+            // SAFETY: it is not used once the descriptor is closed: a caller that registers with us
+            // deregisters before that, and then this is dropped. See "Why `register` is unsafe" in
+            // the module above.
             .then(|| Watched::Lent(unsafe { LentDescriptor::new(descriptor) }))
     }
 
     fn watch(descriptor: BorrowedDescriptor<'_>) -> io::Result<Async<Watched>> {
-        // Not `new`, which would make it non-blocking: that is its owner's business.
+        // Not `new`, which would make it non-blocking: its owner decides that.
         if let Some(lent) = Watched::lend(descriptor) {
             match Async::new_nonblocking(lent) {
-                // Somebody else's: see the head.
+                // Registered by foreign code: see the head.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 result => return result,
             }
@@ -351,13 +356,13 @@ sys::lend_descriptor!([] Watched, |it| match it {
     Watched::Duplicate(descriptor) => descriptor.as_descriptor(),
 });
 
-/// Starts async-io's reactor and its thread, unless that was done. It panics where there are no
-/// descriptors left for it, so a reactor like it is opened first, which returns an error.
+/// Starts async-io's reactor and its thread, unless that was done. It panics if there are no
+/// descriptors left for it, so a similar reactor is opened first, which returns an error.
 ///
-/// A child of `fork` has neither the thread nor, since the kernel shares it, a reactor of its own.
+/// A child of `fork` has neither the thread nor, since the kernel shares it, its own reactor.
 fn start_reactor() -> io::Result<()> {
-    /// The first process that came here: noted before async-io is called, which a child may find
-    /// half started, and would wait for.
+    /// The first process that came here. Recorded before async-io is called, because a child may
+    /// find async-io half started, and would wait for it.
     static OWNER: Race<Process> = Race::new();
     if !OWNER.get_or_init(Process::current).is_current() {
         return Err(io::Error::new(
@@ -368,7 +373,7 @@ fn start_reactor() -> io::Result<()> {
     static STARTED: AtomicBool = AtomicBool::new(false);
     if !STARTED.load(Ordering::Relaxed) {
         polling::Poller::new()?;
-        // Setting a timer is what takes the least. It panics too where no thread can be started.
+        // Setting a timer takes the least. It also panics if no thread can be started.
         let started = catch_unwind(|| {
             let mut timer = Timer::after(Duration::from_secs(3_600));
             let _pending = Pin::new(&mut timer).poll(&mut Context::from_waker(Waker::noop()));
@@ -382,7 +387,7 @@ fn start_reactor() -> io::Result<()> {
 impl AsyncIo {
     pub(super) fn new() -> io::Result<AsyncIo> {
         let parker = parker()?;
-        // The last that can fail, since what it opens stays.
+        // The last step that can fail, since what it opens stays open.
         start_reactor()?;
         let inbox = Arc::<Inbox>::default();
         inbox.0.lock().parker = Some(parker.clone());
@@ -393,7 +398,7 @@ impl AsyncIo {
         })
     }
 
-    /// Arms again what was reported with levels, or turned out not to be ready.
+    /// Arms again the sources that were reported with levels, or turned out not to be ready.
     fn rearm(&self, events: &mut Events) {
         let mut table = self.table.lock();
         let Table { sources, to_rearm } = &mut *table;
@@ -415,7 +420,7 @@ impl AsyncIo {
         });
     }
 
-    /// Turns signals into events. True if there was a notification.
+    /// Turns signals into events. Returns whether there was a notification.
     fn collect(&self, events: &mut Events) -> bool {
         let mut table = self.table.lock();
         let Table { sources, to_rearm } = &mut *table;
@@ -442,8 +447,8 @@ impl AsyncIo {
         std::mem::take(&mut state.notified)
     }
 
-    /// Raises the signals of all that is ready now. (What async-io reports of the same afterwards
-    /// is reported twice, which pollers may do.)
+    /// Raises the signals of everything that is ready now. (Anything that async-io reports again
+    /// afterwards is reported twice, which pollers may do.)
     fn poll_now(&self) {
         let table = self.table.lock();
         let asked: Vec<_> = (table.sources.values())
@@ -457,7 +462,7 @@ impl AsyncIo {
             let writes = source.interest.contains(Interest::WRITABLE);
             (source.io.as_descriptor(), reads, writes)
         });
-        // A kernel that is short of memory makes async-io signal later.
+        // If the kernel is short of memory, async-io signals later.
         let Ok(ready) = sys::ready_now(wanted) else {
             return;
         };
@@ -465,7 +470,7 @@ impl AsyncIo {
         for (source, (reads, writes)) in asked.into_iter().zip(ready) {
             for (line, is_ready) in source.lines().into_iter().zip([reads, writes]) {
                 if is_ready {
-                    // Raised already, what async-io had to report of it is reported.
+                    // If it is raised already, async-io has reported all it had to report of it.
                     if !line.signal.raised.load(Ordering::Relaxed) {
                         line.signal.owed.store(line.armed, Ordering::Relaxed);
                     }
@@ -478,7 +483,7 @@ impl AsyncIo {
 }
 
 impl Drop for AsyncIo {
-    /// Signals hold the inbox, and the inbox those that were raised.
+    /// Breaks a reference cycle: signals hold the inbox, and the inbox holds raised signals.
     fn drop(&mut self) {
         for source in self.table.lock().sources.values() {
             source.mark_dead(&self.inbox);
@@ -568,7 +573,7 @@ impl Selector for AsyncIo {
         let passed = self.parker.wait(events, until)?;
         match self.collect(events) || passed || !events.is_empty() {
             true => Ok(passed),
-            // A signal was taken back meanwhile, or the parker cannot tell that the deadline has
+            // A signal was retracted meanwhile, or the parker cannot tell that the deadline has
             // passed.
             false => Err(io::ErrorKind::Interrupted.into()),
         }

@@ -1,34 +1,36 @@
-//! `epoll(7)`: Linux and Android. Level, one-shot and edges; one system call a wait.
+//! `epoll(7)`: Linux and Android. Level, one-shot and edges; one system call per wait.
 //!
-//! Two descriptors of our own live in the set, both watched for edges, so that neither is ever
-//! read: an eventfd for notifications, and a timerfd, made on first need, for the end of a wait.
+//! The set contains two descriptors of our own, both watched for edges, so that neither is ever
+//! read: an eventfd for notifications, and a timerfd, made when first needed, for the end of a
+//! wait.
 //!
-//! **Timeouts.** What is given to the call (`epoll_wait`, and `epoll_pwait2` since 5.11) the kernel
-//! may overdraw by the thread's timer slack, 50 µs if nobody has said otherwise, or, if that is
-//! more, by a thousandth of its length, five in a process that was made nice, 100 ms at most
-//! (`select_estimate_accuracy` in Linux's fs/select.c); a timerfd it does not. So the call's own
-//! timeout is used for what is far away, where it costs no further call, since nearly every such
-//! deadline is given up or pushed back; and ends early enough for the timerfd to do the rest. That
-//! is also what a foreign loop can see ([`arm`](Epoll::arm)).
+//! **Timeouts.** The kernel may overrun the timeout of the call (`epoll_wait`, and `epoll_pwait2`
+//! since 5.11) by the thread's timer slack, 50 µs by default, or, if that is more, by a thousandth
+//! of the timeout's length (five thousandths in a process that was made nice), at most 100 ms
+//! (`select_estimate_accuracy` in Linux's fs/select.c). It does not overrun a timerfd. So the
+//! call's own timeout is used for far deadlines: it costs no further call, and nearly every such
+//! deadline is cancelled or pushed back. It ends early enough for the timerfd to do the rest. The
+//! timerfd is also what a foreign loop can see ([`arm`](Epoll::arm)).
 //!
 //! **Clocks.** The process's clock need not be the kernel's: a preload library (libfaketime) shifts
-//! it, lets it run faster or slower, or stops it. So the kernel is only ever told *how long* to
-//! wait, and a time of the process's clock only says whether the timerfd is armed for it already.
-//! Where the two clocks run alike a timer that was armed is right to the nanosecond, and its expiry
-//! says that the deadline has passed. Where they do not, a wait may end before its time on the
-//! process's clock: then whoever waits for a deadline reads the clock again, as the runtime does
-//! (`sys::has_kernel_clock`).
+//! it, makes it run faster or slower, or stops it. So the kernel is only given a *duration* to
+//! wait, and a time of the process's clock only serves to tell whether the timerfd is armed for it
+//! already. If the two clocks run at the same rate, an armed timer is right to the nanosecond, and
+//! its expiry means that the deadline has passed. If they do not, a wait may end before its time on
+//! the process's clock: a caller that waits for a deadline then reads the clock again, as the
+//! runtime does (`sys::has_kernel_clock`).
 //!
-//! The kernel writes to a buffer that comes with the caller's [`Events`], and its set is all the
-//! shared state there is: nothing here needs a lock but the timerfd.
+//! The kernel writes to a buffer that comes with the caller's [`Events`], and its set is the only
+//! shared state: nothing here needs a lock but the timerfd.
 //!
 //! Traps:
 //!
-//! * `epoll_ctl` reports a duplicate (`EEXIST`), an unknown descriptor (`ENOENT`) and one that
-//!   cannot be waited for (`EPERM`) by itself.
-//! * A descriptor that is closed while a duplicate of it lives on stays in the set, and can no
+//! * `epoll_ctl` itself reports a duplicate (`EEXIST`), an unknown descriptor (`ENOENT`) and one
+//!   that cannot be waited for (`EPERM`).
+//! * A descriptor that is closed while a duplicate of it is open stays in the set, and can no
 //!   longer be removed. Hence the contract's duty to deregister first.
-//! * `EPOLLHUP` and `EPOLLERR` come unasked, again and again: see [`flags`].
+//! * `EPOLLHUP` and `EPOLLERR` are reported without being asked for, again and again: see
+//!   [`flags`].
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -52,13 +54,13 @@ use crate::sys::{self, timespec};
 const NOTIFIER: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
 
-/// The timerfd fires at multiples of this, so that deadlines that are near each other share a
-/// wake-up, and one that is asked for twice, a reading of the clock later, is the same. Of 100,000
-/// timers within 200 ms the median is 14 µs late so; with 20 µs it is 9, for a tenth more CPU time,
-/// without any grid 4, for half as much again (Linux 6.18).
+/// The timerfd fires at multiples of this, so that deadlines near each other share a wake-up, and
+/// so that a deadline requested twice, with the clock read in between, maps to the same moment. The
+/// median lateness of 100,000 timers within 200 ms is 14 µs with this value; with 20 µs it is 9 µs,
+/// for a tenth more CPU time; without any grid 4 µs, for half as much again (Linux 6.18).
 pub(super) const GRID: Duration = Duration::from_micros(32);
 
-/// A timeout from here on is the call's own, except for its last part.
+/// Timeouts from this length on use the call's own timeout, except for their last part.
 const LONG: Duration = Duration::from_millis(50);
 
 /// Opens the backend.
@@ -72,12 +74,12 @@ pub(in crate::poller) struct Epoll {
     timer: Mutex<Timer>,
 }
 
-/// Where the kernel writes events.
+/// Buffer to which the kernel writes events.
 #[derive(Default)]
 pub(in crate::poller) struct Buffer(Vec<MaybeUninit<epoll::Event>>);
 
-// SAFETY: what keeps an event on its thread is that rustix lets its data be a pointer. All of ours
-// were made from integers and are read as such.
+// SAFETY: an event is not `Send` only because rustix lets its data be a pointer. All our data were
+// made from integers and are read as such.
 unsafe impl Send for Buffer {}
 
 // SAFETY: as above; and nothing of it can be reached through a shared reference.
@@ -94,25 +96,25 @@ impl std::fmt::Debug for Buffer {
 #[derive(Default)]
 struct Timer {
     descriptor: Option<OwnedFd>,
-    /// The first moment that it was armed at: a multiple of the [`GRID`].
+    /// The first moment that it was armed at; the grid is the multiples of [`GRID`] from here.
     origin: Option<Instant>,
     /// When it fires, by the process's clock.
     armed: Option<Instant>,
-    /// It was armed [`LONG`] before that or earlier: for a foreign loop. Then a wait arms it again,
-    /// so that a clock that jumped meanwhile makes no wait late by more than `LONG`.
+    /// Whether it was armed [`LONG`] before that or earlier: for a foreign loop. Then a wait arms
+    /// it again, so that a clock that jumped meanwhile makes no wait late by more than `LONG`.
     from_afar: bool,
 }
 
-/// What in a call's answer says that the deadline has passed.
+/// The part of a call's result that proves that the deadline has passed.
 #[derive(Clone, Copy)]
 enum Proof {
-    /// Nothing: there is no deadline, or the call ends before it.
+    /// None: there is no deadline, or the call ends before it.
     None,
-    /// Whatever it says.
+    /// Any result.
     Now,
-    /// The timerfd.
+    /// The timerfd has fired.
     Timer,
-    /// The call's own timeout.
+    /// The call's own timeout has elapsed.
     Call,
 }
 
@@ -136,8 +138,8 @@ impl Epoll {
     }
 
     /// Makes the timerfd fire at `deadline`, or a little later, on the grid. Costs a system call
-    /// only where it is not armed for that already; where the process's clock is not the kernel's
-    /// that cannot be known, and it is armed each time.
+    /// only if it is not armed for that already. If the process's clock is not the kernel's, that
+    /// cannot be known, and it is armed each time.
     fn set_timer(&self, deadline: Instant, now: Instant) -> io::Result<()> {
         let timeout = deadline.saturating_duration_since(now);
         let mut timer = self.timer.lock();
@@ -154,7 +156,7 @@ impl Epoll {
         Ok(())
     }
 
-    /// Makes the timerfd fire in so long, or not at all.
+    /// Makes the timerfd fire after `left`; zero disarms it.
     fn arm_timer(&self, timer: &mut Timer, left: Duration) -> io::Result<()> {
         if cfg!(miri) {
             return Err(io::ErrorKind::Unsupported.into()); // It knows of no timerfd.
@@ -186,7 +188,7 @@ impl Epoll {
         Ok(())
     }
 
-    /// Apart, so that a wait without a deadline is no more than a call.
+    /// Separate, so that a wait without a deadline is only a call.
     #[inline(never)]
     fn wait_timed(&self, events: &mut Events, deadline: Instant, now: Instant) -> io::Result<bool> {
         let timeout = deadline.saturating_duration_since(now);
@@ -195,12 +197,12 @@ impl Epoll {
         }
         match self.set_timer(deadline, now) {
             Ok(()) => self.call(events, None, Proof::Timer),
-            // If there is no descriptor for the timer, whole milliseconds have to do.
+            // If there is no descriptor for the timer, whole milliseconds have to suffice.
             Err(_) => self.call(events, Some(in_millis(timeout)), Proof::Call),
         }
     }
 
-    /// One call, of so long at most.
+    /// Makes one call, with `timeout`.
     fn call(
         &self,
         events: &mut Events,
@@ -220,13 +222,13 @@ impl Epoll {
             Proof::Call => said.nothing,
         };
         if said.is_full && (is_over || !list.is_empty()) {
-            // A notification that found no room came before this wait returns. Its edge comes with
-            // a later one, and is nobody's then.
+            // A notification that found no room in the buffer came before this wait returns. Its
+            // edge is reported later, and then ends no wait.
             self.notifier.end_round();
         }
         match is_over || said.notified || !list.is_empty() {
             true => Ok(is_over),
-            // A timer that was left over, or the call's own timeout, which was not all of it.
+            // A stale timer has fired, or the call's own timeout, which covers only a part.
             false => Err(Errno::INTR.into()),
         }
     }
@@ -248,7 +250,7 @@ impl Epoll {
         match self.call_kernel(&mut events.kernel, limit, timeout, report) {
             Ok(said) => {
                 if said.is_full {
-                    // As in `call`. What a notification was about the caller finds by itself:
+                    // As in `call`. The caller finds the reason for a notification by itself:
                     // `Reactor::resume` reports it.
                     self.notifier.end_round();
                 }
@@ -261,7 +263,7 @@ impl Epoll {
         }
     }
 
-    /// One call. Hands what it reports of sources to `report`.
+    /// Makes one call. Hands the events of sources to `report`.
     #[inline]
     fn call_kernel(
         &self,
@@ -274,8 +276,8 @@ impl Epoll {
         if buffer.is_empty() {
             buffer.resize_with(limit, MaybeUninit::uninit);
         }
-        // Our own two descriptors take their places among the others; what does not fit this time
-        // the kernel keeps for the next.
+        // Our own two descriptors take up places in the buffer; the kernel keeps events that do not
+        // fit for the next call.
         let (reported, _) = epoll::wait(&self.epoll, buffer, timeout)
             .map_err(|error| crate::poller::error::failed("epoll_wait", error))?;
         let mut said = Said {
@@ -298,10 +300,10 @@ impl Epoll {
     }
 }
 
-/// What a call has said, beside what it reported of sources.
+/// The result of a call, apart from the events of sources.
 struct Said {
     nothing: bool,
-    /// There may be more.
+    /// Whether there may be more events.
     is_full: bool,
     fired: bool,
     notified: bool,
@@ -381,9 +383,9 @@ impl Selector for Epoll {
     }
 }
 
-/// What the kernel is asked for. It adds `EPOLLHUP` and `EPOLLERR` to whatever that is, except for
-/// a one-shot source that was reported; so that an end for which nobody waits does not end every
-/// wait, an empty interest is one-shot in any mode but edges, which report an end once anyway.
+/// Returns the flags to ask the kernel for. The kernel always adds `EPOLLHUP` and `EPOLLERR`,
+/// except for a one-shot source that was reported. An end that has no waiter must not end every
+/// wait; so an empty interest is one-shot in any mode but edges, which report an end once anyway.
 fn flags(interest: Interest, mode: Mode) -> EventFlags {
     let mut flags = match mode {
         Mode::Level if interest.is_empty() => EventFlags::ONESHOT,
@@ -428,7 +430,7 @@ fn ready(flags: EventFlags) -> Ready {
 }
 
 /// The error of changing or removing a descriptor that is not in the set. For a file that could not
-/// be in it the kernel says `EPERM`.
+/// be in it, the kernel returns `EPERM`.
 fn not_in_set(error: Errno) -> io::Error {
     match error {
         Errno::NOENT | Errno::PERM => crate::poller::error::not_registered(),
@@ -436,12 +438,12 @@ fn not_in_set(error: Errno) -> io::Error {
     }
 }
 
-/// The longest time that the timerfd is armed for: as good as never, and clear of the limits of the
-/// kernel's arithmetic.
+/// The longest time that the timerfd is armed for: practically never, and well within the limits of
+/// the kernel's arithmetic.
 pub(super) const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// The first moment of the grid that is not before `end`. (A clock that was set back may be before
-/// `origin`.)
+/// Returns the first moment of the grid that is not before `end`. (A clock that was set back may be
+/// before `origin`.)
 pub(super) fn on_grid(origin: Instant, end: Instant) -> Instant {
     let past = |distance: Duration| distance.subsec_nanos() % GRID.subsec_nanos();
     let missing = match end.checked_duration_since(origin) {
@@ -452,14 +454,14 @@ pub(super) fn on_grid(origin: Instant, end: Instant) -> Instant {
     end.checked_add(missing).unwrap_or(end)
 }
 
-/// A long timeout as `epoll_wait` takes it, less the most that it may overdraw, and a little.
+/// Returns a long timeout for `epoll_wait`, less its greatest possible overrun, and a little more.
 fn nearly(timeout: Duration) -> Duration {
     const MILLISECOND: Duration = Duration::from_millis(1);
     const LARGEST_SLACK: Duration = Duration::from_millis(100);
     whole_millis(timeout - (timeout / 200).min(LARGEST_SLACK) - MILLISECOND)
 }
 
-/// A short timeout as `epoll_wait` takes it: never shorter.
+/// Returns a short timeout for `epoll_wait`, never shortened.
 fn in_millis(timeout: Duration) -> Duration {
     whole_millis(timeout + Duration::from_nanos(999_999))
 }
@@ -490,7 +492,7 @@ mod tests {
         poller.notify().unwrap();
         let (took, _) = wait(60_000_500);
         assert!(took < Duration::from_secs(30), "the notification was lost");
-        // The timer stays armed for that, or, the other way round, for this.
+        // The notification ends the first wait, and leaves the timer armed for it.
         for micros in [500, 0, 2_000, 1_000] {
             poller.notify().unwrap();
             wait(micros);
@@ -524,7 +526,7 @@ mod tests {
         assert_eq!(in_millis(LONG), LONG);
     }
 
-    /// A preload library shifts the process's clock, and the kernel knows nothing of it.
+    /// A preload library shifts the process's clock, unknown to the kernel.
     #[test]
     fn a_wait_ends_when_its_time_is_over_whatever_the_clock_says() {
         let epoll = Epoll::new().unwrap();
@@ -532,7 +534,7 @@ mod tests {
         let (day, now) = (Duration::from_secs(24 * 3600), Instant::now());
         let clocks = [Some(now), now.checked_add(day), now.checked_sub(day)];
         for clock in clocks.into_iter().flatten() {
-            // The last one stands still: the same moment is asked for again and again.
+            // The last one stands still: the same moment is requested repeatedly.
             for micros in [1, 3_000, 700, 20_000, 700, 700] {
                 let timeout = Duration::from_micros(micros);
                 let start = Instant::now();
@@ -601,7 +603,7 @@ mod tests {
         epoll.set_timer(end, now).unwrap();
         let timer = epoll.timer.lock().descriptor.as_ref().unwrap().try_clone();
         let timer = timer.unwrap();
-        // As in the kernel: disarmed behind our back, it stays so.
+        // We disarm it in the kernel, behind the poller's back: it stays disarmed.
         let never = Itimerspec {
             it_interval: timespec(Duration::ZERO),
             it_value: timespec(Duration::ZERO),

@@ -1,66 +1,68 @@
-//! `io_uring(7)`: Linux from 6.1 on. One-shot and edges, by a ring that polls and can do nothing
-//! else; no call to look, and one system call for a wait and all that changed since the last one.
+//! `io_uring(7)`: Linux from 6.1 on. One-shot and edges, by a ring that can only poll. No system
+//! call to check for events, and one for a wait and everything that changed since the last one.
 //!
-//! **What it is.** Each armed source is one `IORING_OP_POLL_ADD` in the ring: multishot for edges,
-//! single for one-shot. No buffer is ever given to the kernel, so nothing here differs from a
-//! poller of another kind. The ring admits polls, timeouts and their removal only
-//! (`IORING_REGISTER_RESTRICTIONS`): whoever gets hold of it cannot read or open anything through
-//! it.
+//! **Overview.** Each armed source is one `IORING_OP_POLL_ADD` in the ring: multishot for edges,
+//! single for one-shot. The kernel is never given a buffer, so nothing here differs from another
+//! kind of poller. The ring admits only polls, timeouts and their removal
+//! (`IORING_REGISTER_RESTRICTIONS`): an attacker that gets hold of it cannot read or open anything
+//! through it.
 //!
-//! **Who touches the ring.** With `DEFER_TASKRUN` the kernel lets one thread only enter it, the
-//! *owner*: the one that waits. So all that callers ask for goes to the [`Table`], behind a lock,
-//! and is an order that the owner carries out before it next enters the kernel
-//! ([`sync`](Table::sync)). **Why no order is lost:** the owner does that, and sets `waiting`,
-//! under the lock, so an order comes before, and is carried out, or after, and sees `waiting`: then
-//! it writes to the notifier, which the ring polls, and the owner comes round. The ring is made
-//! disabled, and enabled by the first thread that waits. If another thread waits later, it makes a
-//! ring of its own, in which everything is armed anew, and drops the old one.
+//! **Access to the ring.** With `DEFER_TASKRUN` the kernel lets only one thread enter the ring, the
+//! *owner*: the thread that waits. So every request of a caller goes to the [`Table`], behind a
+//! lock, as an *order* that the owner carries out before it next enters the kernel
+//! ([`sync`](Table::sync)). **Why no order is lost:** the owner carries out orders, and sets
+//! `waiting`, under the lock. An order that comes before that is carried out; one that comes after
+//! it sees `waiting` and writes to the notifier, which the ring polls, so the owner returns from
+//! its wait. The ring is created disabled, and enabled by the first thread that waits. If another
+//! thread waits later, it makes its own ring, arms everything there again, and drops the old ring.
 //!
-//! **Why no stale event is reported.** Each arming has a number of its own, which comes back with
-//! what the kernel says of it. Any change gives the number up; what is said of it later is
-//! discarded, and nothing is lost, since arming reports what is ready.
+//! **Why no stale event is reported.** Each arming has a unique number, which the kernel returns
+//! with each completion of that arming. Any change abandons the number, and later completions with
+//! it are discarded. Nothing is lost, since arming reports a source that is ready.
 //!
 //! **Why a descriptor closes when its owner closes it.** A poll holds a reference to its file.
-//! Deregistering on the owner's thread removes the poll at once, with a system call if it was
-//! armed. Elsewhere it is an order: carried out at once if the owner sleeps, otherwise when it next
-//! enters the kernel; and if nobody drives the poller's runtime ([`rest`](Uring::rest)), so that
-//! this may be never, the ring is dropped, and made again by the next wait.
+//! Deregistering on the owner's thread removes the poll immediately, with a system call if it was
+//! armed. On another thread it is an order: carried out immediately if the owner sleeps, otherwise
+//! when it next enters the kernel. If the poller's runtime is not driven ([`rest`](Uring::rest)),
+//! that may be never, so the ring is dropped, and the next wait makes another.
 //!
-//! Traps. Each has a test, most of them below. Figures: Linux 6.18.
+//! Traps. Each has a test, mostly below. Figures: Linux 6.18.
 //!
-//! * **Removing a poll does not close.** The removal leaves the reference to deferred work, which
-//!   runs only in a call with `IORING_ENTER_GETEVENTS`, and twenty pieces at most in each
-//!   (`IO_LOCAL_TW_DEFAULT_MAX` in io_uring/io_uring.h): [`remove_now`](Table::remove_now) calls
-//!   until all is done. (<https://github.com/axboe/liburing/issues/568>)
+//! * **Removing a poll does not close the file.** The removal leaves the reference to deferred
+//!   work, which runs only in a call with `IORING_ENTER_GETEVENTS`, and at most twenty pieces in
+//!   each call (`IO_LOCAL_TW_DEFAULT_MAX` in io_uring/io_uring.h):
+//!   [`remove_now`](Table::remove_now) calls until all is done.
+//!   (<https://github.com/axboe/liburing/issues/568>)
 //! * **`IORING_OP_POLL_REMOVE` does not remove** a poll for which an event is on the way: it fails
 //!   with `EALREADY`, and the poll stays (`io_poll_disarm` in io_uring/poll.c).
-//!   `IORING_OP_ASYNC_CANCEL` marks it, and it ends.
-//! * **Twenty at a time**, for events too: a wait calls again while `IORING_SQ_TASKRUN` is up and
+//!   `IORING_OP_ASYNC_CANCEL` marks the poll, and it ends.
+//! * **Twenty at a time**, for events too: a wait calls again while `IORING_SQ_TASKRUN` is set and
 //!   there is room.
-//! * **A thread's polls die with it**: hence the ring of one's own for each thread that waits.
-//! * **Hints lie.** What is reported is the wake-up's key, and not what the file says if asked: one
-//!   ordinary byte on TCP is "readable, urgent, out-of-band". Where two wake-ups coalesced, the
-//!   kernel asks. `POLLRDBAND`, which no file that has urgent data reports if asked, tells the two
-//!   apart: see [`ready`]. Hang-up and error are true either way, since their wake-ups have no key.
-//! * **A hang-up of the reading side comes unasked** (`IO_POLL_UNMASK` in io_uring/poll.c), and
-//!   completes a one-shot poll of somebody who waits to write, again and again: such a one is
-//!   polled by a multishot poll, which reports it once ([`Line::lasting`]).
-//! * **A full completion queue ends a multishot poll**; so does the kernel where it is short of
-//!   memory. Each end that was not asked for is followed by another arming.
-//! * **`EBUSY` and `EAGAIN`** of `io_uring_enter` are no failures: completions are collected, and
-//!   the kernel is entered again. What it has not taken stays in the queue, and what finds no room
-//!   there stays an order. A wait that is refused again and again pauses, and fails after about a
-//!   second ([`MOST_REFUSALS`]).
+//! * **A thread's polls die with it**: hence a separate ring for each thread that waits.
+//! * **Hints lie.** A completion reports the wake-up's key, and not the file's actual state: one
+//!   ordinary byte on TCP is "readable, urgent, out-of-band". If two wake-ups coalesced, the kernel
+//!   asks the file. `POLLRDBAND` distinguishes the two cases, since no file with urgent data
+//!   reports it when asked: see [`ready`]. Hang-up and error are true either way, since their
+//!   wake-ups have no key.
+//! * **A hang-up of the reading side is reported without being asked for** (`IO_POLL_UNMASK` in
+//!   io_uring/poll.c), and completes a one-shot poll for writability again and again: such a source
+//!   gets a multishot poll, which reports the hang-up once ([`Line::lasting`]).
+//! * **A full completion queue ends a multishot poll**; so does the kernel when it is short of
+//!   memory. After each end that was not requested, the source is armed again.
+//! * **`EBUSY` and `EAGAIN`** of `io_uring_enter` are not failures: completions are collected, and
+//!   the kernel is entered again. Submissions that it has not taken stay in the queue, and orders
+//!   that find no room there stay orders. A wait that is refused again and again pauses, and fails
+//!   after about a second ([`MOST_REFUSALS`]).
 //! * **`fork`.** The queues are shared memory: the parent would run what a child puts there. So the
-//!   child does not have that memory (`MADV_DONTFORK`), and the `Poller` lets no call of a child
-//!   come here, nor drops the ring there.
-//! * **A zero timeout is a sleep** of microseconds: a look passes none.
-//! * **Whoever polls the ring's descriptor sleeps on**: deferred work wakes nobody but its owner,
-//!   and that only in its own call (`io_req_local_work_add` in io_uring/io_uring.c). It is written
-//!   to a registered eventfd, so that is what a foreign loop is given.
-//! * **A dropped ring** gives its files back some milliseconds later (`io_ring_exit_work`): one
+//!   child does not have that memory (`MADV_DONTFORK`), and in a child the `Poller` neither
+//!   forwards calls to this file nor drops the ring.
+//! * **A zero timeout sleeps** for microseconds: a check without sleeping passes no timeout.
+//! * **A thread that polls the ring's descriptor keeps sleeping**: deferred work wakes only the
+//!   ring's owner, and only in its own call (`io_req_local_work_add` in io_uring/io_uring.c). But
+//!   the kernel signals it to a registered eventfd, so a foreign loop gets that.
+//! * **A dropped ring** releases its files some milliseconds later (`io_ring_exit_work`): a ring
 //!   that its owner drops is emptied first.
-//! * `IORING_POLL_ADD_LEVEL` is in the header, and refused
+//! * `IORING_POLL_ADD_LEVEL` is in the header, but refused
 //!   (<https://github.com/axboe/liburing/issues/829>): there are no levels.
 
 use std::cell::Cell;
@@ -87,14 +89,14 @@ use crate::poller::{
 use crate::sync::{Mutex, MutexGuard};
 use crate::sys::{self, Race};
 
-/// Orders that are handed to the kernel at once: more are handed over in several calls. 16 KiB.
+/// Size of the submission queue; more orders are handed over in several calls. 16 KiB.
 const SUBMISSIONS: u32 = 256;
 
-/// What the kernel can report before somebody looks: 16 KiB. More than an order for each of
-/// [`SUBMISSIONS`] makes, and what does not fit is kept by the kernel.
+/// Number of completions that the kernel can report before they are collected: 16 KiB. More than
+/// [`SUBMISSIONS`] orders produce; the kernel keeps completions that do not fit.
 const COMPLETIONS: u32 = 1024;
 
-/// Whether the kernel is asked at all.
+/// Whether this build asks the kernel for a ring.
 pub(in crate::poller) const IS_BUILT: bool = true;
 
 /// Opens the backend.
@@ -102,8 +104,8 @@ pub(in crate::poller) fn open() -> io::Result<Uring> {
     Uring::new()
 }
 
-/// Whether a ring can be made here: asked once, of the kernel. Being short of something for the
-/// moment is not an answer to that.
+/// Whether a ring can be made here: asks the kernel once. A temporary shortage does not count as an
+/// answer.
 pub(in crate::poller) fn is_available() -> bool {
     static REFUSED: Race<bool> = Race::new();
     if let Some(refused) = REFUSED.get() {
@@ -122,69 +124,70 @@ pub(in crate::poller) fn is_available() -> bool {
 pub(in crate::poller) struct Uring {
     notifier: Notifier,
     table: Mutex<Table>,
-    /// An eventfd for a foreign loop, to which the kernel writes when there is something.
+    /// An eventfd for a foreign loop; the kernel writes to it when there is something to collect.
     exposed: OnceLock<OwnedFd>,
-    /// The first moment that a timeout was asked for at: a multiple of the [`GRID`].
+    /// The first moment from which a timeout was requested; the grid is the multiples of [`GRID`]
+    /// from here.
     origin: OnceLock<Instant>,
     submissions: u32,
     completions: u32,
 }
 
 struct Table {
-    /// None between two owners.
+    /// `None` between two owners.
     ring: Option<IoUring>,
-    /// The [`thread`] that the ring belongs to; 0: nobody's yet, or there is none. While `waiting`
-    /// is set nobody else touches the ring; otherwise only the owner does, under the lock.
+    /// The [`thread`] that owns the ring; 0: not owned yet, or there is no ring. While `waiting` is
+    /// set no other thread touches the ring; otherwise only the owner does, under the lock.
     owner: u64,
-    /// The owner sleeps in the kernel, or is about to.
+    /// Whether the owner sleeps in the kernel, or is about to.
     waiting: bool,
-    /// Nobody drives it for now.
+    /// Whether the runtime is not driven for now.
     resting: bool,
-    /// The ring writes to [`Uring::exposed`].
+    /// Whether the ring writes to [`Uring::exposed`].
     signals: bool,
     /// By descriptor number; the kernel hands out the lowest free one, so this stays dense.
     lines: Vec<Line>,
-    /// The numbers of the lines whose `changed` is set, each once.
+    /// Numbers of the lines that have `changed` set, each once.
     changed: Vec<RawFd>,
     /// Counts armings.
     arming: u32,
-    /// The notifier's descriptor, and its arming; 0: none.
+    /// The notifier's descriptor, followed by its arming; 0: none.
     notifier: RawFd,
     notified_by: u32,
     /// The arming of the timeout that a foreign loop sees; 0: none.
     timeout: u32,
-    /// When that is over, by the process's clock.
+    /// When the timeout ends, by the process's clock.
     timeout_end: Option<Instant>,
-    /// The time that orders for a timeout refer to. It outlives them: they may stay in the queue.
+    /// The time that timeout orders point to. It outlives them, since they may stay in the queue.
     left: Box<types::Timespec>,
     refusals: Refusals,
 }
 
-/// Calls in a row that the kernel has refused, without a completion between them.
+/// Consecutive calls that the kernel has refused, without a completion in between.
 #[derive(Default)]
 struct Refusals {
     count: u32,
-    /// The pauses that waits have made meanwhile.
+    /// Number of pauses that waits have made meanwhile.
     pauses: u32,
     last: Option<Errno>,
 }
 
-/// What is known of one descriptor number.
+/// State of one descriptor number.
 #[derive(Clone, Copy)]
 struct Line {
     token: Token,
-    /// What the kernel polls it by; 0: it does not.
+    /// The arming by which the kernel polls it; 0: none.
     armed: u32,
-    /// What the kernel polls, or polled, it by for somebody who is not interested any more. Not set
-    /// together with `armed`.
+    /// An arming, still or once polled by the kernel, with an interest that has been withdrawn. Not
+    /// set together with `armed`.
     stale: u32,
     interest: Interest,
     mode: Mode,
     registered: bool,
     changed: bool,
-    /// It is to be polled: neither reported once and for all, nor deregistered.
+    /// Whether it should be polled. Cleared by deregistering, and by a report that disarms it.
     wanted: bool,
-    /// It is to be polled by a multishot poll although it is one-shot.
+    /// Whether it needs a multishot poll although it is one-shot.
     lasting: bool,
 }
 
@@ -200,16 +203,16 @@ const UNREGISTERED: Line = Line {
     lasting: false,
 };
 
-/// What completions said, beside what they reported of sources.
+/// Information from completions, apart from the events of sources.
 #[derive(Default)]
 struct Said {
     notified: bool,
-    /// There was no room for all.
+    /// Whether there was no room for all events.
     is_full: bool,
 }
 
-// What comes back with a completion: the number of the arming, above the descriptor's number, or
-// one of these, which are more than any descriptor's.
+// The user data of a completion: the number of the arming in the upper half, and in the lower the
+// descriptor's number or one of these values, which are greater than any descriptor.
 const NOTIFIER: u32 = u32::MAX;
 const TIMEOUT: u32 = u32::MAX - 1;
 const ORDER: u32 = u32::MAX - 2;
@@ -251,7 +254,7 @@ impl Uring {
         })
     }
 
-    /// Before a wait, and apart from it, since nearly always there is nothing to do: see
+    /// Prepares a wait. Separate from the wait, since nearly always there is nothing to do: see
     /// [`is_prepared`](Table::is_prepared).
     #[cold]
     fn prepare(&self, table: &mut Table) -> io::Result<()> {
@@ -260,7 +263,7 @@ impl Uring {
         table.sync()
     }
 
-    /// Makes the ring the calling thread's. No thread may be waiting.
+    /// Makes the calling thread own the ring. No thread may be waiting.
     fn own(&self, table: &mut Table) -> io::Result<()> {
         match table.is_own() {
             true => Ok(()),
@@ -271,7 +274,7 @@ impl Uring {
     #[cold]
     fn take_over(&self, table: &mut Table) -> io::Result<()> {
         let (ring, old) = match table.ring.take() {
-            // Nobody has entered it yet.
+            // No thread has entered it yet.
             Some(ring) if table.owner == 0 => (ring, None),
             old => match new_ring(self.submissions, self.completions) {
                 Ok(ring) => (ring, old),
@@ -281,13 +284,13 @@ impl Uring {
                     if !has_one || !sys::is_out_of_descriptors(&error) {
                         return Err(error);
                     }
-                    // The old one's descriptor will do, unless another thread is faster.
+                    // The descriptor of the old ring will do, unless another thread takes it first.
                     table.abandon();
                     (new_ring(self.submissions, self.completions)?, None)
                 }
             },
         };
-        // If that is refused there is none.
+        // If enabling is refused, there is no ring.
         table.owner = 0;
         let enabled = ring.submitter().register_enable_rings();
         enabled.map_err(|error| failed("io_uring_register", error))?;
@@ -297,7 +300,7 @@ impl Uring {
         Ok(())
     }
 
-    /// Has the ring write to what a foreign loop polls, if one does.
+    /// Makes the ring write to the eventfd that a foreign loop polls, if there is one.
     fn signal(&self, table: &mut Table) -> io::Result<()> {
         match self.exposed.get() {
             Some(exposed) if !table.signals => {
@@ -311,15 +314,15 @@ impl Uring {
         }
     }
 
-    /// Makes what a foreign loop polls readable if a wait would return at once, and otherwise not,
-    /// until the kernel writes to it.
+    /// Makes the foreign loop's eventfd readable if a wait would return immediately; otherwise
+    /// makes it unreadable until the kernel writes to it.
     fn settle(&self, table: &mut Table) {
         let Some(exposed) = self.exposed.get() else {
             return;
         };
         // The next wait meets an error again.
         let _ = table.flush();
-        // Emptied first: what comes afterwards is written to it again, or seen here.
+        // Emptied first: later completions are written to it again, or seen here.
         let _ = rustix::io::retry_on_intr(|| rustix::io::read(exposed, &mut [0; 8]));
         let has_orders = !table.is_prepared(true);
         if has_orders || table.has_work() || !table.ring().completion().is_empty() {
@@ -327,8 +330,8 @@ impl Uring {
         }
     }
 
-    /// Hands over all orders before a foreign loop sleeps. If some are left, since the kernel has
-    /// refused them, that loop comes round, and the next wait hands them over.
+    /// Hands over all orders before a foreign loop sleeps. If the kernel refuses some, the foreign
+    /// loop is woken, and the next wait hands them over.
     fn flush_exposed(&self, table: &mut Table) -> io::Result<()> {
         table.flush()?;
         if !table.is_prepared(true) || !table.ring().submission().is_empty() {
@@ -337,9 +340,9 @@ impl Uring {
         Ok(())
     }
 
-    /// The kernel would write there too when it sees that the notifier was written to; but what
-    /// comes of a write to an eventfd is written to another one by RCU, milliseconds later
-    /// (`eventfd_signal_allowed` in io_uring/eventfd.c).
+    /// Writes to the foreign loop's eventfd. The kernel would write there too when it sees the
+    /// write to the notifier. But a write to an eventfd that results from a write to another one is
+    /// delayed through RCU by milliseconds (`eventfd_signal_allowed` in io_uring/eventfd.c).
     fn wake_foreign_loop(&self) {
         if let Some(exposed) = self.exposed.get() {
             // It can only be full, which is readable.
@@ -347,7 +350,7 @@ impl Uring {
         }
     }
 
-    /// Changes a descriptor's line, and sees to it that the kernel learns of it.
+    /// Changes a descriptor's line, and makes sure that the kernel learns of it.
     fn change(
         &self,
         number: RawFd,
@@ -363,7 +366,7 @@ impl Uring {
         if line.armed != 0 {
             (line.stale, line.armed) = (line.armed, 0);
         }
-        // While it waits it is not here.
+        // While the owner waits it cannot be here.
         let is_owner = table.is_own();
         let is_exposed = self.exposed.get().is_some();
         if (table.waiting || is_exposed && !is_owner) && table.changed.is_empty() {
@@ -376,20 +379,20 @@ impl Uring {
         table.mark_changed(number);
         if !line.registered && line.stale != 0 {
             match is_owner {
-                // If that fails, it is an order that the next wait carries out.
+                // If that fails, the removal stays an order, which the next wait carries out.
                 true => drop(table.remove_now(number)),
                 false if table.resting && !is_exposed => table.abandon(),
                 false => {}
             }
         }
         match is_owner && is_exposed {
-            // A foreign loop sleeps next, maybe.
+            // A foreign loop may sleep next.
             true => self.flush_exposed(&mut table),
             false => Ok(()),
         }
     }
 
-    /// As a trait object.
+    /// Returns this as a trait object.
     #[inline]
     pub(in crate::poller) fn selector(&self) -> &(dyn Selector + 'static) {
         self
@@ -413,16 +416,16 @@ impl Uring {
                 return Err(error);
             }
         }
-        // Not from the queue itself: a source's lock comes before the table's.
+        // Not directly from the queue: a source's lock comes before the table's.
         for event in &*events {
             report(event.token(), event.ready());
         }
         Ok(())
     }
 
-    /// [`wait_once`](Self::wait_once) without a timeout, for a caller that comes again whatever
-    /// this returns: what has come in vain ends it too. Nearly always there are no orders, and what
-    /// one call reports is all.
+    /// [`wait_once`](Self::wait_once) without a timeout, for a caller that comes again in every
+    /// case: a completion without an event ends it too. Nearly always there are no orders, and one
+    /// call reports everything.
     fn wait_quickly(&self, events: &mut Events) -> io::Result<()> {
         let mut table = self.table.lock();
         if !table.is_prepared(false) || !table.ring().completion().is_empty() {
@@ -449,8 +452,8 @@ impl Uring {
         }
     }
 
-    /// Waits, for so long at most (`None`: until something comes), or, unless it `may_sleep`,
-    /// looks. Returns whether the kernel said that the time has passed.
+    /// Waits for at most `timeout` (`None`: until something comes), or, unless it `may_sleep`, only
+    /// checks for events. Returns whether the kernel reported that the time has passed.
     fn wait_once(
         &self,
         events: &mut Events,
@@ -472,9 +475,9 @@ impl Uring {
             }
             let mut sleeps = may_sleep && events.is_empty() && !said.notified;
             if sleeps && !table.is_prepared(is_exposed) {
-                // What has completed has left orders.
+                // Completions have left orders.
                 table.sync()?;
-                // Orders that are left must not wait for something to come.
+                // Remaining orders must not wait for an event.
                 sleeps = table.is_prepared(is_exposed);
             }
             if sleeps {
@@ -504,15 +507,17 @@ impl Uring {
             if table.refusals.are_many() {
                 return Err(pause(table));
             }
-            // It was an order, or about something that has changed meanwhile; or a signal came
-            // after orders were taken, which the kernel does not say then; or orders are left.
+            // It was an order, or an event of something that has changed meanwhile. Or a signal
+            // came after orders were taken, which the kernel does not report then. Or orders are
+            // left.
             if timeout.is_some() {
                 return Err(Errno::INTR.into());
             }
         }
     }
 
-    /// Hands over what is left, has the kernel do what it defers, and collects what comes of it.
+    /// Hands over the remaining orders, has the kernel do its deferred work, and collects the
+    /// results.
     fn collect_more(
         &self,
         table: &mut Table,
@@ -535,15 +540,15 @@ impl Uring {
             }
         }
         if said.is_full {
-            // A notification that found no room came before this wait returns. What is said of it
-            // later is nobody's.
+            // A notification that found no room in `events` came before this wait returns. Its
+            // completion comes later, and then ends no wait.
             said.notified |= self.notifier.end_round();
         }
         Ok(())
     }
 
-    /// How long the kernel is told to wait: until the first moment of the [`GRID`] that is not
-    /// before `deadline`.
+    /// Returns the timeout to pass to the kernel: until the first moment of the [`GRID`] that is
+    /// not before `deadline`.
     fn timeout(&self, deadline: Instant, now: Instant) -> Duration {
         let target = on_grid(*self.origin.get_or_init(|| now), deadline);
         let left = deadline.saturating_duration_since(now);
@@ -552,27 +557,27 @@ impl Uring {
     }
 }
 
-/// `IORING_ENTER_NO_IOWAIT`, which rustix does not know: idle time is idle time.
+/// `IORING_ENTER_NO_IOWAIT`, which rustix does not define: idle time is not accounted as I/O wait.
 const NO_IOWAIT: IoringEnterFlags = IoringEnterFlags::from_bits_retain(1 << 7);
 
-/// In how many calls a wait has the kernel do what it defers: enough for a batch of events. The
-/// rest is for the next.
+/// Number of calls in which a wait has the kernel do deferred work: enough for a batch of events.
+/// The rest is left to the next wait.
 const MOST_ROUNDS: usize = 16;
 
-/// After how many refusals in a row a wait [pauses](pause), and a removal leaves the rest to the
+/// Number of consecutive refusals after which a wait [pauses](pause), and a removal is left to the
 /// next wait.
 const MOST_REFUSALS: u32 = 16;
 
-/// How long that is, and after how many of them in a row the wait fails: about a second.
+/// Length of a pause, and number of consecutive pauses after which the wait fails: about a second.
 const PAUSE: Duration = Duration::from_millis(1);
 const MOST_PAUSES: u32 = 1000;
 
 /// Pauses after [`MOST_REFUSALS`], so that no thread spins until the kernel has memory again.
-/// Returns the error of the wait: `INTR`, so that its caller looks around and waits again, or the
-/// refusal after [`MOST_PAUSES`].
+/// Returns the error of the wait: `INTR`, so that the caller looks around and waits again, or,
+/// after [`MOST_PAUSES`], the refusal.
 ///
-/// The lock is not held meanwhile, and `waiting` is not set: what others order is carried out by
-/// the next wait, which is never later than the pause.
+/// Meanwhile the lock is not held, and `waiting` is not set: other threads' orders are carried out
+/// by the next wait, at the latest after the pause.
 #[cold]
 fn pause(mut table: MutexGuard<'_, Table>) -> io::Error {
     if table.refusals.pauses < MOST_PAUSES {
@@ -593,7 +598,7 @@ impl Refusals {
         self.last = Some(error);
     }
 
-    /// A call was not refused, or something has completed.
+    /// Resets the counts: a call was not refused, or something has completed.
     #[inline]
     fn end(&mut self) {
         (self.count, self.pauses) = (0, 0);
@@ -606,7 +611,7 @@ impl Refusals {
 }
 
 impl Table {
-    /// Whether the ring is the calling thread's, and there are no orders to be put into it.
+    /// Whether the calling thread owns the ring, and there are no orders to put into it.
     #[inline]
     fn is_prepared(&self, is_exposed: bool) -> bool {
         self.is_own()
@@ -615,13 +620,13 @@ impl Table {
             && (self.signals || !is_exposed)
     }
 
-    /// Whether there is a ring, and it is the calling thread's.
+    /// Whether there is a ring, and the calling thread owns it.
     #[inline]
     fn is_own(&self) -> bool {
         self.owner != 0 && self.owner == NUMBER.get()
     }
 
-    /// The ring of the calling thread.
+    /// Returns the ring of the calling thread.
     #[inline]
     fn ring(&mut self) -> &mut IoUring {
         self.ring.as_mut().expect("the calling thread has a ring")
@@ -635,7 +640,7 @@ impl Table {
         }
     }
 
-    /// The ring is another one, in which nothing is armed.
+    /// Resets the armings for a new ring, in which nothing is armed.
     fn forget_armings(&mut self) {
         (self.notified_by, self.timeout, self.timeout_end) = (0, 0, None);
         self.signals = false;
@@ -648,36 +653,35 @@ impl Table {
         }
     }
 
-    /// Gives the ring up, whoever owns it, but nobody who waits: the kernel lets go of all files
-    /// that it polls. The next wait makes another one.
+    /// Drops the ring, no matter which thread owns it; the owner must not be waiting. The kernel
+    /// lets go of all files that it polls. The next wait makes another ring.
     #[cold]
     fn abandon(&mut self) {
         (self.ring, self.owner) = (None, 0);
         self.forget_armings();
     }
 
-    /// The number of the next arming.
+    /// Returns the number of the next arming.
     fn next_arming(&mut self) -> u32 {
         self.arming = self.arming.wrapping_add(1).max(1);
         self.arming
     }
 
-    /// Puts an order into the queue. Returns whether there was room: as long as the kernel refuses
+    /// Puts an order into the queue. Returns whether there was room: while the kernel refuses
     /// orders there may be none, and the caller keeps this one.
     fn push(&mut self, order: &squeue::Entry) -> io::Result<bool> {
         if self.ring().submission().is_full() {
             self.enter_now()?;
         }
         // SAFETY: the order refers to no memory, or to `left`, which lives as long as the queue.
-        // That the kernel may poll the descriptor is the duty of the code that registered it: "Why
+        // The code that registered the descriptor ensures that the kernel may poll it: "Why
         // `register` is unsafe" in the module above.
         let pushed = unsafe { self.ring().submission().push(order) };
         Ok(pushed.is_ok())
     }
 
-    /// Puts all that has changed into the queue, as far as there is room. The rest stays in
-    /// `changed`, and the next wait, which finds the table not [prepared](Self::is_prepared), goes
-    /// on with it.
+    /// Puts all changes into the queue, as far as there is room. The rest stays in `changed`, and
+    /// the next wait, which finds the table not [prepared](Self::is_prepared), continues with it.
     fn sync(&mut self) -> io::Result<()> {
         if self.notified_by == 0 {
             let arming = self.next_arming();
@@ -711,10 +715,10 @@ impl Table {
         Ok(())
     }
 
-    /// Removes the poll of a line that was deregistered. The kernel has let go of the file when
-    /// this returns, unless it refuses calls: then the removal stays in `changed` or in the queue,
-    /// and the next wait hands it over. It names the arming, so it does not remove the poll of the
-    /// number's next owner.
+    /// Removes the poll of a deregistered line. The kernel has let go of the file when this
+    /// returns, unless it refuses calls: then the removal stays in `changed` or in the queue, and
+    /// the next wait hands it over. The removal names the arming, so it does not remove the poll of
+    /// the number's next owner.
     fn remove_now(&mut self, number: RawFd) -> io::Result<()> {
         let stale = self.lines[number as usize].stale;
         if !self.push(&remove(user_data(stale, number as u32)))? {
@@ -724,9 +728,9 @@ impl Table {
         self.finish_work()
     }
 
-    /// Hands over all orders, and has the kernel do all that it defers: of that there is a piece
-    /// for each poll at most, besides what comes meanwhile. Gives up after [`MOST_REFUSALS`]; what
-    /// has completed is left to the next wait, and so are the orders then.
+    /// Hands over all orders, and has the kernel do all deferred work: at most one piece for each
+    /// poll, besides those that arrive meanwhile. Gives up after [`MOST_REFUSALS`]. The next wait
+    /// collects the completions, and hands over any remaining orders.
     fn finish_work(&mut self) -> io::Result<()> {
         self.enter_now()?;
         for _ in 0..self.lines.len() {
@@ -752,14 +756,14 @@ impl Table {
         }
     }
 
-    /// Whether a call would bring anything: there are orders, or what the kernel defers.
+    /// Whether entering the kernel would achieve anything: there are orders, or deferred work.
     #[inline]
     fn has_work(&mut self) -> bool {
         let queue = self.ring().submission();
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
     }
 
-    /// Enters the kernel, and does not sleep there. Orders that it does not take stay in the queue.
+    /// Enters the kernel without sleeping. Orders that it does not take stay in the queue.
     fn enter_now(&mut self) -> io::Result<()> {
         match self.call(0).enter(None) {
             Ok(_) => self.refusals.end(),
@@ -770,18 +774,18 @@ impl Table {
         Ok(())
     }
 
-    /// Handles an error of a wait. If it is no error, what has
-    /// completed is to be collected, and the kernel entered again.
+    /// Handles an error of a wait. Returns `Ok` if it is no failure: then completions must be
+    /// collected, and the kernel entered again.
     #[cold]
     fn not_waited(&mut self, error: Errno) -> io::Result<()> {
         match error {
-            // Completions have to be collected first, or it is short of memory for an order.
+            // Completions must be collected first, or the kernel is short of memory for an order.
             Errno::BUSY | Errno::AGAIN => {
                 self.refusals.add(error);
                 Ok(())
             }
             Errno::BADR => {
-                // The kernel had no memory to keep a completion, so one poll may be gone.
+                // The kernel had no memory to keep a completion, so a poll may be lost.
                 self.abandon();
                 Err(Errno::INTR.into())
             }
@@ -790,8 +794,8 @@ impl Table {
         }
     }
 
-    /// The call that sleeps, to be made without the lock. Until `waiting` is taken back nobody
-    /// else touches the ring.
+    /// Returns the call that sleeps, to be made without the lock. Until `waiting` is cleared no
+    /// other thread touches the ring.
     #[inline]
     fn prepare_wait(&mut self) -> Call {
         self.waiting = true;
@@ -813,7 +817,7 @@ impl Table {
         }
     }
 
-    /// Turns what has completed into events, as far as there is room.
+    /// Turns completions into events, as far as there is room.
     fn collect(&mut self, events: &mut Events, notifier: &Notifier) -> Said {
         let Table {
             ring,
@@ -866,8 +870,8 @@ impl Line {
         (self.wanted, self.lasting) = (true, false);
     }
 
-    /// The kernel says `result` of an arming, and whether that is the last that it says. Returns
-    /// what to report, and whether that leaves an order behind.
+    /// Handles a completion of an arming with `result`; `is_last` is whether it is the arming's
+    /// last. Returns the readiness to report, and whether an order is left.
     #[inline]
     fn complete(&mut self, arming: u32, result: i32, is_last: bool) -> (Option<Ready>, bool) {
         if arming == self.stale {
@@ -884,19 +888,19 @@ impl Line {
         }
         let ready = match u32::try_from(result) {
             Ok(mask) => ready(mask, self.interest),
-            // Nobody has asked for that: it is armed again.
+            // Cancelled without our request: it is armed again.
             Err(_) if result == -libc::ECANCELED => return (None, is_last),
             Err(_) => {
                 if result == -libc::EBADF {
-                    // Somebody has closed it without deregistering it. Reported once, and
-                    // forgotten, so that the number's next owner may register.
+                    // It was closed without being deregistered. Reported once, and forgotten, so
+                    // that the number's next owner may register.
                     (self.registered, self.wanted) = (false, false);
                 }
                 Some(Ready::READABLE | Ready::WRITABLE | Ready::ERROR)
             }
         };
         if ready.is_none() {
-            // The end of reading, for somebody who does not read. A multishot poll says it once.
+            // The end of reading, without interest in reading. A multishot poll reports it once.
             self.lasting |= is_last;
             return (None, is_last);
         }
@@ -905,7 +909,7 @@ impl Line {
             (self.stale, self.armed) = (self.armed, 0);
             return (ready, self.stale != 0);
         }
-        // The end of a multishot poll that nobody has asked for.
+        // The end of a multishot poll that we did not request.
         (ready, is_last && self.wanted)
     }
 }
@@ -995,7 +999,7 @@ impl Selector for Uring {
         let mut table = self.table.lock();
         let _ = self.exposed.set(made);
         match table.waiting {
-            // It comes round, and sees it.
+            // The waiter returns from its wait, and sees it.
             true => self.notifier.kick(),
             false => {
                 self.own(&mut table)?;
@@ -1021,7 +1025,7 @@ impl Selector for Uring {
             Until::Now => false,
         };
         if !is_armed {
-            // Also what is still in the queue is for the new time.
+            // An order that is still in the queue gets the new time too.
             (*table.left, table.timeout_end) = (left.into(), None);
             let (arming, order) = match table.timeout {
                 0 => {
@@ -1029,8 +1033,8 @@ impl Selector for Uring {
                     let order = opcode::Timeout::new(&*table.left).build();
                     (arming, order.user_data(user_data(arming, TIMEOUT)))
                 }
-                // One that is given up goes far away: the end of one that is removed would be
-                // reported, and wake the foreign loop.
+                // An abandoned timeout is moved far into the future: a removed one would be
+                // reported, and would wake the foreign loop.
                 arming => {
                     let data = user_data(arming, TIMEOUT);
                     let order = opcode::TimeoutUpdate::new(data, &*table.left);
@@ -1038,7 +1042,7 @@ impl Selector for Uring {
                 }
             };
             if !table.push(&order)? {
-                // The foreign loop comes round, and asks for it again.
+                // The foreign loop is woken, and requests it again.
                 self.wake_foreign_loop();
                 return Ok(());
             }
@@ -1060,7 +1064,7 @@ impl Selector for Uring {
             !line.registered && line.stale != 0
         };
         if table.changed.iter().any(has_gone) && table.is_own() {
-            // An error shows itself at the next wait.
+            // The next wait meets the error.
             let _ = self.flush_exposed(&mut table);
         }
     }
@@ -1074,7 +1078,7 @@ impl Drop for Uring {
     fn drop(&mut self) {
         let mut table = self.table.lock();
         if table.is_own() {
-            // What is left is closed by the kernel, if later.
+            // The kernel closes the rest, but later.
             let _ = table.remove_all();
         }
     }
@@ -1093,11 +1097,11 @@ impl Table {
 }
 
 thread_local! {
-    /// The [`thread`]; 0: it has asked for none yet.
+    /// The number of this [`thread`]; 0: it has not requested one yet.
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A number for the calling thread that no other has, or will have.
+/// Returns a number for the calling thread that no other thread has, or will have.
 fn thread() -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     if NUMBER.get() == 0 {
@@ -1106,7 +1110,7 @@ fn thread() -> u64 {
     NUMBER.get()
 }
 
-/// A new ring, which polls and can do nothing else.
+/// Makes a ring, which can only poll.
 fn new_ring(submissions: u32, completions: u32) -> io::Result<IoUring> {
     make_ring(submissions, completions).map_err(|(call, error)| {
         let meaning = meaning(&error);
@@ -1117,7 +1121,7 @@ fn new_ring(submissions: u32, completions: u32) -> io::Result<IoUring> {
 /// `IORING_REGISTER_EVENTFD`.
 const REGISTER_EVENTFD: u8 = 4;
 
-/// The error comes with the call.
+/// Makes a ring. Errors name the call.
 fn make_ring(submissions: u32, completions: u32) -> Result<IoUring, (&'static str, io::Error)> {
     let ring = IoUring::builder()
         .dontfork()
@@ -1138,7 +1142,7 @@ fn make_ring(submissions: u32, completions: u32) -> Result<IoUring, (&'static st
     let flags = squeue::Flags::SKIP_SUCCESS.bits();
     let mut restrictions: Vec<_> = (operations.into_iter().map(Restriction::sqe_op))
         .chain([Restriction::sqe_flags_allowed(flags)])
-        // They are for what may be registered, too.
+        // Restrictions also apply to what may be registered.
         .chain([Restriction::register_op(REGISTER_EVENTFD)])
         .collect();
     let restricted = ring.submitter().register_restrictions(&mut restrictions);
@@ -1146,7 +1150,7 @@ fn make_ring(submissions: u32, completions: u32) -> Result<IoUring, (&'static st
     Ok(ring)
 }
 
-/// What it most likely means that a ring cannot be made.
+/// Returns the most likely reason why a ring cannot be made.
 fn meaning(error: &io::Error) -> Option<String> {
     match Errno::from_io_error(error)? {
         Errno::PERM => {
@@ -1176,8 +1180,8 @@ struct Call {
 }
 
 impl Call {
-    /// Returns how many orders were taken. A timeout that has elapsed is an error, unless orders
-    /// were taken.
+    /// Makes the call. Returns the number of orders taken. A timeout that has elapsed is an error,
+    /// unless orders were taken.
     #[inline]
     fn enter(&self, timeout: Option<Duration>) -> Result<u32, Errno> {
         #[cfg(test)]
@@ -1191,7 +1195,7 @@ impl Call {
         });
         // SAFETY: the descriptor is the ring's, which is not dropped while this thread, its owner,
         // is in a call. The kernel reads the argument and the timeout, which live here, and the
-        // orders in the ring's queue, whose memory is the ring's: see `Table::push`.
+        // orders in the ring's queue, in memory that belongs to the ring: see `Table::push`.
         unsafe {
             let ring = BorrowedDescriptor::borrow_raw(self.ring);
             let Call {
@@ -1211,8 +1215,8 @@ impl Call {
     }
 }
 
-/// What is polled for. The kernel adds hang-up and error, and the hang-up of the reading side, to
-/// whatever that is.
+/// Returns the flags to poll for. The kernel always adds hang-up and error, and the hang-up of the
+/// reading side.
 fn flags(interest: Interest) -> u32 {
     let mut flags = 0;
     if interest.contains(Interest::READABLE) {
@@ -1227,10 +1231,10 @@ fn flags(interest: Interest) -> u32 {
     flags as u32
 }
 
-/// What a completion says, as far as the interest goes; `None`: nothing.
+/// Returns the readiness that a completion reports, as far as the interest goes; `None`: none.
 #[inline]
 fn ready(mask: u32, interest: Interest) -> Option<Ready> {
-    /// What a byte that came reports, if it is polled for with urgent ones and without.
+    /// The mask of an arrived byte, if polled with urgent data and without.
     const ORDINARY: [u32; 2] = [
         (libc::POLLIN | libc::POLLPRI | libc::POLLRDBAND) as u32,
         libc::POLLIN as u32,
@@ -1256,7 +1260,7 @@ fn ready(mask: u32, interest: Interest) -> Option<Ready> {
         ready |= Ready::READABLE | Ready::WRITABLE | Ready::ERROR;
     }
     if has(libc::POLLPRI) {
-        // With out-of-band data it is the key of a wake-up, which says what may be.
+        // With out-of-band data this is the key of a wake-up, which says only what may be there.
         ready |= match has(libc::POLLRDBAND) {
             true => Ready::READABLE,
             false => Ready::READABLE | Ready::PRIORITY,
@@ -1270,12 +1274,12 @@ fn poll(number: RawFd, flags: u32, is_multishot: bool, data: u64) -> squeue::Ent
     order.build().user_data(data)
 }
 
-/// The removal of what was armed with `data`.
+/// Returns the order that removes the poll armed with `data`.
 fn remove(data: u64) -> squeue::Entry {
     quietly(opcode::AsyncCancel::new(data).build())
 }
 
-/// An order that is reported only if it fails, and then means nothing.
+/// Marks an order so that only its failure is reported, which is then ignored.
 fn quietly(order: squeue::Entry) -> squeue::Entry {
     let order = order.flags(squeue::Flags::SKIP_SUCCESS);
     order.user_data(user_data(0, ORDER))
@@ -1311,7 +1315,7 @@ mod tests {
         REFUSALS.with_borrow(Vec::is_empty)
     }
 
-    /// Where no ring can be made there is nothing to test.
+    /// Returns `None` where no ring can be made: then there is nothing to test.
     fn poller(submissions: u32, completions: u32) -> Option<Poller> {
         let selector = match Uring::with_queues(submissions, completions) {
             Ok(uring) => AnySelector::IoUring(Box::new(uring)),
@@ -1350,7 +1354,7 @@ mod tests {
         events.iter().copied().collect()
     }
 
-    /// Pairs whose first ends are registered, and all of which are ready.
+    /// Makes pairs with registered first ends, all of which are ready.
     fn crowd(poller: &Poller, count: u64, mode: Mode) -> Vec<(UnixStream, UnixStream)> {
         let pairs: Vec<_> = (0..count).map(|_| UnixStream::pair().unwrap()).collect();
         for (token, (ours, _)) in (0..).zip(&pairs) {
@@ -1391,7 +1395,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         register(&poller, &listener, 1_000, READABLE, Mode::Edge);
-        // Twenty times as much work as one call does stands before the removal.
+        // The removal is queued behind twenty times the work of one call.
         let pairs = crowd(&poller, 400, Mode::Edge);
         poller.deregister(&listener).unwrap();
         drop(listener);
@@ -1438,7 +1442,7 @@ mod tests {
         assert!(poll_now(&poller).is_empty(), "told twice");
     }
 
-    /// What one wait without a deadline reports. Ends, if nothing comes, after the [`LIMIT`].
+    /// Returns the reports of one wait without a deadline. If nothing comes, ends after [`LIMIT`].
     fn told_quickly(uring: &Uring, meanwhile: impl FnOnce() + Send) -> Vec<Token> {
         let (mut events, mut told) = (Events::with_capacity(64), Vec::new());
         let (done, is_done) = std::sync::mpsc::channel();
@@ -1472,7 +1476,7 @@ mod tests {
         for (_, theirs) in &pairs {
             (&*theirs).write_all(b"x").unwrap();
         }
-        // Twenty come of one call.
+        // One call yields twenty.
         assert_eq!(told_quickly(&uring, || {}).len(), 64);
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(b"x").unwrap();
@@ -1484,7 +1488,7 @@ mod tests {
             }
             (uring.register(ours.as_fd(), Token(64), READABLE, Mode::Edge)).unwrap();
         });
-        // It may return with nothing, having been woken to take the order.
+        // It may return without events, because it was woken to take the order.
         while told.is_empty() && start.elapsed() < LIMIT {
             told = match register.take() {
                 Some(register) => told_quickly(&uring, register),
@@ -1502,7 +1506,7 @@ mod tests {
             let pairs = crowd(&poller, 64, mode);
             for round in 0..4 {
                 let mut missing: std::collections::HashSet<u64> = (0..64).collect();
-                // What is told twice is told of what has not been read.
+                // A source may be reported twice if it has not been read.
                 while !missing.is_empty() {
                     for event in next(&poller) {
                         missing.remove(&event.token().0);
@@ -1567,7 +1571,7 @@ mod tests {
         assert!(told.iter().any(Event::is_priority), "{told:?}");
     }
 
-    /// A half-closed peer would complete a one-shot poll of room again and again.
+    /// A half-closed peer would complete a one-shot poll for room again and again.
     #[test]
     fn the_end_of_reading_is_nothing_to_a_one_shot_writer() {
         let Some(poller) = poller(64, 256) else {
@@ -1589,7 +1593,7 @@ mod tests {
         assert!(poll_now(&poller).is_empty(), "told twice");
     }
 
-    /// Otherwise each wait would go round as long as the peer is half-closed.
+    /// Otherwise each wait would loop as long as the peer is half-closed.
     #[test]
     fn a_poll_that_completes_for_nothing_is_armed_again_once() {
         let Some(poller) = poller(64, 256) else {
@@ -1624,7 +1628,7 @@ mod tests {
         register(&poller, &other, 2, READABLE, Mode::OneShot);
         assert!(poll_now(&poller).is_empty());
         theirs.shutdown(std::net::Shutdown::Write).unwrap();
-        // Enters the kernel, which says so of the first one.
+        // Enters the kernel, which completes the poll of the first one.
         poller.deregister(&other).unwrap();
         theirs.set_nonblocking(true).unwrap();
         while (&theirs).read(&mut [0; 4096]).is_ok() {}
@@ -1639,8 +1643,8 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         register(&poller, &ours, 1, READABLE, Mode::Edge);
         assert!(poll_now(&poller).is_empty());
-        // SAFETY: the child does no more than ask its copy of the poller, with a lock that no other
-        // thread has, and ends without any destructor but the poller's.
+        // SAFETY: the child only uses its copy of the poller, with a lock that no other thread
+        // holds, and ends without running any destructor but the poller's.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let kind = |result: io::Result<()>| result.map_err(|error| error.kind());
@@ -1705,11 +1709,12 @@ mod tests {
             assert!(took >= timeout, "early: {took:?}");
             fewest = fewest.min(took);
         }
-        // Of two hundred on a busy machine one was not held up. (The slack is 50 µs.)
+        // At least one of two hundred waits on a busy machine was not held up. (The slack is 50
+        // µs.)
         assert!(fewest < Duration::from_micros(100 + 32 + 45), "{fewest:?}");
     }
 
-    /// The kernel says so when it wants completions to be collected before anything else.
+    /// The kernel returns this when completions must be collected before anything else.
     #[test]
     fn a_ring_that_is_busy_is_entered_again() {
         for error in [Errno::BUSY, Errno::AGAIN] {
@@ -1729,7 +1734,7 @@ mod tests {
                     assert_eq!((&*ours).read(&mut [0; 8]).unwrap(), 1);
                 }
                 let _ = poll_now(&poller);
-                // A call that sleeps, without a deadline and with one; and the quick one.
+                // A call that sleeps, without a deadline and with one; and the quick wait.
                 let AnySelector::IoUring(uring) = &*poller.selector else {
                     unreachable!("it was made of a ring");
                 };
@@ -1757,7 +1762,7 @@ mod tests {
         }
     }
 
-    /// The queue is full of what the kernel has not taken, so there is no room for the rest.
+    /// The queue is full of orders that the kernel has not taken, so there is no room for the rest.
     #[test]
     fn orders_that_find_no_room_in_the_queue_are_handed_over_later() {
         for timeout in [Some(Duration::ZERO), Some(LIMIT), None] {
@@ -1789,7 +1794,7 @@ mod tests {
         };
         let mut events = Events::new();
         uring.wait(&mut events, &Until::Now).unwrap();
-        // Ends a wait that is not refused any more.
+        // Ends a wait that is no longer refused.
         uring.notify().unwrap();
         let refused = |pauses: u32, wait: &mut dyn FnMut() -> io::Result<()>| {
             uring.table.lock().refusals.pauses = pauses;
@@ -1833,7 +1838,8 @@ mod tests {
         poller.deregister(&ours).unwrap();
         let left = REFUSALS.with_borrow_mut(std::mem::take).len();
         assert!(left >= 150, "it was entered {} times", 200 - left);
-        // The number is free, and most likely the next one's, which keeps its poll.
+        // The number is free, and most likely goes to the next descriptor, which must keep its
+        // poll.
         drop(ours);
         let (next_ours, next_theirs) = UnixStream::pair().unwrap();
         register(&poller, &next_ours, 101, READABLE, Mode::Edge);
@@ -1846,7 +1852,8 @@ mod tests {
         drop(pairs);
     }
 
-    /// The kernel had no memory for a completion, so a poll is gone, and this is all that is said.
+    /// The kernel had no memory for a completion, so a poll is lost, and `BADR` is the only report
+    /// of it.
     #[test]
     fn a_completion_that_the_kernel_has_dropped_is_made_up_for() {
         for mode in [Mode::Edge, Mode::OneShot] {
@@ -1892,7 +1899,7 @@ mod tests {
         });
         drop(other);
         others.set_read_timeout(Some(LIMIT)).unwrap();
-        // The end of the old ring interrupts the thread that it belonged to, as a signal does.
+        // The end of the old ring interrupts the thread that owned it, as a signal does.
         let read = loop {
             match others.read(&mut [0]) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

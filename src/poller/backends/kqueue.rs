@@ -1,33 +1,35 @@
-//! `kqueue(2)`: macOS and the other systems of Apple's, FreeBSD, NetBSD, OpenBSD, DragonFly. Level,
-//! one-shot and edges; one system call a wait, and one for a change of both directions.
+//! `kqueue(2)`: macOS and the other Apple systems, FreeBSD, NetBSD, OpenBSD, DragonFly. Level,
+//! one-shot and edges; one system call per wait, and one for a change of both directions.
 //!
 //! A kqueue watches a descriptor by *filters*, one for reading and one for writing, each of which
-//! is added, reported and removed by itself. So a **table** remembers, by descriptor number, what
-//! was asked for and which filters the kernel has. It also finds duplicates, which a kqueue would
-//! take for changes, and unknown descriptors. A change removes the filters that are there and adds
-//! those that are wanted, in one call, since adding one that is there changes none of its flags
-//! (`kqueue_register` in FreeBSD's sys/kern/kern_event.c); adding it reports what is ready already.
+//! is added, reported and removed separately. So a **table** records, by descriptor number, the
+//! requested interest and the filters that the kernel has. It also detects duplicates, which a
+//! kqueue would take for changes, and unknown descriptors. A change removes the existing filters
+//! and adds the wanted ones, in one call, since adding an existing filter does not change its flags
+//! (`kqueue_register` in FreeBSD's sys/kern/kern_event.c). Adding a filter reports a descriptor
+//! that is ready already.
 //!
-//! **No stale event, no lost one.** What the kernel hands back of a filter is the *stamp* of the
-//! change that added it, not the token, which need not fit into a pointer. Changes are made under
-//! the table's lock, and reports are read under it, after the wait: a report whose stamp is not its
-//! line's is about what has been changed since, and the filters added then report again.
+//! **No stale event, no lost one.** With each report of a filter the kernel returns the *stamp* of
+//! the change that added the filter. The stamp is not the token, which need not fit into a pointer.
+//! Changes are made under the table's lock, and reports are read under it, after the wait. If a
+//! report's stamp is not its line's, the line has been changed since, and the filters added then
+//! report again.
 //!
-//! **One-shot** is a flag of each filter, but the contract's of the source: once either filter was
-//! reported the line is spent. The other filter stays until the next change; if it comes in a later
-//! wait it is dropped.
+//! **One-shot** is a flag of each filter, but in the contract it applies to the source: once either
+//! filter was reported, the line is spent. The other filter stays until the next change; if it is
+//! reported in a later wait, it is dropped.
 //!
 //! Traps, each seen in the kernels' sources or manuals (docs/PLATFORM.md lists them):
 //!
-//! * `EV_EOF` on the read filter comes with data unread: it is readable, and closed. On the write
-//!   filter our own `shutdown(Write)` sets it too: it is no hint there. `fflags` is the socket's
-//!   error.
-//! * On the write end of a pipe whose reader has gone no write filter can be added on some systems
+//! * `EV_EOF` on the read filter comes even with data unread: it is readable, and closed. On the
+//!   write filter our own `shutdown(Write)` sets it too, so it is not a hint there. `fflags` is the
+//!   socket's error.
+//! * On the write end of a pipe without a reader no write filter can be added on some systems
 //!   (`EPIPE`, NetBSD's `EBADF`): it is reported from [`Table::broken`], by our own notification.
-//! * Closing a descriptor removes its filters, and a number that was closed behind our back stays
+//! * Closing a descriptor removes its filters, but a number that was closed behind our back stays
 //!   in the table: hence the contract's duty to deregister first.
-//! * A change of Darwin's `EVFILT_USER` overwrites its `udata`: so a notification is known by its
-//!   filter.
+//! * A change of Darwin's `EVFILT_USER` overwrites its `udata`: so a notification is recognised by
+//!   its filter.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -56,14 +58,14 @@ use sys::{
     EVFILT_WRITE, Filter, Flags, Kevent, Queue,
 };
 
-/// The longest timeout that is passed on; the wait comes round and asks again. NetBSD and OpenBSD
-/// refuse more than 100,000,000 seconds, others have less to say about it.
+/// The longest timeout that is passed to the kernel; a longer wait is repeated. NetBSD and OpenBSD
+/// refuse more than 100,000,000 seconds; the other manuals say less about it.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// The identifier of our user event and of our timer, each the only one of its filter.
+/// The identifier of our user event and of our timer; each is the only one of its filter.
 const OURS: usize = 0;
 
-/// The stamp of our own descriptor, where there is no user event. No change has it.
+/// The stamp of our own descriptor, used if there is no user event. No change has it.
 const OUR_STAMP: usize = 0;
 
 /// The filters of a descriptor, in the order in which they are added.
@@ -85,16 +87,16 @@ struct Kqueue {
     table: Mutex<Table>,
     /// When our timer fires, for a foreign loop.
     armed: Mutex<Option<Instant>>,
-    /// The waiting thread's.
+    /// Buffer of the waiting thread.
     buffer: Mutex<Buffer>,
 }
 
-/// Where the kernel writes events.
+/// Buffer to which the kernel writes events.
 #[derive(Default)]
 struct Buffer(Vec<MaybeUninit<Kevent>>);
 
-// SAFETY: what keeps an event on its thread is that its `udata` is a pointer by its type. All of
-// ours were made from integers and are read as such.
+// SAFETY: an event is not `Send` only because its `udata` has a pointer type. All of ours were made
+// from integers and are read as such.
 unsafe impl Send for Buffer {}
 
 #[derive(Default)]
@@ -102,7 +104,7 @@ struct Table {
     /// By descriptor number; the kernel hands out the lowest free one, so this stays dense.
     lines: Vec<Line>,
     last_stamp: usize,
-    /// Who waits to write to what is known to be broken.
+    /// Descriptors with interest in writing that are known to be broken.
     broken: Vec<RawFd>,
 }
 
@@ -114,9 +116,9 @@ struct Line {
     /// The filters that the kernel has.
     filters: Interest,
     registered: bool,
-    /// One-shot, and reported.
+    /// Whether it is one-shot, and was reported.
     spent: bool,
-    /// In [`Table::broken`].
+    /// Whether it is in [`Table::broken`].
     broken: bool,
 }
 
@@ -130,10 +132,10 @@ const UNREGISTERED: Line = Line {
     broken: false,
 };
 
-/// What ends a wait from another thread.
+/// Ends a wait from another thread.
 enum Wake {
     User(Arc<Queue>),
-    /// Where there are no user events.
+    /// For systems without user events.
     Descriptor(Imp),
 }
 
@@ -141,7 +143,7 @@ impl Wire for Wake {
     fn write(&self) -> io::Result<()> {
         match (self, sys::USER) {
             (Wake::User(queue), Some((filter, trigger))) => {
-                // No flags: FreeBSD takes EV_CLEAR here for "clear it".
+                // No flags: FreeBSD would take `EV_CLEAR` here for "clear it".
                 let mut change = sys::kevent_of(OURS, filter, 0, OUR_STAMP);
                 change.fflags = trigger;
                 let result = retry_on_intr(|| queue.kevent(&[change], &mut [], None));
@@ -170,7 +172,8 @@ impl Wire for Wake {
 
 impl Wake {
     fn new(queue: &Arc<Queue>) -> io::Result<Wake> {
-        // Whatever it is refused for: what the other way says is what there is to say.
+        // The reason for a refusal does not matter: the error of the other way is the one to
+        // return.
         if let Some((filter, _)) = sys::USER {
             let change = sys::kevent_of(OURS, filter, EV_ADD | EV_CLEAR | EV_RECEIPT, OUR_STAMP);
             if change_one(queue, change).is_ok() {
@@ -190,7 +193,7 @@ impl Wake {
     }
 }
 
-/// Applies one change, which has `EV_RECEIPT`.
+/// Applies one change, which must have `EV_RECEIPT`.
 fn change_one(queue: &Queue, change: Kevent) -> Result<(), Errno> {
     let mut receipt = [MaybeUninit::uninit()];
     let count = retry_on_intr(|| queue.kevent(&[change], &mut receipt, Some(Duration::ZERO)))?;
@@ -200,10 +203,10 @@ fn change_one(queue: &Queue, change: Kevent) -> Result<(), Errno> {
     }
 }
 
-/// The first `count` events of a list, which a call has written.
+/// Returns the first `count` events of a list, which a call has written.
 fn written(events: &[MaybeUninit<Kevent>], count: usize) -> &[Kevent] {
     let events = &events[..count];
-    // SAFETY: the call that returned `count` has written so many, from the first on.
+    // SAFETY: the call that returned `count` has written that many, from the first on.
     unsafe { std::slice::from_raw_parts(events.as_ptr().cast(), events.len()) }
 }
 
@@ -224,8 +227,8 @@ impl Kqueue {
         }
     }
 
-    /// Replaces the filters of a line by those of `interest`, both or none. If that fails the
-    /// line has none.
+    /// Replaces the filters of a line by those of `interest`, both or none. If that fails, the line
+    /// has none.
     fn set_filters(&self, table: &mut Table, number: RawFd, interest: Interest) -> io::Result<()> {
         let line = &mut table.lines[number as usize];
         let flags = EV_ADD | flags(line.mode);
@@ -259,7 +262,8 @@ impl Kqueue {
         for (change, receipt) in changes.iter().zip(written(receipts, count)) {
             let number = sys::error(receipt);
             if change.flags & EV_ADD == 0 {
-                // One that was not there has been reported, one-shot, or closed behind our back.
+                // A missing filter was one-shot and reported, or its descriptor was closed behind
+                // our back.
                 continue;
             }
             let is_write = change.filter == EVFILT_WRITE;
@@ -286,14 +290,14 @@ impl Kqueue {
         Ok(())
     }
 
-    /// Reports a descriptor as writable although the kernel does not watch it for that.
+    /// Reports a descriptor as writable although the kernel does not watch it for writing.
     fn mark_broken(&self, table: &mut Table, number: RawFd) -> io::Result<()> {
         let line = &mut table.lines[number as usize];
         if !line.broken {
             line.broken = true;
             table.broken.push(number);
         }
-        // Under the table's lock, so that whoever it wakes finds it.
+        // Under the table's lock, so that the woken thread finds it.
         self.notifier.kick()
     }
 }
@@ -312,7 +316,7 @@ impl Table {
         self.last_stamp
     }
 
-    /// Turns what the kernel reported of a filter into an event.
+    /// Turns the kernel's report of a filter into an event.
     fn collect(&mut self, report: &Kevent, last: &mut Option<usize>, events: &mut Events) {
         let Some(line) = self.lines.get_mut(report.ident) else {
             return;
@@ -320,7 +324,7 @@ impl Table {
         if !line.registered || line.stamp != sys::stamp(report) {
             return;
         }
-        // What was reported in the same wait belongs to the same report.
+        // A report of the other filter in the same wait belongs to the same event.
         let is_second = *last == Some(report.ident);
         if line.mode == Mode::OneShot {
             line.filters = match report.filter {
@@ -340,8 +344,8 @@ impl Table {
         *last = Some(report.ident);
     }
 
-    /// Reports what is known to be broken. Returns whether there is more to come: for want of room,
-    /// or because it is reported as long as somebody wants to know.
+    /// Reports the descriptors known to be broken. Returns whether there is more to report: because
+    /// there was no room, or because one is reported as long as there is interest in it.
     fn collect_broken(&mut self, events: &mut Events) -> bool {
         let Table { lines, broken, .. } = self;
         broken.retain(|number| {
@@ -473,13 +477,14 @@ impl Selector for Kqueue {
             }
         }
         if count > 0 && (over || !events.is_empty()) {
-            // A notification that found no room came before this wait returns. Its event comes with
-            // a later one, and is nobody's then.
+            // A notification that found no room in the buffer came before this wait returns. Its
+            // event is reported later, and then ends no wait.
             self.notifier.end_round();
         }
         match over || notified || !events.is_empty() {
             true => Ok(over),
-            // About what has changed meanwhile, or our timer; or this was not all of the timeout.
+            // A report of something that has changed meanwhile, or our timer; or this was only a
+            // part of the timeout.
             false => Err(Errno::INTR.into()),
         }
     }
@@ -510,7 +515,7 @@ impl Selector for Kqueue {
         let mut timer = sys::kevent_of(OURS, EVFILT_TIMER, flags | EV_RECEIPT, OUR_STAMP);
         sys::set_timer(&mut timer, left.min(LONGEST));
         match change_one(&self.queue, timer) {
-            // One-shot, and reported.
+            // `NOENT`: one-shot, and reported.
             Ok(()) | Err(Errno::NOENT) => *armed = deadline,
             Err(error) => return Err(failed("kevent", error)),
         }
@@ -534,8 +539,8 @@ fn flags(mode: Mode) -> Flags {
     }
 }
 
-/// The error of adding a filter. Some systems cannot watch all that `select` can: terminals and
-/// other devices of macOS are refused with `EINVAL`.
+/// Returns the error of adding a filter. Some systems cannot watch everything that `select` can:
+/// macOS refuses terminals and other devices with `EINVAL`.
 fn refusal(number: i32) -> io::Error {
     let error = io::Error::from_raw_os_error(number);
     match number {
@@ -547,7 +552,7 @@ fn refusal(number: i32) -> io::Error {
     }
 }
 
-/// What a filter says, beside which the source has `others`.
+/// Returns the readiness that a filter reports; `others` are the filters that the source still has.
 fn ready(report: &Kevent, others: Interest) -> Ready {
     let is_end = report.flags & EV_EOF != 0;
     let mut ready = match report.filter {
@@ -556,8 +561,8 @@ fn ready(report: &Kevent, others: Interest) -> Ready {
         _ => Ready::WRITABLE,
     };
     if is_end {
-        // An end is for both, also where one filter alone reports it. It is on the write filter
-        // after our own `shutdown(Write)` too, while the peer may send on.
+        // An end concerns both directions, even if only one filter reports it. The write filter
+        // also has it after our own `shutdown(Write)`, when the peer may still send.
         if report.filter == EVFILT_READ || !others.contains(Interest::READABLE) {
             ready |= Ready::READABLE | Ready::WRITABLE;
         }
@@ -586,7 +591,7 @@ mod tests {
         CALLS.set(CALLS.get() + 1);
     }
 
-    /// What `f` returns, and how many calls of `kevent` it took this thread.
+    /// Returns the result of `f`, and the number of calls of `kevent` that it made on this thread.
     fn calls<T>(f: impl FnOnce() -> T) -> (T, usize) {
         let before = CALLS.get();
         let result = f();
@@ -599,7 +604,7 @@ mod tests {
         (ours, theirs)
     }
 
-    /// One wait that ends at once, or is interrupted as one is that has nothing to report.
+    /// Waits once without sleeping. An interrupted wait fails the test.
     fn look(kqueue: &Kqueue, events: &mut Events) -> usize {
         events.clear();
         match kqueue.wait(events, &Until::Now) {
@@ -610,7 +615,7 @@ mod tests {
 
     const READABLE: Interest = Interest::READABLE;
 
-    /// Where there are no user events (OpenBSD, NetBSD 9), a descriptor of ours does it.
+    /// On systems without user events (OpenBSD, NetBSD 9), a descriptor of ours takes their place.
     #[test]
     fn a_descriptor_notifies_as_a_user_event_does() {
         let queue = Arc::new(Queue::new().unwrap());
@@ -656,7 +661,7 @@ mod tests {
             let start = Instant::now();
             let until = Until::after(Some(Duration::from_millis(5)), Instant::now);
             events.clear();
-            // It may be interrupted; it may not end.
+            // It may be interrupted, but it must not end.
             match kqueue.wait(&mut events, &until) {
                 Ok(over) => assert!(
                     over && start.elapsed() >= Duration::from_millis(5),
@@ -692,7 +697,7 @@ mod tests {
             assert_eq!(count, 1, "to deregister, {mode:?}");
             assert_eq!(look(&kqueue, &mut events), 0, "{events:?}");
         }
-        // What the kernel watches for nothing costs nothing.
+        // A source with an empty interest costs no call.
         let ((), count) = calls(|| {
             let mode = Mode::Edge;
             (kqueue.register(ours.as_fd(), Token(3), Interest::NONE, mode)).unwrap();
@@ -747,8 +752,8 @@ mod tests {
         );
     }
 
-    /// No write filter can be added on a pipe whose reader has gone, on some systems; so it is
-    /// broken here on purpose.
+    /// On some systems no write filter can be added to a pipe without a reader; so this test marks
+    /// it as broken on purpose.
     #[test]
     fn what_is_known_to_be_broken_is_reported_like_what_the_kernel_reports() {
         let kqueue = Kqueue::new().unwrap();
@@ -763,7 +768,7 @@ mod tests {
                     .unwrap()
             };
             break_it();
-            // It ends a wait that would be for ever.
+            // It ends a wait that would otherwise last for ever.
             events.clear();
             assert!(!kqueue.wait(&mut events, &Until::Never).unwrap());
             let event = events.iter().next().unwrap();
@@ -777,7 +782,7 @@ mod tests {
             break_it();
             kqueue.deregister(ours.as_fd()).unwrap();
             assert_eq!(look(&kqueue, &mut events), 0, "{mode:?}, deregistered");
-            // Without room it waits for the next time.
+            // If there is no room, it is reported in a later wait.
             (kqueue.register(ours.as_fd(), Token(3), READABLE, mode)).unwrap();
             let (other, mut others) = pair();
             others.write_all(b"x").unwrap();
@@ -795,7 +800,8 @@ mod tests {
         }
     }
 
-    /// What the kernel reported before a change, and is looked at after it, is nobody's.
+    /// A report that the kernel made before a change, and that is read after it, belongs to no
+    /// source.
     #[test]
     fn a_report_that_is_older_than_the_last_change_is_dropped() {
         let kqueue = Kqueue::new().unwrap();
@@ -830,7 +836,7 @@ mod tests {
             assert!(event.is_readable() || event.is_writable(), "worth a try");
             (event.is_readable(), event.is_closed(), event.is_error())
         };
-        // With data unread too: the attempt finds out.
+        // Even with unread data: the attempt finds out.
         assert_eq!(told(EVFILT_READ, 0), (true, true, false));
         assert_eq!(told(EVFILT_READ, 54), (true, true, true));
         // Our own `shutdown(Write)` looks like that.

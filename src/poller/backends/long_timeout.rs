@@ -1,30 +1,31 @@
-//! The end of a long wait, where the call's own timeout is not reliable.
+//! Ends a long wait where the call's own timeout is not reliable.
 //!
-//! Linux's `ppoll` and `pselect6` begin anew when the process was stopped (SIGSTOP, a debugger) and
-//! goes on, with what was left of their timeout when it was stopped (`poll_select_finish` in
-//! fs/select.c): they are late by the pause. A timerfd goes on meanwhile. So a wait of more than
-//! [`SHORT`] is two calls: one of that length with a timeout of its own, and, if nothing came, one
-//! without, and with a timerfd beside the descriptors. A loop that is busy makes the first only; so
-//! the timerfd costs a thread that has nothing to do.
+//! If the process was stopped (SIGSTOP, a debugger) and continues, Linux's `ppoll` and `pselect6`
+//! restart with the timeout that was left when it was stopped (`poll_select_finish` in
+//! fs/select.c): they are late by the pause. A timerfd keeps running meanwhile. So a wait of more
+//! than [`SHORT`] is two calls: one of that length with a timeout of its own, and, if nothing came,
+//! one without, and with a timerfd among the descriptors. A busy loop makes only the first call; so
+//! the timerfd costs only a thread that has nothing to do.
 
 use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// A wait may be late by so much after a stop. Shorter ones are not worth three more system calls.
+/// After a stop a wait may be late by this much. Shorter waits are not worth three more system
+/// calls.
 pub(super) const SHORT: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 pub(super) struct LongTimeout {
-    /// The first call of a wait has ended, and nothing had come.
+    /// Whether the first call of a wait has ended, and nothing had come.
     is_idle: bool,
     timer: imp::Timer,
 }
 
-/// Which part of a wait the next call is.
+/// The part of a wait that the next call is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// The call has a timeout for all that is left, or none is wanted.
+    /// The call has a timeout for all the time that is left, or no timeout is wanted.
     Whole,
     /// The call ends after [`SHORT`].
     First,
@@ -37,14 +38,14 @@ impl LongTimeout {
         match timeout {
             Some(timeout) if imp::NEEDED && timeout > SHORT => match self.is_idle {
                 false => Part::First,
-                // Where it is refused, the call's own timeout has to do.
+                // If the timer is refused, the call's own timeout has to suffice.
                 true => (self.timer.set(timeout)).map_or(Part::Whole, Part::Timer),
             },
             _ => Part::Whole,
         }
     }
 
-    /// The call is over; `Ok(false)`: nothing had come.
+    /// Records the end of a call; `Ok(false)`: nothing had come.
     pub(super) fn end(&mut self, part: Part, result: &io::Result<bool>) {
         if let Part::Timer(_) = part {
             self.timer.set(Duration::ZERO);
@@ -73,8 +74,9 @@ mod imp {
     pub(super) struct Timer(Option<OwnedFd>);
 
     impl Timer {
-        /// Becomes readable after `timeout`; not at all if that is zero. It is not readable before,
-        /// whatever it was. `None` where there is no such descriptor to be had.
+        /// Makes the timer readable after `timeout`, or never if that is zero. It is not readable
+        /// before, regardless of its previous state. Returns `None` if no such descriptor can be
+        /// made.
         pub(super) fn set(&mut self, timeout: Duration) -> Option<RawFd> {
             if self.0.is_none() {
                 let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;

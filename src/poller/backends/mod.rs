@@ -1,14 +1,14 @@
 //! The backends, side by side: one file for each kernel interface, with one struct that implements
 //! [`Selector`](super::Selector), its functions in the order of the trait.
 //!
-//! `poll` and `select` share the [interest table](table); what ends a wait from another thread is
-//! the [`notifier`]. In `missing` is what stands in for a backend that is not built.
+//! `poll` and `select` share the [interest table](table); the [`notifier`] ends a wait from another
+//! thread. `missing` has the placeholders for backends that are not built.
 
 #[cfg(all(feature = "async-io", not(loom)))]
 pub(super) mod async_io;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) mod epoll;
-/// On the architectures that the crate `io-uring` knows.
+/// On the architectures that the crate `io-uring` supports.
 #[cfg_attr(
     not(all(
         feature = "io-uring",
@@ -53,7 +53,7 @@ pub(super) mod poll;
     )
 ))]
 pub(super) mod polling;
-/// Where the platform has a backend of ours, the adapter is a second opinion.
+/// On a platform with a backend of ours, the adapter is only a second opinion.
 #[cfg(any(
     loom,
     all(

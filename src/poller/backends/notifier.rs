@@ -1,5 +1,4 @@
-//! What another thread writes to, so that a wait returns: an eventfd, or a pair of sockets where
-//! there is none.
+//! Ends a wait from another thread: an eventfd, or a socket pair where there is no eventfd.
 
 use std::io;
 
@@ -9,29 +8,29 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 
 pub(super) use imp::Imp;
 
-/// A descriptor that becomes readable when somebody calls [`notify`](Notifier::notify).
+/// A descriptor that becomes readable when a thread calls [`notify`](Notifier::notify).
 ///
 /// **Why no notification is lost.** `state` is two bits and a count of rounds:
 ///
 /// | bit | means |
 /// |---|---|
-/// | `PENDING` | somebody has notified since the last round ended |
+/// | `PENDING` | a thread has notified since the last round ended |
 /// | `WRITTEN` | and a byte is in the descriptor for it |
 ///
-/// A call sets `PENDING`. If both bits were on, it is done: the waiter that will turn them off has
-/// yet to see the byte, and returns after this call. Else the caller writes a byte *itself*, also
-/// where another is about to, since that one's write may fail; and then sets `WRITTEN`, if it is
-/// the same round still. Whoever set `PENDING` began the round; if the write fails, and nobody
-/// else's has succeeded, it ends the round too, so that the next call writes again. So where a
-/// round ended under a call's feet, the waiter has seen that call, if it began the round; if not,
-/// perhaps nobody has, and it begins anew.
+/// A call sets `PENDING`. If both bits were set already, it is done: the waiter that will clear
+/// them has yet to see the byte, and returns after this call. Otherwise the caller writes a byte
+/// *itself*, even if another caller is about to, since the other's write may fail. Then it sets
+/// `WRITTEN`, if the round is still the same. The caller that set `PENDING` began the round; if its
+/// write fails, and no other caller's has succeeded, it also ends the round, so that the next call
+/// writes again. So a round can end during a call. If the call began that round, the waiter has
+/// seen it. If not, it may be unseen, and starts over.
 ///
-/// The waiter ends the round when it saw the byte: by [`consume`](Notifier::consume) where the byte
-/// has to be taken out, which it does *before* it ends the round, so that it can never take out the
-/// byte of a later one; by [`acknowledge`](Notifier::acknowledge) where the descriptor is watched
-/// for edges. Ending the round (`AcqRel`) makes visible what the callers did before. A byte without
-/// `PENDING` is left over, or a [`kick`](Notifier::kick): the waiter comes round, and its wait goes
-/// on.
+/// The waiter ends the round when it has seen the byte. If the byte must be taken out, it does so
+/// by [`consume`](Notifier::consume), *before* it ends the round, so that it can never take out the
+/// byte of a later one. If the descriptor is watched for edges, it uses
+/// [`acknowledge`](Notifier::acknowledge). Ending the round (`AcqRel`) makes visible what the
+/// callers did before. A byte without `PENDING` is left over, or a [`kick`](Notifier::kick): the
+/// waiter looks around, and its wait goes on.
 pub(super) struct Notifier<W = Imp> {
     state: AtomicU32,
     imp: W,
@@ -39,19 +38,19 @@ pub(super) struct Notifier<W = Imp> {
 
 const PENDING: u32 = 1;
 const WRITTEN: u32 = 2;
-/// What counts rounds. 2^30 of them, between two steps of one call, would be taken for none.
+/// Increment of the round count. 2^30 rounds between two steps of one call would go unnoticed.
 const ROUND: u32 = 4;
 
-/// What bytes are written to.
+/// The descriptor that bytes are written to.
 pub(super) trait Wire {
-    /// Makes it readable; nothing if it is full, since then it is.
+    /// Makes it readable. Does nothing if it is full, since then it is readable.
     fn write(&self) -> io::Result<()>;
 
     /// Empties it.
     fn drain(&self);
 
-    /// Whether it has to be emptied even where it is watched for edges, so that it cannot fill up:
-    /// a write to what is full is no edge.
+    /// Whether it must be emptied even if it is watched for edges, so that it cannot fill up:
+    /// writing to a full one causes no edge.
     #[cfg_attr(
         not(any(target_os = "linux", target_os = "android")),
         allow(dead_code, reason = "not everywhere is it watched for edges")
@@ -89,32 +88,33 @@ impl<W: Wire> Notifier<W> {
             let after = match result {
                 Ok(()) => mine | WRITTEN,
                 Err(_) if began => end_of(mine),
-                // Whoever began may write yet.
+                // The caller that began the round may still write.
                 Err(_) => mine,
             };
             match (self.state).compare_exchange(mine, after, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return result,
                 // Another call of this round has written.
                 Err(now) if now == mine | WRITTEN => return Ok(()),
-                // Who began a round is the only one who can end it, but for the waiter.
+                // Only the caller that began a round, and the waiter, can end it.
                 Err(_) if began => return Ok(()),
                 Err(_) => result?,
             }
         }
     }
 
-    /// Makes the descriptor readable without a notification: whoever waits comes round and looks.
+    /// Makes the descriptor readable without a notification: the waiter wakes up and looks around.
     pub(super) fn kick(&self) -> io::Result<()> {
         self.imp.write()
     }
 
-    /// The descriptor was seen readable: empties it, and says whether there was a notification.
+    /// Called when the descriptor was seen readable: empties it, and returns whether there was a
+    /// notification.
     pub(super) fn consume(&self) -> bool {
         self.imp.drain();
         self.end_round()
     }
 
-    /// As [`consume`](Self::consume), where the descriptor is watched for edges.
+    /// As [`consume`](Self::consume), for a descriptor that is watched for edges.
     #[cfg_attr(
         not(any(target_os = "linux", target_os = "android")),
         allow(dead_code, reason = "not everywhere is it watched for edges")
@@ -126,10 +126,10 @@ impl<W: Wire> Notifier<W> {
         self.end_round()
     }
 
-    /// Says whether there was a notification, and that a wait returns with it. The byte may be
-    /// there still.
+    /// Ends the round: returns whether there was a notification, with which a wait returns. The
+    /// byte may still be there.
     pub(super) fn end_round(&self) -> bool {
-        // Whoever saw the byte sees what its writer set before: the kernel has a lock for it.
+        // A waiter that saw the byte sees what its writer set before: the kernel has a lock for it.
         let mut now = self.state.load(Ordering::Acquire);
         while now & PENDING != 0 {
             let end = end_of(now);
@@ -142,7 +142,7 @@ impl<W: Wire> Notifier<W> {
     }
 }
 
-/// The state once the round is over.
+/// Returns the state after the end of the round.
 fn end_of(state: u32) -> u32 {
     (state & !(PENDING | WRITTEN)).wrapping_add(ROUND)
 }
@@ -165,7 +165,8 @@ mod imp {
         pub(in super::super) fn new() -> io::Result<Imp> {
             let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
             eventfd(0, flags).map(Imp::Eventfd).or_else(|refused| {
-                // What is short for one descriptor is short for two, and is what there is to say.
+                // If there is no descriptor for an eventfd, there are none for a pair either; we
+                // return the first error.
                 let pair = Pair::new().map(Imp::Pair);
                 pair.map_err(|_| failed("eventfd", refused))
             })
@@ -187,19 +188,19 @@ mod imp {
             };
             let one = 1u64.to_ne_bytes();
             match rustix::io::retry_on_intr(|| rustix::io::write(eventfd, &one)) {
-                // The counter is at its end, after 2^64 - 2 writes: it is readable.
+                // The counter is at its maximum, after 2^64 - 2 writes: it is readable.
                 Ok(_) | Err(Errno::AGAIN) => Ok(()),
                 Err(error) => Err(failed("write to an eventfd", error)),
             }
         }
 
-        // Apart, so that the loop over events, where it is called, has more registers.
+        // Separate, so that the loop over events, which calls it, has more registers.
         #[inline(never)]
         fn drain(&self) {
             match self {
                 Imp::Eventfd(eventfd) => {
-                    // A read that failed otherwise leaves the byte, and the next wait comes round
-                    // once more.
+                    // A read that failed for another reason leaves the byte, and the next wait
+                    // wakes up once more.
                     let _ = rustix::io::retry_on_intr(|| rustix::io::read(eventfd, &mut [0; 8]));
                 }
                 Imp::Pair(pair) => pair.drain(),
@@ -248,7 +249,7 @@ mod pair {
             loop {
                 match (&self.write).write(&[1]) {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    // Full is readable.
+                    // Full means readable.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                     Err(error) => return Err(failed("write to a socket pair", error)),
                     Ok(_) => return Ok(()),
@@ -273,9 +274,9 @@ mod pair {
     }
 }
 
-/// The eventfd or the socket pair is an atomic here; what it orders, the kernel's lock does. Left
-/// out: a write that finds it full (which it reports as done), and a waiter that watches edges,
-/// which is one that drains.
+/// The eventfd or the socket pair is modelled by a mutex, which orders as the kernel's lock does.
+/// Left out: a write that finds it full (which it reports as done), and a waiter that watches
+/// edges, which acts like one that drains.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -283,7 +284,7 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicUsize, Ordering as O};
 
-    /// A wire whose first `failures` writes fail.
+    /// A wire with `failures` writes that fail first.
     struct Fake {
         bytes: Mutex<usize>,
         failures: Mutex<usize>,
@@ -314,7 +315,7 @@ mod loom_tests {
 
     struct World {
         notifier: Notifier<Fake>,
-        /// What the notifications are about.
+        /// The subject of the notifications.
         things: AtomicUsize,
     }
 
@@ -330,14 +331,14 @@ mod loom_tests {
             })
         }
 
-        /// Brings one thing, and notifies until that is not an error.
+        /// Brings one thing, and notifies until that succeeds.
         fn bring(&self) {
             self.things.fetch_add(1, O::Relaxed);
             while self.notifier.notify().is_err() {}
         }
 
-        /// One wait: until a notification, whatever wakes it for nothing. Loom fails the model
-        /// where it is for ever.
+        /// Waits once: until a notification, ignoring spurious wake-ups. Loom fails the model if it
+        /// waits for ever.
         fn wait(&self) {
             loop {
                 let mut bytes = self.notifier.imp.bytes.lock();
@@ -406,7 +407,7 @@ mod loom_tests {
             };
             world.wait();
             bringer.join().unwrap();
-            // The second was one with the first, or has come since.
+            // The second was merged with the first, or has come since.
             let left = world.notifier.consume();
             assert!(!world.notifier.consume(), "reported twice, or three times");
             let _ = left;

@@ -1,8 +1,8 @@
 //! `poll(2)`: every Unix. Level and one-shot, by an [interest table](super::table).
 //!
-//! The call refuses more descriptors than the process may open (`RLIMIT_NOFILE`; on macOS no more
-//! than `OPEN_MAX` either), also if they were opened before the limit was lowered. Then they are
-//! polled in parts: see [`poll`].
+//! The call refuses more descriptors than the process may open (`RLIMIT_NOFILE`; on macOS also more
+//! than `OPEN_MAX`), even if they were opened before the limit was lowered. Then they are polled in
+//! parts: see [`poll`].
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -21,15 +21,15 @@ pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
     Ok(Box::new(TablePoller::new(Box::<PollFds>::default())?))
 }
 
-/// An array, with what is armed side by side.
+/// An array of the armed descriptors, side by side.
 #[derive(Default)]
 pub(super) struct PollFds {
     fds: Vec<PollFd<'static>>,
-    /// By descriptor number: where it stands in `fds`, or [`ABSENT`].
+    /// By descriptor number: its index in `fds`, or [`ABSENT`].
     places: Vec<u32>,
-    /// How many of `fds` the kernel has reported.
+    /// Number of `fds` that the kernel has reported.
     reported: usize,
-    /// Where the next round of reports begins.
+    /// Index at which the next round of reports begins.
     cursor: usize,
 }
 
@@ -109,16 +109,16 @@ impl PollSet for PollFds {
     }
 }
 
-/// How long a wait that has to poll in parts sleeps: an event in another part than the first is
-/// late by that at most.
+/// How long a wait that has to poll in parts sleeps: an event outside the first part is late by at
+/// most this.
 const NAP: Duration = Duration::from_millis(5);
 
-/// poll(2) of any number of descriptors. Returns how many were reported.
+/// Calls poll(2) with any number of descriptors. Returns the number reported.
 ///
 /// If the kernel refuses that number, all of them are polled in parts without sleeping. If none is
-/// ready the first part, which should have the notifier, is polled for a [`NAP`] at most; a longer
-/// wait then ends by `INTR`, and the caller comes again. Nothing is lost, since levels are reported
-/// until they are taken.
+/// ready, the first part, which should contain the notifier, is polled for at most a [`NAP`]. A
+/// longer wait then ends with `INTR`, and the caller waits again. Nothing is lost, since levels are
+/// reported until they are taken.
 pub(super) fn poll(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<usize, Errno> {
     match rustix::event::poll(fds, timeout.map(timespec).as_ref()) {
         Err(Errno::INVAL) if fds.len() > 1 => poll_in_parts(fds, timeout),
@@ -144,8 +144,8 @@ fn poll_in_parts(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<us
 }
 
 fn entry(number: RawFd, flags: PollFlags) -> PollFd<'static> {
-    // SAFETY: the number is not -1, since it came from a borrowed descriptor. That it is open, or
-    // that asking about it is allowed, is the duty of whoever registered it: "Why `register` is
+    // SAFETY: the number is not -1, since it came from a borrowed descriptor. The caller that
+    // registered it ensures that it is open, or that polling it is allowed: "Why `register` is
     // unsafe" in the module above.
     let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
     PollFd::from_borrowed_fd(descriptor, flags)
@@ -203,8 +203,8 @@ fn report(revents: PollFlags) -> Report {
 mod tests {
     use super::*;
 
-    /// A thousand idle sources must cost the kernel nothing, and a change of one not touch the
-    /// others.
+    /// A thousand idle sources must cost the kernel nothing, and a change of one source must not
+    /// touch the others.
     #[test]
     fn the_poll_set_holds_only_what_is_armed() {
         let mut list = PollFds::default();

@@ -1,22 +1,22 @@
 //! The platform's own interface through the `polling` crate: kqueue, event ports and I/O completion
 //! ports; on Linux, polling's epoll, so that this adapter is executed there too.
 //!
-//! `polling` is the well-kept, well-tested choice for these kernels. Where it differs from the
-//! contract:
+//! `polling` is well maintained and well tested on these kernels. It differs from the contract as
+//! follows:
 //!
-//! * Its keys are `usize`, and may be smaller than our tokens. So a key is a place in a table of
-//!   ours, which also finds duplicates (kqueue would take them) and unknown descriptors.
-//! * **No stale event:** what is changed while a thread waits gets another key, and a key that is
-//!   freed then is not used again before that wait is over. So an event that the kernel gave to the
-//!   thread before a change, and that the thread reports after it, finds an empty place. Nothing is
-//!   lost: a change arms, and that reports what is ready.
+//! * Its keys are `usize`, which may be smaller than our tokens. So a key is an index into our own
+//!   table, which also detects duplicates (kqueue would accept them) and unknown descriptors.
+//! * **No stale event:** a source that is changed while a thread waits gets another key, and a key
+//!   that is freed then is not reused before that wait is over. So an event that the kernel gave to
+//!   the thread before a change, and that the thread reports after it, finds an empty entry.
+//!   Nothing is lost: a change arms the source, and that reports one that is ready.
 //! * It does not report hang-up and error on every system, nor, with edges, the end of file that
-//!   came with the data: so no hints.
-//! * It does not say whether a wait ended because its timeout elapsed.
-//! * On Windows, what is registered or changed while another thread is just about to wait may take
-//!   no effect in that wait: `polling` 3.11 asks whether somebody waits, and then either tells the
-//!   kernel or leaves it to the next wait, and in between that wait can begin. So whoever changes
-//!   something during a wait interrupts it: see [`Polling::kick`].
+//!   came with the data: so there are no hints.
+//! * It does not report whether a wait ended because its timeout elapsed.
+//! * On Windows, a registration or change may take no effect in a wait that another thread is just
+//!   about to start: `polling` 3.11 checks whether a thread waits, and then either notifies the
+//!   kernel or leaves it to the next wait, and in between that wait can begin. So a thread that
+//!   changes something during a wait interrupts the wait: see [`Polling::kick`].
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -37,9 +37,10 @@ struct Polling {
     poller: polling::Poller,
     table: Mutex<Table>,
     buffer: Mutex<Buffer>,
-    /// [`notify`](Selector::notify) was called since the last wait was over. Set before `polling`
-    /// is told, so that a wait that it ends finds it; and a wait that takes it has ended since, so
-    /// that the notification is served, also if what it told `polling` ends another wait later.
+    /// Whether [`notify`](Selector::notify) was called since the last wait was over. Set before
+    /// `polling` is notified, so that the wait that this ends finds it. A wait that takes it has
+    /// ended since, so the notification is served, even if the notification of `polling` ends
+    /// another wait later.
     notified: AtomicBool,
 }
 
@@ -50,15 +51,15 @@ struct Table {
     /// By key.
     tokens: Vec<Option<Token>>,
     free: Vec<usize>,
-    /// Freed while a thread waited, and not to be reused before its wait is over.
+    /// Keys freed while a thread waited, which must not be reused before its wait is over.
     retired: Vec<usize>,
     waiting: bool,
-    /// The wait under way was told to look again. Cleared when a wait begins: what was told to an
-    /// earlier one may then end it without a reason, and it is made again.
+    /// Whether the current wait was interrupted to look again. Cleared when a wait begins: a kick
+    /// of an earlier wait may then end this one without a reason, and it is repeated.
     kicked: bool,
 }
 
-/// Where `polling` writes events; it is made again when another number of them is asked for.
+/// Buffer for `polling`'s events; reallocated when a different limit is requested.
 struct Buffer {
     events: polling::Events,
     limit: usize,
@@ -83,9 +84,9 @@ impl Polling {
         })
     }
 
-    /// Has the wait under way look again at what was changed. Called under the table's lock: a wait
-    /// sets `waiting` under it before it begins, so one that is not seen here finds the change.
-    /// Once is enough for a wait, which ends after that, and is made again.
+    /// Makes the current wait look again at changes. Called under the table's lock: a wait sets
+    /// `waiting` under the lock before it begins, so a wait that is not seen here finds the change.
+    /// Once is enough for a wait, which then ends and is repeated.
     fn kick(&self, table: &mut Table) -> io::Result<()> {
         if !(table.waiting && cfg!(windows)) || table.kicked {
             return Ok(());
@@ -95,12 +96,14 @@ impl Polling {
         Ok(())
     }
 
-    /// A wait is over; whether that is too early if it brought nothing. (It need not have been
-    /// kicked itself: a kick that comes when a wait has just ended by itself ends another one.)
+    /// Called after a wait; returns whether it ended too early if it brought no events. (That wait
+    /// need not have been kicked itself: a kick that comes when a wait has just ended by itself
+    /// ends another one.)
     fn was_too_short(&self, until: &Until) -> bool {
         let notified = self.notified.swap(false, Ordering::AcqRel);
         let too_early = match *until {
-            // A look has seen what there is. And it must end, however often it is kicked.
+            // A check without sleeping has seen everything. And it must end, however often it is
+            // kicked.
             Until::Now => false,
             Until::Deadline { deadline, .. } => Instant::now() < deadline,
             Until::Never => true,
@@ -171,8 +174,8 @@ impl Selector for Polling {
         let raw = descriptor.as_raw_descriptor();
         let mut table = self.table.lock();
         let key = table.insert(raw, token)?;
-        // SAFETY: the same duty, to deregister before closing, lies on whoever registers with us:
-        // "Why `register` is unsafe" in the module above.
+        // SAFETY: the caller that registers with us has the same duty, to deregister before
+        // closing: "Why `register` is unsafe" in the module above.
         let result = unsafe {
             self.poller
                 .add_with_mode(raw, report(key, interest), poll_mode(interest, mode))
@@ -275,8 +278,8 @@ fn report(key: usize, interest: Interest) -> Report {
     report
 }
 
-/// An empty interest is one-shot in any mode but edges, so that an end for which nobody waits does
-/// not end every wait: the same as for our own epoll.
+/// An empty interest is one-shot in any mode but edges, so that an end without a waiter does not
+/// end every wait: the same as for our own epoll.
 fn poll_mode(interest: Interest, mode: Mode) -> PollMode {
     match mode {
         Mode::Level if interest.is_empty() => PollMode::Oneshot,
@@ -297,7 +300,7 @@ fn ready(report: &Report) -> Ready {
     if report.is_priority() {
         ready |= Ready::READABLE | Ready::PRIORITY;
     }
-    // Whatever else it is about: whoever waits tries, and learns it from the operation.
+    // Any other event: the waiter tries, and learns from the operation what it is about.
     if ready == Ready::default() {
         ready = Ready::READABLE | Ready::WRITABLE;
     }
@@ -327,8 +330,8 @@ mod tests {
         }
     }
 
-    /// Else an event that the kernel has given to the waiting thread, and that the thread has
-    /// not reported yet, would come with the token that is set now.
+    /// Otherwise an event that the kernel has given to the waiting thread, and that the thread has
+    /// not reported yet, would come with the new token.
     #[test]
     fn what_is_changed_while_a_thread_waits_gets_another_key() {
         let platform = Polling::new().unwrap();
@@ -363,7 +366,7 @@ mod tests {
         platform.deregister(socket.as_fd()).unwrap();
     }
 
-    /// Else it would come with the next owner's token.
+    /// Otherwise it would come with the next owner's token.
     #[test]
     fn a_key_given_up_while_a_thread_waits_is_not_used_again_before_that_wait_is_over() {
         let platform = Polling::new().unwrap();

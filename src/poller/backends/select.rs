@@ -1,19 +1,19 @@
-//! `select(2)`: every Unix but illumos and Solaris, whose `select` ends at `FD_SETSIZE` whatever
-//! one does. Level and one-shot, by an [interest table](super::table).
+//! `select(2)`: every Unix but illumos and Solaris, where `select` is limited to `FD_SETSIZE` in
+//! every case. Level and one-shot, by an [interest table](super::table).
 //!
 //! Traps:
 //!
-//! * `FD_SETSIZE` is libc's limit, not the kernel's: those of Linux, Apple and the BSDs take longer
-//!   sets (rustix calls Apple's function that does), so the sets are as long as they have to be.
-//! * One descriptor that is closed makes the whole call fail with `EBADF`. Then each is checked by
-//!   itself, and those that are not open are reported as closed.
+//! * `FD_SETSIZE` is libc's limit, not the kernel's: the kernels of Linux, Apple and the BSDs take
+//!   longer sets (rustix calls Apple's function that does), so the sets are as long as necessary.
+//! * A single closed descriptor makes the whole call fail with `EBADF`. Then each is checked
+//!   separately, and those that are not open are reported as closed.
 //! * The third set means urgent data (and on some systems more): a hint. There is none for hang-up
 //!   or error; both show as readable and writable.
-//! * But on Linux a hang-up shows as readable only (`POLLIN_SET` and `POLLOUT_SET` in fs/select.c),
-//!   so whoever waits to write to a peer that has shut down everything, and keeps its descriptor,
-//!   would wait for ever. So a writer is put among the readers as well; if it shows there, poll(2)
-//!   says whether it hung up. If it has not, there are bytes that nobody reads, and select would
-//!   say so again and again: as long as such a writer is among them, all of them are waited for by
+//! * But on Linux a hang-up shows only as readable (`POLLIN_SET` and `POLLOUT_SET` in fs/select.c).
+//!   So a writer would wait for ever if its peer has shut down both directions, but keeps its
+//!   descriptor open. So a writer is also put among the readers; if it shows there, poll(2)
+//!   determines whether it hung up. If it has not, there are unread bytes, and select would report
+//!   them again and again: as long as there is such a writer, all descriptors are waited for by
 //!   poll(2).
 
 use std::io;
@@ -34,21 +34,21 @@ pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
     Ok(Box::new(TablePoller::new(Box::<FdSets>::default())?))
 }
 
-/// Three sets of bits, and as many for the result.
+/// Three bit sets, and three more for the result.
 #[derive(Default)]
 pub(super) struct FdSets {
-    /// Readable, writable, priority. Among the readable are the `hidden`.
+    /// Readable, writable, priority. The readable set includes the `hidden`.
     interest: [Vec<FdSetElement>; 3],
-    /// Asked for writing and not for reading, and yet put among the readable.
+    /// Descriptors asked for writing and not for reading, but put among the readable.
     hidden: Vec<FdSetElement>,
-    /// How many are asked for writing.
+    /// Number of descriptors asked for writing.
     writers: usize,
-    /// Those of the hidden that have shown as readable, and have not hung up.
+    /// Hidden descriptors that have shown as readable, and have not hung up.
     unread: Vec<RawFd>,
     result: [Vec<FdSetElement>; 3],
-    /// Those found closed, when a call has failed for it.
+    /// Descriptors found closed after a call has failed for that reason.
     closed: Vec<RawFd>,
-    /// One more than the highest descriptor that is asked for.
+    /// One more than the highest descriptor asked for.
     bound: RawFd,
     /// The descriptor that the next round of reports begins with.
     cursor: RawFd,
@@ -67,14 +67,14 @@ const PARTS: [(Interest, Ready); 3] = [
 ];
 
 impl FdSets {
-    /// The descriptors that are asked for, in any way.
+    /// Returns the descriptors that are asked for, in any way.
     fn descriptors(&self) -> Vec<RawFd> {
         let is_asked_for = |number: &RawFd| self.interest.iter().any(|set| contains(set, *number));
         (0..self.bound).filter(is_asked_for).collect()
     }
 
-    /// Corrects what `select` has reported of writers as readers: who has hung up is writable.
-    /// Returns `false` if nothing is left of the result.
+    /// Corrects the reports of writers as readers: a writer that has hung up is writable. Returns
+    /// `false` if nothing is left of the result.
     fn correct_hang_ups(&mut self) -> io::Result<bool> {
         let [readable, writable, _] = &self.result;
         let asked = &self.interest[1];
@@ -97,7 +97,7 @@ impl FdSets {
         Ok(said.any(|said| FdSetIter::new(said).next().is_some()))
     }
 
-    /// [`poll`](PollSet::poll), by poll(2).
+    /// [`poll`](PollSet::poll), implemented by poll(2).
     fn poll_by_poll(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         for said in &mut self.result {
             said.fill(FdSetElement::default());
@@ -139,15 +139,16 @@ impl FdSets {
 }
 
 fn contains(set: &[FdSetElement], number: RawFd) -> bool {
-    // Nothing is cheaper than the next member at or behind it; rustix shows no bits.
+    // rustix gives no access to single bits; the cheapest way is to iterate over the members of one
+    // element.
     let bits = size_of::<FdSetElement>() * 8;
     let element = number as usize / bits;
     set.get(element..element + 1)
         .is_some_and(|one| FdSetIter::new(one).any(|bit| bit as usize == number as usize % bits))
 }
 
-/// Puts a descriptor into the set for `part` of what it is asked for, or takes it out. The three
-/// sets grow alike: the kernel takes them to be of one length.
+/// Puts a descriptor into the set for `part` of its interest, or takes it out. The three sets grow
+/// alike, because the kernel assumes that they have the same length.
 #[inline(never)] // Not three times over.
 fn put(set: &mut Vec<FdSetElement>, number: RawFd, interest: Interest, part: Interest) {
     let elements = rustix::event::fd_set_num_elements(1, number + 1);
@@ -211,9 +212,9 @@ impl PollSet for FdSets {
         }
         let timeout = timeout.map(timespec);
         let [read, write, priority] = &mut self.result;
-        // SAFETY: the sets hold the descriptors that were registered; that they are open, or that
-        // asking about them is allowed, is the duty of whoever did that: "Why `register` is unsafe"
-        // in the module above.
+        // SAFETY: the sets hold the registered descriptors. The caller that registered them ensures
+        // that they are open, or that polling them is allowed: "Why `register` is unsafe" in the
+        // module above.
         let result = unsafe {
             rustix::event::select(
                 self.bound,
@@ -232,7 +233,7 @@ impl PollSet for FdSets {
             Ok(_) => Ok(true),
             Err(Errno::BADF) => {
                 let is_closed = |number: &RawFd| {
-                    // SAFETY: as above; it is only asked whether it is open.
+                    // SAFETY: as above; this only checks whether it is open.
                     let descriptor = unsafe { BorrowedFd::borrow_raw(*number) };
                     rustix::io::fcntl_getfd(descriptor) == Err(Errno::BADF)
                 };
@@ -242,7 +243,7 @@ impl PollSet for FdSets {
                     said.fill(FdSetElement::default());
                 }
                 match self.closed.is_empty() {
-                    // It was closed and opened again meanwhile, or is not asked for any more.
+                    // It was closed and reopened meanwhile, or is no longer asked for.
                     true => Err(Errno::INTR.into()),
                     false => Ok(true),
                 }
@@ -265,8 +266,8 @@ impl PollSet for FdSets {
                 return; // The next call fails for the same reason.
             }
         }
-        // The three sets side by side, element by element; the first one twice, for the bits from
-        // the cursor on and, at the end, for those before it.
+        // The three sets in parallel, element by element. The first element is visited twice: for
+        // the bits from the cursor on and, at the end, for the bits before it.
         let bits = size_of::<FdSetElement>() * 8;
         let elements = rustix::event::fd_set_num_elements(1, self.bound);
         let cursor = match self.cursor < self.bound {

@@ -1,5 +1,5 @@
-//! The selector of a worker in a simulated world: it reports what that world's kernel says, and
-//! never sleeps. Who drives the worker is told when there is something to do.
+//! The selector of a worker in a simulated world: it reports the events of that world's kernel, and
+//! never sleeps. The driver of the worker is notified when there is something to do.
 
 use std::io;
 use std::time::Duration;

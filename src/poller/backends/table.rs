@@ -1,26 +1,27 @@
-//! What `poll(2)` and `select(2)` share: the kernel remembers nothing, so the poller does.
+//! The common part of `poll(2)` and `select(2)`: the kernel keeps no state, so the poller does.
 //!
-//! Two halves, each with its lock:
+//! Two halves, each with its own lock:
 //!
-//! * the **interest table** ([`InterestTable`]): what callers asked for, by descriptor number.
-//!   Locked for moments.
-//! * the **poll set** (a [`PollSet`]): what the kernel is handed. Locked by the waiting thread, of
-//!   which there is one, for the length of its wait. It holds only what is armed: a source that
-//!   nobody waits for costs the kernel nothing, and its hang-up, which poll reports unasked, cannot
-//!   end a wait.
+//! * the **interest table** ([`InterestTable`]): the callers' requests, by descriptor number.
+//!   Locked only briefly.
+//! * the **poll set** (a [`PollSet`]): the set passed to the kernel. Locked by the waiting thread,
+//!   of which there is one, for the length of its wait. It holds only armed sources: a source that
+//!   is not waited for costs the kernel nothing, and its hang-up, which poll reports without being
+//!   asked, cannot end a wait.
 //!
-//! To register, modify and deregister is to write to the table: no system call. The descriptor is
-//! added to the table's `changed`, and the waiter copies changes to the poll set before it calls
-//! the kernel. **Why no change is lost:** the waiter does that, and sets `waiting`, under the
-//! table's lock, so a change comes either before, and is copied, or after, and sees `waiting`: then
-//! it writes to the notifier, which is in the poll set, and the waiter comes round. **Why no stale
-//! event is reported:** after the wait, again under the lock, what the kernel said of a descriptor
-//! counts only if its line in the table has not changed since it was copied; if it has, the next
-//! round asks again, and nothing is lost, since the kernel reports levels.
+//! Registering, modifying and deregistering write to the table, without a system call. The
+//! descriptor is added to the table's `changed`, and the waiter copies changes to the poll set
+//! before it calls the kernel. **Why no change is lost:** the waiter copies changes, and sets
+//! `waiting`, under the table's lock. A change that comes before that is copied; one that comes
+//! after it sees `waiting` and writes to the notifier, which is in the poll set, so the waiter
+//! returns from the kernel. **Why no stale event is reported:** after the wait, again under the
+//! lock, the kernel's report of a descriptor counts only if its line in the table has not changed
+//! since it was copied. If it has, the next round asks again, and nothing is lost, since the kernel
+//! reports levels.
 //!
-//! **Why a descriptor closes when its owner closes it.** A thread within `poll` or `select` holds a
-//! reference to each file that it waits for. Deregistering is a change: the waiter comes round, and
-//! drops it.
+//! **Why a descriptor closes when its owner closes it.** A thread in `poll` or `select` holds a
+//! reference to each file that it waits for. Deregistering is a change: the waiter returns from the
+//! kernel, and drops the reference.
 //!
 //! Lock order: poll set, then table.
 
@@ -37,15 +38,15 @@ use crate::poller::{
 };
 use crate::sync::Mutex;
 
-/// What the kernel is handed, in the form that one system call wants.
+/// The set passed to the kernel, in the form that one system call requires.
 pub(super) trait PollSet: Send {
-    /// What timeouts are rounded up to.
+    /// Returns the unit to which timeouts are rounded up.
     fn granularity(&self) -> Duration;
 
-    /// Whether it reports hang-up, error and urgent data apart from readable and writable.
+    /// Whether it reports hang-up, error and urgent data separately from readable and writable.
     fn hints(&self) -> bool;
 
-    /// Polls a descriptor for `interest` from now on; not at all if that is empty.
+    /// Polls a descriptor for `interest` from now on; stops polling it if that is empty.
     fn set(&mut self, number: RawFd, interest: Interest);
 
     /// Calls the kernel. Returns `false` if the timeout has elapsed and nothing is ready.
@@ -55,19 +56,19 @@ pub(super) trait PollSet: Send {
     fn is_ready(&self, number: RawFd) -> bool;
 
     /// Calls `f` for each descriptor that the last call reported, until that returns `false`. Then
-    /// the next round begins with that one, so that those at the end have their turn.
+    /// the next round begins with that descriptor, so that those at the end have their turn.
     fn for_each_ready(&mut self, f: &mut dyn FnMut(RawFd, Report) -> bool);
 }
 
-/// What the kernel reports of one descriptor.
+/// The kernel's report of one descriptor.
 #[derive(Clone, Copy)]
 pub(super) struct Report {
     pub(super) ready: Ready,
-    /// It is not open: somebody has closed it without deregistering it.
+    /// Whether it is not open: it was closed without being deregistered.
     pub(super) is_closed: bool,
 }
 
-/// A poller for a kernel that remembers nothing.
+/// A poller for a kernel interface that keeps no state.
 pub(super) struct TablePoller<W = Imp> {
     capabilities: Capabilities,
     notifier: Notifier<W>,
@@ -77,7 +78,7 @@ pub(super) struct TablePoller<W = Imp> {
     waiter: Mutex<Waiter>,
 }
 
-/// What belongs to the waiting thread.
+/// Data of the waiting thread.
 struct Waiter {
     poll_set: Box<dyn PollSet>,
     long_timeout: LongTimeout,
@@ -87,9 +88,9 @@ struct Waiter {
 struct InterestTable {
     /// By descriptor number; the kernel hands out the lowest free one, so this stays dense.
     lines: Vec<Line>,
-    /// The numbers of the lines whose `changed` is set, each once.
+    /// Numbers of the lines that have `changed` set, each once.
     changed: Vec<RawFd>,
-    /// A thread is between copying changes and reading the result.
+    /// Whether a thread is between copying changes and reading the result.
     waiting: bool,
 }
 
@@ -110,8 +111,8 @@ const UNREGISTERED: Line = Line {
     changed: false,
 };
 
-/// The longest timeout that is passed on; the wait comes round and asks again. Some platforms take
-/// no more milliseconds than an `int` holds, some no more than 100,000,000 seconds.
+/// The longest timeout that is passed to the kernel; a longer wait is repeated. Some platforms
+/// accept no more milliseconds than fit into an `int`, some no more than 100,000,000 seconds.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 impl TablePoller {
@@ -149,7 +150,7 @@ impl<W: Wire> TablePoller<W> {
         }
     }
 
-    /// Changes a descriptor's line, and wakes a thread that waits, so that it copies the change.
+    /// Changes a descriptor's line, and wakes a waiting thread, so that it copies the change.
     fn change(
         &self,
         number: RawFd,
@@ -164,7 +165,7 @@ impl<W: Wire> TablePoller<W> {
         change(&mut line)?;
         if table.waiting && table.changed.is_empty() {
             // Under the lock, so that the waiter cannot have left that wait yet, nor see the change
-            // before it is there. If it is refused, nothing has changed.
+            // before it is made. If it is refused, nothing has changed.
             self.notifier.kick()?;
         }
         table.lines[index] = line;
@@ -190,7 +191,8 @@ impl<W: Wire> TablePoller<W> {
             let mut table = self.table.lock();
             table.sync(poll_set);
             if let Part::Timer(timer) = part {
-                // Last: it may have the number of one that was just deregistered, and closed.
+                // Last: it may have the number of a descriptor that was just deregistered and
+                // closed.
                 poll_set.set(timer, Interest::READABLE);
             }
             table.waiting = true;
@@ -217,8 +219,8 @@ impl<W: Wire> TablePoller<W> {
         let passed = over && cut == timeout && timeout != Some(Duration::ZERO);
         match passed || notified || !events.is_empty() || timeout == Some(Duration::ZERO) {
             true => Ok(passed),
-            // Woken by a change of another thread, or about one that has changed meanwhile; or this
-            // was not all of the timeout.
+            // Woken by a change of another thread, or by a descriptor that has changed meanwhile;
+            // or this was only a part of the timeout.
             false => Err(Errno::INTR.into()),
         }
     }
@@ -242,7 +244,7 @@ impl InterestTable {
         }
     }
 
-    /// Turns what the kernel reported into events.
+    /// Turns the kernel's reports into events.
     fn collect(
         &mut self,
         poll_set: &mut dyn PollSet,
@@ -263,8 +265,8 @@ impl InterestTable {
             }
             events.push(Event::new(line.token, report.ready));
             if report.is_closed {
-                // Reported once, in every mode, since nothing could change it; and deregistered, so
-                // that the number's next owner may register.
+                // Reported once, in every mode, since no change could end the condition; and
+                // deregistered, so that the number's next owner may register.
                 line.registered = false;
             }
             if line.mode == Mode::OneShot || report.is_closed {
@@ -339,8 +341,8 @@ impl Selector for TablePoller {
 }
 
 /// The table and the notifier, with a kernel of three descriptors, of which the first is the
-/// notifier's. Left out: timeouts, errors, descriptors closed without being deregistered, and who
-/// calls `wait` again where it was interrupted, which is the model's loop. That a byte is there is
+/// notifier's. Left out: timeouts, errors, descriptors closed without being deregistered, and the
+/// repetition of an interrupted `wait`, which is the model's loop. The state of the byte is under
 /// one lock here, as in the kernel.
 #[cfg(all(test, loom))]
 mod loom_tests {
@@ -398,7 +400,7 @@ mod loom_tests {
             self.asked[number as usize] = !interest.is_empty();
         }
 
-        /// Loom fails the model where this is for ever.
+        /// Loom fails the model if this waits for ever.
         fn poll(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
             let mut readable = self.kernel.readable.lock();
             loop {
@@ -541,7 +543,7 @@ mod loom_tests {
             // It was not ready before it was deregistered.
             assert!(world.wait().is_empty());
             assert!(gone.load(O::SeqCst));
-            // Whoever waited holds no reference to it any more: it is in no poll set.
+            // The waiter no longer holds a reference to it: it is in no poll set.
             let mut events = Events::with_capacity(3);
             let _ = world.poller.wait_once(&mut events, Some(Duration::ZERO));
             assert!(events.is_empty());

@@ -1,7 +1,7 @@
-//! What kqueue(2) says, asked of whatever the backend calls: the kernel on macOS and the BSDs, the
-//! model on Linux (ci/kqueue.sh). So the model is held to what kernels do. Each test makes calls of
-//! `kevent` only, and asserts what all of these systems have in common; where their manuals differ
-//! a test says so.
+//! Tests of the statements of kqueue(2), against the kernel that the backend calls: the real one on
+//! macOS and the BSDs, the model on Linux (ci/kqueue.sh). So the model must behave as kernels do.
+//! Each test only calls `kevent`, and asserts what all of these systems have in common; where their
+//! manuals differ, the test says so.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use super::sys::kernel::{
 };
 use super::*;
 
-/// What is waited for comes long before this; so it fails instead of hanging.
+/// Expected events come long before this limit; so a test fails instead of hanging.
 const LIMIT: Duration = Duration::from_secs(20);
 
 const ROOM: usize = 8;
@@ -28,7 +28,7 @@ fn queue() -> Queue {
     Queue::new().unwrap()
 }
 
-/// Applies changes, with no room for what `kevent` might report.
+/// Applies changes, with no room for events.
 fn apply(queue: &Queue, changes: &[Kevent]) -> Result<(), Errno> {
     let count = retry_on_intr(|| queue.kevent(changes, &mut [], None))?;
     assert_eq!(count, 0, "events, and no room for them");
@@ -47,19 +47,19 @@ fn take(queue: &Queue, changes: &[Kevent], room: usize, timeout: Duration) -> Ve
     written(events, count).to_vec()
 }
 
-/// The events that are there.
+/// Returns the events that are there.
 fn look(queue: &Queue) -> Vec<Kevent> {
     take(queue, &[], ROOM, Duration::ZERO)
 }
 
-/// The only event that is there, or the next one.
+/// Returns the only event that is there, or the next one.
 fn one(queue: &Queue) -> Kevent {
     let events = take(queue, &[], ROOM, LIMIT);
     assert_eq!(events.len(), 1, "events");
     events[0]
 }
 
-/// The next event of this filter.
+/// Returns the next event of this filter.
 fn next(queue: &Queue, filter: Filter) -> Kevent {
     let end = Instant::now() + LIMIT;
     while Instant::now() < end {
@@ -85,7 +85,7 @@ fn is_end(event: &Kevent) -> bool {
     event.flags & EV_EOF != 0
 }
 
-/// Each file is still open, and its socket too, when its peer is dropped.
+/// Makes a pair of sockets. Each end stays open when its peer is dropped.
 fn pair() -> (UnixStream, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
@@ -103,7 +103,7 @@ fn read(mut socket: &UnixStream) -> usize {
     socket.read(&mut [0; 64]).unwrap()
 }
 
-/// Writes until no more is taken.
+/// Writes until no more is accepted.
 fn fill(mut socket: &UnixStream) {
     loop {
         match socket.write(&[0; 4096]) {
@@ -167,7 +167,7 @@ fn ev_clear_returns_an_event_once_for_each_arrival() {
     theirs.write_all(b"b").unwrap();
     assert_eq!(amount(&one(&queue)), 2);
     none(&queue, "both arrivals were one event");
-    // One that was read meanwhile is none.
+    // An arrival that was read meanwhile is no event.
     theirs.write_all(b"c").unwrap();
     drain(&ours);
     none(&queue, "it was read before");
@@ -220,7 +220,7 @@ fn ev_disable_hides_an_event_until_ev_enable() {
     none(&queue, "it was disabled");
     theirs.write_all(b"b").unwrap();
     none(&queue, "it is disabled");
-    // (Whether EV_ADD of a disabled event enables it, the systems do not agree about.)
+    // (The systems disagree on whether EV_ADD of a disabled event enables it.)
     apply(&queue, &[of(&ours, EVFILT_READ, EV_ENABLE)]).unwrap();
     assert_eq!(amount(&one(&queue)), 2);
 }
@@ -458,7 +458,7 @@ fn ends_of_shutdown(ours: &impl AsFd, mut theirs: impl Write, shut_down: impl Fn
     assert_eq!(event.filter, EVFILT_WRITE);
     assert!(is_end(&event) && event.fflags == 0);
     theirs.write_all(b"a").unwrap();
-    // The write filter may have more to say: that the end was acknowledged.
+    // The write filter may report more: that the end was acknowledged.
     let event = next(&queue, EVFILT_READ);
     assert!(!is_end(&event) && amount(&event) == 1, "the peer goes on");
 }
@@ -478,7 +478,7 @@ fn fflags_of_an_end_is_the_sockets_error_which_stays() {
     let (ours, theirs) = tcp();
     let queue = queue();
     apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD)]).unwrap();
-    // With this its end is a reset.
+    // With this, its end is a reset.
     socket2::SockRef::from(&theirs)
         .set_linger(Some(Duration::ZERO))
         .unwrap();
@@ -534,7 +534,7 @@ fn a_pipes_ends_are_reported_to_each_other() {
     }
 }
 
-/// A user event of these flags; none where the system has no such filter.
+/// Adds a user event with these flags; returns `None` if the system has no such filter.
 fn user(queue: &Queue, flags: Flags) -> Option<Kevent> {
     let (filter, trigger) = sys::USER?;
     let add = sys::kevent_of(3, filter, EV_ADD | flags, 7);
@@ -592,7 +592,7 @@ fn note_trigger_from_another_thread_ends_a_wait() {
     let Some(trigger) = user(&queue, EV_CLEAR) else {
         return;
     };
-    // What is no pointer goes to another thread; the trigger's own does not.
+    // The trigger contains a pointer and cannot go to another thread; its integers can.
     let (filter, fflags) = (trigger.filter, trigger.fflags);
     for _ in 0..200 {
         thread::scope(|scope| {
@@ -701,7 +701,7 @@ fn a_kqueue_can_be_polled_and_is_readable_while_it_has_events() {
     assert!(is_readable(&queue), "an event");
     one(&queue);
     assert!(!is_readable(&queue), "it was returned");
-    // Of two events one was returned.
+    // One of two events was returned.
     let (other, mut others) = pair();
     apply(&queue, &[of(&other, EVFILT_READ, EV_ADD | EV_CLEAR)]).unwrap();
     theirs.write_all(b"a").unwrap();
@@ -747,12 +747,12 @@ fn closing_a_descriptor_removes_its_events_also_where_a_duplicate_stays() {
     theirs.write_all(b"a").unwrap();
     let duplicate = ours.try_clone().unwrap();
     drop(ours);
-    // Another test's descriptor may have the number by now, so that `EBADF` is not for sure.
+    // Another test's descriptor may have the number by now, so `EBADF` is not certain.
     let delete = sys::kevent_of(number, EVFILT_READ, EV_DELETE, 7);
     let error = apply(&queue, &[delete]).expect_err("it went with the descriptor");
     assert!(matches!(error, Errno::BADF | Errno::NOENT), "{error}");
     none(&queue, "its descriptor was closed");
-    // The duplicate is another one, under its own number.
+    // The duplicate is a separate descriptor, under its own number.
     apply(&queue, &[of(&duplicate, EVFILT_READ, EV_ADD)]).unwrap();
     assert_eq!({ one(&queue).ident }, duplicate.as_raw_fd() as usize);
 }

@@ -1,36 +1,36 @@
-//! A model of `kqueue(2)` for Linux, so that the backend is tested where most of polder is. It has
-//! the two calls and the constants of a kernel's, and takes their place by
-//! `--cfg polder_kqueue_model`, which only ci/kqueue.sh sets: no released build has it.
+//! A model of `kqueue(2)` for Linux, so that the backend is tested where most of polder is tested.
+//! It has the two calls and the constants of a kernel's interface. `--cfg polder_kqueue_model`,
+//! which only ci/kqueue.sh sets, makes it replace that interface: no released build has it.
 //!
 //! It is written from the manuals, which are cited where they are followed: (F) is kqueue(2) of
-//! FreeBSD, (D) is kqueue(2) of Darwin. Where they are silent, (K) is FreeBSD's
-//! sys/kern/kern_event.c. `manual.rs` asks the same questions of this model and of real kernels.
+//! FreeBSD, (D) is kqueue(2) of Darwin. If they are silent, (K) is FreeBSD's sys/kern/kern_event.c.
+//! `manual.rs` runs the same tests on this model and on real kernels.
 //!
 //! * (F) <https://man.freebsd.org/cgi/man.cgi?query=kqueue&sektion=2>
 //! * (D) <https://github.com/apple-oss-distributions/xnu/blob/main/bsd/man/man2/kqueue.2>
 //! * (K) <https://github.com/freebsd/freebsd-src/blob/main/sys/kern/kern_event.c>
 //!
-//! **Protocol.** A *note* is an event that was added, as a kernel's `knote` is. A note is *active*
-//! once something has happened that may fulfil its condition. Active notes that are enabled stand
-//! in a queue. `kevent` takes them from there, evaluates the condition of each by poll(2), and
-//! reports those for which it holds.
+//! **Protocol.** A *note* is an event that was added, like a kernel's `knote`. A note is *active*
+//! once something has happened that may fulfil its condition. Active notes that are enabled are in
+//! a queue. `kevent` takes them from there, evaluates the condition of each by poll(2), and reports
+//! those with a true condition.
 //!
 //! Activity comes from epoll. The kqueue's descriptor is an epoll instance, which serves the read
-//! filter and the timers, and contains another one, which serves the write filter. Each note is an
-//! entry of its own, watched for edges, so that activity of one filter does not activate the other.
-//! The first instance also contains a *bell*: a pair of sockets with a byte in it while the queue
-//! is not empty. It and the second instance are watched for levels.
+//! filter and the timers, and contains another instance, which serves the write filter. Each note
+//! is a separate entry, watched for edges, so that activity of one filter does not activate the
+//! other. The first instance also contains a *bell*: a socket pair with a byte in it while the
+//! queue is not empty. The bell and the second instance are watched for levels.
 //!
-//! So the descriptor is readable while there is something to look at. No activity is lost: an entry
-//! that a thread takes activates the note under the lock, before that thread reports anything; an
-//! entry of a note that was removed finds no note. No change of another thread is lost: it rings
-//! the bell under the lock, and a waiting thread looks at the queue after each wake-up.
+//! So the descriptor is readable while there is something to look at. No activity is lost: a thread
+//! that takes an entry activates its note under the lock, before that thread reports anything; an
+//! entry of a removed note finds no note. No change of another thread is lost: it rings the bell
+//! under the lock, and a waiting thread looks at the queue after each wake-up.
 //!
 //! **Outside the model** are `NOTE_LOWAT`, the `NOTE_FF…` operations of user events,
 //! `NOTE_ABSTIME`, and filters other than read, write, user and timer. Regular files are refused
 //! (`EPERM` of epoll). `data` is an estimate for listeners and for room to write. `fflags` of an
-//! end is always `ECONNRESET`, since Linux does not tell a socket's error without taking it away.
-//! Flags and filters have FreeBSD's numbers, errors Linux's.
+//! end is always `ECONNRESET`, since on Linux reading a socket's error clears it. Flags and filters
+//! have FreeBSD's numbers, errors have Linux's.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_int, c_short, c_uint, c_ushort, c_void};
@@ -82,17 +82,17 @@ pub(super) const EV_EOF: c_ushort = 0x8000;
 pub(super) const NOTE_TRIGGER: u32 = 0x0100_0000;
 pub(super) const NOTE_NSECONDS: u32 = 0x0008;
 
-/// The flags that an event has when it is returned, besides `EV_EOF`.
+/// The flags that a returned event has, besides `EV_EOF`.
 const KEPT: c_ushort = EV_ONESHOT | EV_CLEAR | EV_RECEIPT | EV_DISPATCH;
 
-/// Entries of the kqueue's own epoll instance that are no notes.
+/// Entries of the kqueue's own epoll instance that are not notes.
 const BELL: u64 = 0;
 const WRITERS: u64 = 1;
 
 /// The kqueues of this process, by their descriptors.
 static QUEUES: Mutex<Option<HashMap<RawFd, Arc<Kqueue>>>> = Mutex::new(None);
 
-/// The process that last opened a kqueue: a child that is forked has none, and finds out without a
+/// The process that last opened a kqueue. A forked child has none, and finds that out without a
 /// lock, which another thread of its parent may have held.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
@@ -107,7 +107,7 @@ pub(super) fn kqueue() -> rustix::io::Result<OwnedFd> {
     Ok(descriptor)
 }
 
-/// Frees what belongs to a kqueue that is about to be closed, which a kernel does when it is.
+/// Frees the state of a kqueue that is about to be closed, which a kernel does on close.
 pub(super) fn before_close(kqueue: BorrowedFd<'_>) {
     // "The queue is not inherited by a child created with fork(2)" (F).
     if PROCESS.load(Ordering::Relaxed) == process::id() {
@@ -124,7 +124,7 @@ pub(super) fn before_close(kqueue: BorrowedFd<'_>) {
 ///
 /// # Safety
 ///
-/// `changes` and `events` have so many elements as is said, and `timeout` is null or valid. The
+/// `changes` and `events` have the given numbers of elements, and `timeout` is null or valid. The
 /// descriptors that the changes name may be used.
 pub(super) unsafe fn kevent(
     kqueue: c_int,
@@ -191,7 +191,7 @@ struct Kqueue {
     number: RawFd,
     /// The epoll instance of the write filter.
     writers: OwnedFd,
-    /// A byte in it makes the kqueue's descriptor readable.
+    /// Makes the kqueue's descriptor readable while there is a byte in it.
     bell: (UnixDatagram, UnixDatagram),
     state: Mutex<State>,
 }
@@ -203,8 +203,8 @@ struct State {
     /// "A kevent is identified by an (ident, filter) pair; there may only be one unique kevent per
     /// kqueue" (F).
     index: HashMap<(usize, c_short), u64>,
-    /// The active notes in the order of activation, each by its serial number and the number of
-    /// its place. An entry of a note that has another place by now, or none, is skipped.
+    /// The active notes in the order of activation, each by its serial number and the number of its
+    /// place. An entry is skipped if its note has another place by now, or none.
     queue: VecDeque<(u64, u64)>,
     /// The number of notes that have a place in the queue.
     queued: usize,
@@ -216,7 +216,7 @@ struct State {
 
 /// An event that was added.
 struct Note {
-    /// As it was added or last changed.
+    /// The change that added it or last changed it.
     change: kevent,
     is_enabled: bool,
     is_active: bool,
@@ -247,7 +247,7 @@ enum Kind {
     Other,
 }
 
-/// What a filter reports: `EV_EOF` or nothing, `fflags`, `data`.
+/// A filter's report: `EV_EOF` or nothing, `fflags`, `data`.
 type Report = (c_ushort, u32, isize);
 
 impl Kqueue {
@@ -257,7 +257,7 @@ impl Kqueue {
         let epoll = borrow(number as usize);
         add(epoll, &bell.1, BELL, EventFlags::IN)?;
         add(epoll, &writers, WRITERS, EventFlags::IN)?;
-        // Room from the start, so that the backend's budgets for allocations are its own.
+        // Room from the start, so that allocations here do not count against the backend's budgets.
         let state = State {
             notes: HashMap::with_capacity(1_000),
             index: HashMap::with_capacity(1_000),
@@ -274,7 +274,7 @@ impl Kqueue {
         })
     }
 
-    /// The epoll instance of a filter.
+    /// Returns the epoll instance of a filter.
     fn epoll(&self, filter: c_short) -> BorrowedFd<'_> {
         match filter {
             EVFILT_WRITE => self.writers.as_fd(),
@@ -282,7 +282,7 @@ impl Kqueue {
         }
     }
 
-    /// Applies changes. Returns the number of entries that this has written.
+    /// Applies changes. Returns the number of entries that it has written.
     fn apply(
         &self,
         changes: &[kevent],
@@ -292,7 +292,8 @@ impl Kqueue {
             return Ok(0);
         }
         let state = &mut *locked(&self.state);
-        // Earlier activity has earlier places in the queue. If it fails, the next wait says so.
+        // Earlier activity has earlier places in the queue. If this fails, the next wait returns
+        // the error.
         let _ = self.collect(state);
         let mut count = 0;
         let mut result = Ok(());
@@ -340,7 +341,7 @@ impl Kqueue {
         };
         let mut known = state.index.get(&key).copied();
         if let Some(serial) = known.filter(|_| is_descriptor) {
-            // A change evaluates the filter again (K), as epoll does. Where there is no entry any
+            // A change evaluates the filter again (K), as epoll does. If there is no entry any
             // more, the file was closed: "calling close on a file descriptor will remove any
             // kevents that reference the descriptor" (F).
             let data = EventData::new_u64(serial);
@@ -372,8 +373,8 @@ impl Kqueue {
         };
         let note = state.note(serial);
         // EV_ENABLE: "Permit kevent to return the event if it is triggered" (F). "Adding an event
-        // automatically enables it, unless overridden by the EV_DISABLE flag" (F): a new one, while
-        // one that is there stays as it is (K).
+        // automatically enables it, unless overridden by the EV_DISABLE flag" (F): this applies to
+        // a new event, while an existing one stays as it is (K).
         if change.flags & EV_ENABLE != 0 {
             note.is_enabled = true;
         } else if change.flags & EV_DISABLE != 0 {
@@ -470,12 +471,12 @@ impl Kqueue {
         state.index.remove(&(note.change.ident, note.change.filter));
         state.queued -= usize::from(note.place.is_some());
         if let Source::Descriptor { .. } = note.source {
-            // It may be closed, and another file by now.
+            // It may be closed, and its number may be another file's by now.
             let _ = epoll::delete(self.epoll(note.change.filter), borrow(note.change.ident));
         }
     }
 
-    /// Waits for events. Returns the number of those that it has written.
+    /// Waits for events. Returns the number written.
     fn wait(
         &self,
         events: &mut [MaybeUninit<kevent>],
@@ -508,8 +509,8 @@ impl Kqueue {
         }
     }
 
-    /// Makes the kqueue's descriptor readable while the queue is not empty: to be called before the
-    /// lock is released.
+    /// Makes the kqueue's descriptor readable while the queue is not empty. Must be called before
+    /// the lock is released.
     fn ring(&self, state: &mut State) {
         let rings = state.queued > 0;
         if !rings {
@@ -544,8 +545,8 @@ impl Kqueue {
         Ok(())
     }
 
-    /// Reports the active notes for which the filter's condition holds: `kqueue_scan` (K). Those
-    /// that find no room keep their places.
+    /// Reports the active notes with a true filter condition: `kqueue_scan` (K). Notes that find no
+    /// room keep their places.
     fn report(&self, state: &mut State, events: &mut [MaybeUninit<kevent>]) -> usize {
         let mut count = 0;
         for _ in 0..state.queue.len() {
@@ -609,7 +610,7 @@ impl State {
         self.notes.get_mut(&serial).expect("the index has it")
     }
 
-    /// Activates the note of an entry. There is none if it was removed meanwhile.
+    /// Activates the note of an entry, if it was not removed meanwhile.
     fn activate(&mut self, serial: u64) {
         if let Some(note) = self.notes.get_mut(&serial) {
             note.is_active = true;
@@ -617,8 +618,8 @@ impl State {
         }
     }
 
-    /// Gives a note its place in the queue, if it is active and enabled, or else takes it away.
-    /// EV_DISABLE: "Disable the event so kevent will not return it" (F).
+    /// Gives a note its place in the queue if it is active and enabled; otherwise takes the place
+    /// away. EV_DISABLE: "Disable the event so kevent will not return it" (F).
     fn place(&mut self, serial: u64) {
         let note = self
             .notes
@@ -640,7 +641,7 @@ impl State {
     }
 }
 
-/// The descriptor was closed.
+/// Error: the descriptor was closed.
 struct Closed;
 
 impl Note {
@@ -734,11 +735,11 @@ fn can_write(descriptor: BorrowedFd<'_>, kind: Kind) -> Option<Report> {
     Some(end(is_end, kind, said, data))
 }
 
-/// A filter's report.
+/// Returns a filter's report.
 fn end(is_end: bool, kind: Kind, said: PollFlags, data: isize) -> Report {
     let is_socket = !matches!(kind, Kind::Fifo | Kind::Other);
     match is_end {
-        // "… and returns the socket error (if any) in fflags" (F), without taking it away.
+        // "… and returns the socket error (if any) in fflags" (F), without clearing it.
         true if is_socket && said.contains(PollFlags::ERR) => {
             (EV_EOF, libc::ECONNRESET as u32, data)
         }
@@ -747,7 +748,7 @@ fn end(is_end: bool, kind: Kind, said: PollFlags, data: isize) -> Report {
     }
 }
 
-/// What poll(2) says of a descriptor at once.
+/// Returns the current poll(2) flags of a descriptor.
 fn ready(descriptor: BorrowedFd<'_>, flags: PollFlags) -> PollFlags {
     let mut set = [PollFd::from_borrowed_fd(descriptor, flags)];
     loop {
@@ -758,7 +759,8 @@ fn ready(descriptor: BorrowedFd<'_>, flags: PollFlags) -> PollFlags {
     }
 }
 
-/// Whether a TCP socket's own direction is shut down: by its state, as asking does not change it.
+/// Whether a TCP socket's own direction is shut down: judged by its state, since reading that does
+/// not change it.
 fn has_sent_fin(descriptor: BorrowedFd<'_>) -> bool {
     const FIN_WAIT1: u8 = 4;
     const FIN_WAIT2: u8 = 5;
@@ -783,14 +785,14 @@ fn has_sent_fin(descriptor: BorrowedFd<'_>) -> bool {
         )
 }
 
-/// Whether a Unix stream's own direction is shut down: then sending no bytes is `EPIPE`, and else
-/// it has no effect.
+/// Whether a Unix stream's own direction is shut down: then sending no bytes fails with `EPIPE`,
+/// and otherwise it has no effect.
 fn cannot_send(descriptor: BorrowedFd<'_>) -> bool {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     rustix::net::send(descriptor, &[], flags) == Err(Errno::PIPE)
 }
 
-/// Device and inode of an open descriptor.
+/// Returns device and inode of an open descriptor.
 fn file(ident: usize) -> Option<(u64, u64)> {
     if !RawFd::try_from(ident).is_ok_and(|number| number >= 0) {
         return None;
@@ -853,15 +855,15 @@ fn add(epoll: impl AsFd, entry: impl AsFd, data: u64, flags: EventFlags) -> Resu
     epoll::add(epoll, entry, EventData::new_u64(data), flags)
 }
 
-/// Waits for an entry of the kqueue's epoll instance. (What rustix has rounds to milliseconds.)
+/// Waits for an entry of the kqueue's epoll instance. (rustix's call rounds to milliseconds.)
 fn wait_for_one(kqueue: RawFd, left: Option<Duration>) -> Result<Option<u64>, Errno> {
     let timeout = left.map(|left| libc::timespec {
         tv_sec: left.as_secs().try_into().unwrap_or(libc::time_t::MAX),
         tv_nsec: left.subsec_nanos().into(),
     });
     let mut entry = libc::epoll_event { events: 0, u64: 0 };
-    // SAFETY: libc::syscall with the arguments of epoll_pwait2(2): the kernel writes one entry at
-    // most, and reads the timeout if there is one.
+    // SAFETY: libc::syscall with the arguments of epoll_pwait2(2): the kernel writes at most one
+    // entry, and reads the timeout if there is one.
     let result = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,
@@ -883,7 +885,7 @@ fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).expect("a system call has failed")
 }
 
-/// The kernel's clock, whatever the process's says.
+/// Returns the kernel's time, independent of the process's clock.
 fn now() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -897,8 +899,8 @@ fn timespec(time: Duration) -> Timespec {
 }
 
 fn borrow(ident: usize) -> BorrowedFd<'static> {
-    // SAFETY: BorrowedFd::borrow_raw for the length of one system call, which says EBADF of what is
-    // not open; that it may be used is the duty of the caller of `kevent`.
+    // SAFETY: BorrowedFd::borrow_raw for the length of one system call, which returns EBADF for a
+    // descriptor that is not open. The caller of `kevent` ensures that it may be used.
     unsafe { BorrowedFd::borrow_raw(ident as RawFd) }
 }
 

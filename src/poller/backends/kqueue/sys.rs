@@ -1,5 +1,5 @@
-//! `kqueue` and `kevent` as the system's C library has them, or as the model for tests has them on
-//! Linux. (What rustix offers knows neither `fflags` nor timers below a millisecond.)
+//! `kqueue` and `kevent` of the system's C library, or of the model for tests on Linux. (rustix's
+//! interface supports neither `fflags` nor timers below a millisecond.)
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -17,7 +17,7 @@ use crate::poller::error::failed;
 
 #[cfg(polder_kqueue_model)]
 pub(super) use super::model as kernel;
-/// The one place where the two differ.
+/// The only place where the two differ.
 #[cfg(not(polder_kqueue_model))]
 pub(super) use libc as kernel;
 
@@ -35,13 +35,14 @@ pub(super) type Flags = u16;
 #[cfg(target_os = "netbsd")]
 pub(super) type Flags = u32;
 
-/// The filter for notifications, and what triggers it. NetBSD has it since 10, OpenBSD since 7.8.
+/// The filter for notifications, and the flag that triggers it. NetBSD has it since 10, OpenBSD
+/// since 7.8.
 #[cfg(not(target_os = "openbsd"))]
 pub(super) const USER: Option<(Filter, u32)> = Some((kernel::EVFILT_USER, kernel::NOTE_TRIGGER));
 #[cfg(target_os = "openbsd")]
 pub(super) const USER: Option<(Filter, u32)> = None;
 
-/// The error of adding the write filter of a pipe whose reader has gone.
+/// The error of adding the write filter of a pipe without a reader.
 #[cfg(not(target_os = "netbsd"))]
 pub(super) const READER_GONE: i32 = libc::EPIPE;
 #[cfg(target_os = "netbsd")]
@@ -50,21 +51,21 @@ pub(super) const READER_GONE: i32 = libc::EBADF;
 pub(super) struct Queue(OwnedFd);
 
 impl Queue {
-    /// Opens one. A child that is forked inherits no kqueue, so only `exec` in this very process
-    /// could keep it: between the two calls nothing gets away.
+    /// Opens a kqueue. A forked child inherits no kqueue, so only an `exec` in this very process
+    /// could keep it: nothing leaks between the two calls.
     pub(super) fn new() -> io::Result<Queue> {
         let queue = kqueue().map_err(|error| failed("kqueue", error))?;
         rustix::io::fcntl_setfd(&queue, FdFlags::CLOEXEC)?;
         Ok(Queue(queue))
     }
 
-    /// What can be polled for events.
+    /// Returns the descriptor to poll for events.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
-    /// Applies changes, and waits for events if there is room left beside their receipts. Returns
-    /// how many were written.
+    /// Applies changes, and waits for events if there is room left after their receipts. Returns
+    /// the number written.
     pub(super) fn kevent(
         &self,
         changes: &[Kevent],
@@ -77,8 +78,8 @@ impl Queue {
             tv_sec: timeout.as_secs() as _,
             tv_nsec: timeout.subsec_nanos() as _,
         });
-        // SAFETY: both lists are as long as is said, and the kernel writes to the second only. What
-        // the changes name is the duty of whoever registers it.
+        // SAFETY: both lists have the given lengths, and the kernel writes only to the second. The
+        // caller that registers a descriptor is responsible for it.
         let count = unsafe {
             kernel::kevent(
                 self.0.as_raw_fd(),
@@ -120,19 +121,20 @@ pub(super) fn stamp(kevent: &Kevent) -> usize {
     kevent.udata as usize
 }
 
-/// The error number of a receipt; zero for none.
+/// Returns the error number of a receipt; zero for none.
 pub(super) fn error(receipt: &Kevent) -> i32 {
     receipt.data as i32
 }
 
-/// Makes `kevent` a timer that fires in so long: in nanoseconds where every version of the system
-/// takes them, else in milliseconds. (NetBSD does since 10; 9 would take them for milliseconds.)
+/// Makes `kevent` a timer that fires after `left`: in nanoseconds if every version of the system
+/// supports them, otherwise in milliseconds. (NetBSD supports them since 10; 9 would take them for
+/// milliseconds.)
 pub(super) fn set_timer(kevent: &mut Kevent, left: Duration) {
     #[cfg(any(polder_kqueue_model, target_vendor = "apple", target_os = "freebsd"))]
     let (unit, count) = (kernel::NOTE_NSECONDS, left.as_nanos());
     #[cfg(not(any(polder_kqueue_model, target_vendor = "apple", target_os = "freebsd")))]
     let (unit, count) = (0, left.as_nanos().div_ceil(1_000_000));
     kevent.fflags = unit;
-    // If that is too soon, whoever is woken comes round.
+    // If that is too soon, the woken thread arms it again.
     kevent.data = count.clamp(1, isize::MAX as u128) as _;
 }

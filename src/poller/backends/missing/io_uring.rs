@@ -1,4 +1,4 @@
-//! In place of `io_uring.rs` where no ring is built.
+//! Replaces `io_uring.rs` where no ring is built.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use crate::poller::{Events, Ready, Selector, Token};
 
 pub(in crate::poller) const IS_BUILT: bool = false;
 
-/// There is none.
+/// Uninhabited: there is no ring.
 pub(in crate::poller) enum Uring {}
 
 pub(in crate::poller) fn open() -> io::Result<Uring> {

@@ -1,4 +1,4 @@
-//! In place of `kqueue.rs` where there is no kqueue.
+//! Replaces `kqueue.rs` where there is no kqueue.
 
 use std::io;
 
