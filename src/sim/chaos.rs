@@ -1,21 +1,22 @@
-//! [`Chaos`]: harm by chance. Each seed draws which kinds of faults there are, and how many.
+//! [`Chaos`]: random faults. Each seed draws which kinds of faults there are, and their rates.
 //!
-//! A mix that is the same for every seed hides bugs: what crashes often never runs for long, and a
-//! fault that heals another one's damage keeps it from being seen. So each kind that the test names
-//! is on for half of the seeds, and its rates are drawn from a range of a thousand and more (after
+//! The same mix for every seed hides bugs: a program that crashes often never runs for long, and a
+//! fault that heals another one's damage hides it. So each kind that the test names is on for half
+//! of the seeds, and its rates are drawn from a range of a factor of a thousand or more (after
 //! "swarm testing", Groce et al., 2012).
 //!
-//! **What is drawn when.** A kind has a [`Stream`] of its own, by the number of the call of
-//! [`Sim::chaos`](super::Sim::chaos) and its name. Each of its faults has one too, by its number.
-//! So neither what the program does nor a fault that is left out shifts a later one. A fault names
-//! its hosts from a list, whether or not they are up: if there is nothing to harm, nothing happens.
+//! **Randomness.** Each kind has its own [`Stream`], keyed by its name and the number of the call
+//! of [`Sim::chaos`](super::Sim::chaos). Each fault of a kind has one too, keyed by its number. So
+//! neither the program's behaviour nor a fault that is left out shifts later faults. A fault picks
+//! its hosts from a list, whether or not they are up. If it has nothing to act on, it has no
+//! effect.
 //!
-//! **What happens when.** The kernel keeps the times ([`Kernel::schedule_chaos`]); the world's loop
-//! asks after each event what is due, and does it between two steps. A crash may wait for some
-//! steps of its process, so that it comes in the middle of what the process does at one moment.
-//! Every fault ends when the chaos does, but for the jump of a clock.
-//! [`Sim::quiesce`](super::Sim::quiesce) calls off all that is scheduled, ends included, since it
-//! heals everything itself.
+//! **Timing.** The kernel keeps the times ([`Kernel::schedule_chaos`]). The world's loop asks after
+//! each event which actions are due, and performs them between two steps. A crash may wait for some
+//! steps of its process, so that it interrupts what the process does at one moment. Every fault
+//! ends with the chaos, except for the jump of a clock. [`Sim::quiesce`](super::Sim::quiesce)
+//! cancels everything that is scheduled, including the ends of faults, since it heals everything
+//! itself.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -30,66 +31,66 @@ use super::kernel::trace::{Seconds, What};
 use super::kernel::{Kernel, PauseId};
 use super::world::{Ending, State, kernel as with_kernel};
 
-/// Seeds below this one are calm, so that a plain mistake fails plainly.
+/// Seeds below this one are calm, so that a simple bug fails without any faults.
 const FIRST_WILD: u64 = 10;
 
-/// What is not so for any seed of a test whose seeds are all calm, and which so shows nothing.
+/// Name of the `sometimes` condition that fails a test with only calm seeds, which shows nothing.
 pub(super) const ONLY_CALM: &str = "chaos does harm (the seeds 0 to 9 are calm)";
 
-/// The mean time from one fault of a kind to the next, in milliseconds: half an octave apart.
+/// Mean time from one fault of a kind to the next, in milliseconds: half an octave apart.
 const GAPS: [u64; 16] = [
     50, 71, 100, 141, 200, 283, 400, 566, 800, 1_131, 1_600, 2_263, 3_200, 4_525, 6_400, 9_051,
 ];
 
-/// The mean time that a fault lasts, in milliseconds.
+/// Mean duration of a fault, in milliseconds.
 const LENGTHS: [u64; 16] = [
     5, 9, 15, 25, 42, 71, 120, 200, 340, 575, 970, 1_640, 2_770, 4_680, 7_900, 13_300,
 ];
 
-/// The probability of a fault, in parts of ten thousand.
+/// Probability of a fault, in parts of ten thousand.
 const RATES: [u16; 16] = [
     10, 14, 20, 28, 40, 57, 80, 113, 160, 226, 320, 453, 640, 905, 1_280, 1_810,
 ];
 
-/// How much faster or slower a clock runs, in millionths: from what a good one does to what only a
-/// virtual machine's does that is moved.
+/// Drift of a clock in either direction, in millionths: from that of a good clock to that of a
+/// virtual machine that is being migrated.
 const DRIFTS: [i32; 16] = [
     20, 40, 80, 160, 320, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 125_000,
     250_000, 500_000,
 ];
 
-/// How far a wall clock is stepped on average, in milliseconds: from where NTP steps instead of
-/// slewing (128) to a day.
+/// Mean step of a wall clock, in milliseconds: from where NTP steps instead of slewing (128) to a
+/// day.
 const WALL_STEPS: [u64; 16] = [
     128, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 900_000,
     3_600_000, 7_200_000, 43_200_000, 86_400_000,
 ];
 
-/// How many bytes in a second a slow link carries: half an octave apart.
+/// Bandwidth of a slow link, in bytes per second: half an octave apart.
 const BANDWIDTHS: [u64; 16] = [
     10_000, 14_000, 20_000, 28_000, 40_000, 57_000, 80_000, 113_000, 160_000, 226_000, 320_000,
     453_000, 640_000, 905_000, 1_280_000, 1_810_000,
 ];
 
-/// A crash waits for fewer steps of its process than that.
+/// Upper bound (exclusive) of the steps of its process that a crash waits for.
 const STEPS: u64 = 16;
 
 const MILLISECOND: u64 = 1_000_000;
 
-/// Harm by chance, for a time: of [`Sim::chaos`](super::Sim::chaos). Each method adds a kind of
-/// faults, which is on for every second seed, with rates and lengths that the seed draws too. A
-/// report of a failure says what was drawn.
+/// Random faults for a limited time, returned by [`Sim::chaos`](super::Sim::chaos). Each method
+/// adds a kind of fault, which is on for half of the seeds, with rates and durations that the seed
+/// draws too. The report of a failure shows what was drawn.
 ///
-/// The seeds from 0 to 9 are calm: none of these faults happens. With the seed 0 nothing at all
-/// happens by chance from here on, but what the program and the test draw themselves: no segment is
-/// lost ([`Links::loss`](super::Links::loss)), each takes the mean latency of its link, names and
-/// calls of [`unblock`](crate::unblock) take the mean of theirs, and what is ready runs in turn
-/// ([`Order::Fifo`]), whatever the test has set.
+/// The seeds from 0 to 9 are calm: none of these faults happens. With seed 0 nothing is random from
+/// here on, except what the program and the test draw themselves: no segment is lost
+/// ([`Links::loss`](super::Links::loss)), each takes the mean latency of its link, name lookups and
+/// calls of [`unblock`](crate::unblock) take the mean of theirs, and ready tasks run in turn
+/// ([`Order::Fifo`]), regardless of the test's settings.
 ///
-/// Every fault ends with the duration, and by [`Sim::quiesce`](super::Sim::quiesce). What a clock
-/// has jumped stays, as a monotonic clock cannot be set back.
+/// Every fault ends with the duration, and with [`Sim::quiesce`](super::Sim::quiesce). Only the
+/// jump of a clock stays, as a monotonic clock cannot be set back.
 ///
-/// Each fault has a number (of each kind the first 4,000), and can be left out by it: see
+/// Each fault has a number (the first 4,000 of each kind do), and can be left out by it: see
 /// [`check`](super::check).
 ///
 /// ```
@@ -108,8 +109,8 @@ const MILLISECOND: u64 = 1_000_000;
 ///     assert!(store.is_up());
 /// });
 /// ```
-// Another kind is a method of its own here, an arm of `Kind::name`, and one of `State::begin`, or
-// of `Kernel::set_rate_by_chaos`.
+// To add a kind, add a method here, an arm of `Kind::name`, and an arm of `State::begin` or of
+// `Kernel::set_rate_by_chaos`.
 #[derive(Debug)]
 pub struct Chaos {
     state: Rc<State>,
@@ -139,8 +140,8 @@ impl Chaos {
         Chaos { state, call, until }
     }
 
-    /// Cuts: two hosts, one host and all others, or two halves of the network do not reach each
-    /// other; sometimes in one direction only. The host of the test takes part.
+    /// Adds cuts: two hosts, one host and all others, or two halves of the network cannot reach
+    /// each other, sometimes in one direction only. The host of the test takes part.
     ///
     /// ```
     /// use polder::net::TcpStream;
@@ -163,7 +164,7 @@ impl Chaos {
         self.add(Kind::Cut, Vec::new())
     }
 
-    /// Holds: what is sent between two parts of the network arrives later, all at once.
+    /// Adds holds: everything sent between two parts of the network arrives later, all together.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -183,12 +184,12 @@ impl Chaos {
         self.add(Kind::Hold, Vec::new())
     }
 
-    /// Slow links: between two parts of the network, as of [`cuts`](Self::cuts), each link carries
-    /// 10 KB to 1.8 MB in a second for a while, unless it carries less anyway. What has to wait for
-    /// more than a second is lost (with a [`bandwidth`](super::Links::bandwidth) of the test's own,
-    /// what does not fit into its queue).
+    /// Adds slow links: between two parts of the network, as for [`cuts`](Self::cuts), each link
+    /// carries 10 KB to 1.8 MB per second for a while, unless its own bandwidth is lower. Data that
+    /// has to wait for more than a second is lost (if the test has set a
+    /// [`bandwidth`](super::Links::bandwidth), data that does not fit into its queue).
     ///
-    /// It is not one of the [`usual`](Self::usual) ones.
+    /// Not one of the [`usual`](Self::usual) kinds.
     ///
     /// ```
     /// use std::time::Duration;
@@ -204,7 +205,7 @@ impl Chaos {
         self.add(Kind::Slow, Vec::new())
     }
 
-    /// Resets of all connections between two hosts, as by [`Sim::reset`](super::Sim::reset).
+    /// Adds resets of all connections between two hosts, as by [`Sim::reset`](super::Sim::reset).
     ///
     /// ```
     /// use polder::io::AsyncReadExt;
@@ -229,7 +230,7 @@ impl Chaos {
         self.add(Kind::Reset, Vec::new())
     }
 
-    /// Pauses: a process does nothing for a while. The test's process is never paused.
+    /// Adds pauses: a process does nothing for a while. The test's process is never paused.
     ///
     /// ```
     /// use std::time::Duration;
@@ -245,9 +246,9 @@ impl Chaos {
         self.add(Kind::Pause, Vec::new())
     }
 
-    /// Crashes of these hosts, which start again after a while: their processes are killed, or
+    /// Adds crashes of these hosts, which restart after a while: their processes are killed, or
     /// their power fails. A process may end between any two of its steps. (A process that has
-    /// returned cannot crash, and is not started again.)
+    /// returned cannot crash, and is not restarted.)
     ///
     /// ```
     /// use std::time::Duration;
@@ -265,7 +266,7 @@ impl Chaos {
     ///
     /// # Panics
     ///
-    /// If the host of the test itself is one of them.
+    /// If one of them is the host of the test itself.
     #[track_caller]
     pub fn crashes(self, hosts: &[&Host]) -> Chaos {
         hosts.iter().for_each(|it| it.assert_not_the_test());
@@ -275,7 +276,7 @@ impl Chaos {
         self.add(Kind::Kill, hosts.iter().map(|it| it.index).collect())
     }
 
-    /// Losses, on every link. A link's own probability applies where it is greater.
+    /// Adds losses, on every link. A link's own probability applies if it is greater.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -304,7 +305,7 @@ impl Chaos {
         self.rate(Kind::Loss)
     }
 
-    /// Datagrams that arrive twice, on every link. A link's own probability applies where it is
+    /// Adds datagrams that arrive twice, on every link. A link's own probability applies if it is
     /// greater.
     ///
     /// ```
@@ -320,8 +321,8 @@ impl Chaos {
         self.rate(Kind::Duplicate)
     }
 
-    /// Datagrams that arrive after later ones, on every link. A link's own probability applies
-    /// where it is greater.
+    /// Adds datagrams that arrive after later ones, on every link. A link's own probability applies
+    /// if it is greater.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -349,8 +350,8 @@ impl Chaos {
         self.rate(Kind::Reorder)
     }
 
-    /// Short reads and writes, on every host: a read returns, or a write takes, less than it could.
-    /// See [`Faults::short`](super::Faults::short).
+    /// Adds short reads and writes, on every host: a read returns, or a write takes, less than it
+    /// could. See [`Faults::short`](super::Faults::short).
     ///
     /// ```
     /// use polder::io::AsyncWriteExt;
@@ -372,7 +373,7 @@ impl Chaos {
         self.rate(Kind::Short)
     }
 
-    /// Spurious events, on every host: a socket is reported as ready and is not. See
+    /// Adds spurious events, on every host: a socket is reported as ready and is not. See
     /// [`Faults::spurious`](super::Faults::spurious).
     ///
     /// ```
@@ -392,7 +393,7 @@ impl Chaos {
         self.rate(Kind::Spurious)
     }
 
-    /// Connections that are gone before they are accepted, on every host: see
+    /// Adds connections that are gone before they are accepted, on every host: see
     /// [`Faults::aborted`](super::Faults::aborted).
     ///
     /// ```
@@ -416,10 +417,10 @@ impl Chaos {
         self.rate(Kind::Aborted)
     }
 
-    /// Descriptors that run out, on every host, where a socket is made or accepted, or a file
-    /// opened: see [`Faults::exhausted`](super::Faults::exhausted).
+    /// Adds exhausted descriptors, on every host: creating or accepting a socket, or opening a
+    /// file, fails. See [`Faults::exhausted`](super::Faults::exhausted).
     ///
-    /// It is not one of the [`usual`](Self::usual) ones.
+    /// Not one of the [`usual`](Self::usual) kinds.
     ///
     /// ```
     /// use polder::net::TcpListener;
@@ -436,8 +437,8 @@ impl Chaos {
         self.rate(Kind::Exhausted)
     }
 
-    /// Lookups of names that fail, find nothing, or return what was so before the name was last
-    /// [set](super::Names::set), on every host.
+    /// Adds name lookups that fail, find nothing, or return the addresses from before the name was
+    /// last [set](super::Names::set), on every host.
     ///
     /// ```
     /// use polder::net::resolve;
@@ -455,7 +456,7 @@ impl Chaos {
         self.rate(Kind::Name)
     }
 
-    /// Calls given to [`unblock`](crate::unblock) that take up to two seconds longer, on every
+    /// Adds calls given to [`unblock`](crate::unblock) that take up to two seconds longer, on every
     /// host.
     ///
     /// ```
@@ -472,11 +473,11 @@ impl Chaos {
         self.rate(Kind::Blocking)
     }
 
-    /// Calls to a disk that fail, and slow syncs, on every host: each of the four kinds of
-    /// [`Disk`](super::Disk) is on for half of the seeds. What was synced is never lost by that,
-    /// and what a power-off takes needs none of it: that is the power-off's own.
+    /// Adds disk calls that fail and slow syncs, on every host: each of the four kinds of
+    /// [`Disk`](super::Disk) is on for half of the seeds. These never lose what was synced. Losses
+    /// at a power-off do not depend on them: they belong to the power-off.
     ///
-    /// It is not one of the [`usual`](Self::usual) ones.
+    /// Not one of the [`usual`](Self::usual) kinds.
     ///
     /// ```
     /// use polder::sim::fs;
@@ -494,9 +495,9 @@ impl Chaos {
         reads_and_writes.rate(Kind::DiskSync).rate(Kind::SlowSync)
     }
 
-    /// What a program should survive: all kinds but [`exhausted`](Self::exhausted),
-    /// [`slow`](Self::slow), [`disks`](Self::disks) and [`wall_clocks`](Self::wall_clocks); the
-    /// crashes are of these hosts.
+    /// Adds everything that a program should survive: all kinds but [`exhausted`](Self::exhausted),
+    /// [`slow`](Self::slow), [`disks`](Self::disks) and [`wall_clocks`](Self::wall_clocks). Only
+    /// these hosts crash.
     ///
     /// ```
     /// use std::time::Duration;
@@ -510,7 +511,7 @@ impl Chaos {
     ///
     /// # Panics
     ///
-    /// If the host of the test itself is one of them.
+    /// If one of them is the host of the test itself.
     #[track_caller]
     pub fn usual(self, hosts: &[&Host]) -> Chaos {
         let harm = self.cuts().holds().resets().loss().pauses().clocks();
@@ -519,7 +520,7 @@ impl Chaos {
         harm.crashes(hosts)
     }
 
-    /// Faults that come with a probability, as long as the chaos lasts.
+    /// Adds faults that have a probability for as long as the chaos lasts.
     fn rate(self, kind: Kind) -> Chaos {
         let mut plan = self.state.chaos.borrow_mut();
         let mut stream = Stream::new(plan.seed, kind.name(), self.call, 0);
@@ -539,10 +540,10 @@ impl Chaos {
         self
     }
 
-    /// Latencies: every link, each direction for itself, has one that the seed draws: fixed,
-    /// uniform, [exponential](super::Latency::exponential) or with a [heavy
-    /// tail](super::Latency::heavy_tail), from 50 µs to 145 ms. Meanwhile what the test has set
-    /// does not count.
+    /// Adds latencies: each direction of every link has one that the seed draws: fixed, uniform,
+    /// [exponential](super::Latency::exponential) or with a [heavy
+    /// tail](super::Latency::heavy_tail), from 50 µs to 145 ms. Meanwhile the test's own settings
+    /// do not apply.
     ///
     /// ```
     /// use std::time::Duration;
@@ -567,8 +568,8 @@ impl Chaos {
         self
     }
 
-    /// Clocks: a host's clock jumps ahead, or runs faster or slower for a while, by 20 to 500,000
-    /// millionths. The test's own clock is left alone. A clock that has a
+    /// Adds clock faults: a host's clock jumps ahead, or runs faster or slower for a while, by 20
+    /// to 500,000 millionths. The test's own clock is left alone. A clock that has a
     /// [drift](super::Clock::drift) keeps it, and only jumps.
     ///
     /// ```
@@ -587,9 +588,10 @@ impl Chaos {
         self.add(Kind::Clock, Vec::new())
     }
 
-    /// Wall clocks: that of a host, any but the test's, is stepped ahead or back by up to two days,
-    /// and set right again after a while. Programs see it by `SystemTime`, where
-    /// [`answer_for_libc`](super::answer_for_libc) has the world answer; nothing else goes by it.
+    /// Adds wall clock faults: the wall clock of a host other than the test's is stepped ahead or
+    /// back by up to two days, and set right again after a while. Programs see it through
+    /// `SystemTime`, if [`answer_for_libc`](super::answer_for_libc) makes the world answer; nothing
+    /// else uses it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -605,9 +607,9 @@ impl Chaos {
         self.add(Kind::Wall, Vec::new())
     }
 
-    /// An [`Order`] of processes and tasks: for every second seed first come, first served, or by
-    /// priorities that change once, twice or three times; otherwise what the test has set. No
-    /// harm, and so no fault.
+    /// Draws an [`Order`] of processes and tasks: for half of the seeds first come, first served,
+    /// or by priorities that change once, twice or three times; otherwise the test's order applies.
+    /// It does no damage, so it is not a fault.
     ///
     /// ```
     /// use std::time::Duration;
@@ -627,7 +629,7 @@ impl Chaos {
         let _ = writeln!(plan.drawn, "    orders: {words}");
         if is_on {
             with_kernel(|kernel| kernel.set_order(drawn));
-            // Of two that are on at a time the first one knows what the test has set.
+            // If two are on at a time, the first one has saved the test's order.
             plan.order_before.get_or_insert(own);
             plan.schedule(self.until, Action::EndOrder);
         }
@@ -670,7 +672,7 @@ impl Chaos {
 }
 
 impl Kind {
-    /// The name of its faults: also the label of their streams.
+    /// Returns the name of its faults, which is also the label of their streams.
     fn name(self) -> &'static str {
         match self {
             Kind::Loss => "loss",
@@ -706,17 +708,17 @@ fn pick<T: Copy>(stream: &mut Stream, table: &[T]) -> T {
     table[stream.below(table.len() as u64) as usize]
 }
 
-/// Something that lies `mean` ahead on average, and at least a nanosecond.
+/// Draws a duration with this mean, of at least a nanosecond.
 fn about(stream: &mut Stream, mean: u64) -> u64 {
     1 + stream.below(2 * mean)
 }
 
-/// The faults of one kind, of one call.
+/// The faults of one kind that one call has added.
 #[derive(Debug)]
 struct Faults {
     kind: Kind,
     call: usize,
-    /// Those that may crash.
+    /// Candidates for crashes.
     hosts: Vec<usize>,
     stream: Stream,
     gap: u64,
@@ -725,22 +727,22 @@ struct Faults {
     count: u64,
 }
 
-/// What is to be done at a time.
+/// An action that is scheduled.
 #[derive(Debug)]
 enum Action {
-    /// The next fault of these.
+    /// Begins the next fault of this entry of `Plan::kinds`.
     Begin(usize),
-    /// Of that kind, of that call.
+    /// Ends the rate of a kind that this call has set.
     EndRate(Kind, usize),
     EndLatencies(u32),
     EndOrder,
-    /// A host's clock runs evenly again, unless it has another drift than this by now.
+    /// Ends a host's drift, unless it has another drift than this by now.
     EndDrift(usize, i32),
-    /// A host's wall clock is stepped by so much, so that it is right again.
+    /// Steps a host's wall clock by this much, so that it is right again.
     EndWall(usize, i64),
     Rejoin(PartingId),
     Resume(PauseId),
-    /// A host starts that this fault has stopped.
+    /// Starts a host that this fault has stopped.
     Restart(usize, u64),
 }
 
@@ -754,23 +756,23 @@ struct Crash {
     until: u64,
 }
 
-/// All chaos of a world: what was drawn, and what is to come.
+/// All chaos of a world: what was drawn, and what is scheduled.
 #[derive(Debug)]
 pub(super) struct Plan {
     seed: u64,
-    /// Nothing is drawn, whatever the seed is.
+    /// Whether nothing is drawn, regardless of the seed.
     pub(super) is_calm: bool,
     calls: usize,
     kinds: Vec<Faults>,
-    /// The probabilities that are on: of a kind, by a call, in parts of ten thousand.
+    /// Probabilities in effect, in parts of ten thousand, with their kind and call.
     rates: Vec<(Kind, usize, u16)>,
     actions: BTreeMap<u64, Action>,
     next_action: u64,
     crashes: Vec<Crash>,
     crashed: u64,
-    /// What the order was before it was drawn.
+    /// The order before one was drawn.
     order_before: Option<Order>,
-    /// What was drawn, in words.
+    /// Description of what was drawn.
     pub(super) drawn: String,
 }
 
@@ -802,7 +804,7 @@ impl Plan {
         with_kernel(|kernel| kernel.schedule_chaos(at, number));
     }
 
-    /// Of several that are on at a time the highest one counts.
+    /// Applies the highest rate of a kind that is in effect.
     fn set_rate(&self, kind: Kind) {
         let rates = self.rates.iter().filter(|it| it.0 == kind);
         let parts = rates.map(|it| it.2).max().unwrap_or_default();
@@ -816,7 +818,7 @@ impl Plan {
         }
     }
 
-    /// The next fault of a kind, unless it would come too late.
+    /// Schedules the next fault of a kind, unless it would come too late.
     fn schedule_next(&mut self, index: usize) {
         let faults = &mut self.kinds[index];
         let now = with_kernel(|kernel| kernel.now());
@@ -828,7 +830,8 @@ impl Plan {
 }
 
 impl State {
-    /// Does what is due. Between two steps, so nothing of a process is under way.
+    /// Performs the actions that are due. Called between two steps, so no process is in the middle
+    /// of one.
     pub(super) fn chaos_is_due(&self) {
         while let Some(number) = with_kernel(Kernel::take_chaos) {
             let action = self.chaos.borrow_mut().actions.remove(&number);
@@ -853,7 +856,7 @@ impl State {
                 }
                 Some(Action::Rejoin(id)) => with_kernel(|kernel| kernel.rejoin(id)),
                 Some(Action::Resume(pause)) => with_kernel(|kernel| kernel.resume(pause)),
-                // Unless the test has stopped it since, or started it.
+                // Unless the test has stopped or started it since.
                 Some(Action::Restart(host, by)) if self.is_stopped_by(host, by) => {
                     self.start_again(host);
                 }
@@ -866,7 +869,7 @@ impl State {
         self.hosts.borrow()[host].stopped_by == Some(by)
     }
 
-    /// A fault of a kind begins, and the next one is scheduled.
+    /// Begins a fault of a kind, and schedules the next one.
     fn begin(&self, index: usize) {
         let mut plan = self.chaos.borrow_mut();
         plan.schedule_next(index);
@@ -875,7 +878,7 @@ impl State {
         faults.count += 1;
         let (kind, nth, until) = (faults.kind, faults.count, faults.until);
         let (call, hosts) = (faults.call, faults.hosts.clone());
-        // A number is drawn for each question, whether or not it comes up.
+        // Each decision draws its number, whether or not the number is used.
         let mut stream = Stream::new(seed, kind.name(), call, nth as usize);
         let now = with_kernel(|kernel| kernel.now());
         let lasts = about(&mut stream, faults.length).min(until - now);
@@ -905,7 +908,7 @@ impl State {
                     _ => self.chaos.borrow_mut().crashes.push(crash),
                 }
             }
-            // These have no moments, or are no chaos.
+            // These do not begin at a point in time, or are not part of chaos.
             Kind::Latency | Kind::Loss | Kind::DatagramLoss | Kind::Duplicate | Kind::Reorder => {}
             Kind::Aborted | Kind::Exhausted | Kind::Short | Kind::Spurious | Kind::Name => {}
             Kind::Late | Kind::Blocking | Kind::Unsynced => {}
@@ -913,7 +916,7 @@ impl State {
         }
     }
 
-    /// Two parts of the network do not reach each other, or late, or slowly.
+    /// Parts the network in two: the parts cannot reach each other, or only late or slowly.
     fn part(&self, id: Id, stream: &mut Stream, lasts: u64) {
         let hosts = with_kernel(|kernel| kernel.hosts());
         let Some((these, others)) = parts(stream, hosts) else {
@@ -968,7 +971,7 @@ impl State {
         }
     }
 
-    /// The clock of a host jumps, as far as a fault of this kind lasts, or drifts for so long.
+    /// Makes the clock of a host jump by `lasts`, or drift for `lasts`.
     fn change_clock(&self, id: Id, stream: &mut Stream, lasts: u64) {
         let Some(host) = host(stream) else {
             return;
@@ -996,7 +999,7 @@ impl State {
         plan.schedule(at + lasts, Action::EndDrift(host, drift));
     }
 
-    /// The wall clock of a host is wrong for so long.
+    /// Makes the wall clock of a host wrong for `lasts`.
     fn step_wall(&self, id: Id, stream: &mut Stream, lasts: u64) {
         let Some(host) = host(stream) else {
             return;
@@ -1016,14 +1019,14 @@ impl State {
         if !with_kernel(|kernel| kernel.faults.allow(id, fault)) {
             return;
         }
-        // Two days are far below what it holds.
+        // At most two days in nanoseconds, which fits easily.
         let by = step as i64 * if is_back { -1 } else { 1 };
         with_kernel(|kernel| kernel.step_wall(host, by, true));
         let mut plan = self.chaos.borrow_mut();
         plan.schedule(at + lasts, Action::EndWall(host, -by));
     }
 
-    /// A host crashes, if it is up, and starts again later.
+    /// Crashes a host if it is up, and schedules its restart.
     fn crash(&self, crash: &Crash) {
         let (host, at) = (crash.host, with_kernel(|kernel| kernel.now()));
         if self.hosts.borrow()[host].process.is_none() || at >= crash.until {
@@ -1048,7 +1051,7 @@ impl State {
         plan.schedule(at + lasts, Action::Restart(host, by));
     }
 
-    /// A process has made a step: those crashes come nearer that wait for it.
+    /// Counts down the crashes that wait for steps of this process, after each of its steps.
     pub(super) fn chaos_after_step(&self, poller: usize) {
         if self.chaos.borrow().crashes.is_empty() {
             return;
@@ -1066,7 +1069,7 @@ impl State {
         due.iter().for_each(|it| self.crash(it));
     }
 
-    /// What is scheduled does not happen any more.
+    /// Cancels everything that is scheduled.
     pub(super) fn end_chaos(&self) {
         let mut plan = self.chaos.borrow_mut();
         plan.actions.clear();
@@ -1097,7 +1100,7 @@ fn reset(id: Id, stream: &mut Stream) {
     });
 }
 
-/// Any host but the test's, if there is one.
+/// Draws a host other than the test's, if there is one.
 fn host(stream: &mut Stream) -> Option<usize> {
     let hosts = with_kernel(|kernel| kernel.hosts());
     if hosts < 2 {
@@ -1106,7 +1109,7 @@ fn host(stream: &mut Stream) -> Option<usize> {
     Some(1 + stream.below(hosts as u64 - 1) as usize)
 }
 
-/// Two hosts of so many.
+/// Draws two different hosts.
 fn pair(stream: &mut Stream, hosts: usize) -> Option<(usize, usize)> {
     if hosts < 2 {
         return None;
@@ -1116,14 +1119,14 @@ fn pair(stream: &mut Stream, hosts: usize) -> Option<(usize, usize)> {
     Some((a, if b >= a { b + 1 } else { b }))
 }
 
-/// Two parts of so many hosts: one and one, one and all others, or any two.
+/// Draws two parts of the network: one host and one, one and all others, or any two.
 fn parts(stream: &mut Stream, hosts: usize) -> Option<(Vec<usize>, Vec<usize>)> {
     let how = stream.below(3);
     let (a, b) = pair(stream, hosts)?;
     Some(match how {
         0 => (vec![a], vec![b]),
         1 => (vec![a], (0..hosts).filter(|it| *it != a).collect()),
-        // Of the two hosts one is on either side, so that none is empty.
+        // The two hosts are on different sides, so neither side is empty.
         _ => (0..hosts).partition(|it| *it == a || *it != b && stream.below(2) == 0),
     })
 }

@@ -1,4 +1,4 @@
-//! [`check`] and [`run`]: worlds from seeds, and what is said of them.
+//! [`check`] and [`run`]: run worlds from seeds, and report on them.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -47,60 +47,61 @@ use crate::testing::Outcome;
 pub struct Report {
     /// The seed.
     pub seed: u64,
-    /// A hash of all that has happened. The same seed has the same one, each time.
+    /// A hash of everything that has happened. It is the same for each run of the same seed.
     pub fingerprint: u64,
-    /// How much time has passed in the world.
+    /// The time that has passed in the world.
     pub time: Duration,
-    /// How many events there were: tasks polled, segments that arrived, faults.
+    /// The number of events: tasks polled, segments that arrived, faults.
     pub events: u64,
-    /// What has failed, with the last events and what each host was doing.
+    /// The failure, if any, with the last events and what each host was doing.
     pub failure: Option<String>,
     pub(super) sometimes: Vec<(String, bool)>,
     pub(super) recorded: Recorded,
     pub(super) has_diverged: bool,
-    /// The next world may have the thread that this one had: see [`Sim::share_thread`].
+    /// Whether the next world may run on this one's thread: see [`Sim::share_thread`].
     pub(super) shares_thread: bool,
-    /// What happened where it is other than before.
+    /// The event at which the run differs from the one before, if it does.
     pub(super) difference: Option<Difference>,
-    /// What was seen in this run that may be why another one is not the same.
+    /// Observations in this run that may explain why another one differs.
     pub(super) seen: Vec<String>,
-    /// How often the C library was asked, where the world answers for it.
+    /// How often the C library was called, if the world answers for it.
     pub(super) asked: Option<Asked>,
-    /// What was done that may be the reason, a line each.
+    /// Actions that may be the reason of a failure, a line each.
     pub(super) remarks: Vec<String>,
-    /// What the test has chosen, the first times.
+    /// The first choices of the test.
     pub(super) choices: Vec<u64>,
-    /// The faults that there were: their numbers are their places, counted from one.
+    /// The faults of the run: their numbers are their places, counted from one.
     pub(super) faults: Vec<Id>,
-    /// There were more, which have no numbers.
+    /// Whether there were more faults, which have no numbers.
     pub(super) has_unlisted: bool,
     pub(super) details: Option<Box<Details>>,
-    /// What a picture shows, of a recording run.
+    /// The contents of a picture, if the run was recorded.
     pub(super) scene: Option<Box<Scene>>,
 }
 
-/// What is said of a run that has failed, in its parts.
+/// The report of a run that has failed, in its parts.
 #[derive(Clone, Debug)]
 pub(super) struct Details {
-    /// What is the same if another run fails for the same reason.
+    /// Identifies the reason: the same for another run that fails for the same reason.
     pub(super) cause: String,
-    /// The line that says what has failed, and when.
+    /// The line with the failure and its time.
     pub(super) head: String,
     /// The faults, in words.
     pub(super) faults: Vec<String>,
-    /// What chaos has drawn, and who has bypassed the network.
+    /// The draws of chaos, and the wakes that have bypassed the network.
     pub(super) drawn: String,
-    /// What was done that may be the reason, a line each.
+    /// Actions that may be the reason, a line each.
     pub(super) remarks: Vec<String>,
     /// The last events, and what each host was doing.
     pub(super) rest: String,
 }
 
-/// So many faults are told in a report.
+/// Maximum number of faults that a report lists.
 const MOST_TOLD: usize = 12;
 
 impl Details {
-    /// The report. `needed` are the places of the faults without which the run does not fail.
+    /// Returns the report. `needed` are the places of the faults without which the run does not
+    /// fail.
     pub(super) fn text(&self, needed: Option<&[usize]>) -> String {
         let count = self.faults.len();
         let plural = if count == 1 { "" } else { "s" };
@@ -139,34 +140,34 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// one of them.
 ///
 /// `test` is the first process of the world, on a host called `test`. Its future returns nothing,
-/// or a `Result<(), E>` with an `E: Debug`. Each seed runs on a new thread, and on several at once;
-/// short worlds run faster where they share one ([`Sim::share_thread`]). The first seed and one
-/// that fails run twice, and their fingerprints are compared: where they differ, the program does
-/// something that the seed does not decide.
+/// or a `Result<(), E>` with an `E: Debug`. Each seed runs on a new thread, and several seeds run
+/// in parallel; short worlds run faster if they share a thread ([`Sim::share_thread`]). The first
+/// seed and a failing one run twice, and their fingerprints are compared: if they differ, the
+/// program does something that the seed does not decide.
 ///
-/// Each fault that happens by chance (of [`Sim::chaos`], and a segment that is lost by
-/// [`Links::loss`](super::Links::loss)) has a number, of each kind the first 4,000. Of a failure
-/// those are told that it needs: the seed runs again, without some, up to 200 times or half a
-/// minute; then with smaller numbers of [`Sim::choose`], with the mean latency of each link, and
-/// with what is ready in turn, and what fails so too is told. The report has the last events, what
-/// each host was doing, the paths of a page with a diagram and of a trace for Perfetto (in
-/// `target/sim`), and how to see the failure again.
+/// Each random fault (those of [`Sim::chaos`], and segments lost by
+/// [`Links::loss`](super::Links::loss)) has a number; the first 4,000 of each kind do. The report
+/// of a failure lists the faults that it needs: the seed runs again, without some of them, up to
+/// 200 times or for half a minute. Then it runs with smaller numbers of [`Sim::choose`], with the
+/// mean latency of each link, and with ready tasks in turn, and the report lists which of these
+/// still fail. The report also has the last events, what each host was doing, the paths of a page
+/// with a diagram and of a trace for Perfetto (in `target/sim`), and how to replay the failure.
 ///
-/// A panic hook is installed, once. It calls the one that was there, but for panics that are
-/// printed already, of runs that are repeated.
+/// Installs a panic hook, once. It calls the previous hook, except for panics of repeated runs,
+/// which are printed already.
 ///
 /// Environment variables:
 ///
 /// | variable | |
 /// |---|---|
 /// | `POLDER_SEED` | runs this seed only: decimal, or hexadecimal after `0x` |
-/// | `POLDER_SIM` | runs a seed, and leaves out the faults of these numbers: `0x1d3:-1,-2,-4..8`; with the words `mean` (latencies), `fifo` (what is ready) and `choose3=0` (the test's third choice) it is simpler too |
-/// | `POLDER_SEEDS` | runs so many seeds, from zero on |
+/// | `POLDER_SIM` | runs a seed, and leaves out the faults of these numbers: `0x1d3:-1,-2,-4..8`; the words `mean` (latencies), `fifo` (ready tasks) and `choose3=0` (the test's third choice) simplify it too |
+/// | `POLDER_SEEDS` | the number of seeds to run, from zero on |
 /// | `POLDER_SIM_CHECK` | if it is `1`, every seed runs twice, and not only the first one |
-/// | `POLDER_SEED_FROM` | the first seed; `random` for one that is another each time |
+/// | `POLDER_SEED_FROM` | the first seed; `random` for another one each time |
 /// | `POLDER_SIM_LOG` | if it is `1`, each event is printed to standard error as it happens: best with `POLDER_SEED` |
-/// | `POLDER_SIM_JOBS` | so many threads at once, instead of one for each core |
-/// | `POLDER_SIM_STUCK` | after so many seconds of real time a poll that does not return ends the program; 300, unless it is set, and 0 is never. After ten seconds it is reported |
+/// | `POLDER_SIM_JOBS` | the number of threads, instead of one for each core |
+/// | `POLDER_SIM_STUCK` | the number of seconds of real time after which a poll that does not return ends the program; the default is 300, and 0 is never. After ten seconds it is reported |
 ///
 /// ```
 /// use polder::sim::{self, Sim};
@@ -181,9 +182,9 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 ///
 /// # Panics
 ///
-/// If the test fails for a seed, if two runs of one differ, if what was declared with
-/// [`Sim::sometimes`] or came by at [`sometimes!`](crate::sometimes) was never true, if there is no
-/// seed, or if an environment variable means nothing.
+/// If the test fails for a seed; if two runs of one seed differ; if a condition of
+/// [`Sim::sometimes`] or [`sometimes!`](crate::sometimes) was never true; if there is no seed; or
+/// if an environment variable is malformed.
 #[track_caller]
 pub fn check<T, F>(seeds: impl IntoIterator<Item = u64>, test: T)
 where
@@ -201,8 +202,8 @@ where
     threads.watched(|| check_with(seeds, &threads));
 }
 
-/// So many seeds have a list, of less than a gigabyte. Nobody waits for more: that is a day, with
-/// the shortest worlds.
+/// Maximum number of seeds. Their list takes less than a gigabyte, and with the shortest worlds
+/// they take a day.
 const MOST_SEEDS: usize = 100_000_000;
 
 #[track_caller]
@@ -213,7 +214,7 @@ fn assert_few(seeds: usize) {
     );
 }
 
-/// What [`check`] does, whatever the types of the test.
+/// The part of [`check`] that does not depend on the types of the test.
 fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     let run = |seed, setup| threads.run(seed, setup);
     let left_out = LeftOut::from_environment();
@@ -246,7 +247,7 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     if let Some(report) = failure {
         panic!("{}", explain(&report, &run, left_out.as_ref()));
     }
-    // Of one seed nobody expects that.
+    // Not expected of one seed, or with `POLDER_SEEDS`.
     let is_expected = |name: &str| name != ONLY_CALM || seeds.len() > 1 && count.is_none();
     let mut never = sometimes.iter().filter(|(_, was_true)| !**was_true);
     let never = never.find(|(name, _)| is_expected(name));
@@ -256,11 +257,11 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     }
 }
 
-/// The whole report of a failure: with the faults that are needed, and how to see it again.
+/// Returns the whole report of a failure, with the faults that it needs, and how to replay it.
 fn explain(report: &Report, run: &Run<'_>, left_out: Option<&LeftOut>) -> String {
     let seed = report.seed;
     let test = test_name().map_or(String::new(), |it| format!(" {it}"));
-    // Where the user leaves out what he likes, the rest is needed.
+    // If the user has left out faults, the rest counts as needed.
     let shrunk = match left_out {
         None => shrink(report, run),
         Some(_) => None,
@@ -291,15 +292,15 @@ fn explain(report: &Report, run: &Run<'_>, left_out: Option<&LeftOut>) -> String
     text
 }
 
-/// The name of the test that this thread runs. The harness gives it to the thread, and calls the
-/// program's first thread by no test's name. (A thread of the program's own that calls `check` says
-/// its own name.)
+/// Returns the name of the test that this thread runs. The harness names the thread after it; the
+/// program's first thread is not named after a test. (If the program starts a thread that calls
+/// `check`, this is that thread's name.)
 pub(super) fn test_name() -> Option<String> {
     let name = thread::current().name()?.to_owned();
     (name != "main" && !name.starts_with(THREAD)).then_some(name)
 }
 
-/// What may be simpler than in a run for it to fail, as a line of its report.
+/// Describes what may be simpler in a run that still fails, as a line of its report.
 fn simpler_in_words(report: &Report, simpler: &Simpler) -> String {
     let mut words = Vec::new();
     if simpler.is_even {
@@ -324,17 +325,17 @@ fn simpler_in_words(report: &Report, simpler: &Simpler) -> String {
 }
 
 impl Shrunk {
-    /// The faults that it needs.
+    /// Returns the faults that it needs.
     fn kept(&self, report: &Report) -> BTreeSet<Id> {
         self.needed.iter().map(|it| report.faults[*it]).collect()
     }
 }
 
 impl Less {
-    /// The smallest run that fails as that of a report does.
+    /// Returns the smallest run that fails as that of a report does.
     fn of(report: &Report, shrunk: Option<&Shrunk>, left_out: Option<&LeftOut>) -> Less {
         let kept = match (left_out, shrunk) {
-            // Those that there were, and none else.
+            // Exactly the faults of this run.
             (Some(_), _) => Some(report.faults.iter().copied().collect()),
             (None, shrunk) => shrunk.map(|it| it.kept(report)),
         };
@@ -347,7 +348,7 @@ impl Less {
     }
 }
 
-/// Draws the smallest run that fails so. Returns the lines that say where.
+/// Draws the smallest run that fails in the same way. Returns the lines with the paths.
 fn pictures(report: &Report, less: &Less, run: &Run<'_>) -> String {
     let setup = Setup {
         kept: less.kept.clone(),
@@ -378,7 +379,7 @@ fn pictures(report: &Report, less: &Less, run: &Run<'_>) -> String {
     }
 }
 
-/// How much less happens in a run than the seed says, by `POLDER_SIM`.
+/// Omissions and simplifications of a run, by `POLDER_SIM` or by shrinking.
 pub(super) struct Less {
     pub(super) kept: Option<Kept>,
     pub(super) simpler: Simpler,
@@ -420,7 +421,7 @@ where
     F: Future + 'static,
     F::Output: Outcome,
 {
-    /// Ends the world also if a condition of the test panics: the hosts first, then the kernel.
+    /// Ends the world, even if a condition of the test panics: the hosts first, then the kernel.
     struct End(Rc<State>);
     impl Drop for End {
         fn drop(&mut self) {
@@ -458,7 +459,7 @@ where
     }
     let mut report = report(seed, &state);
     if report.failure.is_none() {
-        // What has panicked, and was awaited by nobody until now.
+        // Reveals panics of tasks that were not awaited until now.
         state.end_processes();
         kernel::fail_by_held_panic();
         add_failure(&mut report, &state);
@@ -469,7 +470,7 @@ where
     report
 }
 
-/// The main task of the world: the test, and what becomes of its result.
+/// The main task of the world: runs the test, and checks its result.
 async fn to_its_end<F>(test: F, is_done: Rc<Cell<bool>>)
 where
     F: Future,
@@ -477,8 +478,7 @@ where
 {
     use futures_lite::FutureExt;
     match AssertUnwindSafe(test).catch_unwind().await {
-        // What checks the result panics if that is an error, always at one place: its words tell
-        // errors apart.
+        // Checking an error panics, always at the same line, so the message tells errors apart.
         Ok(result) => {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| result.check())) {
                 kernel::fail(|| panic_message(&*panic).to_owned());
@@ -490,14 +490,14 @@ where
     is_done.set(true);
 }
 
-/// The run fails, since its test has panicked.
+/// Fails the run because its test has panicked.
 fn fail_by(panic: Box<dyn Any + Send>) {
     let words = panic_message(&*panic);
     kernel::fail_by_panic(words, || format!("the test panicked: {words}"));
     std::mem::forget(panic); // Its destructor may panic too.
 }
 
-/// What is said of the world that this thread is in.
+/// Returns the report of the world that this thread is in.
 fn report(seed: u64, state: &State) -> Report {
     let mut sometimes = Vec::new();
     state.sometimes.try_each(|it| {
@@ -534,7 +534,7 @@ fn report(seed: u64, state: &State) -> Report {
     report
 }
 
-/// What a world has seen of that which a seed does not decide.
+/// Lists what a world has seen of that which a seed does not decide.
 fn seen(kernel: &Kernel) -> Vec<String> {
     let mut seen = Vec::new();
     if kernel.was_woken_from_elsewhere() {
@@ -544,7 +544,7 @@ fn seen(kernel: &Kernel) -> Vec<String> {
     seen
 }
 
-/// Adds how the world that this thread is in has failed, if it has.
+/// Adds the failure of the world that this thread is in, if there is one.
 fn add_failure(report: &mut Report, state: &State) {
     let failure = with_kernel(|kernel| kernel.failure().cloned());
     if failure.is_some() || report.has_diverged {
@@ -555,7 +555,7 @@ fn add_failure(report: &mut Report, state: &State) {
     }
 }
 
-/// What a picture shows of the world that this thread is in, if the run is recorded.
+/// Returns the contents of a picture of the world that this thread is in, if the run is recorded.
 fn scene(head: &str) -> Option<Box<Scene>> {
     with_kernel(|kernel| {
         kernel.settle_all();
@@ -603,23 +603,23 @@ fn describe(report: &Report, failure: Option<kernel::Failure>, state: &State) ->
     })
 }
 
-/// Where `POLDER_SEED_FROM` says that the seeds begin.
+/// Returns the first seed, if `POLDER_SEED_FROM` sets it.
 fn first_seed() -> Option<u64> {
     let name = "POLDER_SEED_FROM";
     if variable(name).is_some_and(|it| it == "random") {
-        // The keys of a map are the only chance that the standard library offers. Seeds of 48 bits
-        // are long enough, and none of the calm ones.
+        // The keys of a map are the standard library's only source of randomness. Seeds of 48 bits
+        // are long enough, and none of them is a calm one.
         return Some((RandomState::new().build_hasher().finish() >> 16).max(10));
     }
     number_from(name)
 }
 
-/// A variable of the environment. An empty one is none.
+/// Returns an environment variable. An empty one counts as unset.
 pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|it| !it.is_empty())
 }
 
-/// A number from the environment.
+/// Returns a number from an environment variable.
 pub(super) fn number_from(name: &str) -> Option<u64> {
     let text = variable(name)?;
     let number = parse(&text);
@@ -630,7 +630,7 @@ pub(super) fn number_from(name: &str) -> Option<u64> {
     number
 }
 
-/// A number: decimal, or hexadecimal after `0x`.
+/// Parses a number: decimal, or hexadecimal after `0x`.
 pub(super) fn parse(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),

@@ -1,13 +1,14 @@
-//! The conditions of a test: of [`Sim::always`](super::Sim::always) and what is like it.
+//! The conditions of a test: those of [`Sim::always`](super::Sim::always) and similar methods.
 //!
 //! They are called after each step of a world, and are foreign code: one may add another, or panic.
-//! What is added lies apart until the list is not borrowed, so that the list stays where it is.
+//! Added conditions are kept apart until the list is not borrowed, so that the list is not changed
+//! during an iteration.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
 /// The result of a condition of [`Sim::always`](super::Sim::always) or [`Sim::eventually`]: `true`
-/// or `Ok(())` where it holds, and otherwise `false`, or an error that the report prints.
+/// or `Ok(())` if it holds; otherwise `false`, or an error that the report prints.
 ///
 /// [`Sim::eventually`]: super::Sim::eventually
 ///
@@ -58,13 +59,13 @@ impl<E: fmt::Display> Holds for Result<(), E> {
 
 pub(super) struct Condition {
     pub(super) name: String,
-    /// Notes why it does not hold.
+    /// Stores the reason if the condition does not hold.
     call: Box<dyn FnMut(&mut String) -> bool>,
-    /// Why it did not hold when it was called last, if it has said so.
+    /// The reason of the last call that did not hold, if it gave one.
     why: String,
-    /// It has been true.
+    /// Whether the condition has been true.
     pub(super) was_true: bool,
-    /// After quiet, in nanoseconds.
+    /// Time after `quiesce`, in nanoseconds.
     pub(super) within: u64,
 }
 
@@ -89,7 +90,7 @@ impl Condition {
         holds
     }
 
-    /// What it has said when it did not hold, or else these words.
+    /// Returns the reason why it did not hold, or else these words.
     pub(super) fn why_or(&self, words: &str) -> String {
         match self.why.is_empty() {
             true => words.to_owned(),
@@ -98,15 +99,15 @@ impl Condition {
     }
 }
 
-/// Those of one kind.
+/// The conditions of one kind.
 #[derive(Default)]
 pub(super) struct Conditions {
     list: RefCell<Vec<Condition>>,
-    /// Since the list was looked at last.
+    /// Conditions added since the last iteration.
     added: RefCell<Vec<Condition>>,
-    /// There are any of those.
+    /// Whether `added` has entries.
     has_added: Cell<bool>,
-    /// Each has been true, as was [found out](Self::find_out) since one was added.
+    /// Whether each has been true, as [found out](Self::find_out) since the last one was added.
     were_true: Cell<bool>,
 }
 
@@ -117,7 +118,7 @@ impl Conditions {
         self.were_true.set(false);
     }
 
-    /// Calls `f` with one after the other, as long as it returns `true`. Not within itself.
+    /// Calls `f` with one after the other, as long as it returns `true`. Not reentrant.
     #[inline]
     pub(super) fn try_each(&self, f: impl FnMut(&mut Condition) -> bool) {
         let mut list = self.list.borrow_mut();
@@ -127,7 +128,7 @@ impl Conditions {
         list.iter_mut().all(f);
     }
 
-    /// Calls those that have not been true, each after `before`. Not within itself.
+    /// Calls those that have not been true, each after `before`. Not reentrant.
     #[inline]
     pub(super) fn find_out(&self, before: impl Fn()) {
         if !self.were_true.get() {
@@ -145,7 +146,7 @@ impl Conditions {
             }
             true
         });
-        // One that is called may add another.
+        // A condition may have added another one.
         self.were_true.set(were_true && !self.has_added.get());
     }
 

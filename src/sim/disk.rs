@@ -1,4 +1,4 @@
-//! [`Disk`]: what a test sets of a host's disk.
+//! [`Disk`]: the settings of a host's disk.
 
 use super::kernel::host_faults::DiskFaults;
 use super::kernel::latency::Latency;
@@ -6,10 +6,10 @@ use super::links::of;
 use super::world::kernel as with_kernel;
 
 /// The disk of a host, returned by [`Host::disk`](super::Host::disk). The host's processes use it
-/// through [`fs`](super::fs). It outlives them; [`fs`](super::fs) describes what is left after a
-/// power-off.
+/// through [`fs`](super::fs). It outlives them; [`fs`](super::fs) describes what a power-off
+/// leaves.
 ///
-/// Its faults are off unless they are set, each with a probability from 0 to 1.
+/// Its faults are off unless they are set; each has a probability from 0 to 1.
 /// [`Sim::quiesce`](super::Sim::quiesce) ends them.
 ///
 /// ```
@@ -33,7 +33,7 @@ use super::world::kernel as with_kernel;
 pub struct Disk(pub(super) usize);
 
 impl Disk {
-    /// Sets how long a call takes, other than a sync. The default is 5 to 100 µs, as of a call that
+    /// Sets how long a call other than a sync takes. The default is 5 to 100 µs, as for a call that
     /// a pool's thread makes and that finds everything cached.
     ///
     /// ```
@@ -71,7 +71,7 @@ impl Disk {
         self
     }
 
-    /// Sets how many bytes of files it holds, in sectors of 512. A write that exceeds it is cut
+    /// Sets the capacity for files in bytes, in sectors of 512. A write that exceeds it is cut
     /// short, or fails with [`StorageFull`](std::io::ErrorKind::StorageFull) (`ENOSPC`). By default
     /// there is no limit. Directories and holes take no space.
     ///
@@ -106,7 +106,7 @@ impl Disk {
     ///
     /// # Panics
     ///
-    /// Unless the probability is from 0 to 1.
+    /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn read_errors(self, probability: f64) -> Disk {
         let probability = of(probability);
@@ -129,17 +129,17 @@ impl Disk {
     ///
     /// # Panics
     ///
-    /// Unless the probability is from 0 to 1.
+    /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn write_errors(self, probability: f64) -> Disk {
         let probability = of(probability);
         self.change(|it| it.write = probability)
     }
 
-    /// Sets the probability that a sync fails (`EIO`). As on Linux, the bytes that it was to write
-    /// count as written: reads return them, the next sync succeeds, and only a power-off shows that
-    /// they are not on the disk. Each [`File`](super::fs::File) that was open at the time reports
-    /// the error once, even if its own sync succeeds.
+    /// Sets the probability that a sync fails (`EIO`). As on Linux, the bytes that it should have
+    /// written count as written: reads return them, the next sync succeeds, and only a power-off
+    /// shows that they are not on the disk. Each [`File`](super::fs::File) that was open at the
+    /// time reports the error once, even if its own sync succeeds.
     ///
     /// ```
     /// use polder::io::AsyncWriteExt;
@@ -171,7 +171,7 @@ impl Disk {
     ///
     /// # Panics
     ///
-    /// Unless the probability is from 0 to 1.
+    /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn sync_errors(self, probability: f64) -> Disk {
         let probability = of(probability);
@@ -193,7 +193,7 @@ impl Disk {
     ///
     /// # Panics
     ///
-    /// Unless the probability is from 0 to 1.
+    /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn slow_syncs(self, probability: f64) -> Disk {
         let probability = of(probability);

@@ -1,7 +1,7 @@
-//! Files of a simulated disk: what `async_fs` has, as far as a store needs it.
+//! Files of a simulated disk: the part of `async_fs` that a store needs.
 //!
-//! Each host has a disk, which its processes share, and which outlives them. A program has either
-//! one by a line:
+//! Each host has a disk. The host's processes share it, and it outlives them. A program selects one
+//! of the two implementations with its imports:
 //!
 //! ```
 //! # #[cfg(any())]
@@ -14,24 +14,25 @@
 //!
 //! # What survives
 //!
-//! * **[`Host::kill`](super::Host::kill) and every other end of a process:** all that was written.
-//! * **[`Host::power_off`](super::Host::power_off):** what was synced. Of everything else chance
-//!   decides, each time anew:
-//!   * of a file's bytes, by sectors of 512: each as it was at the last sync or after any write
-//!     since, whatever became of the others. So one write may be there in part (torn), and a later
-//!     one without an earlier one;
-//!   * the length: that of any moment since. Where it has grown and the bytes have not come, there
-//!     are zeroes. A truncation may be lost like any change; where it is there, what it has cut off
-//!     does not come back;
-//!   * the names in a directory (made, removed, renamed): a prefix of what has changed since the
-//!     directory was synced, in order. A rename is there as a whole or not at all.
+//! * **[`Host::kill`](super::Host::kill) and every other end of a process:** everything that was
+//!   written.
+//! * **[`Host::power_off`](super::Host::power_off):** everything that was synced. The rest is
+//!   random, and drawn for each power-off:
+//!   * a file's bytes, by sectors of 512: each sector is as it was at the last sync or after any
+//!     write since, independently of the others. So one write may be there in part (torn), and a
+//!     later one without an earlier one;
+//!   * the length: that of any moment since the last sync. If it has grown and the bytes are
+//!     missing, they read as zeroes. A truncation may be lost like any change; if it is there, the
+//!     bytes that it has cut off do not come back;
+//!   * the names in a directory (created, removed, renamed): a prefix, in order, of the changes
+//!     since the directory was synced. A rename is there as a whole or not at all.
 //!
-//! As fsync(2) says, to sync a file does not sync its name: that takes
-//! `File::open(directory).await?.sync_all().await?`. A sync covers what was written before it
-//! began.
+//! As fsync(2) says, syncing a file does not sync its name: that takes
+//! `File::open(directory).await?.sync_all().await?`. A sync covers everything that was written
+//! before it began.
 //!
-//! A loss at a power-off is a fault, by file and by directory: the report of a failure names those
-//! that it needs.
+//! A loss at a power-off is a fault, one for each file and each directory. The report of a failure
+//! names those that the failure needs.
 //!
 //! ```
 //! use polder::io::AsyncWriteExt;
@@ -68,29 +69,29 @@
 //!
 //! # What it is like
 //!
-//! Calls take time, and fail where the test says so: [`Disk`](super::Disk). A call takes effect as
-//! a whole, at the end of its time: a process that is killed before has changed nothing. **Cancel
-//! safety:** the same holds for a future that is dropped, and a `read` or `write` of a [`File`]
-//! that is dropped has read or written nothing. (`write_all`, [`write()`] and [`create_dir_all`]
-//! make several calls.)
+//! Calls take time, and fail as the test configures: see [`Disk`](super::Disk). A call takes effect
+//! as a whole, at the end of its time: if the process is killed before that, nothing has changed.
+//! **Cancel safety:** the same holds for a future that is dropped. A `read` or `write` of a
+//! [`File`] that is dropped has read or written nothing. (`write_all`, [`write()`] and
+//! [`create_dir_all`] make several calls.)
 //!
-//! Errors are those of Linux. Paths begin at `/`, also those that do not say so. There are no
-//! links, no permissions, no times, and no limit but
-//! [`Host::descriptors`](super::Host::descriptors) and [`Disk::capacity`](super::Disk::capacity);
-//! a `/` or `.` at the end of a path means nothing; prefixes of Windows' paths are
+//! Errors are those of Linux. Paths begin at `/`, even if they are written without it. There are no
+//! links, no permissions, no times, and no limits other than
+//! [`Host::descriptors`](super::Host::descriptors) and [`Disk::capacity`](super::Disk::capacity). A
+//! `/` or `.` at the end of a path is ignored. Prefixes of Windows paths are
 //! [`InvalidInput`](io::ErrorKind::InvalidInput).
 //!
-//! Other than with `async_fs`, a write is with the kernel when it is done: flushing does nothing,
-//! and a program that forgets it loses nothing here.
+//! Unlike with `async_fs`, a write has reached the kernel when it completes. Flushing does nothing,
+//! and a program that forgets to flush loses nothing here.
 //!
 //! # Errors
 //!
-//! Everything here gives [`Unsupported`](io::ErrorKind::Unsupported) on a thread that is in no
-//! world, and of a [`File`] on another host than its own. The test itself has the disk of its own
-//! host. Of a process that has ended it gives [`Other`](io::ErrorKind::Other).
+//! Every call fails with [`Unsupported`](io::ErrorKind::Unsupported) on a thread outside a world,
+//! and so does a call on a [`File`] that belongs to another host. The test itself uses the disk of
+//! its own host. Calls of a process that has ended fail with [`Other`](io::ErrorKind::Other).
 //!
-//! What is not synced is kept in memory until it is, each change of a directory's names by itself:
-//! a world in which a million temporary files come and go takes as much as all of them.
+//! Changes that are not synced are kept in memory, and so is each change of a directory's names: a
+//! world that creates and removes a million temporary files uses memory for all of them.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -108,7 +109,7 @@ use super::kernel::disk::{Disk, How, Meta};
 use super::kernel::disk_calls::{Begun, Call, FileOfProcess, begin};
 use crate::time::{Sleep, sleep};
 
-/// Waits until a call is to be done.
+/// Waits until a call's delay is over.
 async fn wait(begun: io::Result<Begun>) -> io::Result<Begun> {
     let begun = begun?;
     if !begun.delay.is_zero() {
@@ -136,8 +137,8 @@ async fn call<R>(call: Call, f: impl FnOnce(&mut Disk) -> io::Result<R>) -> io::
 /// # Errors
 ///
 /// [`NotFound`](io::ErrorKind::NotFound), [`IsADirectory`](io::ErrorKind::IsADirectory),
-/// [`OutOfMemory`](io::ErrorKind::OutOfMemory) if it is longer than a GiB (a hole may be), and
-/// [others](self).
+/// [`OutOfMemory`](io::ErrorKind::OutOfMemory) if the file is longer than a GiB (a hole may be),
+/// and [others](self).
 ///
 /// # Cancel safety
 ///
@@ -209,8 +210,8 @@ pub async fn write<P: AsRef<Path>, C: AsRef<[u8]>>(path: P, contents: C) -> io::
     Ok(())
 }
 
-/// Renames a file or directory, atomically. A file that has the new name is replaced, and so is a
-/// directory if it is empty and the renamed one is a directory too. The rename is durable when the
+/// Renames a file or directory, atomically. An existing file with the new name is replaced, and so
+/// is an empty directory if the renamed one is a directory too. The rename is durable once the
 /// directories of both names are [synced](self).
 ///
 /// ```
@@ -287,7 +288,7 @@ pub async fn create_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
     call(Call::Write, |disk| disk.create_dir(path.as_ref())).await
 }
 
-/// Creates a directory, and its parents where they are missing.
+/// Creates a directory, and any missing parents.
 ///
 /// ```
 /// use polder::sim::fs;
@@ -306,12 +307,12 @@ pub async fn create_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// # Cancel safety
 ///
-/// Each directory is created by a call of its own: if the future is dropped, some of the parents
-/// may have been created. Calling it again creates the others.
+/// Each directory is created by a separate call: if the future is dropped, some of the parents may
+/// have been created. Calling it again creates the others.
 pub async fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref();
     let mut missing = Vec::new();
-    // As the standard library does: from below to the first that there is, and back.
+    // As the standard library does: up to the nearest existing ancestor, and back down.
     for dir in path.ancestors().filter(|it| !it.as_os_str().is_empty()) {
         match make_dir(dir).await {
             Ok(()) => break,
@@ -325,7 +326,7 @@ pub async fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a directory, unless there is one.
+/// Creates a directory, unless it exists.
 async fn make_dir(path: &Path) -> io::Result<()> {
     let make = |disk: &mut Disk| match disk.create_dir(path) {
         Err(_) if disk.meta(path).is_ok_and(|it| it.is_dir) => Ok(()),
@@ -361,7 +362,7 @@ pub async fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
     call(Call::Write, |disk| disk.remove_dir(path.as_ref())).await
 }
 
-/// Lists a directory, sorted by name. The entries are those at the end of the call.
+/// Lists a directory, sorted by name, as it is at the end of the call.
 ///
 /// ```
 /// use polder::sim::fs;
@@ -484,7 +485,7 @@ impl Metadata {
         self.0.is_dir
     }
 
-    /// Returns the type as a value of its own, as [`DirEntry::file_type`] does.
+    /// Returns the type as a separate value, as [`DirEntry::file_type`] does.
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {
@@ -499,7 +500,7 @@ impl Metadata {
     }
 }
 
-/// The type of a directory's entry: file or directory.
+/// The type of a directory entry: file or directory.
 ///
 /// ```
 /// use polder::sim::fs;
@@ -558,7 +559,7 @@ impl FileType {
 }
 
 /// A stream of the entries of a directory, sorted by name; returned by [`read_dir`]. Items are
-/// never errors, and are there at once.
+/// never errors, and are always ready.
 ///
 /// ```
 /// use polder::sim::fs;
@@ -648,7 +649,8 @@ impl DirEntry {
         name.to_owned()
     }
 
-    /// Returns the entry's type when the directory was read. It takes no time, and never fails.
+    /// Returns the type that the entry had when the directory was read. Takes no time, and never
+    /// fails.
     ///
     /// ```
     /// use polder::sim::fs;
@@ -698,7 +700,7 @@ impl DirEntry {
     }
 }
 
-/// Options for opening a file, as `std::fs::OpenOptions`.
+/// Options for opening a file, like `std::fs::OpenOptions`.
 ///
 /// ```
 /// use polder::io::AsyncWriteExt;
@@ -716,7 +718,7 @@ impl DirEntry {
 pub struct OpenOptions(How);
 
 impl OpenOptions {
-    /// Returns options of which none is set.
+    /// Returns options with none of them set.
     ///
     /// ```
     /// use polder::sim::fs::OpenOptions;
@@ -752,7 +754,7 @@ impl OpenOptions {
     }
 
     /// Sets whether the file is opened for writing. Its content is kept, and overwritten from the
-    /// beginning on.
+    /// beginning.
     ///
     /// ```
     /// use polder::io::AsyncWriteExt;
@@ -771,7 +773,7 @@ impl OpenOptions {
         self
     }
 
-    /// Sets whether each write goes to the end of the file. It implies [`write`](Self::write).
+    /// Sets whether each write goes to the end of the file. Implies [`write`](Self::write).
     ///
     /// ```
     /// use polder::io::AsyncWriteExt;
@@ -790,7 +792,7 @@ impl OpenOptions {
         self
     }
 
-    /// Sets whether a file that exists is truncated to length zero.
+    /// Sets whether an existing file is truncated to length zero.
     ///
     /// ```
     /// use polder::sim::fs::{self, OpenOptions};
@@ -826,7 +828,7 @@ impl OpenOptions {
     }
 
     /// Sets whether the file is created, and opening fails if the name exists. Both happen in one
-    /// step, so of several processes only one succeeds.
+    /// step, so only one of several processes succeeds.
     ///
     /// ```
     /// use polder::sim::fs::OpenOptions;
@@ -892,14 +894,15 @@ impl OpenOptions {
     }
 }
 
-/// A file that is open, or a directory, which can be synced.
+/// An open file, or a directory, which can be synced.
 ///
-/// It reads and writes by the traits [`AsyncRead`], [`AsyncWrite`] and [`AsyncSeek`], at its own
-/// place. That fails as read(2) and write(2) do: where it was not opened so (`EBADF`), with
-/// [`IsADirectory`](io::ErrorKind::IsADirectory), [`StorageFull`](io::ErrorKind::StorageFull) and
-/// [`FileTooLarge`](io::ErrorKind::FileTooLarge), by chance, and with [others](self). Closed when
-/// it is dropped, which syncs nothing. One that is still open when its process returns is a leak
-/// for [`Sim::forbid_leaks`](super::Sim::forbid_leaks).
+/// It is read and written through the traits [`AsyncRead`], [`AsyncWrite`] and [`AsyncSeek`], at
+/// its own position. These fail as read(2) and write(2) do: if it was not opened for that
+/// (`EBADF`), with [`IsADirectory`](io::ErrorKind::IsADirectory),
+/// [`StorageFull`](io::ErrorKind::StorageFull) and [`FileTooLarge`](io::ErrorKind::FileTooLarge),
+/// at random, and with [others](self). It is closed when it is dropped, which syncs nothing.
+/// [`Sim::forbid_leaks`](super::Sim::forbid_leaks) reports a file that is still open when its
+/// process returns.
 ///
 /// ```
 /// use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
@@ -919,15 +922,15 @@ impl OpenOptions {
 /// ```
 pub struct File {
     file: FileOfProcess,
-    /// Where it reads and writes next.
+    /// Position of the next read or write.
     at: u64,
-    /// A read or write that has begun. Who drops its future and calls again waits for what is left
-    /// of its time.
+    /// Read or write in progress. If its future is dropped, the next call of the same kind waits
+    /// for the rest of its time.
     under_way: Option<(Begun, Sleep)>,
 }
 
 impl File {
-    /// Opens a file for reading; or a directory, which can then be synced.
+    /// Opens a file for reading, or a directory, which can then be synced.
     ///
     /// ```
     /// use polder::io::AsyncReadExt;
@@ -953,7 +956,7 @@ impl File {
         OpenOptions::new().read(true).open(path).await
     }
 
-    /// Creates a file, or truncates the one that exists, and opens it for writing.
+    /// Creates a file, or truncates an existing one, and opens it for writing.
     ///
     /// ```
     /// use polder::io::AsyncWriteExt;
@@ -980,8 +983,8 @@ impl File {
         options.open(path).await
     }
 
-    /// Syncs what has been written to the file so far, through any handle: its bytes and its
-    /// length, but not its name. For a directory it syncs the names.
+    /// Syncs everything written to the file so far, through any handle: its bytes and its length,
+    /// but not its name. Syncs the names if it is a directory.
     ///
     /// ```
     /// use polder::io::AsyncWriteExt;
@@ -1004,21 +1007,21 @@ impl File {
     ///
     /// # Errors
     ///
-    /// At random: [`Disk::sync_errors`](super::Disk::sync_errors), which describes what is lost
+    /// At random: see [`Disk::sync_errors`](super::Disk::sync_errors), which describes what is lost
     /// then and which handles report it; and [others](self).
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, nothing has been synced by it, and an error that an earlier sync
-    /// has left is still to be reported.
+    /// If the future is dropped, it has synced nothing, and an error that an earlier sync has left
+    /// is still to be reported.
     pub async fn sync_all(&self) -> io::Result<()> {
         let begun = self.file.begin(Call::Sync);
         let last = self.file.look(|disk| disk.begin_sync(self.file.number()))?;
         wait(begun).await?.finish_sync(&self.file, last)
     }
 
-    /// The same as [`sync_all`](Self::sync_all): bytes and length are all that a simulated file
-    /// has, and fdatasync(2) syncs both.
+    /// The same as [`sync_all`](Self::sync_all): a simulated file has only bytes and a length, and
+    /// fdatasync(2) syncs both.
     ///
     /// ```
     /// use polder::io::AsyncWriteExt;
@@ -1077,7 +1080,7 @@ impl File {
         begun.finish(|disk| disk.set_len(self.file.number(), len))
     }
 
-    /// Returns the type and the length of the file, also after it was renamed or removed.
+    /// Returns the type and the length of the file, even after it was renamed or removed.
     ///
     /// ```
     /// use polder::sim::fs::{self, File};
@@ -1104,7 +1107,7 @@ impl File {
         Ok(Metadata(meta))
     }
 
-    /// A call of the traits for I/O, which is to be done when this is ready.
+    /// Begins a call of an I/O trait, or continues it. Ready when the call is to be performed.
     fn poll_call(&mut self, call: Call, cx: &mut Context<'_>) -> Poll<io::Result<Begun>> {
         let (begun, mut sleep) = match self.under_way.take() {
             Some(it) if it.0.call == call => it,
@@ -1148,7 +1151,7 @@ impl AsyncWrite for File {
         Poll::Ready(Ok(len))
     }
 
-    /// Does nothing: what was written is with the kernel.
+    /// Does nothing: everything written is with the kernel.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -1160,7 +1163,7 @@ impl AsyncWrite for File {
 }
 
 impl AsyncSeek for File {
-    /// Takes no time. Beyond the end is permitted: a write there leaves a hole.
+    /// Takes no time. Seeking beyond the end is permitted: a write there leaves a hole.
     fn poll_seek(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,

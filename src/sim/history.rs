@@ -1,4 +1,4 @@
-//! [`History`]: what clients have asked and were answered, to be compared with a [`Model`].
+//! [`History`]: the operations and answers of clients, to be compared with a [`Model`].
 
 use std::any::{Any, type_name};
 use std::cell::{Cell, RefCell};
@@ -11,15 +11,15 @@ use super::kernel;
 use super::linear::{self, Model, Record, Verdict};
 use super::world::{State, kernel as with_kernel};
 
-/// What clients have asked of a system and were answered, with when: of
-/// [`Sim::history`](super::Sim::history). Clones are the same history.
+/// A record of the operations that clients have invoked on a system, of the answers, and of their
+/// times. Returned by [`Sim::history`](super::Sim::history). Clones are the same history.
 ///
-/// A client takes part in one of two ways: a test that is one itself calls [`invoke`](Self::invoke)
-/// and [`Invocation::answer`]; a program that keeps account of its own returns a list of
-/// [`Operation`], for [`absorb`](Self::absorb). In the end a test asks whether the history is
-/// [`linearizable`](Self::linearizable).
+/// A client is recorded in one of two ways: a test that is a client itself calls
+/// [`invoke`](Self::invoke) and [`Invocation::answer`]; a program that keeps its own record returns
+/// a list of [`Operation`], for [`absorb`](Self::absorb). At the end a test checks whether the
+/// history is [`linearizable`](Self::linearizable).
 ///
-/// It bypasses the network, and changes nothing in the run.
+/// Recording bypasses the network, and changes nothing in the run.
 ///
 /// ```
 /// use polder::sim::{self, Model};
@@ -63,23 +63,23 @@ pub struct History<I, O>(Rc<Inner<I, O>>);
 
 struct Inner<I, O> {
     records: RefCell<Vec<Record<I, O>>>,
-    /// What orders the events of one moment.
+    /// Orders the events of one moment.
     events: Cell<u64>,
-    /// Somebody has asked whether a model explains it.
+    /// Whether the history was compared with a model.
     was_checked: Cell<bool>,
 }
 
-/// A history of a world, whatever its types.
+/// A history of a world, of any types.
 pub(super) struct AnyHistory {
     history: Box<dyn Any>,
-    /// Those of inputs and outputs.
+    /// The types of its inputs and outputs.
     types: [&'static str; 2],
-    /// How many operations there are, and whether it was checked.
+    /// Returns the number of operations, and whether it was checked.
     look: Box<dyn Fn() -> (usize, bool)>,
 }
 
-/// What is wrong with the histories of a run that has ended well: one was checked, and operations
-/// are in another one, which nobody has checked.
+/// Returns what is wrong with the histories of a run that has ended well: one was checked, and
+/// another one, which was not, has operations.
 pub(super) fn forgotten(all: &[AnyHistory]) -> Option<String> {
     let checked = all.iter().find(|it| (it.look)().1)?;
     let (count, other) = all.iter().find_map(|it| match (it.look)() {
@@ -112,13 +112,13 @@ impl<I, O> fmt::Debug for History<I, O> {
     }
 }
 
-/// Among what was recorded at one moment an absorbed invocation is first, and an absorbed answer
-/// last: what is not known to be ordered counts as concurrent.
+/// At one moment an absorbed invocation is first, and an absorbed answer last: operations count as
+/// concurrent unless they are known to be ordered.
 const FIRST: u64 = 0;
 const LAST: u64 = u64::MAX;
 
 impl<I: 'static, O: 'static> History<I, O> {
-    /// The one of these types in this world.
+    /// Returns the history of these types in this world.
     pub(super) fn of(state: &State) -> History<I, O> {
         let mut all = state.histories.borrow_mut();
         let found = all
@@ -171,7 +171,7 @@ impl<I, O> History<I, O> {
         }
     }
 
-    /// Adds operations that a client has kept account of. Those of one moment count as concurrent.
+    /// Adds operations that a client has recorded. Those of one moment count as concurrent.
     ///
     /// ```
     /// use polder::sim::{self, Operation};
@@ -202,7 +202,7 @@ impl<I, O> History<I, O> {
         }
     }
 
-    /// How many operations there are.
+    /// Returns the number of operations.
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {
@@ -213,7 +213,7 @@ impl<I, O> History<I, O> {
         self.0.records.borrow().len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no operations.
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {
@@ -224,8 +224,8 @@ impl<I, O> History<I, O> {
         self.len() == 0
     }
 
-    /// Whether there is an order of the operations, each taking effect at one moment between its
-    /// invocation and its answer, that `model` allows.
+    /// Returns whether `model` allows an order of the operations in which each takes effect at one
+    /// moment between its invocation and its answer.
     ///
     /// ```
     /// use polder::sim::{self, Model, Verdict};
@@ -259,10 +259,10 @@ impl<I, O> History<I, O> {
     /// Fails the run unless the history is linearizable: see [`verdict`](Self::verdict). The report
     /// draws the operations that no order explains.
     ///
-    /// The run fails too if the search was given up. [`check`](super::check) fails if the history
-    /// is empty for all seeds, which then show nothing. When the test ends, the run fails if there
-    /// are operations in another history of this world that was not checked: that is one of other
-    /// types, mostly by accident.
+    /// The run also fails if the search was given up. [`check`](super::check) fails if the history
+    /// is empty for all seeds, which then show nothing. The run fails when the test ends if another
+    /// history of this world has operations and was not checked: it has other types, usually by
+    /// accident.
     ///
     /// ```
     /// use polder::sim::{self, Model};
@@ -307,7 +307,7 @@ impl<I, O> History<I, O> {
             ),
         };
         kernel::fail_because(cause, at, || format!("{cause}: {}", reason.trim_end()));
-        // The failure is noted: the panic only ends the test, and is not printed.
+        // The failure has been recorded: the panic only ends the test, and is not printed.
         resume_unwind(Box::new(cause));
     }
 
@@ -319,7 +319,7 @@ impl<I, O> History<I, O> {
 }
 
 /// An operation that was invoked and has no answer yet. Returned by [`History::invoke`]. If it is
-/// dropped without one, as by a client that dies, the operation stays open.
+/// dropped without an answer, as by a client that dies, the operation stays open.
 ///
 /// ```
 /// polder::sim::check(0..1, |sim| async move {
@@ -354,12 +354,12 @@ impl<I, O> Invocation<I, O> {
     }
 }
 
-/// An operation as a client has kept account of it, for [`History::absorb`].
+/// An operation that a client has recorded, for [`History::absorb`].
 ///
-/// The client makes it itself, where its clock is read: by the clock of the host whose process
-/// calls [`new`](Self::new) and [`answered`](Self::answered) their times have a place in the
-/// world's time, however that clock has [drifted or jumped](super::Clock) since. So operations of
-/// several hosts can be compared. (Outside of a host's process times are the world's.)
+/// The client creates it on the host on which it reads the clock. [`new`](Self::new) and
+/// [`answered`](Self::answered) convert times of the clock of the calling process's host to the
+/// world's time, even if that clock has [drifted or jumped](super::Clock) since. So operations of
+/// several hosts can be compared. (Outside of a host's process, times are the world's.)
 ///
 /// ```
 /// use polder::sim::{self, Operation};
@@ -402,9 +402,9 @@ impl<I, O> Invocation<I, O> {
 pub struct Operation<I, O> {
     client: String,
     input: I,
-    /// By the world's time; of several moments the first one.
+    /// In the world's time; the earliest of several candidates.
     invoked: Instant,
-    /// As above, and the last one.
+    /// As above, but the latest one.
     answered: Option<(Instant, O)>,
 }
 
@@ -430,7 +430,7 @@ impl<I, O> Operation<I, O> {
         }
     }
 
-    /// Sets the answer, and when the client has received it, by its host's clock.
+    /// Sets the answer, and the time at which the client has received it, by its host's clock.
     ///
     /// ```
     /// use polder::sim::Operation;

@@ -1,4 +1,4 @@
-//! [`Host`] and [`Process`]: machines, and what runs on them.
+//! [`Host`] and [`Process`]: machines, and the programs that run on them.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -30,7 +30,8 @@ use crate::sync::{contain, wake_all};
 use crate::task::panic_message;
 use crate::time::timeout;
 
-/// As many as tell whatever more would: each costs every step of its process a look now and then.
+/// Maximum number of workers of a process. More would not find more bugs, and each occasionally
+/// costs every step of its process a check.
 const MOST_WORKERS: usize = 64;
 
 #[track_caller]
@@ -41,10 +42,10 @@ pub(super) fn assert_workers(workers: usize) {
     );
 }
 
-/// A machine of a simulated world: it has a name, addresses, a clock and a disk, and runs at most
+/// A machine of a simulated world. It has a name, addresses, a clock and a disk, and runs at most
 /// one process at a time. Returned by [`Sim::host`](super::Sim::host).
 ///
-/// Clones are the same host. Processes can look up the names of hosts:
+/// Clones are handles to the same host. Processes can look up the names of hosts:
 /// `TcpStream::connect("store:7000")`.
 ///
 /// ```
@@ -66,9 +67,9 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts a process: the future that `program` returns, on a runtime of its own, of one worker
-    /// unless [`workers`](Self::workers) says otherwise. `program` is called again by each
-    /// [`restart`](Self::restart).
+    /// Starts a process: runs the future that `program` returns, on a separate runtime with one
+    /// worker, unless [`workers`](Self::workers) sets another number. Each
+    /// [`restart`](Self::restart) calls `program` again.
     ///
     /// ```
     /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -95,7 +96,7 @@ impl Host {
     ///
     /// # Panics
     ///
-    /// If a process runs there already.
+    /// If a process already runs on the host.
     #[track_caller]
     pub fn start<F, P>(&self, program: P) -> Process<F::Output>
     where
@@ -112,7 +113,7 @@ impl Host {
         let slot = Rc::new(Slot::default());
         let program = Rc::new(program);
         let start = {
-            // Not the state itself, which has this function.
+            // A weak reference: the state holds this closure.
             let (state, slot, index) = (Rc::downgrade(&self.state), slot.clone(), self.index);
             Rc::new(move || {
                 let state = state.upgrade().expect("the world is there");
@@ -120,7 +121,7 @@ impl Host {
                 let (process, runtime) = state.start(index);
                 let place = (index, process);
                 let main = run(program.clone(), slot.clone(), Rc::downgrade(&state), place);
-                // Whoever starts a host, its own task is not woken by that.
+                // Not on behalf of the current process, so that its own task is not woken by this.
                 kernel::as_nobody(|| runtime.spawn_main(main, site));
             })
         };
@@ -141,7 +142,7 @@ impl Host {
         }
     }
 
-    /// Its name.
+    /// Returns the host's name.
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {
@@ -152,7 +153,7 @@ impl Host {
         with_kernel(|kernel| kernel.host_name(self.index).to_owned())
     }
 
-    /// Its address, which it keeps.
+    /// Returns the host's address, which does not change.
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {
@@ -165,8 +166,8 @@ impl Host {
         with_kernel(|kernel| kernel.host_address(self.index, false))
     }
 
-    /// Its other address, by which it is reached too. Names lead to it where
-    /// [`Names::both`](super::Names::both) says so.
+    /// Returns the host's second address, an IPv6 one, at which it can be reached too. Names
+    /// resolve to it if [`Names::both`](super::Names::both) was called.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -184,7 +185,7 @@ impl Host {
         with_kernel(|kernel| kernel.host_address(self.index, true))
     }
 
-    /// Whether a process runs there.
+    /// Returns whether a process runs on the host.
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {
@@ -198,7 +199,7 @@ impl Host {
         self.state.hosts.borrow()[self.index].process.is_some()
     }
 
-    /// Whether its process is paused: by [`pause`](Self::pause), or by
+    /// Returns whether its process is paused: by [`pause`](Self::pause), or by
     /// [`Chaos::pauses`](super::Chaos::pauses).
     ///
     /// ```
@@ -214,7 +215,7 @@ impl Host {
         with_kernel(|kernel| kernel.is_paused(self.index))
     }
 
-    /// Returns its clock, to be set.
+    /// Returns the host's clock, to be configured.
     ///
     /// ```
     /// use std::time::Duration;
@@ -229,7 +230,7 @@ impl Host {
         Clock(self.index)
     }
 
-    /// Returns the faults of its kernel, to be set.
+    /// Returns the faults of the host's kernel, to be configured.
     ///
     /// ```
     /// use polder::net::TcpListener;
@@ -246,7 +247,7 @@ impl Host {
         Faults(self.index)
     }
 
-    /// Returns its disk, to be configured.
+    /// Returns the host's disk, to be configured.
     ///
     /// ```
     /// use polder::sim::fs;
@@ -260,9 +261,9 @@ impl Host {
         Disk(self.index)
     }
 
-    /// Sets how many sockets and files of its [`fs`](super::fs) its process may have. Where there
-    /// are so many, making, accepting or opening another one fails, as with `RLIMIT_NOFILE`
-    /// (`EMFILE`). By default there is no limit. (What is the system's does not count.)
+    /// Limits the number of sockets and of files of [`fs`](super::fs) that its process may have. At
+    /// the limit, creating, accepting or opening another one fails, as with `RLIMIT_NOFILE`
+    /// (`EMFILE`). By default there is no limit. (Descriptors of the real system do not count.)
     ///
     /// ```
     /// use polder::net::TcpListener;
@@ -277,14 +278,15 @@ impl Host {
         with_kernel(|kernel| kernel.change_faults(self.index, |it| it.descriptors = Some(most)));
     }
 
-    /// Sets how many workers the processes have that start there from now on, as
-    /// [`Builder::workers`](crate::runtime::Builder::workers) does. By default that is one, or what
-    /// [`Sim::workers`](super::Sim::workers) says.
+    /// Sets the number of workers of the processes that start on the host from now on, as
+    /// [`Builder::workers`](crate::runtime::Builder::workers) does. The default is one, or the
+    /// number set by [`Sim::workers`](super::Sim::workers).
     ///
-    /// From two on the future that is started, and what it spawns locally, is a main worker's, and
-    /// what it spawns otherwise runs on the others and moves between them. They take turns on the
-    /// world's thread: which worker is next is a choice, and so is which of its ready tasks. So no
-    /// two polls overlap, and thread-locals are the same on all of them.
+    /// With two or more, a main worker runs the future that is started and the tasks that it spawns
+    /// locally. Other tasks run on the other workers and move between them. All workers take turns
+    /// on the world's thread: the world's [`Order`](super::Order) chooses the next worker, and
+    /// which of its ready tasks runs. So no two polls overlap, and all workers see the same
+    /// thread-locals.
     ///
     /// ```
     /// use polder::Handle;
@@ -307,7 +309,7 @@ impl Host {
     ///
     /// # Panics
     ///
-    /// Unless it is from 1 to 64; if this is the host of the test itself, which has one.
+    /// If the number is not from 1 to 64, or if this is the host of the test itself, which has one.
     #[track_caller]
     pub fn workers(&self, workers: usize) {
         self.assert_not_the_test();
@@ -315,8 +317,8 @@ impl Host {
         with_kernel(|kernel| kernel.set_workers(Some(self.index), workers));
     }
 
-    /// Sets how long a call that is given to [`unblock`](crate::unblock) waits for a thread. By
-    /// default that is 5 to 100 µs. It then runs at once, and no time passes meanwhile.
+    /// Sets how long a call that is given to [`unblock`](crate::unblock) waits for a thread. The
+    /// default is 5 to 100 µs. Then the call runs in line, and no time passes meanwhile.
     ///
     /// ```
     /// use polder::sim::Latency;
@@ -334,9 +336,9 @@ impl Host {
     }
 
     /// Sends a signal to the process: to its [`Signals`](crate::signal::Signals) and
-    /// [`ctrl_c`](crate::signal::ctrl_c), and to no other's. If it does not listen to that one, it
-    /// [ends](Self::kill), unless the system ignores such a signal. Nothing happens if no process
-    /// runs.
+    /// [`ctrl_c`](crate::signal::ctrl_c), and to no other process. If the process does not listen
+    /// for that signal, it [ends](Self::kill), unless the default action is to ignore the signal.
+    /// Has no effect if no process runs.
     ///
     /// ```
     /// use polder::signal::{Signal, Signals};
@@ -355,9 +357,9 @@ impl Host {
     ///
     /// # Panics
     ///
-    /// If the platform has no such signal; if it is one that stops a process, which
-    /// [`pause`](Self::pause) does; if this is the host of the test itself, and the test does not
-    /// listen to it.
+    /// If the platform has no such signal; if the signal stops a process, which
+    /// [`pause`](Self::pause) does; or if this is the host of the test itself, and the test does
+    /// not listen for the signal.
     #[cfg(feature = "signal")]
     #[track_caller]
     pub fn signal(&self, signal: Signal) {
@@ -374,7 +376,7 @@ impl Host {
         }
     }
 
-    /// What a signal does that nobody listens to: signal(7).
+    /// Performs the default action of a signal without a listener: see signal(7).
     #[cfg(feature = "signal")]
     #[track_caller]
     fn default_action(&self, signal: Signal) {
@@ -387,12 +389,12 @@ impl Host {
         }
     }
 
-    /// Kills the process, as SIGKILL does. It runs no further, and the kernel closes its sockets,
-    /// with FIN, or with RST where data was left unread. The machine stays on, and refuses
+    /// Kills the process, as SIGKILL does. It stops running, and the kernel closes its sockets,
+    /// with FIN, or with RST if data was left unread. The machine stays on, and refuses
     /// connections. Has no effect if no process runs.
     ///
-    /// (Its tasks are dropped a moment later, which runs destructors. By then they can send
-    /// nothing.)
+    /// (Its tasks are dropped a moment later, which runs destructors. By then they cannot send
+    /// anything.)
     ///
     /// ```
     /// use polder::sim::Exit;
@@ -414,8 +416,8 @@ impl Host {
         self.end(What::Killed, Ending::Killed);
     }
 
-    /// Cuts the machine's power. Its peers are not notified, and what is sent to it is lost until
-    /// it is [restarted](Self::restart). Its disk may lose what was not synced: see
+    /// Cuts the machine's power. Its peers are not notified, and data that is sent to it is lost
+    /// until it is [restarted](Self::restart). Its disk may lose data that was not synced: see
     /// [`fs`](super::fs).
     ///
     /// ```
@@ -440,7 +442,8 @@ impl Host {
         self.end(What::PoweredOff, Ending::PoweredOff);
     }
 
-    /// The test's process drives the others: without it nothing would ever end.
+    /// Panics if this is the test's host: its process drives the others, and without it no run
+    /// would end.
     #[track_caller]
     pub(super) fn assert_not_the_test(&self) {
         assert!(
@@ -456,7 +459,7 @@ impl Host {
         self.state.end_process(self.index, what, ending);
     }
 
-    /// Starts the program again that was started last; kills the process first if one runs.
+    /// Restarts the program that was started last; kills the process first if one runs.
     ///
     /// ```
     /// use polder::sim::Exit;
@@ -471,7 +474,7 @@ impl Host {
     ///
     /// # Panics
     ///
-    /// If none was ever started, or if this is the host of the test itself.
+    /// If no program was ever started, or if this is the host of the test itself.
     #[track_caller]
     pub fn restart(&self) {
         self.kill();
@@ -483,7 +486,7 @@ impl Host {
     }
 
     /// Stops the process without ending it, as SIGSTOP does, until the result is dropped. The
-    /// machine's kernel goes on: it acknowledges what comes, as far as there is room.
+    /// machine's kernel keeps running: it acknowledges data that arrives, as far as there is room.
     ///
     /// ```
     /// use std::time::Duration;
@@ -564,14 +567,14 @@ impl Drop for Pause {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exit<T> {
-    /// Its future is done, and has returned this.
+    /// Its future has returned this.
     Returned(T),
-    /// Its future has panicked. (That fails the run, unless
+    /// Its future has panicked. (This fails the run, unless
     /// [`Sim::permit_panics`](super::Sim::permit_panics) was called.)
     Panicked,
-    /// By [`Host::kill`], or by [`Host::restart`].
+    /// It was ended by [`Host::kill`], or by [`Host::restart`].
     Killed,
-    /// By [`Host::power_off`].
+    /// It was ended by [`Host::power_off`].
     PoweredOff,
 }
 
@@ -592,9 +595,9 @@ pub struct Process<T> {
 }
 
 impl<T> Process<T> {
-    /// Waits until the process ends. Each result is given once: a second wait is for the next
-    /// process, after a [restart](Host::restart). A wait that began before a restart returns how
-    /// the process of that time ended.
+    /// Waits until the process ends. Each result is returned once: after a
+    /// [restart](Host::restart), a second wait is for the next process. A wait that began before a
+    /// restart returns how the process of that time ended.
     ///
     /// ```
     /// use polder::sim::Exit;
@@ -653,16 +656,16 @@ impl<T> fmt::Debug for Process<T> {
 pub struct Finished<T> {
     host: Host,
     slot: Rc<Slot<T>>,
-    /// Its place in the slot.
+    /// Key of the waiter in the slot.
     key: u64,
-    /// The start of which it is to tell the end.
+    /// Number of the process that is awaited.
     generation: u64,
 }
 
 impl<T> Unpin for Finished<T> {}
 
 impl<T> Finished<T> {
-    /// Waits until the process returns, and returns its output. The run fails if that takes longer
+    /// Waits until the process returns, and returns its output. Fails the run if that takes longer
     /// than `limit`, or if the process ends otherwise.
     ///
     /// ```
@@ -712,7 +715,7 @@ impl<T> Future for Finished<T> {
         let this = &mut *self;
         let slot = &this.slot;
         let mut exits = slot.exits.borrow_mut();
-        // Ends that were given to others are passed over.
+        // Skip results that other waiters have taken.
         while this.generation < slot.ended.get() {
             if let Some(exit) = exits.remove(&this.generation) {
                 return Poll::Ready(exit);
@@ -740,17 +743,17 @@ impl<T> fmt::Debug for Finished<T> {
     }
 }
 
-/// Where the ends of a process are told: one for each start, which are numbered.
+/// Results of a program's processes, which are numbered: one for each start.
 ///
-/// A waiter has its place here from [`Process::finished`] on until it is dropped. So an end that
-/// somebody waits for is still there when the next process has begun. Wakers and values are foreign
-/// code: they are moved out of the cells, and dropped, cloned and woken under no borrow.
+/// A waiter is registered here from the call of [`Process::finished`] until it is dropped. So the
+/// result that it waits for is still there when the next process has begun. Wakers and values are
+/// foreign code: they are moved out of the cells, and dropped, cloned and woken under no borrow.
 pub(super) struct Slot<T> {
-    /// The ends that nobody has taken yet.
+    /// Results that have not been taken yet.
     exits: RefCell<BTreeMap<u64, Exit<T>>>,
-    /// How many processes have ended: also the number of the one that runs, or that will be next.
+    /// Number of processes that have ended, which is also the number of the current or next one.
     ended: Cell<u64>,
-    /// Whether one runs.
+    /// Whether a process runs.
     runs: Cell<bool>,
     waiters: RefCell<BTreeMap<u64, Waiter>>,
     next_key: Cell<u64>,
@@ -774,7 +777,7 @@ impl<T> Default for Slot<T> {
 }
 
 impl<T> Slot<T> {
-    /// A process begins: ends that nobody waits for are forgotten.
+    /// Records that a process begins, and drops results without a waiter.
     fn begin(&self) {
         let exits = self.exits.take();
         let waiters = self.waiters.borrow();
@@ -788,8 +791,9 @@ impl<T> Slot<T> {
         drop(forgotten);
     }
 
-    /// The place of a new waiter, and for the end of which process it waits: the last one, if that
-    /// has ended and nobody has taken it; otherwise the one that runs, or will be next.
+    /// Adds a waiter. Returns its key, and the number of the process that it waits for: the last
+    /// one, if its result has not been taken and no other process runs; otherwise the current or
+    /// next one.
     fn wait(&self) -> (u64, u64) {
         let (key, ended) = (self.next_key.get(), self.ended.get());
         self.next_key.set(key + 1);
@@ -834,7 +838,7 @@ impl<T> Slot<T> {
     }
 }
 
-/// The error that a process has returned, for the report: of the types that programs return mostly.
+/// Returns the error that a process has returned, for the report, for the most common return types.
 fn error_of(value: &dyn Any) -> Option<String> {
     type Boxed = Result<(), Box<dyn Error>>;
     type Sent = Result<(), Box<dyn Error + Send + Sync>>;
@@ -848,7 +852,7 @@ fn error_of(value: &dyn Any) -> Option<String> {
     result.as_ref().err().map(ToString::to_string)
 }
 
-/// What a process runs.
+/// Runs a program as the main task of its process.
 async fn run<F: Future, P: Fn() -> F>(
     program: Rc<P>,
     slot: Rc<Slot<F::Output>>,
@@ -861,7 +865,7 @@ async fn run<F: Future, P: Fn() -> F>(
     let result = result.catch_unwind().await;
     let runs = (state.upgrade()).is_some_and(|state| state.runs(host, process));
     let exit = match result {
-        // It has had itself killed: that was its end, and has been told.
+        // The process has had itself killed. Its end has already been reported.
         Ok(value) if !runs => return kernel::as_killed(|| contain(|| drop(value))),
         Ok(value) => {
             if let (Some(error), Some(state)) = (error_of(&value), state.upgrade()) {
@@ -883,7 +887,7 @@ async fn run<F: Future, P: Fn() -> F>(
     if let Some(state) = state.upgrade().filter(|_| runs) {
         match exit {
             Exit::Returned(_) => state.check_leaks(host),
-            // Otherwise it is what the run has failed by.
+            // Otherwise the panic is the failure of the run.
             _ => with_kernel(|kernel| {
                 if kernel.failure().is_none() {
                     kernel.note(host, What::Panicked);

@@ -1,17 +1,17 @@
-//! The jobs of a call of `check`: each takes seeds until there is none left, and starts a thread
-//! for each; or one for many, where worlds share theirs ([`Sim::share_thread`](super::Sim)).
+//! The jobs of a call of `check`. Each takes seeds until none is left, and starts a thread for each
+//! of them, or one for many if worlds share their thread ([`Sim::share_thread`](super::Sim)).
 //!
-//! Every first run of a seed is recorded, so that a second one says where it differs. **A run that
-//! repeats another one is on a new thread**, always. So whatever fails, and whatever is looked into
-//! after that, is so by the seed alone, or it is found that it is not. (What passes on a used
-//! thread would pass on a new one if the test keeps its promise; `POLDER_SIM_CHECK=1` shows it.)
-//! The first world that runs on a thread which another one has had is repeated too, so that most of
-//! what worlds leave to each other is found even where nothing fails.
+//! Every first run of a seed is recorded, so that a second one can report where it differs. **A run
+//! that repeats another one is always on a new thread.** So a failure, and all that is found out
+//! about it, depends on the seed alone, or the difference is reported. (A run that passes on a used
+//! thread would pass on a new one if the test keeps its promise; `POLDER_SIM_CHECK=1` checks that.)
+//! The first world that runs on a used thread is repeated too, which finds most of what worlds
+//! leave to each other even without a failure.
 //!
-//! **Names.** A thread that may have several worlds is called `polder-sim`, and no seed's name: a
-//! panic that is printed there never names a wrong one. So the first world of a job that shares its
-//! thread still ends it, and the next one begins a thread for all that follow. The report of a
-//! failure names the seed, and so does the thread of its second run.
+//! **Names.** A thread that may have several worlds is called `polder-sim`, without a seed: a panic
+//! that is printed there never names a wrong one. So the first world of a job that shares its
+//! thread still ends that thread, and the next world starts a thread for all that follow. The
+//! report of a failure names the seed, and so does the thread of its second run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -29,12 +29,12 @@ use super::threads::Threads;
 pub(super) struct Jobs<'a> {
     threads: &'a Threads<'a>,
     less: Less,
-    /// So many at once.
+    /// The number of parallel jobs.
     count: usize,
     first: Option<u64>,
-    /// Every seed runs twice.
+    /// Whether every seed runs twice.
     checks_all: bool,
-    /// A world that ran on the thread of another one has run twice.
+    /// Whether a world that ran on the thread of another one has run twice.
     has_checked_shared: AtomicBool,
     work: Mutex<Work<'a>>,
 }
@@ -44,7 +44,7 @@ struct Work<'a> {
     done: Done,
 }
 
-/// What has come of all runs.
+/// The result of all runs.
 #[derive(Default)]
 pub(super) struct Done {
     pub(super) failure: Option<Report>,
@@ -52,7 +52,7 @@ pub(super) struct Done {
 }
 
 impl Done {
-    /// Of several failures the one with the lowest seed counts, so that it is the same each time.
+    /// Adds a report. The failure with the lowest seed wins, so that it is the same each time.
     fn add(&mut self, mut report: Report) {
         for (name, was_true) in report.sometimes.drain(..) {
             *self.sometimes.entry(name).or_default() |= was_true;
@@ -65,7 +65,7 @@ impl Done {
 }
 
 impl<'a> Jobs<'a> {
-    /// So many as there are cores, unless the environment says otherwise.
+    /// Creates the jobs: one per core, unless the environment sets another number.
     pub(super) fn new(seeds: &'a [u64], threads: &'a Threads<'a>, less: Less) -> Jobs<'a> {
         let count = number_from("POLDER_SIM_JOBS").map(|it| it as usize);
         let cores = || thread::available_parallelism().map_or(1, usize::from);
@@ -83,7 +83,7 @@ impl<'a> Jobs<'a> {
         }
     }
 
-    /// Runs all seeds, or some until one has failed.
+    /// Runs all seeds, or stops early when one has failed.
     pub(super) fn run(self) -> Done {
         thread::scope(|scope| {
             for _ in 1..self.count {
@@ -107,7 +107,7 @@ impl<'a> Jobs<'a> {
         }
     }
 
-    /// Runs seeds as long as there are any.
+    /// Runs seeds until none is left.
     fn serve(&self) {
         let (mut shares, mut spare) = (false, Recorded::default());
         while let Some(seed) = self.next() {
@@ -117,9 +117,9 @@ impl<'a> Jobs<'a> {
         }
     }
 
-    /// Runs a seed on this thread, which is new; and if it `is_shared`, more of them, as long as
-    /// each world says that the next one may have its thread. Returns whether the last one does.
-    /// `spare` has memory to write down what happens.
+    /// Runs a seed on this thread, which is new. If it `is_shared`, runs more of them, as long as
+    /// each world lets the next one use its thread. Returns whether the last one does. `spare` has
+    /// memory for the recording.
     fn serve_here(&self, mut seed: u64, is_shared: bool, spare: &mut Recorded) -> bool {
         let mut is_used = false;
         loop {
@@ -136,9 +136,9 @@ impl<'a> Jobs<'a> {
         }
     }
 
-    /// Runs a seed on this thread, which other worlds have used or not; and once more on a new one
-    /// where it is the first seed, or the first one on a used thread, or has failed. A failure of
-    /// the first run is kept whatever the second does.
+    /// Runs a seed on this thread, which `is_used` if other worlds had it. Runs it again on a new
+    /// thread if it is the first seed, or the first one on a used thread, or has failed. A failure
+    /// of the first run is kept even if the second one passes.
     fn run_checked(&self, seed: u64, is_used: bool, spare: &mut Recorded) -> Report {
         let setup = |comparison| Setup {
             comparison,
@@ -187,7 +187,7 @@ fn diverged(first: &Report, second: &Report, is_used: bool) -> String {
             let _ = writeln!(text, "  That was in a poll of {task}.");
         }
     }
-    // What was seen in the first run only came later.
+    // Anything that only the first run has seen came later.
     for seen in &second.seen {
         let _ = writeln!(text, "  Seen until there: {seen}.");
     }
@@ -207,7 +207,7 @@ fn diverged(first: &Report, second: &Report, is_used: bool) -> String {
     for (run, report) in [("first", first), ("second", second)] {
         let _ = match (&report.failure, report.has_diverged) {
             (Some(failure), false) => write!(text, "  The {run} run:\n{failure}"),
-            // It ends where it differs.
+            // It ended where it differs.
             (Some(_), true) => writeln!(text, "  The {run} run was ended there."),
             (None, _) => writeln!(text, "  The {run} run did not fail."),
         };
@@ -215,7 +215,7 @@ fn diverged(first: &Report, second: &Report, is_used: bool) -> String {
     text
 }
 
-/// Why two runs of a seed differ, as far as can be told.
+/// Returns why two runs of a seed differ, as far as can be found out.
 fn likely_cause(second: &Report) -> String {
     let is_possible = cfg!(all(target_os = "linux", target_pointer_width = "64"));
     let asked = second.difference.as_ref().map(|it| it.asked);

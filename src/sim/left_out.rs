@@ -1,4 +1,4 @@
-//! `POLDER_SIM`: a seed, the numbers of faults that are left out, and what is simpler, as reports
+//! `POLDER_SIM`: a seed, the numbers of faults that are left out, and simplifications, as reports
 //! print them.
 
 use std::collections::BTreeSet;
@@ -10,8 +10,8 @@ use super::check::{Run, parse, variable};
 use super::kernel::faults::{Id, Kept};
 use super::kernel::{Setup, Simpler};
 
-/// A seed, and what its run leaves out: `0x1d3:-1,-2,-4..8`, ranges with both ends. Words say what
-/// is simpler: `mean` (latencies), `fifo` (the order of what is ready), `choose3=0` (the third
+/// A seed, and what its run leaves out: `0x1d3:-1,-2,-4..8`; ranges include both ends. Words name
+/// simplifications: `mean` (latencies), `fifo` (the order of ready tasks), `choose3=0` (the third
 /// choice of the test).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct LeftOut {
@@ -23,7 +23,7 @@ pub(super) struct LeftOut {
 impl LeftOut {
     /// # Panics
     ///
-    /// If the variable is set, and means nothing.
+    /// If the variable is set, and malformed.
     pub(super) fn from_environment() -> Option<LeftOut> {
         let text = variable("POLDER_SIM")?;
         let parsed = LeftOut::parse(&text);
@@ -64,7 +64,7 @@ impl LeftOut {
         })
     }
 
-    /// What is left out of `all` where only `kept` stays, and the rest is simpler.
+    /// Returns what is left out of `all` if only `kept` stays, with these simplifications.
     pub(super) fn but(seed: u64, all: &[Id], kept: &BTreeSet<Id>, simpler: &Simpler) -> LeftOut {
         let mut ranges: Vec<RangeInclusive<usize>> = Vec::new();
         for (index, _) in all.iter().enumerate().filter(|(_, it)| !kept.contains(it)) {
@@ -81,11 +81,11 @@ impl LeftOut {
         }
     }
 
-    /// The faults that stay. The seed runs once, with all of them, to learn which has which number.
+    /// Returns the faults that stay. Runs the seed once, with all faults, to learn their numbers.
     ///
     /// # Panics
     ///
-    /// If there are fewer than were named.
+    /// If there are fewer faults than were named.
     pub(super) fn kept(&self, run: &Run<'_>) -> Kept {
         let setup = Setup {
             is_quiet: true,

@@ -1,29 +1,29 @@
 //! `answer_for_libc!`: the C library's clock and randomness, answered by the world.
 //!
-//! The macro defines a few of the C library's functions in the program that it stands in, and the
-//! linker prefers these: to the standard library, and to every crate that asks the C library, the
-//! program's are the C library's. It is a macro and no part of the feature, since a library that
-//! defined them for whoever links it would decide for others.
+//! The macro defines a few of the C library's functions in the program that invokes it, and the
+//! linker prefers these. The standard library, and every crate that calls the C library, then calls
+//! the program's functions instead. It is a macro and not a part of the feature, since a library
+//! must not define them for every program that links it.
 //!
-//! On a thread that is in a world, the world answers (`sim::kernel::answers`); on all others the
-//! kernel does, by the system call itself: that is the same answer, only slower where the C library
-//! need not enter the kernel (the clocks: 23 ns, and 750 ns by a call of a virtual machine's). No
-//! lock is taken and nothing is allocated, so these may be called wherever the C library's may.
-//! `errno` is what `syscall(2)` leaves.
+//! On a thread that is in a world, the world answers (`sim::kernel::answers`). On all other threads
+//! the kernel does, through the system call: the answer is the same, and slower only for calls that
+//! need not enter the kernel in the C library (the clocks: 23 ns, and 750 ns by a system call of a
+//! virtual machine). No lock is taken and nothing is allocated, so these functions may be called
+//! wherever the C library's may. They set `errno` as `syscall(2)` does.
 //!
 //! **Only Linux, with pointers of 64 bits.** There the kernel's interface is stable, and the types
 //! are those below. Elsewhere the macro is empty: other kernels' calls are private to their C
-//! library, so that only it could answer outside of a world.
+//! library, so only that library could answer outside of a world.
 //!
-//! **`syscall`** is how some ask for randomness (getrandom 0.2, and so ring). It is variadic, and
-//! may be asked for calls that return twice on one stack (vfork), so no function of Rust's can
-//! stand in for it: it is the few instructions that it is in the C library, with one question
-//! before them. They are written for x86-64 and aarch64; elsewhere it is the C library's.
+//! **`syscall`** is how some crates request randomness (getrandom 0.2, and so ring). It is
+//! variadic, and may be used for calls that return twice on one stack (vfork), so no Rust function
+//! can replace it. It consists of the few instructions that the C library has, after one check.
+//! They are written for x86-64 and aarch64; on other architectures it is the C library's.
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub use answer::*;
 
-/// [`answer_for_libc`](super::answer_for_libc), which says more.
+/// See [`answer_for_libc`](super::answer_for_libc).
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __answer_for_libc {
@@ -68,7 +68,7 @@ macro_rules! __answer_for_libc {
                 unsafe { $crate::sim::libc::time(to) }
             }
 
-            // Assembly stands in a module.
+            // Assembly needs a separate module.
             mod syscall {
                 $crate::__syscall!();
             }
@@ -76,11 +76,11 @@ macro_rules! __answer_for_libc {
     };
 }
 
-/// `syscall(2)`: its arguments come as a function's, and go where the kernel looks for them. A
-/// result from -4095 to -1 is an error.
+/// `syscall(2)`: moves its arguments from a function's registers to those of the kernel's
+/// interface. A result from -4095 to -1 is an error.
 ///
-/// Whoever asks for randomness gets what the `getrandom` above says. That asks the kernel here too,
-/// with a fifth argument by which it is known.
+/// A request for randomness goes to the `getrandom` above. That function also uses `syscall` to ask
+/// the kernel, and marks its calls by a fifth argument.
 #[cfg(all(
     target_os = "linux",
     target_arch = "x86_64",
@@ -131,7 +131,7 @@ macro_rules! __syscall {
     };
 }
 
-/// As above.
+/// As above, for aarch64.
 #[cfg(all(
     target_os = "linux",
     target_arch = "aarch64",
@@ -185,7 +185,7 @@ macro_rules! __syscall {
     };
 }
 
-/// The C library's own.
+/// Empty: the program uses the C library's `syscall`.
 #[cfg(not(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64"),
@@ -205,7 +205,7 @@ mod answer {
 
     use crate::sim::kernel::answers::{self, Which};
 
-    /// What a `struct timespec` and a `struct timeval` are there: seconds, and parts of one.
+    /// Layout of a `struct timespec` and a `struct timeval` there: seconds, and parts of one.
     type Time = [i64; 2];
 
     fn seconds(time: Duration) -> i64 {
@@ -215,11 +215,11 @@ mod answer {
     /// The number of getrandom(2).
     pub const GETRANDOM: c_long = libc::SYS_getrandom;
 
-    /// The fifth argument by which `syscall` knows a call for randomness that is the kernel's to
-    /// answer. The kernel looks at three only, and nobody else passes this.
+    /// The fifth argument by which `syscall` recognizes a request for randomness that the kernel
+    /// must answer. The kernel reads only three arguments, and no other code passes this one.
     pub const OF_THE_KERNEL: c_long = i64::from_be_bytes(*b"polder's") as c_long;
 
-    /// What `syscall` returns where the kernel's answer is an error: `result` is minus its number.
+    /// Sets `errno` and returns -1, for a `result` of the kernel that is minus an error number.
     #[inline(never)]
     pub extern "C" fn failed(result: c_long) -> c_long {
         // SAFETY: libc::__errno_location is this thread's own number.
@@ -248,7 +248,7 @@ mod answer {
     ///
     /// As getentropy(3): `to` has room for `len` bytes.
     pub unsafe fn getentropy(to: *mut c_void, len: usize) -> c_int {
-        /// More than that it refuses; so much the kernel gives all at once.
+        /// The limit of getentropy(3). The kernel gives this many bytes in one call.
         const MOST: usize = 256;
         if len > MOST {
             // SAFETY: libc::__errno_location is this thread's own number.
@@ -273,7 +273,7 @@ mod answer {
             | libc::CLOCK_MONOTONIC_RAW
             | libc::CLOCK_BOOTTIME
             | libc::CLOCK_BOOTTIME_ALARM => Some(Which::Monotonic),
-            // CPU time, and what is told by no clock of a world.
+            // CPU time, and clocks that a world does not have.
             _ => None,
         };
         let shown = which.filter(|_| !time.is_null()).and_then(answers::time);

@@ -1,16 +1,16 @@
 //! Whether a history is linearizable: a search for an order that a [`Model`] allows.
 //!
 //! The search is that of Wing and Gong, with Lowe's memory of what was tried ("Testing for
-//! linearizability", 2017). Invocations and answers stand in a list by their time. The first
-//! operations of the list, before the first answer, may be next: one is taken that the model
-//! allows, and its two entries are removed. At an answer whose operation was not taken the search
-//! goes back to its last decision. A set of operations taken and a state that were there before are
-//! not tried again.
+//! linearizability", 2017). Invocations and answers form a list, ordered by time. Each operation
+//! that is invoked before the first answer of the list may be next. The search takes one that the
+//! model allows, and removes its two entries. At an answer of an operation that was not taken, it
+//! goes back to its last decision. It does not try the same set of operations taken with the same
+//! state again.
 //!
-//! An operation without an answer has no entry but its invocation: it may be taken at any time
-//! later, and need not be. The history is linearizable when all that have an answer are taken.
+//! An operation without an answer has only an invocation in the list. It may be taken at any later
+//! time, or never. The history is linearizable when all operations with an answer are taken.
 //!
-//! Partitions (Herlihy and Wing: linearizability is local) are searched each for itself.
+//! Partitions (Herlihy and Wing: linearizability is local) are searched separately.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::{Debug, Write};
@@ -18,18 +18,18 @@ use std::hash::Hash;
 
 use super::kernel::trace::Seconds;
 
-/// So many states of a partition are remembered, tens of megabytes where they are small. The
-/// problem is NP-complete: beyond that nothing is decided.
+/// Maximum number of states remembered for a partition: tens of megabytes if they are small. The
+/// problem is NP-complete: beyond this limit the verdict is undecided.
 const MOST_STATES: usize = 200_000;
 
-/// So many operations are drawn.
+/// Maximum number of operations in a drawing.
 const MOST_DRAWN: usize = 12;
 
-/// So many characters of an operation's text are drawn.
+/// Maximum number of characters of an operation's text in a drawing.
 const LONGEST_TEXT: usize = 60;
 
-/// The specification of a system, as a state machine that executes one operation after the other:
-/// for [`History::linearizable`](super::History::linearizable).
+/// The specification of a system, as a state machine that executes one operation after the other;
+/// used by [`History::linearizable`](super::History::linearizable).
 ///
 /// ```
 /// use polder::sim::Model;
@@ -74,11 +74,11 @@ const LONGEST_TEXT: usize = 60;
 /// });
 /// ```
 pub trait Model {
-    /// What the machine remembers.
+    /// The state of the machine.
     type State: Clone + Eq + Hash;
-    /// What it is asked.
+    /// The input of an operation.
     type Input: Debug;
-    /// What it answers.
+    /// The output of an operation.
     type Output: Debug;
 
     /// Returns the initial state.
@@ -101,8 +101,8 @@ pub trait Model {
     /// ```
     fn begin(&self) -> Self::State;
 
-    /// Returns the state after an operation, or `None` if the system would not give this answer. An
-    /// `output` of `None` means that the answer is not known: the client has died, or given up.
+    /// Returns the state after an operation, or `None` if the system would not give this answer. If
+    /// `output` is `None`, the answer is not known: the client has died, or given up.
     ///
     /// ```
     /// # use polder::sim::Model;
@@ -135,8 +135,8 @@ pub trait Model {
     /// Returns the name of the part of the system that an operation is about, such as a key.
     /// Independent parts are searched separately, which is much faster. The default is one part.
     ///
-    /// A part for each client requires less than linearizability: that each client sees its own
-    /// operations in their order.
+    /// A partition for each client requires less than linearizability: only that each client sees
+    /// its own operations in order.
     ///
     /// ```
     /// # use polder::sim::Model;
@@ -163,7 +163,7 @@ pub trait Model {
     }
 }
 
-/// Whether a history is linearizable, as far as that was decided: returned by
+/// Whether a history is linearizable, as far as the search could decide: returned by
 /// [`History::verdict`](super::History::verdict).
 ///
 /// ```
@@ -196,18 +196,19 @@ pub trait Model {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// There is an order that the model allows.
+    /// The model allows an order of the operations.
     Linearizable,
-    /// There is none. The text draws the operations around the one that cannot be explained.
+    /// The model allows no order. The text draws the operations around the one that cannot be
+    /// explained.
     Violation(String),
     /// The search was given up.
     Undecided {
-        /// After so many states.
+        /// The number of states that were tried.
         states: usize,
     },
 }
 
-/// An operation, with what orders its ends: the time, and a number.
+/// An operation, with the position of its ends in the order: the time, and a number.
 pub(super) struct Record<I, O> {
     pub(super) client: String,
     pub(super) input: I,
@@ -215,10 +216,10 @@ pub(super) struct Record<I, O> {
     pub(super) answered: Option<((u64, u64), O)>,
 }
 
-/// Some of a history's.
+/// Some records of a history.
 type Records<'a, M> = Vec<&'a Record<<M as Model>::Input, <M as Model>::Output>>;
 
-/// The verdict, and when what cannot be explained was answered.
+/// Returns the verdict, and the time of the answer that cannot be explained.
 pub(super) fn check<M: Model>(
     records: &[Record<M::Input, M::Output>],
     model: &M,
@@ -241,7 +242,7 @@ fn check_within<M: Model>(
         partition.sort_by_key(|it| it.invoked);
         match Search::new(&partition, model).run(most) {
             Found::Order => {}
-            // A violation elsewhere is worth more.
+            // A violation in another partition is worth more.
             Found::TooMany(states) => undecided = Some(states),
             Found::None { longest, stuck } => {
                 let at = partition[stuck].answered.as_ref().map(|it| it.0.0);
@@ -257,8 +258,8 @@ fn check_within<M: Model>(
     (verdict, None)
 }
 
-/// The operations that were taken: of those with an answer, by the order of their invocations, all
-/// below a number and some beyond; and of those without one.
+/// The operations that were taken: those with an answer, by the order of their invocations, all
+/// below a number and some beyond it; and those without an answer.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 struct Taken {
     below: u32,
@@ -285,7 +286,7 @@ impl Taken {
 
 enum Found {
     Order,
-    /// The longest order, and the operation whose answer it does not explain.
+    /// The longest order, and the operation with the answer that it does not explain.
     None {
         longest: Vec<usize>,
         stuck: usize,
@@ -299,15 +300,15 @@ const EDGE: usize = 0;
 struct Search<'a, M: Model> {
     operations: &'a [&'a Record<M::Input, M::Output>],
     model: &'a M,
-    /// Of each entry the operation, and whether it is the answer.
+    /// The operation of each entry, and whether the entry is its answer.
     entries: Vec<(usize, bool)>,
-    /// Of each operation the entries.
+    /// The entries of each operation.
     places: Vec<(usize, Option<usize>)>,
     next: Vec<usize>,
     before: Vec<usize>,
-    /// Of each operation its number among those with an answer, or among the others.
+    /// The number of each operation among those with an answer, or among the others.
     numbers: Vec<u32>,
-    /// How many that have an answer are not taken.
+    /// The number of operations with an answer that are not taken.
     left: usize,
 }
 
@@ -359,7 +360,7 @@ impl<'a, M: Model> Search<'a, M> {
         let (mut longest, mut stuck) = (Vec::new(), None);
         let mut entry = self.next[EDGE];
         while self.left > 0 {
-            // (All that is left is not the end: an answer is.)
+            // This is never the end of the list, as an answer is left in it.
             let (index, is_answer) = self.entries[entry];
             if is_answer {
                 if stuck.is_none() || stack.len() > longest.len() {
@@ -410,7 +411,7 @@ impl<'a, M: Model> Search<'a, M> {
         }
     }
 
-    /// Undoes [`take`](Self::take), of the operation that was taken last.
+    /// Undoes [`take`](Self::take) of the operation that was taken last.
     fn put_back(&mut self, index: usize) {
         let (invoked, answered) = self.places[index];
         self.left += usize::from(answered.is_some());
@@ -432,7 +433,7 @@ fn text_of<I: Debug, O: Debug>(record: &Record<I, O>) -> String {
     }
 }
 
-/// The operation that cannot be explained, what is concurrent with it, and what came before.
+/// Draws the operation that cannot be explained, those concurrent with it, and those before it.
 fn draw<I: Debug, O: Debug>(
     key: &str,
     operations: &[&Record<I, O>],
@@ -441,7 +442,7 @@ fn draw<I: Debug, O: Debug>(
 ) -> String {
     let end = operations[stuck].answered.as_ref().map(|it| it.0);
     let end = end.unwrap_or((u64::MAX, 0));
-    // By when they were over; those without an answer come last.
+    // Sorted by their ends; operations without an answer come last.
     let over = |it: usize| match &operations[it].answered {
         Some((at, _)) => *at,
         None => (u64::MAX, operations[it].invoked.0),
@@ -611,7 +612,7 @@ mod tests {
             op("b", Read("x"), 3, 4, 1),
             op("c", Read("x"), 3, 9, 0),
         ]));
-        // The writes of two clients overlap, in whichever order.
+        // The writes of two clients overlap, in either order.
         for last in [1, 2] {
             assert!(is_fine(&[
                 op("a", Write("x", 1), 0, 10, 1),
@@ -623,7 +624,7 @@ mod tests {
 
     #[test]
     fn histories_that_are_not_are_found_so() {
-        // A stale read; one that goes back; one of a value that nobody wrote.
+        // A stale read; one that goes back; one of a value that was never written.
         assert!(!is_fine(&[
             op("a", Write("x", 1), 0, 1, 1),
             op("b", Read("x"), 2, 3, 0)
@@ -662,13 +663,15 @@ mod tests {
         assert!(is_fine(&[write, op("b", Read("x"), 5, 6, 0)]));
     }
 
-    /// As a register of several keys gives it, each operation taking effect somewhere within.
+    /// Generates the history of a register of several keys: each operation takes effect somewhere
+    /// within.
     fn random(seed: u64, clients: u64, count: u64) -> Vec<Op> {
         let mut stream = Stream::new(seed, "test", 0, 0);
         let mut state = BTreeMap::new();
         let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
         let mut operations = Vec::new();
-        // At each time an effect; the ends lie around it, between those of the client's others.
+        // Each time has one effect. The ends lie around it, between those of the client's other
+        // operations.
         let mut free = vec![0; clients as usize];
         for at in 1..=count {
             let client = stream.below(clients) as usize;
@@ -692,7 +695,7 @@ mod tests {
                 Read(key) => state.get(key).copied().unwrap_or(0),
             };
             operations.push(op(names[client], input, from, to, output));
-            // Of some the answer is lost.
+            // The answers of some operations are lost.
             if stream.below(2_000) == 0 {
                 operations.last_mut().expect("one was added").answered = None;
             }
@@ -706,7 +709,7 @@ mod tests {
             let mut operations = random(seed, 8, 10_000);
             assert!(operations.len() > 4_000, "{}", operations.len());
             assert_eq!(check(&operations, &REGISTERS).0, Verdict::Linearizable);
-            // A read long after gives what was there at the beginning.
+            // A read long after returns a value that was never written.
             let end = operations.iter().filter_map(|it| it.answered.as_ref());
             let end = end.map(|it| it.0.0).max().unwrap();
             operations.push(op("a", Read("x"), end + 1, end + 2, 1_000_000));
@@ -719,7 +722,7 @@ mod tests {
 
     #[test]
     fn what_takes_too_long_is_not_called_fine() {
-        // Twenty writes at once, and a read of what nobody wrote.
+        // Twenty concurrent writes, and a read of a value that was never written.
         let mut operations: Vec<Op> = (1..=20)
             .map(|value| op("a", Write("x", value), 0, 100, value))
             .collect();

@@ -45,8 +45,8 @@ impl Links {
     }
 
     /// Sets the probability that a segment or a datagram is lost. The default is zero. A loss
-    /// delays a TCP connection, and only many in a row break it. With a probability above 0.5 there
-    /// mostly are; the report of a failure then mentions it.
+    /// delays a TCP connection, and only many in a row break it. A probability above 0.5 usually
+    /// causes that; the report of a failure then mentions it.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -67,25 +67,26 @@ impl Links {
     ///
     /// # Panics
     ///
-    /// Unless the probability is from 0 to 1.
+    /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn loss(self, probability: f64) -> Links {
         let loss = of(probability);
-        // What is certain is a cut, and meant.
+        // A certain loss is a cut, which is intended.
         if loss > of(0.5) && !loss.is_certain() {
             with_kernel(|kernel| kernel.remarks.is_lossy = true);
         }
         self.change(|it| it.loss = loss)
     }
 
-    /// Has losses come in rows: with each segment or datagram that is sent a burst begins with that
-    /// probability, in which all is lost, and it ends after so many on average. By default there
-    /// are none. [`loss`](Self::loss) comes beside it, and [`Sim::quiesce`](super::Sim::quiesce)
-    /// ends both. Of all that is sent `probability * mean / (1 + probability * mean)` is lost so.
+    /// Adds bursts of losses: with this probability, each segment or datagram that is sent begins a
+    /// burst, in which everything is lost. A burst ends after `mean` losses on average. By default
+    /// there are none. [`loss`](Self::loss) applies in addition, and
+    /// [`Sim::quiesce`](super::Sim::quiesce) ends both. Bursts lose `probability * mean / (1 +
+    /// probability * mean)` of everything that is sent.
     ///
-    /// Each loss is a fault with a number of its own. (A connection on which nothing else is sent
-    /// has its retransmissions lost too, as many as the burst is long: with a long one it may take
-    /// minutes to recover, or break.)
+    /// Each loss is a separate fault with a number. (On a connection that sends nothing else, a
+    /// burst also takes retransmissions, as many as it is long. With a long burst the connection
+    /// may take minutes to recover, or break.)
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {
@@ -96,7 +97,7 @@ impl Links {
     ///
     /// # Panics
     ///
-    /// Unless the probability is from 0 to 1; if the mean is zero.
+    /// If the probability is not from 0 to 1, or the mean is zero.
     #[track_caller]
     pub fn bursts(self, probability: f64, mean: u32) -> Links {
         let begin = of(probability);
@@ -106,7 +107,7 @@ impl Links {
         self.change(|it| it.bursts = bursts)
     }
 
-    /// Sets the probability that a datagram of UDP arrives twice. By default that is zero.
+    /// Sets the probability that a UDP datagram arrives twice. The default is zero.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -127,16 +128,16 @@ impl Links {
     ///
     /// # Panics
     ///
-    /// Unless the probability is from 0 to 1.
+    /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn duplication(self, probability: f64) -> Links {
         let duplication = of(probability);
         self.change(|it| it.duplication = duplication)
     }
 
-    /// Sets the probability that a datagram of UDP takes longer than those that are sent after it,
-    /// by its latency once more and up to 5 ms. By default that is zero, and datagrams arrive in
-    /// the order in which they were sent.
+    /// Sets the probability that a UDP datagram takes longer than later ones, by its latency once
+    /// more and up to 5 ms. The default is zero: datagrams arrive in the order in which they were
+    /// sent.
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {
@@ -146,16 +147,15 @@ impl Links {
     ///
     /// # Panics
     ///
-    /// Unless the probability is from 0 to 1.
+    /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn reordering(self, probability: f64) -> Links {
         let reordering = of(probability);
         self.change(|it| it.reordering = reordering)
     }
 
-    /// Sets how many bytes a link carries in a second, in each direction, headers included. By
-    /// default there is no limit. What is sent meanwhile waits, up to 256 KiB of it; what is more
-    /// is lost.
+    /// Sets how many bytes a link carries per second, in each direction, headers included. By
+    /// default there is no limit. Data that has to wait is queued, up to 256 KiB; the rest is lost.
     ///
     /// ```
     /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -178,7 +178,7 @@ impl Links {
     ///
     /// # Panics
     ///
-    /// If it is zero: that is a [cut](super::Sim::cut).
+    /// If it is zero: use a [cut](super::Sim::cut) for that.
     #[track_caller]
     pub fn bandwidth(self, bytes_per_second: u64) -> Links {
         assert!(
@@ -188,8 +188,8 @@ impl Links {
         self.change(|it| it.bandwidth = Some(bytes_per_second))
     }
 
-    /// Takes a [`bandwidth`](Self::bandwidth) back. What waits comes when it would have, and what
-    /// is sent after it on the same connection not before.
+    /// Removes a [`bandwidth`](Self::bandwidth). Queued data still arrives at the time that was
+    /// computed for it, and later data on the same connection does not overtake it.
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {
@@ -212,15 +212,15 @@ impl Links {
     }
 }
 
-/// A probability as a test says it.
+/// Converts a probability that a test has set.
 #[track_caller]
 pub(super) fn of(probability: f64) -> Probability {
     let valid = Probability::new(probability);
     valid.unwrap_or_else(|| panic!("polder::sim: a probability is from 0 to 1, not {probability}"))
 }
 
-/// Hosts cannot reach each other as long as this exists: of [`Sim::cut`](super::Sim::cut). Like
-/// [`Hold`] and [`Pause`](super::Pause) it stays on its world's thread.
+/// Separates hosts for as long as this exists. Returned by [`Sim::cut`](super::Sim::cut). Like
+/// [`Hold`] and [`Pause`](super::Pause), it stays on its world's thread.
 ///
 /// ```compile_fail
 /// fn is_send<T: Send>() {}
@@ -236,7 +236,7 @@ pub(super) fn of(probability: f64) -> Probability {
 pub struct Cut(PartingId, StaysHere);
 
 impl Cut {
-    /// Only what the first hosts send to the others is lost.
+    /// Loses only what the first hosts send to the others.
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {
@@ -251,10 +251,10 @@ impl Cut {
         self
     }
 
-    /// A router says that the hosts on the other side cannot be reached: connecting to them fails
-    /// within a millisecond, with [`HostUnreachable`](std::io::ErrorKind::HostUnreachable), instead
-    /// of being tried for two minutes. Connections that are there are not ended by it, as on Linux;
-    /// they have this error when they time out. Datagrams are lost in silence.
+    /// Adds a router that reports the hosts on the other side as unreachable. Connecting to them
+    /// fails within a millisecond, with [`HostUnreachable`](std::io::ErrorKind::HostUnreachable),
+    /// instead of being retried for two minutes. As on Linux, existing connections are not ended by
+    /// it; they report this error when they time out. Datagrams are lost silently.
     ///
     /// ```
     /// use polder::net::TcpStream;
@@ -282,8 +282,8 @@ impl Drop for Cut {
     }
 }
 
-/// A hold: what the hosts send to each other is kept, and is delivered when this is dropped.
-/// Returned by [`Sim::hold`](super::Sim::hold).
+/// A hold: everything that the hosts send to each other is kept, and delivered when this is
+/// dropped. Returned by [`Sim::hold`](super::Sim::hold).
 ///
 /// ```
 /// polder::sim::check(0..1, |sim| async move {
@@ -327,7 +327,7 @@ impl Drop for Hold {
     }
 }
 
-/// (Where the world has ended, there is nothing to do.)
+/// Ends a cut or a hold. (Does nothing if the world has ended.)
 fn rejoin(id: PartingId) {
     kernel::with(|kernel| kernel.rejoin(id));
 }

@@ -1,4 +1,4 @@
-//! [`Clock`] and [`Faults`]: what a test sets of a machine.
+//! [`Clock`] and [`Faults`]: the settings of a machine.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use super::kernel::link::nanos;
 use super::links::of;
 use super::world::kernel as with_kernel;
 
-/// The clock of a host: of [`Host::clock`](super::Host::clock). What
-/// [`time::now`](crate::time::now) says there, and all timers there, go by it. Unless it is set it
-/// shows the world's time.
+/// The clock of a host, returned by [`Host::clock`](super::Host::clock). All timers there use it,
+/// and so does [`time::now`](crate::time::now). Unless it is set, it shows the world's time.
 ///
-/// The wall clock goes with it: what `SystemTime::now` says, where
-/// [`answer_for_libc`](super::answer_for_libc) has the world answer. It can be stepped alone.
+/// The wall clock moves with it: `SystemTime::now` shows it, if
+/// [`answer_for_libc`](super::answer_for_libc) makes the world answer. It can also be stepped
+/// alone.
 ///
 /// ```
 /// use polder::time::{now, sleep};
@@ -35,8 +35,8 @@ use super::world::kernel as with_kernel;
 pub struct Clock(pub(super) usize);
 
 impl Clock {
-    /// Sets it ahead by `offset`, at once: timers that are due by then fire. (It cannot be set
-    /// back, as a monotonic clock never is.)
+    /// Sets the clock ahead by `offset`, immediately: timers that are due by then fire. (It cannot
+    /// be set back, as a monotonic clock never is.)
     ///
     /// ```
     /// use polder::time::sleep;
@@ -54,8 +54,8 @@ impl Clock {
         self
     }
 
-    /// Sets how much faster than the world's time the clock runs from now on, in millionths; slower
-    /// if that is negative. [`Sim::quiesce`](super::Sim::quiesce) ends it.
+    /// Sets how much faster than the world's time the clock runs from now on, in millionths; a
+    /// negative value makes it slower. [`Sim::quiesce`](super::Sim::quiesce) ends it.
     ///
     /// ```
     /// use polder::time::sleep;
@@ -70,7 +70,7 @@ impl Clock {
     ///
     /// # Panics
     ///
-    /// Unless it is from -500,000 to 500,000. (Real clocks drift by less than 500.)
+    /// If it is not from -500,000 to 500,000. (Real clocks drift by less than 500.)
     #[track_caller]
     pub fn drift(self, parts_per_million: i32) -> Clock {
         assert!(
@@ -81,8 +81,8 @@ impl Clock {
         self
     }
 
-    /// Sets the wall clock alone ahead, at once, as whoever keeps it right does (NTP). Timers and
-    /// [`time::now`](crate::time::now) go on as before. A step stays, also after
+    /// Steps only the wall clock ahead, immediately, as NTP does. Timers and
+    /// [`time::now`](crate::time::now) are not affected. A step stays, even after
     /// [`Sim::quiesce`](super::Sim::quiesce).
     ///
     /// ```standalone_crate
@@ -112,7 +112,7 @@ impl Clock {
         self
     }
 
-    /// Sets the wall clock alone back, as [`wall_ahead`](Self::wall_ahead) sets it ahead: but not
+    /// Steps only the wall clock back, as [`wall_ahead`](Self::wall_ahead) steps it ahead, but not
     /// before 1970.
     ///
     /// ```standalone_crate
@@ -138,7 +138,7 @@ impl Clock {
 }
 
 /// Faults of a host's kernel, returned by [`Host::faults`](super::Host::faults). They are off
-/// unless they are set, each but [`late`](Self::late) with a probability from 0 to 1.
+/// unless they are set; each but [`late`](Self::late) has a probability from 0 to 1.
 /// [`Sim::quiesce`](super::Sim::quiesce) ends them.
 ///
 /// ```
@@ -151,7 +151,7 @@ pub struct Faults(pub(super) usize);
 
 impl Faults {
     /// Sets the probability that a connection is gone when it is accepted (`ECONNABORTED`): its
-    /// peer had made it, and finds it reset. `accept` goes on to the next one.
+    /// peer had established it, and finds it reset. `accept` continues with the next one.
     ///
     /// ```
     /// use polder::io::AsyncReadExt;
@@ -173,15 +173,15 @@ impl Faults {
     ///
     /// # Panics
     ///
-    /// Unless the probability is from 0 to 1.
+    /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn aborted(self, probability: f64) -> Faults {
         let probability = of(probability);
         self.change(|it| it.aborted = probability)
     }
 
-    /// Sets the probability that no descriptor is left (`EMFILE`) where a socket is made or
-    /// accepted, or a file of [`fs`](super::fs) opened.
+    /// Sets the probability that no descriptor is left (`EMFILE`) when a socket is created or
+    /// accepted, or a file of [`fs`](super::fs) is opened.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -196,7 +196,7 @@ impl Faults {
     ///
     /// # Panics
     ///
-    /// Unless the probability is from 0 to 1.
+    /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn exhausted(self, probability: f64) -> Faults {
         let probability = of(probability);
@@ -221,7 +221,7 @@ impl Faults {
     ///
     /// # Panics
     ///
-    /// Unless the probability is from 0 to 1.
+    /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn short(self, probability: f64) -> Faults {
         let probability = of(probability);
@@ -245,17 +245,17 @@ impl Faults {
     ///
     /// # Panics
     ///
-    /// Unless the probability is from 0 to 1.
+    /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn spurious(self, probability: f64) -> Faults {
         let probability = of(probability);
         self.change(|it| it.spurious = probability)
     }
 
-    /// Has timers fire late, by up to `most`: whenever a worker waits for its earliest timer, its
-    /// kernel wakes it later, by a time that the seed draws. (If something else wakes it first, it
-    /// finds the timers that are due by then.) A timer that is waited for already when this is
-    /// called is on time.
+    /// Makes timers fire late, by up to `most`: when a worker waits for its earliest timer, its
+    /// kernel wakes it later, by a time that the seed draws. (If something else wakes the worker
+    /// first, it finds the timers that are due by then.) A timer that is already waited for when
+    /// this is called is on time.
     ///
     /// ```
     /// use polder::time::{now, sleep};

@@ -1,11 +1,11 @@
-//! A world for tests: the program as it is, on several hosts, simulated from one seed.
+//! A simulated world for tests: the unchanged program on several hosts, driven by one seed.
 //!
 //! A test starts parts of the program, written with [`polder::net`](crate::net),
 //! [`polder::time`](crate::time) and [`spawn`](crate::spawn), as processes of *hosts*. They run on
-//! one thread, by a virtual clock that jumps to the next event, on a network with latency and
-//! faults. Whatever chance decides, the seed decides: a failure prints its seed, and the seed
-//! replays it. Nothing in the program changes but the import of [`fs`], if it has files: which
-//! world answers is found at run time.
+//! one thread, with a virtual clock that jumps to the next event, on a network with latency and
+//! faults. The seed decides everything that is random: a failure prints its seed, and the seed
+//! replays it. The program itself does not change, except that it imports [`fs`] if it uses files.
+//! Whether the system or a world answers is decided at run time.
 //!
 //! ```
 //! use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -52,21 +52,20 @@
 //!
 //! # What is simulated
 //!
-//! * **Time**: [`time::now`](crate::time::now), timers, timeouts. `std::time::Instant::now` is the
-//!   system's as ever, unless [`answer_for_libc`] has the world answer.
-//! * **Tasks**: each process has a runtime of one worker, or of several ([`Host::workers`]). Which
-//!   worker of which host runs next, and which of its ready tasks, is a choice: any, by turns, or
-//!   by priorities ([`Order`]). [`unblock`](crate::unblock) runs its function in line, after a
-//!   delay.
+//! * **Time**: [`time::now`](crate::time::now), timers, timeouts. `std::time::Instant::now` remains
+//!   the system's, unless [`answer_for_libc`] makes the world answer.
+//! * **Tasks**: each process has a runtime of one worker, or of several ([`Host::workers`]). The
+//!   scheduler chooses which worker of which host runs next, and which of its ready tasks: at
+//!   random, in turn, or by priorities ([`Order`]). [`unblock`](crate::unblock) runs its function
+//!   in line, after a delay.
 //! * **TCP** between hosts and within one: handshake and backlog, buffers and windows, half-close,
-//!   resets, retransmission and its end. Segments take the [latency](Latency) of their link, and
-//!   may be lost, which delays the connection.
-//! * **UDP**: datagrams that are lost, duplicated and reordered as the test says; refused ports;
-//!   broadcast.
-//! * **Unix sockets** within a host, by names of its own: streams, datagrams and pairs.
-//! * **Disks**: files of [`fs`], of which a power-off leaves what was synced, and of the rest what
-//!   chance says.
-//! * **Names**: of hosts, and what [`Sim::names`] says.
+//!   resets, retransmission and its timeout. Segments take the [latency](Latency) of their link,
+//!   and may be lost, which delays the connection.
+//! * **UDP**: datagrams that are lost, duplicated and reordered as the test configures; refused
+//!   ports; broadcast.
+//! * **Unix sockets** within a host, with names private to the host: streams, datagrams and pairs.
+//! * **Disks**: files of [`fs`]. A power-off keeps what was synced, and a random part of the rest.
+//! * **Names**: those of hosts, and those set by [`Sim::names`].
 //! * **Faults**: [`Sim::chaos`], [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`],
 //!   [`Links::bursts`], [`Links::duplication`], [`Links::reordering`], [`Host::kill`],
 //!   [`Host::power_off`], [`Host::restart`], [`Host::pause`], [`Host::clock`], [`Host::faults`],
@@ -74,17 +73,17 @@
 //! * **Signals** that a test sends to a host's process (`Host::signal`).
 //! * **Checks**: [`Sim::always`], [`Sim::eventually`], [`Sim::sometimes`], [`Sim::history`] with
 //!   [`History::linearizable`], [`Sim::most_connects`], [`Sim::most_datagrams`],
-//!   [`Sim::forbid_leaks`], and what the program says by [`always!`](crate::always) and
-//!   [`sometimes!`](crate::sometimes); deadlocks, livelocks and panics without being asked for.
-//! * **What happens**, one event after the other, for [`Sim::on_step`] and `POLDER_SIM_LOG`.
+//!   [`Sim::forbid_leaks`], and the program's own [`always!`](crate::always) and
+//!   [`sometimes!`](crate::sometimes). Deadlocks, livelocks and panics are always detected.
+//! * **Events**, one after the other, for [`Sim::on_step`] and `POLDER_SIM_LOG`.
 //!
-//! Not simulated are multicast, other descriptors, and a second runtime: these say
-//! [`Unsupported`](std::io::ErrorKind::Unsupported). So does [`io::Unblock`](crate::io::Unblock).
-//! A simulated socket lends a placeholder where a descriptor is asked for (`AsFd` and the like):
-//! on Unix one that is no socket, on which a socket's calls fail, those for options included. A
-//! report says where it was asked for. Files of the standard library, threads of the program's own
-//! and processes are the system's.
-//! `docs/SIMULATION.md` in the repository says more.
+//! Multicast, other descriptors and a second runtime are not simulated. They fail with
+//! [`Unsupported`](std::io::ErrorKind::Unsupported), and so does
+//! [`io::Unblock`](crate::io::Unblock). A simulated socket that is asked for its descriptor (`AsFd`
+//! and the like) lends a placeholder. On Unix that is not a socket, so socket calls on it fail,
+//! including those for options. A report shows where a descriptor was asked for. Files of the
+//! standard library, threads that the program starts itself, and child processes are the system's.
+//! See `docs/SIMULATION.md` in the repository for details.
 
 mod chaos;
 mod check;
@@ -135,9 +134,9 @@ pub use machine::{Clock, Faults};
 pub use names::Names;
 pub use step::Step;
 
-/// Has worlds answer for the C library: one line at the root of a test's crate. Within a world the
-/// seed then decides whatever a program asks the C library for: the keys of a `HashMap`,
-/// `SystemTime::now`, `Instant::now`, and random numbers of the crates that ask `getrandom`.
+/// Makes worlds answer for the C library: one line at the root of a test's crate. Within a world
+/// the seed then decides everything that a program asks the C library for: the keys of a `HashMap`,
+/// `SystemTime::now`, `Instant::now`, and random numbers of crates that call `getrandom`.
 ///
 /// ```standalone_crate
 /// use std::time::{Duration, Instant, SystemTime};
@@ -154,24 +153,24 @@ pub use step::Step;
 /// });
 /// ```
 ///
-/// It defines `getrandom`, `getentropy`, `clock_gettime`, `gettimeofday` and `time` in the program,
-/// and on x86-64 and aarch64 `syscall`, of which it answers the question for randomness.
-/// On threads that are in no world they make the system call, so reading a clock takes longer there
-/// than by the C library, which need not enter the kernel for it. `Instant::now` in a world is
-/// [`time::now`](crate::time::now), the clock of the host included, and the wall clock begins at
-/// the year 2026. CPU time is the system's.
+/// It defines `getrandom`, `getentropy`, `clock_gettime`, `gettimeofday` and `time` in the program.
+/// On x86-64 and aarch64 it also defines `syscall`, of which it only answers requests for
+/// randomness. On threads outside a world these functions make the system call. Reading a clock is
+/// slower there than with the C library, which need not enter the kernel for it. `Instant::now` in
+/// a world is [`time::now`](crate::time::now), including the clock settings of the host, and the
+/// wall clock begins at the year 2026. CPU time is the system's.
 ///
-/// What is not asked of the C library is not answered: see `docs/SIMULATION.md`. A wait of the
-/// standard library's with a time limit (`Condvar::wait_timeout`, `park_timeout`) must not be made
-/// on a world's thread, since its limit would be a time of the world; it would block the world in
-/// any case.
+/// Anything that does not go through the C library is not answered: see `docs/SIMULATION.md`. Do
+/// not call a wait of the standard library that has a time limit (`Condvar::wait_timeout`,
+/// `park_timeout`) on a world's thread: its limit would be a time of the world, and it would block
+/// the world.
 ///
-/// Only Linux with pointers of 64 bits; elsewhere the line is allowed, and does nothing. It is
-/// `unsafe` code (`no_mangle`), which a crate that forbids that has to allow.
+/// Works only on Linux with 64-bit pointers; elsewhere the line is allowed, and has no effect. It
+/// expands to `unsafe` code (`no_mangle`), so a crate that forbids `unsafe` has to allow it.
 #[doc(inline)]
 pub use crate::__answer_for_libc as answer_for_libc;
 
-/// A simulated world, as its test sees it: passed to the function given to [`check`]. Clones are
+/// A handle to a simulated world, passed to the test's function by [`check`]. Clones are handles to
 /// the same world.
 ///
 /// ```
@@ -195,8 +194,8 @@ impl Sim {
         Sim { state }
     }
 
-    /// The host of that name, which is new if there is none. Upper and lower case are the same in
-    /// names.
+    /// Returns the host with that name, and creates it if there is none. Names are
+    /// case-insensitive.
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {
@@ -208,8 +207,9 @@ impl Sim {
     ///
     /// # Panics
     ///
-    /// If that is no name for programs to look up: an IP address, `localhost`, or anything but
-    /// ASCII letters, digits, `-`, `_` and `.`, of which the first is a letter or a digit.
+    /// If `name` is not one that programs can look up: if it is an IP address or `localhost`, if it
+    /// has characters other than ASCII letters, digits, `-`, `_` and `.`, or if it does not start
+    /// with a letter or a digit.
     #[track_caller]
     pub fn host(&self, name: &str) -> Host {
         let is_plain = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '.');
@@ -226,7 +226,7 @@ impl Sim {
         }
     }
 
-    /// Returns all links, including those of hosts that are made later.
+    /// Returns all links, including those of hosts that are created later.
     ///
     /// ```
     /// use polder::sim::Latency;
@@ -260,7 +260,7 @@ impl Sim {
     ///
     /// # Panics
     ///
-    /// If there is no host of one of these names.
+    /// If one of the names is not that of a host.
     #[track_caller]
     pub fn link(&self, a: &str, b: &str) -> Links {
         let (a, b) = (find(a), find(b));
@@ -281,9 +281,9 @@ impl Sim {
         Names(())
     }
 
-    /// Cuts these hosts off from the others, in both directions, until the result is dropped: what
-    /// they send to each other is lost, and what was under way if it would arrive before the cut
-    /// ends. (What is under way longer than the cut lasts arrives.)
+    /// Cuts these hosts off from the others, in both directions, until the result is dropped.
+    /// Everything they send to each other is lost, and so is everything in flight that would arrive
+    /// before the cut ends. (Data that is in flight for longer than the cut lasts still arrives.)
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -305,15 +305,16 @@ impl Sim {
     ///
     /// # Panics
     ///
-    /// If there is no host of one of these names.
+    /// If one of the names is not that of a host.
     #[track_caller]
     pub fn cut(&self, these: &[&str], others: &[&str]) -> Cut {
         links::cut(&find_all(these), &find_all(others))
     }
 
-    /// Holds what these hosts and the others send to each other, until the result is dropped: then
-    /// everything arrives, in its order. (Only a [`cut`](Self::cut) that exists at that moment
-    /// loses it; one that has come and gone during the hold does not.)
+    /// Holds everything that these hosts and the others send to each other, until the result is
+    /// dropped. Then it is all delivered, in order. (It is lost only if there is a
+    /// [`cut`](Self::cut) at that moment; a cut that began and ended during the hold does no
+    /// damage.)
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -335,14 +336,14 @@ impl Sim {
     ///
     /// # Panics
     ///
-    /// If there is no host of one of these names.
+    /// If one of the names is not that of a host.
     #[track_caller]
     pub fn hold(&self, these: &[&str], others: &[&str]) -> Hold {
         links::hold(&find_all(these), &find_all(others))
     }
 
-    /// Resets every connection between two hosts, as a middlebox does that has lost its state: both
-    /// sides read [`ConnectionReset`](std::io::ErrorKind::ConnectionReset).
+    /// Resets every connection between two hosts, as a middlebox that has lost its state does. Both
+    /// sides get [`ConnectionReset`](std::io::ErrorKind::ConnectionReset) when they read.
     ///
     /// ```
     /// use polder::io::AsyncReadExt;
@@ -363,14 +364,14 @@ impl Sim {
     ///
     /// # Panics
     ///
-    /// If there is no host of one of these names.
+    /// If one of the names is not that of a host.
     #[track_caller]
     pub fn reset(&self, a: &str, b: &str) {
         let (a, b) = (find(a), find(b));
         with_kernel(|kernel| kernel.reset_between(a, b));
     }
 
-    /// Injects faults that the seed draws, from now on for this long: see [`Chaos`].
+    /// Injects faults chosen by the seed, for `duration` from now on: see [`Chaos`].
     ///
     /// ```
     /// use std::time::Duration;
@@ -385,14 +386,14 @@ impl Sim {
         Chaos::new(self.state.clone(), kernel::link::nanos(duration))
     }
 
-    /// Not public: chaos does nothing, so that a test of worlds can tell what it brings.
+    /// Not public: disables chaos, so that a test of worlds can measure its effect.
     #[doc(hidden)]
     pub fn __without_chaos(&self) {
         self.state.chaos.borrow_mut().is_calm = true;
     }
 
-    /// Sets in which order processes and tasks run from now on, of those that are ready. By default
-    /// that is [`Order::Random`]; [`Chaos::orders`] draws one.
+    /// Sets the order in which ready processes and tasks run from now on. The default is
+    /// [`Order::Random`]; [`Chaos::orders`] draws one.
     ///
     /// ```
     /// use polder::sim::Order;
@@ -416,8 +417,8 @@ impl Sim {
         with_kernel(|kernel| kernel.set_order(order));
     }
 
-    /// Sets how many workers each process has that starts from now on, for hosts of which
-    /// [`Host::workers`] says nothing.
+    /// Sets the number of workers of each process that starts from now on, on hosts for which
+    /// [`Host::workers`] was not called.
     ///
     /// ```
     /// polder::sim::check(0..10, |sim| async move {
@@ -429,15 +430,16 @@ impl Sim {
     ///
     /// # Panics
     ///
-    /// Unless it is from 1 to 64.
+    /// If the number is not from 1 to 64.
     #[track_caller]
     pub fn workers(&self, workers: usize) {
         assert_workers(workers);
         with_kernel(|kernel| kernel.set_workers(None, workers));
     }
 
-    /// Sleeps, by the clock of the test's own host, which shows the world's time unless it is
-    /// [set](Host::clock). The same as [`time::sleep`](crate::time::sleep) within the test.
+    /// Sleeps for `duration`, measured by the clock of the test's own host. That clock shows the
+    /// world's time unless it was [set](Host::clock). Within the test this is the same as
+    /// [`time::sleep`](crate::time::sleep).
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -452,7 +454,7 @@ impl Sim {
         sleep(duration)
     }
 
-    /// How much time has passed since the world began.
+    /// Returns the time that has passed since the world began.
     ///
     /// ```
     /// use std::time::Duration;
@@ -478,7 +480,7 @@ impl Sim {
         with_kernel(|kernel| kernel.seed())
     }
 
-    /// A number below `end`, for choices of the test's own. (With zero, zero.)
+    /// Returns a number below `end` (zero if `end` is zero), for the test's own choices.
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {
@@ -489,8 +491,8 @@ impl Sim {
         self.state.choose(end.max(1))
     }
 
-    /// The run fails when `condition` is false, after whichever step; or an error, which says why.
-    /// It reads what the test and its hosts share, and changes nothing.
+    /// Fails the run if `condition` returns `false`, or an error that gives the reason, after any
+    /// step. It reads what the test and its hosts share, and does not affect the run.
     ///
     /// ```
     /// use std::cell::Cell;
@@ -511,7 +513,8 @@ impl Sim {
     }
 
     /// Requires `condition` to be true at some moment for at least one of the seeds of [`check`],
-    /// which fails otherwise: a test that never gets there does not test what it is meant to.
+    /// which fails otherwise: a test that never reaches that state does not test what it is meant
+    /// to.
     ///
     /// ```
     /// use std::time::Duration;
@@ -529,12 +532,12 @@ impl Sim {
         self.state.sometimes.add(condition);
     }
 
-    /// Calls `f` after each step with what has happened in it, one event after the other: to print
-    /// it, or to look for something. It reads what the test and its hosts share, and changes
-    /// nothing in the run. Several are called in their order. (`POLDER_SIM_LOG=1` prints every
-    /// event without it, the moment it happens.)
+    /// Calls `f` after each step with each event of the step, in order: to print it, or to look for
+    /// something. `f` reads what the test and its hosts share, and does not affect the run. Several
+    /// functions are called in the order in which they were added. (To print every event the moment
+    /// it happens, set `POLDER_SIM_LOG=1` instead.)
     ///
-    /// It is called in the second run of a seed too: see [`check`].
+    /// `f` is also called in the second run of a seed: see [`check`].
     ///
     /// ```
     /// use std::cell::Cell;
@@ -558,8 +561,8 @@ impl Sim {
         self.state.observe(Box::new(f));
     }
 
-    /// `condition` is to be true within that time of [`quiesce`](Self::quiesce), once; or when the
-    /// test ends.
+    /// Requires `condition` to be true once, within this time after [`quiesce`](Self::quiesce), or
+    /// when the test ends.
     ///
     /// ```
     /// use std::time::Duration;
@@ -584,7 +587,7 @@ impl Sim {
     }
 
     /// Returns the history of the operations with these inputs and outputs. There is one for each
-    /// pair of types, which are mostly inferred.
+    /// pair of types; the types can usually be inferred.
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {
@@ -598,11 +601,12 @@ impl Sim {
         History::of(&self.state)
     }
 
-    /// Ends all faults, those of [`chaos`](Self::chaos) too. Cuts and holds are healed, nothing is
-    /// lost any more, and no fault of a host or of names is injected. Timers are on time, clocks do
-    /// not drift, and paused processes go on. Hosts that were killed or powered off are restarted.
-    /// From here on the program has to make progress: see [`eventually`](Self::eventually). (A
-    /// clock that has jumped stays ahead; wall clocks that chaos has stepped are right again.)
+    /// Ends all faults, including those of [`chaos`](Self::chaos). Cuts and holds are healed,
+    /// nothing is lost any more, and no fault of a host or of names is injected. Timers are on
+    /// time, clocks do not drift, and paused processes resume. Hosts that were killed or powered
+    /// off are restarted. From here on the program has to make progress: see
+    /// [`eventually`](Self::eventually). (A clock that has jumped stays ahead; wall clocks that
+    /// chaos has stepped are right again.)
     ///
     /// ```
     /// use std::time::Duration;
@@ -631,8 +635,7 @@ impl Sim {
         self.state.be_quiet();
     }
 
-    /// Sets how much time may pass in the world until the test ends; an hour, unless this is
-    /// called.
+    /// Sets the world's time limit for the test. The default is an hour.
     ///
     /// ```
     /// use std::time::Duration;
@@ -647,8 +650,8 @@ impl Sim {
         self.state.set_limit(kernel::link::nanos(limit));
     }
 
-    /// The run fails if a host begins more than `most` connections within a second of the world: a
-    /// retry storm, of clients without a back-off.
+    /// Fails the run if a host begins more than `most` connections within a second of the world's
+    /// time: a retry storm of clients without back-off.
     ///
     /// ```
     /// use polder::net::TcpStream;
@@ -664,8 +667,8 @@ impl Sim {
         with_kernel(|kernel| kernel.set_most_connects(most));
     }
 
-    /// The run fails if a host sends more than `most` datagrams within a second of the world, by
-    /// UDP: a storm, of peers that answer each other's answers. (A broadcast is one.)
+    /// Fails the run if a host sends more than `most` UDP datagrams within a second of the world's
+    /// time: a storm of peers that answer each other's answers. (A broadcast counts as one.)
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -684,9 +687,10 @@ impl Sim {
         with_kernel(|kernel| kernel.set_most_datagrams(most));
     }
 
-    /// From now on the run fails if a process returns and leaves tasks, sockets or files of [`fs`]
-    /// behind: what its future has spawned and not awaited, and did not close. The report says of
-    /// each socket how many bytes were unread. (A process that is killed may leave what it likes.)
+    /// Fails the run, from now on, if a process returns and leaves tasks, sockets or files of
+    /// [`fs`] behind: tasks that it has spawned and not awaited, and anything it did not close. The
+    /// report shows how many bytes of each socket were unread. (A process that is killed may leave
+    /// anything.)
     ///
     /// ```
     /// let report = polder::sim::run(1, |sim| async move {
@@ -702,13 +706,13 @@ impl Sim {
         self.state.forbid_leaks();
     }
 
-    /// From now on a panic that polder contains does not fail the run: of a handler of
-    /// [`serve`](crate::net::serve), of a task that nobody awaits, of a destructor or a waker. For
-    /// programs that are to survive these.
+    /// Tolerates panics that polder contains from now on: in a handler of
+    /// [`serve`](crate::net::serve), in a task that is not awaited, in a destructor or in a waker.
+    /// They do not fail the run any more. This is for programs that must survive such panics.
     ///
-    /// A process whose future panics ends as [`Exit::Panicked`] then, and its sockets are closed.
-    /// Who starts it [again](Host::restart) is the test, in place of its supervisor;
-    /// [`quiesce`](Self::quiesce) does not. (A panic of the test itself fails the run as ever.)
+    /// A process then ends as [`Exit::Panicked`] if its future panics, and its sockets are closed.
+    /// The test has to start it [again](Host::restart), in place of a supervisor;
+    /// [`quiesce`](Self::quiesce) does not. (A panic of the test itself still fails the run.)
     ///
     /// ```
     /// let test = |permits: bool| {
@@ -746,22 +750,22 @@ impl Sim {
         with_kernel(Kernel::permit_panics);
     }
 
-    /// The next world may run on the thread of this one: the test says that nothing which this
-    /// world leaves in thread-locals has an influence on another run. Without this each world has a
-    /// new thread, which takes longer than a short world itself. With worlds that last longer than
-    /// a millisecond it gains little.
+    /// Lets the next world run on the thread of this one. By calling it the test promises that
+    /// nothing this world leaves in thread-locals influences another run. Without it each world has
+    /// a new thread, and starting one takes longer than running a short world. Worlds that last
+    /// longer than a millisecond gain little.
     ///
-    /// It holds for the world in which it is called. What a failing seed does is decided by the
-    /// seed alone nevertheless: it runs again on a new thread, and so does the first world that
-    /// runs on the thread of another one (all do with `POLDER_SIM_CHECK=1`). Where the two runs
-    /// differ, [`check`] fails. Polder's own thread-locals are as new in each world.
+    /// It applies to the world in which it is called. A failure still depends on the seed alone: a
+    /// failing seed runs again on a new thread, and so does the first world that runs on the thread
+    /// of another one (with `POLDER_SIM_CHECK=1`, all do). If the two runs differ, [`check`] fails.
+    /// Polder's own thread-locals are as new in each world.
     ///
-    /// What a program counts in a thread-local may be set to zero when a world begins. Nobody can
-    /// set the keys of the standard library's `HashMap`, which it keeps in one: a program that
-    /// iterates over a map and does something else in another order needs new threads. A handle of
-    /// a world (`Sim`, [`Host`], [`Cut`]) in a thread-local would act on the next world.
+    /// A test may reset a counter in a thread-local when a world begins. It cannot reset the keys
+    /// of the standard library's `HashMap`, which are kept in a thread-local. So a program that
+    /// iterates over a map, and behaves differently in another order, needs new threads. A handle
+    /// of a world (`Sim`, [`Host`], [`Cut`]) in a thread-local would act on the next world.
     ///
-    /// It has no effect in [`run`], and in a world that is run within another one.
+    /// It has no effect in [`run`], or in a world that runs within another one.
     ///
     /// ```
     /// use std::cell::Cell;
@@ -784,9 +788,9 @@ impl Sim {
         self.state.share_thread();
     }
 
-    /// Sets after how many steps the run fails, whatever time has passed; 10,000,000, unless this
-    /// is called. A program that wakes up every nanosecond would not reach the [limit](Self::limit)
-    /// of the world's time while somebody waits.
+    /// Sets the number of steps after which the run fails, regardless of the time that has passed.
+    /// The default is 10,000,000. A program that wakes up every nanosecond would take too long to
+    /// reach the [limit](Self::limit) of the world's time.
     ///
     /// ```
     /// use std::time::Duration;
@@ -805,9 +809,9 @@ impl Sim {
         self.state.set_most_total(most);
     }
 
-    /// Sets after how many steps (tasks polled, events) without any time passing the run fails as a
-    /// livelock; 100,000, unless this is called. A world with many tasks that do much at one moment
-    /// needs more.
+    /// Sets the number of steps (tasks polled, events) without any time passing after which the run
+    /// fails as a livelock. The default is 100,000. A world with many tasks that do much at one
+    /// moment needs more.
     ///
     /// ```
     /// use polder::future::yield_now;

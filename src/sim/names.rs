@@ -1,4 +1,4 @@
-//! [`Names`]: what lookups of names answer.
+//! [`Names`]: the answers to name lookups.
 
 use std::net::IpAddr;
 
@@ -7,8 +7,8 @@ use super::kernel::names::{self, Families};
 use super::links::of;
 use super::world::kernel as with_kernel;
 
-/// The names of a world, for all hosts: of [`Sim::names`](super::Sim::names). Each host has its own
-/// name unless that is set otherwise.
+/// The names of a world, for all hosts; returned by [`Sim::names`](super::Sim::names). Each host is
+/// known by its own name unless the test sets that name otherwise.
 ///
 /// ```
 /// use polder::net::resolve;
@@ -27,7 +27,7 @@ use super::world::kernel as with_kernel;
 pub struct Names(pub(super) ());
 
 impl Names {
-    /// Sets the addresses of a name, in their order. With none, the name does not exist.
+    /// Sets the addresses of a name, in order. With none, the name does not exist.
     ///
     /// ```
     /// use polder::net::resolve;
@@ -46,8 +46,9 @@ impl Names {
         self
     }
 
-    /// The name of a host has both of its addresses from now on, the v4 one first; `localhost` too.
-    /// By default it has the v4 one alone. What was [set](Self::set) stays as it is.
+    /// Makes the names of hosts, and `localhost`, resolve to both addresses from now on, the v4 one
+    /// first. By default they resolve to the v4 one alone. Names that were [set](Self::set) stay as
+    /// they are.
     ///
     /// ```
     /// use polder::net::resolve;
@@ -64,8 +65,8 @@ impl Names {
         self.change(|it| it.families = Families::V4AndV6)
     }
 
-    /// As [`both`](Self::both), the v6 address first: a program that listens at `0.0.0.0` refuses
-    /// there, and its clients have to try the next one.
+    /// Like [`both`](Self::both), with the v6 address first: a program that listens at `0.0.0.0`
+    /// refuses connections there, and its clients have to try the next address.
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {
@@ -110,7 +111,7 @@ impl Names {
     ///
     /// # Panics
     ///
-    /// Unless the probability is from 0 to 1.
+    /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn failure(self, probability: f64) -> Names {
         let probability = of(probability);
@@ -130,7 +131,7 @@ impl Names {
     ///
     /// # Panics
     ///
-    /// Unless the probability is from 0 to 1.
+    /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn missing(self, probability: f64) -> Names {
         let probability = of(probability);
@@ -138,8 +139,8 @@ impl Names {
     }
 
     /// Sets the probability that an answer is the one from before the name was last
-    /// [set](Self::set), as of a cache. The default is zero; [`Sim::quiesce`](super::Sim::quiesce)
-    /// resets it.
+    /// [set](Self::set), as from a cache. The default is zero;
+    /// [`Sim::quiesce`](super::Sim::quiesce) resets it.
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {
@@ -152,7 +153,7 @@ impl Names {
     ///
     /// # Panics
     ///
-    /// Unless the probability is from 0 to 1.
+    /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn stale(self, probability: f64) -> Names {
         let probability = of(probability);
@@ -160,8 +161,8 @@ impl Names {
     }
 
     /// Sets the probability that an answer with several addresses begins with another one of them,
-    /// as servers of names do to spread load. By default it is zero;
-    /// [`Sim::quiesce`](super::Sim::quiesce) makes it zero.
+    /// as name servers do to spread load. The default is zero;
+    /// [`Sim::quiesce`](super::Sim::quiesce) resets it.
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {
@@ -174,7 +175,7 @@ impl Names {
     ///
     /// # Panics
     ///
-    /// Unless the probability is from 0 to 1.
+    /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn reordered(self, probability: f64) -> Names {
         let probability = of(probability);

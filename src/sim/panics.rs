@@ -1,9 +1,9 @@
-//! The panic hook of a process that simulates: it tells the world where a panic comes from, and
-//! keeps quiet while runs are repeated whose panic has been printed already.
+//! The panic hook of a process that simulates. It reports to the world where a panic comes from,
+//! and prints nothing while a run is repeated after its panic has been printed.
 //!
-//! It is installed once, before the first world, and calls the hook that was there before: on all
-//! threads that are in no world, always. A hook that the program sets later replaces it. Then
-//! panics are told apart by their words, and printed each time.
+//! It is installed once, before the first world, and calls the previous hook; on threads outside a
+//! world it always does. A hook that the program sets later replaces it. Then panics are
+//! distinguished by their message, and printed each time.
 
 use std::cell::Cell;
 use std::panic;
@@ -17,7 +17,8 @@ thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Installs the hook. (Not on a thread that panics, which may not: then a later one does.)
+/// Installs the hook. (Not on a thread that is panicking, where that is not allowed: a later call
+/// does it.)
 pub(super) fn watch() {
     static HOOK: Once = Once::new();
     if thread::panicking() {
@@ -37,7 +38,7 @@ pub(super) fn watch() {
     });
 }
 
-/// Whether the panics of this thread's worlds are printed.
+/// Sets whether the panics of this thread's worlds are not printed.
 pub(super) fn be_quiet(is_quiet: bool) {
     IS_QUIET.set(is_quiet);
 }

@@ -1,12 +1,12 @@
-//! Pictures of a run that has failed: a page with a diagram, and a trace for Perfetto.
+//! Pictures of a failed run: a page with a diagram, and a trace for Perfetto.
 //!
-//! The page is one file, and needs no script and no network. Time goes down, hosts are lanes,
+//! The page is one file, and needs no script and no network. Time goes down, hosts are lanes, and
 //! messages are slanted lines; those that are lost end in a cross. Cuts are bands between lanes,
-//! and what is down or paused is a band on its own lane. First comes what was last: the failing
-//! moment is in view. Time is not drawn to scale: where nothing happens it is short.
+//! and a host that is down or paused has a band on its own lane. The last moments come first, so
+//! the failing moment is in view. Time is not drawn to scale: periods without events are short.
 //!
-//! Everything is bounded by the constants below. All text is escaped, since names and messages are
-//! the program's own. Integers only, so a run has the same picture everywhere.
+//! The constants below bound everything. All text is escaped, since names and messages are the
+//! program's own. Only integers are used, so a run has the same picture everywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -16,40 +16,40 @@ use std::{env, fs, io, iter};
 use super::kernel::faults::Fault;
 use super::kernel::trace::{Message, Recording, Seconds, Trace, What};
 
-/// What a picture shows.
+/// The contents of a picture.
 #[derive(Clone, Debug)]
 pub(super) struct Scene {
-    /// The line that says what has failed.
+    /// The line with the failure.
     pub(super) head: String,
     pub(super) hosts: Vec<String>,
     pub(super) recording: Recording,
     pub(super) faults: Vec<Fault>,
-    /// When that happened which is wrong.
+    /// Time of the failure.
     pub(super) end: u64,
-    /// When the run ended.
+    /// Time at which the run ended.
     pub(super) last: u64,
 }
 
-/// So many things the first diagram shows: what fits on a screen.
+/// Maximum number of items in the first diagram, which fits on a screen.
 const FEW: usize = 60;
 
-/// And so many the second one: a browser shows them at once.
+/// Maximum number of items in the second diagram, which a browser shows without delay.
 const MANY: usize = 2_000;
 
-/// So many hosts have lanes.
+/// Maximum number of hosts with lanes.
 const MOST_HOSTS: usize = 40;
 
-/// So many letters of a file's name come from the test's.
+/// Maximum number of characters of a file's name that come from the test's name.
 const LONGEST_NAME: usize = 120;
 
-/// Where the first lane is, and how far one is from the next.
+/// Position of the first lane, and distance between lanes.
 const FIRST_LANE: usize = 170;
 const LANE: usize = 170;
 
-/// Half the width of a lane's own bands.
+/// Half the width of the bands on a lane.
 const HALF: usize = 22;
 
-/// Writes both files. Returns where they are.
+/// Writes both files, and returns their paths.
 pub(super) fn write(scene: &Scene, name: &str) -> io::Result<(PathBuf, PathBuf)> {
     let folder = folder();
     fs::create_dir_all(&folder)?;
@@ -61,14 +61,14 @@ pub(super) fn write(scene: &Scene, name: &str) -> io::Result<(PathBuf, PathBuf)>
     Ok((html_path, json_path))
 }
 
-/// `sim`, in the folder that Cargo builds in.
+/// Returns the folder `sim`, in the folder in which Cargo builds.
 fn folder() -> PathBuf {
     let variable = |name| {
         env::var_os(name)
             .filter(|it| !it.is_empty())
             .map(PathBuf::from)
     };
-    // Where Cargo builds has such a file.
+    // Cargo's build folder has such a file.
     let around_the_program = || {
         let program = env::current_exe().ok()?;
         let mut folders = program.ancestors().skip(1);
@@ -91,7 +91,7 @@ fn file_name(test: &str) -> String {
     if name.is_empty() { "test".into() } else { name }
 }
 
-/// Text within a page. What no page may contain is replaced.
+/// Escapes text for a page. Characters that a page must not contain are replaced.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -155,7 +155,7 @@ impl Scene {
         self.hosts.get(host).map_or("nobody", String::as_str)
     }
 
-    /// What an event is, in words.
+    /// Describes an event.
     fn words(&self, event: &(u64, usize, What)) -> String {
         let line = Trace::describe(iter::once(event), |it| self.name(it));
         let words = line.split_once(": ").map_or(line.as_str(), |it| it.1);
@@ -163,7 +163,7 @@ impl Scene {
     }
 }
 
-/// A state that lasts, of a lane or between two.
+/// A state that lasts, of one lane or between two.
 struct Band {
     class: &'static str,
     hosts: (usize, usize),
@@ -171,7 +171,7 @@ struct Band {
     to: u64,
 }
 
-/// The cuts, holds and slow links, and when hosts were down or paused.
+/// Returns the cuts, holds and slow links, and the times at which hosts were down or paused.
 fn bands(scene: &Scene) -> Vec<Band> {
     let mut open: BTreeMap<(&'static str, usize, usize), (u64, u32)> = BTreeMap::new();
     let mut bands = Vec::new();
@@ -223,18 +223,18 @@ fn bands(scene: &Scene) -> Vec<Band> {
     bands
 }
 
-/// The last part of a scene, with a place for each of its moments.
+/// The last part of a scene, with a position for each of its moments.
 struct Diagram<'a> {
     scene: &'a Scene,
     messages: Vec<&'a Message>,
     events: Vec<&'a (u64, usize, What)>,
     faults: Vec<(usize, &'a Fault)>,
     bands: Vec<Band>,
-    /// Where moments are drawn.
+    /// Positions of the moments.
     places: Vec<(u64, usize)>,
 }
 
-/// Whether an event has a mark of its own: others are lines and bands.
+/// Returns whether an event has its own mark: others are lines and bands.
 fn has_mark(what: &What) -> bool {
     !matches!(
         what,
@@ -250,7 +250,7 @@ fn has_mark(what: &What) -> bool {
 }
 
 impl<'a> Diagram<'a> {
-    /// Of `most` things until `end`.
+    /// Returns the diagram of the last `most` items until `end`.
     fn new(scene: &'a Scene, most: usize, end: u64) -> Diagram<'a> {
         let lanes = scene.hosts.len().min(MOST_HOSTS);
         let messages = scene.recording.messages.iter();
@@ -282,7 +282,7 @@ impl<'a> Diagram<'a> {
         moments.extend(bands.iter().flat_map(|it| [it.from, it.to]));
         let (mut y, mut before) = (40, start);
         let places = moments.range(start..=end).map(|at| {
-            // An instant is short, and a long time not much longer.
+            // An instant takes little space, and a long time not much more.
             let passed = (at - before) / 1_000;
             if *at > before {
                 y += 6 + 2 * (u64::BITS - passed.leading_zeros()) as usize / 3;
@@ -300,7 +300,7 @@ impl<'a> Diagram<'a> {
         }
     }
 
-    /// Where a moment is; one before the first is there.
+    /// Returns the position of a moment; an earlier one is at the first position.
     fn y(&self, at: u64) -> usize {
         let index = self.places.partition_point(|it| it.0 <= at);
         self.places[index.saturating_sub(1)].1
@@ -387,7 +387,7 @@ impl<'a> Diagram<'a> {
         let top = self.y(message.sent);
         let (end, bottom, class) = match message.is_lost {
             false => (to, self.y(message.at), "m"),
-            // On its way: at once, or when it would have arrived.
+            // Ends on its way: when it was sent, or when it would have arrived.
             true => {
                 let way = from.abs_diff(to) * 3 / 5;
                 let end = if to > from { from + way } else { from - way };
@@ -471,7 +471,7 @@ fn x(host: usize) -> usize {
     FIRST_LANE + host * LANE
 }
 
-/// A string of JSON.
+/// Returns a JSON string.
 fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for letter in text.chars() {
@@ -488,13 +488,13 @@ fn quote(text: &str) -> String {
     quoted + "\""
 }
 
-/// Nanoseconds as the microseconds of a trace, exactly.
+/// Converts nanoseconds to the microseconds of a trace, exactly.
 fn micros(nanos: u64) -> String {
     format!("{}.{:03}", nanos / 1_000, nanos % 1_000)
 }
 
-/// The trace, as Chrome's and Perfetto's viewers read it: a process for each host, a track for each
-/// task, flows for messages. What takes no time is drawn a microsecond long.
+/// Returns the trace in the format of Chrome's and Perfetto's viewers: a process for each host, a
+/// track for each task, flows for messages. Events without a duration are drawn a microsecond long.
 fn json(scene: &Scene) -> String {
     let mut events: Vec<String> = Vec::new();
     let name = |kind: &str, pid: usize, tid: u64, name: &str| {
@@ -522,7 +522,7 @@ fn json(scene: &Scene) -> String {
              \"pid\":{pid},\"tid\":0,\"ts\":{at}}}"
         )
     };
-    // Faults stand above the hosts.
+    // Faults are listed above the hosts.
     events.push(name("process_name", 0, 0, "faults"));
     for (host, it) in scene.hosts.iter().enumerate() {
         events.push(name("process_name", host + 1, 0, it));

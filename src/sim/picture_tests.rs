@@ -1,10 +1,10 @@
-//! Pictures are well-formed and bounded, whatever the names.
+//! Pictures are well-formed and bounded, for any names.
 
 use super::super::kernel::faults::Kind;
 use super::super::kernel::trace::Flags;
 use super::*;
 
-/// A value of JSON: strings, and what matters of the rest.
+/// A JSON value: strings, and the relevant parts of the rest.
 #[derive(Debug)]
 enum Value {
     Object(BTreeMap<String, Value>),
@@ -13,7 +13,7 @@ enum Value {
     Number(String),
 }
 
-/// As much of JSON as there is in traces.
+/// Parses the part of JSON that traces use.
 struct Parser<'a>(iter::Peekable<std::str::Chars<'a>>);
 
 impl Parser<'_> {
@@ -106,7 +106,7 @@ impl Parser<'_> {
     }
 }
 
-/// Every tag is closed, in order, and every attribute quoted; nothing runs.
+/// Asserts that every tag is closed, in order, every attribute is quoted, and there are no scripts.
 fn assert_is_well_formed(page: &str) {
     let mut open = Vec::new();
     let mut rest = page.strip_prefix("<!DOCTYPE html>").expect("a page");
@@ -139,7 +139,7 @@ fn assert_is_well_formed(page: &str) {
     assert!(open.is_empty(), "{open:?}");
 }
 
-/// A run with all that there is to draw, and names that try to break out.
+/// A run with everything that can be drawn, and names that try to break out.
 fn scene(messages: u64) -> Scene {
     let nasty = "</text><script>alert(\"1\")</script>&\u{7}'\\";
     let mut recording = Recording::default();

@@ -1,15 +1,15 @@
-//! Shrinking: which of the faults of a run that has failed are needed for it to fail, and how much
-//! simpler it may be beside that.
+//! Shrinking: finds which faults of a failed run are needed for the failure, and how much simpler
+//! the run can be otherwise.
 //!
-//! A run fails for the same reason as another one if the same check fails, or if the same line
-//! panics. First all faults are left out, then one kind after the other, and then parts of what is
-//! left, ever smaller (Zeller's ddmin). What a failing run did not come to is left out from then
-//! on. The result is one of which no single fault can be left out, unless time was up before.
+//! Two runs fail for the same reason if the same check fails, or if the same line panics. Shrinking
+//! first leaves out all faults, then one kind after the other, and then ever smaller parts of the
+//! rest (Zeller's ddmin). Faults that a failing run did not reach are left out from then on. No
+//! single fault of the result can be left out, unless the time limit was reached.
 //!
-//! Then what the test has chosen ([`Sim::choose`](super::Sim::choose)) becomes smaller, one choice
-//! after the other: zero, or half of the way again and again, so that a test that chooses how much
-//! it does is shorter. Last, each segment takes the mean of its link's latency, and what is ready
-//! runs in turn: each is kept if the run fails so too.
+//! Then it reduces the test's choices ([`Sim::choose`](super::Sim::choose)), one after the other:
+//! to zero, or by halving the difference repeatedly, so that a test that chooses the amount of its
+//! work gets shorter. Last, each segment takes the mean of its link's latency, and ready tasks run
+//! in turn. Each of these is kept if the run still fails for the same reason.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,23 +20,23 @@ use super::kernel::faults::Id;
 use super::kernel::{Setup, Simpler};
 use super::left_out::LeftOut;
 
-/// So many runs at most: more than ddmin needs for a few dozen faults of which a few are needed.
+/// Maximum number of runs: more than ddmin needs for a few dozen faults of which a few are needed.
 const MOST_RUNS: u32 = 200;
 
-/// So long at most, of real time: somebody waits for the report.
+/// Maximum real time, as the user is waiting for the report.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// So often the way from a choice to a smaller one is halved.
+/// Maximum number of halvings between a choice and a smaller one.
 const MOST_HALVINGS: u32 = 12;
 
-/// A run that fails as the whole one does, and is smaller.
+/// A smaller run that fails as the whole one does.
 pub(super) struct Shrunk {
     /// The places of the faults that it needs.
     pub(super) needed: Vec<usize>,
     pub(super) simpler: Simpler,
 }
 
-/// Looks for runs that fail as one did.
+/// Searches for smaller runs that fail as `report` does.
 struct Search<'a> {
     report: &'a Report,
     cause: &'a str,
@@ -46,7 +46,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The faults of the run with these faults and no others, if it fails for the same reason.
+    /// Runs with these faults and no others. Returns its faults if it fails for the same reason.
     fn fails(&mut self, kept: &BTreeSet<Id>, simpler: &Simpler) -> Option<Vec<Id>> {
         if self.runs == MOST_RUNS || self.start.elapsed() > LONGEST {
             return None;
@@ -64,7 +64,7 @@ impl Search<'_> {
         is_same.then_some(other.faults)
     }
 
-    /// What is said if that run never ends.
+    /// Returns the message for the case that this run never ends.
     fn describe(&self, kept: &BTreeSet<Id>, simpler: &Simpler) -> Arc<str> {
         let (seed, all) = (self.report.seed, &self.report.faults);
         let left_out = LeftOut::but(seed, all, kept, simpler);
@@ -72,7 +72,8 @@ impl Search<'_> {
         format!("{found}  A smaller run of it, POLDER_SIM={left_out}, never ends:\n").into()
     }
 
-    /// What may be simpler where `left` is kept, of which less may be left then.
+    /// Finds what may be simpler if only `left` is kept, and removes faults from `left` that are
+    /// not reached then.
     fn simplify(&mut self, left: &mut BTreeSet<Id>) -> Simpler {
         let mut simpler = Simpler::default();
         let report = self.report;
@@ -110,7 +111,7 @@ impl Search<'_> {
     }
 }
 
-/// A number below `number` for which `holds` is true, as low as a few halvings find.
+/// Returns a number below `number` for which `holds` is true, as low as a few halvings find.
 fn lowest(number: u64, holds: &mut dyn FnMut(u64) -> bool) -> Option<u64> {
     if number == 0 {
         return None;
@@ -132,8 +133,8 @@ fn lowest(number: u64, holds: &mut dyn FnMut(u64) -> bool) -> Option<u64> {
     (high < number).then_some(high)
 }
 
-/// How much smaller a run may be that has failed; or somewhat larger than that, if to find it out
-/// takes too long. `None` if there is nothing to be found out.
+/// Returns how much smaller a failed run can be; or an intermediate result, if the search takes too
+/// long. `None` if there is nothing to find out.
 pub(super) fn shrink(report: &Report, run: &Run<'_>) -> Option<Shrunk> {
     let all = &report.faults;
     let mut search = Search {
@@ -144,7 +145,7 @@ pub(super) fn shrink(report: &Report, run: &Run<'_>) -> Option<Shrunk> {
         runs: 0,
     };
     let none = Simpler::default();
-    // Of what is not listed nothing can be kept.
+    // Faults that are not listed cannot be kept.
     if report.has_unlisted {
         search.fails(&all.iter().copied().collect(), &none)?;
     }
@@ -164,7 +165,8 @@ pub(super) fn shrink(report: &Report, run: &Run<'_>) -> Option<Shrunk> {
     })
 }
 
-/// Few of `all` with which `fails` gives what there was of them. It does so with `all`.
+/// Returns a small part of `all` that still fails: the faults that `fails` has returned. All of
+/// `all` fails.
 fn minimize(all: &[Id], fails: &mut dyn FnMut(&BTreeSet<Id>) -> Option<Vec<Id>>) -> Vec<Id> {
     if fails(&BTreeSet::new()).is_some() {
         return Vec::new();
@@ -253,7 +255,7 @@ mod tests {
             assert_eq!(found.unwrap_or(number), least, "{number}");
             assert!(runs < 10);
         }
-        // Far away it comes near.
+        // For a large number it only comes near.
         let found = lowest(u64::MAX, &mut |it| it >= 1 << 20).unwrap();
         assert!(found < u64::MAX >> 10);
     }
@@ -264,7 +266,7 @@ mod tests {
         let mut runs = 0;
         let found = minimize(&all, &mut |kept| {
             runs += 1;
-            // It fails at the first of these, whichever that is.
+            // It fails at the first one that is kept.
             let first = kept.iter().find(|id| id.3 > 900);
             first.map(|id| vec![*id])
         });

@@ -1,4 +1,4 @@
-//! [`Step`]: something that has happened, for those who look at a run while it goes on.
+//! [`Step`]: an event, for functions that observe a run.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,11 +20,11 @@ use super::kernel::trace::Seconds;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Step {
-    /// When, since the world began.
+    /// The time since the world began.
     pub time: Duration,
     /// The name of the host on which it has happened.
     pub host: String,
-    /// What it is: `task 7 runs, spawned at src/store.rs:12:5`, `data 1+64 came from client`.
+    /// Its description: `task 7 runs, spawned at src/store.rs:12:5`, `data 1+64 came from client`.
     pub words: String,
 }
 

@@ -1,14 +1,13 @@
-//! The watchdog of worlds: a call of foreign code that never returns is reported, and ends the
-//! program.
+//! The watchdog of worlds: reports a call of foreign code that never returns, and ends the program.
 //!
-//! A world has one thread. Where a poll does not return, nothing in the world goes on, the test's
-//! own limits included, and nothing can end the thread. So somebody looks from time to time whether
-//! each world is still at the same call: for `check` a thread of its own, one for all its worlds,
-//! and for `run` the thread that waits for the one world. This is the only place where real time
-//! counts: it changes nothing in a world.
+//! A world has one thread. If a poll does not return, nothing in the world continues, not even the
+//! test's own limits, and the thread cannot be ended. So a watchdog checks periodically whether
+//! each world is still at the same call. For `check` it is a separate thread, one for all its
+//! worlds; for `run` it is the thread that waits for the one world. The watchdog uses real time,
+//! and changes nothing in a world.
 //!
-//! A world's thread notes which seed it runs, and takes the note back when that world has ended.
-//! Both are a lock that is hardly ever contended, and wake nobody.
+//! A world's thread registers the seed that it runs, and removes it when that world has ended. Both
+//! take a lock that is rarely contended, and wake no thread.
 
 use std::io::Write;
 use std::process;
@@ -20,30 +19,31 @@ use super::kernel;
 use super::kernel::progress::{LastCall, Progress};
 use super::kernel::trace::Seconds;
 
-/// How often the worlds are looked at.
+/// Interval of the checks.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// A call that has lasted so long is reported. Nobody waits for a test without a word for longer.
+/// Duration after which a call is reported. Users do not wait longer for a test that prints
+/// nothing.
 const REPORT: Duration = Duration::from_secs(10);
 
-/// A call that has lasted so long ends the program, unless `POLDER_SIM_STUCK` says otherwise:
-/// longer than any search for a linear order takes, and shorter than the limit of a job in CI.
+/// Duration after which a call ends the program, unless `POLDER_SIM_STUCK` sets another one: longer
+/// than any search for a linear order takes, and shorter than the limit of a job in CI.
 const END: Duration = Duration::from_secs(300);
 
-/// What a test's program exits with when a test has failed, by Rust's harness.
+/// Exit status of a test program with a failed test, as of Rust's harness.
 const FAILED: i32 = 101;
 
-/// The worlds that a call of `check` or `run` has now, and how they are watched.
+/// The worlds of a call of `check` or `run`, and how they are watched.
 pub(super) struct Watch {
-    /// After how long a call ends the program.
+    /// Duration after which a call ends the program; `None` for never.
     limit: Option<Duration>,
-    /// Behind `cargo test`.
+    /// Argument after `cargo test`.
     test: String,
-    /// The call is made in a world, whose watchdog is enough. (The clock of that thread may be that
-    /// world's.)
+    /// Whether the call is made in a world, which has its own watchdog. (The clock of that thread
+    /// may be that world's.)
     is_inner: bool,
     watched: Mutex<Watched>,
-    /// It is over.
+    /// Notified when the call is over.
     ended: Condvar,
 }
 
@@ -53,11 +53,11 @@ struct Watched {
     is_over: bool,
 }
 
-/// A world that runs.
+/// A running world.
 struct World {
     seed: u64,
     progress: Arc<Progress>,
-    /// The failure that this run looks into: it is said first if the world is stuck.
+    /// The failure that this run looks into: it is printed first if the world is stuck.
     found: Option<Arc<str>>,
     last: Option<LastCall>,
     /// How long that call has lasted at least.
@@ -66,11 +66,11 @@ struct World {
 }
 
 impl Watch {
-    /// For a test of this thread.
+    /// Returns a watchdog for the test of this thread.
     ///
     /// # Panics
     ///
-    /// If `POLDER_SIM_STUCK` is no number.
+    /// If `POLDER_SIM_STUCK` is not a number.
     pub(super) fn new() -> Watch {
         let limit = number_from("POLDER_SIM_STUCK").map_or(END, Duration::from_secs);
         Watch {
@@ -90,7 +90,7 @@ impl Watch {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A world begins, which is watched until the result is dropped.
+    /// Registers a world, which is watched until the result is dropped.
     pub(super) fn add(
         &self,
         seed: u64,
@@ -111,7 +111,7 @@ impl Watch {
         }
     }
 
-    /// Looks after the worlds until the result of [`end`](Self::end) is dropped.
+    /// Watches the worlds until the result of [`end`](Self::end) is dropped.
     pub(super) fn look(&self) {
         let (mut watched, mut looked) = (self.lock(), Instant::now());
         loop {
@@ -122,7 +122,7 @@ impl Watch {
             if watched.is_over {
                 return;
             }
-            // Not what the clock says: the program may have been stopped meanwhile.
+            // Bounded, as the program may have been stopped meanwhile.
             let passed = looked.elapsed().min(2 * LOOK);
             looked = Instant::now();
             for world in &mut watched.worlds {
@@ -131,22 +131,22 @@ impl Watch {
         }
     }
 
-    /// Whoever looks does so until this is dropped: also by a panic.
+    /// Ends [`look`](Self::look) when the result is dropped, also by a panic.
     pub(super) fn end(&self) -> End<'_> {
         End(self)
     }
 }
 
 impl World {
-    /// Looks whether the world is where it was at the last look, so long ago.
+    /// Checks whether the world is still at the call of the last check, which was `passed` ago.
     fn look(&mut self, passed: Duration, watch: &Watch) {
         let now = self.progress.last();
-        // (At its first look a world has come from nowhere.)
+        // (The first check of a world has no earlier call to compare.)
         if now.as_ref().map(|it| it.nth) != self.last.as_ref().map(|it| it.nth) {
             (self.last, self.lasted, self.is_told) = (now, Duration::ZERO, false);
             return;
         }
-        // What was read before may have been half of the call before it.
+        // The earlier reading may have mixed this call with the one before it.
         self.last = now;
         let Some(call) = &self.last else {
             return;
@@ -173,7 +173,7 @@ impl World {
     }
 }
 
-/// A world is watched as long as this exists: of [`Watch::add`].
+/// Watches a world as long as this exists. Returned by [`Watch::add`].
 pub(super) struct WhileItRuns<'a> {
     watch: &'a Watch,
     progress: Arc<Progress>,
@@ -190,7 +190,7 @@ impl Drop for WhileItRuns<'_> {
     }
 }
 
-/// Whoever looks goes home when this is dropped: of [`Watch::end`].
+/// Ends [`Watch::look`] when it is dropped. Returned by [`Watch::end`].
 pub(super) struct End<'a>(&'a Watch);
 
 impl Drop for End<'_> {
@@ -211,7 +211,7 @@ fn words(seed: u64, call: &LastCall, lasted: Duration) -> String {
     )
 }
 
-/// Not by `eprint!`, which the harness keeps until the test has ended.
+/// Not with `eprint!`: the harness keeps its output until the test has ended.
 fn say(words: &str) {
     let _ = std::io::stderr().write_all(words.as_bytes());
 }

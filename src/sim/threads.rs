@@ -1,32 +1,34 @@
-//! The threads of worlds. Each world has a new one, unless the world before has said that the next
-//! one may have its own ([`Sim::share_thread`](super::Sim)): what a program keeps in thread-locals
-//! is new each time.
+//! The threads of worlds. Each world has a new thread, so a program's thread-locals are new each
+//! time, unless the world before has allowed the next one to use its thread
+//! ([`Sim::share_thread`](super::Sim)).
 //!
-//! Whoever wants a world run starts its thread and waits until that has ended, which is one wake a
-//! world. That a world may be stuck is the concern of the watchdog ([`stuck`](super::stuck)), which
-//! `check` has for all of its worlds. A call of `run` has none: a thread for a single world costs
-//! more than the wake that it would save. Who waits there looks after the world meanwhile, and is
-//! woken first when it has ended, and then by the end of its thread.
+//! The caller that runs a world starts its thread and waits for the thread to end, which takes one
+//! wake per world. Worlds that are stuck are left to the watchdog ([`stuck`](super::stuck)):
+//! `check` has one for all of its worlds. A call of `run` has none, as a thread for a single world
+//! costs more than the wake that it would save. There the waiting thread watches the world
+//! meanwhile. It is woken first when the world has ended, and then by the end of its thread.
 //!
-//! **Polder's own thread-locals** must be as new for the next world of a thread:
+//! **Polder's own thread-locals** must be as new for the next world on a thread:
 //!
-//! - The kernel, its clock and the panics that it was told of (`sim/kernel`) end with the world;
-//!   how often the clock was read is counted from each step on.
-//! - What answers the C library (`sim/kernel/answers.rs`), who is told of contained panics
-//!   (`sync::CONTAINED`), and whether panics are printed (`sim/panics.rs`) are set anew when a
-//!   world begins. Between worlds nobody asks for them.
-//! - Which worker this thread drives and which task runs (`scheduler/current.rs`), and whose
-//!   resolver is polled (`net/resolver.rs`), is restored by guards, also by a panic.
-//! - Listeners of signals (`signal/simulated.rs`) go with their owners. One that was leaked stays,
-//!   and is never woken: its owner is of another world.
-//! - What a future of `block_on` waits for (`scheduler/leaf.rs`) is set anew before each of its
-//!   polls, and only that future asks for it.
-//! - The number of this thread (`poller/backends/io_uring.rs`) and where its stack lies
-//!   (`sys/stack/linux/copy.rs`) are the thread's own, and no world asks for them.
+//! - The kernel, its clock and the panics reported to it (`sim/kernel`) end with the world. The
+//!   number of clock readings is counted from the beginning of each step.
+//! - The answers to the C library (`sim/kernel/answers.rs`), the hook for contained panics
+//!   (`sync::CONTAINED`), and whether panics are printed (`sim/panics.rs`) are set when a world
+//!   begins. Between worlds they are not read.
+//! - The worker that this thread drives and the task that runs (`scheduler/current.rs`), and the
+//!   owner of the resolver that is polled (`net/resolver.rs`), are restored by guards, also after a
+//!   panic.
+//! - Listeners of signals (`signal/simulated.rs`) are removed with their owners. One that was
+//!   leaked stays, and is never woken: its owner belongs to another world.
+//! - The leaf that a future of `block_on` waits for (`scheduler/leaf.rs`) is reset before each of
+//!   its polls, and only that future reads it.
+//! - The number of this thread (`poller/backends/io_uring.rs`) and the place of its stack
+//!   (`sys/stack/linux/copy.rs`) belong to the thread, and no world reads them.
 //!
-//! Sockets, timers, wakers and tasks that outlive their world name it by its number, or hold its
-//! parts, and find nothing in the next one. The handles of a test (`Sim`, `Cut`) act on the world
-//! that their thread is in: a test that keeps one in a thread-local must not share the thread.
+//! Sockets, timers, wakers and tasks that outlive their world refer to it by its number, or hold
+//! its parts, and find nothing in the next world. The handles of a test (`Sim`, `Cut`) act on the
+//! world that their thread is in: a test that keeps one in a thread-local must not share the
+//! thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -39,7 +41,7 @@ use super::kernel::{self, Setup};
 use super::stuck::Watch;
 use crate::task::panic_message;
 
-/// The threads of worlds are called so, and by their seeds, if they have one only.
+/// Name of the threads of worlds, followed by the seed if a thread has only one.
 pub(super) const THREAD: &str = "polder-sim";
 
 /// Runs a test in the world of a seed, on this thread.
@@ -49,12 +51,12 @@ pub(super) type World<'a> = dyn Fn(u64, Setup, Arc<Progress>) -> Report + Sync +
 pub(super) struct Threads<'a> {
     world: &'a World<'a>,
     watch: Watch,
-    /// What happens is printed.
+    /// Whether events are printed.
     logs: bool,
 }
 
 impl Threads<'_> {
-    /// For a test of this thread.
+    /// Returns the threads for a test of this thread.
     pub(super) fn new<'a>(world: &'a World<'a>) -> Threads<'a> {
         Threads {
             world,
@@ -63,7 +65,7 @@ impl Threads<'_> {
         }
     }
 
-    /// Calls `f`, which runs worlds, and has a thread look after them meanwhile.
+    /// Calls `f`, which runs worlds, while a separate thread watches them.
     pub(super) fn watched(&self, f: impl FnOnce()) {
         thread::scope(|scope| {
             let _end = self.watch.end();
@@ -74,8 +76,8 @@ impl Threads<'_> {
         });
     }
 
-    /// Whether worlds may share a thread. Not those in a world, which gets on whenever a thread of
-    /// theirs has ended: see [`join`](Self::join).
+    /// Returns whether worlds may share a thread. Worlds within a world may not: the outer one
+    /// makes progress whenever one of their threads has ended (see [`join`](Self::join)).
     pub(super) fn may_be_shared(&self) -> bool {
         !self.watch.is_inner()
     }
@@ -91,7 +93,7 @@ impl Threads<'_> {
         self.on_a_new(Some(seed), || self.run_here(seed, setup))
     }
 
-    /// Runs a seed on a new thread, and looks after it.
+    /// Runs a seed on a new thread, and watches it.
     pub(super) fn run_one(&self, seed: u64) -> Report {
         thread::scope(|scope| {
             let end = self.watch.end();
@@ -109,7 +111,7 @@ impl Threads<'_> {
 
     /// Runs a seed on this thread, which is one for worlds.
     pub(super) fn run_here(&self, seed: u64, mut setup: Setup) -> Report {
-        // What a repeated run does was printed.
+        // The events of a repeated run have been printed already.
         let is_repeated = setup.is_quiet || matches!(setup.comparison, Comparison::Compare(_));
         setup.logs = self.logs && !is_repeated;
         let progress = Arc::<Progress>::default();
@@ -121,16 +123,16 @@ impl Threads<'_> {
         })
     }
 
-    /// What a thread has come to, which has been waited for.
+    /// Waits for a thread, and returns its result.
     fn join<T>(&self, thread: ScopedJoinHandle<'_, T>) -> T {
         let result = thread.join().unwrap_or_else(|panic| resume_unwind(panic));
-        // The world in which this call was made, if it was made in one, gets on by this.
+        // Records progress of the world in which this call was made, if it was made in one.
         kernel::with(|kernel| kernel.progress().go_on());
         result
     }
 }
 
-/// Linux's limit for main threads (`ulimit -s`). What is not used takes no memory.
+/// Linux's limit for main threads (`ulimit -s`). Unused parts take no memory.
 const STACK: usize = 8 << 20;
 
 fn name(seed: u64) -> String {
@@ -143,7 +145,7 @@ fn start<'scope, T: Send + 'scope>(
     run: impl FnOnce() -> T + Send + 'scope,
 ) -> ScopedJoinHandle<'scope, T> {
     let thread = thread::Builder::new().name(name);
-    // A program's main thread has that much, and what a process of a world runs it runs there.
+    // A real program's main thread has that much, and a simulated process runs on this thread.
     let thread = match std::env::var_os("RUST_MIN_STACK") {
         None => thread.stack_size(STACK),
         Some(_) => thread,

@@ -1,18 +1,18 @@
 //! The loop that drives a world: one step after the other, on one thread.
 //!
-//! A step is one task polled, of a process that has something to do; which, is a choice. While any
-//! has, no time passes. Otherwise the clock jumps to the next event, which the kernel lets happen.
-//! If there is none either, nothing will ever happen: a deadlock.
+//! A step polls one task, of a process that has something to do; the world's
+//! [`Order`](super::Order) chooses which. While any process has work, no time passes. Otherwise the
+//! clock jumps to the next event, which the kernel performs. If there is no event either, the world
+//! is in a deadlock.
 //!
-//! Each process has a real runtime, whose workers are driven as by a foreign loop: one turn with a
-//! zero timeout, one task. A worker's poller tells the kernel when there is something to do (a wake
-//! from another host or another worker, a timer), so nobody is asked who has nothing. Which worker
-//! of which process is next is a choice too: where a process has several, these are in the world's
-//! one thread, and take turns.
+//! Each process has a real runtime. Its workers are driven as by a foreign loop: one turn with a
+//! zero timeout, one task. A worker's poller notifies the kernel when there is something to do (a
+//! wake from another host or another worker, a timer), so idle workers are not polled. All workers
+//! of all processes share the world's one thread, and the world chooses which of them is next.
 //!
-//! A process that is killed, or has returned, is gone for the kernel at once. Its runtime is
-//! dropped between two steps, since that runs destructors, and may not happen within one of its own
-//! tasks.
+//! A process that is killed, or has returned, disappears from the kernel immediately. Its runtime
+//! is dropped between two steps, since that runs destructors, and must not happen within one of its
+//! own tasks.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -33,68 +33,67 @@ use crate::runtime::Runtime;
 use crate::scheduler::Worker;
 use crate::sync::contain;
 
-/// More steps and events at one moment mean that the program goes round in circles, unless the test
-/// says otherwise.
+/// Default limit of steps and events at one moment: a program that exceeds it is in a livelock.
 const MOST_STEPS: u64 = 100_000;
 
-/// More steps in all are more than somebody waits for, unless the test says otherwise: half a
-/// minute where it is not optimised.
+/// Default limit of steps in a run. They take half a minute in an unoptimised build, which is as
+/// long as a test should take.
 const MOST_TOTAL: u64 = 10_000_000;
 
-/// How long a world may last: a program with a heartbeat never comes to an end by itself.
+/// Default limit of the world's time: a program with a heartbeat never ends by itself.
 const LONGEST: u64 = 3_600_000_000_000;
 
-/// A report says of so many hosts what they are doing: of those that the test named first.
+/// Maximum number of hosts that a report describes: those that the test named first.
 const MOST_TOLD: usize = 64;
 
-/// So many choices of a test are kept, to be made simpler.
+/// Maximum number of the test's choices that are kept for shrinking.
 const MOST_CHOICES: usize = 32;
 
-/// What the handles of a world share.
+/// State that the handles of a world share.
 pub(super) struct State {
-    /// When the world began, in nanoseconds after the beginning of the first tick.
+    /// Beginning of the world, in nanoseconds after the beginning of the first tick.
     base: i64,
-    /// By the kernel's number; `None` when it has been dropped.
+    /// Runtimes, by the kernel's number of their process; `None` once dropped.
     processes: RefCell<Vec<Option<Rc<Runtime>>>>,
-    /// Those of all processes, by the kernel's number of their pollers; `None` when the process has
-    /// been dropped. Each step begins here: a way less to what lies in no cache.
+    /// Workers of all processes, by the kernel's number of their pollers; `None` once the process
+    /// has been dropped. Each step begins here, which avoids a dependent load.
     workers: RefCell<Vec<Option<Rc<Worker>>>>,
     /// By the kernel's number.
     pub(super) hosts: RefCell<Vec<HostSlot>>,
-    /// Processes whose runtimes are to be dropped, and whether they have returned.
+    /// Processes with a runtime that is to be dropped, and whether they have returned.
     ended: RefCell<Vec<(usize, bool)>>,
     pub(super) always: Conditions,
     pub(super) sometimes: Conditions,
     pub(super) eventually: Conditions,
-    /// Who is told what happens.
+    /// Functions that are called with each event.
     observers: RefCell<Vec<Observer>>,
     has_observers: Cell<bool>,
-    /// Since when progress is owed.
+    /// Time from which on progress is required.
     quiet_since: Cell<Option<u64>>,
     limit: Cell<u64>,
     most_steps: Cell<u64>,
     most_total: Cell<u64>,
-    /// The test has ended, and its processes are being dropped.
+    /// Whether the test has ended, and its processes are being dropped.
     has_ended: Cell<bool>,
-    /// Whether a process may leave something behind.
+    /// Whether a process that returns must leave nothing behind.
     forbids_leaks: Cell<bool>,
-    /// The next world may have this one's thread.
+    /// Whether the next world may run on this one's thread.
     shares_thread: Cell<bool>,
     choices: RefCell<Choices>,
-    /// The kernel's.
+    /// Shared with the kernel.
     progress: Arc<Progress>,
     pub(super) chaos: RefCell<Plan>,
-    /// Of each pair of types one.
+    /// One for each pair of types.
     pub(super) histories: RefCell<Vec<AnyHistory>>,
 }
 
-/// What a test does with what happens.
+/// A test's function that is called with each event.
 type Observer = Box<dyn FnMut(&Step)>;
 
-/// Starts a process, again and again.
+/// Starts a process; called again for each restart.
 type Start = Rc<dyn Fn()>;
 
-/// Tells that the process has ended without a result.
+/// Reports that the process has ended without a result.
 type End = Rc<dyn Fn(Ending)>;
 
 #[derive(Clone, Copy)]
@@ -107,26 +106,28 @@ pub(super) enum Ending {
 pub(super) struct HostSlot {
     pub(super) process: Option<usize>,
     pub(super) start: Option<(Start, End)>,
-    /// The last process was killed, or powered off.
+    /// Whether the last process was killed or powered off.
     was_stopped: bool,
-    /// By which fault of chaos: what the test itself has stopped, or started since, is the test's.
+    /// Chaos fault that has stopped the process; `None` if the test has stopped it, or one runs
+    /// again.
     pub(super) stopped_by: Option<u64>,
-    /// What the last process has returned, if that was an error.
+    /// Error that the last process has returned, if any.
     pub(super) error: Option<String>,
 }
 
-/// Choices of the test's own.
+/// The choices that a test makes.
 struct Choices {
     stream: Stream,
     count: u64,
-    /// The first of them.
+    /// The first choices.
     made: Vec<u64>,
-    /// What is chosen instead, where a failure is made simpler.
+    /// Replacements for choices, by their number, while a failure is simplified.
     instead: BTreeMap<u64, u64>,
 }
 
 impl Choices {
-    /// A number below `end`, which is not zero. Whatever it is, it takes one of the stream.
+    /// Returns a number below `end`, which is not zero. Takes one number of the stream, even if the
+    /// choice is replaced.
     fn make(&mut self, end: u64) -> u64 {
         self.count += 1;
         let drawn = self.stream.below(end);
@@ -143,13 +144,13 @@ impl Choices {
 ///
 /// # Panics
 ///
-/// If it is in none: then a handle has outlived its world.
+/// If the thread is in no world: a handle has outlived it.
 pub(super) fn kernel<R>(f: impl FnOnce(&mut Kernel) -> R) -> R {
     kernel::with(f).expect("polder::sim: this world has ended")
 }
 
 impl State {
-    /// `instead` is what the test is to choose, by how manieth choice it is.
+    /// `instead` replaces choices of the test, by their number, counted from one.
     pub(super) fn new(seed: u64, instead: BTreeMap<u64, u64>) -> Rc<State> {
         Rc::new(State {
             base: nanos_since_start(kernel(|kernel| kernel.began_at())),
@@ -181,7 +182,7 @@ impl State {
         })
     }
 
-    /// The number of the host of that name, which is new if there is none.
+    /// Returns the number of the host with that name, and creates it if there is none.
     pub(super) fn host(&self, name: &str) -> usize {
         let index = kernel(|kernel| kernel.add_host(name));
         let mut hosts = self.hosts.borrow_mut();
@@ -191,7 +192,7 @@ impl State {
         index
     }
 
-    /// Starts a process on a host: returns its runtime, to spawn its main task on.
+    /// Starts a process on a host. Returns its number, and its runtime, to spawn its main task on.
     pub(super) fn start(&self, host: usize) -> (usize, Rc<Runtime>) {
         let (process, pollers) = kernel(|kernel| kernel.start(host));
         let runtime = Rc::new(Runtime::simulated(pollers));
@@ -209,7 +210,7 @@ impl State {
         (process, runtime)
     }
 
-    /// A host's process ends, as `what` says. Does nothing if none runs.
+    /// Ends a host's process, in the way of `what`. Does nothing if none runs.
     pub(super) fn stop(&self, host: usize, what: What) {
         let process = self.hosts.borrow_mut()[host].process.take();
         if let Some(process) = process {
@@ -220,13 +221,13 @@ impl State {
         }
     }
 
-    /// Whether that process is the one that runs on a host. One that has had its own host killed or
-    /// restarted runs on to the end of its poll, and is not.
+    /// Returns whether that process is the host's current one. A process that has had its own host
+    /// killed or restarted runs on to the end of its poll, and is not current.
     pub(super) fn runs(&self, host: usize, process: usize) -> bool {
         self.hosts.borrow()[host].process == Some(process)
     }
 
-    /// Kills the process of a host, or takes its power, and tells who waits for its end.
+    /// Kills the process of a host, or cuts the host's power, and notifies waiters of its end.
     pub(super) fn end_process(&self, host: usize, what: What, ending: Ending) {
         let mut hosts = self.hosts.borrow_mut();
         let slot = &mut hosts[host];
@@ -246,7 +247,7 @@ impl State {
         }
     }
 
-    /// Starts the program again that was started last on a host. Returns `false` if none was.
+    /// Restarts the program that was started last on a host. Returns `false` if there was none.
     pub(super) fn start_again(&self, host: usize) -> bool {
         let start = self.hosts.borrow()[host]
             .start
@@ -258,7 +259,7 @@ impl State {
         start.is_some()
     }
 
-    /// Starts again what was killed or powered off, and has not returned.
+    /// Restarts processes that were killed or powered off, but not those that have returned.
     pub(super) fn restart_all(&self) {
         let hosts = self.hosts.borrow();
         let down = hosts.iter().filter(|it| it.was_stopped);
@@ -294,7 +295,8 @@ impl State {
         self.shares_thread.get()
     }
 
-    /// A host's process has returned: nothing of it may be left but its main task, which runs.
+    /// Checks for leaks of a process that has returned: only its main task may be left, which is
+    /// running.
     pub(super) fn check_leaks(&self, host: usize) {
         let process = self.hosts.borrow()[host].process;
         let Some(process) = process.filter(|_| self.forbids_leaks.get()) else {
@@ -331,16 +333,17 @@ impl State {
         number
     }
 
-    /// The first choices of the test.
+    /// Returns the first choices of the test.
     pub(super) fn choices_made(&self) -> Vec<u64> {
         self.choices.borrow().made.clone()
     }
 
-    /// Drives the world until `is_done`, or something has failed.
+    /// Drives the world until `is_done` returns `true`, or something has failed.
     pub(super) fn run(&self, is_done: &dyn Fn() -> bool) {
         let (mut steps, mut total, mut moment) = (0, 0_u64, 0);
         loop {
-            // What was killed since runs no more: also where that was outside of a step.
+            // Processes that were killed since must not run, even if that happened outside of a
+            // step.
             self.drop_ended();
             let (now, poller) = match kernel(Kernel::turn) {
                 Turn::Next(now, poller) => (now, poller),
@@ -356,7 +359,7 @@ impl State {
             if is_done() {
                 return self.check_at_end();
             }
-            // An event takes time or not: with a latency of zero it does not.
+            // An event does not always advance the time: a latency may be zero.
             if std::mem::replace(&mut moment, now) != now {
                 steps = 0;
             }
@@ -384,7 +387,7 @@ impl State {
         }
     }
 
-    /// A step of the worker that has this poller.
+    /// Runs a step of the worker that has this poller.
     fn step(&self, poller: usize) {
         let worker = self.workers.borrow()[poller].clone();
         if let Some(worker) = worker {
@@ -417,7 +420,7 @@ impl State {
 
     fn drop_process(&self, process: usize, is_killed: bool) {
         let ended = self.processes.borrow_mut()[process].take();
-        // What its destructors do, the process does that has ended.
+        // Destructors run on behalf of the process that has ended.
         let pollers = kernel::with(|kernel| {
             kernel.begin_drop(process, is_killed);
             kernel.progress().end_process(process);
@@ -431,13 +434,13 @@ impl State {
                 .map(|it| workers[it].take())
                 .collect()
         };
-        // The runtime first, which ends with all that its workers have.
+        // The runtime is first: it drops everything that its workers hold.
         drop(ended);
         drop(workers);
         kernel::with(Kernel::end_drop);
     }
 
-    /// Lets the next event happen. Returns when that is; `None` if there is none, or none in time.
+    /// Performs the next event. Returns its time; `None` if there is no event, or none in time.
     fn advance(&self) -> Option<u64> {
         let latest = self.latest();
         match kernel(|kernel| kernel.advance(latest)) {
@@ -458,7 +461,7 @@ impl State {
         None
     }
 
-    /// The last time at which anything may happen.
+    /// Returns the latest time at which anything may happen.
     fn latest(&self) -> u64 {
         let limit = self.limit.get();
         let Some(since) = self.quiet_since.get() else {
@@ -474,7 +477,7 @@ impl State {
         latest
     }
 
-    /// Something would happen too late.
+    /// Fails the run: the next event would happen too late.
     #[cold]
     fn fail_late(&self, at: u64) {
         if let Some(since) = self.quiet_since.get() {
@@ -505,8 +508,8 @@ impl State {
         ));
     }
 
-    /// Runs a call that was given to `unblock`, unless its process has ended: then it is dropped.
-    /// It is foreign code.
+    /// Runs a call that was given to `unblock`, or drops it if its process has ended. It is foreign
+    /// code.
     #[cfg(feature = "blocking")]
     fn run_due(&self, due: kernel::Due) {
         let Some(due) = due else {
@@ -524,14 +527,14 @@ impl State {
     #[cfg(not(feature = "blocking"))]
     fn run_due(&self, _: kernel::Due) {}
 
-    /// From now on this is told what happens.
+    /// Adds a function that is called with each event from now on.
     pub(super) fn observe(&self, observer: Observer) {
         self.observers.borrow_mut().push(observer);
         self.has_observers.set(true);
         kernel(Kernel::keep_untold);
     }
 
-    /// Tells what has happened since the last step. Who is told may add others, which are told from
+    /// Reports the events since the last step. An observer may add others, which are called from
     /// the next step on.
     fn tell(&self) {
         let mut observers = self.observers.take();
@@ -544,7 +547,7 @@ impl State {
         *all = observers;
     }
 
-    /// After each step and event, which was at that time.
+    /// Checks the conditions after a step or an event, which was at the time `now`.
     fn check(&self, now: u64) {
         if self.has_observers.get() {
             self.tell();
@@ -585,7 +588,7 @@ impl State {
         kernel::fail(|| reason);
     }
 
-    /// What each process is doing, for the report of a failure.
+    /// Describes what each process is doing, for the report of a failure.
     pub(super) fn describe(&self) -> String {
         let mut text = String::new();
         let hosts = self.hosts.borrow();
@@ -609,7 +612,7 @@ impl State {
             }
             let processes = self.processes.borrow();
             let runtime = slot.process.and_then(|it| processes[it].as_ref());
-            // By the clock of its host.
+            // The dump reads the clock of its host.
             kernel(|kernel| kernel.set_current(slot.process));
             let lines = runtime.map_or(Vec::new(), |it| it.dump().in_a_world());
             kernel(|kernel| kernel.set_current(None));
@@ -626,8 +629,8 @@ impl State {
         text
     }
 
-    /// Ends all processes, without a word on the network. (A panic that a task has ended with may
-    /// come to light by this.)
+    /// Ends all processes, without sending anything on the network. (This may reveal the panic of a
+    /// task that was not awaited.)
     pub(super) fn end_processes(&self) {
         self.has_ended.set(true);
         kernel::with(|kernel| (0..kernel.hosts()).for_each(|host| kernel.power_off(host)));
@@ -645,7 +648,7 @@ impl State {
     /// Ends the world.
     pub(super) fn end(&self) {
         self.end_processes();
-        // These are foreign code's, of a test that has ended.
+        // Dropping these runs foreign code of a test that has ended.
         kernel::as_killed(|| {
             contain(|| drop((self.always.take(), self.eventually.take())));
             contain(|| drop(self.observers.take()));

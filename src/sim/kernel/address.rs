@@ -1,8 +1,8 @@
-//! [`Address`]: where a simulated socket is, and the system's form of it, which the public types
-//! speak.
+//! [`Address`]: the address of a simulated socket, and its conversion from and to the system's
+//! form, which the public types use.
 //!
-//! Unix sockets have names of their own host's, which are no files: a path is the bytes that the
-//! program has written, and nothing is looked up on the way.
+//! Each host has its own names of Unix sockets. They are not files: a path is the bytes that the
+//! program has written, and no directory is looked up.
 
 use std::io;
 use std::net::SocketAddr;
@@ -44,7 +44,7 @@ impl Address {
         }
     }
 
-    /// For reports: `None` for one without a name.
+    /// Describes the address, for reports. `None` for an unnamed one.
     pub(crate) fn describe(&self) -> Option<String> {
         match self {
             Address::Internet(address) => Some(address.to_string()),
@@ -99,7 +99,7 @@ impl Name {
         }
     }
 
-    /// For reports.
+    /// Describes the name, for reports.
     pub(super) fn describe(&self) -> String {
         match self {
             Name::Unnamed => "without a name".to_owned(),

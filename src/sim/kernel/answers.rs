@@ -1,19 +1,19 @@
-//! What a world answers where the program asks the C library for the time or for randomness, if
-//! `answer_for_libc!` is there to ask (see `sim/libc.rs`).
+//! A world's answers to the C library's calls for the time and for randomness, if
+//! `answer_for_libc!` redirects them here (see `sim/libc.rs`).
 //!
-//! The C library's functions may be called anywhere: in a signal's handler, by an allocator, while
-//! this thread's kernel is borrowed, and when thread-locals are being destroyed. So what answers
-//! them is a thread-local of cells of its own, which is made without code and has no destructor,
-//! and which the kernel writes as its clock moves.
+//! The C library's functions may be called anywhere: in a signal handler, by an allocator, while
+//! this thread's kernel is borrowed, and while thread-locals are being destroyed. So the answers
+//! come from a separate thread-local of cells, which is initialised without code and has no
+//! destructor, and which the kernel updates as its clock advances.
 //!
-//! **Randomness** is drawn by the seed, the step, and how manieth question it is within the step,
-//! not from one sequence: a question more or less (a static that is made once in a process) shifts
-//! nothing beyond its step.
+//! **Randomness** is derived from the seed, the step, and the index of the call within the step,
+//! not from one sequence: an additional call (for a static that is initialised once in a process)
+//! shifts nothing beyond its step.
 //!
-//! **Times** are counted from the same two moments in every world, so that programs which look at
-//! more than differences (a hash of an `Instant`, a date) see the same in each run.
+//! **Times** are counted from the same two moments in every world, so that programs that use more
+//! than differences (a hash of an `Instant`, a date) get the same in each run.
 
-// Elsewhere nobody asks: see `sim/libc.rs`.
+// Unused on other platforms: see `sim/libc.rs`.
 #![cfg_attr(
     not(all(target_os = "linux", target_pointer_width = "64")),
     allow(dead_code)
@@ -25,22 +25,22 @@ use std::time::Duration;
 
 use super::choice::Stream;
 
-/// What the monotonic clock shows when a world begins: more than a day, since programs take
-/// durations from an `Instant`, which must not be before its zero.
+/// The monotonic clock's time when a world begins. It is more than a day, since programs subtract
+/// durations from an `Instant`, which must not fall below its zero.
 const START: Duration = Duration::from_secs(100_000);
 
-/// What the wall clock shows then: 2026-01-01T00:00:00Z.
+/// The wall clock's time then: 2026-01-01T00:00:00Z.
 const START_OF_DAY: Duration = Duration::from_secs(1_767_225_600);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Which {
     Monotonic,
-    /// Not asked for on platforms whose C library is not answered for.
+    /// Unused on platforms where the C library's calls are not answered.
     #[allow(dead_code)]
     Wall,
 }
 
-/// How often the C library was asked.
+/// The numbers of calls to the C library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) for_the_time: u64,
@@ -51,11 +51,11 @@ struct Answers {
     is_in_world: Cell<bool>,
     seed: Cell<u64>,
     step: Cell<u64>,
-    /// How often randomness was asked for in this step.
+    /// The number of calls for randomness in this step.
     nth: Cell<usize>,
-    /// What the clock shows, in nanoseconds since the world began.
+    /// The time that the clock shows, in nanoseconds since the world began.
     shown: Cell<u64>,
-    /// How far the wall clock is ahead of that, in nanoseconds; behind, if it is negative.
+    /// The offset of the wall clock from that, in nanoseconds; negative if it is behind.
     wall: Cell<i64>,
     for_the_time: Cell<u64>,
     for_randomness: Cell<u64>,
@@ -76,7 +76,7 @@ thread_local! {
     };
 }
 
-/// This thread's world begins: from now on questions are answered.
+/// Begins this thread's world: from now on calls are answered.
 pub(super) fn begin(seed: u64) {
     ANSWERS.with(|it| {
         it.is_in_world.set(true);
@@ -92,17 +92,17 @@ pub(super) fn end() {
     ANSWERS.with(|it| it.is_in_world.set(false));
 }
 
-/// The clock shows that, in nanoseconds since the world began.
+/// Sets the time that the clock shows, in nanoseconds since the world began.
 pub(super) fn show(shown: u64) {
     ANSWERS.with(|it| it.shown.set(shown));
 }
 
-/// The wall clock is so many nanoseconds ahead of the other one; behind, if that is negative.
+/// Sets the offset of the wall clock from the other one, in nanoseconds; negative if it is behind.
 pub(super) fn show_wall(ahead: i64) {
     ANSWERS.with(|it| it.wall.set(ahead));
 }
 
-/// Another step begins, of another process or task.
+/// Begins another step, of another process or task.
 pub(super) fn next_step() {
     ANSWERS.with(|it| {
         it.step.set(it.step.get() + 1);
@@ -110,7 +110,7 @@ pub(super) fn next_step() {
     });
 }
 
-/// How often this thread's world was asked.
+/// Returns the numbers of calls to this thread's world.
 pub(crate) fn asked() -> Asked {
     ANSWERS.with(|it| Asked {
         for_the_time: it.for_the_time.get(),
@@ -118,7 +118,7 @@ pub(crate) fn asked() -> Asked {
     })
 }
 
-/// The time since the clock's zero, if this thread is in a world.
+/// Returns the time since the clock's zero, if this thread is in a world.
 pub(crate) fn time(which: Which) -> Option<Duration> {
     ANSWERS.with(|it| {
         if !it.is_in_world.get() {
@@ -131,7 +131,7 @@ pub(crate) fn time(which: Which) -> Option<Duration> {
             Which::Wall => {
                 let (even, ahead) = (START_OF_DAY.saturating_add(shown), it.wall.get());
                 let apart = Duration::from_nanos(ahead.unsigned_abs());
-                // Not before 1970, where many programs expect none.
+                // Not before 1970: many programs do not expect such times.
                 match ahead < 0 {
                     true => even.saturating_sub(apart),
                     false => even.saturating_add(apart),
@@ -141,8 +141,9 @@ pub(crate) fn time(which: Which) -> Option<Duration> {
     })
 }
 
-/// Whether this thread is in a world: then that has filled `bytes`. A request for no byte is none:
-/// so getrandom asks, once in a process, whether the kernel has the call.
+/// Fills `bytes`, if this thread is in a world, and returns whether it is. A request for no bytes
+/// is not counted: getrandom makes one, once in a process, to find out whether the kernel has the
+/// call.
 pub(crate) fn fill(bytes: &mut [MaybeUninit<u8>]) -> bool {
     ANSWERS.with(|it| {
         if !it.is_in_world.get() {

@@ -1,8 +1,9 @@
-//! Calls given to `unblock`: in a world they run in line, after a delay, as there is one thread.
+//! Calls given to `unblock`: in a world they run inline, after a delay, as there is only one
+//! thread.
 //!
-//! The kernel keeps them until then, and gives them to the world, which runs them: they are foreign
-//! code. Those of a process that has ended are dropped and not run; those of one that is paused
-//! wait.
+//! The kernel keeps them for that time, and then passes them to the world, which runs them: they
+//! are foreign code. Calls of a process that has ended are dropped without running; those of a
+//! paused process wait.
 
 use std::sync::Arc;
 
@@ -12,10 +13,10 @@ use super::trace::What;
 use super::{Event, Kernel};
 use crate::pool::Job;
 
-/// About what it takes a thread of the pool to wake up.
+/// The default delay: about what a thread of the pool takes to wake up.
 const DEFAULT: Latency = Latency::new(5_000, 95_001);
 
-/// Of a host: how long its calls take to begin.
+/// The delays before a host's calls begin.
 pub(super) struct Delays {
     pub(super) latency: Latency,
     stream: Stream,
@@ -30,7 +31,7 @@ impl Delays {
     }
 }
 
-/// A call of a process that is due at a time of the queue's.
+/// A call of a process, scheduled in the queue of events.
 pub(super) struct PendingCall {
     pub(super) process: usize,
     pub(super) job: Arc<dyn Job>,
@@ -43,8 +44,8 @@ pub(crate) struct Due {
     pub(crate) is_alive: bool,
 }
 
-/// Keeps a call of the process whose code runs until its delay is over. Gives it back where there
-/// is none.
+/// Keeps a call of the running process until its delay is over. Gives the call back if there is no
+/// such process.
 pub(crate) fn submit(job: Arc<dyn Job>) -> Option<Arc<dyn Job>> {
     let mut job = Some(job);
     super::with(|kernel| {
@@ -70,7 +71,7 @@ impl Kernel {
         self.hosts[host].delays.latency = latency;
     }
 
-    /// All calls that have not begun, where the world ends.
+    /// Takes all calls that have not begun, at the end of the world.
     pub(crate) fn take_blocking(&mut self) -> Vec<Arc<dyn Job>> {
         let stalled = self.processes.iter_mut();
         let mut jobs: Vec<_> = stalled
@@ -80,7 +81,7 @@ impl Kernel {
         jobs
     }
 
-    /// A call is due: it is returned, unless its process is paused.
+    /// Handles a call that is due: returns it, unless its process is paused.
     pub(super) fn begin_blocking(&mut self, call: PendingCall) -> Option<Due> {
         let PendingCall { process, job } = call;
         let state = &self.processes[process];
@@ -96,7 +97,7 @@ impl Kernel {
         })
     }
 
-    /// Calls that came due while their process was paused go on.
+    /// Reschedules calls that became due while their process was paused.
     pub(super) fn resume_blocking(&mut self) {
         for process in 0..self.processes.len() {
             if !self.is_paused(self.processes[process].host) {

@@ -1,15 +1,16 @@
-//! A queue of bytes, as sockets keep for who reads them, and for who has not acknowledged them.
+//! A queue of bytes: those that a socket's reader has not read, or that its peer has not
+//! acknowledged.
 //!
-//! What a deque of the standard library does as well, by a quarter of the instructions: its bytes
-//! lie in one piece, which is copied from as it is. Those that were taken out stay in front until
-//! they are as many as the others.
+//! It does the same as the standard library's deque in a quarter of the instructions: its bytes are
+//! in one piece, which is copied without rearranging. Bytes that were taken out stay in front until
+//! they outnumber the others.
 
 use std::io::IoSliceMut;
 
 #[derive(Debug, Default)]
 pub(super) struct ByteQueue {
     bytes: Vec<u8>,
-    /// Where the first byte is that was not taken out.
+    /// The offset of the first byte that was not taken out.
     start: usize,
 }
 
@@ -27,7 +28,7 @@ impl ByteQueue {
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        // Those that move are no more than those that were taken out since the last time.
+        // At most as many bytes move as were taken out since the last time.
         if self.start > self.len() {
             self.bytes.drain(..self.start);
             self.start = 0;
@@ -35,7 +36,7 @@ impl ByteQueue {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Takes so many out, which there are.
+    /// Takes out `count` bytes, which must be there.
     pub(super) fn consume(&mut self, count: usize) {
         debug_assert!(count <= self.len());
         self.start += count;
@@ -49,7 +50,7 @@ impl ByteQueue {
         self.start = 0;
     }
 
-    /// Copies what there is into buffers, and takes it out unless it is kept. Returns how much.
+    /// Copies bytes into buffers, and takes them out unless `keeps` is set. Returns their number.
     pub(super) fn read(&mut self, buffers: &mut [IoSliceMut<'_>], keeps: bool) -> usize {
         let mut rest = self.as_slice();
         for buffer in buffers {

@@ -1,15 +1,16 @@
-//! Where all chance of a world comes from: one seed, and a stream of numbers for each label.
+//! The source of a world's randomness: one seed, and a stream of numbers for each label.
 //!
-//! Each question has a [`Stream`] of its own (which host is next, what happens to the segments from
-//! one host to another), derived from the seed and the question's label. So an answer that is left
-//! out shifts no other stream. Nothing here depends on the platform: integers only.
+//! Each decision (which host is next, what happens to the segments from one host to another) has
+//! its own [`Stream`], derived from the seed and the decision's label. So a draw that is left out
+//! shifts no other stream. Nothing here depends on the platform: integers only.
 
 /// xoshiro256** by Blackman and Vigna (<https://prng.di.unimi.it>), seeded by splitmix64, as its
 /// authors recommend.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream([u64; 4]);
 
-/// Probabilities are compared with the upper 53 bits of a number, as many as an `f64` has.
+/// Certainty. Probabilities are compared with the upper 53 bits of a number, the precision of an
+/// `f64`.
 const CERTAIN: u64 = 1 << 53;
 
 /// A probability, in parts of 2^53.
@@ -17,18 +18,18 @@ const CERTAIN: u64 = 1 << 53;
 pub(crate) struct Probability(u64);
 
 impl Probability {
-    /// `None` unless `value` is from 0 to 1.
+    /// Creates a probability. `None` unless `value` is from 0 to 1.
     pub(crate) fn new(value: f64) -> Option<Probability> {
         // Exact: a multiplication by a power of two. The conversion rounds toward zero everywhere.
         ((0.0..=1.0).contains(&value)).then_some(Probability((value * CERTAIN as f64) as u64))
     }
 
-    /// So many parts of ten thousand.
+    /// Creates a probability of `parts` in ten thousand.
     pub(crate) fn of_ten_thousand(parts: u16) -> Probability {
         Probability(CERTAIN / 10_000 * u64::from(parts.min(10_000)))
     }
 
-    /// Once in so many times, which are not zero.
+    /// Creates a probability of one in `times`, which must not be zero.
     pub(crate) fn one_in(times: u32) -> Probability {
         Probability(CERTAIN / u64::from(times))
     }
@@ -46,13 +47,13 @@ fn splitmix(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A hash of a number: other ones have others.
+/// Returns a hash of a number, which is unique to it.
 pub(super) fn mix(number: u64) -> u64 {
     splitmix(&mut { number })
 }
 
 impl Stream {
-    /// The stream of a label, which is a word and two numbers.
+    /// Creates the stream of a label, which is a word and two numbers.
     pub(crate) fn new(seed: u64, word: &str, a: usize, b: usize) -> Stream {
         let mut state = seed;
         let numbers = [a as u64, b as u64, word.len() as u64];
@@ -75,8 +76,8 @@ impl Stream {
         result
     }
 
-    /// A number below `end`, which is not zero. Takes one number of the stream: the bias, below
-    /// 2^-32 for what is asked here, is nobody's concern.
+    /// Returns a number below `end`, which must not be zero. Takes one number of the stream. The
+    /// bias is negligible: below 2^-32 for the ranges in use.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }

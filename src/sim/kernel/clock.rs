@@ -1,36 +1,36 @@
-//! A host's clock: the world's time, ahead of it, and faster or slower.
+//! A host's clock: the world's time, with an offset ahead of it, and faster or slower.
 //!
-//! It is monotonic, as `Instant` is: it jumps forward only, and a drift changes its speed and never
-//! its direction. Timers are due by it. Integers: a drift is in parts per million.
+//! It is monotonic, as `Instant` is: it jumps only forward, and a drift changes its speed and never
+//! its direction. Timers are due by it. Integers only: a drift is in parts per million.
 //!
-//! What it has shown can be told apart afterwards: [`Past`] has its settings before the present
-//! one, so that a time which a program has read there has its place in the world's time.
+//! Times that it has shown can be mapped back: [`Past`] has its earlier settings, so that a time
+//! which a program has read there can be converted to the world's time.
 //!
-//! The wall clock, which only the C library's functions show, goes with it, and can be stepped
-//! apart from it, back too ([`Wall`]).
+//! The wall clock, which only the C library's functions show, advances with it, and can be stepped
+//! independently, also back ([`Wall`]).
 
 use std::time::{Duration, Instant};
 
 use super::Kernel;
 use super::trace::What;
 
-/// A million: what a drift is a part of.
+/// A million: the unit of drift.
 const MILLION: i128 = 1_000_000;
 
-/// The strongest drift: twice, and half, the world's speed.
+/// The limit of drift, in either direction: one and a half times, and half, the world's speed.
 pub(crate) const MOST_DRIFT: i32 = 500_000;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock {
-    /// When it was set last, by the world's time and by its own.
+    /// The time of its last setting, by the world's time and by its own.
     at: u64,
     shows: u64,
-    /// How many millionths it is faster than the world.
+    /// The drift: how much faster than the world it is, in millionths.
     drift: i32,
 }
 
 impl Clock {
-    /// What it shows at a time of the world.
+    /// Returns what it shows at a time of the world.
     pub(super) fn show(self, now: u64) -> u64 {
         let passed = now.saturating_sub(self.at);
         if self.drift == 0 {
@@ -40,7 +40,7 @@ impl Clock {
         self.shows + u64::try_from(own).unwrap_or(u64::MAX / 4)
     }
 
-    /// The first time of the world at which it shows `time`, or more.
+    /// Returns the first time of the world at which it shows at least `time`.
     pub(super) fn when(self, time: u64) -> u64 {
         let left = time.saturating_sub(self.shows);
         if self.drift == 0 {
@@ -52,7 +52,7 @@ impl Clock {
         self.at.saturating_add(passes)
     }
 
-    /// It is set: ahead by so much, and to a drift.
+    /// Sets the clock `ahead` by that much, and its drift.
     pub(super) fn set(&mut self, now: u64, ahead: u64, drift: i32) {
         *self = Clock {
             at: now,
@@ -65,7 +65,7 @@ impl Clock {
         self.drift
     }
 
-    /// The last time of the world at which it shows `time`, or less; when it was set, at least.
+    /// Returns the last time of the world at which it shows at most `time`; not before it was set.
     fn last(self, time: u64) -> u64 {
         match time < self.shows {
             true => self.at,
@@ -74,43 +74,42 @@ impl Clock {
     }
 }
 
-/// What a clock was before, one setting after the other, each with what it showed at its end.
+/// A clock's earlier settings in order, each with what it showed at its end.
 #[derive(Debug, Default)]
 pub(super) struct Past(Vec<(Clock, u64)>);
 
 impl Past {
-    /// A setting ends.
+    /// Adds a setting that ends now.
     pub(super) fn push(&mut self, before: Clock, now: u64) {
         self.0.push((before, before.show(now)));
     }
 
-    /// The setting that was the first to show something of which `is_before` is false; the present
-    /// one, if none was.
+    /// Returns the first setting for which `is_before` is false at its end; or `present`.
     fn find(&self, present: Clock, is_before: impl Fn(u64) -> bool) -> Clock {
         let place = self.0.partition_point(|(_, end)| is_before(*end));
         self.0.get(place).map_or(present, |it| it.0)
     }
 
-    /// The first time of the world at which the clock, now so, has shown `time`, or more. What it
-    /// has jumped over is the moment of the jump.
+    /// Returns the first time of the world at which the clock has shown at least `time`. `present`
+    /// is its current setting. A time that it has jumped over maps to the moment of the jump.
     pub(super) fn first(&self, present: Clock, time: u64) -> u64 {
         self.find(present, |end| end < time).when(time)
     }
 
-    /// The last time of the world at which it has shown `time`, or less: one that runs slowly shows
-    /// the same nanosecond for longer.
+    /// Returns the last time of the world at which the clock has shown at most `time`: a slow clock
+    /// shows the same nanosecond for longer.
     pub(super) fn last(&self, present: Clock, time: u64) -> u64 {
         self.find(present, |end| end <= time).last(time)
     }
 }
 
-/// How far a host's wall clock is ahead of its other one, in nanoseconds; behind, if that is
-/// negative.
+/// The offset of a host's wall clock from its monotonic one, in nanoseconds; negative if it is
+/// behind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wall {
-    /// By the test.
+    /// The part that the test has set.
     own: i64,
-    /// By chaos, which sets it right again.
+    /// The part that chaos has set, and sets back later.
     by_chaos: i64,
 }
 
@@ -121,9 +120,8 @@ impl Wall {
 }
 
 impl Kernel {
-    /// When that was, by the world's time, of which the process whose code runs says that it was
-    /// `at`, by its host's clock: the first such moment, or the last one. Nobody's code runs by the
-    /// world's time.
+    /// Converts `at`, a time by the current host's clock, to the world's time: the first such
+    /// moment, or the last one. Code outside of a host uses the world's time.
     pub(super) fn world_time(&self, at: Instant, is_last: bool) -> Instant {
         let Some(host) = self.host_here().filter(|_| self.has_clocks) else {
             return at;
@@ -137,8 +135,8 @@ impl Kernel {
         self.base + Duration::from_nanos(nanos)
     }
 
-    /// Steps a host's wall clock by so many nanoseconds, back if that is negative: for the test, or
-    /// for chaos.
+    /// Steps a host's wall clock by that many nanoseconds, back if negative: for the test, or for
+    /// chaos.
     pub(crate) fn step_wall(&mut self, host: usize, by: i64, is_chaos: bool) {
         let wall = &mut self.hosts[host].wall;
         let offset = match is_chaos {
@@ -151,7 +149,7 @@ impl Kernel {
         self.show_time();
     }
 
-    /// Sets a host's wall clock right, as far as chaos has stepped it.
+    /// Reverts the steps of a host's wall clock by chaos.
     pub(super) fn heal_wall(&mut self, host: usize) {
         let by_chaos = self.hosts[host].wall.by_chaos;
         if by_chaos != 0 {
@@ -205,7 +203,7 @@ mod tests {
             let at_most = shown.iter().rev().find(|it| it.1 <= time).unwrap();
             assert_eq!((first, last), (at_least.0, at_most.0), "{time}");
         }
-        // An even clock that was never set shows the world's time.
+        // A clock that was never set shows the world's time.
         let (past, clock) = (Past::default(), Clock::default());
         assert_eq!((past.first(clock, 5), past.last(clock, 5)), (5, 5));
     }

@@ -1,20 +1,19 @@
-//! [`Disk`]: a host's file system, as its processes see it, and what of it is there after a
-//! power-off.
+//! [`Disk`]: a host's file system, as its processes see it, and the part that survives a power-off.
 //!
-//! It outlives processes, and takes no time: `disk_calls` lets calls take theirs, and fail. What a
-//! process has written it reads at once, and a kill takes nothing of that away. Without power what
-//! was not synced may be there or not: of the bytes of files [`Data`] says what; of directories
-//! this module, whose names (made, renamed, removed) are journaled. A change of names is there as a
-//! whole or not at all, so a rename replaces a file atomically. Of each directory a *prefix* of
-//! the changes since its last sync is left, in their order. Directories have no order between each
-//! other, as POSIX gives them none and file systems differ (Pillai et al., "All File Systems Are
-//! Not Created Equal", OSDI 2014), but for what is moved: that is at one place, before or after.
-//! As fsync(2) says, a file's sync says nothing of its name: that takes one of its directory. (ext4
-//! and XFS do more than they promise there.)
+//! It outlives processes, and takes no time: `disk_calls` adds the duration and the failures of
+//! calls. Processes read immediately what was written, and a kill loses nothing. A power-off may
+//! lose anything that was not synced: [`Data`] decides on the bytes of files, and this module on
+//! the names in directories, which are journaled when they are made, renamed or removed. A change
+//! of names survives as a whole or not at all, so a rename replaces a file atomically. A *prefix*
+//! of each directory's changes since its last sync survives, in their order. Changes of different
+//! directories have no order, as POSIX gives them none and file systems differ (Pillai et al., "All
+//! File Systems Are Not Created Equal", OSDI 2014). The exception is a node that is moved: it is at
+//! one place, the old or the new one. As fsync(2) says, a file's sync does not cover its name: that
+//! takes a sync of its directory. (ext4 and XFS do more than they promise there.)
 //!
-//! Two trees share the nodes: of the names now, and of those on the disk. Numbers of nodes and of
-//! changes are counted, and everything is kept in order, so that one seed has one outcome. There
-//! are no links, no permissions and no times.
+//! Two trees share the nodes: that of the names now, and that of the names on the disk. Nodes and
+//! changes are numbered by counters, and every collection is ordered, so that one seed has one
+//! outcome. There are no links, no permissions and no times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -31,18 +30,18 @@ type Result<T> = std::result::Result<T, Errno>;
 
 const ROOT: u32 = 0;
 
-/// A file that is longer is not read into one vector: a hole may be as long as an `i64` says, and
-/// where memory is granted that is not there, reading it would end the process.
+/// The maximum length of a file that is read into one vector. A hole may be as long as an `i64`
+/// allows, and if the system grants memory that it does not have, reading it would end the process.
 const MOST_READ: u64 = 1 << 30;
 
 /// NAME_MAX of Linux's file systems.
 const LONGEST_NAME: usize = 255;
 
-/// The nodes are looked through for those that nothing leads to as there are so many, or twice as
-/// many as were left.
+/// The minimum number of nodes at which unreachable ones are removed. The next time is at twice the
+/// number that was left, if that is more.
 const NODES: usize = 64;
 
-/// How a file is opened.
+/// The options for opening a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct How {
     pub(crate) read: bool,
@@ -54,12 +53,12 @@ pub(crate) struct How {
 }
 
 impl How {
-    /// Whether the disk is changed by opening a file like this, as far as one can tell.
+    /// Returns whether opening a file with these options changes the disk, as far as they show.
     pub(crate) fn changes(self) -> bool {
         self.truncate || self.create || self.create_new
     }
 
-    /// What the standard library refuses before it asks the system.
+    /// Refuses the combinations that the standard library refuses before it calls the system.
     pub(crate) fn check(self) -> io::Result<()> {
         let is_nothing = !(self.read || self.write || self.append);
         let writes = self.write || self.append;
@@ -75,7 +74,7 @@ impl How {
     }
 }
 
-/// What is said of a file or directory.
+/// The metadata of a file or directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Meta {
     pub(crate) len: u64,
@@ -98,7 +97,8 @@ struct Open {
     process: usize,
     node: u32,
     how: How,
-    /// How many failed syncs of the file it has been told of, or began after.
+    /// The number of failed syncs of the file that were reported to it, or happened before it was
+    /// opened.
     failures: u64,
 }
 
@@ -106,13 +106,14 @@ struct Open {
 #[derive(Debug)]
 struct Change {
     number: u64,
-    /// The name that is no more: in which directory, and what.
+    /// The name that is removed, and its directory.
     from: Option<(u32, OsString)>,
-    /// The name that there is, and what has it.
+    /// The name that is added, with its directory and its node.
     to: Option<(u32, OsString, u32)>,
-    /// Something is moved between directories, or a directory is removed: this is not there without
-    /// all that comes before it. Otherwise two directories could come to lie in each other, and
-    /// what was moved into a directory that is not there, or out of one that is gone, be nowhere.
+    /// Whether something is moved between directories, or a directory is removed: such a change
+    /// survives only with all changes before it. Otherwise two directories could end up in each
+    /// other; and a node that was moved into a directory that did not survive, or out of one that
+    /// is gone, would be nowhere.
     is_barrier: bool,
 }
 
@@ -124,7 +125,7 @@ impl Change {
     }
 }
 
-/// What a power-off has taken.
+/// The losses of a power-off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Loss {
     pub(crate) sectors: u64,
@@ -142,19 +143,21 @@ pub(crate) struct Disk {
     changes: u64,
     /// Changes of names that are not on the disk.
     journal: Vec<Change>,
-    /// In bytes.
+    /// The capacity in bytes.
     capacity: Option<u64>,
-    /// How many sectors files take, unless some may have been given back since.
+    /// The number of sectors that files take, or `None` if some may have been freed since it was
+    /// counted.
     used: Option<u64>,
-    /// A file may be without a name, and given back when it is closed.
+    /// Whether a file without a name may exist, which is freed when it is closed.
     has_removed: bool,
-    /// How often the power has failed with something not synced.
+    /// The number of power-offs at which something was not synced.
     losses: u64,
-    /// What was done last, until it is taken.
+    /// The event of the last call, until it is taken.
     note: Option<What>,
 }
 
-/// A path is a C string for the system, which ends with its first zero.
+/// Refuses a path with a zero byte: for the system a path is a C string, which ends at the first
+/// one.
 fn check_path(path: &Path) -> Result<()> {
     match path.as_os_str().as_encoded_bytes().contains(&0) {
         true => Err(Errno::InvalidInput),
@@ -184,7 +187,7 @@ impl Disk {
         self.capacity = Some(bytes);
     }
 
-    /// What is to be noted of the last call.
+    /// Takes the event of the last call, to be noted.
     pub(super) fn take_note(&mut self) -> Option<What> {
         self.note.take()
     }
@@ -215,8 +218,8 @@ impl Disk {
         }
     }
 
-    /// The directories that lead to what a path says, from the root on, and its last name; without
-    /// one if it ends with the root or `..`.
+    /// Returns the directories along a path, from the root on, and its last name, which is `None`
+    /// if the path ends with the root or `..`.
     fn walk<'a>(&self, path: &'a Path) -> Result<(Vec<u32>, Option<&'a OsStr>)> {
         if path.as_os_str().is_empty() {
             return Err(Errno::NotFound);
@@ -251,13 +254,13 @@ impl Disk {
         }
     }
 
-    /// The directory of what a path names, and the name; `or` if it has no name of its own.
+    /// Returns the directory and the last name of a path; fails with `or` if there is no last name.
     fn place<'a>(&self, path: &'a Path, or: Errno) -> Result<(u32, &'a OsStr)> {
         let (dirs, name) = self.walk(path)?;
         Ok((*dirs.last().expect("the root"), name.ok_or(or)?))
     }
 
-    /// What a node is called now, for reports. Nothing asks for it otherwise.
+    /// Returns a node's current path by a search, which only reports do.
     fn path_of(&self, node: u32) -> PathBuf {
         let mut dirs = vec![(ROOT, PathBuf::from("/"))];
         while let Some((dir, path)) = dirs.pop() {
@@ -324,7 +327,7 @@ impl Disk {
         number
     }
 
-    /// Forgets what nothing leads to, if there may be much of it.
+    /// Forgets unreachable nodes, if there may be many.
     fn sweep(&mut self) {
         if self.nodes.len() < self.most_nodes {
             return;
@@ -334,8 +337,8 @@ impl Disk {
         self.most_nodes = (2 * live.len()).max(NODES);
     }
 
-    /// What can be reached by the names of these trees, or is open; with those on the disk, what
-    /// the journal names too.
+    /// Returns the nodes that are open, or reachable by the names of these trees; with `SYNCED`,
+    /// also those that the journal names.
     fn reach(&self, trees: &[usize]) -> BTreeSet<u32> {
         let mut next: Vec<u32> = self.open.values().map(|it| it.node).collect();
         next.push(ROOT);
@@ -352,14 +355,15 @@ impl Disk {
         live
     }
 
-    /// A name or an open file has gone, and maybe all that it led to.
+    /// Invalidates the number of used sectors, if files may have been freed: a name or an open file
+    /// has gone.
     fn give_back(&mut self) {
         if self.has_removed {
             self.used = None;
         }
     }
 
-    /// How many sectors more there is room for.
+    /// Returns the number of free sectors.
     fn room(&mut self) -> u64 {
         let Some(capacity) = self.capacity else {
             return u64::MAX;
@@ -428,13 +432,13 @@ impl Disk {
         self.give_back();
     }
 
-    /// A process has ended.
+    /// Closes the files of a process that has ended.
     pub(super) fn close_all(&mut self, process: usize) {
         self.open.retain(|_, it| it.process != process);
         self.give_back();
     }
 
-    /// What a process has open, for reports.
+    /// Returns the paths of the files that a process has open, for reports.
     pub(super) fn describe(&self, process: usize) -> Vec<String> {
         let open = self.open.values().filter(|it| it.process == process);
         open.map(|it| self.path_of(it.node).display().to_string())
@@ -453,7 +457,7 @@ impl Disk {
         self.open.get(&number).ok_or_else(gone)
     }
 
-    /// The file that is open, if that permits what is asked.
+    /// Returns an open file, if the options with which it was opened permit the call.
     fn file(&mut self, number: u32, permits: fn(How) -> bool) -> io::Result<(&mut Data, u32)> {
         let Open { node, how, .. } = *self.opened(number)?;
         match self.nodes.get_mut(&node) {
@@ -479,7 +483,8 @@ impl Disk {
         Ok(bytes)
     }
 
-    /// Writes, at the end if the file was opened so. Returns how much, and where that ends.
+    /// Writes bytes, at the end if the file was opened for appending. Returns the number of bytes
+    /// written, and the offset behind them.
     pub(crate) fn write(&mut self, number: u32, at: u64, bytes: &[u8]) -> io::Result<(usize, u64)> {
         let (room, change) = (self.room(), self.changes + 1);
         let appends = self.opened(number)?.how.append;
@@ -510,7 +515,7 @@ impl Disk {
         let change = self.changes + 1;
         let how = self.opened(number)?.how;
         if !(how.write || how.append) || i64::try_from(len).is_err() {
-            // ftruncate(2): EBADF or EINVAL. Linux says the latter.
+            // ftruncate(2): EBADF or EINVAL. Linux returns the latter.
             return Err(Errno::InvalidInput.into());
         }
         let (data, node) = self.file(number, |_| true)?;
@@ -541,7 +546,7 @@ impl Disk {
         Ok(self.meta_of(self.opened(number)?.node))
     }
 
-    /// What a directory has, by name.
+    /// Returns the entries of a directory, by name.
     pub(crate) fn read_dir(&self, path: &Path) -> io::Result<Vec<(OsString, bool)>> {
         let names = self.names(self.find(path)?, NOW)?.iter();
         Ok(names
@@ -583,7 +588,7 @@ impl Disk {
     }
 
     pub(crate) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        // In the order in which the standard library and Linux's renameat2() find out.
+        // The checks are in the order of the standard library and Linux's renameat2().
         check_path(from)?;
         check_path(to)?;
         let (from_dirs, from_name) = self.walk(from)?;
@@ -617,7 +622,7 @@ impl Disk {
         Ok(())
     }
 
-    /// A sync begins. Returns the number of the last change, which is for its end.
+    /// Begins a sync. Returns the number of the last change, to be passed to its end.
     pub(crate) fn begin_sync(&mut self, number: u32) -> io::Result<u64> {
         let (node, last) = (self.opened(number)?.node, self.changes);
         if let Some(Node::File(data)) = self.nodes.get_mut(&node) {
@@ -626,9 +631,9 @@ impl Disk {
         Ok(last)
     }
 
-    /// A sync ends, of all that was changed until `last`; or it fails. An earlier one of the same
-    /// file that has failed is told once to each who had it open then (Linux's `errseq_t`, since
-    /// 4.13), though this one is done.
+    /// Ends a sync of all changes until `last`, successfully or not. An earlier sync of the same
+    /// file that has failed is reported once to each descriptor that was open then (Linux's
+    /// `errseq_t`, since 4.13), even if this one succeeds.
     pub(crate) fn end_sync(&mut self, number: u32, last: u64, fails: bool) -> io::Result<()> {
         let Open { node, failures, .. } = *self.opened(number)?;
         self.note = Some(What::Synced(node.into(), fails));
@@ -644,7 +649,7 @@ impl Disk {
                 let open = self.open.get_mut(&number);
                 open.into_iter().for_each(|it| it.failures = failures);
             }
-            // Of a directory nothing is lost: the journal has it.
+            // A directory loses nothing: its changes are still in the journal.
             _ if fails => {}
             _ => self.sync_names(node, last),
         }
@@ -654,8 +659,8 @@ impl Disk {
         }
     }
 
-    /// The changes of a directory's names until `last` are on the disk; with what they need: those
-    /// before them, of the other directory where something was moved.
+    /// Syncs the changes of a directory's names until `last`, and the earlier changes that they
+    /// depend on: those of the same directory, and of the other one where something was moved.
     fn sync_names(&mut self, dir: u32, last: u64) {
         let (mut dirs, mut needs_all) = (BTreeSet::from([dir]), false);
         let mut synced: BTreeSet<u64> = BTreeSet::new();
@@ -675,7 +680,7 @@ impl Disk {
         synced.iter().for_each(|it| self.apply(it, SYNCED));
     }
 
-    /// Whether a power-off would take nothing.
+    /// Returns whether a power-off would lose nothing.
     pub(super) fn is_synced(&self) -> bool {
         let is_synced = |it: &Node| match it {
             Node::File(data) => data.is_synced(),
@@ -684,14 +689,15 @@ impl Disk {
         self.journal.is_empty() && self.nodes.values().all(is_synced)
     }
 
-    /// Which power-off is the next one that takes something.
+    /// Counts a power-off that loses something, and returns its number.
     pub(super) fn next_loss(&mut self) -> u64 {
         self.losses += 1;
         self.losses
     }
 
-    /// The power is off, and nothing is open: what was not synced is lost in part. `allow` is asked
-    /// of each node that would lose something, with words; otherwise it loses nothing.
+    /// Loses a part of what was not synced, at a power-off: nothing is open. Calls `allow`, with a
+    /// description, for each node that would lose something; if `allow` returns `false`, the node
+    /// loses nothing.
     pub(super) fn lose_power(
         &mut self,
         stream: &mut Stream,
@@ -726,7 +732,7 @@ impl Disk {
         loss
     }
 
-    /// Of each directory's changes a prefix is left. Returns how many are not.
+    /// Keeps a prefix of each directory's changes. Returns the number of changes that are lost.
     fn lose_names(
         &mut self,
         stream: &mut Stream,
@@ -809,7 +815,7 @@ mod tests {
         names.into_iter().map(name).collect()
     }
 
-    /// What may be left, of some hundred power-offs of what `make` makes.
+    /// Returns the possible results of some hundred power-offs of the disks that `make` creates.
     fn rests<T: Ord>(make: impl Fn() -> Disk, look: impl Fn(&Disk) -> T) -> Vec<T> {
         let mut stream = Stream::new(7, "test", 0, 0);
         let mut all: Vec<T> = (0..400)
@@ -936,7 +942,8 @@ mod tests {
         assert_eq!(disk.room(), 1);
     }
 
-    /// What the names lead to, each node once: no place is in itself, and nothing is at two.
+    /// Returns the nodes that the names lead to, each of them once: no directory is in itself, and
+    /// no node is at two places.
     fn tree(disk: &Disk, when: usize) -> BTreeSet<u32> {
         let (mut next, mut seen) = (vec![ROOT], BTreeSet::new());
         while let Some(node) = next.pop() {
@@ -1029,7 +1036,7 @@ mod tests {
                 let words = words();
                 let lost = words.split_once(" loses sectors: ");
                 said.extend(lost.map(|(_, lost)| lost.parse::<u64>().unwrap()));
-                // What is not allowed is not lost.
+                // Losses that are not allowed do not happen.
                 round % 2 == 0
             });
             several += usize::from(said.len() > 1);
@@ -1053,7 +1060,7 @@ mod tests {
             };
             for _ in 0..stream.below(40) {
                 let (one, other) = (path(&mut stream), path(&mut stream));
-                // Much of this is refused.
+                // Many of these calls are refused.
                 let [node, replaced] = [&one, &other].map(|it| disk.find(it.as_ref()).ok());
                 match stream.below(10) {
                     0 | 1 => drop(disk.create_dir(one.as_ref())),
@@ -1094,7 +1101,7 @@ mod tests {
                 "what was only moved is gone"
             );
             for (dir, names) in synced {
-                // (It may be gone itself, as its own name was not synced.)
+                // (The directory may be gone itself, as its own name was not synced.)
                 if let Ok(left) = disk.names(dir, NOW) {
                     assert_eq!(*left, names);
                 }

@@ -1,10 +1,10 @@
 //! Calls to a host's disk: they take time, and may fail.
 //!
-//! A call begins, waits, and is done when that time is over: so it has happened as a whole or not
-//! at all, whoever is killed or dropped meanwhile. The time is that of a timer of the process, as
-//! for names, so its end needs no event. What chance decides of a call it decides when that begins.
-//! The latency has a stream for each disk, the faults have those of `host_faults`, and what each
-//! power-off leaves has a stream of its own, by how manieth it is.
+//! A call begins, waits, and is executed when that time is over: so it happens as a whole or not at
+//! all, even if its process is killed or its future dropped meanwhile. The wait is a timer of the
+//! process, as for names, so its end needs no event. Random decisions about a call are made when it
+//! begins. The latency has a stream for each disk, the faults use those of `host_faults`, and the
+//! effects of each power-off have their own stream, selected by its number.
 
 use std::io;
 use std::time::Duration;
@@ -17,13 +17,14 @@ use super::latency::Latency;
 use super::trace::What;
 use super::{Kernel, ProcessState, unsupported, with};
 
-/// A thread of a pool is woken for the call, as for `unblock`, and finds what it asks in memory.
+/// The default latency of a call: that of waking a thread of a pool, as for `unblock`; the data is
+/// in memory.
 const LATENCY: Latency = Latency::new(5_000, 95_001);
 
-/// That of a disk without moving parts, which has no battery.
+/// The default latency of a sync: that of a disk without moving parts and without a battery.
 const SYNC_LATENCY: Latency = Latency::new(500_000, 1_000_001);
 
-/// A host's disk, and how long its calls take.
+/// A host's disk, and the latencies of its calls.
 #[derive(Debug)]
 pub(super) struct DiskOfHost {
     pub(super) disk: Disk,
@@ -32,7 +33,7 @@ pub(super) struct DiskOfHost {
     stream: Stream,
 }
 
-/// What kind of a call it is.
+/// The kind of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
     Read,
@@ -47,13 +48,13 @@ pub(crate) struct Begun {
     host: usize,
     process: usize,
     pub(crate) call: Call,
-    /// By chance.
+    /// Whether it fails, decided at random.
     fails: bool,
-    /// After so long it is to be done.
+    /// The time after which it is executed.
     pub(crate) delay: Duration,
 }
 
-/// A file that is open, of a process. Closed when it is dropped.
+/// An open file of a process. Closed on drop.
 #[derive(Debug)]
 pub(crate) struct FileOfProcess {
     world: u32,
@@ -68,7 +69,7 @@ fn not_here() -> io::Error {
     )
 }
 
-/// Begins a call of the process whose code runs.
+/// Begins a call of the running process.
 pub(crate) fn begin(call: Call) -> io::Result<Begun> {
     with(|kernel| kernel.begin_disk_call(call)).unwrap_or_else(|| {
         Err(io::Error::new(
@@ -78,7 +79,7 @@ pub(crate) fn begin(call: Call) -> io::Result<Begun> {
     })
 }
 
-/// Calls `f` with the kernel of that world, which is to be this thread's.
+/// Calls `f` with the kernel of that world, or fails if that is not this thread's.
 fn with_world<R>(world: u32, f: impl FnOnce(&mut Kernel) -> io::Result<R>) -> io::Result<R> {
     let result = with(|kernel| match kernel.world == world {
         true => f(kernel),
@@ -98,7 +99,7 @@ impl Begun {
         })
     }
 
-    /// Does what the call is to do, unless it fails.
+    /// Executes the call, unless it fails.
     pub(crate) fn finish<R>(self, f: impl FnOnce(&mut Disk) -> io::Result<R>) -> io::Result<R> {
         self.with(|kernel| {
             if self.fails {
@@ -109,7 +110,7 @@ impl Begun {
         })
     }
 
-    /// Ends a sync of what was there until `last`.
+    /// Ends a sync of the changes until `last`.
     pub(crate) fn finish_sync(self, file: &FileOfProcess, last: u64) -> io::Result<()> {
         self.with(|kernel| {
             kernel.at_disk(self.host, |it| it.end_sync(file.number, last, self.fails))
@@ -133,12 +134,12 @@ impl FileOfProcess {
         self.number
     }
 
-    /// Begins a call of this file's.
+    /// Begins a call on this file.
     pub(crate) fn begin(&self, call: Call) -> io::Result<Begun> {
         self.with(|kernel| kernel.begin_disk_call(call))
     }
 
-    /// What takes no time.
+    /// Executes an operation that takes no time.
     pub(crate) fn look<R>(&self, f: impl FnOnce(&mut Disk) -> io::Result<R>) -> io::Result<R> {
         self.with(|kernel| kernel.at_disk(self.host, f))
     }
@@ -153,7 +154,7 @@ impl FileOfProcess {
 
 impl Drop for FileOfProcess {
     fn drop(&mut self) {
-        // Wherever that is.
+        // A file may be dropped on any host.
         let _ = with_world(self.world, |kernel| {
             kernel.disk(self.host).disk.close(self.number);
             Ok(())
@@ -174,7 +175,7 @@ impl Kernel {
         })
     }
 
-    /// Sets how long calls to a host's disk take, or syncs.
+    /// Sets the latency of calls to a host's disk, or of syncs.
     pub(crate) fn set_disk_latency(&mut self, host: usize, latency: Latency, is_of_syncs: bool) {
         let disk = self.disk(host);
         match is_of_syncs {
@@ -187,7 +188,7 @@ impl Kernel {
         self.disk(host).disk.set_capacity(bytes);
     }
 
-    /// Whether the code that runs is of that host.
+    /// Checks that the code that runs is that host's.
     fn is_at_disk_of(&self, host: usize) -> io::Result<()> {
         match self.host_here() == Some(host) {
             true => Ok(()),
@@ -232,7 +233,7 @@ impl Kernel {
         })
     }
 
-    /// Asks a host's disk, and notes what that has changed.
+    /// Calls `f` with a host's disk, and notes the resulting event.
     fn at_disk<R>(
         &mut self,
         host: usize,
@@ -246,13 +247,13 @@ impl Kernel {
         result
     }
 
-    /// The files that a process has open, for reports.
+    /// Describes the files that a process has open, for reports.
     pub(crate) fn describe_files(&self, process: usize) -> Vec<String> {
         let disk = self.hosts[self.processes[process].host].disk.as_ref();
         disk.map_or(Vec::new(), |it| it.disk.describe(process))
     }
 
-    /// A process has ended: its files are closed.
+    /// Closes the files of a process that has ended.
     pub(super) fn close_files(&mut self, process: usize) {
         let host = self.processes[process].host;
         if let Some(it) = &mut self.hosts[host].disk {
@@ -260,7 +261,7 @@ impl Kernel {
         }
     }
 
-    /// A host has no power: its disk loses what was not synced, in part.
+    /// Loses a part of what was not synced on a host's disk, at a power-off.
     pub(crate) fn disk_loses_power(&mut self, host: usize) {
         let Some(it) = &mut self.hosts[host].disk else {
             return;
@@ -272,7 +273,7 @@ impl Kernel {
         let mut stream = Stream::new(self.seed ^ mix(nth), "unsynced", host, 0);
         let (faults, now) = (&mut self.faults, self.now);
         let loss = it.disk.lose_power(&mut stream, |node, words| {
-            // A node, and the power-off.
+            // The node, and the number of the power-off.
             let id = (Kind::Unsynced, host as u32, node, nth);
             let fault = || Fault {
                 detail: words(),

@@ -1,7 +1,8 @@
-//! [`Errno`]: what the simulated kernel refuses, and why.
+//! [`Errno`]: the errors of the simulated kernel.
 //!
-//! It becomes an [`io::Error`] with the system's own number, since programs look at that. On
-//! Windows, whose numbers are others, it has its kind alone, or the number where it has no kind.
+//! It is converted to an [`io::Error`] with the system's own number, since programs examine that.
+//! On Windows, which has other numbers, the error has only its kind, or the number if there is no
+//! kind.
 
 use std::io;
 
@@ -87,7 +88,7 @@ impl From<Errno> for io::Error {
             Errno::MessageSize => return of_number(WinSock::WSAEMSGSIZE),
             Errno::NoDescriptor => return of_number(WinSock::WSAEMFILE),
             Errno::WrongType => return of_number(WinSock::WSAEPROTOTYPE),
-            // It has several, of which none is this one.
+            // Windows has several such errors, but none that means this.
             Errno::Io => return io::Error::other("an error of the simulated disk"),
             Errno::AddrInUse => io::ErrorKind::AddrInUse,
             Errno::AddrNotAvailable => io::ErrorKind::AddrNotAvailable,

@@ -1,13 +1,12 @@
-//! [`What`]: one thing that has happened in a world, as numbers for the fingerprint, and in words.
+//! [`What`]: one event of a world, as numbers for the fingerprint, and in words.
 //!
-//! Its numbers are part of every fingerprint: a kind that is added takes a tag of its own, and none
-//! is used again.
+//! The numbers are part of every fingerprint: a new kind gets its own tag, and no tag is reused.
 
 use std::panic::Location;
 
 use super::trace::Seconds;
 
-/// One thing that has happened. The numbers are the event's own: lengths, ports, counts.
+/// One event. The numbers are the event's own: lengths, ports, counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
     Started,
@@ -34,16 +33,16 @@ pub(crate) enum What {
     Healed(usize),
     Held(usize),
     Released(usize),
-    /// The links with that host.
+    /// The links with this host.
     Slow(usize),
     Fast(usize),
-    /// It has learnt that this host cannot be reached.
+    /// A router has reported that this host cannot be reached.
     Unreachable(usize),
     Chosen(u64),
     Reset(usize),
     Failed,
     Quiet,
-    /// A datagram has come from a host to a port.
+    /// A datagram has arrived from a host at a port.
     Datagram {
         from: usize,
         port: u16,
@@ -56,36 +55,36 @@ pub(crate) enum What {
         digest: u64,
         len: usize,
     },
-    /// So many bytes went through a Unix socket.
+    /// A number of bytes went through a Unix socket.
     #[cfg_attr(not(unix), allow(dead_code))]
     Local(u64, usize),
     /// The addresses of a name were set.
     Renamed,
-    /// Ahead by so much, and with a drift.
+    /// The nanoseconds that the clock jumps ahead, and its drift.
     ClockSet(u64, i32),
-    /// The wall clock alone, ahead by so much, or back.
+    /// The nanoseconds by which the wall clock alone is stepped, back if negative.
     WallStepped(i64),
-    /// The future of a process, which is permitted.
+    /// The future of a process panicked, which is permitted.
     Panicked,
-    /// By its number.
+    /// The signal's number.
     #[cfg_attr(not(feature = "signal"), allow(dead_code))]
     Signal(u64),
-    /// A call was given to `unblock`, and begins after so long.
+    /// A call was given to `unblock`, and begins after this delay.
     #[cfg_attr(not(feature = "blocking"), allow(dead_code))]
     Blocking(u64),
-    /// So many bytes of a file were written; or its length, which is none.
+    /// This number of bytes of a file was written; zero if only its length was set.
     Written(u64, usize),
-    /// A name was made, removed, or changed.
+    /// A name was created, removed, or changed.
     Named(u64),
-    /// A file or directory was synced, by its number; or that has failed.
+    /// A file or directory of this number was synced, or its sync has failed.
     Synced(u64, bool),
-    /// A power-off has taken so many sectors, and changes of names.
+    /// The numbers of sectors and of changes of names that a power-off has taken.
     Unsynced(u64, u64),
-    /// A call to the disk has failed by chance.
+    /// A call to the disk has failed at random.
     DiskFailed,
 }
 
-/// A hash of what is sent, begun with `start`.
+/// Returns a hash of `bytes`, starting from `start`.
 pub(super) fn digest(start: u64, bytes: &[u8]) -> u64 {
     let mut digest = start;
     let mut add = |word| {
@@ -103,7 +102,7 @@ pub(super) fn digest(start: u64, bytes: &[u8]) -> u64 {
     digest
 }
 
-/// What a segment is.
+/// The kind of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flags {
     Syn,
@@ -130,15 +129,15 @@ impl Flags {
 }
 
 impl What {
-    /// As numbers, for the hash. A place in the source says nothing beyond the task's number, and
-    /// its address differs from run to run.
+    /// Returns the event as numbers, for the hash. A site in the source is not part of them: it
+    /// adds nothing to the task's number, and its address differs from run to run.
     #[inline]
     pub(super) fn numbers(self) -> [u64; 5] {
         let [a, b, c, d] = self.fields();
         [self.tag(), a, b, c, d]
     }
 
-    /// What it is.
+    /// Returns the number of its kind.
     #[inline]
     fn tag(self) -> u64 {
         match self {
@@ -184,7 +183,7 @@ impl What {
         }
     }
 
-    /// Its numbers.
+    /// Returns its numbers.
     #[inline]
     fn fields(self) -> [u64; 4] {
         match self {
@@ -233,7 +232,7 @@ impl What {
         }
     }
 
-    /// In words, of a host. `name` says what a host is called.
+    /// Describes the event, with its host. `name` returns a host's name.
     pub(super) fn words<'a>(self, host: usize, name: impl Fn(usize) -> &'a str) -> String {
         match self {
             What::Renamed => self.words_alone(name),
@@ -241,7 +240,7 @@ impl What {
         }
     }
 
-    /// In words, without its host.
+    /// Describes the event, without its host.
     pub(super) fn words_alone<'a>(self, name: impl Fn(usize) -> &'a str) -> String {
         match self {
             What::Renamed => "a name has other addresses".into(),
@@ -312,7 +311,7 @@ impl What {
                 format!("{len} bytes from {} to port {port} are lost", name(from))
             }
             What::Local(_, len) => format!("{len} bytes by a Unix socket"),
-            // Those above are of the host alone.
+            // The caller handles those that concern the host alone.
             other => format!("{other:?}"),
         }
     }

@@ -1,11 +1,10 @@
-//! What is to happen in a world, by time; and of what comes at one time, in the order in which it
-//! was pushed.
+//! The future events of a world, by time; events of the same time are in the order of their pushes.
 //!
-//! Segments that take equally long, and timers that are set for equally long, are pushed in the
-//! order in which they come. So there are two lanes before the heap: an event that comes no sooner
-//! than the last one of a lane is appended to it, and only what fits into neither goes to the heap.
-//! Where latencies are fixed that is next to nothing, and where they are drawn, most segments. The
-//! first event is that of a lane, or the heap's.
+//! Segments with equal latencies, and timers with equal durations, are pushed in the order in which
+//! they come. So there are two lanes before the heap: an event that is not earlier than the last
+//! one of a lane is appended to it, and only events that fit into neither go to the heap. With
+//! fixed latencies that is almost none, with random ones most segments. The first event is the
+//! earliest of the lanes' and the heap's first ones.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -16,13 +15,13 @@ use super::Event;
 
 struct Entry {
     at: u64,
-    /// The number of its push.
+    /// The index of its push.
     nth: u64,
     event: Event,
 }
 
 impl Entry {
-    /// As one number, which is compared without a branch.
+    /// Returns time and index as one number, which is compared without a branch.
     #[inline]
     fn key(&self) -> u128 {
         u128::from(self.at) << 64 | u128::from(self.nth)
@@ -43,14 +42,14 @@ impl PartialOrd for Entry {
     }
 }
 
-/// The sooner one is the greater one, as a heap has that at its top.
+/// The earlier entry is the greater one, as a heap has the greatest at its top.
 impl Ord for Entry {
     fn cmp(&self, other: &Entry) -> Ordering {
         other.key().cmp(&self.key())
     }
 }
 
-/// Events that have not happened yet.
+/// The events that have not happened yet.
 #[derive(Default)]
 pub(super) struct Events {
     lanes: [VecDeque<Entry>; 2],
@@ -58,7 +57,7 @@ pub(super) struct Events {
     pushed: u64,
 }
 
-/// Where the first one is.
+/// The place of the first event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Lane(usize),
@@ -79,8 +78,8 @@ impl Events {
         self.heap.push(entry);
     }
 
-    /// The first one, when it happens, and where it is: there it stays unless something is pushed
-    /// that comes sooner.
+    /// Returns the time of the first event, the event, and its place. It stays there unless an
+    /// earlier event is pushed.
     #[inline]
     pub(super) fn first(&self) -> Option<(u64, &Event, Place)> {
         let mut first = self.heap.peek().map(|it| (it, Place::Heap));
@@ -94,7 +93,7 @@ impl Events {
         first.map(|(entry, place)| (entry.at, &entry.event, place))
     }
 
-    /// Takes the calls of `unblock` out, at the end of the world: then their times come to nothing.
+    /// Takes out the calls of `unblock`, at the end of the world, ordered by time.
     #[cfg(feature = "blocking")]
     pub(super) fn take_blocking(&mut self) -> Vec<Arc<dyn crate::pool::Job>> {
         let lanes = self.lanes.iter_mut().flat_map(|it| it.drain(..));
@@ -107,7 +106,7 @@ impl Events {
         all.into_iter().filter_map(job).collect()
     }
 
-    /// Takes out the [first](Self::first) one, which is there.
+    /// Takes out the [first](Self::first) event, which must be at `place`.
     #[inline]
     pub(super) fn take(&mut self, place: Place) -> Option<(u64, Event)> {
         debug_assert!(
@@ -164,7 +163,7 @@ mod tests {
     #[test]
     fn the_first_one_stays_where_it_is_when_others_are_pushed_that_come_no_sooner() {
         let mut events = Events::default();
-        // Those that come late take both lanes, so the others are in the heap.
+        // The late ones take both lanes, so the others are in the heap.
         let mut left = vec![9_000, 8_000, 500, 0];
         for at in &left {
             events.push(*at, Event::Chaos(*at));

@@ -1,16 +1,16 @@
-//! Harm that chance decides on, numbered, so that each can be left out.
+//! Random faults, numbered, so that each can be left out.
 //!
-//! A fault has two names. Its *identity* says which decision of which stream it is: the loss of the
-//! 41st segment from one host to another, the third cut of a test's chaos. It is the same in every
-//! run of the seed, whatever else is left out. Its *number* is its place in the list of the run in
-//! which nothing is left out, and is what reports and `POLDER_SIM` say.
+//! A fault has two names. Its *identity* states which decision of which stream it is: the loss of
+//! the 41st segment from one host to another, the third cut of a test's chaos. It is the same in
+//! every run of the seed, independently of the faults that are left out. Its *number* is its place
+//! in the list of the run in which nothing is left out; reports and `POLDER_SIM` use it.
 //!
-//! A run that leaves something out is given the identities that it keeps. All others do not happen,
-//! nor does what the full run did not come to: so what is kept only ever shrinks, and a search
-//! among subsets ends. Who decides on harm draws its numbers first, and asks [`Faults::allow`]
-//! then: a fault that is left out takes the same numbers from its stream as one that happens.
+//! A run that leaves faults out is given the identities that it keeps. No other fault happens,
+//! including those that the full run did not reach: so the set that is kept can only shrink, and a
+//! search among subsets ends. A decision draws its numbers first, and calls [`Faults::allow`]
+//! afterwards: a fault that is left out takes the same numbers from its stream as one that happens.
 //!
-//! Harm that the test does by hand, and a loss that is certain, are no choices: they always happen.
+//! Faults that the test injects itself, and certain losses, are no choices: they always happen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,15 +18,15 @@ use std::sync::Arc;
 
 use super::trace::Seconds;
 
-/// So many faults of a kind are listed, and can be left out. A report shows a few of them, and a
-/// search among more would not end in its time. Of a kind, so that many small ones (short reads,
-/// spurious events) do not crowd out the few that matter.
+/// The limit of faults of one kind that are listed, and can be left out. A report shows a few of
+/// them, and a search among more would take too long. The limit is for each kind, so that many
+/// small faults (short reads, spurious events) do not crowd out the few that matter.
 const MOST_LISTED: usize = 4_000;
 
-/// So many hosts of a fault are named.
+/// The limit of hosts that the description of a fault names.
 const MOST_NAMED: usize = 8;
 
-/// What kind of harm.
+/// The kind of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     Loss,
@@ -57,7 +57,7 @@ pub(crate) enum Kind {
     Unsynced,
 }
 
-/// Which decision it is: a kind, a place (two hosts, or which call of the test), and how manieth.
+/// The decision: a kind, a place (two hosts, or a call of the test), and its index there.
 pub(crate) type Id = (Kind, u32, u32, u64);
 
 /// A fault that has happened.
@@ -65,13 +65,13 @@ pub(crate) type Id = (Kind, u32, u32, u64);
 pub(crate) struct Fault {
     pub(crate) id: Id,
     pub(crate) at: u64,
-    /// The hosts that it is about; of a fault between hosts, what is on either side.
+    /// The hosts that it affects; for a fault between hosts, those on either side.
     pub(crate) these: Vec<usize>,
     pub(crate) others: Vec<usize>,
     pub(crate) is_one_way: bool,
-    /// How long it lasts, unless it is an instant.
+    /// Its duration, unless it is an instant.
     pub(crate) lasts: Option<u64>,
-    /// What else is to be said of it.
+    /// Additional text for its description.
     pub(crate) detail: String,
 }
 
@@ -88,7 +88,7 @@ impl Fault {
         }
     }
 
-    /// What it is, with when.
+    /// Describes the fault, with its time.
     pub(crate) fn describe<'a>(&self, name: impl Fn(usize) -> &'a str) -> String {
         use fmt::Write;
 
@@ -141,17 +141,17 @@ impl Fault {
     }
 }
 
-/// The faults that a run keeps, where it leaves out the others.
+/// The faults that a run keeps, if it leaves out the others.
 pub(crate) type Kept = Arc<BTreeSet<Id>>;
 
 /// The faults of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     list: Vec<Fault>,
-    /// How many of each kind were to be listed.
+    /// The number of faults of each kind that have happened, listed or not.
     counts: BTreeMap<Kind, usize>,
     kept: Option<Kept>,
-    /// Nothing happens by chance.
+    /// Whether random faults are turned off.
     is_off: bool,
 }
 
@@ -163,12 +163,12 @@ impl Faults {
         }
     }
 
-    /// From here on chance does no harm.
+    /// Turns off random faults from now on.
     pub(crate) fn turn_off(&mut self) {
         self.is_off = true;
     }
 
-    /// Whether that fault happens. If so, it has its number.
+    /// Returns whether a fault happens. If so, it gets its number.
     pub(crate) fn allow(&mut self, id: Id, fault: impl FnOnce() -> Fault) -> bool {
         if self.is_off || self.kept.as_ref().is_some_and(|it| !it.contains(&id)) {
             return false;
@@ -181,7 +181,7 @@ impl Faults {
         true
     }
 
-    /// Whether faults have happened that are not listed.
+    /// Returns whether more faults have happened than are listed.
     pub(crate) fn has_unlisted(&self) -> bool {
         self.counts.values().any(|count| *count > MOST_LISTED)
     }

@@ -1,9 +1,9 @@
 //! Faults of a host's own kernel: connections that are gone when they are accepted, descriptors
-//! that are used up, by number or by chance, reads and writes of less than there is, readiness that
-//! is none, timers that fire late, and a disk whose calls fail.
+//! that are used up, by number or at random, short reads and writes, spurious readiness, timers
+//! that fire late, and disk calls that fail.
 //!
-//! Each kind has a stream of choices of its own, which is asked only while the fault is on. So a
-//! world without it has the trace that it has always had.
+//! Each kind has its own stream of choices, which is used only while the fault is on. So a world
+//! without the fault keeps the trace that it has always had.
 
 use std::io::{self, IoSlice, IoSliceMut};
 
@@ -14,30 +14,32 @@ use super::sockets::Other;
 use super::trace::Seconds;
 use super::{Kernel, READABLE, WRITABLE};
 
-/// A file system that is slow, or a pool whose threads are all busy.
+/// The limit of a call's additional duration: a slow file system, or a pool with all threads busy.
 #[cfg(feature = "blocking")]
 const LONGEST_CALL: u64 = 2_000_000_000;
 
-/// A disk that does something else first, or a controller that resets it.
+/// The limit of a sync's additional duration: a disk that does something else first, or a
+/// controller that resets it.
 const LONGEST_SYNC: u64 = 2_000_000_000;
 
-/// What a test has set for a host; or what chaos has for all, where `descriptors` means nothing.
+/// The faults that a test has set for a host; or those of chaos for all hosts, which do not use
+/// `descriptors`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HostFaults {
     pub(crate) aborted: Probability,
     pub(crate) exhausted: Probability,
     pub(crate) short: Probability,
     pub(crate) spurious: Probability,
-    /// A call of `unblock` takes long.
+    /// The probability that a call of `unblock` takes long.
     pub(crate) blocking: Probability,
     pub(crate) disk: DiskFaults,
-    /// How much later than set a timer fires at most.
+    /// The limit of a timer's lateness.
     pub(crate) late: u64,
-    /// The most sockets and files that a process has.
+    /// The limit of a process's sockets and files.
     pub(crate) descriptors: Option<usize>,
 }
 
-/// Those of its disk.
+/// The faults of a host's disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DiskFaults {
     pub(crate) read: Probability,
@@ -47,7 +49,7 @@ pub(crate) struct DiskFaults {
 }
 
 impl HostFaults {
-    /// How probable a fault of that kind is. `None` if it is none of a host's.
+    /// Returns the probability of a kind of fault. `None` if it is not a fault of hosts.
     fn rate(&mut self, kind: Kind) -> Option<&mut Probability> {
         match kind {
             Kind::Aborted => Some(&mut self.aborted),
@@ -69,7 +71,7 @@ impl HostFaults {
         }
     }
 
-    /// Ends those that come by chance.
+    /// Ends the random faults.
     pub(crate) fn heal(&mut self) {
         (self.aborted, self.exhausted) = Default::default();
         (self.short, self.spurious) = Default::default();
@@ -85,11 +87,11 @@ pub(super) struct FaultsOfHost {
     host: usize,
     pub(super) set: HostFaults,
     seed: u64,
-    /// Begun with the first fault that is on: most hosts have none.
+    /// Created with the first fault that is on: most hosts have none.
     streams: Option<Box<Streams>>,
 }
 
-/// Each with how often it was asked, which names its faults.
+/// The streams, each with the number of its draws, which identifies its faults.
 #[derive(Debug)]
 struct Streams {
     aborted: (Stream, u64),
@@ -142,8 +144,8 @@ impl FaultsOfHost {
         })
     }
 
-    /// Whether a fault comes now, by its own probability or that of chaos. Nothing is drawn for one
-    /// that is off.
+    /// Returns whether a fault happens now, by its own probability or that of chaos. A fault that
+    /// is off draws nothing.
     fn comes(
         &mut self,
         kind: Kind,
@@ -178,7 +180,7 @@ impl Kernel {
         faults.comes(kind, self.faults_by_chaos, self.now, &mut self.faults)
     }
 
-    /// How much later than it is due the timer fires for which a poller is armed now.
+    /// Draws the lateness of the timer for which a poller is armed now.
     pub(super) fn lateness(&mut self, poller: usize) -> u64 {
         let host = self.host_of_poller(poller);
         let faults = &mut self.hosts[host].faults;
@@ -200,12 +202,12 @@ impl Kernel {
         }
     }
 
-    /// How much longer than usual a sync takes on a host.
+    /// Returns the additional duration of a sync on a host.
     pub(super) fn syncs_for(&mut self, host: usize) -> u64 {
         self.takes_longer(host, Kind::SlowSync, "lengths of syncs", LONGEST_SYNC)
     }
 
-    /// How much longer than usual a call of `unblock` takes on a host.
+    /// Returns the additional duration of a call of `unblock` on a host.
     #[cfg(feature = "blocking")]
     pub(super) fn blocks_for(&mut self, host: usize) -> u64 {
         match self.has_faults {
@@ -214,18 +216,18 @@ impl Kernel {
         }
     }
 
-    /// How much longer something takes, less than `longest`, if a fault of that kind comes now.
+    /// Returns an additional duration, less than `longest`, if a fault of that kind happens now; or
+    /// zero.
     fn takes_longer(&mut self, host: usize, kind: Kind, word: &str, longest: u64) -> u64 {
         if !self.fault_comes(host, kind) {
             return 0;
         }
-        // Not of the stream that decides on the next ones.
+        // Drawn from another stream than the one that decides on the next faults.
         let drawn = self.hosts[host].faults.streams().of(kind).1;
         Stream::new(self.seed, word, host, drawn as usize).below(longest)
     }
 
-    /// Whether the process whose code runs may have so many sockets or files more, which one call
-    /// makes.
+    /// Checks that the running process may have `count` more sockets or files, created by one call.
     pub(super) fn take_descriptors(&mut self, count: usize) -> io::Result<()> {
         let (host, process) = self.here()?;
         let limit = self.hosts[host].faults.set.descriptors;
@@ -247,12 +249,13 @@ impl Kernel {
         files + tcp + others.filter(|it| *it == Some(process)).count()
     }
 
-    /// Whether a connection that is to be accepted has been aborted.
+    /// Returns whether a connection that is about to be accepted has been aborted.
     pub(super) fn is_aborted(&mut self, host: usize) -> bool {
         self.fault_comes(host, Kind::Aborted)
     }
 
-    /// How many of so many bytes are read or written, if that is to be less: at least one.
+    /// Returns how many of `len` bytes are read or written, at least one, if a short read or write
+    /// happens.
     fn shorten(&mut self, number: u32, len: usize) -> Option<usize> {
         if !self.has_faults {
             return None;
@@ -266,7 +269,8 @@ impl Kernel {
         Some(1 + stream.below(len as u64 - 1) as usize)
     }
 
-    /// Reads from a stream, maybe less than there is. Who reads is told that something is left.
+    /// Reads from a stream, perhaps less than there is. The reader still learns that bytes are
+    /// left.
     pub(super) fn read_shortened(
         &mut self,
         number: u32,
@@ -287,7 +291,7 @@ impl Kernel {
         Some(self.write_stream(number, &[IoSlice::new(&buffer[..len])]))
     }
 
-    /// What is reported of a socket: maybe more than there is.
+    /// Returns the readiness that is reported of a socket: perhaps more than its actual readiness.
     pub(super) fn embellish(&mut self, number: u32, ready: u8) -> u8 {
         if !self.has_faults {
             return ready;

@@ -1,7 +1,7 @@
 //! [`Latency`]: how long a segment takes, as a distribution.
 //!
-//! A draw takes one number of a stream, whatever the distribution, so that another one shifts
-//! nothing. Integers only: floating-point logarithms differ between platforms.
+//! A draw takes one number of a stream, for each distribution, so that a change of the distribution
+//! shifts nothing. Integers only: floating-point logarithms differ between platforms.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use super::choice::Stream;
 use super::link::nanos;
 use super::trace::Seconds;
 
-/// How long a segment takes from one host to another.
+/// The time that a segment takes from one host to another, as a distribution.
 ///
 /// ```
 /// use polder::sim::Latency;
@@ -27,25 +27,27 @@ pub struct Latency {
     more: More,
 }
 
-/// What is added to the least latency, in nanoseconds.
+/// The addition to the least latency, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum More {
-    /// Less than that, which is not zero.
+    /// Uniform below this number, which is not zero.
     Uniform(u64),
-    /// That much on average.
+    /// Exponential, with this mean.
     Exponential(u64),
-    /// So much that the sum follows Pareto's distribution of index two.
+    /// Such that the sum follows Pareto's distribution of index two.
     HeavyTail,
 }
 
-/// What a heavy tail ends at: so many times the least. One segment in ten thousand takes so long.
+/// The limit of a heavy tail, as a multiple of the least latency. One segment in ten thousand takes
+/// that long.
 const TAIL: u64 = 100;
 
-/// The greatest least of a heavy tail that chaos draws, in nanoseconds: what comes in its order
-/// waits for it, so it is to end within about a second.
+/// The limit of the least latency of a heavy tail that chaos draws, in nanoseconds. Ordered
+/// messages wait for the slow ones, so the tail has to end within about a second.
 const MOST_OF_A_TAIL: u64 = 10_000_000;
 
-/// What chaos draws from, in microseconds: from a machine in the same rack to one overseas.
+/// The latencies that chaos draws from, in microseconds: from a machine in the same rack to one
+/// overseas.
 const STEPS: [u64; 16] = [
     50, 85, 145, 250, 420, 700, 1_200, 2_000, 3_500, 6_000, 10_000, 17_000, 29_000, 50_000, 85_000,
     145_000,
@@ -87,9 +89,9 @@ impl Latency {
         Latency::new(least, nanos(range.end).saturating_sub(least).max(1))
     }
 
-    /// At least `least`, and `mean` on average: most segments take little longer than the least,
-    /// and one in a hundred nearly five times as much longer as the average one. (A `mean` below
-    /// the least is the least.)
+    /// Returns a latency of at least `least`, and of `mean` on average. Most segments take little
+    /// longer than the least; for one in a hundred the excess over it is nearly five times the
+    /// average excess. (A `mean` below the least counts as the least.)
     ///
     /// ```
     /// use polder::sim::Latency;
@@ -108,10 +110,10 @@ impl Latency {
         }
     }
 
-    /// At least `least`, twice that on average, and now and then far more: one segment in a hundred
-    /// takes more than ten times as long, and one in ten thousand a hundred times, which is the
-    /// most (Pareto's distribution, of index two). What keeps its order, on a connection, waits for
-    /// it.
+    /// Returns a latency of at least `least`, twice that on average, and occasionally far more: one
+    /// segment in a hundred takes more than ten times as long, and one in ten thousand a hundred
+    /// times, which is the maximum (Pareto's distribution, of index two). On a connection, later
+    /// bytes wait for a slow segment.
     ///
     /// ```
     /// use polder::sim::Latency;
@@ -128,7 +130,8 @@ impl Latency {
         }
     }
 
-    /// So many nanoseconds at least; `span` is one more than what the most is longer than that.
+    /// Creates a uniform latency of at least `least` nanoseconds. `span` is the difference between
+    /// the maximum and the minimum, plus one.
     pub(super) const fn new(least: u64, span: u64) -> Latency {
         Latency {
             least,
@@ -136,7 +139,7 @@ impl Latency {
         }
     }
 
-    /// Any of all kinds. Takes three numbers.
+    /// Draws a latency of any distribution. Takes three numbers.
     pub(super) fn of_chaos(stream: &mut Stream) -> Latency {
         let mut step = || STEPS[stream.below(STEPS.len() as u64) as usize] * 1_000;
         let (least, more) = (step(), step());
@@ -180,19 +183,19 @@ impl fmt::Display for Latency {
     }
 }
 
-/// What is drawn by a number of a stream.
+/// Returns the latency for a number of a stream.
 #[inline(never)]
 fn exponential(least: u64, mean: u64, number: u64) -> u64 {
     // The natural logarithm of two, in parts of 2^32.
     const LN_2: u128 = 2_977_044_472;
     let logarithm = u128::from(minus_log2(number));
-    // In two steps: a product of all three may have more than 128 bits.
+    // In two steps: the product of all three may have more than 128 bits.
     let more = (((u128::from(mean) * logarithm) >> FRACTION) * LN_2) >> 32;
     least.saturating_add(u64::try_from(more).unwrap_or(u64::MAX / 4))
 }
 
-/// What is drawn by a number of a stream: the least, divided by the square root of what is even
-/// from 0 to 1.
+/// Returns the latency for a number of a stream: the least one, divided by the square root of a
+/// number that is uniform from 0 to 1.
 #[inline(never)]
 fn heavy_tail(least: u64, number: u64) -> u64 {
     let root = u128::from(number.isqrt().max(1));
@@ -201,14 +204,14 @@ fn heavy_tail(least: u64, number: u64) -> u64 {
     drawn.unwrap_or(most).clamp(least, most)
 }
 
-/// How many bits of a logarithm are behind the point: a nanosecond in four seconds.
+/// The number of fractional bits of a logarithm: a precision of a nanosecond in four seconds.
 const FRACTION: u32 = 32;
 
-/// Minus the logarithm, to base two, of a number in parts of 2^64. (Of zero, as of one part.)
+/// Returns minus the binary logarithm of a number in parts of 2^64. (Zero counts as one part.)
 fn minus_log2(number: u64) -> u64 {
     let number = number.max(1);
     let zeros = number.leading_zeros();
-    // From 1 to 2, in parts of 2^63. A square has twice the logarithm, so each tells one bit.
+    // From 1 to 2, in parts of 2^63. Squaring doubles the logarithm, so each round yields one bit.
     let mut mantissa = number << zeros;
     let mut bits = 0;
     for _ in 0..FRACTION {
@@ -249,7 +252,7 @@ mod tests {
         );
         let cases = [
             (Latency::uniform(ms(5)..ms(35)), 12_500_000, 34_700_000),
-            // The median is ln 2 of the mean, one in a hundred is ln 100 of it.
+            // The median is ln 2 times the mean, the 99th percentile ln 100 times.
             (exponential, 15_397_000, 74_077_000),
             (heavy, 7_071_000, 50_000_000),
         ];

@@ -1,5 +1,5 @@
-//! What lies between two hosts, each direction for itself: how long a segment takes, whether it is
-//! lost, and whether the way is cut, held or slow.
+//! The links between hosts, one for each direction: how long a segment takes, whether it is lost,
+//! and whether the way is cut, held or slow.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,28 +14,30 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 4)
 }
 
-/// Between hosts unless a test says otherwise: a local network, with enough variation for two
-/// messages on two connections to overtake each other.
+/// The latency between hosts unless a test sets another: a local network, with enough variation for
+/// two messages on two connections to overtake each other.
 const DEFAULT_LATENCY: Latency = Latency::new(500_000, 1_500_001);
 
-/// A server of names that is as near as other hosts are.
+/// The latency of a name server that is as near as other hosts are.
 pub(super) const DEFAULT_NAME_LATENCY: Latency = Latency::new(500_000, 1_500_000);
 
-/// So much longer may a datagram take that is reordered, beside its latency once more.
+/// The limit of a reordered datagram's additional delay, which comes on top of a second latency.
 const LATE: u64 = 5_000_000;
 
-/// A copy comes later than the other by that, doubled fewer times than this: by 2.5 s at most.
+/// The limit of doublings of `LATE` for the delay of a copy, exclusive: a copy comes at most 2.5 s
+/// later.
 const COPIES_LATE: u64 = 10;
 
-/// So many bytes wait where the bandwidth is limited; what is sent beyond is lost. It is what a
-/// router has for a few connections.
+/// The size of the queue in bytes where the bandwidth is limited; what is sent beyond that is lost.
+/// It is what a router has for a few connections.
 const QUEUE: u128 = 256 * 1024;
 
-/// So long waits what is sent on a link that is slow for a while, unless the test has set its
-/// bandwidth: the rest is lost. So soon after it is as fast as before, all has come.
+/// The longest time in the queue of a link that is slow for a while, unless the test has set its
+/// bandwidth; what is sent beyond that is lost. So all has arrived that soon after the link is fast
+/// again.
 const SLOW_QUEUE: u128 = 1_000_000_000;
 
-/// From a host to itself.
+/// The latency from a host to itself.
 const LOOPBACK: u64 = 10_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -43,22 +45,22 @@ pub(crate) struct Settings {
     pub(crate) latency: Latency,
     pub(crate) loss: Probability,
     pub(crate) bursts: Option<Bursts>,
-    /// Of datagrams.
+    /// The probabilities of duplicated and of reordered datagrams.
     pub(crate) duplication: Probability,
     pub(crate) reordering: Probability,
-    /// Bytes in a second.
+    /// In bytes per second.
     pub(crate) bandwidth: Option<u64>,
 }
 
 /// Losses in a row, by Gilbert's model ("Capacity of a burst-noise channel", 1960): a link is in
-/// one of two states, and in one of them all is lost. It may change with each that is sent.
+/// one of two states, and loses everything in one of them. Its state may change with each message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bursts {
     pub(crate) begin: Probability,
     pub(crate) end: Probability,
 }
 
-/// How probable faults are.
+/// Probabilities of faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rates {
     pub(super) loss: Probability,
@@ -69,44 +71,44 @@ pub(super) struct Rates {
 pub(super) struct Links {
     seed: u64,
     default: Settings,
-    /// What happens by chaos, where the link's own probability is smaller.
+    /// The probabilities by chaos, used where the link's own are smaller.
     pub(super) by_chaos: Rates,
-    /// Each link has a latency that the chaos of this number draws, while there is one.
+    /// The number of the chaos that draws a latency for each link, if there is one.
     pub(super) chaos: Option<u32>,
-    /// Each segment takes the mean of its link's latency.
+    /// Whether each segment takes the mean of its link's latency.
     pub(super) is_even: bool,
     pub(super) links: Vec<Link>,
-    /// The places of links, by where they begin and end, counted from one.
+    /// The places of links, by their two hosts, counted from one.
     pub(super) numbers: BTreeMap<(usize, usize), u32>,
     pub(super) partings: Partings,
-    /// How much was held so far.
+    /// The number of messages held so far.
     pub(super) held: u64,
 }
 
 pub(super) struct Link {
     stream: Stream,
-    /// How many segments were sent, and how many datagrams.
+    /// The number of segments sent, and of datagrams.
     sent: u64,
     sent_datagrams: u64,
     settings: Settings,
-    /// What the chaos of a number has drawn for it; nothing, if that is left out.
+    /// The latency that the chaos of this number has drawn for it; `None` if that fault is left
+    /// out.
     drawn: Option<(u32, Option<Latency>)>,
-    /// What arrived while it was held, each with a number that goes by all links.
+    /// Messages that arrived while the link was held, numbered over all links.
     pub(super) held: Vec<(u64, Event)>,
-    /// What happens to datagrams, and when the last one arrives that is in its order.
+    /// The choices for datagrams, and the arrival time of the last one that keeps its order.
     datagrams: Stream,
     last_datagram: u64,
-    /// When all has gone out that was sent.
+    /// The time at which everything that was sent has left the queue.
     busy_until: u64,
-    /// Of bursts of losses, once there may be any: whether one begins or ends, and whether there is
-    /// one.
+    /// The choices for bursts of losses, once there may be any, and whether the link is in one.
     bursts: Option<Box<(Stream, bool)>>,
 }
 
 impl Link {
-    /// How long so many bytes wait for those before them, and then take themselves. `None` if they
-    /// do not fit into the queue. `slow` is the bandwidth that the link has for a while, unless its
-    /// own is smaller.
+    /// Returns how long `len` bytes wait for those before them, plus their own transmission time.
+    /// `None` if they do not fit into the queue. `slow` is the bandwidth that the link has for a
+    /// while, unless its own is smaller.
     #[inline]
     fn take_bandwidth(&mut self, len: usize, now: u64, slow: Option<u64>) -> Option<u64> {
         let own = self.settings.bandwidth;
@@ -115,12 +117,12 @@ impl Link {
             (Some(one), None) | (None, Some(one)) => one,
             (Some(own), Some(slow)) => own.min(slow),
         };
-        // In 128 bits nothing overflows: a length, and a time that a world may last.
+        // With 128 bits nothing overflows: neither a length, nor the longest time of a world.
         let takes = |len: u128, bandwidth| len * 1_000_000_000 / u128::from(bandwidth);
         let waits = self.busy_until.saturating_sub(now);
         let most = match (own, slow) {
             (Some(own), None) => takes(QUEUE, own),
-            // What has come before it was slow is served at that speed too.
+            // Bytes queued before the link became slow are served at the slow speed too.
             (Some(own), Some(_)) => takes(QUEUE, own).max(SLOW_QUEUE),
             (None, _) => SLOW_QUEUE,
         };
@@ -132,8 +134,8 @@ impl Link {
         Some(waits + takes)
     }
 
-    /// Whether what is sent now comes into a burst of losses. Takes a number of a stream where
-    /// there may be bursts.
+    /// Returns whether a message sent now falls into a burst of losses. Takes a number of a stream
+    /// if there may be bursts.
     #[inline]
     fn comes_into_burst(&mut self, seed: u64, way: (usize, usize)) -> bool {
         match self.settings.bursts {
@@ -181,7 +183,8 @@ impl Links {
         self.find((from, to), &mut 0)
     }
 
-    /// The link, whose number is `known` unless that is zero: then it is looked for, and noted.
+    /// Returns a link. `known` is its number; if that is zero, the link is looked up, and its
+    /// number is stored there.
     #[inline]
     pub(super) fn find(&mut self, way: (usize, usize), known: &mut u32) -> &mut Link {
         if *known == 0 {
@@ -215,7 +218,7 @@ impl Links {
         number
     }
 
-    /// Changes the settings of one link; or of all, those that there will be too.
+    /// Changes the settings of one link; or of all links, including future ones.
     pub(super) fn change(&mut self, link: Option<(usize, usize)>, f: impl Fn(&mut Settings)) {
         match link {
             Some((from, to)) => f(&mut self.get(from, to).settings),
@@ -226,7 +229,7 @@ impl Links {
         }
     }
 
-    /// The latency that chaos has drawn for a link, instead of its own.
+    /// Returns the latency that chaos has drawn for a link, to replace its own.
     #[inline]
     fn latency_by_chaos(
         &mut self,
@@ -250,7 +253,7 @@ impl Links {
         let seed = self.seed;
         let link = self.find((from, to), known);
         if link.drawn.is_none_or(|(of, _)| of != call) {
-            // There are fewer than 2^16 hosts; what is above is for nobody.
+            // There are fewer than 2^16 hosts; the host that does not exist is cut to 16 bits.
             let place = (from << 16) | (to & 0xffff);
             let mut stream = Stream::new(seed, "latencies", place, call as usize);
             let latency = Latency::of_chaos(&mut stream);
@@ -265,11 +268,11 @@ impl Links {
         link.drawn.and_then(|(_, latency)| latency)
     }
 
-    /// What becomes of a segment that is sent now: how long it takes, or `None` if it is lost. Each
-    /// takes two numbers of the link's stream, whatever the settings: so a loss that is left out
-    /// shifts nothing. One that is lost in a burst is a loss like any other.
+    /// Decides the fate of a segment that is sent now: returns how long it takes, or `None` if it
+    /// is lost. Each segment takes two numbers of the link's stream, for any settings: so a loss
+    /// that is left out shifts nothing. A loss in a burst is a loss like any other.
     ///
-    /// `len` is how many bytes it has, with its headers, and `now` the time. `known` is for
+    /// `len` is the number of its bytes, with its headers, and `now` the time. `known` is for
     /// [`find`](Self::find).
     pub(super) fn send(
         &mut self,
@@ -298,7 +301,7 @@ impl Links {
         }
         let id = (Kind::Loss, from as u32, to as u32, link.sent);
         let fault = || Fault::new(id, now, vec![from], vec![to]);
-        // What is certain is no choice.
+        // A certain loss is not a choice.
         let is_certain = is_lost && loss.is_certain();
         if is_certain || (is_lost || is_in_burst) && faults.allow(id, fault) {
             return None;
@@ -306,10 +309,10 @@ impl Links {
         Some(link.take_bandwidth(len, now, slow)? + latency)
     }
 
-    /// When a datagram arrives that is sent now; twice, if it is duplicated, and not at all if it
-    /// is lost. One that is reordered takes longer than its latency, and lets others pass, and a
-    /// copy comes when it comes; all others keep their order. Each datagram takes six numbers of a
-    /// stream, whatever the settings, and when a copy comes is drawn apart.
+    /// Returns when a datagram arrives that is sent now: two times if it is duplicated, none if it
+    /// is lost. A reordered datagram takes longer than its latency, and lets others pass; a copy
+    /// arrives at any time; all others keep their order. Each datagram takes six numbers of a
+    /// stream, for any settings; the delay of a copy is drawn from a separate stream.
     pub(super) fn send_datagram(
         &mut self,
         (from, to): (usize, usize),
@@ -355,7 +358,7 @@ impl Links {
         };
         let now = now + queueing;
         let first = (now + latencies[0]).max(link.last_datagram);
-        // Whoever has made the copy keeps no order, and may be slow.
+        // A copy does not keep the order, and may be slow.
         let second = is_double.then(|| {
             let mut stream = Stream::new(seed, "copies", to << 16 | from, nth as usize);
             let most = LATE << stream.below(COPIES_LATE);

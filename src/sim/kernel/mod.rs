@@ -1,13 +1,13 @@
-//! The simulated kernel: what answers, in a world, where the system's kernel would.
+//! The simulated kernel: serves a world's system calls in place of the operating system's kernel.
 //!
-//! It has the clock, the hosts' addresses and names, sockets, and what is under way between them;
-//! and for each process what its poller has to report. It knows no tasks and no runtimes, and calls
-//! nobody: who becomes ready is a list that the world takes. So no foreign code runs while it is
-//! borrowed.
+//! It holds the clock, the hosts' addresses and names, the sockets, and everything under way
+//! between them; and for each process the events that its poller has to report. It knows neither
+//! tasks nor runtimes, and calls nothing outside: processes that become ready are put on a list
+//! that the world takes. So no foreign code runs while the kernel is borrowed.
 //!
-//! One thread has one kernel at a time, in a thread-local. What the modules below `sim` ask of it
-//! they ask here: this is the seam. A [`SimSocket`] is plain data that names a socket; on a thread
-//! without its world it finds nobody, and says so.
+//! A thread has at most one kernel at a time, in a thread-local. The modules below `sim` make their
+//! requests here: this is the seam. A [`SimSocket`] is plain data that names a socket; on a thread
+//! without the socket's world its calls return an error.
 
 pub(crate) mod address;
 pub(crate) mod answers;
@@ -74,34 +74,35 @@ use tcp::{Segment, State, Tcp};
 use trace::{Comparison, Difference, Trace, What};
 use udp::Datagram;
 
-/// What is asked of a socket that its host's kernel has forgotten.
+/// The error of a call on a socket that its host's kernel has forgotten.
 fn gone() -> io::Error {
     io::Error::other("the process that had this socket has ended")
 }
 
-/// The ports that are given to those who ask for none: Linux's `ip_local_port_range`.
+/// The ephemeral ports, assigned to sockets that ask for none: Linux's `ip_local_port_range`.
 const PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
-/// The list of a host's sockets has so many before it is cleared of those that are gone: as it has
-/// twice as many as were left, clearing it costs each socket the same.
+/// The least length at which a host's list of sockets is cleared of those that are gone. The next
+/// limit is twice the number that was left, so clearing costs each socket the same.
 const LIST: usize = 16;
 
-/// A program that reads the clock more often in one step waits for it. Half a second of a test that
-/// is not optimised.
+/// The limit of clock readings in one step: a program that exceeds it is waiting for the clock in a
+/// loop. Reaching the limit takes a test half a second without optimisation.
 const MOST_READINGS: u32 = 1_000_000;
 
-/// A host that sends more datagrams at one moment, counted by KiB, never stops: as many as a world
-/// has steps at one moment, and 100 MB at most.
+/// The limit of what a host may send at one moment, in datagrams counted by KiB: beyond it the host
+/// is in a livelock. It equals the default limit of a world's steps at one moment, and amounts to
+/// at most 100 MB.
 const MOST_SENT: usize = 100_000;
 
-/// A host that does not exist: segments to it are lost. The same number on every platform, as it is
-/// part of fingerprints.
+/// A host that does not exist: segments to it are lost. The number is the same on every platform,
+/// because it is part of fingerprints.
 const NOBODY: usize = u32::MAX as usize;
 
-/// The number of the test's own host, which is the first.
+/// The number of the test's own host, which is the first one.
 pub(crate) const TEST: usize = 0;
 
-/// The options of a socket, given back as they were set, and refused where Linux refuses them.
+/// The options of a socket: read back as they were set, and refused where Linux refuses them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Options {
     pub(crate) linger: Option<Duration>,
@@ -122,7 +123,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// In whole seconds, as a kernel takes them.
+    /// Sets the linger time, in whole seconds as a kernel does.
     pub(crate) fn set_linger(&mut self, linger: Option<Duration>) {
         self.linger = linger.map(|it| Duration::from_secs(it.as_secs()));
     }
@@ -140,127 +141,129 @@ impl Options {
 pub(crate) struct Kernel {
     world: u32,
     base: Instant,
-    /// The world answers for the C library.
+    /// Whether the world answers the C library's calls.
     is_libc: bool,
     seed: u64,
-    /// Nanoseconds since the world began.
+    /// The time in nanoseconds since the world began.
     now: u64,
-    /// What this thread reads, which is the time of the host whose code runs.
+    /// The time that this thread reads: that of the current host.
     shown: u64,
-    /// A host's clock was set.
+    /// Whether any host's clock was set.
     has_clocks: bool,
-    /// A host has had faults by chance.
+    /// Whether any host has had random faults.
     has_faults: bool,
-    /// Those of all hosts, where their own are less probable.
+    /// Random faults of all hosts, used where a host's own are less probable.
     faults_by_chaos: HostFaults,
     events: Events,
     hosts: Vec<HostState>,
     names: BTreeMap<String, usize>,
     processes: Vec<ProcessState>,
-    /// How many workers each has that starts from now on, unless its host says otherwise.
+    /// The number of workers of each process that starts from now on, unless its host has its own
+    /// setting.
     workers: usize,
-    /// Those of all processes: each worker has one.
+    /// The pollers of all processes: one for each worker.
     pollers: Vec<PollerState>,
-    /// The pollers whose workers have something to do, in the order in which they came to it.
+    /// The pollers of ready workers, in the order in which they became ready.
     ready: Vec<usize>,
-    /// The pauses that there are, of which a host may have several; and how many there were.
+    /// The pauses in effect, of which a host may have several; and how many pauses there have been.
     pauses: Vec<(PauseId, usize)>,
     pauses_begun: u32,
-    /// The process whose code runs; and the poller of its worker.
+    /// The running process, and the poller of its running worker.
     current: Option<usize>,
     current_poller: usize,
-    /// Those of TCP, by number.
+    /// The TCP sockets, by number.
     sockets: Vec<Option<Box<Tcp>>>,
-    /// All others, by number.
+    /// All other sockets, by number.
     others: BTreeMap<u32, Other>,
     udp_ports: BTreeMap<(usize, u16), Vec<u32>>,
-    /// Who has a name, or had it last.
+    /// The socket that has each name, or had it last.
     #[cfg(unix)]
     unix_names: BTreeMap<unix::Key, u32>,
     connections: BTreeMap<(usize, SocketAddr, SocketAddr), u32>,
     listeners: BTreeMap<(usize, u16), Vec<u32>>,
     ended: VecDeque<(u64, u32)>,
-    /// Sockets that may owe their peer an acknowledgement.
+    /// The sockets that may owe their peer an acknowledgement.
     owing: Vec<u32>,
-    /// Segments that have come to their end, whose memory is used again: the boxes, as well as the
-    /// bytes in them.
+    /// Segments that are done, kept to reuse their memory: the boxes, and the bytes in them.
     #[allow(clippy::vec_box)]
     spare: Vec<Box<Segment>>,
     links: Links,
-    /// What could be left out of the queue of events is there too: see `tcp`.
+    /// Whether the queue of events also has those that could be left out of it: see `tcp`.
     #[cfg(test)]
     has_all_events: bool,
     pub(crate) faults: Faults,
-    /// What the world's chaos is to do at a time that has come, by its number.
+    /// The numbers of the chaos actions that are due.
     due: VecDeque<u64>,
-    /// Chaos of a lower number has been called off.
+    /// The lowest number of a chaos action that was not called off.
     first_chaos: u64,
     dns: names::Names,
-    /// Which worker of which process is next; and the order of that, and of tasks.
+    /// Chooses the next worker of all processes; and the order of workers and of tasks.
     schedule: Queue,
     order: Order,
-    /// Nobody sets another one.
+    /// Whether the order is fixed: `set_order` does nothing.
     keeps_order: bool,
-    /// Nothing happens by chance any more.
+    /// Whether the world is calm: see [`be_calm`](Kernel::be_calm).
     is_calm: bool,
     pub(crate) trace: Trace,
-    /// Somebody looks at what happens.
+    /// The log and the observer of this run's events, if it has either.
     observed: Option<Box<Observed>>,
     has_diverged: bool,
     failure: Option<Failure>,
     pub(crate) remarks: Remarks,
-    /// Panics that are contained do not fail the run.
+    /// Whether the run goes on after contained panics.
     permits_panics: bool,
-    /// With which tasks have ended, and which are neither awaited nor reported yet: where they were
-    /// spawned, and the words.
+    /// Panics of tasks that have ended, neither awaited nor reported yet: where the task was
+    /// spawned, and the panic's message.
     held_panics: Vec<(&'static Location<'static>, String)>,
-    /// What is dropped now is what a process has left that was killed.
+    /// Whether the values being dropped now are left from a process that was killed.
     drops_killed: bool,
     tasks: u64,
-    /// What the program has to say of itself, and whether that was so: see `sometimes!`.
+    /// The claims of `sometimes!`, and whether each was true.
     sometimes: BTreeMap<String, bool>,
     progress: Arc<Progress>,
-    /// Which host's code has woken a task of which other one directly, and when first.
+    /// Pairs of hosts where code of the first has woken a task of the second directly, with the
+    /// time when that happened first.
     shortcuts: BTreeMap<(usize, usize), u64>,
-    /// Where the run first was another one than before: in a poll, of a process of that host.
+    /// The host of the process that was polled when this run first differed from the one that it is
+    /// compared with.
     diverged_on: Option<usize>,
-    /// How often a host may connect in a second.
+    /// The limit of a host's connects per second.
     most_connects: u32,
-    /// How many datagrams it may send in a second.
+    /// The limit of a host's datagrams per second.
     most_datagrams: u32,
     foreign: Arc<AtomicBool>,
 }
 
-/// What is kept for those who look at what happens.
+/// The settings of logging and of the observer, and the events kept for the latter.
 struct Observed {
-    /// Each event is printed.
+    /// Whether each event is printed.
     logs: bool,
-    /// The events that [`Sim::on_step`](super::Sim::on_step) has not been told, if it is to be.
+    /// The events that [`Sim::on_step`](super::Sim::on_step) has not received yet, if it is in use.
     untold: Option<Vec<Step>>,
 }
 
-/// Why a run has failed.
+/// The reason for which a run has failed.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) reason: String,
-    /// What another run has in common with this one if it fails for the same reason: the check's
-    /// name, or where a panic came from.
+    /// The cause that runs have in common if they fail for the same reason: the check's name, or
+    /// where a panic came from.
     pub(crate) cause: String,
-    /// When what is wrong happened, if that was found later.
+    /// The time of the failure, if it was found later.
     pub(crate) at: Option<u64>,
 }
 
-/// What was done in a run that may be the reason of what is strange in it: for reports.
+/// Actions in a run that may explain strange behaviour: for reports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Remarks {
-    /// The program has asked for the descriptor of a simulated socket.
+    /// Whether the program has asked for the descriptor of a simulated socket.
     pub(crate) is_lent: bool,
-    /// The test has set a loss that few connections live with.
+    /// Whether the test has set a loss that few connections survive.
     pub(crate) is_lossy: bool,
 }
 
 impl Remarks {
-    /// In words, a line each.
+    /// Returns the remarks as text, a line each.
     pub(crate) fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         if self.is_lent {
@@ -286,14 +289,16 @@ struct HostState {
     is_up: bool,
     connects: InASecond,
     datagrams: InASecond,
-    /// When it last sent a datagram or connected, and how often at that moment: by KiB.
+    /// The time at which the host last sent a datagram or connected, and the count at that moment,
+    /// by KiB.
     sent: (u64, usize),
     next_port: u16,
-    /// How many workers its next process has, if that was said of this host.
+    /// The number of workers of the host's next process, if it has its own setting.
     workers: Option<usize>,
-    /// Its TCP sockets, in the order of their numbers; of some the number is gone.
+    /// The host's TCP sockets, in the order of their numbers; the numbers of sockets that are gone
+    /// may still be in it.
     sockets: Vec<u32>,
-    /// At so many the list is cleared of those.
+    /// The length at which `sockets` is cleared of those that are gone.
     most_sockets: usize,
     questions: names::Questions,
     clock: clock::Clock,
@@ -302,22 +307,22 @@ struct HostState {
     #[cfg(feature = "blocking")]
     delays: blocking::Delays,
     faults: host_faults::FaultsOfHost,
-    /// Made when it is used first.
+    /// The host's disk, created on first use.
     disk: Option<Box<disk_calls::DiskOfHost>>,
     v4: Ipv4Addr,
     v6: Ipv6Addr,
 }
 
-/// How often something happens in a second of the world.
+/// A count of something in one second of the world.
 #[derive(Default)]
 struct InASecond {
-    /// In which it happened last.
+    /// The second in which it happened last.
     second: u64,
     count: u32,
 }
 
 impl InASecond {
-    /// It happens now. Returns how often it has, in this second.
+    /// Counts an occurrence now. Returns the count in this second.
     fn add(&mut self, now: u64) -> u32 {
         let second = now / 1_000_000_000;
         if std::mem::replace(&mut self.second, second) != second {
@@ -340,69 +345,69 @@ impl HostState {
 struct ProcessState {
     host: usize,
     is_alive: bool,
-    /// Where its pollers are; the last one is the main worker's.
+    /// The places of the process's pollers; the last one is the main worker's.
     pollers: Range<usize>,
-    /// Which of the tasks is next that no pool worker has taken, if it has a pool.
+    /// Chooses the next of the tasks that no pool worker has taken, if the process has a pool.
     injected: Option<Box<Queue>>,
     #[cfg(feature = "signal")]
     signals: signals::Counts,
-    /// Calls that are due and wait for the end of a pause.
+    /// Calls that are due, and wait for the end of a pause.
     #[cfg(feature = "blocking")]
     stalled: Vec<Arc<dyn crate::pool::Job>>,
 }
 
-/// What the poller of a worker has to report, and when that is to look.
+/// A worker's poller: the events that it has to report, and when it wakes the worker.
 struct PollerState {
     process: usize,
-    /// These are its process's, nearer.
+    /// The host of its process: avoids a dependent load.
     host: usize,
     is_alive: bool,
     is_ready: bool,
-    /// Sockets of which it has something to report.
+    /// The sockets that have something to report.
     events: VecDeque<u32>,
-    /// What it was armed for last, unless that has come. By its host's clock.
+    /// The deadline that was armed last and has not passed, by the host's clock.
     timer: Option<Instant>,
     deadline: Option<u64>,
-    /// How much later than that timer is due.
+    /// The delay that is added to the timer.
     late: u64,
     deadline_event: Option<u64>,
-    /// Which of its worker's ready tasks is next.
+    /// Chooses the next of the worker's ready tasks.
     schedule: Queue,
 }
 
 enum Event {
     Segment(Box<Segment>),
     Datagram(Box<Datagram>),
-    /// In a box, so that an event is two words.
+    /// Boxed, so that an event is two words.
     #[cfg(feature = "blocking")]
     Blocking(Box<blocking::PendingCall>),
-    /// Of that socket.
+    /// The retransmission timer of this socket.
     Retransmit(u32),
-    /// A router says so to that socket.
+    /// A router's message to this socket that its peer is unreachable.
     Unreachable(u32),
-    /// Of the timers of that poller's worker.
+    /// The earliest timer of this poller's worker.
     Deadline(usize),
-    /// Something of that number that the world's chaos is to do.
+    /// The chaos action of this number.
     Chaos(u64),
 }
 
-/// What is next in a world.
+/// The next action of the world.
 pub(crate) enum Turn {
-    /// It has failed.
+    /// The run has failed, or has diverged.
     Stop,
     /// A task was woken by another thread.
     WokenFromElsewhere,
-    /// The time, and the poller whose worker is to run, if any has something to do.
+    /// The time, and the poller of the worker that runs next, if any is ready.
     Next(u64, Option<usize>),
 }
 
-/// What comes of letting time pass.
+/// The result of letting time pass.
 pub(crate) enum Advance {
-    /// Something has happened: when, a call that is due then, and whether chaos is.
+    /// An event has happened: its time, a call that is due then, and whether chaos is due.
     Happened(u64, Due, bool),
-    /// The next event is at that time, which is too late.
+    /// The next event is at this time, which is after the limit.
     Late(u64),
-    /// Nothing will ever happen.
+    /// No event will ever happen.
     Never,
 }
 
@@ -410,63 +415,63 @@ pub(crate) enum Advance {
 #[cfg(feature = "blocking")]
 pub(crate) type Due = Option<blocking::Due>;
 
-/// There are none.
+/// Without `unblock` no call is ever due.
 #[cfg(not(feature = "blocking"))]
 pub(crate) type Due = Option<std::convert::Infallible>;
 
-/// What becomes of that which has come to its end of a link.
+/// The fate of a message at the end of its link.
 enum Passage<'a> {
     Lost,
-    /// It is kept there, with its number.
+    /// It is held there, under this number.
     Held(u64, &'a mut Vec<(u64, Event)>),
     Arrives,
 }
 
 thread_local! {
-    /// The time of the world that this thread is in. Apart from the kernel, so that reading it is a
+    /// The time of this thread's world. It is kept outside of the kernel, so that reading it is a
     /// load.
     static CLOCK: Cell<Option<Instant>> = const { Cell::new(None) };
-    /// [`World`] drops it: so there is no destructor, and no access asks whether it has run.
+    /// [`World`] drops it: so the thread-local has no destructor, and accesses need not check for
+    /// one.
     static KERNEL: RefCell<ManuallyDrop<Option<Box<Kernel>>>> =
         const { RefCell::new(ManuallyDrop::new(None)) };
-    /// How often the program has read the clock in this step.
+    /// The number of clock readings by the program in this step.
     static READINGS: Cell<u32> = const { Cell::new(0) };
     /// The last panics of this thread that were not reported yet.
     static PANICS: RefCell<VecDeque<Panic>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// So many panics may wait for their report: tasks that have ended with one, and are awaited by
-/// nobody.
+/// The limit of panics that wait to be reported: those of tasks that are never awaited.
 const MOST_PANICS: usize = 256;
 
-/// A panic, by its words.
+/// A panic, identified by its message.
 struct Panic {
     site: Option<String>,
     words: String,
 }
 
-/// The time of this thread's world, if it is in one.
+/// Returns the time of this thread's world, if it is in one.
 #[inline]
 pub(crate) fn now() -> Option<Instant> {
     CLOCK.get()
 }
 
-/// The earliest time of the world that the clock of the host whose code runs may have shown as
-/// `at`. Outside of a world that is `at` itself.
+/// Returns the earliest time of the world at which the current host's clock may have shown `at`.
+/// Outside of a world that is `at` itself.
 pub(crate) fn earliest(at: Instant) -> Instant {
     with(|kernel| kernel.world_time(at, false)).unwrap_or(at)
 }
 
-/// The latest one.
+/// Returns the latest such time: see [`earliest`].
 pub(crate) fn latest(at: Instant) -> Instant {
     with(|kernel| kernel.world_time(at, true)).unwrap_or(at)
 }
 
-/// The program reads the clock.
+/// Counts a reading of the clock by the program.
 ///
 /// # Panics
 ///
-/// If it has read it so often in one step that it must be waiting for it.
+/// If the program has read the clock so often in one step that it must be waiting for it.
 #[inline]
 pub(crate) fn count_reading() {
     if !is_here() {
@@ -483,13 +488,13 @@ pub(crate) fn count_reading() {
     }
 }
 
-/// Whether this thread is in a world.
+/// Returns whether this thread is in a world.
 #[inline]
 pub(crate) fn is_here() -> bool {
     CLOCK.get().is_some()
 }
 
-/// Calls `f` with this thread's kernel, if there is one. `f` runs no foreign code.
+/// Calls `f` with this thread's kernel, if there is one. `f` must not run foreign code.
 pub(crate) fn with<R>(f: impl FnOnce(&mut Kernel) -> R) -> Option<R> {
     KERNEL.with(|kernel| kernel.borrow_mut().as_deref_mut().map(f))
 }
@@ -498,38 +503,39 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Kernel) -> R) -> Option<R> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PauseId(u32);
 
-/// What acts on a world when it is dropped has this, and so stays on that world's thread.
+/// A marker for handles that act on a world when they are dropped: keeps them on that world's
+/// thread.
 pub(crate) type StaysHere = PhantomData<*const ()>;
 
-/// What is simpler in a run than what the seed or the test says.
+/// The simplifications of a run, which override the seed and the test.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Simpler {
-    /// Each segment takes the mean of its link's latency.
+    /// Whether each segment takes the mean of its link's latency.
     pub(crate) is_even: bool,
-    /// What is ready runs in turn.
+    /// Whether ready workers and tasks run first in, first out.
     pub(crate) is_fifo: bool,
-    /// What the test has chosen instead, by how manieth choice it is, from one on.
+    /// Values used in place of the test's own choices, by the choice's number, counted from one.
     pub(crate) chosen: BTreeMap<u64, u64>,
 }
 
-/// How a world is run.
+/// The configuration of a world.
 #[derive(Default)]
 pub(crate) struct Setup {
     pub(crate) comparison: Comparison,
-    /// The faults that may happen, where others are left out.
+    /// The faults that may happen, if others are left out.
     pub(crate) kept: Option<Kept>,
     pub(crate) simpler: Simpler,
-    /// More is kept of what happens, for a picture.
+    /// Whether more of the events is kept, for a picture.
     pub(crate) records: bool,
-    /// A panic is not printed: the same one was before.
+    /// Whether panics are not printed, as the same one was printed before.
     pub(crate) is_quiet: bool,
-    /// Each event is printed as it happens.
+    /// Whether each event is printed as it happens.
     pub(crate) logs: bool,
-    /// The failure that this run looks into, to be said if it never ends.
+    /// The failure that this run reproduces, reported if the run never ends.
     pub(crate) found: Option<Arc<str>>,
 }
 
-/// Begins a world on this thread. It ends when the result is dropped.
+/// Begins a world on this thread. The world ends when the result is dropped.
 pub(crate) fn begin(seed: u64, setup: Setup) -> World {
     static WORLDS: AtomicU32 = AtomicU32::new(0);
     assert!(!is_here(), "polder::sim: this thread is in a world already");
@@ -539,8 +545,8 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         true => Order::Fifo,
         false => Order::Random,
     };
-    // From here on the C library is the world's, if the program has it so: also for this reading of
-    // the clock, which then is the same in every world.
+    // From here on the world answers the C library's calls, if the program has enabled that. This
+    // includes the reading of the clock below, which is then the same in every world.
     answers::begin(seed);
     let kernel = Kernel {
         world: WORLDS.fetch_add(1, Ordering::Relaxed),
@@ -563,7 +569,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         pauses_begun: 0,
         current: None,
         current_poller: 0,
-        // None has the number zero.
+        // No socket has the number zero.
         sockets: vec![None],
         others: BTreeMap::new(),
         udp_ports: BTreeMap::new(),
@@ -605,14 +611,14 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         most_datagrams: u32::MAX,
         foreign: Arc::default(),
     };
-    // What destructors at the end of another world have read is not this one's.
+    // Readings by destructors at the end of another world are not this world's.
     READINGS.set(0);
     CLOCK.set(Some(kernel.base));
     KERNEL.set(ManuallyDrop::new(Some(Box::new(kernel))));
     World(())
 }
 
-/// The thread is in a world as long as this exists.
+/// Keeps this thread in a world until it is dropped.
 pub(crate) struct World(());
 
 impl Drop for World {
@@ -620,13 +626,13 @@ impl Drop for World {
         let kernel = ManuallyDrop::into_inner(KERNEL.replace(ManuallyDrop::new(None)));
         CLOCK.set(None);
         drop(kernel);
-        // Another world may have this thread.
+        // The thread may enter another world.
         PANICS.take();
         answers::end();
     }
 }
 
-/// Names a socket of a world, and closes it when it is dropped.
+/// Names a socket of a world, and closes it on drop.
 #[derive(Debug)]
 pub(crate) struct SimSocket(SimSocketId);
 
@@ -645,7 +651,7 @@ impl Drop for SimSocket {
     }
 }
 
-/// What code asks for on a thread that is not the world's.
+/// The error of a call on a thread that is not the world's.
 fn not_here() -> io::Error {
     io::Error::new(
         io::ErrorKind::Unsupported,
@@ -653,27 +659,27 @@ fn not_here() -> io::Error {
     )
 }
 
-/// What the world does not have.
+/// The error of a call that a simulated world does not support.
 pub(crate) fn unsupported(what: &str) -> io::Error {
     let words = format!("{what}: not in a simulated world");
     io::Error::new(io::ErrorKind::Unsupported, words)
 }
 
-/// The descriptor that is lent for every simulated socket, as signatures that cannot fail demand
-/// one. Opened on first use, and the same for all worlds: so nothing that is done with it may leave
-/// a trace that another world sees.
+/// Returns the descriptor that is lent for every simulated socket, because some signatures cannot
+/// fail and need one. It is opened on first use and shared by all worlds, so operations on it must
+/// leave no trace that another world could see.
 pub(crate) fn placeholder() -> io::Result<BorrowedDescriptor<'static>> {
     static PLACEHOLDER: OnceLock<OwnedDescriptor> = OnceLock::new();
     if PLACEHOLDER.get().is_none() {
-        // Another thread may have been quicker.
+        // Another thread may have set it first.
         let _ = PLACEHOLDER.set(open_placeholder()?);
     }
     Ok(PLACEHOLDER.get().expect("it was set above").as_descriptor())
 }
 
-/// No socket, so that none of a socket's calls succeeds. On Linux it names a directory without
-/// being open for anything (`O_PATH`), and has no flags and no position either; elsewhere it is the
-/// directory, opened to be read.
+/// Opens a descriptor that is no socket, so that all socket calls on it fail. On Linux it names a
+/// directory without opening it (`O_PATH`), and has neither flags nor a position; elsewhere it is
+/// the directory, opened for reading.
 #[cfg(unix)]
 fn open_placeholder() -> io::Result<OwnedDescriptor> {
     use rustix::fs::{Mode, OFlags, open};
@@ -684,14 +690,14 @@ fn open_placeholder() -> io::Result<OwnedDescriptor> {
     Ok(open("/", flags, Mode::empty())?)
 }
 
-/// An unconnected socket: what a socket is lent as can be nothing else.
+/// Opens an unconnected socket: only a socket can be lent as one.
 #[cfg(windows)]
 fn open_placeholder() -> io::Result<OwnedDescriptor> {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
     Ok(socket.into())
 }
 
-/// The program asks for a simulated socket's descriptor.
+/// Notes that the program has asked for a simulated socket's descriptor.
 pub(crate) fn note_lent() {
     with(|kernel| kernel.remarks.is_lent = true);
 }
@@ -701,7 +707,7 @@ impl SimSocket {
         SimSocket::new_ones(|kernel| Ok([with(kernel)?])).map(|[it]| it)
     }
 
-    /// So many that are made by one call.
+    /// Creates `N` sockets by one call.
     fn new_ones<const N: usize>(
         with: impl FnOnce(&mut Kernel) -> io::Result<[u32; N]>,
     ) -> io::Result<[SimSocket; N]> {
@@ -718,7 +724,7 @@ impl SimSocket {
         SimSocket::new(|kernel| kernel.tcp_listen(address, backlog))
     }
 
-    /// Begins to connect.
+    /// Starts to connect.
     pub(crate) fn connect(address: SocketAddr) -> io::Result<SimSocket> {
         SimSocket::new(|kernel| kernel.tcp_connect(address))
     }
@@ -732,20 +738,21 @@ impl SimSocket {
         SimSocket::new(|kernel| kernel.unix_listen(address.unix()?, backlog))
     }
 
-    /// Fails with [`WouldBlock`](Errno::WouldBlock) if the listener's queue is full.
+    /// Connects to a listener. Fails with [`WouldBlock`](Errno::WouldBlock) if the listener's queue
+    /// is full.
     #[cfg(unix)]
     pub(crate) fn unix_connect(address: &Address) -> io::Result<SimSocket> {
         SimSocket::new(|kernel| kernel.unix_connect(address.unix()?))
     }
 
-    /// A socket for datagrams, with a name, or without one.
+    /// Creates a datagram socket, bound to a name or unnamed.
     #[cfg(unix)]
     pub(crate) fn unix_datagram(address: Option<&Address>) -> io::Result<SimSocket> {
         let name = address.map_or(Ok(&address::Name::Unnamed), Address::unix);
         SimSocket::new(|kernel| kernel.unix_bind(name?))
     }
 
-    /// Two ends that are connected.
+    /// Creates a pair of connected sockets.
     #[cfg(unix)]
     pub(crate) fn unix_pair(is_stream: bool) -> io::Result<(SimSocket, SimSocket)> {
         let pair = SimSocket::new_ones(|kernel| {
@@ -784,7 +791,8 @@ impl SimSocketId {
         self.with(Kernel::tcp_is_connected)
     }
 
-    /// Returns how much was read, and whether nothing is left to read: no end, and no error either.
+    /// Returns the number of bytes read, and whether nothing is left to read: neither bytes, nor an
+    /// end, nor an error.
     pub(crate) fn read(self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)> {
         self.with(|kernel, number| {
             let read = kernel.read(number, buffers, false)?;
@@ -800,7 +808,7 @@ impl SimSocketId {
         self.with(|kernel, number| kernel.write(number, buffers))
     }
 
-    /// Receives a datagram, or looks at it.
+    /// Receives a datagram, or peeks at it if `keeps` is set.
     pub(crate) fn receive(self, bytes: &mut [u8], keeps: bool) -> io::Result<(usize, Address)> {
         self.with(|kernel, number| kernel.receive(number, bytes, keeps))
     }
@@ -814,13 +822,13 @@ impl SimSocketId {
         self.with(|kernel, number| kernel.set_peer(number, peer))
     }
 
-    /// Whether receiving was shut down, although a receive would block.
+    /// Returns whether receiving was shut down, although a receive would block.
     pub(crate) fn has_ended(self) -> bool {
         self.with(|kernel, number| Ok(kernel.has_ended(number)))
             .unwrap_or(false)
     }
 
-    /// Whether a write is worth an attempt.
+    /// Returns whether the socket is ready for writing.
     pub(crate) fn has_room(self) -> bool {
         let ready = self.with(Kernel::ready);
         ready.is_ok_and(|it| it & WRITABLE != 0)
@@ -838,12 +846,12 @@ impl SimSocketId {
         self.with(Kernel::peer_address)
     }
 
-    /// Whether a read would not block.
+    /// Returns whether a read would not block.
     pub(crate) fn is_readable(self) -> bool {
         self.with(Kernel::is_readable).unwrap_or(false)
     }
 
-    /// What it is, in the words of a dump.
+    /// Returns the kind of socket, as a dump shows it.
     pub(crate) fn kind(self) -> &'static str {
         let kind = |kernel: &mut Kernel, number| match kernel.others.get(&number) {
             None => Ok("TCP"),
@@ -861,8 +869,7 @@ impl SimSocketId {
     }
 }
 
-/// Which of so many tasks is the next to run, of the worker whose code runs. `ready` says who they
-/// are, by their ids.
+/// Chooses the next of `count` ready tasks of the running worker. `ready` gives their ids.
 pub(crate) fn choose_task(count: usize, ready: impl Iterator<Item = u64> + Clone) -> usize {
     let chosen = with(|kernel| {
         kernel.current?;
@@ -872,7 +879,7 @@ pub(crate) fn choose_task(count: usize, ready: impl Iterator<Item = u64> + Clone
     chosen.flatten().unwrap_or(0)
 }
 
-/// [`choose_task`], of those that no pool worker of its process has taken yet.
+/// As [`choose_task`], for the tasks that no pool worker of the process has taken yet.
 pub(crate) fn choose_injected(count: usize, ready: impl Iterator<Item = u64> + Clone) -> usize {
     let chosen = with(|kernel| {
         let process = &mut kernel.processes[kernel.current?];
@@ -882,7 +889,7 @@ pub(crate) fn choose_injected(count: usize, ready: impl Iterator<Item = u64> + C
     chosen.flatten().unwrap_or(0)
 }
 
-/// A task is polled.
+/// Notes that a task is polled.
 pub(crate) fn note_poll(task: u64, site: &'static Location<'static>) {
     with(|kernel| {
         kernel.calls(Call::Poll);
@@ -891,7 +898,8 @@ pub(crate) fn note_poll(task: u64, site: &'static Location<'static>) {
     });
 }
 
-/// The first of so many ids of tasks: a world counts its own. `None` outside of one.
+/// Reserves `count` ids of tasks, and returns the first: a world has its own counter. `None`
+/// outside of a world.
 pub(crate) fn take_task_ids(count: u64) -> Option<u64> {
     with(|kernel| {
         let first = kernel.tasks;
@@ -900,13 +908,13 @@ pub(crate) fn take_task_ids(count: u64) -> Option<u64> {
     })
 }
 
-/// The run has failed.
+/// Fails the run.
 pub(crate) fn fail(reason: impl FnOnce() -> String) {
     fail_as(None, None, reason);
 }
 
-/// Where the last panic with these words came from, which is forgotten. A panic that a task has
-/// ended with may come to light after others.
+/// Returns where the last panic with this message came from, and forgets it. The panic of a task
+/// may be reported after later ones.
 fn site_of(words: &str) -> Option<String> {
     let find = |panics: &RefCell<VecDeque<Panic>>| {
         let mut panics = panics.try_borrow_mut().ok()?;
@@ -916,26 +924,26 @@ fn site_of(words: &str) -> Option<String> {
     PANICS.try_with(find).ok().flatten()
 }
 
-/// The run has failed by a panic.
+/// Fails the run because of a panic.
 pub(crate) fn fail_by_panic(words: &str, reason: impl FnOnce() -> String) {
     let site = site_of(words);
     fail_as(site.map(|it| format!("a panic at {it}")), None, reason);
 }
 
-/// The run has failed by the panic of a process, or of a task that nobody awaits, unless the test
-/// permits that.
+/// Fails the run because of the panic of a process, or of a task that is never awaited, unless the
+/// test permits panics.
 pub(crate) fn fail_unless_permitted(words: &str, reason: impl FnOnce() -> String) {
     if with(|kernel| kernel.permits_panics) == Some(false) {
         fail_by_panic(words, reason);
     }
 }
 
-/// A task has ended with a panic, which is for whoever awaits it.
+/// Notes that a task has ended with a panic, which is delivered when the task is awaited.
 pub(crate) fn task_has_panicked(site: &'static Location<'static>, words: &str) {
     with(|kernel| kernel.held_panics.push((site, words.to_owned())));
 }
 
-/// Somebody has taken such a panic, or reports it.
+/// Notes that such a panic was delivered, or is being reported.
 pub(crate) fn panic_is_taken(site: &'static Location<'static>, words: &str) {
     with(|kernel| {
         let mut held = kernel.held_panics.iter();
@@ -945,8 +953,8 @@ pub(crate) fn panic_is_taken(site: &'static Location<'static>, words: &str) {
     });
 }
 
-/// The run has failed if a panic was neither awaited nor reported when all was dropped: the handle
-/// of its task was forgotten, or is part of a cycle.
+/// Fails the run if a panic was neither awaited nor reported when everything was dropped: the
+/// handle of its task was forgotten, or is part of a cycle.
 pub(crate) fn fail_by_held_panic() {
     let held = with(|kernel| std::mem::take(&mut kernel.held_panics));
     if let Some((site, words)) = held.unwrap_or_default().first() {
@@ -959,8 +967,9 @@ pub(crate) fn fail_by_held_panic() {
     }
 }
 
-/// A panic of foreign code that was called by polder was contained: see `sync::CONTAINED`. Where a
-/// process was killed it counts for nothing, as in reality no destructor would have run.
+/// Fails the run because of a contained panic: foreign code panicked when polder called it, see
+/// `sync::CONTAINED`. Such panics are ignored while a killed process is dropped, as in reality no
+/// destructor would have run.
 pub(crate) fn panic_was_contained(words: &str) {
     let counts = with(|kernel| !kernel.drops_killed && !kernel.permits_panics);
     if counts != Some(true) {
@@ -974,7 +983,7 @@ pub(crate) fn panic_was_contained(words: &str) {
     fail_as(Some(cause), None, || reason);
 }
 
-/// Calls what is no code of a process, though it may be within one's step.
+/// Calls `f` as code of no process, even in the middle of a process's step.
 pub(crate) fn as_nobody<R>(f: impl FnOnce() -> R) -> R {
     let exchange = |process| with(|kernel| std::mem::replace(&mut kernel.current, process));
     let before = exchange(None);
@@ -983,7 +992,8 @@ pub(crate) fn as_nobody<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs destructors of what was killed, which in reality would not run: their panics do not count.
+/// Runs the destructors of a killed process. In reality they would not run, so their panics are
+/// ignored.
 pub(crate) fn as_killed(f: impl FnOnce()) {
     let set = |is_killed| with(|kernel| std::mem::replace(&mut kernel.drops_killed, is_killed));
     let before = set(true);
@@ -991,22 +1001,22 @@ pub(crate) fn as_killed(f: impl FnOnce()) {
     set(before.unwrap_or_default());
 }
 
-/// Whether what the program says of itself is checked where it is now: not in destructors that a
-/// machine would not run.
+/// Returns whether the program's claims are checked at this point: not in destructors that would
+/// not run on a real machine.
 pub(crate) fn checks_here() -> bool {
     with(|kernel| !kernel.drops_killed) == Some(true)
 }
 
-/// What the program always is, it is not: see `always!`.
+/// Fails the run because a claim of `always!` does not hold.
 pub(crate) fn does_not_hold(name: &str, site: &Location<'_>) {
     let host = with(|kernel| kernel.current_host().to_owned()).unwrap_or_default();
-    // By its place too: another one of that name is another reason.
+    // The site is part of the cause: the same name at another site is another cause.
     let cause = format!("always {name:?} at {site}");
     let reason = || format!("always {name:?}: it does not hold on {host}, {site}");
     fail_as(Some(cause), None, reason);
 }
 
-/// Whether it is worth asking for what the program is sometimes: see `sometimes!`.
+/// Returns whether a condition of `sometimes!` still has to be evaluated.
 pub(crate) fn asks_for(name: &str) -> bool {
     let asks = |kernel: &mut Kernel| {
         if kernel.drops_killed {
@@ -1023,17 +1033,18 @@ pub(crate) fn asks_for(name: &str) -> bool {
     with(asks) == Some(true)
 }
 
-/// Notes what a test that shows anything has in some world.
+/// Notes whether a condition was met, for tests that require it to be met in some world.
 pub(crate) fn note_sometimes(name: &str, is_so: bool) {
     with(|kernel| *kernel.sometimes.entry(name.to_owned()).or_default() |= is_so);
 }
 
-/// What the program is sometimes, it is.
+/// Notes that a condition of `sometimes!` was true.
 pub(crate) fn was_true(name: &str) {
     note_sometimes(name, true);
 }
 
-/// The run has failed, for a reason that says more than its cause, and by what happened then.
+/// Fails the run, with a cause that is less specific than the reason, and with the time of the
+/// failure.
 pub(crate) fn fail_because(cause: &str, at: Option<u64>, reason: impl FnOnce() -> String) {
     fail_as(Some(cause.to_owned()), at, reason);
 }
@@ -1048,7 +1059,8 @@ fn fail_as(cause: Option<String>, at: Option<u64>, reason: impl FnOnce() -> Stri
     });
 }
 
-/// This thread panics there, with these words: called by the panic hook, so nothing here may panic.
+/// Notes a panic of this thread, with its site and message. The panic hook calls this, so nothing
+/// here may panic.
 pub(crate) fn note_panic(site: Option<&Location<'_>>, words: &str) {
     let note = |panics: &RefCell<VecDeque<Panic>>| {
         let Ok(mut panics) = panics.try_borrow_mut() else {
@@ -1065,7 +1077,7 @@ pub(crate) fn note_panic(site: Option<&Location<'_>>, words: &str) {
     let _ = PANICS.try_with(note);
 }
 
-/// The poller of a worker of a process, as its selector knows it.
+/// The poller of a process's worker, as its selector holds it.
 #[derive(Debug)]
 pub(crate) struct PollerOfWorker {
     world: u32,
@@ -1082,7 +1094,7 @@ impl PollerOfWorker {
         });
     }
 
-    /// Registers a socket. Another time, it replaces what was registered.
+    /// Registers a socket, or replaces its registration.
     pub(crate) fn register(&self, socket: SimSocketId, token: u64, interest: u8) -> io::Result<()> {
         socket.with(|kernel, number| {
             kernel.here()?;
@@ -1101,12 +1113,12 @@ impl PollerOfWorker {
         })
     }
 
-    /// Takes the next one of those that there are to report: token and readiness.
+    /// Takes the next event to report: token and readiness.
     pub(crate) fn take(&self) -> Option<(u64, u8)> {
         let mut taken = None;
         self.with(|kernel, poller| {
             while let Some(number) = kernel.pollers[poller].events.pop_front() {
-                // It may be registered elsewhere since.
+                // It may be registered with another poller by now.
                 let Ok(Some((token, pending))) =
                     kernel.registrations(number).map(|it| it.take(poller))
                 else {
@@ -1119,7 +1131,7 @@ impl PollerOfWorker {
         taken
     }
 
-    /// There may be more to report than was taken.
+    /// Wakes the worker if there are more events than were taken.
     pub(crate) fn wake_if_ready(&self) {
         self.with(|kernel, poller| {
             if kernel.has_events(poller) {
@@ -1128,18 +1140,18 @@ impl PollerOfWorker {
         });
     }
 
-    /// The worker has something to do.
+    /// Wakes the worker: it has something to do.
     pub(crate) fn notify(&self) {
         self.woken(Kernel::wake);
     }
 
-    /// A task of the worker was woken on this thread, which is to be the world's.
+    /// Notes that a task of the worker was woken on this thread, which should be the world's.
     pub(crate) fn woken_on_this_thread(&self) {
         self.woken(|_, _| ());
     }
 
-    /// Something of the worker was woken. `wake` is called if that was by this world's code, and
-    /// with the poller's number.
+    /// Notes that something of the worker was woken. If this world's code did so, calls `wake` with
+    /// the poller's number.
     #[inline]
     fn woken(&self, wake: impl FnOnce(&mut Kernel, usize)) {
         let is_here = with(|kernel| {
@@ -1155,7 +1167,7 @@ impl PollerOfWorker {
         }
     }
 
-    /// When the worker's earliest timer is due.
+    /// Sets when the worker's earliest timer is due.
     pub(crate) fn arm(&self, deadline: Option<Instant>) {
         self.with(|kernel, poller| {
             let timer = &mut kernel.pollers[poller].timer;
@@ -1170,7 +1182,7 @@ impl PollerOfWorker {
     }
 }
 
-/// What the world asks.
+/// Interface for the world.
 impl Kernel {
     pub(crate) fn add_host(&mut self, name: &str) -> usize {
         if let Some(host) = self.find_host(name) {
@@ -1207,12 +1219,12 @@ impl Kernel {
         index
     }
 
-    /// Where its watchdog looks. Set before there is a host.
+    /// Sets the progress that the watchdog reads. Call this before there is a host.
     pub(crate) fn set_progress(&mut self, progress: Arc<Progress>) {
         self.progress = progress;
     }
 
-    /// Foreign code is about to be called.
+    /// Notes that foreign code is about to be called.
     pub(crate) fn calls(&self, call: Call) {
         self.progress.begin(self.current, call, self.now);
     }
@@ -1229,17 +1241,17 @@ impl Kernel {
         self.hosts.get(host).map_or("nobody", |it| &it.name)
     }
 
-    /// The host whose code runs.
+    /// Returns the current host: that of the running process.
     fn host_here(&self) -> Option<usize> {
         self.current.map(|it| self.host_of(it))
     }
 
-    /// The name of the host whose code runs.
+    /// Returns the current host's name.
     fn current_host(&self) -> &str {
         self.host_name(self.host_here().unwrap_or(NOBODY))
     }
 
-    /// What the program has said that it is sometimes, and whether it was.
+    /// Returns the conditions of `sometimes!`, and whether each was true.
     pub(crate) fn sometimes(&self) -> impl Iterator<Item = (&String, &bool)> {
         self.sometimes.iter()
     }
@@ -1256,7 +1268,7 @@ impl Kernel {
         self.hosts.len()
     }
 
-    /// Sets how many workers the next process of a host has; of all hosts, unless one is named.
+    /// Sets the number of workers of a host's next process, or of all hosts' if none is named.
     pub(crate) fn set_workers(&mut self, host: Option<usize>, workers: usize) {
         match host {
             Some(host) => self.hosts[host].workers = Some(workers),
@@ -1264,8 +1276,8 @@ impl Kernel {
         }
     }
 
-    /// A process begins on a host, which is switched on. Its pollers are its pool workers', if it
-    /// has any, and the main worker's.
+    /// Starts a process on a host, and powers the host on. The process's pollers are those of its
+    /// pool workers, if it has any, and the main worker's.
     pub(crate) fn start(&mut self, host: usize) -> (usize, Vec<PollerOfWorker>) {
         self.hosts[host].is_up = true;
         let process = self.processes.len();
@@ -1309,7 +1321,7 @@ impl Kernel {
         (process, pollers.map(poller).collect())
     }
 
-    /// A process ends: the kernel closes its sockets, or, without power, says nothing to anybody.
+    /// Ends a process: the kernel closes its sockets, or, without power, forgets them silently.
     pub(crate) fn stop(&mut self, process: usize, what: What) {
         let host = self.processes[process].host;
         if !std::mem::replace(&mut self.processes[process].is_alive, false) {
@@ -1324,7 +1336,7 @@ impl Kernel {
         }
         self.note(host, what);
         self.close_files(process);
-        // Those of a host without power are forgotten below.
+        // The sockets of a host without power are forgotten below.
         if what != What::PoweredOff {
             for id in self.ids(host) {
                 if self.socket(id).is_ok_and(|it| it.process == Some(process)) {
@@ -1343,7 +1355,7 @@ impl Kernel {
         }
     }
 
-    /// A host without power: its connections and listeners are forgotten.
+    /// Powers a host off: its connections and listeners are forgotten.
     pub(crate) fn power_off(&mut self, host: usize) {
         self.hosts[host].is_up = false;
         let mut gone = Vec::new();
@@ -1381,7 +1393,7 @@ impl Kernel {
         id
     }
 
-    /// Ends a pause, unless everything was healed since.
+    /// Ends a pause, unless `heal_all` has ended it.
     pub(crate) fn resume(&mut self, id: PauseId) {
         let Some(place) = self.pauses.iter().position(|it| it.0 == id) else {
             return;
@@ -1400,7 +1412,7 @@ impl Kernel {
         self.links.change(link, f);
     }
 
-    /// Ends every cut, hold and pause.
+    /// Ends all cuts, holds and pauses.
     pub(crate) fn heal_all(&mut self) {
         self.note(0, What::Quiet);
         self.end_partings();
@@ -1409,7 +1421,7 @@ impl Kernel {
         self.resume_blocking();
     }
 
-    /// Resets every connection between two hosts, on both sides at once.
+    /// Resets all connections between two hosts, on both sides at the same moment.
     pub(crate) fn reset_between(&mut self, a: usize, b: usize) {
         self.note(a, What::Reset(b));
         let mut ids = self.ids(a);
@@ -1433,7 +1445,8 @@ impl Kernel {
         self.permits_panics = true;
     }
 
-    /// What a process has left is dropped: in its name, and by force or not.
+    /// Begins to drop the remains of a process. The code runs as the process's; `is_killed` means
+    /// that the process was killed.
     pub(crate) fn begin_drop(&mut self, process: usize, is_killed: bool) {
         self.set_current(Some(process));
         self.drops_killed = is_killed;
@@ -1445,13 +1458,13 @@ impl Kernel {
         self.set_current(None);
     }
 
-    /// The main worker of a process is about to run foreign code, or none is.
+    /// Notes that the main worker of a process is about to run foreign code, or that none is.
     pub(crate) fn set_current(&mut self, process: Option<usize>) {
         let main = process.map(|it| self.processes[it].pollers.end - 1);
         self.set_current_poller(main);
     }
 
-    /// The worker that has this poller is about to run foreign code, or none is.
+    /// Notes that the worker with this poller is about to run foreign code, or that none is.
     pub(crate) fn set_current_poller(&mut self, poller: Option<usize>) {
         READINGS.set(0);
         self.current = poller.map(|it| self.pollers[it].process);
@@ -1460,7 +1473,7 @@ impl Kernel {
         answers::next_step();
     }
 
-    /// What is next, for the loop that drives the world.
+    /// Returns what the loop that drives the world does next.
     pub(crate) fn turn(&mut self) -> Turn {
         READINGS.set(0);
         if self.failure.is_some() || self.has_diverged {
@@ -1472,16 +1485,16 @@ impl Kernel {
         Turn::Next(self.now, self.next_poller())
     }
 
-    /// The poller whose worker is the next to run: any that has something to do, and is not paused.
+    /// Takes the poller of the worker that runs next: one that is ready, and not paused.
     fn next_poller(&mut self) -> Option<usize> {
-        // Mostly: one alone is no choice.
+        // The common case: one alone is no choice.
         if self.pauses.is_empty() && self.ready.len() < 2 {
             let poller = self.ready.pop()?;
             self.schedule.choose(1, std::iter::empty());
             self.pollers[poller].is_ready = false;
             return Some(poller);
         }
-        // The places of those that may run, where not all may.
+        // The places of the workers that may run, if not all may.
         let places: Option<Vec<usize>> = (!self.pauses.is_empty()).then(|| {
             let places = self.ready.iter().enumerate();
             let may_run = |it: &usize| !self.is_paused(self.host_of_poller(*it));
@@ -1499,8 +1512,8 @@ impl Kernel {
         Some(poller)
     }
 
-    /// Lets the next event happen, unless that is later than `latest`. Nobody has anything to do
-    /// until then.
+    /// Lets the next event happen, unless it is later than `latest`. Call this only when no worker
+    /// can run.
     pub(crate) fn advance(&mut self, latest: u64) -> Advance {
         match self.next_event() {
             None => Advance::Never,
@@ -1512,12 +1525,12 @@ impl Kernel {
         }
     }
 
-    /// Whether nothing would ever happen but for the code that runs now.
+    /// Returns whether nothing would ever happen without the code that runs now.
     pub(crate) fn is_at_rest(&mut self) -> bool {
         self.ready.is_empty() && self.next_event().is_none()
     }
 
-    /// When the next event happens, and where it is.
+    /// Returns when the next event happens, and where it is.
     fn next_event(&mut self) -> Option<(u64, Place)> {
         self.acknowledge_all();
         loop {
@@ -1526,7 +1539,7 @@ impl Kernel {
                 Event::Retransmit(id) => self.tcp_is_due(id, at),
                 Event::Deadline(poller) => self.is_deadline(poller, at),
                 Event::Chaos(number) => number >= self.first_chaos,
-                // These happen in any case.
+                // These are always due.
                 _ => true,
             };
             if is_due {
@@ -1536,8 +1549,8 @@ impl Kernel {
         }
     }
 
-    /// Lets the event happen of which [`next_event`](Self::next_event) has said just now that it is
-    /// there. Returns a call that is due, if that is what happens.
+    /// Lets an event happen that [`next_event`](Self::next_event) has just returned. Returns a call
+    /// that is due, if the event is one.
     #[must_use]
     fn take_event(&mut self, place: Place) -> Due {
         let (at, event) = self.events.take(place)?;
@@ -1575,13 +1588,13 @@ impl Kernel {
         None
     }
 
-    /// At that time [`take_chaos`](Self::take_chaos) gives this number, unless it is called off.
-    /// Later calls have greater numbers.
+    /// Schedules a chaos action: at that time [`take_chaos`](Self::take_chaos) returns this number,
+    /// unless it is called off. Later calls need greater numbers.
     pub(crate) fn schedule_chaos(&mut self, at: u64, number: u64) {
         self.push(at.max(self.now), Event::Chaos(number));
     }
 
-    /// Of what is scheduled, numbers below this one are never given.
+    /// Calls off all scheduled chaos actions with a number below this one.
     pub(crate) fn call_off_chaos(&mut self, first: u64) {
         self.first_chaos = first;
         self.due.clear();
@@ -1591,7 +1604,7 @@ impl Kernel {
         self.due.pop_front()
     }
 
-    /// How probable faults of a kind are by chaos, from now on.
+    /// Sets the probability of a kind of fault by chaos, from now on.
     pub(crate) fn set_rate_by_chaos(&mut self, kind: Kind, rate: Probability) {
         match kind {
             Kind::Loss => self.links.by_chaos.loss = rate,
@@ -1611,19 +1624,19 @@ impl Kernel {
         self.faults_by_chaos = Default::default();
     }
 
-    /// Each link has a latency of its own that the chaos of this number draws; its setting, if
-    /// there is none.
+    /// Gives each link a latency drawn by the chaos of this number; with `None`, each link has its
+    /// own setting.
     pub(crate) fn set_latencies_by_chaos(&mut self, chaos: Option<u32>) {
         self.links.chaos = chaos;
     }
 
-    /// Ends the latencies that the chaos of this number draws.
+    /// Ends the latencies that the chaos of this number has drawn.
     pub(crate) fn end_latencies_by_chaos(&mut self, chaos: u32) {
         self.links.chaos = self.links.chaos.filter(|it| *it != chaos);
     }
 
-    /// From here on chance does no harm, whatever takes a time takes its mean, and what is ready
-    /// runs in turn.
+    /// Makes the world calm from now on: no random faults, each duration is its mean, and ready
+    /// workers and tasks run first in, first out.
     pub(crate) fn be_calm(&mut self) {
         self.faults.turn_off();
         self.links.is_even = true;
@@ -1632,7 +1645,7 @@ impl Kernel {
         self.keeps_order = true;
     }
 
-    /// How long something takes, of which so much was drawn.
+    /// Returns the drawn duration, or the mean in a calm world.
     fn drawn_or_mean(&self, drawn: u64, latency: Latency) -> u64 {
         match self.is_calm {
             true => latency.mean(),
@@ -1664,9 +1677,9 @@ impl Kernel {
         self.most_connects = most;
     }
 
-    /// A host sends a datagram with so many bytes, or connects: again and again without any time
-    /// passing, and the run fails, before what is under way takes all memory. Returns whether it is
-    /// still within bounds.
+    /// Counts a datagram of `bytes` bytes, or a connect. Fails the run if a host does this too
+    /// often without time passing, before the messages under way use up the memory. Returns whether
+    /// the limit is kept.
     fn count_sent(&mut self, host: usize, bytes: usize) -> bool {
         let state = &mut self.hosts[host];
         if state.sent.0 != self.now {
@@ -1686,7 +1699,7 @@ impl Kernel {
         self.most_datagrams = most;
     }
 
-    /// A host connects: too often, and the run fails.
+    /// Counts a connect, and fails the run if a host connects too often.
     fn count_connect(&mut self, host: usize) {
         let (state, most) = (&mut self.hosts[host], self.most_connects);
         if state.connects.add(self.now) > most {
@@ -1696,7 +1709,7 @@ impl Kernel {
         }
     }
 
-    /// A host sends a datagram: one too many, and the run fails.
+    /// Counts a datagram, and fails the run if a host sends too many.
     fn count_datagram(&mut self, host: usize) {
         let (state, most) = (&mut self.hosts[host], self.most_datagrams);
         if state.datagrams.add(self.now) > most {
@@ -1706,14 +1719,15 @@ impl Kernel {
         }
     }
 
-    /// The run has failed, unless it had before: its first failure is what it fails with.
+    /// Notes the run's failure. The first failure is the one that is reported.
     #[cold]
     fn note_failure(&mut self, cause: String, at: Option<u64>, reason: String) {
         (self.failure).get_or_insert(Failure { reason, cause, at });
     }
 
-    /// A task of that poller's worker is woken by the code that runs. Where that is another host's,
-    /// what wakes it has bypassed the network, which nothing can in reality. The test is to do so.
+    /// Notes that the running process has woken a task of this poller's worker. If the two are on
+    /// different hosts, the wake-up has bypassed the network, which is impossible in reality. The
+    /// test is exempt.
     #[inline]
     fn woken_by_current(&mut self, poller: usize) {
         if let Some(by) = self.host_here() {
@@ -1737,7 +1751,7 @@ impl Kernel {
         }
     }
 
-    /// Which hosts have bypassed the network, a line each.
+    /// Returns the pairs of hosts that have bypassed the network, a line each.
     pub(crate) fn shortcuts(&self) -> Vec<String> {
         let line = |((by, of), at): (&(usize, usize), &u64)| {
             let (by, of) = (self.host_name(*by), self.host_name(*of));
@@ -1747,12 +1761,12 @@ impl Kernel {
         self.shortcuts.iter().map(line).collect()
     }
 
-    /// Whether another thread has woken a task.
+    /// Returns whether another thread has woken a task.
     pub(crate) fn was_woken_from_elsewhere(&self) -> bool {
         self.foreign.load(Ordering::Relaxed)
     }
 
-    /// Whether a poller has something to report.
+    /// Returns whether a poller has something to report.
     pub(crate) fn has_events(&self, poller: usize) -> bool {
         !self.pollers[poller].events.is_empty()
     }
@@ -1761,7 +1775,7 @@ impl Kernel {
         self.pollers[poller].host
     }
 
-    /// The numbers of a process's pollers.
+    /// Returns the numbers of a process's pollers.
     pub(crate) fn pollers_of(&self, process: usize) -> Range<usize> {
         self.processes[process].pollers.clone()
     }
@@ -1775,12 +1789,12 @@ impl Kernel {
         self.show_time();
     }
 
-    /// A time of [`now`] as nanoseconds since the world began.
+    /// Converts a time of [`now`] to nanoseconds since the world began.
     pub(crate) fn nanos_at(&self, at: Instant) -> u64 {
         link::nanos(at.saturating_duration_since(self.base))
     }
 
-    /// Nanoseconds since the world began.
+    /// Returns the nanoseconds since the world began.
     pub(crate) fn now(&self) -> u64 {
         self.now
     }
@@ -1789,12 +1803,13 @@ impl Kernel {
         self.seed
     }
 
-    /// How often the C library was asked, if the world answers for it.
+    /// Returns how often the C library was called, if the world answers its calls.
     pub(crate) fn asked_of_libc(&self) -> Option<Asked> {
         self.is_libc.then(answers::asked)
     }
 
-    /// Where this run is other than the one that it is compared with, as far as that is known.
+    /// Returns where this run differs from the one that it is compared with, as far as that is
+    /// known.
     pub(crate) fn difference(&self) -> Option<Difference> {
         let name = |it| self.host_name(it);
         self.trace.first_difference(self.diverged_on, name)
@@ -1829,7 +1844,7 @@ impl Kernel {
         }
     }
 
-    /// Prints an event, or keeps it for those who are to be told.
+    /// Prints an event, or keeps it for the observer, as configured.
     #[cold]
     fn observe(&mut self, host: usize, what: What) {
         let words = what.words_alone(|it| self.host_name(it));
@@ -1846,7 +1861,7 @@ impl Kernel {
             return;
         };
         if observed.logs {
-            // Not by `eprintln!`, which the harness keeps until the test has ended.
+            // `eprintln!` would not do: the harness holds its output back until the test has ended.
             let line = format!("seed {:#x}: {step}\n", self.seed);
             let _ = io::stderr().write_all(line.as_bytes());
         }
@@ -1855,7 +1870,7 @@ impl Kernel {
         }
     }
 
-    /// From now on events are kept for [`take_untold`](Self::take_untold).
+    /// Keeps events from now on, for [`take_untold`](Self::take_untold).
     pub(crate) fn keep_untold(&mut self) {
         let observed = self.observed.get_or_insert_with(|| {
             let (logs, untold) = (false, None);
@@ -1864,13 +1879,13 @@ impl Kernel {
         observed.untold.get_or_insert_default();
     }
 
-    /// What has happened since it was taken last.
+    /// Takes the events since the last call.
     pub(crate) fn take_untold(&mut self) -> Vec<Step> {
         let untold = self.observed.as_mut().and_then(|it| it.untold.as_mut());
         untold.map(std::mem::take).unwrap_or_default()
     }
 
-    /// The sockets of a process, for reports.
+    /// Describes the sockets of a process, for reports.
     pub(crate) fn describe_sockets(&mut self, process: usize) -> Vec<String> {
         let sockets = self.tcp_sockets(self.processes[process].host);
         let ours = sockets.filter(|it| it.process == Some(process));
@@ -1889,7 +1904,7 @@ impl Kernel {
         self.pauses.iter().any(|it| it.1 == host)
     }
 
-    /// Sees to it that a worker is woken when its timer is due, by its host's clock.
+    /// Schedules the wake-up of a worker for its timer, which is due by its host's clock.
     fn arm_poller(&mut self, poller: usize) {
         let timer = self.pollers[poller].timer.map(|it| self.nanos_at(it));
         let now = self.now;
@@ -1898,7 +1913,7 @@ impl Kernel {
         let at = timer.map(|it| {
             let due = clock.when(it).max(now);
             let late = due.saturating_add(state.late);
-            // A clock that is set anew makes nothing later that is due already.
+            // Setting a clock delays nothing that is already due.
             match state.deadline.filter(|_| due == now) {
                 Some(before) => late.min(before.max(now)),
                 None => late,
@@ -1913,7 +1928,7 @@ impl Kernel {
         }
     }
 
-    /// Sets a host's clock ahead, and its drift, if that is to change.
+    /// Sets a host's clock ahead, and its drift, if one is given.
     pub(crate) fn set_clock(&mut self, host: usize, ahead: u64, drift: Option<i32>) {
         let now = self.now;
         let state = &mut self.hosts[host];
@@ -1933,13 +1948,12 @@ impl Kernel {
         }
     }
 
-    /// How much faster a host's clock is than the world, in millionths.
+    /// Returns how much faster a host's clock is than the world's, in millionths.
     pub(crate) fn drift(&self, host: usize) -> i32 {
         self.hosts[host].clock.drift()
     }
 
-    /// Ends what comes by chance on hosts and in names, and the drift of clocks. What they have
-    /// jumped stays.
+    /// Ends the random faults of hosts and names, and the drift of clocks. Clocks keep their jumps.
     pub(crate) fn heal_hosts(&mut self) {
         self.dns.heal();
         for poller in 0..self.pollers.len() {
@@ -1956,7 +1970,7 @@ impl Kernel {
         }
     }
 
-    /// The clock that this thread reads is that of the host whose code runs.
+    /// Makes this thread read the current host's clock.
     #[inline]
     fn show_time(&mut self) {
         if self.has_clocks || self.shown != self.now {
@@ -1964,12 +1978,12 @@ impl Kernel {
         }
     }
 
-    /// When the world began, as [`now`] tells the time.
+    /// Returns when the world began, as a time of [`now`].
     pub(crate) fn began_at(&self) -> Instant {
         self.base
     }
 
-    /// The time that this thread reads, in nanoseconds since then.
+    /// Returns the time that this thread reads, in nanoseconds since the world began.
     pub(crate) fn shown(&self) -> u64 {
         self.shown
     }
@@ -1999,7 +2013,7 @@ impl Kernel {
         state.deadline_event = None;
         match state.deadline {
             Some(deadline) if state.is_alive && deadline <= at => return true,
-            // It was pushed back since.
+            // It was postponed meanwhile.
             Some(deadline) if state.is_alive => {
                 state.deadline_event = Some(deadline);
                 self.push(deadline, Event::Deadline(poller));
@@ -2009,7 +2023,7 @@ impl Kernel {
         false
     }
 
-    /// What becomes of that which comes from one host to another now.
+    /// Returns the fate of a message that arrives from one host at another now.
     fn passage(&mut self, (from, to): (usize, usize), mut known: u32) -> Passage<'_> {
         let is_up = self.hosts.get(to).is_some_and(|it| it.is_up);
         if from != to {
@@ -2029,7 +2043,7 @@ impl Kernel {
         }
     }
 
-    /// The host and the process whose code runs.
+    /// Returns the current host and the running process.
     fn here(&self) -> io::Result<(usize, usize)> {
         match self.current {
             Some(process) if self.processes[process].is_alive => {
@@ -2044,7 +2058,7 @@ impl Kernel {
         self.events.push(at, event);
     }
 
-    /// The worker of a poller has something to do.
+    /// Marks a poller's worker as ready to run.
     fn wake(&mut self, poller: usize) {
         let state = &mut self.pollers[poller];
         if state.is_alive && !std::mem::replace(&mut state.is_ready, true) {
@@ -2052,7 +2066,7 @@ impl Kernel {
         }
     }
 
-    /// A socket is ready anew, which its pollers are to report.
+    /// Reports new readiness of a socket to its pollers.
     fn raise(&mut self, number: u32, ready: u8) {
         if self.has_faults {
             return self.raise_with(number, ready, None);
@@ -2074,7 +2088,7 @@ impl Kernel {
         }
     }
 
-    /// [`raise`](Self::raise), with `only` one of its pollers, if it is given.
+    /// As [`raise`](Self::raise), but reports only to the poller `only`, if one is given.
     fn raise_with(&mut self, number: u32, ready: u8, only: Option<usize>) {
         let Ok(registrations) = self.registrations(number) else {
             return;
@@ -2119,7 +2133,7 @@ impl Kernel {
         number
     }
 
-    /// The TCP sockets of a host, by their numbers, some of which may be gone.
+    /// Returns the numbers of a host's TCP sockets, some of which may be gone.
     fn ids(&self, host: usize) -> Vec<u32> {
         self.hosts[host].sockets.clone()
     }
@@ -2129,7 +2143,7 @@ impl Kernel {
         ids.filter_map(|it| self.sockets[*it as usize].as_deref())
     }
 
-    /// Whose address that is, seen from `host`.
+    /// Returns the host of an address, seen from `host`, and the address there.
     fn host_at(&self, host: usize, address: SocketAddr) -> (usize, SocketAddr) {
         let ip = address.ip();
         if ip.is_loopback() {
@@ -2172,7 +2186,7 @@ impl Kernel {
         }
     }
 
-    /// A port that nobody has, for a listener.
+    /// Returns a free port, for a listener.
     fn free_port(&mut self, host: usize) -> io::Result<u16> {
         for _ in PORTS {
             let port = self.next_port(host);
@@ -2185,8 +2199,8 @@ impl Kernel {
         Err(Errno::AddrNotAvailable.into())
     }
 
-    /// A port from which `ip` has no connection to that peer. It may have others, to which it has
-    /// connected too: Linux's __inet_hash_connect().
+    /// Returns a port from which `ip` has no connection to that peer. The port may have connections
+    /// to other peers, provided that this host opened them: Linux's __inet_hash_connect().
     fn free_port_to(&mut self, host: usize, ip: IpAddr, peer: SocketAddr) -> io::Result<u16> {
         for _ in PORTS {
             let port = self.next_port(host);
@@ -2201,7 +2215,7 @@ impl Kernel {
         Err(Errno::AddrNotAvailable.into())
     }
 
-    /// The next of the ports that are given to those who ask for none.
+    /// Returns the next ephemeral port.
     fn next_port(&mut self, host: usize) -> u16 {
         let port = self.hosts[host].next_port;
         self.hosts[host].next_port = match port == *PORTS.end() {
@@ -2211,7 +2225,7 @@ impl Kernel {
         port
     }
 
-    /// Whether there is a connection from a port that `counts`.
+    /// Returns whether there is a connection from a port for which `counts` is true.
     fn is_connected_from(&self, host: usize, port: u16, counts: fn(&Tcp) -> bool) -> bool {
         let least = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let ips = [

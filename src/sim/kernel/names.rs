@@ -1,5 +1,5 @@
-//! Names and their addresses: those of the hosts, and what a test says instead; and the faults of
-//! whoever serves them.
+//! Names and their addresses: those of the hosts, and those that a test sets instead; and the
+//! faults of the name server.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +13,7 @@ use super::latency::Latency;
 use super::link::DEFAULT_NAME_LATENCY;
 use super::trace::What;
 
-/// Which addresses of a host its own name has, in their order.
+/// The address families of a host's own name, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Families {
     V4,
@@ -24,19 +24,19 @@ pub(crate) enum Families {
 #[derive(Debug)]
 pub(crate) struct Names {
     pub(crate) latency: Latency,
-    /// Of names that the test has not set.
+    /// The families for names that the test has not set.
     pub(crate) families: Families,
-    /// The server of names does not answer.
+    /// The probability that the name server does not answer.
     pub(crate) failure: Probability,
-    /// It says that there is no such name.
+    /// The probability that it answers that there is no such name.
     pub(crate) missing: Probability,
-    /// It answers what was so before the last change.
+    /// The probability that it answers with the addresses before the last change.
     pub(crate) stale: Probability,
-    /// It gives the addresses in another order.
+    /// The probability that it gives the addresses in another order.
     pub(crate) reordered: Probability,
-    /// Any of the first three, by chaos.
+    /// The probability of any of the first three faults, by chaos.
     pub(super) by_chaos: Probability,
-    /// What a test has set: the addresses now, and those before.
+    /// The names that a test has set: the addresses now, and those before.
     records: BTreeMap<String, [Vec<IpAddr>; 2]>,
 }
 
@@ -60,12 +60,12 @@ impl Names {
     }
 }
 
-/// Of a host: how long its questions take, and which fail.
+/// A host's choices for its name queries: how long they take, and which fail.
 #[derive(Debug)]
 pub(super) struct Questions {
     latency: Stream,
     faults: Stream,
-    /// What chaos does.
+    /// The choices by chaos.
     harm: Stream,
     asked: u64,
 }
@@ -81,13 +81,13 @@ impl Questions {
     }
 }
 
-/// What a question comes to, and how long that takes.
+/// The result of a query, and how long it takes.
 pub(crate) struct Answer {
     pub(crate) addresses: io::Result<Vec<IpAddr>>,
     pub(crate) delay: Duration,
 }
 
-/// The addresses of a name. `None` outside of a world.
+/// Looks up the addresses of a name. `None` outside of a world.
 pub(crate) fn look_up(name: &str) -> Option<io::Result<Answer>> {
     super::with(|kernel| kernel.look_up(name))
 }
@@ -123,9 +123,8 @@ impl Kernel {
         }
     }
 
-    /// Gives the addresses of a host's last question in another order, where that fault comes: from
-    /// another one on, so that another one is the first. Its numbers are of a stream that nothing
-    /// else has.
+    /// Rotates the addresses of a host's last query, if that fault happens, so that another address
+    /// is the first. The numbers come from a stream that nothing else uses.
     fn reorder(&mut self, host: usize, addresses: &mut [IpAddr]) {
         let (probability, count) = (self.dns.reordered, addresses.len() as u64);
         if count < 2 || probability == Probability::default() {
@@ -144,8 +143,8 @@ impl Kernel {
         }
     }
 
-    /// Which of the three faults a question of this host's has: by the test's own probabilities, or
-    /// by chaos, which has one of them. A number is drawn for each, whether or not it comes up.
+    /// Decides which of the three faults a host's query has: by the test's own probabilities, or by
+    /// chaos, which adds one of them. A number is drawn for each fault, whether or not it happens.
     fn harm(&mut self, host: usize, name: &str) -> [bool; 3] {
         let has_record = self.dns.records.contains_key(name);
         let questions = &mut self.hosts[host].questions;
@@ -158,10 +157,10 @@ impl Kernel {
                 questions.harm.happens(self.dns.by_chaos),
                 questions.harm.below(3),
             );
-            // The system's own file of hosts answers for this one.
+            // The system's own hosts file answers for this name.
             happens[which as usize] |= is_harmed && name != "localhost";
         }
-        // What was never set was never otherwise.
+        // A name that was never set has no earlier addresses.
         happens[2] &= has_record;
         let words = ["is not answered", "finds none", "is answered as before"];
         for (which, happens) in happens.iter_mut().enumerate() {

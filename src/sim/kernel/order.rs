@@ -1,27 +1,27 @@
-//! [`Order`]: which is the next to run of those that are ready, the workers of a world's processes
-//! or the tasks of one worker.
+//! [`Order`]: chooses what runs next among the ready workers of a world's processes, or among the
+//! ready tasks of one worker.
 //!
-//! There is a [`Queue`] for the workers, and one for the tasks of each; and one for those that no
-//! worker of a process with several has taken yet. It has no list of its own: it is given who is
-//! ready, in the order in which they became so, and answers with a place.
+//! There is a [`Queue`] for the workers, one for the tasks of each worker, and, in each process
+//! with several workers, one for the tasks that none of them has taken yet. A queue keeps no list:
+//! it is given the ready ones, in the order in which they became ready, and answers with a place.
 //!
-//! Whatever the order, what has been ready longest is passed over so many times in a row at most: a
-//! real runtime promises turns, and programs may rely on that. Tasks that yield come after the
-//! others before this is asked (`Local::append_yielded`).
+//! In every order, the one that has been ready longest is passed over a limited number of times in
+//! a row: a real runtime promises fairness, and programs may rely on that. Tasks that yield are put
+//! behind the others before a choice (`Local::append_yielded`).
 
 use super::choice::{Stream, mix};
 
-/// So often what has been ready longest may be passed over in a row.
+/// The limit of times in a row that the one that has been ready longest is passed over.
 pub(crate) const MOST_PASSED_OVER: u32 = 64;
 
-/// So often where priorities decide: they are to keep somebody waiting.
+/// The same limit for priorities, which are meant to keep some waiting.
 const MOST_PASSED_OVER_BY_PRIORITY: u32 = 1_024;
 
-/// A change of priorities comes within 2^15 choices: the first ones as likely as each doubling of
-/// their number, since how many a run makes is not known beforehand.
+/// Changes of priorities come within 2^15 choices. Each doubling of the number of choices is
+/// equally likely, since the number of choices in a run is not known beforehand.
 const DOUBLINGS: u64 = 15;
 
-/// More changes than choices among which they come would be at one choice.
+/// The limit of changes: with more of them than choices, several would fall on one choice.
 const MOST_CHANGES: u32 = 1 << DOUBLINGS;
 
 /// The order in which ready processes run, and the ready tasks of each: for
@@ -40,22 +40,22 @@ const MOST_CHANGES: u32 = 1 << DOUBLINGS;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Order {
-    /// Any, each with the same probability. What has been ready longest is passed over 64 times in
-    /// a row at most.
+    /// Any, each with the same probability. The one that has been ready longest is passed over at
+    /// most 64 times in a row.
     #[default]
     Random,
-    /// What has been ready longest, as in a runtime of one worker.
+    /// First in, first out, as in a runtime of one worker.
     Fifo,
-    /// By priorities that the seed draws, and that change so many times ("probabilistic concurrency
-    /// testing", Burckhardt et al., 2010): for what goes wrong only if somebody is kept waiting
-    /// while others do much. Processes have priorities among each other, and the tasks of a
-    /// process. At a change the first one becomes the last. What has been ready longest is passed
-    /// over 1,024 times in a row at most. There are 32,768 changes at most.
+    /// By priorities that the seed draws, and that change this number of times ("probabilistic
+    /// concurrency testing", Burckhardt et al., 2010): for bugs that appear only if one task or
+    /// process waits while others do much. Processes have priorities among each other, and so have
+    /// the tasks of a process. At a change the first one becomes the last. The one that has been
+    /// ready longest is passed over at most 1,024 times in a row. There are at most 32,768 changes.
     Pct(u32),
 }
 
 impl Order {
-    /// In words, for a report.
+    /// Describes the order, for a report.
     pub(crate) fn describe(self) -> String {
         match self {
             Order::Random => "any is next".into(),
@@ -64,7 +64,7 @@ impl Order {
         }
     }
 
-    /// One that chaos draws. Takes one number.
+    /// Returns an order drawn by chaos. Takes one number.
     pub(crate) fn of_chaos(stream: &mut Stream) -> Order {
         match stream.below(4) {
             0 => Order::Fifo,
@@ -76,23 +76,24 @@ impl Order {
 #[derive(Debug)]
 pub(super) struct Queue {
     order: Order,
-    /// Who is next, where any is.
+    /// The choices in random order.
     stream: Stream,
-    /// What the priorities are drawn from; and when they change.
+    /// The draws of the priorities, and of when they change.
     priorities: Stream,
     passed_over: u32,
-    /// Of this order.
+    /// The number of choices in the present order.
     choices: u64,
-    /// Priorities are a hash of it and of who it is: so nothing is kept of who has ended.
+    /// The salt of the priorities, which are a hash of it and of an id: so nothing is kept for ids
+    /// that have ended.
     salt: u64,
     /// The choices at which the priorities change, the next one last.
     changes: Vec<u64>,
-    /// Who has become the last, the last one last.
+    /// The ids that have become the last, the latest at the end.
     lowered: Vec<u64>,
 }
 
 impl Queue {
-    /// The one of a label.
+    /// Creates the queue of a label.
     pub(super) fn new(seed: u64, word: &str, number: usize, order: Order) -> Queue {
         let mut queue = Queue {
             order,
@@ -108,7 +109,7 @@ impl Queue {
         queue
     }
 
-    /// Goes on with another order.
+    /// Changes the order.
     pub(super) fn set(&mut self, order: Order) {
         self.order = order;
         self.choices = 0;
@@ -127,7 +128,7 @@ impl Queue {
         }
     }
 
-    /// The place of the next one, of so many that are ready. `ready` says who they are.
+    /// Returns the place of the next one of `count` that are ready. `ready` gives their ids.
     #[inline]
     pub(super) fn choose(
         &mut self,
@@ -157,7 +158,8 @@ impl Queue {
         chosen
     }
 
-    /// The place of the one with the highest priority; after a change, if there is one now.
+    /// Applies the changes of priorities that are due, and returns the place of the highest
+    /// priority.
     fn first(&mut self, ready: impl Iterator<Item = u64> + Clone) -> usize {
         // Two changes may be drawn for one choice.
         while self.changes.last().is_some_and(|it| *it <= self.choices) {
@@ -171,7 +173,7 @@ impl Queue {
     fn highest(&self, ready: impl Iterator<Item = u64>) -> usize {
         let ranked = ready.enumerate().map(|(place, who)| {
             let lowered = self.lowered.iter().rposition(|it| *it == who);
-            // Below all others; who was lowered last is below those before.
+            // Below all others; the one lowered last is below those lowered before.
             let rank = match lowered {
                 Some(nth) => (0, (self.lowered.len() - nth) as u64),
                 None => (1, mix(self.salt ^ who)),

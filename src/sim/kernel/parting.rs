@@ -1,14 +1,14 @@
-//! Cuts, holds and slow links: which hosts do not reach each other now, or reach each other late.
+//! Cuts, holds and slow links: which hosts do not reach each other now, or only late.
 //!
-//! Each is kept as it was asked for, two sets of hosts, and whoever sends looks whether one of them
-//! lies between: there are a few at a time, and may be a million pairs of hosts. They may overlap:
-//! a way is open again when the last one has ended that parts it.
+//! Each is kept as it was requested, as two sets of hosts, and every send checks whether one of
+//! them applies: there are few at a time, and there may be a million pairs of hosts. They may
+//! overlap: a way is open again when the last one that applies to it has ended.
 
 use super::event::What;
 use super::link::Link;
 use super::{Event, Kernel};
 
-/// So many pairs of hosts are told of in traces: a picture of more shows nothing.
+/// The limit of pairs of hosts that are noted in traces: a picture of more is not readable.
 const MOST_NOTED: usize = 64;
 
 /// A set of hosts, by their numbers.
@@ -31,18 +31,18 @@ impl Hosts {
     }
 }
 
-/// What becomes of that which is sent between the hosts of a parting.
+/// The fate of messages between the hosts of a parting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum How {
     Cut,
-    /// It is kept, and not lost.
+    /// Messages are kept, and not lost.
     Held,
-    /// A link carries so many bytes in a second, or fewer.
+    /// The maximum bandwidth of a link, in bytes per second.
     Slow(u64),
 }
 
 impl How {
-    /// How the trace tells of its beginning and of its end, with the host on the other side.
+    /// Returns the events that note its beginning and its end, given the host on the other side.
     fn told(self) -> [fn(usize) -> What; 2] {
         match self {
             How::Cut => [What::Cut, What::Healed],
@@ -60,9 +60,9 @@ struct Parting {
     others: Hosts,
     is_one_way: bool,
     how: How,
-    /// Of a cut: whoever connects is told at once, by a router.
+    /// Whether a router immediately reports to connecting sockets that a cut host is unreachable.
     is_told: bool,
-    /// The pairs of which the trace was told.
+    /// The pairs that were noted in the trace.
     noted: Vec<(usize, usize)>,
 }
 
@@ -77,11 +77,11 @@ impl Parting {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PartingId(u32);
 
-/// Those of a world.
+/// The partings of a world.
 #[derive(Debug, Default)]
 pub(super) struct Partings {
     list: Vec<Parting>,
-    /// How many there have been.
+    /// The number of partings so far.
     count: u32,
 }
 
@@ -99,7 +99,7 @@ impl Partings {
         self.any(from, to, How::Cut)
     }
 
-    /// Whether it is cut, and its [`bandwidth`](Self::bandwidth).
+    /// Returns whether the way is cut, and its [`bandwidth`](Self::bandwidth).
     #[inline]
     pub(super) fn of_a_way(&self, from: usize, to: usize) -> (bool, Option<u64>) {
         match self.are_none() {
@@ -108,7 +108,7 @@ impl Partings {
         }
     }
 
-    /// Whether a router says that this way is cut.
+    /// Returns whether a router reports this way as cut.
     pub(super) fn is_unreachable(&self, from: usize, to: usize) -> bool {
         let mut told = self.list.iter().filter(|it| it.is_told);
         told.any(|it| it.lies_between(from, to))
@@ -118,7 +118,7 @@ impl Partings {
         self.any(from, to, How::Held)
     }
 
-    /// How many bytes in a second this way carries at most, if it is slow.
+    /// Returns the maximum bandwidth of this way in bytes per second, if it is slow.
     fn bandwidth(&self, from: usize, to: usize) -> Option<u64> {
         let between = self.list.iter().filter(|it| it.lies_between(from, to));
         let slow = between.filter_map(|it| match it.how {
@@ -130,7 +130,7 @@ impl Partings {
 }
 
 impl Kernel {
-    /// From now on these hosts do not reach the others, nor these them, or late.
+    /// Separates two sets of hosts from now on, in both directions, or delays what they send.
     pub(crate) fn part(&mut self, these: &[usize], others: &[usize], how: How) -> PartingId {
         self.settle_all();
         let partings = &mut self.links.partings;
@@ -155,7 +155,7 @@ impl Kernel {
         PartingId(number)
     }
 
-    /// What the others send to these arrives, unless something else is between them.
+    /// Opens the direction from the other hosts to these, unless another parting applies to it.
     pub(crate) fn make_one_way(&mut self, id: PartingId) {
         let mut list = self.links.partings.list.iter_mut();
         if let Some(parting) = list.find(|it| it.number == id.0) {
@@ -164,7 +164,8 @@ impl Kernel {
         }
     }
 
-    /// Whoever connects where this cut is learns at once that nobody can be reached there.
+    /// Makes this cut report unreachable hosts: a socket that connects across it gets an error from
+    /// a router.
     pub(crate) fn make_unreachable(&mut self, id: PartingId) {
         let mut list = self.links.partings.list.iter_mut();
         if let Some(parting) = list.find(|it| it.number == id.0) {
@@ -172,7 +173,7 @@ impl Kernel {
         }
     }
 
-    /// Nothing is between them any more. (It may have ended before, by [`heal_all`].)
+    /// Ends a parting. (It may have ended before, by [`heal_all`].)
     ///
     /// [`heal_all`]: Kernel::heal_all
     pub(crate) fn rejoin(&mut self, id: PartingId) {
@@ -195,7 +196,7 @@ impl Kernel {
         self.deliver_held();
     }
 
-    /// Delivers what was held where nothing holds it any more.
+    /// Delivers held messages where no hold applies any more.
     fn deliver_held(&mut self) {
         let links = &mut self.links;
         let mut held: Vec<(u64, Event)> = Vec::new();
@@ -205,7 +206,7 @@ impl Kernel {
                 held.append(&mut link.held);
             }
         }
-        // As it came, also over several links.
+        // In the order of their arrival, also over several links.
         held.sort_unstable_by_key(|it| it.0);
         for (_, event) in held {
             self.push(self.now, event);

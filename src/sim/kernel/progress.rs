@@ -1,10 +1,10 @@
 //! Progress of a world, read by its watchdog.
 //!
-//! The world's thread writes it whenever it calls foreign code, some times in each step: so these
-//! are plain stores, and the site of a task is read where its worker shows it anyway. The watchdog
-//! reads a few times in a second, and what it reads may be of two calls, while one begins. It acts
-//! only on a call that has lasted for seconds, during which nothing is written: the number of the
-//! call was the same before, and what is read then is all of this call.
+//! The world's thread writes it whenever it calls foreign code, several times in each step: so
+//! these are plain stores, and the site of a task is read from its worker, which shows it already.
+//! The watchdog reads a few times per second, and a reading may mix two calls if one begins
+//! meanwhile. It acts only on a call that has lasted for seconds, during which nothing is written:
+//! the call's number is the same as before, and the values read then all belong to this call.
 
 use std::fmt;
 use std::panic::Location;
@@ -14,11 +14,12 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// How many calls have begun. Written first, so that one whose other numbers are read has it.
+    /// The number of calls that have begun. Written first, so that it is at least as new as the
+    /// other fields.
     calls: AtomicU64,
-    /// What is called, by its place in [`Call::ALL`]; zero, if nothing was.
+    /// The kind of call, by its place in [`Call::ALL`] counted from one; zero, if there was none.
     call: AtomicU64,
-    /// Of which process, by its number and one; zero, if of none.
+    /// The process's number plus one; zero, if the call is of no process.
     process: AtomicU64,
     at: AtomicU64,
     names: Mutex<Names>,
@@ -27,17 +28,17 @@ pub(crate) struct Progress {
 #[derive(Default)]
 struct Names {
     hosts: Vec<String>,
-    /// By their numbers: on which host they run, and what they poll.
+    /// The processes by number: the host that each runs on, and the task that it polls.
     processes: Vec<(usize, Option<Site>)>,
 }
 
-/// Where the task was spawned that a process polls now, if it polls any.
+/// Returns the site at which the task was spawned that a process polls now, if it polls any.
 pub(crate) type Site = Box<dyn Fn() -> Option<&'static Location<'static>> + Send>;
 
 /// Foreign code that a world calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
-    /// The function of the test, which makes its future.
+    /// The function of the test, which creates its future.
     Test,
     /// A poll of a task.
     Poll,
@@ -46,9 +47,9 @@ pub(crate) enum Call {
     Unblock,
     /// A condition of the test.
     Condition,
-    /// A function that is told what happens.
+    /// A function that observes the events.
     Observer,
-    /// Destructors of what a process has left.
+    /// Destructors of the remains of a process.
     Drop,
 }
 
@@ -66,11 +67,11 @@ impl Call {
 /// The last call that has begun.
 #[derive(Debug)]
 pub(crate) struct LastCall {
-    /// Its index.
+    /// The call's index.
     pub(crate) nth: u64,
     pub(crate) host: Option<String>,
     call: Call,
-    /// Of a poll.
+    /// The task's site, if the call is a poll.
     site: Option<&'static Location<'static>>,
     /// The time in the world, in nanoseconds.
     pub(crate) at: u64,
@@ -95,19 +96,19 @@ impl Progress {
         self.names.lock().hosts.push(name.to_owned());
     }
 
-    /// A process has begun, which has the next number.
+    /// Adds a process, which gets the next number.
     pub(crate) fn add_process(&self, host: usize, site: Site) {
         self.names.lock().processes.push((host, Some(site)));
     }
 
-    /// A process is dropped, and polls nothing any more.
+    /// Notes that a process is dropped, and polls nothing any more.
     pub(crate) fn end_process(&self, process: usize) {
         if let Some(process) = self.names.lock().processes.get_mut(process) {
             process.1 = None;
         }
     }
 
-    /// A call begins, of a process, or of none. On the world's thread.
+    /// Notes that a call begins, of a process or of none. Called on the world's thread.
     #[inline]
     pub(crate) fn begin(&self, process: Option<usize>, call: Call, at: u64) {
         self.go_on();
@@ -117,14 +118,15 @@ impl Progress {
         self.at.store(at, Ordering::Release);
     }
 
-    /// The last call has got on: worlds that it runs by itself. On the world's thread.
+    /// Notes progress of the last call, which runs other worlds itself. Called on the world's
+    /// thread.
     #[inline]
     pub(crate) fn go_on(&self) {
         let calls = self.calls.load(Ordering::Relaxed);
         self.calls.store(calls + 1, Ordering::Release);
     }
 
-    /// The last call; `None` if there was none, or another one has begun meanwhile.
+    /// Returns the last call; `None` if there was none, or if another one has begun meanwhile.
     pub(crate) fn last(&self) -> Option<LastCall> {
         let nth = self.calls.load(Ordering::Acquire);
         let [call, process, at] =

@@ -1,20 +1,20 @@
-//! [`Registrations`]: with which pollers a socket is registered.
+//! [`Registrations`]: the pollers with which a socket is registered.
 //!
-//! That is one, nearly always. Where a process has several workers, and tasks of two of them wait
-//! for the same socket, each of these has it registered with its own: see `reactor::source`.
+//! Nearly always that is one. If a process has several workers, and tasks of two of them wait for
+//! the same socket, each of these workers registers it with its own poller: see `reactor::source`.
 
-/// A poller that is to report a socket.
+/// The registration of a socket with one poller.
 #[derive(Clone, Copy, Debug)]
 struct Registration {
     poller: u32,
     token: u64,
     interest: u8,
-    /// What it has to report, and has not yet.
+    /// The readiness that is still to be reported.
     pending: u8,
 }
 
-/// Numbers of pollers are those of workers, of which a world has fewer than 2^32: so that what each
-/// socket has is short.
+/// Shortens the number of a poller, so that each socket takes less memory. Pollers are numbered
+/// like workers, of which a world has fewer than 2^32.
 fn short(poller: usize) -> u32 {
     u32::try_from(poller).expect("fewer than 2^32 workers")
 }
@@ -22,12 +22,12 @@ fn short(poller: usize) -> u32 {
 #[derive(Default, Debug)]
 pub(super) struct Registrations {
     first: Option<Registration>,
-    /// Only beside a first one.
+    /// Empty unless there is a first one.
     more: Vec<Registration>,
 }
 
 impl Registrations {
-    /// Registers with a poller, in the place of what was registered there.
+    /// Registers with a poller, replacing an earlier registration there.
     pub(super) fn add(&mut self, poller: usize, token: u64, interest: u8) {
         let new = Registration {
             poller: short(poller),
@@ -52,7 +52,7 @@ impl Registrations {
         }
     }
 
-    /// The nth poller, and what it is to report.
+    /// Returns the nth poller, and its interest.
     #[inline]
     pub(super) fn nth(&self, nth: usize) -> Option<(usize, u8)> {
         let registration = match nth {
@@ -62,7 +62,7 @@ impl Registrations {
         registration.map(|it| (it.poller as usize, it.interest))
     }
 
-    /// The only poller, and what it is to report. `None` if there is none, or more than one.
+    /// Returns the only poller, and its interest. `None` if there is none, or more than one.
     #[inline]
     pub(super) fn only(&self) -> Option<(usize, u8)> {
         match self.more.is_empty() {
@@ -76,7 +76,7 @@ impl Registrations {
         usize::from(self.first.is_some()) + self.more.len()
     }
 
-    /// A poller has this to report. Returns whether it had nothing before.
+    /// Adds readiness for a poller to report. Returns whether it had none before.
     #[inline]
     pub(super) fn raise(&mut self, poller: usize, ready: u8) -> bool {
         match self.find(poller) {
@@ -89,7 +89,7 @@ impl Registrations {
         }
     }
 
-    /// Takes what a poller has to report: token and readiness, if there is anything.
+    /// Takes the token and the readiness that a poller has to report, if there is any.
     #[inline]
     pub(super) fn take(&mut self, poller: usize) -> Option<(u64, u8)> {
         let it = self.find(poller)?;

@@ -1,37 +1,37 @@
-//! [`Data`]: what a file holds, and what of it a power-off leaves.
+//! [`Data`]: the contents of a file, and the part of them that a power-off leaves.
 //!
-//! Reads see what was written last: that is the page cache. Beside it are the contents that were
-//! synced, and what has changed since, in order. A power-off chooses among them as a kernel's
-//! writeback may have: for each sector any state that it was in since the last sync, whatever
-//! became of the other sectors, so that one write may be there in part (torn). A sector itself is
-//! never torn. The length is journaled: that of a moment since the last sync, and where it has
-//! grown and the bytes have not come, they read as zeroes. A truncation is part of the length's
-//! history: where it is there, it takes its bytes out of whatever state of a sector is older; and
-//! what was written to that sector behind it is not there without it.
+//! Reads see what was written last: that is the page cache. In addition there are the contents that
+//! were synced, and the changes since, in order. A power-off chooses among them as a kernel's
+//! writeback may have: for each sector any state that it was in since the last sync, independently
+//! of other sectors, so that a write may survive in part (torn). A sector itself is never torn. The
+//! length is journaled: it is that of some moment since the last sync, and where it has grown and
+//! the bytes have not arrived, they read as zeroes. A truncation is part of the length's history:
+//! if it survives, it removes its bytes from each sector that survives in an older state; and later
+//! writes to that sector do not survive without it.
 //!
 //! A sync covers what was written before it began, and is done when it ends: fsync(2) promises no
-//! more. One that fails marks what it was to write as clean, as Linux's file systems do (Rebello et
-//! al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020; PostgreSQL's "fsyncgate"
-//! of 2018): reads still see it, the next sync succeeds, and a power-off shows that it was never
-//! written.
+//! more. A sync that fails marks the sectors that it should have written as clean, as Linux's file
+//! systems do (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020;
+//! PostgreSQL's "fsyncgate" of 2018): reads still see the bytes, the next sync succeeds, and a
+//! power-off shows that they were never written.
 //!
-//! Of a failure each descriptor is told that was open then, which is the concern of `disk`.
+//! A failure is reported to each descriptor that was open then: see `disk`.
 //!
-//! What holds no bytes (a hole) takes no sector, so files may be as long as an `i64` says.
+//! A hole takes no sector, so files may be as long as an `i64` allows.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::choice::Stream;
 
-/// Disks write so many bytes at once, or none of them.
+/// The unit of a disk's writes, in bytes: each unit is written as a whole or not at all.
 pub(super) const SECTOR: usize = 512;
 
-/// A sector is kept in so many states; then the last one is replaced, where no sync needs it that
-/// has begun. So what is overwritten for ever takes no memory for ever.
+/// The number of states kept of a sector. Beyond it the last one is replaced, unless a sync that
+/// has begun needs it. So a sector that is overwritten for ever does not take memory for ever.
 const MOST_STATES: usize = 4;
 
-/// Of so many lengths that grow, where there are no syncs, the last one is replaced.
+/// The number of growing lengths kept without a sync. Beyond it the last one is replaced.
 const MOST_LENGTHS: usize = 64;
 
 type Sector = Rc<[u8; SECTOR]>;
@@ -39,7 +39,7 @@ type Sector = Rc<[u8; SECTOR]>;
 #[derive(Clone, Debug, Default)]
 struct Contents {
     len: u64,
-    /// By their places; holes have none.
+    /// The sectors by index; holes have none.
     sectors: BTreeMap<u64, Sector>,
 }
 
@@ -60,13 +60,13 @@ impl Contents {
         len
     }
 
-    /// Takes out what is beyond a length.
+    /// Removes the bytes beyond a length.
     fn cut(&mut self, len: u64) {
         drop(self.sectors.split_off(&len.div_ceil(SECTOR as u64)));
         self.cut_sector(place(len).0, len);
     }
 
-    /// Takes out what one sector has beyond a length.
+    /// Removes the bytes of one sector beyond a length.
     fn cut_sector(&mut self, index: u64, len: u64) {
         let left = len.saturating_sub(index * SECTOR as u64);
         if left == 0 {
@@ -77,12 +77,12 @@ impl Contents {
     }
 }
 
-/// The sector that has this byte, and where in it that is.
+/// Returns the sector of this byte, and the byte's offset in it.
 fn place(at: u64) -> (u64, usize) {
     (at / SECTOR as u64, (at % SECTOR as u64) as usize)
 }
 
-/// What a sector was after a write.
+/// The state of a sector after a write.
 #[derive(Clone, Debug)]
 struct Version {
     /// The number of the change.
@@ -90,22 +90,23 @@ struct Version {
     sector: Sector,
 }
 
-/// What the length was after a change.
+/// The length after a change.
 #[derive(Clone, Copy, Debug)]
 struct Length {
     number: u64,
     len: u64,
-    /// It was more before.
+    /// Whether the length was greater before.
     is_cut: bool,
 }
 
-/// The shortest length since a change. What a sector had beyond it then is cut off.
+/// Returns the shortest length since a change. The bytes that a sector had beyond it then are cut
+/// off.
 fn shortest_since(lengths: &[Length], number: u64) -> u64 {
     let since = lengths.iter().filter(|it| it.number > number);
     since.map(|it| it.len).min().unwrap_or(u64::MAX)
 }
 
-/// How much of what was not synced a power-off leaves.
+/// The extent to which a power-off leaves unsynced changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Leaves {
     Nothing,
@@ -114,8 +115,8 @@ pub(super) enum Leaves {
 }
 
 impl Leaves {
-    /// All or nothing is as probable as something in between, which of a hundred sectors would
-    /// hardly ever come to all of them.
+    /// Draws all or nothing as often as a part. Otherwise a hundred sectors would almost never
+    /// survive, or be lost, together.
     pub(super) fn draw(stream: &mut Stream) -> Leaves {
         match stream.below(4) {
             0 => Leaves::Nothing,
@@ -124,7 +125,7 @@ impl Leaves {
         }
     }
 
-    /// How many of so many changes are there, of which none is there without those before.
+    /// Returns how many of `count` changes survive, where each needs those before it.
     pub(super) fn of(self, count: usize, stream: &mut Stream) -> usize {
         match self {
             Leaves::Nothing => 0,
@@ -134,12 +135,12 @@ impl Leaves {
     }
 }
 
-/// What a power-off leaves of a file.
+/// The part of a file that a power-off leaves.
 pub(super) struct Rest {
     contents: Contents,
-    /// How many sectors are not as they were written last.
+    /// The number of sectors that are not as they were written last.
     pub(super) sectors: u64,
-    /// Neither is the length.
+    /// Whether the length is not the last one.
     pub(super) is_len_lost: bool,
 }
 
@@ -153,13 +154,13 @@ impl Rest {
 pub(super) struct Data {
     now: Contents,
     synced: Contents,
-    /// The lengths that it has had since, in order.
+    /// The lengths since the last sync, in order.
     lengths: Vec<Length>,
-    /// The states of sectors since, of each in order.
+    /// The states of sectors since the last sync, in order for each sector.
     versions: BTreeMap<u64, Vec<Version>>,
-    /// The last change when the last sync began.
+    /// The number of the last change when the last sync began.
     marked: u64,
-    /// What reads see is not on the disk, and never will be.
+    /// Whether reads see bytes that are not on the disk, and never will be.
     has_failed: bool,
     failures: u64,
 }
@@ -169,7 +170,7 @@ impl Data {
         self.now.len
     }
 
-    /// How many sectors it takes.
+    /// Returns the number of sectors that it takes.
     pub(super) fn sectors(&self) -> u64 {
         self.now.sectors.len() as u64
     }
@@ -178,8 +179,8 @@ impl Data {
         self.now.read(at, buffer)
     }
 
-    /// Writes, as a change of this number, as far as `room` sectors more are enough. Returns how
-    /// much that was.
+    /// Writes, as change `number`, with at most `room` additional sectors. Returns the number of
+    /// bytes written.
     pub(super) fn write(&mut self, number: u64, at: u64, bytes: &[u8], mut room: u64) -> usize {
         let mut done = 0;
         while done < bytes.len() {
@@ -205,7 +206,7 @@ impl Data {
         done
     }
 
-    /// Cuts it off, or has it end in a hole.
+    /// Truncates the file, or extends it by a hole.
     pub(super) fn set_len(&mut self, number: u64, len: u64) {
         if len != self.now.len {
             self.now.cut(len);
@@ -223,7 +224,7 @@ impl Data {
         };
         let is_full = self.lengths.len() >= MOST_LENGTHS;
         match self.lengths.last_mut() {
-            // A sync under way covers neither.
+            // The sync under way covers neither.
             Some(last) if is_full && last.number > self.marked && !last.is_cut && !is_cut => {
                 *last = length;
             }
@@ -241,12 +242,12 @@ impl Data {
         }
     }
 
-    /// A sync begins, when this was the last change.
+    /// Begins a sync. `number` is that of the last change.
     pub(super) fn begin_sync(&mut self, number: u64) {
         self.marked = number;
     }
 
-    /// A sync ends: whatever was changed until `last` is on the disk.
+    /// Ends a sync: all changes until `last` are on the disk.
     pub(super) fn end_sync(&mut self, last: u64) {
         let count = self.lengths.partition_point(|it| it.number <= last);
         let lengths: Vec<Length> = self.lengths.drain(..count).collect();
@@ -263,8 +264,8 @@ impl Data {
         synced.len = lengths.last().map_or(synced.len, |it| it.len);
     }
 
-    /// A sync fails: what it was to write counts as written. (The journal, which has the lengths,
-    /// still has them.)
+    /// Fails a sync: the sectors that it should have written count as written. (Lengths are in the
+    /// journal, which still has them.)
     pub(super) fn fail_sync(&mut self, last: u64) {
         self.failures += 1;
         self.has_failed |= self.versions.values().flatten().any(|it| it.number <= last);
@@ -274,17 +275,17 @@ impl Data {
         });
     }
 
-    /// How many syncs have failed.
+    /// Returns the number of failed syncs.
     pub(super) fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// Whether a power-off would take nothing.
+    /// Returns whether a power-off would lose nothing.
     pub(super) fn is_synced(&self) -> bool {
         !self.has_failed && self.lengths.is_empty() && self.versions.is_empty()
     }
 
-    /// What a power-off leaves of it, by chance.
+    /// Draws what a power-off leaves of the file.
     pub(super) fn rest(&self, stream: &mut Stream) -> Rest {
         let leaves = Leaves::draw(stream);
         let mut contents = self.synced.clone();
@@ -293,7 +294,7 @@ impl Data {
         contents.cut(shortest_since(left, 0));
         let mut sectors = 0;
         for (index, versions) in &self.versions {
-            // Those that come before the first truncation that is lost, if it touches the sector.
+            // Only versions before the first lost truncation that touches the sector.
             let end = (index + 1).saturating_mul(SECTOR as u64);
             let cut = lost.iter().find(|it| it.is_cut && it.len < end);
             let cut = cut.map_or(u64::MAX, |it| it.number);
@@ -305,7 +306,7 @@ impl Data {
                 contents.cut_sector(*index, shortest_since(left, version.number));
             }
         }
-        // Bytes may have come where the length has not.
+        // Bytes may have arrived beyond the surviving length.
         contents.len = left.last().map_or(contents.len, |it| it.len);
         contents.cut(contents.len);
         Rest {
@@ -315,7 +316,7 @@ impl Data {
         }
     }
 
-    /// The power is off, and this is left; or all of it is.
+    /// Handles a power-off: `rest` is left, or everything if it is `None`.
     pub(super) fn lose(&mut self, rest: Option<Rest>) {
         self.end_sync(u64::MAX);
         if let Some(rest) = rest {
@@ -338,7 +339,7 @@ mod tests {
         bytes
     }
 
-    /// What may be left, of some hundred power-offs.
+    /// Returns the possible results of some hundred power-offs.
     fn rests(data: &Data) -> Vec<Vec<u8>> {
         let mut stream = Stream::new(7, "test", 0, 0);
         let mut all: Vec<_> = (0..400)
@@ -446,7 +447,7 @@ mod tests {
         assert_eq!(contents(&data), b"new and longer");
         assert!(!data.is_synced(), "a power-off takes it");
         assert_eq!(rests(&data), [b"old\0\0\0\0\0\0\0\0\0\0\0"]);
-        // What is written into the same sector takes it along, as the page cache has it.
+        // A write to the same sector writes these bytes too, as the page cache has them.
         data.write(3, 14, b"!", ROOM);
         data.end_sync(3);
         assert_eq!(rests(&data), [b"new and longer!"]);
@@ -477,7 +478,7 @@ mod tests {
         data.fail_sync(2);
         data.end_sync(2);
         assert_eq!(rests(&data), [[0; 8]]);
-        // Neither where it cuts them.
+        // A length that cuts them off writes none either.
         let mut data = Data::default();
         data.write(1, 0, b"entry", ROOM);
         data.set_len(2, 3);
@@ -505,17 +506,17 @@ mod tests {
         assert!(data.is_synced() && data.synced.len == 30_000);
     }
 
-    /// What a file was after each of its changes, whole.
+    /// The whole file after each of its changes.
     struct Histories {
-        /// With the number of the change.
+        /// The file's contents, with the number of the change.
         states: Vec<(u64, Vec<u8>)>,
         cuts: Vec<(u64, u64)>,
-        /// The first that may be left.
+        /// The first state that may be left.
         first: usize,
     }
 
     impl Histories {
-        /// Whether what is left has the length of that state, and of each sector any state that
+        /// Returns whether `left` has the length of that state, and in each sector any state that
         /// the truncations allow.
         fn explains(&self, state: usize, left: &[u8]) -> bool {
             let (number, bytes) = &self.states[state];

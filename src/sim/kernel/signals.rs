@@ -1,4 +1,4 @@
-//! Signals of a process: which it catches, and how often each has come.
+//! The signals of a process: those that it catches, and how often each has arrived.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,10 +13,10 @@ pub(crate) struct Owner {
     process: usize,
 }
 
-/// By number, from the moment it is caught.
+/// The counts by signal number, from the moment it is caught.
 pub(super) type Counts = BTreeMap<usize, u64>;
 
-/// Has the process whose code runs catch these signals, from now on. `None` outside of a world.
+/// Makes the running process catch these signals from now on. `None` outside of a world.
 pub(crate) fn catch(numbers: impl Iterator<Item = usize>) -> Option<io::Result<Owner>> {
     super::with(|kernel| {
         let (_, process) = kernel.here()?;
@@ -31,7 +31,7 @@ pub(crate) fn catch(numbers: impl Iterator<Item = usize>) -> Option<io::Result<O
 }
 
 impl Owner {
-    /// How often a signal has come. Zero on another thread, where none comes.
+    /// Returns how often a signal has arrived. Zero on another thread, where no signal arrives.
     pub(crate) fn count(self, number: usize) -> u64 {
         let count = super::with(|kernel| match kernel.world == self.world {
             true => kernel.processes[self.process].signals.get(&number).copied(),
@@ -42,7 +42,8 @@ impl Owner {
 }
 
 impl Kernel {
-    /// A signal comes to a process. Returns whose listeners are to be woken, if it is caught.
+    /// Delivers a signal to a process. Returns the owner of the listeners to wake, if the signal is
+    /// caught.
     pub(crate) fn signal(&mut self, process: usize, number: usize) -> Option<Owner> {
         let state = &mut self.processes[process];
         let host = state.host;

@@ -1,8 +1,8 @@
-//! Sockets that are not TCP's: what they have in common, and which kind answers a call.
+//! Sockets that are not TCP's: their common parts, and the dispatch of calls to each kind.
 //!
-//! Numbers of all sockets are from one row. Those of TCP lie in `Kernel::sockets`, the others in
-//! `Kernel::others`. A call of the seam comes here with a number, and goes on to the protocol that
-//! the number stands for.
+//! All sockets are numbered in one sequence. Those of TCP are in `Kernel::sockets`, the others in
+//! `Kernel::others`. A call of the seam arrives here with a number, and is passed on to the
+//! protocol of that socket.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -16,14 +16,14 @@ use super::udp::Udp;
 use super::unix;
 use super::{Kernel, Options, State};
 
-/// What every socket has.
+/// The fields that all these sockets have.
 #[derive(Debug)]
 pub(super) struct Base {
     pub(super) host: usize,
-    /// `None`: it waits in a listener's queue.
+    /// The process that has it open. `None` while it waits in a listener's queue.
     pub(super) process: Option<usize>,
     pub(super) registrations: Registrations,
-    /// What would have blocked, for reports.
+    /// The directions that would have blocked, for reports.
     pub(super) blocked: u8,
     pub(super) options: Options,
 }
@@ -39,7 +39,7 @@ impl Base {
         }
     }
 
-    /// Notes whether `result` would block in a direction.
+    /// Notes whether `result` would have blocked in a direction.
     pub(super) fn note_blocked<T>(&mut self, what: u8, result: &io::Result<T>) {
         let blocks = matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         self.blocked = match blocks {
@@ -48,7 +48,7 @@ impl Base {
         };
     }
 
-    /// For reports: what it waits for.
+    /// Describes what it waits for, for reports.
     fn waits(&self) -> String {
         let mut text = String::new();
         if self.blocked & super::READABLE != 0 {
@@ -99,7 +99,7 @@ impl Other {
         }
     }
 
-    /// For reports.
+    /// Describes the socket, for reports.
     pub(super) fn describe(&mut self) -> String {
         let text = match self {
             Other::Udp(it) => it.describe(),
@@ -114,7 +114,7 @@ impl Other {
     }
 }
 
-/// For reports: so many bytes have come, and nobody has read them.
+/// Describes the number of unread bytes, for reports.
 pub(super) fn unread(bytes: usize) -> String {
     match bytes {
         0 => String::new(),
@@ -123,15 +123,16 @@ pub(super) fn unread(bytes: usize) -> String {
     }
 }
 
-/// Datagrams that wait to be received, each with whom it is from.
+/// Datagrams that wait to be received, each with its sender.
 #[derive(Debug)]
 pub(super) struct Inbox<A> {
     pub(super) queue: VecDeque<(A, Vec<u8>)>,
-    /// What they take of a buffer.
+    /// The space that they take in the buffer.
     pub(super) size: usize,
 }
 
-/// What a datagram takes of a buffer beside its bytes: about what Linux counts for a small one.
+/// The space that a datagram takes in a buffer in addition to its bytes: about what Linux counts
+/// for a small one.
 pub(super) const OVERHEAD: usize = 768;
 
 impl<A: Clone> Inbox<A> {
@@ -142,7 +143,7 @@ impl<A: Clone> Inbox<A> {
         }
     }
 
-    /// For reports: how many wait, and of how many bytes.
+    /// Describes the number of waiting datagrams and of their bytes, for reports.
     pub(super) fn describe(&self) -> String {
         let count = self.queue.len();
         let bytes = self.queue.iter().map(|it| it.1.len()).sum();
@@ -154,7 +155,7 @@ impl<A: Clone> Inbox<A> {
         self.queue.push_back((from, bytes));
     }
 
-    /// Copies the first datagram, as far as there is room, and takes it out unless it is kept.
+    /// Copies the first datagram, as far as there is room, and removes it unless `keeps` is set.
     pub(super) fn receive(&mut self, into: &mut [u8], keeps: bool) -> Option<(usize, A, usize)> {
         let (from, bytes) = self.queue.front()?;
         let len = into.len().min(bytes.len());
@@ -168,7 +169,7 @@ impl<A: Clone> Inbox<A> {
     }
 }
 
-/// What the seam asks, whichever protocol answers.
+/// The seam's calls, for all protocols.
 impl Kernel {
     pub(super) fn insert_other(&mut self, socket: Other) -> u32 {
         let number = u32::try_from(self.sockets.len()).expect("fewer than 2^32 sockets");
@@ -177,7 +178,7 @@ impl Kernel {
         number
     }
 
-    /// With which pollers a socket is registered, and what is to be reported there.
+    /// Returns a socket's registrations with pollers, and their pending events.
     pub(super) fn registrations(&mut self, number: u32) -> io::Result<&mut Registrations> {
         if self.others.contains_key(&number) {
             return Ok(&mut self.base(number)?.registrations);
@@ -190,7 +191,7 @@ impl Kernel {
         socket.ok_or_else(super::gone)
     }
 
-    /// What a socket is ready for now.
+    /// Returns a socket's current readiness.
     pub(super) fn ready(&mut self, number: u32) -> io::Result<u8> {
         match self.others.get(&number) {
             Some(other) => Ok(other.ready(self, number)),
@@ -198,7 +199,7 @@ impl Kernel {
         }
     }
 
-    /// Whether a read would not block.
+    /// Returns whether a read would not block.
     pub(super) fn is_readable(&mut self, number: u32) -> io::Result<bool> {
         match self.others.get(&number) {
             Some(other) => Ok(other.ready(self, number) & super::READABLE != 0),
@@ -223,7 +224,7 @@ impl Kernel {
     }
 
     pub(super) fn accept(&mut self, number: u32) -> io::Result<(u32, Address)> {
-        // First of all, as a kernel does.
+        // A real kernel does this first.
         self.take_descriptors(1)?;
         let (accepted, peer) = self.accept_next(number)?;
         let (host, _) = self.here()?;
@@ -306,7 +307,7 @@ impl Kernel {
         }
     }
 
-    /// Receives a datagram.
+    /// Receives a datagram, or peeks at it if `keeps` is set.
     pub(super) fn receive(
         &mut self,
         number: u32,
@@ -414,7 +415,7 @@ impl Kernel {
         })
     }
 
-    /// Whether receiving was shut down, although a receive would block.
+    /// Returns whether receiving was shut down, although a receive would block.
     pub(super) fn has_ended(&self, number: u32) -> bool {
         match self.others.get(&number) {
             #[cfg(unix)]

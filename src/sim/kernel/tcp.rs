@@ -1,45 +1,46 @@
 //! TCP, as a stream of segments between two sockets.
 //!
-//! What there is: the handshake, with a listener's queue; a send buffer and a receive window, both
-//! of [`BUFFER`] bytes, so that writers block; FIN and half-close; RST, for what finds no
-//! socket, for bytes that are unread when a socket is closed or come after both directions were
-//! shut down, and for a linger of zero; retransmission by time, and after three equal
-//! acknowledgements. A loss delays a connection, and never breaks it before the tries are used up.
+//! Implemented: the handshake, with a listener's queue; a send buffer and a receive window, both of
+//! [`BUFFER`] bytes, so that writers block; FIN and half-close; RST, for segments that find no
+//! socket, for bytes that are unread when a socket is closed or arrive after both directions were
+//! shut down, and for a linger of zero; retransmission by timer, and after three duplicate
+//! acknowledgements. A loss delays a connection, and never breaks it before the retries are used
+//! up.
 //!
-//! Each segment acknowledges what has arrived. Where the process answers at the moment at which
-//! something arrives, its answer does so, and no segment is sent for that alone.
+//! Each segment acknowledges what has arrived. If the process answers at the moment at which a
+//! segment arrives, the answer carries the acknowledgement, and no segment is sent for it alone.
 //!
-//! What there is not: congestion control, path MTU, Nagle's algorithm, keepalive, urgent data.
+//! Not implemented: congestion control, path MTU, Nagle's algorithm, keepalive, urgent data.
 //!
-//! Segments of one direction of a connection arrive in the order in which they were sent, but for
-//! those that are lost and sent again. Offsets count the bytes of a direction from zero, and do not
-//! wrap; the FIN has the offset behind the last byte.
+//! Segments of one direction of a connection arrive in the order in which they were sent, except
+//! for those that are lost and retransmitted. Offsets count the bytes of a direction from zero, and
+//! do not wrap; the FIN has the offset behind the last byte.
 //!
-//! **A closed window.** A writer that waits for a window to open probes, as a real kernel's does
-//! (RFC 9293, 3.8.6.1), by the retransmission timer. Otherwise it would wait for ever for a peer
-//! that is gone, or whose news of its window were lost. But it does not probe while the peer's
-//! socket is there, and has said all that there is to say: such a probe would be answered by what
+//! **A closed window.** A writer that waits for a window to open sends probes, as a real kernel's
+//! does (RFC 9293, 3.8.6.1), by the retransmission timer. Otherwise it would wait for ever for a
+//! peer that is gone, or for a window update that was lost. But it does not probe while the peer's
+//! socket exists and all of that socket's window updates have arrived: the answer to such a probe
 //! is known. So a connection on which both sides wait for each other sends nothing, and the world
-//! sees that nothing will ever happen. When that ends (the peer's socket goes, something is lost),
-//! [`start_timer`](Kernel::start_timer) is called for the writer.
+//! sees that nothing will ever happen. When that condition ends (the peer's socket goes, something
+//! is lost), [`start_timer`](Kernel::start_timer) is called for the writer.
 //!
-//! **What is no event.** Two things happen for nearly each message, and mostly change nothing that
-//! anybody sees: they are kept out of the queue of events, and everything is as if they were there,
-//! but for the order of what happens at one moment, and for a deadlock, which comes to light before
-//! the last acknowledgement has arrived.
+//! **What is no event.** Two things happen for nearly each message, and mostly change nothing
+//! observable: they are kept out of the queue of events. The results are the same as if they were
+//! in it, with two exceptions: the order of what happens at one moment; and a deadlock, which is
+//! detected before the last acknowledgement has arrived.
 //!
-//! * *A retransmission timer that will be called off.* Where nothing is under way, a segment that
-//!   is sent [sets](Kernel::set_timer) the timer, and takes its time with it. The timer is put
-//!   among the events, by [`arm`](Kernel::arm), as soon as it may come: when a segment is sent that
-//!   arrives only then, in either direction; when one is lost, held or refused; when a socket is
-//!   forgotten that was to acknowledge something; when what comes acknowledges nothing new. If
-//!   nothing of that happens, what was sent arrives before, and so does its acknowledgement, which
-//!   calls the timer off. (Where a hole is left, what has made it has armed the timer.)
+//! * *A retransmission timer that will be cancelled.* If nothing is under way, a segment that is
+//!   sent [sets](Kernel::set_timer) the timer, and carries its deadline. [`arm`](Kernel::arm) puts
+//!   the timer into the queue of events as soon as it may fire: when a segment is sent that arrives
+//!   only after the deadline, in either direction; when a segment is lost, held or refused; when a
+//!   socket is forgotten that owed an acknowledgement; when a segment arrives that acknowledges
+//!   nothing new. If none of these happens, the segment arrives before the deadline, and so does
+//!   its acknowledgement, which cancels the timer. (If a hole is left, its cause has armed the
+//!   timer.)
 //! * *A plain acknowledgement*: of all that is under way, to a peer that has nothing else to send,
-//!   while all ways are open ([`is_plain`](Kernel::is_plain)). It lies in the socket that it comes
-//!   to. Whatever else concerns that socket [settles](Kernel::settle) it first: if its time has
-//!   come, it has arrived; if not, it becomes an event after all. When a way is cut or held, all
-//!   are settled.
+//!   while all ways are open ([`is_plain`](Kernel::is_plain)). It is stored in the receiving
+//!   socket. Any other operation on that socket [settles](Kernel::settle) it first: if its time has
+//!   come, it has arrived; if not, it becomes an event. When a way is cut or held, all are settled.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -52,71 +53,72 @@ use super::trace::{Flags, Message, What, digest};
 use super::{Event, Kernel, NOBODY};
 
 /// The bytes that a socket takes from a writer before the peer has acknowledged them, and those
-/// that it keeps for a reader. (A real system's grow, up to some megabytes: a program that needs
-/// more than these to make progress depends on that.)
+/// that it keeps for a reader. (Real systems' buffers grow, up to some megabytes: a program that
+/// needs more than this to make progress depends on that.)
 const BUFFER: usize = 64 * 1024;
 
-/// The most bytes in a segment: what fits into an Ethernet frame.
+/// The maximum of bytes in a segment: the payload of an Ethernet frame.
 const SEGMENT: usize = 1_460;
 
-/// What goes with each segment: the headers of TCP and IPv4.
+/// The overhead of each segment: the headers of TCP and IPv4.
 const HEADERS: usize = 40;
 
-/// RFC 6298, with Linux's lower bound: the shortest time until a segment is sent again, the
-/// longest, and the first one of a handshake.
+/// The retransmission timeouts of RFC 6298, with Linux's lower bound: the minimum, the maximum, and
+/// the first one of a handshake.
 const SHORTEST_RTO: u64 = 200_000_000;
 const LONGEST_RTO: u64 = 120_000_000_000;
 const FIRST_RTO: u64 = 1_000_000_000;
 
-/// How often something is sent again before the connection has timed out: Linux's `tcp_retries2`,
+/// The number of retransmissions before a connection times out: Linux's `tcp_retries2`,
 /// `tcp_syn_retries` and `tcp_synack_retries`.
 const RETRIES: u32 = 15;
 const SYN_RETRIES: u32 = 6;
 const SYN_ACK_RETRIES: u32 = 5;
 
-/// How long it takes until a router near a host has said to it that another one cannot be reached.
+/// The time until a router near a host reports to it that another host is unreachable.
 const ROUTER: u64 = 200_000;
 
-/// No timer.
+/// The deadline of a timer that is not set.
 const NEVER: u64 = u64::MAX;
 const NO_TIMER: (u64, u32) = (NEVER, 0);
 
-/// How long a connection that has ended on both sides still answers what comes late.
+/// The time for which a connection that has ended on both sides still answers late segments.
 const TIME_WAIT: u64 = 60_000_000_000;
 
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
     pub(super) from: (usize, SocketAddr),
     pub(super) to: (usize, SocketAddr),
-    /// The numbers of the sockets at both ends, as far as they are known; zero, if not. They spare
-    /// a search, and find what the addresses would: no number is used again, and a socket keeps its
-    /// addresses.
+    /// The numbers of the sockets at both ends, as far as they are known; zero otherwise. They save
+    /// a search, and identify the same sockets as the addresses: numbers are not reused, and a
+    /// socket keeps its addresses.
     from_id: u32,
     to_id: u32,
-    /// That of the link, as far as it is known.
+    /// The number of the link, or zero if it is not known.
     pub(super) link: u32,
-    /// When.
+    /// The time at which it was sent.
     sent: u64,
     flags: Flags,
     seq: u64,
     bytes: Vec<u8>,
     fin: bool,
     ack: u64,
-    /// Up to which offset the sender takes bytes.
+    /// The offset up to which the sender takes bytes.
     limit: u64,
-    /// When its sender's timer is, if that is only [set](Kernel::set_timer).
+    /// The deadline of the sender's timer, if the timer is only [set](Kernel::set_timer).
     timer: u64,
-    /// Whose timer, that is only set, it calls off; zero, if nobody's.
+    /// The socket with the timer that this segment cancels, if the timer is only set; or zero.
     calls_off: u32,
 }
 
 impl Segment {
-    /// Whose timers, that are only set, have to come if it does not arrive now.
+    /// Returns the sockets that need their timers armed, if these are only set and this segment
+    /// does not arrive now.
     pub(super) fn timers(&self) -> [u32; 2] {
         [self.from_id, self.calls_off]
     }
 
-    /// From which host to which.
+    /// Returns the hosts that it goes from and to.
     pub(super) fn way(&self) -> (usize, usize) {
         (self.from.0, self.to.0)
     }
@@ -144,7 +146,7 @@ impl Segment {
 #[derive(Clone, Copy, Debug)]
 struct PlainAck {
     sent: u64,
-    /// When it arrives.
+    /// The time of arrival.
     at: u64,
     seq: u64,
     limit: u64,
@@ -153,9 +155,9 @@ struct PlainAck {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     Listening,
-    /// It has sent a SYN.
+    /// A SYN was sent.
     Connecting,
-    /// It has answered a SYN to the listener of that number.
+    /// A SYN to the listener of this number was answered.
     Accepting(u32),
     Connected,
     /// Both directions have ended, or the connection was reset.
@@ -165,21 +167,22 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Tcp {
     pub(super) host: usize,
-    /// `None`: the user has closed it, or it is in a listener's queue.
+    /// The process that has it open. `None` if the user has closed it, or if it is in a listener's
+    /// queue.
     pub(super) process: Option<usize>,
     pub(super) state: State,
     pub(super) local: SocketAddr,
     pub(super) peer: Option<(usize, SocketAddr)>,
-    /// The number of the peer's socket, once it has been heard of; zero before.
+    /// The number of the peer's socket, once a segment of it has arrived; zero before.
     peer_id: u32,
-    /// The number of the link there, once something was sent; zero before.
+    /// The number of the link to the peer, once something was sent; zero before.
     link: u32,
-    /// What arrives for it finds it: it is in `Kernel::connections`.
+    /// Whether arriving segments find it: it is in `Kernel::connections`.
     is_listed: bool,
-    /// What has arrived is acknowledged before the next event, if nothing is sent before.
+    /// Whether an acknowledgement is due before the next event, unless a segment is sent before.
     owes_ack: bool,
     error: Option<Errno>,
-    // What is sent: not acknowledged yet, or not sent yet.
+    // Sending: bytes that are not acknowledged yet, or not sent yet.
     out: ByteQueue,
     acked: u64,
     next: u64,
@@ -188,16 +191,16 @@ pub(super) struct Tcp {
     equal_acks: u32,
     /// Whether the peer has acknowledged the FIN too.
     fin_acked: bool,
-    /// Both directions have ended, and it is about to be forgotten.
+    /// Whether both directions have ended, and it is about to be forgotten.
     has_ended: bool,
-    /// It was begun here, and not accepted.
+    /// Whether it has connected, rather than been accepted.
     pub(super) has_connected: bool,
-    /// The peer had ended before this side did: LAST_ACK, after which nothing is kept.
+    /// Whether the peer had ended before this side did: LAST_ACK, after which nothing is kept.
     ends_last: bool,
-    /// It waits in a listener's queue to be accepted.
+    /// Whether it waits in a listener's queue to be accepted.
     is_queued: bool,
     recover: u64,
-    // When it is sent again.
+    // Retransmission.
     retries: u32,
     rto: u64,
     smoothed: Option<(u64, u64)>,
@@ -205,26 +208,27 @@ pub(super) struct Tcp {
     timer: Option<u64>,
     timer_event: Option<u64>,
     arrival: u64,
-    /// An acknowledgement that is under way to it, and is no event; and when the last one arrives
-    /// that it has sent.
+    /// An acknowledgement that is under way to it, and is no event; and the arrival time of the
+    /// last such acknowledgement that it has sent.
     ack_under_way: Option<PlainAck>,
     plain_until: u64,
-    /// When the peer's timer is, of what has arrived and was not acknowledged, if that is only
-    /// [set](Kernel::set_timer); and the peer's number, which may be another one than was known.
+    /// The deadline of the peer's timer for what has arrived and was not acknowledged, if that
+    /// timer is only [set](Kernel::set_timer); and the peer's number, which may differ from the
+    /// known one.
     pub(super) peer_timer: (u64, u32),
-    // What is received.
+    // Receiving.
     input: ByteQueue,
     received: u64,
     beyond: BTreeMap<u64, Vec<u8>>,
     fin_at: Option<u64>,
     read_shut: bool,
     told: u64,
-    // Of a listener.
+    // Fields of a listener.
     backlog: usize,
     opening: usize,
     queue: VecDeque<u32>,
     pub(super) registrations: Registrations,
-    /// What would have blocked, for reports.
+    /// The directions that would have blocked, for reports.
     pub(super) blocked: u8,
     pub(super) options: super::Options,
 }
@@ -289,17 +293,17 @@ impl Tcp {
         self.received
     }
 
-    /// The offset behind the last byte that was written: where the FIN is.
+    /// Returns the offset behind the last byte that was written, which is that of the FIN.
     fn end(&self) -> u64 {
         self.acked + self.out.len() as u64 - u64::from(self.fin_acked)
     }
 
-    /// It is connected, and all that there is to send was sent and acknowledged.
+    /// Returns whether it is connected, and everything was sent and acknowledged.
     fn has_sent_all(&self) -> bool {
         self.state == State::Connected && self.out.is_empty() && !self.wants_fin
     }
 
-    /// Up to where the peer may send.
+    /// Returns the offset up to which the peer may send.
     fn room(&self) -> u64 {
         self.received - self.input.len() as u64 + BUFFER as u64
     }
@@ -308,8 +312,8 @@ impl Tcp {
         self.fin_at.is_some_and(|at| self.received >= at)
     }
 
-    /// Both sides have ended, and know it: for the user it is not connected any more. (Linux keeps
-    /// the rest, TIME_WAIT, apart from the socket, which is closed.)
+    /// Returns whether both sides have ended, and know it: for the user it is no longer connected.
+    /// (Linux keeps the rest, TIME_WAIT, apart from the socket, which is closed.)
     pub(super) fn is_over(&self) -> bool {
         self.fin_acked && self.has_peer_fin()
     }
@@ -318,7 +322,7 @@ impl Tcp {
         self.received + u64::from(self.has_peer_fin())
     }
 
-    /// Whether a read would not block.
+    /// Returns whether a read would not block.
     pub(super) fn is_readable(&self) -> bool {
         !self.queue.is_empty()
             || !self.input.is_empty()
@@ -328,7 +332,7 @@ impl Tcp {
             || self.error.is_some()
     }
 
-    /// What it is ready for now.
+    /// Returns its current readiness.
     pub(super) fn ready(&self) -> u8 {
         let mut ready = 0;
         if self.is_readable() {
@@ -337,7 +341,7 @@ impl Tcp {
         if self.has_peer_fin() {
             ready |= CLOSED;
         }
-        // (After the end of writing a write fails at once.)
+        // (After the end of writing a write fails immediately.)
         if self.state == State::Connected && (self.out.len() < BUFFER || self.wants_fin) {
             ready |= WRITABLE;
         }
@@ -350,7 +354,7 @@ impl Tcp {
         ready
     }
 
-    /// For reports.
+    /// Describes the socket, for reports.
     pub(super) fn describe(&self, name: impl Fn(usize) -> String) -> String {
         let state = match self.state {
             State::Listening => return format!("listens at {}", self.local),
@@ -373,7 +377,7 @@ impl Tcp {
     }
 }
 
-/// What a user's calls do.
+/// The user's calls.
 impl Kernel {
     pub(super) fn tcp_listen(&mut self, local: SocketAddr, backlog: usize) -> io::Result<u32> {
         let (host, process) = self.here()?;
@@ -434,7 +438,7 @@ impl Kernel {
         }
     }
 
-    /// Whether a connection that was begun is there; the error that has ended it.
+    /// Returns whether connecting is done, or the error that has ended the connection.
     pub(super) fn tcp_is_connected(&mut self, id: u32) -> io::Result<bool> {
         let socket = self.socket(id)?;
         match socket.error.take() {
@@ -453,7 +457,7 @@ impl Kernel {
         let read = socket.input.read(buffers, keeps);
         socket.blocked &= !READABLE;
         if read == 0 {
-            // The end comes before an error, which is left to the writer.
+            // The end comes before an error, which is left for the writer.
             if !socket.has_peer_fin() {
                 if let Some(error) = socket.error.take() {
                     return Err(error.into());
@@ -525,7 +529,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// The last handle has gone, or the process. What was written is still sent.
+    /// Closes a socket after its last handle or its process has gone. Bytes that were written are
+    /// still sent.
     pub(super) fn tcp_close(&mut self, id: u32) {
         self.settle(id);
         let Ok(socket) = self.socket(id) else {
@@ -558,7 +563,7 @@ impl Kernel {
             State::Connecting | State::Accepting(_) | State::Closed => self.remove(id),
             State::Connected => {
                 let is_hard = socket.options.linger == Some(std::time::Duration::ZERO);
-                // Where both sides have ended, there is nothing left to reset.
+                // If both sides have ended, there is nothing left to reset.
                 if !socket.is_over() && (is_hard || !socket.input.is_empty()) {
                     return self.reset(id);
                 }
@@ -599,8 +604,8 @@ impl Kernel {
         }
     }
 
-    /// What arrives does not find the socket any more. (A new connection of the same addresses may
-    /// be found there by now.)
+    /// Removes a socket from the connections, so that arriving segments no longer find it. (A new
+    /// connection of the same addresses may have taken its place.)
     fn disconnect(
         &mut self,
         id: u32,
@@ -621,7 +626,7 @@ impl Kernel {
         }
     }
 
-    /// From now on what arrives finds the socket.
+    /// Adds a socket to the connections, so that arriving segments find it.
     fn list(&mut self, key: (usize, SocketAddr, SocketAddr), id: u32) {
         if let Some(before) = self.connections.insert(key, id) {
             self.settle(before);
@@ -634,11 +639,11 @@ impl Kernel {
         }
     }
 
-    /// The socket that a segment is for.
+    /// Returns the socket that a segment is for.
     fn recipient(&self, segment: &Segment) -> Option<u32> {
         let (host, local) = segment.to;
         let socket = self.sockets[segment.to_id as usize].as_deref();
-        // Numbers are not used again, so two that know each other are of one connection.
+        // Numbers are not reused, so two sockets that know each other's belong to one connection.
         let is_it = socket.is_some_and(|it| {
             let is_known = segment.from_id != 0 && it.peer_id == segment.from_id;
             it.is_listed
@@ -651,11 +656,11 @@ impl Kernel {
         self.connections.get(&key).copied()
     }
 
-    /// The connection has ended by an error, which the user is told of once.
+    /// Ends a connection by an error, which is reported to the user once.
     ///
     /// After the peer's FIN, and before its own, a reset is a broken pipe, as in Linux's
-    /// `tcp_reset`: reading goes on to what has come before, and to its end. One that waits in a
-    /// queue is accepted nevertheless, and has its error then.
+    /// `tcp_reset`: reads still return the bytes that came before, and then the end. A connection
+    /// that waits in a queue is accepted nevertheless, and reports its error afterwards.
     pub(super) fn fail(&mut self, id: u32, error: Errno) {
         self.settle(id);
         let Ok(socket) = self.socket(id) else {
@@ -686,12 +691,12 @@ impl Kernel {
     }
 }
 
-/// What is sent.
+/// Sending.
 impl Kernel {
     fn segment(&mut self, id: u32, flags: Flags) -> Option<Box<Segment>> {
         let socket = self.sockets.get_mut(id as usize)?.as_deref_mut()?;
         let to = socket.peer?;
-        // Not by a few bytes, which would be sent one by one: RFC 9293, 3.8.6.2.2.
+        // Not by a few bytes at a time, which would then be sent singly: RFC 9293, 3.8.6.2.2.
         if socket.room() >= socket.told + SEGMENT as u64 {
             socket.told = socket.room();
         }
@@ -721,7 +726,7 @@ impl Kernel {
         }
     }
 
-    /// Sends what lies at `seq`, which may be the FIN. Returns the offset behind it.
+    /// Sends the bytes at `seq`, or the FIN if it is there. Returns the offset behind them.
     fn send_at(&mut self, id: u32, seq: u64) -> u64 {
         let Some(mut segment) = self.segment(id, Flags::Data) else {
             return seq;
@@ -758,7 +763,7 @@ impl Kernel {
         behind
     }
 
-    /// Sends what may be sent.
+    /// Sends all that may be sent.
     fn transmit(&mut self, id: u32) {
         if self.socket(id).is_ok_and(|it| it.has_sent_all()) {
             return; // Mostly: then no timer is needed either.
@@ -783,8 +788,8 @@ impl Kernel {
         self.start_timer(id);
     }
 
-    /// Something is to be sent while nothing is under way. Sets the timer, and leaves it out of the
-    /// queue of events: see the module's documentation.
+    /// Sets the timer, before a segment is sent while nothing is under way, and leaves it out of
+    /// the queue of events: see the module's documentation.
     fn set_timer(&mut self, id: u32) {
         let now = self.now;
         if let Ok(socket) = self.socket(id) {
@@ -796,8 +801,8 @@ impl Kernel {
         }
     }
 
-    /// Something is to be sent again unless it is acknowledged in time, or a closed window is to be
-    /// probed.
+    /// Starts the timer, if something has to be retransmitted unless it is acknowledged in time, or
+    /// if a closed window has to be probed.
     fn start_timer(&mut self, id: u32) {
         let Ok(socket) = self.socket(id) else {
             return;
@@ -815,8 +820,8 @@ impl Kernel {
         }
     }
 
-    /// Whether it waits for its peer's window to open, and the peer is gone, or has said more than
-    /// has arrived.
+    /// Returns whether a socket waits for its peer's window to open, and the peer is gone, or has
+    /// announced more than has arrived.
     fn must_probe(&self, id: u32) -> bool {
         let find = |id: u32| self.sockets[id as usize].as_deref();
         let Some((socket, (host, address))) = find(id).and_then(|it| Some((it, it.peer?))) else {
@@ -834,14 +839,14 @@ impl Kernel {
         peer.is_none_or(|it| it.state != State::Connected || it.told > socket.limit)
     }
 
-    /// An end of a connection has gone: the other one, which is `peer`, may have to probe.
+    /// Notes that one end of a connection has gone. Its `peer`, the other end, may have to probe.
     pub(super) fn warn_peer(&mut self, local: SocketAddr, (host, address): (usize, SocketAddr)) {
         if let Some(id) = self.connections.get(&(host, address, local)).copied() {
             self.start_timer(id);
         }
     }
 
-    /// Sees to it that the timer of a socket comes, if it is set. There need not be such a socket.
+    /// Puts a socket's timer into the queue of events, if it is set. The socket need not exist.
     pub(super) fn arm(&mut self, id: u32) {
         let socket = self.sockets.get_mut(id as usize);
         if let Some(socket) = socket.and_then(|it| it.as_deref_mut()) {
@@ -854,9 +859,9 @@ impl Kernel {
         }
     }
 
-    /// Whether that event of the socket's still means something; otherwise it is gone.
+    /// Returns whether this timer event of the socket still applies; if not, it is dropped.
     pub(super) fn tcp_is_due(&mut self, id: u32, at: u64) -> bool {
-        // What arrives at the same moment comes after it.
+        // Segments that arrive at the same moment come after it.
         self.settle_by(id, at.saturating_sub(1));
         let Ok(socket) = self.socket(id) else {
             return false;
@@ -872,7 +877,7 @@ impl Kernel {
         true
     }
 
-    /// Something was not acknowledged in time.
+    /// Retransmits what was not acknowledged in time.
     pub(super) fn tcp_retransmit(&mut self, id: u32) {
         let Ok(socket) = self.socket(id) else {
             return;
@@ -894,7 +899,7 @@ impl Kernel {
         if socket.retries == limit {
             let peer = socket.peer.map_or(host, |(peer, _)| peer);
             self.note(host, What::TimedOut);
-            // What a router has said was no reason to give up, and is the reason that is told:
+            // A router's message did not end the connection, but it is the error that is reported:
             // Linux's `sk_err_soft`.
             return match self.links.partings.is_unreachable(host, peer) {
                 true => self.fail(id, Errno::HostUnreachable),
@@ -903,7 +908,8 @@ impl Kernel {
         }
         socket.retries += 1;
         socket.rto = (socket.rto * 2).min(LONGEST_RTO);
-        // All that is under way counts as lost: each acknowledgement sends the next of it again.
+        // All that is under way counts as lost: each acknowledgement retransmits the next part of
+        // it.
         socket.recover = socket.next;
         let (acked, retries, state) = (socket.acked, socket.retries, socket.state);
         let is_probe = acked == socket.next;
@@ -919,7 +925,7 @@ impl Kernel {
         self.start_timer(id);
     }
 
-    /// A segment is on its way, or lost. `id` is its sender, if that is a socket.
+    /// Sends a segment, which is then under way or lost. `id` is its sender, if that is a socket.
     fn send(&mut self, id: Option<u32>, mut segment: Box<Segment>) {
         segment.sent = self.now;
         let mut peer_timer = NO_TIMER;
@@ -948,8 +954,8 @@ impl Kernel {
         self.push(at, Event::Segment(segment));
     }
 
-    /// Acknowledges what has arrived, by a segment that has nothing else to say: as
-    /// [`send_flags`](Self::send_flags), but that a plain one is no event.
+    /// Acknowledges what has arrived by a segment that carries nothing else. Differs from
+    /// [`send_flags`](Self::send_flags) in that a plain acknowledgement is no event.
     fn acknowledge(&mut self, id: u32) {
         if !self.is_plain(id) {
             return self.send_flags(id, Flags::Ack);
@@ -961,7 +967,7 @@ impl Kernel {
         };
         let (way, link) = ((socket.host, to), &mut socket.link);
         let latency = self.links.send(way, link, HEADERS, now, faults);
-        // What `segment` does.
+        // The same as in `segment`.
         if socket.room() >= socket.told + SEGMENT as u64 {
             socket.told = socket.room();
         }
@@ -974,7 +980,7 @@ impl Kernel {
             }
             return;
         };
-        // And what `send` does.
+        // The same as in `send`.
         let at = (now + latency).max(socket.arrival);
         (socket.arrival, socket.plain_until) = (at, at);
         let ack = PlainAck {
@@ -992,8 +998,8 @@ impl Kernel {
         }
     }
 
-    /// Whether an acknowledgement that this socket sends now is a plain one: it comes to no more
-    /// than that nothing is under way any more from the peer, which nobody sees.
+    /// Returns whether an acknowledgement that this socket sends now is plain: its only effect is
+    /// that the peer has nothing under way any more, which is not observable.
     fn is_plain(&self, id: u32) -> bool {
         let find = |id: u32| self.sockets.get(id as usize)?.as_deref();
         let Some(socket) = find(id) else {
@@ -1017,8 +1023,8 @@ impl Kernel {
             && peer.out.len() < BUFFER
     }
 
-    /// A plain acknowledgement that is under way to a socket has arrived, if its time has come; and
-    /// otherwise it is an event from now on, as something else happens before.
+    /// Settles a plain acknowledgement that is under way to a socket: it has arrived, if its time
+    /// has come; otherwise it becomes an event, as something else happens before.
     #[inline]
     pub(super) fn settle(&mut self, id: u32) {
         self.settle_by(id, self.now);
@@ -1062,7 +1068,7 @@ impl Kernel {
         }
     }
 
-    /// A plain acknowledgement as a segment.
+    /// Returns a plain acknowledgement as a segment.
     fn segment_of(&mut self, id: u32, ack: PlainAck) -> Option<Box<Segment>> {
         let socket = self.sockets.get_mut(id as usize)?.as_deref_mut()?;
         let from = socket.peer?;
@@ -1091,14 +1097,15 @@ impl Kernel {
         }
     }
 
-    /// What is under way may be lost or held from now on.
+    /// Settles all sockets, as segments under way may be lost or held from now on.
     pub(crate) fn settle_all(&mut self) {
         for id in 0..self.sockets.len() {
             self.settle(id as u32);
         }
     }
 
-    /// A segment is lost. If it had news of a window, the other side is to ask for them.
+    /// Handles the loss of a segment. If it carried a window update, the other side has to probe
+    /// for it.
     pub(super) fn tcp_lost(&mut self, segment: Box<Segment>) {
         let (flags, from, seq, digest, len) = segment.what();
         let to = segment.to.0;
@@ -1114,8 +1121,8 @@ impl Kernel {
         self.spare.push(segment);
     }
 
-    /// A router has said to a socket that its peer cannot be reached. Linux's tcp_v4_err(): that
-    /// ends one that connects, and no other.
+    /// Reports a router's message to a socket that its peer is unreachable. Linux's tcp_v4_err():
+    /// this ends a socket that is connecting, and no other.
     pub(super) fn tcp_unreachable(&mut self, id: u32) {
         let Ok(socket) = self.socket(id) else {
             return;
@@ -1128,7 +1135,7 @@ impl Kernel {
     }
 }
 
-/// What arrives.
+/// Receiving.
 impl Kernel {
     pub(super) fn tcp_arrives(&mut self, segment: &mut Segment) {
         let (flags, from, seq, digest, len) = segment.what();
@@ -1145,7 +1152,7 @@ impl Kernel {
         }
     }
 
-    /// Nobody knows of this.
+    /// Refuses a segment for which there is no socket, by a RST.
     fn refuse(&mut self, segment: &Segment) {
         let reset = |bytes| Segment {
             from: segment.to,
@@ -1193,14 +1200,15 @@ impl Kernel {
     }
 
     fn arrives_at(&mut self, id: u32, segment: &mut Segment) {
-        // One that comes at the same moment was sent later, and comes after this segment.
+        // An acknowledgement that comes at the same moment was sent later, and comes after this
+        // segment.
         self.settle_by(id, self.now.saturating_sub(1));
         let Ok(socket) = self.socket(id) else {
             return;
         };
-        // It was sent to one that had these addresses before, and its numbers mean nothing here.
-        // One that is opening answers an acknowledgement of what it has not sent by a reset: RFC
-        // 9293, 3.10.7.3 and 3.10.7.4.
+        // The segment was sent to an earlier socket of these addresses, and its numbers mean
+        // nothing here. A socket that is opening answers an acknowledgement of something it has not
+        // sent by a reset: RFC 9293, 3.10.7.3 and 3.10.7.4.
         if ![0, id].contains(&segment.to_id) {
             return match socket.state {
                 State::Connecting | State::Accepting(_) if segment.flags != Flags::Reset => {
@@ -1220,7 +1228,7 @@ impl Kernel {
                 self.raise(id, WRITABLE);
                 return self.send_flags(id, Flags::Ack);
             }
-            // The acknowledgement of the first one was lost.
+            // The acknowledgement of the first SYN+ACK was lost.
             (Flags::SynAck, State::Connected) => return self.send_flags(id, Flags::Ack),
             (Flags::Syn, State::Accepting(_)) => return self.send_flags(id, Flags::SynAck),
             // A new connection of the same addresses: Linux's tcp_timewait_state_process().
@@ -1228,8 +1236,8 @@ impl Kernel {
                 self.remove(id);
                 return self.syn_arrives(segment);
             }
-            // Whoever sends it knows nothing of this connection, and resets it if it is asked: the
-            // challenge of RFC 5961, 4.2.
+            // The sender does not know this connection, and resets it when it is challenged: RFC
+            // 5961, 4.2.
             (Flags::Syn, State::Connected) if segment.from_id != socket.peer_id => {
                 self.arm(segment.from_id);
                 return self.send_flags(id, Flags::Ack);
@@ -1259,7 +1267,7 @@ impl Kernel {
         self.end_if_done(id);
     }
 
-    /// The handshake is done, for this side.
+    /// Notes that the handshake is done, for this side.
     fn opened(&mut self, id: u32) {
         if let Ok(socket) = self.socket(id) {
             socket.state = State::Connected;
@@ -1275,7 +1283,7 @@ impl Kernel {
         let opens = segment.limit > socket.limit;
         socket.limit = socket.limit.max(segment.limit);
         if socket.acked == socket.next {
-            // Nothing is under way but a probe, if that. The peer lives.
+            // Nothing is under way, except perhaps a probe. The peer is alive.
             (socket.retries, socket.timer) = (0, None);
             if opens {
                 forget_backoff(socket);
@@ -1302,7 +1310,7 @@ impl Kernel {
             if was_full {
                 self.raise(id, WRITABLE);
             }
-            // More of what was under way is missing.
+            // More of the bytes that were under way is missing.
             if goes_on && !is_last {
                 self.send_at(id, acked);
             }
@@ -1343,7 +1351,8 @@ impl Kernel {
         };
         let is_held = socket.process.is_some() || socket.is_queued;
         if socket.wants_fin && (socket.read_shut || !is_held) && end > before.0 {
-            // Nobody will read it: Linux's tcp_rcv_state_process(), in FIN_WAIT1 and FIN_WAIT2.
+            // The bytes will never be read: Linux's tcp_rcv_state_process(), in FIN_WAIT1 and
+            // FIN_WAIT2.
             self.send_flags(id, Flags::Reset);
             return self.fail(id, Errno::ConnectionReset);
         }
@@ -1380,9 +1389,9 @@ impl Kernel {
         }
     }
 
-    /// What has arrived is to be acknowledged: by what the process sends at this moment, if it
-    /// does, and otherwise before anything else happens. (A real kernel waits up to 40 ms for an
-    /// answer to go with.)
+    /// Notes that what has arrived must be acknowledged: by a segment that the process sends at
+    /// this moment, or else before anything else happens. (A real kernel waits up to 40 ms for an
+    /// answer to carry it.)
     fn owe_ack(&mut self, id: u32) {
         if let Ok(socket) = self.socket(id) {
             if !std::mem::replace(&mut socket.owes_ack, true) {
@@ -1410,8 +1419,9 @@ impl Kernel {
         self.owing = owing; // Empty, with its memory: sending owes nothing.
     }
 
-    /// Both directions have ended, and all is acknowledged. The side that has ended first stays to
-    /// answer what comes late (TIME_WAIT), and keeps its addresses so long.
+    /// Ends a connection of which both directions have ended and everything is acknowledged. The
+    /// side that has ended first stays to answer late segments (TIME_WAIT), and keeps its addresses
+    /// for that time.
     fn end_if_done(&mut self, id: u32) {
         let now = self.now;
         let Ok(socket) = self.socket(id) else {
@@ -1427,7 +1437,7 @@ impl Kernel {
         }
     }
 
-    /// Forgets connections that have ended long ago.
+    /// Forgets connections after the end of TIME_WAIT.
     pub(super) fn tcp_forget(&mut self) {
         while let Some((until, id)) = self.ended.front().copied() {
             if until > self.now {
@@ -1439,8 +1449,8 @@ impl Kernel {
     }
 }
 
-/// Broadcast and multicast, to which nobody connects: Linux's tcp_v4_connect() and
-/// tcp_v6_connect().
+/// Returns whether an address is a broadcast or multicast one, to which no socket connects: Linux's
+/// tcp_v4_connect() and tcp_v6_connect().
 fn is_for_many(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => {
@@ -1450,7 +1460,7 @@ fn is_for_many(ip: IpAddr) -> bool {
     }
 }
 
-/// A segment without bytes, in the memory of one that has come to its end.
+/// Creates a segment without bytes, in the memory of one that is done.
 #[inline(always)]
 #[allow(clippy::vec_box)]
 fn boxed(spare: &mut Vec<Box<Segment>>, segment: impl FnOnce(Vec<u8>) -> Segment) -> Box<Segment> {
@@ -1467,7 +1477,8 @@ fn is_opening(socket: &Tcp) -> bool {
     matches!(socket.state, State::Connecting | State::Accepting(_))
 }
 
-/// What was sent has arrived, or may be sent: the next loss is again one after the usual time.
+/// Ends the backoff, as bytes were acknowledged or the window has opened: after the next loss the
+/// timeout is the usual one again.
 fn forget_backoff(socket: &mut Tcp) {
     socket.rto = match socket.smoothed {
         Some((mean, deviation)) => (mean + 4 * deviation).clamp(SHORTEST_RTO, LONGEST_RTO),
@@ -1475,7 +1486,7 @@ fn forget_backoff(socket: &mut Tcp) {
     };
 }
 
-/// A round trip took so long: RFC 6298, in integers.
+/// Notes the duration of a round trip: RFC 6298, in integers.
 fn measure(socket: &mut Tcp, took: u64) {
     let (mean, deviation) = match socket.smoothed {
         None => (took, took / 2),
@@ -1488,7 +1499,7 @@ fn measure(socket: &mut Tcp, took: u64) {
     forget_backoff(socket);
 }
 
-/// Takes what is new of bytes that begin at or before what comes next.
+/// Takes the new part of bytes that begin at or before the next expected offset.
 fn take(socket: &mut Tcp, seq: u64, bytes: &[u8]) {
     let known = (socket.received - seq).min(bytes.len() as u64) as usize;
     socket.received += (bytes.len() - known) as u64;

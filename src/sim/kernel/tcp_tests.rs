@@ -1,6 +1,6 @@
-//! What TCP leaves out of the queue of events changes nothing: random scripts of calls and faults
-//! come to the same with all events and without. (Their latencies are drawn by the nanosecond, so
-//! that hardly two things happen at one moment, the order of which may be another one.)
+//! Tests that the events which TCP leaves out of the queue change nothing: random scripts of calls
+//! and faults have the same results with all events and without. (Latencies are drawn by the
+//! nanosecond, so that events at the same moment are very rare: their order may differ.)
 
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
@@ -20,9 +20,9 @@ struct Script<'a> {
     processes: Vec<usize>,
     listener: u32,
     waits: u64,
-    /// Sockets, each with the host that has it.
+    /// The sockets, each with its host.
     sockets: Vec<(usize, u32)>,
-    /// All that was seen.
+    /// All observations.
     log: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ impl Script<'_> {
         let waits_for_bytes = self.choices.below(3) == 0;
         let before = self.received();
         let at = self.kernel.now() + pause;
-        // That there is something for chaos to do is an event as well.
+        // An action that is due for chaos is an event as well.
         self.waits += 1;
         self.kernel.call_off_chaos(self.waits);
         self.kernel.schedule_chaos(at, self.waits);
@@ -59,7 +59,7 @@ impl Script<'_> {
         self.log.push(format!("{at} {what} {seen} {ready:?}"));
     }
 
-    /// How many bytes have arrived at all sockets.
+    /// Returns the number of bytes that have arrived at all sockets.
     fn received(&self) -> u64 {
         let sockets = self.kernel.sockets.iter().flatten();
         sockets.map(|it| it.received()).sum()
@@ -156,12 +156,13 @@ fn listen(kernel: &mut Kernel) -> u32 {
     listener.expect("the port is free")
 }
 
-/// What is seen of the script of that seed; and how many events there were in its world.
+/// Runs the script of a seed. Returns its observations, and the number of events in its world.
 fn run(seed: u64, has_all_events: bool) -> (Vec<String>, u64) {
     let world = begin(seed, Setup::default());
     let seen = with(|kernel| {
         kernel.has_all_events = has_all_events;
-        // With some the acknowledgement comes after the timer, or the segment itself.
+        // With some of these the acknowledgement comes after the timer fires, or even the segment
+        // itself.
         let most = Duration::from_millis([10, 130, 450][seed as usize % 3]);
         let latency = Latency::uniform(Duration::from_micros(50)..most);
         kernel.change_links(None, |it| it.latency = latency);
@@ -199,18 +200,18 @@ fn what_is_left_out_of_the_queue_changes_nothing() {
         read += seen.iter().filter(|it| it.contains("Ok(")).count();
         (all, fewer) = (all + events, fewer + fewer_events);
     }
-    // The scripts come to something, and there is something to leave out.
+    // The scripts do something, and there are events to leave out.
     assert!(read > 5_000, "{read} calls were answered");
     assert!(fewer < all - all / 50, "{fewer} events of {all}");
 }
 
-/// Lets everything happen that is under way.
+/// Advances until everything under way has arrived, for a second.
 fn settle(kernel: &mut Kernel) {
     let until = kernel.now() + 1_000_000_000;
     while matches!(kernel.advance(until), Advance::Happened(..)) {}
 }
 
-/// Two hosts, each with a process and a listener.
+/// Runs a test with two hosts, each with a process and a listener.
 fn two_hosts(test: impl FnOnce(&mut Kernel, [usize; 2], u32)) {
     let world = begin(1, Setup::default());
     with(|kernel| {
@@ -251,7 +252,7 @@ fn only_the_side_that_ends_first_keeps_its_addresses_for_a_while() {
             settle(kernel);
             assert!(kernel.socket(ends[first]).is_ok(), "TIME_WAIT");
             assert!(kernel.socket(ends[1 - first]).is_err());
-            // Where both close at once, both stay.
+            // If both close at the same moment, both stay.
             let ends = connect(kernel, processes, listener);
             ends.iter().for_each(|it| kernel.tcp_close(*it));
             settle(kernel);
@@ -274,13 +275,14 @@ fn a_port_is_taken_for_one_destination_only() {
         assert_ne!(again(kernel, SocketAddr::new(far, PORT)), port);
         assert_eq!(again(kernel, SocketAddr::new(far, PORT + 1)), port);
         assert_eq!(again(kernel, SocketAddr::new(v6, PORT)), port);
-        // A listener is given none that is in use.
+        // A listener gets no port that is in use.
         kernel.hosts[0].next_port = port;
         let any = SocketAddr::from(([0, 0, 0, 0], 0));
         let listener = kernel.tcp_listen(any, 1).expect("a port is free");
         let of_listener = local(kernel, listener).port();
         assert!(of_listener > port);
-        // Nor does a connection begin at that of a listener, or of what it has accepted.
+        // A connection does not start at a listener's port, or at that of a connection which it has
+        // accepted.
         let to = SocketAddr::new(far, PORT + 2);
         kernel.hosts[0].next_port = of_listener;
         let id = kernel.tcp_connect(to).expect("a port is free");

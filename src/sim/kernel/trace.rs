@@ -1,4 +1,4 @@
-//! What has happened: a running hash, the *fingerprint*, and the last events for the report.
+//! The record of events: a running hash, the *fingerprint*, and the last events for the report.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,21 +8,21 @@ use super::answers::{self, Asked};
 pub(super) use super::event::digest;
 pub(crate) use super::event::{Flags, What};
 
-/// How many events a report shows.
+/// The number of events that a report shows.
 const SHOWN: usize = 60;
 
-/// How many fingerprints are kept where two runs are to be compared: eight megabytes.
+/// The number of fingerprints kept for the comparison of two runs: eight megabytes.
 const KEPT: usize = 1 << 20;
 
-/// How many events are kept then, so that the first difference can be told: four megabytes.
+/// The number of events kept then, to report the first difference: four megabytes.
 const EVENTS_KEPT: usize = 1 << 16;
 
-/// How much a recording run keeps of either kind, the last of it: enough for a picture that
-/// somebody looks through, some megabytes.
+/// The number of events, and of messages, that a recording run keeps, the latest ones: enough for a
+/// picture that a person looks through, some megabytes.
 const MOST_RECORDED: usize = 50_000;
 
-/// For each number of an event (its time and its host first) an odd one of its own: so their
-/// products are made side by side, and the sum says which number was where.
+/// An odd factor for each number of an event (its time and its host first). So the products are
+/// computed in parallel, and the sum depends on the place of each number.
 const ODD: [u64; 7] = [
     0x9e37_79b9_7f4a_7c15,
     0xbf58_476d_1ce4_e5b9,
@@ -33,8 +33,8 @@ const ODD: [u64; 7] = [
     0x8ebc_6af0_9c88_c6e3,
 ];
 
-/// What an event adds to the hash. Compiled into those who note one: where they know its kind,
-/// little of this is left.
+/// Returns what an event adds to the hash. Inlined into callers that note an event: where the kind
+/// of event is known, little of this is left.
 #[inline(always)]
 pub(super) fn weight(what: What) -> u64 {
     let products =
@@ -42,7 +42,7 @@ pub(super) fn weight(what: What) -> u64 {
     products.fold(0, u64::wrapping_add)
 }
 
-/// A hash of all events up to this one, from that of those before it.
+/// Returns the hash of all events up to this one, given that of the events before.
 fn mix(before: u64, now: u64, host: usize, weight: u64) -> u64 {
     let when = now.wrapping_mul(ODD[0]);
     let place = (host as u64).wrapping_mul(ODD[1]);
@@ -51,22 +51,22 @@ fn mix(before: u64, now: u64, host: usize, weight: u64) -> u64 {
     hash ^ (hash >> 29)
 }
 
-/// Something that was sent from one host to another.
+/// A message from one host to another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Message {
     pub(crate) sent: u64,
-    /// When it arrived, or was lost.
+    /// The time at which it arrived, or was lost.
     pub(crate) at: u64,
     pub(crate) from: usize,
     pub(crate) to: usize,
-    /// What it is called.
+    /// The name of its kind.
     pub(crate) name: &'static str,
     pub(crate) seq: u64,
     pub(crate) len: usize,
     pub(crate) is_lost: bool,
 }
 
-/// What a recording run keeps.
+/// The data that a recording run keeps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recording {
     pub(crate) events: VecDeque<(u64, usize, What)>,
@@ -84,41 +84,41 @@ fn push<T>(list: &mut VecDeque<T>, most: usize, item: T) {
 pub(crate) struct Trace {
     fingerprint: u64,
     pub(crate) events: u64,
-    /// The last events, each at its number modulo [`SHOWN`], but for those that `comparison` has.
+    /// The last events, each at its number modulo [`SHOWN`], without those that `comparison` has.
     last: Vec<Event>,
     comparison: Comparison,
-    /// What happened in this run, where the one before had something else, and how manieth it is;
-    /// and how often the C library was asked until then.
+    /// The first event of this run that differs from the one before, with its number, and how often
+    /// the C library was called until then.
     difference: Option<(usize, Event, Asked)>,
     recording: Option<Box<Recording>>,
 }
 
-/// Time, host and what.
+/// The time, the host, and the event.
 type Event = (u64, usize, What);
 
-/// What a run has written down, for another one.
+/// The record of a run, for another run to compare with.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorded {
     fingerprints: Vec<u64>,
     events: Vec<Event>,
-    /// How often the C library was asked, from that event on.
+    /// The counts of calls to the C library, each from the event of this number on.
     asked: Vec<(usize, Asked)>,
 }
 
-/// How many events before the first difference are told.
+/// The number of events before the first difference that are reported.
 const BEFORE: usize = 10;
 
-/// Where a run is other than the one that it is compared with.
+/// The first difference between a run and the one that it is compared with.
 #[derive(Clone, Debug)]
 pub(crate) struct Difference {
-    /// The events before it, which both have, a line each.
+    /// The events before it, which both runs have, a line each.
     pub(crate) before: String,
-    /// What happened there, in the other run and in this one.
+    /// The event at this place, in the other run and in this one.
     pub(crate) theirs: String,
     pub(crate) ours: String,
     /// The task that was polled then, in this run, if one was.
     pub(crate) task: Option<String>,
-    /// How often the C library was asked until then.
+    /// The counts of calls to the C library until then.
     pub(crate) asked: [Asked; 2],
 }
 
@@ -132,13 +132,13 @@ impl Recorded {
         }
     }
 
-    /// How often the C library was asked until that event.
+    /// Returns how often the C library was called until that event.
     fn asked_until(&self, index: usize) -> Asked {
         let end = self.asked.partition_point(|it| it.0 <= index);
         self.asked[..end].last().map(|it| it.1).unwrap_or_default()
     }
 
-    /// Its memory, for another run.
+    /// Returns its memory, empty, for another run.
     pub(crate) fn cleared(mut self) -> Recorded {
         self.fingerprints.clear();
         self.events.clear();
@@ -147,7 +147,7 @@ impl Recorded {
     }
 }
 
-/// Whether this run writes its fingerprints down, or is compared with one that did.
+/// Whether this run records its fingerprints, or is compared with a recorded run.
 #[derive(Debug, Default)]
 pub(crate) enum Comparison {
     #[default]
@@ -165,7 +165,7 @@ impl Trace {
         }
     }
 
-    /// Notes an event of that [`weight`] at a time on a host. Returns `false` if the run that this
+    /// Notes an event of this [`weight`] at a time on a host. Returns `false` if the run that this
     /// one is compared with had another event here.
     #[must_use]
     pub(super) fn note(&mut self, now: u64, host: usize, what: What, weight: u64) -> bool {
@@ -202,7 +202,7 @@ impl Trace {
         }
     }
 
-    /// Those of the last events.
+    /// Returns the numbers of the last events.
     fn last_numbers(&self) -> std::ops::Range<usize> {
         let count = self.events as usize;
         count.saturating_sub(SHOWN)..count
@@ -216,7 +216,7 @@ impl Trace {
         }
     }
 
-    /// Notes a message, where the run is recorded. That is no event of its own.
+    /// Notes a message, if the run is recorded. A message is not an event.
     pub(crate) fn message(&mut self, message: impl FnOnce() -> Message) {
         if let Some(recording) = &mut self.recording {
             push(&mut recording.messages, MOST_RECORDED, message());
@@ -235,7 +235,7 @@ impl Trace {
         self.fingerprint
     }
 
-    /// What this run has recorded.
+    /// Takes the record of this run.
     pub(crate) fn take_recorded(&mut self) -> Recorded {
         match std::mem::take(&mut self.comparison) {
             Comparison::Record(all) => {
@@ -252,8 +252,9 @@ impl Trace {
         }
     }
 
-    /// The event in which this run differs from the one that it is compared with. `None` if there
-    /// is none, or if nothing is known of it. `polled` is the host whose process was polled then.
+    /// Returns the first event in which this run differs from the one that it is compared with.
+    /// `None` if there is no difference, or if the event is not known. `polled` is the host of the
+    /// process that was polled then.
     pub(crate) fn first_difference<'a>(
         &'a self,
         polled: Option<usize>,
@@ -267,11 +268,11 @@ impl Trace {
         let tell = |event| Trace::describe([&event], &name).trim().to_owned();
         let (told, mut tells) = (tell(theirs), tell(ours));
         if told == tells {
-            // The words do not have all of it.
+            // The words do not show all of the event.
             tells += ", with other bytes";
         }
         let before = &all.events[..index];
-        // The last poll in both runs, unless this is another one.
+        // The last poll in both runs, unless the difference is itself a poll.
         let is_poll = |event: &&Event| matches!(event.2, What::Polled(..));
         let poll = before.iter().rev().find(is_poll);
         let task = polled.filter(|_| !is_poll(&&ours)).and(poll);
@@ -291,7 +292,7 @@ impl Trace {
         })
     }
 
-    /// The last events, a line each. `name` says what a host is called.
+    /// Returns the last events, a line each. `name` returns a host's name.
     pub(crate) fn last_events<'a>(&'a self, name: impl Fn(usize) -> &'a str) -> String {
         let kept = match &self.comparison {
             Comparison::Record(all) => all.events.as_slice(),
@@ -301,7 +302,7 @@ impl Trace {
         Trace::describe(self.last_numbers().map(event), name)
     }
 
-    /// Events, a line each.
+    /// Describes events, a line each.
     pub(crate) fn describe<'a, 'b>(
         events: impl IntoIterator<Item = &'b (u64, usize, What)>,
         name: impl Fn(usize) -> &'a str,
@@ -317,7 +318,7 @@ impl Trace {
     }
 }
 
-/// Nanoseconds since the world began, as text.
+/// Formats nanoseconds since the world began.
 pub(crate) struct Seconds(pub(crate) u64);
 
 impl fmt::Display for Seconds {

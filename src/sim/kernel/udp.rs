@@ -1,9 +1,10 @@
-//! UDP: datagrams, each for itself.
+//! UDP: independent datagrams.
 //!
-//! A datagram arrives, or it is lost: on its way ([`link`](super::link)), because nobody is there
-//! that could refuse it, or for want of room in the receiver's buffer. A machine where nobody
-//! receives at the port says so to the sender, whose next call fails if that peer is the one that
-//! it is connected to. Sending never waits, as the buffer of a real network card is not simulated.
+//! A datagram arrives, or it is lost: on its way ([`link`](super::link)), because its host does not
+//! exist and so cannot refuse it, or because the receiver's buffer is full. If no socket of a host
+//! receives at the port, the host reports that to the sender: its next call fails if it is
+//! connected to that peer. Sending never waits, as the buffer of a real network card is not
+//! simulated.
 //!
 //! There is no multicast, and no fragmentation.
 
@@ -16,14 +17,14 @@ use super::sockets::{Base, Inbox, OVERHEAD, Other};
 use super::trace::{Message, What};
 use super::{ERROR, Event, Kernel, NOBODY, READABLE, WRITABLE};
 
-/// How much waits in a receiver's buffer: Linux's `rmem_default`.
+/// The size of a receiver's buffer: Linux's `rmem_default`.
 const BUFFER: usize = 212_992;
 
-/// The most bytes in a datagram: an IPv4 packet without its headers; the same of IPv6, whose own
-/// header does not count.
+/// The maximum of bytes in a datagram: an IPv4 packet without its headers; and the same for IPv6,
+/// which does not count its own header.
 const LONGEST: [usize; 2] = [65_507, 65_527];
 
-/// What goes with each datagram: the headers of UDP and IPv4.
+/// The overhead of each datagram: the headers of UDP and IPv4.
 const HEADERS: usize = 28;
 
 #[derive(Debug)]
@@ -39,7 +40,7 @@ pub(super) struct Udp {
 pub(super) struct Datagram {
     pub(super) from: (usize, SocketAddr),
     pub(super) to: (usize, SocketAddr),
-    /// When.
+    /// The time at which it was sent.
     sent: u64,
     bytes: Vec<u8>,
     kind: Kind,
@@ -49,7 +50,7 @@ pub(super) struct Datagram {
 enum Kind {
     Data,
     Broadcast,
-    /// Nobody receives at `from` (ICMP's "port unreachable").
+    /// No socket receives at `from` (ICMP's "port unreachable").
     Unreachable,
 }
 
@@ -111,13 +112,13 @@ impl Udp {
         Ok((len, Address::Internet(from)))
     }
 
-    /// How well it suits a datagram, if it takes it at all: a peer comes before an address, and
-    /// that before none.
+    /// Returns how well the socket suits a datagram, or `None` if it does not take it: a connected
+    /// socket comes before a bound address, and that before neither.
     fn suits(&self, from: SocketAddr, to: SocketAddr) -> Option<u8> {
         let ip = self.local.ip();
         let is_bound = ip == to.ip();
         let takes_all = ip.is_unspecified() && (ip.is_ipv6() || to.is_ipv4());
-        // Linux's `compute_score`: who is connected to port zero hears from all.
+        // Linux's `compute_score`: a socket connected to port zero receives from all ports.
         let is_from = |peer: SocketAddr| {
             peer.ip() == from.ip() && (peer.port() == 0 || peer.port() == from.port())
         };
@@ -127,7 +128,7 @@ impl Udp {
     }
 }
 
-/// To everybody on the network, or of the loopback's.
+/// Returns whether an address is that of all hosts on the network, or of the loopback's broadcast.
 fn is_broadcast(ip: IpAddr) -> bool {
     let all = [
         Ipv4Addr::BROADCAST,
@@ -137,7 +138,7 @@ fn is_broadcast(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V4(ip) if all.contains(&ip))
 }
 
-/// What a user's calls do.
+/// The user's calls.
 impl Kernel {
     pub(super) fn udp_bind(&mut self, mut local: SocketAddr) -> io::Result<u32> {
         let (host, process) = self.here()?;
@@ -185,7 +186,7 @@ impl Kernel {
         }
     }
 
-    /// Where a datagram of this socket's to `address` goes, and which address it comes from.
+    /// Returns the destination of a datagram from this socket to `address`, and its source address.
     fn udp_route(
         &mut self,
         id: u32,
@@ -202,7 +203,8 @@ impl Kernel {
         }
         let mut address = address;
         if address.is_ipv4() && address.ip().is_unspecified() && !local.ip().is_unspecified() {
-            // Linux's `ip_route_output`: to nowhere is to itself.
+            // Linux's `ip_route_output`: a datagram to the unspecified address goes to the sender
+            // itself.
             address.set_ip(local.ip());
         }
         let (to, address) = self.host_at(host, address);
@@ -244,8 +246,8 @@ impl Kernel {
         }
         let (to, from) = match (to, peer) {
             (Some(to), _) => self.udp_route(id, to)?,
-            // By the route that was found then, whatever is permitted now: Linux's `sk_dst_check`
-            // in `udp_sendmsg`.
+            // By the route that was found on connecting, regardless of the present options: Linux's
+            // `sk_dst_check` in `udp_sendmsg`.
             (None, Some(peer)) => (peer, self.udp(id)?.local),
             (None, None) => return Err(Errno::DestinationRequired.into()),
         };
@@ -282,7 +284,7 @@ impl Kernel {
     }
 
     pub(super) fn udp_close(&mut self, id: u32) {
-        // Its port is the one that it was bound to, wherever it was connected.
+        // The port is the one that it was bound to, even after it was connected.
         let Ok(key) = self.udp(id).map(|it| (it.base.host, it.local.port())) else {
             return;
         };
@@ -296,7 +298,7 @@ impl Kernel {
     }
 }
 
-/// What is under way.
+/// Datagrams under way.
 impl Kernel {
     fn udp_transmit(&mut self, datagram: Datagram) {
         let (from, to, len) = (
@@ -360,7 +362,7 @@ impl Kernel {
         }
     }
 
-    /// The socket that receives what comes from `from` to `to`.
+    /// Returns the socket that receives a datagram from `from` to `to`.
     fn udp_at(&self, host: usize, from: SocketAddr, to: SocketAddr) -> Option<u32> {
         let all = self.udp_ports.get(&(host, to.port()))?;
         let suits = |id: &u32| match self.others.get(id) {
@@ -373,7 +375,7 @@ impl Kernel {
 
     fn udp_refused(&mut self, id: u32) {
         if let Ok(socket) = self.udp(id) {
-            // Who sends to anybody hears of none.
+            // An unconnected socket is not notified.
             if socket.peer.is_some() {
                 socket.error = Some(Errno::ConnectionRefused);
                 self.raise(id, READABLE | WRITABLE | ERROR);
@@ -385,7 +387,7 @@ impl Kernel {
         let Ok(socket) = self.udp(id) else {
             return;
         };
-        // The buffer is full when it is over its size: one always fits.
+        // The buffer is full when it exceeds its size: one datagram always fits.
         if socket.inbox.size > BUFFER.saturating_sub(OVERHEAD) {
             return self.udp_lost(&datagram);
         }

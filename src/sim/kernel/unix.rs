@@ -1,13 +1,14 @@
 //! Unix sockets within a host: streams, listeners, datagrams and pairs.
 //!
-//! What is written is there at once, as on a real kernel: nothing is under way, and no time passes.
-//! Names are a namespace of their own for each host. A path that was bound stays known when its
-//! socket is closed, as its file would: connecting to it is refused. But it may be bound again,
-//! since the world does not see `std::fs::remove_file`, which programs call before.
+//! Writes arrive immediately, as on a real kernel: nothing is under way, and no time passes. Each
+//! host has its own namespace. A path that was bound stays known when its socket is closed, as its
+//! file would: connecting to it is refused. But it may be bound again, since the world does not see
+//! `std::fs::remove_file`, which programs call before.
 //!
-//! The order of checks is that of Linux's `net/unix/af_unix.c`, and so are the oddities: who is
-//! closed with unread bytes resets its peer; a datagram socket that sends to a peer that has gone
-//! loses that peer, and what it has not received yet; what is connected to another refuses others.
+//! The order of checks is that of Linux's `net/unix/af_unix.c`, and so are the oddities: closing a
+//! socket with unread bytes resets its peer; a datagram socket that sends to a peer that has gone
+//! loses that peer, and its own unreceived datagrams; a connected datagram socket refuses other
+//! senders.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,14 +21,15 @@ use super::sockets::{Base, Inbox, OVERHEAD, Other};
 use super::trace::{What, digest};
 use super::{CLOSED, ERROR, Kernel, READABLE, WRITABLE};
 
-/// How much a sender may have unread: Linux's `wmem_default`.
+/// The maximum of a sender's unread bytes: Linux's `wmem_default`.
 const BUFFER: usize = 212_992;
 
-/// How many datagrams wait for a receiver that is not connected to their sender, before the next
-/// one waits: Linux's `net.unix.max_dgram_qlen`. (One more fits, by `unix_recvq_full`.)
+/// The number of datagrams that may wait for a receiver, if that is not connected to their sender,
+/// before a send would block: Linux's `net.unix.max_dgram_qlen`. (One more fits, by
+/// `unix_recvq_full`.)
 const MOST_WAITING: usize = 10;
 
-/// Reading, and writing.
+/// The directions, as indexes of `is_shut`.
 const READ: usize = 0;
 const WRITE: usize = 1;
 
@@ -56,18 +58,18 @@ pub(super) struct Listener {
 pub(super) struct Datagram {
     pub(super) base: Base,
     pub(super) name: Name,
-    /// It may have gone, until something is sent to it.
+    /// The peer's number and name. The peer may have gone, until something is sent to it.
     peer: Option<(u32, Name)>,
-    /// Who has sent: its number, and its name then.
+    /// The datagrams, each with its sender's number, and the name that the sender had then.
     inbox: Inbox<(u32, Name)>,
     pub(super) is_shut: [bool; 2],
     error: Option<Errno>,
-    /// What it has sent, and was not received yet.
+    /// The bytes that it has sent, and that were not received yet.
     unread: usize,
 }
 
-/// What a name is known by. An abstract one is another's for datagrams: Linux looks for it among
-/// the sockets of a type.
+/// The key of a name. Datagram sockets have abstract names apart from those of streams, as Linux
+/// looks a name up among the sockets of one type.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Key {
     pub(super) host: usize,
@@ -90,7 +92,7 @@ impl Key {
     }
 }
 
-/// Whether there is room worth an event: Linux's `unix_writable`.
+/// Returns whether there is enough room for an event: Linux's `unix_writable`.
 fn has_room(unread: usize) -> bool {
     unread * 4 <= BUFFER
 }
@@ -180,7 +182,7 @@ impl Datagram {
 
     pub(super) fn ready(&self, kernel: &Kernel, id: u32) -> u8 {
         let is_peer_full = match self.peer_id().map(|it| kernel.others.get(&it)) {
-            // A peer that is connected to this one has room for it.
+            // A peer that is connected to this socket always has room for it.
             Some(Some(Other::Datagram(peer))) => peer.peer_id() != Some(id) && peer.is_full(),
             _ => false,
         };
@@ -201,7 +203,7 @@ impl Datagram {
 
 /// Names.
 impl Kernel {
-    /// Gives a name to a socket that is about to be there.
+    /// Gives a name to the socket that is about to be inserted.
     fn take_name(&mut self, key: Key) -> io::Result<()> {
         if key.name == Name::Unnamed {
             return Err(super::unsupported("a name that the system chooses"));
@@ -215,7 +217,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Who has a name.
+    /// Returns the socket that has a name.
     fn find_name(&self, key: &Key) -> io::Result<u32> {
         match self.unix_names.get(key) {
             Some(id) if self.others.contains_key(id) => Ok(*id),
@@ -262,7 +264,7 @@ impl Kernel {
         Ok(near)
     }
 
-    /// `names` are those of the first end, and of the second.
+    /// Inserts both ends of a connection. `names` has the first end's name, then the second's.
     fn insert_ends(&mut self, near: Base, far: Base, names: (Name, Name)) -> (u32, u32) {
         let number = self.next_number();
         let back = (names.1.clone(), names.0.clone());
@@ -356,7 +358,7 @@ impl Kernel {
         result
     }
 
-    /// An end of a connection goes.
+    /// Closes one end of a connection.
     fn close_stream(&mut self, id: u32, has_unread: bool) {
         let Some(Other::Stream(stream)) = self.others.remove(&id) else {
             return;
@@ -401,7 +403,7 @@ impl Kernel {
         }
     }
 
-    /// Whether `to` takes datagrams of `from`'s: not if it is connected to somebody else.
+    /// Checks that `to` accepts datagrams from `from`: not if it is connected to another socket.
     fn may_send(&mut self, from: u32, to: u32) -> io::Result<()> {
         match self.datagram(to).map(|it| it.peer_id()) {
             Ok(Some(other)) if other != from => Err(Errno::NotPermitted.into()),
@@ -426,14 +428,14 @@ impl Kernel {
             Some((before, _)) if before != to => self.lose_peer(id, before),
             _ => {}
         }
-        // It may have waited for room with another one.
+        // It may have waited for room at another peer.
         let ready = self.ready(id)?;
         self.raise(id, ready & WRITABLE);
         Ok(())
     }
 
-    /// A datagram socket is no more connected to its peer: what has come is lost, and the peer is
-    /// told if it was connected to this one, and lives.
+    /// Disconnects a datagram socket from its peer. Its unreceived datagrams are lost; if there
+    /// were any, the peer gets an error, provided that it is connected to this socket and alive.
     fn lose_peer(&mut self, id: u32, before: u32) {
         if self.purge(id) == 0 {
             return;
@@ -446,7 +448,7 @@ impl Kernel {
         }
     }
 
-    /// Drops what a socket has not received. Returns how many datagrams.
+    /// Drops a socket's unreceived datagrams. Returns their number.
     fn purge(&mut self, id: u32) -> usize {
         let Ok(socket) = self.datagram(id) else {
             return 0;
@@ -460,7 +462,7 @@ impl Kernel {
         lost.len()
     }
 
-    /// What a socket has sent was received, or is lost.
+    /// Frees buffer space of a sender, as a datagram was received or lost.
     fn give_back(&mut self, from: u32, size: usize) {
         if let Ok(sender) = self.datagram(from) {
             let before = sender.unread;
@@ -471,7 +473,7 @@ impl Kernel {
         }
     }
 
-    /// There is room in a socket's queue: for those that are connected to it.
+    /// Wakes the senders that are connected to a socket, as there is room in its queue.
     fn wake_senders(&mut self, id: u32) {
         let others = self.others.iter();
         let senders = others.filter_map(|(number, it)| match it {
@@ -553,7 +555,7 @@ impl Kernel {
     }
 }
 
-/// Both kinds.
+/// Streams and datagrams.
 impl Kernel {
     pub(super) fn unix_shutdown(&mut self, id: u32, how: Shutdown) -> io::Result<()> {
         let shut = [how != Shutdown::Write, how != Shutdown::Read];
@@ -587,7 +589,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// The last handle has gone, or the process.
+    /// Closes a socket after its last handle or its process has gone.
     pub(super) fn unix_close(&mut self, id: u32) {
         match self.others.get_mut(&id) {
             Some(Other::Stream(_)) => self.close_stream(id, false),
@@ -596,7 +598,7 @@ impl Kernel {
                 self.forget_name(id);
                 self.others.remove(&id);
                 for waiting in queue {
-                    // Nobody will read what was sent to it: as if it were unread.
+                    // Bytes that were sent to it will never be read: they count as unread.
                     self.close_stream(waiting, true);
                 }
             }
@@ -610,7 +612,7 @@ impl Kernel {
         }
     }
 
-    /// An abstract name goes with its socket; a path stays.
+    /// Frees a socket's abstract name; a path stays.
     fn forget_name(&mut self, id: u32) {
         self.unix_names
             .retain(|key, owner| *owner != id || key.is_path());
