@@ -1,25 +1,24 @@
-//! [`always!`](crate::always) and [`sometimes!`](crate::sometimes): what a program says of itself,
-//! for simulated worlds to check.
+//! [`always!`](crate::always) and [`sometimes!`](crate::sometimes): properties that a program
+//! states, for simulated worlds to check.
 //!
-//! The macros are there whatever features are on, so that a program needs no `cfg`. Whether anybody
-//! checks is a question of [`checks_here`] and [`asks_for`]: without the feature `sim` the answer
-//! is a constant, and nothing of the macro is left. With it, on a thread that is in no world, it is
-//! a load.
+//! The macros exist regardless of features, so that a program needs no `cfg`. The functions
+//! [`checks_here`] and [`asks_for`] decide whether a condition is checked: without the feature
+//! `sim` their result is a constant, and nothing of the macro is left. With it, on a thread that is
+//! in no world, the cost is a load.
 //!
-//! The condition is foreign code. It is evaluated by the macro, in the program, between the
-//! question and the answer: the world's kernel is borrowed for neither.
+//! The condition is foreign code. The macro evaluates it in the program, between the calls of these
+//! functions and the report of the result: the world's kernel is not borrowed then.
 
 #[cfg(feature = "sim")]
 use crate::sim::kernel;
 
-/// Says what is always so where the program comes by: in a [simulated world](crate::sim) whose
-/// condition is false the run fails, with the name, the place in the source, the host and the time,
-/// as by [`Sim::always`](crate::sim::Sim::always). The run ends with the step in which that
-/// happens.
+/// States a condition that is always true at this place in the program. If it is false in a
+/// [simulated world](crate::sim), the run fails, with the name, the place in the source, the host
+/// and the time, as by [`Sim::always`](crate::sim::Sim::always). The run ends with that step.
 ///
-/// Outside of worlds it does nothing, and does not evaluate the condition. Nor does it without the
-/// feature `sim`, with which a test is built and what is shipped is not: then nothing of it is left
-/// in the program. It does nothing either where the destructors of a killed process run, since a
+/// Outside of worlds it does nothing, and does not evaluate the condition. The same holds without
+/// the feature `sim`, which is on in tests and off in releases: then nothing of it is left in the
+/// program. It also does nothing while the destructors of a killed process run, since a real
 /// machine would not run them.
 ///
 /// ```
@@ -54,13 +53,14 @@ macro_rules! always {
     };
 }
 
-/// Says what is to be so for at least one of the seeds of [`sim::check`](crate::sim::check) where
-/// the program comes by: as by [`Sim::sometimes`](crate::sim::Sim::sometimes), and counted with
-/// those of the same name. `check` fails if it never was. Where no seed comes by, nobody knows of
-/// it.
+/// States a condition that should be true at this place in the program for at least one of the
+/// seeds of [`sim::check`](crate::sim::check): as by
+/// [`Sim::sometimes`](crate::sim::Sim::sometimes), and counted with conditions of the same name.
+/// `check` fails if it was never true. If no seed reaches this place, the condition is unknown to
+/// `check`.
 ///
 /// In a run in which it has been true it is not evaluated again. Outside of worlds it does nothing,
-/// as [`always!`](crate::always) does.
+/// like [`always!`](crate::always).
 ///
 /// ```
 /// fn reconnects(tries: u32) {
@@ -87,21 +87,21 @@ macro_rules! sometimes {
     };
 }
 
-/// Whether a world checks what is said here.
+/// Whether a world checks the conditions stated here.
 #[cfg(feature = "sim")]
 #[inline]
 pub fn checks_here() -> bool {
     kernel::is_here() && kernel::checks_here()
 }
 
-/// Whether a world checks what is said here: there is none.
+/// Whether a world checks the conditions stated here: there is none.
 #[cfg(not(feature = "sim"))]
 #[inline(always)]
 pub const fn checks_here() -> bool {
     false
 }
 
-/// What is always so is not.
+/// Reports that an `always!` condition is false.
 #[cfg(feature = "sim")]
 #[cold]
 #[track_caller]
@@ -109,31 +109,31 @@ pub fn does_not_hold(name: &str) {
     kernel::does_not_hold(name, std::panic::Location::caller());
 }
 
-/// What is always so is not: nobody asks.
+/// Does nothing: there is no world.
 #[cfg(not(feature = "sim"))]
 pub fn does_not_hold(_: &str) {}
 
-/// Whether a world counts that, and has not seen it yet.
+/// Whether a world counts this condition, and has not seen it true yet.
 #[cfg(feature = "sim")]
 #[inline]
 pub fn asks_for(name: &str) -> bool {
     kernel::is_here() && kernel::asks_for(name)
 }
 
-/// Whether a world counts that: there is none.
+/// Whether a world counts this condition: there is none.
 #[cfg(not(feature = "sim"))]
 #[inline(always)]
 pub const fn asks_for(_: &str) -> bool {
     false
 }
 
-/// What is so sometimes is so.
+/// Reports that a `sometimes!` condition is true.
 #[cfg(feature = "sim")]
 #[cold]
 pub fn was_true(name: &str) {
     kernel::was_true(name);
 }
 
-/// What is so sometimes is so: nobody asks.
+/// Does nothing: there is no world.
 #[cfg(not(feature = "sim"))]
 pub fn was_true(_: &str) {}

@@ -1,5 +1,5 @@
 //! Signals between tasks and threads: [`Event`], which one waiter consumes, and [`Latch`], which is
-//! set once and for everyone.
+//! set once and for all waiters.
 //!
 //! Neither needs a runtime: both can be set and awaited on any thread and under any executor.
 //!
@@ -23,16 +23,16 @@
 //! # thread.join().unwrap();
 //! ```
 //!
-//! The state of each is behind one lock, held for moments; wakers are cloned, called and dropped
+//! The state of each is behind one lock, held briefly; wakers are cloned, called and dropped
 //! outside it. A waiter checks the signal and registers its waker under that lock, and `set` takes
 //! the wakers under it, so no signal is lost between the two.
 //!
-//! A wait that never has to wait takes one operation from the cooperation budget of the task,
-//! before it takes the signal; one that is refused leaves everything as it is, and is free the next
-//! time.
+//! A wait that completes without waiting takes one operation from the cooperation budget of the
+//! task, before it takes the signal. If the budget refuses it, it changes nothing, and is free the
+//! next time.
 //!
-//! Waiting, setting and dropping a waiter take constant time, however many wait. (Setting a latch,
-//! once, takes time for each.)
+//! Waiting, setting and dropping a waiter take constant time, regardless of the number of waiters.
+//! (Setting a latch, which happens once, takes time for each waiter.)
 
 use std::fmt;
 use std::future::Future;
@@ -45,11 +45,11 @@ use slab::Slab;
 use crate::scheduler::{Leaf, budget, waits_for};
 use crate::sync::{Mutex, NeedsClone, Spare, drop_all, wake_all};
 
-/// A signal that resets itself: [`set`](Self::set) releases one waiter, or the next one if none
-/// waits.
+/// A signal that resets itself: [`set`](Self::set) releases one waiter, or the next one if there is
+/// no waiter.
 ///
-/// The event is either set or not: setting it twice while nobody waits has the effect of setting it
-/// once. Waiters are released in the order of their first polls. (tokio: `Notify` with
+/// The event is either set or not: setting it twice while there is no waiter has the effect of
+/// setting it once. Waiters are released in the order of their first polls. (tokio: `Notify` with
 /// `notify_one`.)
 ///
 /// # Examples
@@ -88,8 +88,8 @@ impl EventState {
     }
 }
 
-/// The waiters: those that wait, linked in their order, and those that were released and have not
-/// been polled since.
+/// The waiters: those that wait, linked in order, and those that were released but not polled
+/// since.
 #[derive(Default)]
 struct Queue {
     waiters: Slab<Waiter>,
@@ -98,7 +98,7 @@ struct Queue {
 }
 
 struct Waiter {
-    /// `None` once it is released; then it is not linked either.
+    /// `None` after it is released; then it is not linked either.
     waker: Option<Waker>,
     previous: Option<usize>,
     next: Option<usize>,
@@ -163,7 +163,7 @@ impl Event {
         Event::default()
     }
 
-    /// Sets the event: releases the waiter that has waited longest, or the next one if none waits.
+    /// Sets the event: releases the longest-waiting waiter, or the next one if there is no waiter.
     ///
     /// ```
     /// let event = polder::event::Event::new();
@@ -189,7 +189,7 @@ impl Event {
         self.0.lock().set = false;
     }
 
-    /// Returns whether the event is set and no waiter has consumed that.
+    /// Returns whether the event is set and no waiter has consumed it.
     ///
     /// ```
     /// polder::block_on(async {
@@ -273,10 +273,10 @@ pub struct EventWait<'a> {
     deferred: bool,
 }
 
-/// Why an attempt under the lock ends without a result.
+/// The reason why an attempt under the lock ends without a result.
 enum Retry {
     NeedsClone,
-    /// The wait is over, and has not been paid for.
+    /// The wait is over, but has not taken an operation from the budget.
     NeedsBudget,
 }
 
@@ -286,10 +286,11 @@ impl From<NeedsClone> for Retry {
     }
 }
 
-/// Calls `attempt` until it has a result; `attempt` is passed whether the wait is paid for.
+/// Calls `attempt` until it has a result; `attempt` is passed whether the wait has been paid for.
 ///
-/// `deferred` says whether the task's budget was used up at the poll before this: then this one is
-/// free, or a future before it that always takes the whole budget would keep it from ever ending.
+/// `deferred` is whether the task's budget was used up at the previous poll. Then this poll is
+/// free. Otherwise a future that is polled before this one, and always takes the whole budget,
+/// would keep it from ever completing.
 #[inline]
 fn poll_with(
     cx: &Context<'_>,
@@ -320,7 +321,7 @@ fn poll_with(
 }
 
 impl Event {
-    /// One attempt under the lock, of a wait with that key.
+    /// Makes one attempt under the lock, for a wait with this key.
     fn poll_locked(
         &self,
         key: &mut Option<usize>,
@@ -382,7 +383,7 @@ impl Drop for EventWait<'_> {
     }
 }
 
-/// A signal that is set once and for good: it releases everyone who waits, then and later.
+/// A signal that is set once and stays set: it releases all waiters, present and future.
 ///
 /// # Examples
 ///
@@ -433,7 +434,7 @@ impl Latch {
         Latch::default()
     }
 
-    /// Sets the latch, for good.
+    /// Sets the latch permanently.
     ///
     /// ```
     /// let latch = polder::event::Latch::new();
@@ -535,7 +536,7 @@ pub struct LatchWait<'a> {
 }
 
 impl Latch {
-    /// One attempt under the lock, of a wait with that key.
+    /// Makes one attempt under the lock, for a wait with this key.
     fn poll_locked(
         &self,
         key: &mut Option<usize>,

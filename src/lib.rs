@@ -1,9 +1,10 @@
 //! **One program, every kernel**: a portable async runtime whose core can be read in an afternoon.
 //!
 //! A program is written once, with [`TcpListener`](net::TcpListener),
-//! [`TcpStream`](net::TcpStream), [`Timer`] and [`spawn`], and runs unchanged on whatever the
-//! kernel waits with. Which [`Backend`] that is, is a value, chosen at run time: by the program, by
-//! the environment variable `POLDER_BACKEND`, or as the platform's best.
+//! [`TcpStream`](net::TcpStream), [`Timer`] and [`spawn`], and runs unchanged on any kernel
+//! interface for readiness or completion. The interface, or [`Backend`], is a value that is chosen
+//! at run time: by the program, by the environment variable `POLDER_BACKEND`, or by default as the
+//! platform's best.
 //!
 //! ```
 //! # #[cfg(feature = "net")] {
@@ -39,16 +40,16 @@
 //!
 //! # Where to go
 //!
-//! * **Running futures:** [`block_on`], [`spawn`], [`spawn_local`]; [`unblock`] for what blocks or
-//!   computes; [`TaskSet`] for tasks that belong together and end together; [`Runtime::scope`] for
-//!   tasks that borrow. [`task`] has what a task can know of itself.
-//! * **Sockets:** [`net`] has TCP, UDP and, on Unix, [Unix sockets]; [`net::serve()`] is
-//!   an accept loop with a limit, back-off and a graceful end.
+//! * **Running futures:** [`block_on`], [`spawn`], [`spawn_local`]; [`unblock`] for blocking calls
+//!   and computations; [`TaskSet`] for tasks that belong together and end together;
+//!   [`Runtime::scope`] for tasks that borrow. [`task`] has a task's access to its own id and name.
+//! * **Sockets:** [`net`] has TCP, UDP and, on Unix, [Unix sockets]; [`net::serve()`] is an accept
+//!   loop with a limit, back-off and graceful shutdown.
 //! * **Anything else that has a descriptor** (pipes, inotify, another library's sockets):
 //!   [`Async`]. Files and the standard streams: [`io::Unblock`].
 //! * **Time, events, signals:** [`time`] ([`Timer`], sleeping, timeouts, intervals), [`event`]
 //!   ([`event::Event`], [`event::Latch`]), [`signal`].
-//! * **A runtime of one's own:** [`Runtime`] chooses a [`Backend`], is driven turn by turn within a
+//! * **A custom runtime:** [`Runtime`] chooses a [`Backend`], is driven turn by turn within a
 //!   foreign loop, or has [several workers](runtime::Builder::workers):
 //!
 //!   ```
@@ -69,65 +70,68 @@
 //!   # std::io::Result::Ok(())
 //!   ```
 //! * **Traits and combinators:** [`io`], [`future`], [`stream`] are futures-lite's.
-//! * **Tests:** [`test!`] runs one on every backend, with a limit. [`always!`] and [`sometimes!`]
-//!   are checked in simulated worlds (feature `sim`), and nothing elsewhere.
-//! * **What a program is doing:** [`diagnostics`] has numbers of a runtime, dumps, which tell what
-//!   each task waits for, stalls, and traces; [`spawn_named`] gives tasks names.
-//! * **What waits for the kernel, on its own:** [`poller`], for those who write their own loop.
+//! * **Tests:** [`test!`] runs a test on every backend, with a time limit. [`always!`] and
+//!   [`sometimes!`] are checked in simulated worlds (feature `sim`), and do nothing elsewhere.
+//! * **Observing a program:** [`diagnostics`] has metrics of a runtime, dumps, which show what each
+//!   task waits for, stalls, and traces; [`spawn_named`] gives tasks names.
+//! * **The kernel interface alone:** [`poller`], for those who write their own loop.
 //!
-//! Names and behaviour follow `smol`, `async-io` and `async-net`, and the traits are futures-io's,
-//! so that what the ecosystem has for them works as it is. In the repository's folder `docs` are a
-//! table for those who come from smol, async-std or tokio (`MIGRATING.md`), a comparison with these
-//! and others, with when not to use polder (`COMPARE.md`), what each platform does (`PLATFORM.md`),
-//! and how it all works (`DESIGN.md`).
+//! Names and behaviour follow `smol`, `async-io` and `async-net`, and the traits are those of
+//! futures-io, so the ecosystem's crates for them work as they are. The repository's folder `docs`
+//! has a table for users of smol, async-std or tokio (`MIGRATING.md`), a comparison with these and
+//! others, including when not to use polder (`COMPARE.md`), notes on each platform (`PLATFORM.md`),
+//! and an explanation of the design (`DESIGN.md`).
 //!
 //! # Errors
 //!
-//! What cannot be done is an [`std::io::Error`] with words that say what was tried: an unknown
-//! host, a path that is too long or has a NUL in it, an empty list of addresses, a backend that the
-//! platform lacks.
+//! A failed operation returns an [`std::io::Error`] with a message that names the attempt: an
+//! unknown host, a path that is too long or has a NUL in it, an empty list of addresses, a backend
+//! that the platform lacks.
 //!
 //! # Features
 //!
-//! | feature | default | brings | and the dependencies |
+//! | feature | default | provides | additional dependencies |
 //! |---|:-:|---|---|
 //! | `net` | yes | [`net`] | socket2 |
 //! | `signal` | yes | [`signal`] | signal-hook |
 //! | `blocking` | yes | [`unblock`] and [`io::Unblock`] | none |
-//! | `polling` | yes | [`Backend::Polling`] | polling (on Windows and illumos it is there in any case) |
+//! | `polling` | yes | [`Backend::Polling`] | polling (always present on Windows and illumos) |
 //! | `environment` | yes | `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE`, `POLDER_TOP`: see [`diagnostics`] | none |
-//! | `backtrace` | no | on Linux, stalls are told with their functions, for which a signal asks: see [`diagnostics`] | backtrace, gimli |
+//! | `backtrace` | no | on Linux, the functions of a stall, requested with a signal: see [`diagnostics`] | backtrace, gimli |
 //! | `tracing` | no | spans of tasks, and events, for subscribers and tokio-console: see `docs/DIAGNOSTICS.md` | tracing |
 //! | `io-uring` | no | [`Backend::IoUring`]: on Linux, a ring that polls | io-uring |
 //! | `sim` | no | [`sim`]: tests in a simulated world, from a seed | none |
-//! | `compat` | no | the functions of async-io for [`Async`]`<std::net::TcpStream>` and the like | none |
-//! | `async-io` | no | [`Backend::AsyncIo`]: one reactor for polder and for what stands on async-io | async-io |
+//! | `compat` | no | the functions of async-io for [`Async`]`<std::net::TcpStream>` and similar types | none |
+//! | `async-io` | no | [`Backend::AsyncIo`]: one reactor for polder and for crates based on async-io | async-io |
 //!
-//! Without them (`default-features = false`) there are the loop, tasks and time: [`Runtime`],
-//! [`spawn`], [`TaskSet`], [`time`], [`event`], [`poller`], and [`Async`] for descriptors.
+//! Without any of them (`default-features = false`) polder has the loop, tasks and time:
+//! [`Runtime`], [`spawn`], [`TaskSet`], [`time`], [`event`], [`poller`], and [`Async`] for
+//! descriptors.
 //!
 //! # Things that may surprise
 //!
 //! * **Dropping a [`Task`] cancels it.** [`Task::detach`] lets it run.
-//! * [`block_on`] cancels what is still running when it returns.
+//! * [`block_on`] cancels all tasks that are still running when it returns.
 //! * Another crate's `block_on` within a task blocks that task's worker, which then serves neither
 //!   its sockets nor its timers: waiting for one of those there never ends. A nested [`block_on`]
-//!   is fine for what it spawns itself; the tasks around it wait meanwhile, so it must not wait for
-//!   them.
-//! * Nothing panics for want of a runtime: on a plain thread sockets, timers and [`spawn`] use a
-//!   background runtime, started on first use. ([`spawn_local`] cannot; it says so.)
+//!   can wait for tasks that it spawns itself; the tasks around it are blocked meanwhile, so it
+//!   must not wait for them.
+//! * Nothing panics because there is no runtime: on a plain thread sockets, timers and [`spawn`]
+//!   use a background runtime, started on first use. (The exception is [`spawn_local`], which
+//!   panics with a message.)
 //!
 //! # `fork` without `exec`
 //!
-//! A child of `fork` has the thread that called it, and none of polder's. It starts afresh, and
-//! nothing hangs in it, whatever its parent has used, and it ends no wait of its parent's:
+//! A child of `fork` has the thread that called it, and none of polder's threads. Polder restarts
+//! there: nothing hangs in the child, whether or not its parent has used polder, and the child ends
+//! no wait of its parent's:
 //!
 //! | in the child | |
 //! |---|---|
-//! | a new [`Runtime`], [`block_on`] | works, but on [`Backend::AsyncIo`] if the parent has used that: an error |
+//! | a new [`Runtime`], [`block_on`] | works, except on [`Backend::AsyncIo`] if the parent has used that: an error |
 //! | sockets and timers that the parent made | work, in a runtime of the child's |
 //! | other executors, [`spawn`] on a plain thread | work: the background runtime is started again |
-//! | [`unblock`], names, signals, stalls | work: what needs a thread starts one. A call or lookup that was under way is the parent's, and an error |
+//! | [`unblock`], names, signals, stalls | work: threads are started again as needed. A call or lookup in progress at the fork belongs to the parent, and is an error |
 //! | a [`Runtime`] or [`Poller`](poller::Poller) of the parent's | an error, on each backend: make another one |
 //!
 //! `docs/PLATFORM.md` has the details.
@@ -141,11 +145,12 @@
 #![warn(unreachable_pub)]
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(loom, allow(dead_code, unreachable_pub, unused_imports, unused_macros))]
-// What only sockets need of the modules below them stays, and is not used.
+// Code below that only sockets need stays in place, unused.
 #![cfg_attr(not(feature = "net"), allow(dead_code, unused_imports, unused_macros))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// Under loom only what synchronises is built: pollers, readiness, parking, who is woken for tasks.
+// Under loom only synchronisation code is built: pollers, readiness, parking, the choice of idle
+// workers.
 #[cfg(not(loom))]
 mod checks;
 #[cfg(not(loom))]
@@ -201,7 +206,7 @@ mod sys;
 #[cfg(not(loom))]
 pub mod stream {
     //! The streams of futures-lite again. ([`Timer`](crate::Timer), [`TaskSet`](crate::TaskSet) and
-    //! what listeners accept are streams.)
+    //! the connections that listeners accept are streams.)
     //!
     //! ```
     //! use polder::stream::{self, StreamExt};
@@ -248,14 +253,14 @@ pub use task::{FallibleTask, Task};
 #[cfg(not(loom))]
 pub use time::Timer;
 
-/// Not public: what [`test!`] expands to.
+/// Not public: the expansion of [`test!`].
 #[cfg(not(loom))]
 #[doc(hidden)]
 pub mod __testing {
     pub use crate::testing::{DEFAULT_LIMIT, Outcome, run};
 }
 
-/// Not public: what [`always!`] and [`sometimes!`] expand to.
+/// Not public: the expansion of [`always!`] and [`sometimes!`].
 #[cfg(not(loom))]
 #[doc(hidden)]
 pub mod __checks {

@@ -1,19 +1,19 @@
-//! The thread pool for what blocks: calls given to `unblock`, operations of `Unblock`, name
+//! The thread pool for blocking work: calls given to `unblock`, operations of `Unblock`, name
 //! lookups.
 //!
 //! One lock protects the queues and the counts of threads. Under it one invariant holds: **at least
-//! as many threads are idle as there are jobs that may start**, unless no thread can be started. An
-//! idle thread is one that looks at the queues before it sleeps or exits: one that sleeps, one that
-//! was just started, one that has just finished a job. So a submitted job never waits behind one
-//! that blocks while another thread may be started, and a thread that exits after [`KEEP_ALIVE`]
-//! has seen under the lock that it is not needed.
+//! as many threads are idle as there are jobs that may start**, unless no thread can be started. A
+//! thread is idle if it looks at the queues before it sleeps or exits: it sleeps, was just started,
+//! or has just finished a job. So a submitted job never waits behind a job that blocks while
+//! another thread may be started, and a thread that exits after [`KEEP_ALIVE`] has seen under the
+//! lock that it is not needed.
 //!
 //! The queues are plain lists under that lock, since jobs and counts change together, and the
-//! condition variable needs the lock too. To queue a job and take it takes 94 instructions, 6 of
-//! them locked. With `concurrent-queue` instead of the lists it takes 292 and 11.
+//! condition variable needs the lock too. Queueing a job and taking it costs 94 instructions, 6 of
+//! them locked. With `concurrent-queue` instead of the lists it costs 292 and 11.
 //!
-//! Each job has a [`Class`], with a limit of its own: five hundred blocked calls do not delay a
-//! name lookup, nor do lookups that wait for a dead name server delay a call.
+//! Each job has a [`Class`] with a separate limit: five hundred blocked calls do not delay a name
+//! lookup, and lookups that wait for a dead name server do not delay a call.
 //!
 //! **If no thread can be started** (`EAGAIN`, a limit on processes), jobs run on the threads that
 //! exist. Each of these tries again to start another when it takes a job. If no thread is certain
@@ -21,8 +21,8 @@
 //!
 //! Jobs run, and what they own is dropped, outside the lock. Their panics do not end a thread.
 //!
-//! **A child of `fork`** has none of the threads, and so a pool of its own. Jobs of the parent's
-//! pool are the parent's: in the child a [`Call`] of one is done without an output.
+//! **A child of `fork`** has none of the threads, and so gets a separate pool. Jobs of the parent's
+//! pool stay the parent's: in the child a [`Call`] of such a job completes without an output.
 
 use std::collections::VecDeque;
 use std::io;
@@ -37,20 +37,21 @@ use std::time::Duration;
 use crate::sync::{Mutex, contain, drop_all, wake_all};
 use crate::sys::{PerProcess, Process, start_thread};
 
-/// How long an idle thread waits for a job before it exits. To start one takes some tens of
+/// How long an idle thread waits for a job before it exits. Starting one takes some tens of
 /// microseconds (measured: 16). A program that makes calls less often than this does not notice;
 /// one that makes more keeps its threads.
 const KEEP_ALIVE: Duration = Duration::from_millis(500);
 
-/// How many calls run at once. They mostly wait (for a disk, a terminal, a child process), so there
-/// are more of them than cores. It is the default of the crate `blocking`, whose environment
-/// variable, with the same bounds, changes it.
+/// The maximum number of concurrent calls. They mostly wait (for a disk, a terminal, a child
+/// process), so the limit is higher than the number of cores. It is the default of the crate
+/// `blocking`, and can be changed with the same environment variable, within the same bounds.
 const MAX_CALLS: usize = 500;
 const VARIABLE: &str = "BLOCKING_MAX_THREADS";
 const BOUNDS: RangeInclusive<usize> = 1..=10_000;
 
-/// How many name lookups run at once. They mostly wait for a name server, five seconds for one that
-/// does not answer (resolv.conf(5)). With fewer, that many unknown names would delay all others.
+/// The maximum number of concurrent name lookups. They mostly wait for a name server, five seconds
+/// if it does not answer (resolv.conf(5)). With a lower limit, that many unknown names would delay
+/// all others.
 const MAX_LOOKUPS: usize = 64;
 
 /// The kind of a job, which has its own limit. Jobs of the first class are taken first.
@@ -63,19 +64,19 @@ pub(crate) enum Class {
     Call,
 }
 
-/// What a thread of the pool runs.
+/// Work for a thread of the pool.
 pub(crate) trait Job: Send + Sync {
     fn run(&self);
 }
 
-/// What the threads are at.
+/// The current load of the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Load {
-    /// How many jobs wait for a thread, and how many run, if the limit of their class is reached.
+    /// The number of waiting jobs and of running jobs, if the limit of their class is reached.
     pub(crate) full: Option<(usize, usize)>,
-    /// There is no job.
+    /// Whether there is no job.
     pub(crate) is_idle: bool,
-    /// How many jobs were done, ever.
+    /// The number of jobs that were ever done.
     pub(crate) done: usize,
 }
 
@@ -83,22 +84,22 @@ pub(crate) struct Pool {
     state: Mutex<State>,
     /// Notified once for each job.
     submitted: Condvar,
-    /// Starts a thread that calls [`Pool::work`]. (Tests replace it by one that fails.)
+    /// Starts a thread that calls [`Pool::work`]. (Tests replace it with a function that fails.)
     start: fn(&'static Pool) -> io::Result<()>,
 }
 
 struct State {
     /// One for each [`Class`].
     queues: [Queue; 2],
-    /// How many threads have no job, and look for one before they sleep or exit.
+    /// The number of threads that have no job, and look for one before they sleep or exit.
     idle: usize,
-    /// How many jobs were done, ever.
+    /// The number of jobs that were ever done.
     done: usize,
 }
 
 struct Queue {
     jobs: VecDeque<Arc<dyn Job>>,
-    /// How many threads run a job of this class.
+    /// The number of threads that run a job of this class.
     running: usize,
     /// The maximum of `running`.
     limit: usize,
@@ -113,7 +114,7 @@ fn max_calls() -> usize {
     limit.unwrap_or(MAX_CALLS)
 }
 
-/// `None` for text that is not a number.
+/// Parses and clamps the limit. `None` if the text is not a number.
 fn limit(text: &str) -> Option<usize> {
     let limit: usize = text.parse().ok()?;
     Some(limit.clamp(*BOUNDS.start(), *BOUNDS.end()))
@@ -133,7 +134,7 @@ impl Queue {
         }
     }
 
-    /// How many jobs of the queue may start now.
+    /// The number of jobs in the queue that may start now.
     fn startable(&self) -> usize {
         self.jobs.len().min(self.limit.saturating_sub(self.running))
     }
@@ -144,7 +145,7 @@ impl State {
         self.queues.iter().map(Queue::startable).sum()
     }
 
-    /// An idle thread takes a job.
+    /// Takes a job for an idle thread.
     fn take(&mut self) -> Option<(usize, Arc<dyn Job>)> {
         let class = self.queues.iter().position(|queue| queue.startable() > 0)?;
         let job = self.queues[class].jobs.pop_front()?;
@@ -153,15 +154,16 @@ impl State {
         Some((class, job))
     }
 
-    /// The job is done, and its thread idle again.
+    /// Records that the job is done and its thread idle again.
     fn done(&mut self, class: usize) {
         self.queues[class].running -= 1;
         self.idle += 1;
         self.done = self.done.wrapping_add(1);
     }
 
-    /// Whether an existing thread is certain to become free for a job of this class. One that runs
-    /// a lookup is. One that runs a call may never be, so only calls are left to it.
+    /// Whether an existing thread is certain to become free for a job of this class. A thread that
+    /// runs a lookup is. A thread that runs a call may never become free, so only calls wait for
+    /// it.
     fn is_served(&self, class: Class) -> bool {
         let [lookups, calls] = &self.queues;
         self.idle > 0 || lookups.running > 0 || class == Class::Call && calls.running > 0
@@ -181,7 +183,7 @@ impl Pool {
         }
     }
 
-    /// What a dump wants to know.
+    /// Returns the current load, for a dump.
     pub(crate) fn load(&self) -> Load {
         let state = self.state.lock();
         let full = (state.queues.iter())
@@ -206,7 +208,7 @@ impl Pool {
                 let job = state.queues[class as usize].jobs.pop_back();
                 drop(state);
                 discard(job);
-                // Another kind: EAGAIN, which a lack of threads gives, is `WouldBlock`.
+                // Another kind: EAGAIN, the error for a lack of threads, is `WouldBlock`.
                 Err(io::Error::other(format!(
                     "cannot start a thread for blocking calls: {error}"
                 )))
@@ -234,11 +236,12 @@ impl Pool {
         Ok(call)
     }
 
-    /// Starts a thread if one is needed. One is enough, since it calls this when it takes a job.
+    /// Starts a thread if one is needed. One is enough, since it calls this again when it takes a
+    /// job.
     fn grow(&'static self, state: &mut State) -> io::Result<()> {
         if state.startable() > state.idle {
-            // Under the lock, which the new thread takes first: nobody sees it as idle if it fails
-            // to start.
+            // Under the lock, which the new thread takes first: if it fails to start, it was never
+            // seen as idle.
             (self.start)(self)?;
             state.idle += 1;
         }
@@ -272,11 +275,11 @@ impl Pool {
     }
 }
 
-/// State that a task and a thread of the pool hand to each other, and the waker of the task. The
+/// State that a task and a thread of the pool pass to each other, and the waker of the task. The
 /// waker is cloned, woken and dropped outside the lock.
 pub(crate) struct Handoff<S> {
     state: Mutex<(S, Option<Waker>)>,
-    /// The process that made it. In a child of `fork` another thread of the parent's may have held
+    /// The process that made it. In a child of `fork` another thread of the parent may have held
     /// the lock.
     process: Process,
 }
@@ -289,8 +292,8 @@ impl<S> Handoff<S> {
         }
     }
 
-    /// Returns what `check` returns, or registers the waker. `check` runs under the lock, so it
-    /// must drop nothing of the user's.
+    /// Returns the result of `check`, or registers the waker. `check` runs under the lock, so it
+    /// must drop no value of the user's.
     #[cfg(feature = "blocking")]
     pub(crate) fn poll<R>(
         &self,
@@ -340,7 +343,7 @@ impl<S> Handoff<S> {
 }
 
 /// A call of a function by a thread of the pool. **Dropping it cancels the call** if that has not
-/// begun: then the function is dropped at once, on the dropping thread.
+/// begun: then the function is dropped immediately, on the dropping thread.
 pub(crate) struct Call<T> {
     handoff: Arc<Handoff<Stage<T>>>,
     #[cfg(feature = "blocking")]
@@ -353,12 +356,12 @@ pub(crate) enum Stage<T> {
     /// The function is being called, or dropped.
     Running,
     /// The output; `None` if it was taken, the function panicked, or the call was cancelled.
-    /// Whoever drops the [`Call`] drops the output; without a `Call` it is dropped with the job.
+    /// Dropping the [`Call`] drops the output; without a `Call` it is dropped with the job.
     Done(Option<T>),
 }
 
 impl<T> Stage<T> {
-    /// Takes the function, if no thread has, and leaves `next` in its place.
+    /// Takes the function, if no thread has taken it, and leaves `next` in its place.
     fn take_function(&mut self, next: Stage<T>) -> Option<Box<dyn FnOnce() -> T + Send>> {
         match std::mem::replace(self, next) {
             Stage::Submitted(function) => Some(function),
@@ -379,7 +382,7 @@ impl<T> Call<T> {
         }
     }
 
-    /// A call that is to be run by its job, which is the second.
+    /// Returns a call, and the job that runs it.
     pub(crate) fn submitted<F>(function: F) -> (Call<T>, Arc<dyn Job>)
     where
         F: FnOnce() -> T + Send + 'static,
@@ -390,8 +393,9 @@ impl<T> Call<T> {
         (call, job)
     }
 
-    /// Polls for the output: `None` if the function panicked, was cancelled, or its output was
-    /// taken; and in a child of the process that made the call, whose thread might hold the lock.
+    /// Polls for the output. It is `None` if the function panicked, was cancelled, or its output
+    /// was taken; and in a child of the process that made the call, since a parent's thread might
+    /// hold the lock.
     #[cfg(feature = "blocking")]
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Option<T>> {
         if !self.handoff.process.is_current() {
@@ -406,7 +410,7 @@ impl<T> Call<T> {
 
 #[cfg(feature = "blocking")]
 impl<T> Call<T> {
-    /// A call that is done, with this output.
+    /// Returns a call that is done, with this output.
     pub(crate) fn done(output: T) -> Call<T> {
         Call::new(Stage::Done(Some(output)))
     }
@@ -415,7 +419,7 @@ impl<T> Call<T> {
         self.handoff.is_done()
     }
 
-    /// What the task and the pool share.
+    /// The state that the task and the pool share.
     pub(crate) fn handoff(&self) -> &Arc<Handoff<Stage<T>>> {
         &self.handoff
     }
@@ -426,7 +430,7 @@ impl<T> Call<T> {
         std::future::poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// Lets the call run, though nobody waits for it.
+    /// Lets the call run without a waiter.
     pub(crate) fn detach(mut self) {
         self.is_detached = true;
     }
@@ -438,8 +442,8 @@ impl<T> Handoff<Stage<T>> {
         !self.process.is_current() || self.update(|stage| matches!(stage, Stage::Done(_)))
     }
 
-    /// Cancels the call if it has not begun. The awaiting side is woken once the function has been
-    /// dropped, with all that it holds.
+    /// Cancels the call if it has not begun. The awaiting task is woken after the function has been
+    /// dropped, with everything that it owns.
     pub(crate) fn abort(&self) {
         if !self.process.is_current() {
             return;
@@ -454,7 +458,7 @@ impl<T> Handoff<Stage<T>> {
 impl<T> Drop for Call<T> {
     fn drop(&mut self) {
         if !self.handoff.process.is_current() {
-            // Another thread of the parent's may have held the lock.
+            // Another thread of the parent may have held the lock.
             std::mem::forget(self.handoff.clone());
             return;
         }
@@ -463,8 +467,7 @@ impl<T> Drop for Call<T> {
         let goes_on = self.is_detached;
         #[cfg(not(feature = "blocking"))]
         let goes_on = false;
-        // The output, if there is one, is dropped here: the thread may hold the job for a while
-        // yet.
+        // Drops any output here: the thread may still hold the job for a while.
         let (function, output) = self.handoff.update(|stage| match stage {
             Stage::Done(output) => (None, output.take()),
             _ if goes_on => (None, None),
@@ -477,7 +480,7 @@ impl<T> Drop for Call<T> {
 
 impl<T: Send> Job for Handoff<Stage<T>> {
     fn run(&self) {
-        // Otherwise it was cancelled.
+        // Otherwise the call was cancelled.
         if let Some(function) = self.update(|stage| stage.take_function(Stage::Running)) {
             let output = catch_unwind(AssertUnwindSafe(function));
             self.update_and_wake(|stage| {
@@ -487,7 +490,7 @@ impl<T: Send> Job for Handoff<Stage<T>> {
     }
 }
 
-/// Drops a value of the user's, whose destructor may panic.
+/// Drops a user's value, and contains a panic of its destructor.
 fn discard<T>(value: T) {
     contain(|| drop(value));
 }
@@ -500,7 +503,7 @@ mod tests {
     use std::thread;
     use std::time::Instant;
 
-    /// For what must happen, however busy the machine is.
+    /// The limit for events that must happen, however busy the machine is.
     const LIMIT: Duration = Duration::from_secs(30);
 
     fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
@@ -511,7 +514,7 @@ mod tests {
         }
     }
 
-    /// A pool of the test's own, with these limits, which is leaked.
+    /// A separate pool for the test, with these limits, which is leaked.
     fn pool(lookups: usize, calls: usize) -> &'static Pool {
         started_by(start, lookups, calls)
     }
@@ -532,7 +535,7 @@ mod tests {
         assert_eq!(limits, [Some(100), Some(1), Some(10_000), None, None]);
     }
 
-    /// What a pool is doing.
+    /// The activity of a pool.
     #[derive(Debug, PartialEq)]
     struct Counts {
         waiting: [usize; 2],
@@ -685,7 +688,7 @@ mod tests {
             pool.submit(Class::Call, Arc::new(Bomb)).unwrap();
             let call = pool.call(Class::Lookup, || std::panic::panic_any(Bomb));
             assert_eq!(output::<()>(&call.unwrap()), None);
-            // Cancelled or called, whichever comes first.
+            // Cancelled or called, depending on which comes first.
             let bomb = Bomb;
             drop(pool.call(Class::Call, move || drop(bomb)));
             assert_eq!(output(&pool.call(Class::Call, || 5).unwrap()), Some(5));
@@ -729,7 +732,7 @@ mod tests {
             let alive = Arc::new(());
             let output = alive.clone();
             let call = pool.call(Class::Call, move || output).unwrap();
-            // As by the thread that has made the call, for a while.
+            // Like the thread that has made the call, for a while.
             let held_by_the_thread = call.handoff.clone();
             eventually("the call is made", || call.is_done());
             end(call);
@@ -742,7 +745,7 @@ mod tests {
     /// Whether threads can be started.
     static THREADS: AtomicBool = AtomicBool::new(true);
 
-    /// Held by the one test that has them refused.
+    /// Held by a test that makes thread creation fail.
     static REFUSING: Mutex<()> = Mutex::new(());
 
     fn start_unless_refused(pool: &'static Pool) -> io::Result<()> {
@@ -802,7 +805,7 @@ mod tests {
         pool.wait_until_empty();
     }
 
-    /// The counts agree with what runs, in whichever order jobs come.
+    /// The counts agree with the running jobs, regardless of the order of jobs.
     #[test]
     fn many_threads_submit_cancel_and_await_at_once() {
         let pool = pool(3, 4);

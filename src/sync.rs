@@ -1,7 +1,7 @@
-//! Locks, and how foreign wakers are cloned, woken and dropped.
+//! Locks, and cloning, waking and dropping of foreign wakers.
 //!
-//! The parts that loom models take their atomics and locks from here, so that loom's replace those
-//! of the standard library (`RUSTFLAGS="--cfg loom"`, see `ci/loom.sh`).
+//! The modules that loom models take their atomics and locks from here, so that loom's replace
+//! those of the standard library (`RUSTFLAGS="--cfg loom"`, see `ci/loom.sh`).
 
 use std::any::Any;
 #[cfg(feature = "sim")]
@@ -22,8 +22,8 @@ use std::sync as imp;
 
 /// A mutex without poisoning.
 ///
-/// No foreign code (a foreign waker, a destructor) runs under our locks, so what they protect is
-/// consistent whenever foreign code panics, and other threads may go on.
+/// No foreign code (a foreign waker, a destructor) runs under our locks, so the protected data is
+/// consistent whenever foreign code panics, and other threads may continue.
 #[derive(Default)]
 pub(crate) struct Mutex<T>(imp::Mutex<T>);
 
@@ -65,14 +65,13 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A clone of a waker that is to be stored behind a lock, or the old waker that it replaced. To
-/// clone or drop a waker may run foreign code, so it is cloned before the lock is taken, and
+/// A clone of a waker that will be stored behind a lock, or the old waker that it replaced. Cloning
+/// or dropping a waker may run foreign code, so the waker is cloned before the lock is taken, and
 /// dropped after it is released: declare the `Spare` before the guard.
 #[derive(Default)]
 pub(crate) struct Spare(Option<Waker>);
 
-/// The waker has to be stored, and was not cloned: release the lock, call [`Spare::fill`], and
-/// retry.
+/// The waker must be stored, but was not cloned: release the lock, call [`Spare::fill`], and retry.
 #[derive(Debug)]
 pub(crate) struct NeedsClone;
 
@@ -82,13 +81,13 @@ impl Spare {
         Spare(Some(waker.clone()))
     }
 
-    /// Clones `waker`. Not to be called under a lock.
+    /// Clones `waker`. Must not be called under a lock.
     #[inline]
     pub(crate) fn fill(&mut self, waker: &Waker) {
         self.0 = Some(waker.clone());
     }
 
-    /// Takes the clone, to store it where no waker is.
+    /// Takes the clone, to store it in an empty slot.
     #[inline]
     pub(crate) fn take(&mut self) -> Result<Waker, NeedsClone> {
         self.0.take().ok_or(NeedsClone)
@@ -105,7 +104,7 @@ impl Spare {
         Ok(())
     }
 
-    /// Stores the clone in `slot`, or renews the waker that is there.
+    /// Stores the clone in `slot`, or renews the waker that is already there.
     pub(crate) fn store(
         &mut self,
         slot: &mut Option<Waker>,
@@ -153,8 +152,8 @@ pub(crate) fn drop_all(wakers: impl IntoIterator<Item = Waker>) {
     for_all(wakers, drop);
 }
 
-/// Calls `f` with each waker. A waker is foreign code and may panic, also when it is dropped. That
-/// must not cost the others their wake, nor end the thread that serves them.
+/// Calls `f` with each waker. A waker is foreign code and may panic, also when it is dropped. Such
+/// a panic must neither cost the others their wake, nor end the thread that serves them.
 #[inline]
 fn for_all(wakers: impl IntoIterator<Item = Waker>, f: fn(Waker)) {
     let mut wakers = wakers.into_iter();
@@ -172,18 +171,19 @@ pub(crate) fn contain(f: impl FnOnce()) {
     }
 }
 
-/// What is told of a panic.
+/// A callback for contained panics.
 #[cfg(feature = "sim")]
 type Tell = fn(&(dyn Any + Send));
 
 #[cfg(feature = "sim")]
 thread_local! {
-    /// Is told of panics of this thread that are contained: the simulated world that it is in.
+    /// Called for contained panics of this thread; set by the simulated world that the thread is
+    /// in.
     pub(crate) static CONTAINED: Cell<Option<Tell>> = const { Cell::new(None) };
 }
 
-/// A panic is contained: it fails the run of a simulated world. (The hook has printed it, unless
-/// the program has resumed one by itself.)
+/// Reports a contained panic, which fails the run of a simulated world. (The hook has printed it,
+/// unless the program has resumed a panic by itself.)
 #[cold]
 pub(crate) fn note_contained(panic: &(dyn Any + Send)) {
     #[cfg(feature = "sim")]

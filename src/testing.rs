@@ -1,9 +1,9 @@
-//! What [`test!`](crate::test) expands to: a test on every backend, each time with a limit.
+//! The expansion of [`test!`](crate::test): a test on every backend, each time with a limit.
 //!
-//! The test runs on a thread of its own, and the thread that the test harness made is the watchdog:
-//! it waits for the other one, no longer than the limit. So the limit holds for a test that blocks
-//! its thread too. A dump tells what it waits for. Nothing can end that thread: after its limit the
-//! test fails, and the thread goes on until the process exits.
+//! The test runs on a new thread, and the thread of the test harness is the watchdog: it waits for
+//! the test thread, no longer than the limit. So the limit also holds for a test that blocks its
+//! thread. A dump shows what it waits for. Nothing can end that thread: after the limit the test
+//! fails, and the thread continues until the process exits.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -16,11 +16,11 @@ use crate::diagnostics;
 use crate::poller::Backend;
 use crate::runtime::{Handle, Runtime};
 
-/// The limit of a test that sets none: far longer than a test should take, and short enough that a
-/// test that hangs fails in the run that somebody watches.
+/// The default limit of a test: far longer than a test should take, and short enough that a hanging
+/// test fails while its run is still being watched.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a test may return: nothing, or a result.
+/// The return type of a test: nothing, or a result.
 pub trait Outcome {
     /// # Panics
     ///
@@ -66,7 +66,7 @@ where
     }
 }
 
-/// `drive` reports the handle of its runtime, for the dump.
+/// Calls `drive`, which reports the handle of its runtime, for the dump.
 fn within(
     name: &str,
     backend: Backend,
@@ -84,7 +84,7 @@ fn within(
             drive(&|handle| drop(reported.set(handle)));
         })
         .unwrap_or_else(|error| panic!("{name}: cannot start a thread: {error}"));
-    // The dump says what has been so since the look before it.
+    // The dump reports conditions that have lasted since the previous look.
     let rest = diagnostics::look_before(limit);
     let mut result = receiver.recv_timeout(limit - rest);
     if let Err(mpsc::RecvTimeoutError::Timeout) = result {
@@ -106,11 +106,11 @@ fn within(
 /// Makes a test of an `async fn`: it runs on every backend of the machine, each time in a new
 /// [`Runtime`](crate::Runtime) of one worker, and fails if it takes longer than a limit.
 ///
-/// The limit is 60 seconds on each backend, or what is given as `limit = …;`. It holds also for a
-/// test that blocks its thread. One that is over it prints a [dump](crate::diagnostics::Dump) of
-/// its runtime: what each task waits for. The test returns nothing, or a `Result<(), E>` with an
-/// `E: Debug`. Attributes such as `#[should_panic]`, `#[ignore]` and `#[cfg(…)]` have their usual
-/// effects.
+/// The limit is 60 seconds on each backend, or the value of `limit = …;`. It also holds for a test
+/// that blocks its thread. A test that exceeds it prints a [dump](crate::diagnostics::Dump) of its
+/// runtime, which shows what each task waits for. The test returns nothing, or a `Result<(), E>`
+/// with an `E: Debug`. Attributes such as `#[should_panic]`, `#[ignore]` and `#[cfg(…)]` have their
+/// usual effects.
 ///
 /// ```
 /// use std::time::Duration;
@@ -143,7 +143,7 @@ fn within(
 /// # polder::__testing::run("example", Duration::from_secs(5), || async {});
 /// ```
 ///
-/// With the crate `macro_rules_attribute` it looks like an attribute, as which
+/// With the crate `macro_rules_attribute` it can be written as an attribute:
 /// `#[apply(polder::test!)]` applies it to one function.
 #[doc(alias = "tokio_test")]
 #[macro_export]
@@ -156,7 +156,7 @@ macro_rules! test {
     };
 }
 
-/// Not public: one test after the other.
+/// Not public: expands to one test after the other.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __test {

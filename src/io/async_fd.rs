@@ -1,13 +1,13 @@
-//! [`Async`]: any descriptor that the backend can wait for. How it is waited for, and what is
-//! believed of its readiness, is in `lent.rs`.
+//! [`Async`]: any descriptor that the backend can wait for. See `lent.rs` for how it waits, and how
+//! far it trusts reported readiness.
 //!
-//! **Who owns what.** The user's value owns the descriptor; the source has only its number. The
-//! order of the fields ensures that the source is deregistered before the value is dropped. While
-//! it is registered, safe code gets no more than a shared reference to the value, which is what a
-//! [`BorrowedFd`](std::os::fd::BorrowedFd) requires. That is why functions that hand out `&mut T`
-//! are unsafe, as in async-io: replacing the value would close a registered descriptor. (A
-//! duplicate of the descriptor would make it safe, at the price of twice the descriptors.
-//! Deregistering while the value is lent would lose whoever waits meanwhile.)
+//! **Ownership.** The user's value owns the descriptor; the source has only its number. The order
+//! of the fields ensures that the source is deregistered before the value is dropped. While it is
+//! registered, safe code gets at most a shared reference to the value, which is also the
+//! requirement of a [`BorrowedFd`](std::os::fd::BorrowedFd). So functions that return `&mut T` are
+//! unsafe, as in async-io: replacing the value would close a registered descriptor. (A duplicate of
+//! the descriptor would make it safe, at the price of twice the descriptors. Deregistering while
+//! the value is lent would lose tasks that wait at that time.)
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -24,14 +24,15 @@ use super::readable::{Readable, ReadableOwned, Writable, WritableOwned};
 use crate::reactor::{Direction, Io};
 use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 
-/// An adapter for anything with a descriptor that can be waited for, as async-io's type of this
+/// An adapter for anything with a descriptor that can be waited for, like async-io's type of this
 /// name.
 ///
 /// For pipes, inotify, timerfd, eventfd, devices and terminals, and for sockets of other libraries.
 /// (The sockets in [`net`](crate::net) cost less: here each wait makes one more system call.) On
 /// Windows, sockets only.
 ///
-/// Any number of tasks may wait for one `Async` at once, in both directions, by every method.
+/// Any number of tasks may wait for one `Async` concurrently, in both directions, with every
+/// method.
 ///
 /// # Examples
 ///
@@ -83,12 +84,12 @@ use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 ///
 /// # One descriptor, one `Async`
 ///
-/// To wait for a descriptor in several places, share its `Async`, in an [`Arc`] for instance. Two
-/// of them with the same descriptor (a borrowed one, or one in an `Arc`) are two registrations of
-/// it, and a worker takes one: where the first waits, or has waited and lives, a wait of the second
-/// is [`AlreadyExists`](io::ErrorKind::AlreadyExists) on every backend. The first goes on
-/// undisturbed. So does what need not wait, with either of them. A duplicate (`try_clone`) is a
-/// descriptor of its own.
+/// To wait for a descriptor in several places, share its `Async`, for example in an [`Arc`]. Two
+/// `Async` with the same descriptor (a borrowed one, or one in an `Arc`) are two registrations of
+/// it, and a worker accepts only one. If the first waits, or has waited and still exists, a wait of
+/// the second fails with [`AlreadyExists`](io::ErrorKind::AlreadyExists) on every backend. The
+/// first is not affected. Nor are operations that need not wait, with either of them. A duplicate
+/// (`try_clone`) is a separate descriptor.
 ///
 /// ```
 /// use polder::{Async, future};
@@ -111,22 +112,23 @@ use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 ///
 /// # Files and standard streams
 ///
-/// A regular file is always ready, and still blocks: it is an error here, and is read through
-/// [`Unblock`](super::Unblock) or [`unblock`](crate::unblock). So are standard input, output and
-/// error, which may be files; and if they are not, making them non-blocking affects every other
-/// program that shares them.
+/// A regular file is always ready, and still blocks: it is an error here. Read it through
+/// [`Unblock`](super::Unblock) or [`unblock`](crate::unblock). The same holds for standard input,
+/// output and error, which may be files; and if they are not, making them non-blocking affects
+/// every other program that shares them.
 ///
 /// # Platform notes
 ///
-/// macOS cannot wait for some devices, `/dev/tty` among them, by kqueue or `poll`: there it is an
-/// error to wait for one that is not ready. [`Backend::Select`](crate::Backend::Select) can.
+/// On macOS kqueue and `poll` cannot wait for some devices, including `/dev/tty`: there, waiting
+/// for such a device is an error if it is not ready. [`Backend::Select`](crate::Backend::Select)
+/// can wait for it.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping a future of its has no effect. An operation has either happened or not.
+/// Cancel safe: dropping one of its futures has no effect. An operation has either happened or not.
 #[doc(alias("AsyncFd", "PollEvented"))]
 pub struct Async<T> {
-    /// Before `inner`, and so deregistered before that is dropped.
+    /// Declared before `inner`, so that it is deregistered before `inner` is dropped.
     lent: LentIo,
     inner: T,
 }
@@ -137,7 +139,8 @@ impl<T: HasDescriptor + 'static> Async<T> {
     /// It is registered with a reactor only when a task first has to wait.
     ///
     /// `T` is `'static`, since the descriptor must be deregistered before it is closed, and a value
-    /// that is forgotten instead of dropped would not do that. Share a value through an [`Arc`].
+    /// that is forgotten instead of dropped would not be deregistered. Share a value through an
+    /// [`Arc`].
     ///
     /// # Errors
     ///
@@ -158,7 +161,7 @@ impl<T: HasDescriptor + 'static> Async<T> {
         Ok(watched)
     }
 
-    /// Wraps `inner`, which is non-blocking already. If it is not, operations may block the thread,
+    /// Wraps `inner`, which is already non-blocking. If it is not, operations may block the thread,
     /// and every task on it.
     ///
     /// ```
@@ -186,9 +189,9 @@ impl<T: HasDescriptor + 'static> Async<T> {
             ));
         }
         // SAFETY: the descriptor is open as long as `inner` is neither dropped nor changed. The
-        // handle lies before it in the same value, so it goes first, in `into_inner` too; nothing
-        // is borrowed that could end earlier. And until then only unsafe functions, whose callers
-        // promise not to close it, give more than `&inner`.
+        // handle precedes it in the same value, so it is dropped first, in `into_inner` too;
+        // nothing is borrowed that could end earlier. Until then only unsafe functions, which
+        // require of their callers not to close it, give more than `&inner`.
         let io = unsafe { Io::lent(inner.as_descriptor()) };
         Ok(Async {
             lent: LentIo::new(io),
@@ -198,9 +201,9 @@ impl<T: HasDescriptor + 'static> Async<T> {
 }
 
 impl<T> Async<T> {
-    /// Returns the value inside.
+    /// Returns a reference to the inner value.
     ///
-    /// Reading from it and writing to it is fine: no wait depends on who does that.
+    /// Reading from it and writing to it directly is fine: no wait depends on that.
     ///
     /// ```
     /// use polder::Async;
@@ -215,7 +218,7 @@ impl<T> Async<T> {
         &self.inner
     }
 
-    /// Returns the value inside, mutably.
+    /// Returns a mutable reference to the inner value.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -262,10 +265,11 @@ impl<T> Async<T> {
         Ok(inner)
     }
 
-    /// Waits until the descriptor is readable: until a read would not block. An end of file and an
-    /// error count.
+    /// Waits until the descriptor is readable, so that a read would not block. An end of file or an
+    /// error counts as readable.
     ///
-    /// It stays readable for as long as there is something to read, however often this is awaited.
+    /// It stays readable as long as there is something to read, regardless of how often this is
+    /// awaited.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -290,8 +294,8 @@ impl<T> Async<T> {
     /// # Errors
     ///
     /// When awaited: if the backend cannot wait for this descriptor, or for another one;
-    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists) where another `Async` with the same
-    /// descriptor is [waited for on this worker](Async#one-descriptor-one-async).
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists) if another `Async` with the same descriptor
+    /// is [waited for on this worker](Async#one-descriptor-one-async).
     ///
     /// # Cancel safety
     ///
@@ -300,9 +304,9 @@ impl<T> Async<T> {
         Readable(WaiterGuard::new(self, Direction::Read))
     }
 
-    /// Waits until the descriptor is writable: until a write would not block, or would fail.
+    /// Waits until the descriptor is writable, so that a write would not block, or would fail.
     ///
-    /// It stays writable for as long as there is room, however often this is awaited.
+    /// It stays writable as long as there is room, regardless of how often this is awaited.
     ///
     /// ```
     /// use polder::Async;
@@ -378,10 +382,10 @@ impl<T> Async<T> {
         WritableOwned(WaiterGuard::new(self, Direction::Write))
     }
 
-    /// [`readable`](Self::readable), for functions that poll: to be called after an operation that
-    /// would have blocked. The task is woken when it is worth another try.
+    /// [`readable`](Self::readable), for functions that poll: call it after an operation that would
+    /// have blocked. The task is woken when another try is worthwhile.
     ///
-    /// Any number of tasks may poll at once: each is woken.
+    /// Any number of tasks may poll concurrently: each is woken.
     ///
     /// ```
     /// use polder::Async;
@@ -426,10 +430,10 @@ impl<T> Async<T> {
         self.lent.poll_ready(cx, Direction::Write)
     }
 
-    /// Calls `operation` whenever the descriptor is readable, until it returns something else than
+    /// Calls `operation` whenever the descriptor is readable, until it returns anything other than
     /// [`WouldBlock`](io::ErrorKind::WouldBlock).
     ///
-    /// It may consume part of what there is and return `WouldBlock` all the same: it is then called
+    /// It may consume part of the available data and still return `WouldBlock`: it is then called
     /// again for the rest.
     ///
     /// ```
@@ -454,7 +458,8 @@ impl<T> Async<T> {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: `operation` is called within a poll only, and its result is returned at once.
+    /// Cancel safe: `operation` is called only within a poll, and its result is returned
+    /// immediately.
     #[doc(alias("async_io", "try_io"))]
     pub async fn read_with<R>(
         &self,
@@ -463,7 +468,7 @@ impl<T> Async<T> {
         self.run(Direction::Read, || operation(&self.inner)).await
     }
 
-    /// Calls `operation` whenever the descriptor is writable, until it returns something else than
+    /// Calls `operation` whenever the descriptor is writable, until it returns anything other than
     /// [`WouldBlock`](io::ErrorKind::WouldBlock): see [`read_with`](Self::read_with).
     ///
     /// ```
@@ -592,8 +597,8 @@ impl<T> HasIo for Arc<Async<T>> {
     }
 }
 
-/// A read without room for a byte (not `wanted`) has read nothing where it would block: it does not
-/// wait.
+/// Turns `WouldBlock` into a read of zero bytes if the buffer has no room (not `wanted`): such a
+/// read does not wait.
 pub(crate) fn or_nothing(wanted: bool, read: io::Result<usize>) -> io::Result<usize> {
     match read {
         Err(error) if !wanted && error.kind() == io::ErrorKind::WouldBlock => Ok(0),
@@ -605,7 +610,7 @@ fn has_room(buffers: &[IoSliceMut<'_>]) -> bool {
     buffers.iter().any(|buffer| !buffer.is_empty())
 }
 
-/// Moving the value does not affect what waits for its descriptor.
+/// Moving the value does not affect tasks that wait for its descriptor.
 impl<T> Unpin for Async<T> {}
 
 impl<T: IoSafe + Read> AsyncRead for Async<T> {

@@ -1,11 +1,12 @@
-//! [`copy`], and [`copy_bidirectional`]: what a proxy does with two streams.
+//! [`copy`], and [`copy_bidirectional`], which connects two streams as a proxy does.
 //!
-//! One buffer for each direction: it is filled by a read when it is empty, and written from until
-//! it is empty again. `copy_bidirectional` passes the end of one side on once everything before it
-//! is written, by closing the other side, which ends writing there; the other direction goes on.
+//! Each direction has one buffer: it is filled by a read when it is empty, and written from until
+//! it is empty again. After everything before the end of one side is written, `copy_bidirectional`
+//! passes the end on by closing the other side, which ends writing there; the other direction
+//! continues.
 //!
-//! **Budget.** Each read, and each operation that was interrupted and is tried again, costs a unit:
-//! streams that are always ready do not hold the worker.
+//! **Budget.** Each read, and each operation that is retried after an interrupt, costs one unit:
+//! streams that are always ready do not monopolise the worker.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,20 +17,19 @@ use futures_lite::io::{AsyncRead, AsyncWrite};
 
 use crate::scheduler::budget;
 
-/// The size of each buffer: two or three packets of loopback, ten of Ethernet. With a thousand
-/// connections that is 32 MB, mostly of what is in use.
+/// The size of each buffer: two or three packets of loopback, ten of Ethernet. For a thousand
+/// connections that is 32 MB, mostly for those in use.
 const BUFFER: usize = 16 << 10;
 
-/// The size of [`copy`]'s buffer: that of `std::io::copy`, and of futures-lite's.
+/// The size of [`copy`]'s buffer: the same as in `std::io::copy` and in futures-lite.
 const COPY_BUFFER: usize = 8 << 10;
 
 /// Copies from `reader` to `writer` until the reader has ended. Returns the number of bytes.
 ///
-/// The writer is flushed at the end, and whenever the reader has to be waited for. It is not
-/// closed.
+/// The writer is flushed at the end, and whenever the copy waits for the reader. It is not closed.
 ///
-/// An operation that fails with [`Interrupted`](io::ErrorKind::Interrupted) is tried again. Streams
-/// that are always ready do not keep other tasks waiting: the copy yields now and then.
+/// An operation that fails with [`Interrupted`](io::ErrorKind::Interrupted) is retried. Streams
+/// that are always ready do not keep other tasks waiting: the copy yields regularly.
 ///
 /// # Examples
 ///
@@ -67,12 +67,12 @@ where
 /// each direction.
 ///
 /// The end of one side ends writing on the other ([`close`](crate::io::AsyncWriteExt::close)), and
-/// the other direction goes on: a client that has sent its request and ended writing gets its
+/// the other direction continues: a client that has sent its request and ended writing gets its
 /// response.
 ///
-/// After an error neither side is closed: what is dropped then looks like a regular end to its
-/// peer. A proxy that has to pass a reset on calls `set_linger(Some(Duration::ZERO))` on both
-/// streams before it drops them.
+/// After an error neither side is closed. If a stream is dropped then, its peer sees what looks
+/// like a regular end. A proxy that must pass on a reset calls `set_linger(Some(Duration::ZERO))`
+/// on both streams before it drops them.
 ///
 /// # Examples
 ///
@@ -160,9 +160,10 @@ where
     let mut back = Direction::new(b_to_a, AtEnd::Close);
     let mut is_back_first = true;
     poll_fn(|cx| {
-        // They share a budget, and one that is always ready uses it up: each is first in turn.
+        // They share a budget, and a direction that is always ready uses it up: they alternate in
+        // being first.
         is_back_first = !is_back_first;
-        // Both are polled, whatever becomes of the first.
+        // Both are polled, unless the first one fails.
         let (there, back) = match is_back_first {
             false => {
                 let there = there.poll(cx, &mut *a, &mut *b)?;
@@ -178,20 +179,20 @@ where
     .await
 }
 
-/// What is under way in one direction.
+/// The state of one direction.
 struct Direction {
     buffer: Box<[u8]>,
-    /// What was read and not yet written.
+    /// The range of bytes that were read and not yet written.
     start: usize,
     end: usize,
     at_end: AtEnd,
     state: State,
     copied: u64,
-    /// Whether something was written since the last flush.
+    /// Whether anything was written since the last flush.
     has_written: bool,
 }
 
-/// How the writer is ended.
+/// How to end the writer.
 #[derive(Clone, Copy)]
 enum AtEnd {
     Flush,
@@ -261,7 +262,7 @@ impl Direction {
                     ready!(budget::consume(cx));
                 }
                 Poll::Pending => {
-                    // What the writer buffers may be what the reader's peer waits for.
+                    // The reader's peer may wait for data that the writer has buffered.
                     if self.has_written {
                         ready!(retry(cx, |cx| Pin::new(&mut *to).poll_flush(cx)))?;
                         self.has_written = false;
@@ -273,8 +274,8 @@ impl Direction {
     }
 }
 
-/// Polls an operation again as long as it is interrupted. The traits ask implementations to retry;
-/// some do not.
+/// Polls an operation again as long as it is interrupted. The traits require implementations to
+/// retry; some do not.
 fn retry<T>(
     cx: &mut Context<'_>,
     mut operation: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,

@@ -1,10 +1,10 @@
 //! [`duplex`]: two streams in memory, connected with each other.
 //!
-//! Each direction is a [`Pipe`]: a queue of bytes with a limit, behind a lock that is held for
-//! moments. Whoever finds the queue empty, or full, leaves a waker **under the same lock under
-//! which it has seen that**, and whoever changes it takes that waker out under the lock; so no wake
-//! is lost. Wakers are cloned, woken and dropped outside it: before the lock is taken, or after it
-//! is released, and then everything is looked at again.
+//! Each direction is a [`Pipe`]: a queue of bytes with a limit, behind a lock that is held only
+//! briefly. A side that finds the queue empty, or full, leaves a waker **under the same lock under
+//! which it has seen that**, and a side that changes the queue takes that waker out under the lock;
+//! so no wake is lost. Wakers are cloned, woken and dropped outside the lock: before it is taken,
+//! or after it is released, and then everything is checked again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,8 +18,8 @@ use futures_lite::io::{AsyncRead, AsyncWrite};
 use crate::scheduler::budget;
 use crate::sync::{Mutex, NeedsClone, Spare, wake_all};
 
-/// Makes two connected streams in memory: what is written to one is read from the other, and up to
-/// `capacity` bytes for each direction lie in between. (A capacity of 0 means 1.)
+/// Makes two connected streams in memory: data written to one is read from the other, with up to
+/// `capacity` bytes buffered in each direction. (A capacity of 0 means 1.)
 ///
 /// For tests, and for protocols between tasks of one process. Neither end needs a runtime.
 ///
@@ -59,9 +59,9 @@ pub fn duplex(capacity: usize) -> (DuplexStream, DuplexStream) {
 
 /// One end of a connection in memory: see [`duplex`].
 ///
-/// Closing it ends writing: the other end reads what was written before, and then the end; writing
-/// here is an error ([`BrokenPipe`](io::ErrorKind::BrokenPipe)). Dropping it does that, and makes
-/// the other end's writes such an error, those that wait too.
+/// Closing it ends writing: the other end reads the data that was written before, and then the end;
+/// writing here is an error ([`BrokenPipe`](io::ErrorKind::BrokenPipe)). Dropping it does the same,
+/// and also makes the other end's writes fail with that error, including writes that are waiting.
 ///
 /// ```
 /// use polder::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -102,13 +102,13 @@ struct Pipe {
 #[derive(Default)]
 struct State {
     bytes: VecDeque<u8>,
-    /// Nothing more will be written.
+    /// Whether writing has ended.
     has_ended: bool,
-    /// Nothing more will be read.
+    /// Whether reading has ended.
     is_abandoned: bool,
-    /// Waits for bytes, or the end.
+    /// The waker of a read that waits for bytes, or for the end.
     reader: Option<Waker>,
-    /// Waits for room, or for the reader to go.
+    /// The waker of a write that waits for room, or for the reader to be dropped.
     writer: Option<Waker>,
 }
 
@@ -120,8 +120,8 @@ impl Pipe {
         })
     }
 
-    /// Runs `attempt` until it has a result, which wakes the other side, or its side's `waker` is
-    /// left with the state.
+    /// Runs `attempt` until it has a result, and then wakes the other side; or leaves this side's
+    /// waker in the state.
     fn poll<T>(
         &self,
         cx: &Context<'_>,
@@ -167,7 +167,7 @@ impl Pipe {
             }
             let mut read = 0;
             for buffer in &mut *buffers {
-                // A deque is in two parts.
+                // A deque has two parts.
                 let mut filled = 0;
                 while filled < buffer.len() && !state.bytes.is_empty() {
                     filled += match state.bytes.read(&mut buffer[filled..]) {
@@ -203,7 +203,7 @@ impl Pipe {
         self.poll(cx, |it| &mut it.writer, |it| &mut it.reader, attempt)
     }
 
-    /// Changes the state for good, and wakes both sides.
+    /// Changes the state permanently, and wakes both sides.
     fn end(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         change(&mut state);
@@ -231,8 +231,8 @@ impl AsyncRead for DuplexStream {
     }
 }
 
-/// Nothing is buffered but what the other end can read, so flushing does nothing. Closing ends
-/// writing.
+/// Only bytes that the other end can already read are buffered, so flushing does nothing. Closing
+/// ends writing.
 impl AsyncWrite for DuplexStream {
     fn poll_write(
         self: Pin<&mut Self>,
@@ -265,7 +265,7 @@ impl Drop for DuplexStream {
         self.writes.end(|state| state.has_ended = true);
         self.reads.end(|state| {
             state.is_abandoned = true;
-            // Nobody will read them.
+            // They will not be read.
             state.bytes = VecDeque::new();
         });
     }

@@ -1,13 +1,13 @@
-//! [`IoSafe`]: the promise by which an `Async` may call `Read` and `Write`.
+//! [`IoSafe`]: the guarantee by which an `Async` may call `Read` and `Write`.
 
-/// Types whose [`Read`](std::io::Read) and [`Write`](std::io::Write) never replace their
-/// descriptor, as async-io's trait of this name.
+/// Types that never replace their descriptor in [`Read`](std::io::Read) and
+/// [`Write`](std::io::Write), like async-io's trait of this name.
 ///
 /// These traits take `&mut self`, so they could replace the value, and with it a registered
-/// descriptor. An [`Async`](super::Async) of a type that promises not to do that is
+/// descriptor. An [`Async`](super::Async) of a type that guarantees not to do that is
 /// [`AsyncRead`](super::AsyncRead) and [`AsyncWrite`](super::AsyncWrite). Other types have
-/// [`Async::read_with`](super::Async::read_with); and if `&T` is `Read` or `Write`, as for most of
-/// the standard library's types, `&Async<T>` is `AsyncRead` or `AsyncWrite` in any case.
+/// [`Async::read_with`](super::Async::read_with). If `&T` is `Read` or `Write`, as for most of the
+/// standard library's types, `&Async<T>` is always `AsyncRead` or `AsyncWrite`.
 ///
 /// ```
 /// # #[cfg(unix)] {
@@ -79,7 +79,7 @@ unsafe impl IoSafe for std::io::Stderr {}
 unsafe impl IoSafe for std::io::StderrLock<'_> {}
 // SAFETY: its methods are those of a shared reference to the file.
 unsafe impl IoSafe for std::sync::Arc<std::fs::File> {}
-// SAFETY: it forwards to `T`, which promises it.
+// SAFETY: it forwards to `T`, which guarantees it.
 unsafe impl<T: IoSafe + ?Sized> IoSafe for &mut T {}
 // SAFETY: as above.
 unsafe impl<T: IoSafe + ?Sized> IoSafe for Box<T> {}

@@ -1,19 +1,18 @@
-//! [`LentIo`]: a descriptor that is lent to polder, and everyone who waits for it.
+//! [`LentIo`]: a descriptor that is lent to polder, and the tasks that wait for it.
 //!
-//! **The level decides.** The operations on a lent descriptor are the user's. He may read through
-//! [`Async::get_ref`](super::Async::get_ref) unseen, take one of several datagrams and return
-//! `WouldBlock` because it was not his, or wait for readability twice without reading in between.
-//! So no event is trusted: before each wait the kernel is asked whether the descriptor is ready
-//! *now* (one `poll(2)` with a timeout of zero). The snapshot of the readiness is taken before that
-//! question and cleared by it. An edge that comes in between is counted beyond the snapshot, so
-//! none is lost; an edge that reports what was taken meanwhile leads to one more question, so
-//! nobody spins.
+//! **The level decides.** The operations on a lent descriptor are the user's. The user may read
+//! through [`Async::get_ref`](super::Async::get_ref) unseen, take one of several datagrams and
+//! return `WouldBlock` because it was for someone else, or wait for readability twice without
+//! reading in between. So no event is trusted: before each wait the kernel is asked whether the
+//! descriptor is ready *now* (one `poll(2)` with a timeout of zero). The snapshot of the readiness
+//! is taken before the kernel is asked, and cleared according to its answer. An edge that comes in
+//! between is counted beyond the snapshot, so none is lost. An edge that reports data which was
+//! taken meanwhile causes the kernel to be asked once more, so no task spins.
 //!
-//! **Who waits.** A future has an identity among the source's waiters, as everywhere. A `poll_*`
-//! function has only the waker of the task that called it. So each waker that comes that way gets
-//! an identity, a [`PollingTask`], and keeps it for as long as it waits. Any number of tasks may
-//! poll: none displaces another and takes its wake, and none wakes another by displacing it, which
-//! could go on for ever.
+//! **Waiters.** A future has an identity among the source's waiters, as everywhere. A `poll_*`
+//! function has only the waker of the task that called it. So each such waker gets an identity, a
+//! [`PollingTask`], and keeps it as long as it waits. Any number of tasks may poll: none displaces
+//! another and takes its wake, and none wakes another by displacing it, which could go on forever.
 
 use std::io;
 use std::sync::Arc;
@@ -28,7 +27,7 @@ use crate::sys;
 /// A lent descriptor.
 pub(super) struct LentIo {
     io: Io,
-    /// Who waits through a `poll_*` function, by direction.
+    /// The tasks that wait through a `poll_*` function, by direction.
     tasks: [Mutex<PollingTasks>; 2],
 }
 
@@ -44,7 +43,7 @@ impl LentIo {
         &self.io
     }
 
-    /// Runs an operation of the user's for the task that polls, until it does not block.
+    /// Runs a user's operation for the task that polls, until it does not block.
     pub(super) fn poll_operation<R>(
         &self,
         cx: &Context<'_>,
@@ -54,7 +53,7 @@ impl LentIo {
         self.poll_as_task(cx, direction, AskKernel, |_, _| operation())
     }
 
-    /// Ready when the descriptor is.
+    /// Ready when the descriptor is ready.
     pub(super) fn poll_ready(
         &self,
         cx: &Context<'_>,
@@ -65,8 +64,8 @@ impl LentIo {
         })
     }
 
-    /// Runs an operation of the user's until it does not block. As in async-io, `Interrupted` is
-    /// passed on like every other error.
+    /// Runs a user's operation until it does not block. As in async-io, `Interrupted` is returned
+    /// like every other error.
     pub(super) async fn run<R>(
         &self,
         direction: Direction,
@@ -101,8 +100,8 @@ impl LentIo {
 
     /// Returns the entry of this waker, and drops those of tasks that no longer wait.
     ///
-    /// A task that stops waiting does not say so. So when there are many, all tasks are woken,
-    /// and those that have not polled again by the next time are dropped.
+    /// A task that stops waiting gives no notice. So when there are many entries, all tasks are
+    /// woken, and those that have not polled again by the next time are dropped.
     fn task(&self, waker: &Waker, direction: Direction) -> Arc<PollingTask> {
         let mut gone = Vec::new(); // Dropped outside the lock, as wakers are cloned outside it.
         let mut new = None;
@@ -133,7 +132,7 @@ impl LentIo {
     }
 }
 
-/// Waits until the descriptor is ready, in a future that has an identity of its own.
+/// Waits until the descriptor is ready, in a future that has an identity as a waiter.
 pub(super) fn poll_ready<H: HasIo>(
     waiter: &mut WaiterGuard<H>,
     cx: &Context<'_>,
@@ -142,7 +141,8 @@ pub(super) fn poll_ready<H: HasIo>(
     waiter.poll(cx, AskedKernel, |source, _| check_level(source, direction))
 }
 
-/// `WouldBlock` unless the descriptor is ready now. An end of file and an error count as ready.
+/// Returns `WouldBlock` unless the descriptor is ready now. An end of file or an error counts as
+/// ready.
 fn check_level(source: &Source, direction: Direction) -> io::Result<()> {
     match sys::is_ready(&source.descriptor(), direction == Direction::Write)? {
         true => Ok(()),
@@ -150,11 +150,11 @@ fn check_level(source: &Source, direction: Direction) -> io::Result<()> {
     }
 }
 
-/// Operations of the user's: each wait asks the kernel first.
+/// Trust for a user's operations: each wait asks the kernel first.
 ///
-/// `poll(2)` reports a socket whose error queue nobody reads as ready for ever. So after an attempt
-/// in vain an error alone does not count, unless an event came since the attempt began: an error
-/// that the kernel learns of later is reported later.
+/// `poll(2)` always reports a socket as ready if its error queue is not read. So after an attempt
+/// that would block, an error alone does not count, unless an event came since the attempt began:
+/// an error that the kernel learns of later is reported later.
 #[derive(Clone, Copy)]
 struct AskKernel;
 
@@ -184,7 +184,7 @@ impl Trust for AskKernel {
     }
 }
 
-/// The attempt itself has asked the kernel: [`check_level`].
+/// Trust for an attempt that has already asked the kernel: [`check_level`].
 #[derive(Clone, Copy)]
 struct AskedKernel;
 
@@ -204,13 +204,13 @@ impl Trust for AskedKernel {
     }
 }
 
-/// States of a [`PollingTask`]: its waker is registered; it is not, until the task polls again; the
-/// task was woken to find out whether it still waits.
+/// States of a [`PollingTask`]: its waker is registered; its waker is not registered until the task
+/// polls again; the task was woken to find out whether it still waits.
 const WAITING: u8 = 0;
 const IDLE: u8 = 1;
 const PROBED: u8 = 2;
 
-/// Entries below which nobody is probed.
+/// The minimum number of entries for probing.
 const PROBE_FROM: usize = 128;
 
 /// A task that waits through a `poll_*` function: see the head of this file.
@@ -234,7 +234,7 @@ impl Wake for PollingTask {
 #[derive(Default)]
 struct PollingTasks {
     list: Vec<Arc<PollingTask>>,
-    /// With this many entries, all are probed.
+    /// The number of entries at which all are probed.
     limit: usize,
 }
 
@@ -249,7 +249,7 @@ impl PollingTasks {
         let mut found = None;
         while let Some(task) = self.list.get(index) {
             if task.waker.will_wake(waker) {
-                // Within the lock, so that no other call takes it for an idle one.
+                // Under the lock, so that no other call takes it for an idle one.
                 task.state.store(WAITING, Ordering::Release);
                 found = Some(task.clone());
             } else if task.state.load(Ordering::Acquire) == IDLE {
@@ -261,8 +261,8 @@ impl PollingTasks {
         found
     }
 
-    /// Returns whether there are so many entries that all tasks are to be woken. Those that were
-    /// probed before and have not polled since are then moved to `gone`.
+    /// Returns whether the list is full, so that all tasks must be woken. Then entries that
+    /// were probed before and have not polled since are moved to `gone`.
     fn make_room(&mut self, gone: &mut Vec<Arc<PollingTask>>) -> bool {
         let is_full = self.list.len() >= self.limit.max(PROBE_FROM);
         if is_full {

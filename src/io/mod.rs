@@ -1,5 +1,5 @@
 //! The asynchronous I/O traits and their combinators, [`Async`] for descriptors that polder has no
-//! type for, and [`Unblock`] for what only blocks.
+//! type for, and [`Unblock`] for values that can only block.
 //!
 //! The traits and combinators are re-exported from futures-lite, so that a program needs no second
 //! dependency. [`copy`] is polder's own: it yields to other tasks.
@@ -22,8 +22,8 @@
 //! * Files, and standard input, output and error: [`Unblock`], or [`unblock`](crate::unblock) for a
 //!   single call. A kernel reports files as always ready, so they cannot be waited for; the
 //!   standard streams can be files.
-//! * Two streams that are to be connected with each other: [`copy_bidirectional`]. A connection
-//!   within the process: [`duplex`].
+//! * Connecting two streams with each other: [`copy_bidirectional`]. A connection within the
+//!   process: [`duplex`].
 
 mod async_fd;
 mod copy;
@@ -40,8 +40,8 @@ pub use async_fd::Async;
 pub(crate) use async_fd::or_nothing;
 pub use copy::{copy, copy_bidirectional, copy_bidirectional_with_sizes};
 pub use duplex::{DuplexStream, duplex};
-// By name, and not all: futures-lite's next name must not shadow one of the user's. Left out are
-// the types that only combinators return, and `BlockOn`, which drives no sockets.
+// By name, without a glob: a future name in futures-lite must not shadow one of the user's. Left
+// out are the types that only combinators return, and `BlockOn`, which drives no sockets.
 pub use futures_lite::io::{
     AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncSeek, AsyncSeekExt, AsyncWrite,
     AsyncWriteExt, BufReader, BufWriter, Chain, Cursor, Error, ErrorKind, Lines, ReadHalf, Result,

@@ -14,17 +14,17 @@
 //! ```
 //!
 //! Two decisions are left to a [`Trust`]: whether an attempt is worth its system call, and whether
-//! an attempt that would block has used the readiness up. The sockets of `net` believe what
-//! events have reported, since nobody but polder operates on them. A descriptor in an
-//! [`Async`](super::Async) is its user's, who may operate on it unseen: there the kernel is asked.
+//! an attempt that would block has used up the readiness. The sockets of `net` trust reported
+//! events, since only polder operates on them. The descriptor in an [`Async`](super::Async) belongs
+//! to the user, who may operate on it unseen: in that case the kernel is asked.
 //!
 //! **Why no edge is lost.** The snapshot that is cleared was taken before the attempt, or before
-//! the question to the kernel, and registering looks again under the lock under which events are
-//! counted: see `reactor/readiness.rs`.
+//! the kernel was asked. Registering looks again under the lock that protects the count of events:
+//! see `reactor/readiness.rs`.
 //!
-//! **Budget.** An attempt that does not block costs a unit. So does one that is repeated at once,
-//! because it was interrupted or because the descriptor is ready all the same: a task cannot loop
-//! here for ever.
+//! **Budget.** An attempt that does not block costs one unit. So does an attempt that is repeated
+//! immediately, because it was interrupted or because the descriptor is still ready: a task cannot
+//! loop here forever.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -37,14 +37,14 @@ use crate::reactor::{Direction, Io, Snapshot, Source, WaiterId};
 use crate::runtime::context;
 use crate::scheduler::{self, budget};
 
-/// How far an operation believes what events have reported of its source.
+/// How far an operation trusts the events that were reported for its source.
 pub(crate) trait Trust: Copy {
-    /// Whether an attempt is worth its system call, given what events have reported.
+    /// Whether an attempt is worth its system call, given the reported events.
     fn should_try(self, seen: Snapshot) -> bool;
 
-    /// Decides what an attempt that would block, and began after `seen` was taken, says of the
-    /// source. Returns whether its readiness is used up; then it has been cleared, and the
-    /// operation waits for an event. Otherwise the attempt is repeated.
+    /// Evaluates an attempt that would block and began after `seen` was taken. Returns whether the
+    /// source's readiness is used up; then it has been cleared, and the operation waits for an
+    /// event. Otherwise the attempt is repeated.
     fn clear_if_used_up(
         self,
         source: &Source,
@@ -91,7 +91,7 @@ pub(crate) fn poll<T>(
 /// Registers `waker` for the next event; returns `false` if one has come since the readiness was
 /// cleared.
 ///
-/// Always inlined, since every read of a request waits.
+/// Always inlined, since the read of every request waits.
 #[inline(always)]
 pub(crate) fn register_waker(
     source: &Arc<Source>,
@@ -105,8 +105,8 @@ pub(crate) fn register_waker(
     }
 }
 
-/// The slow path: registers the source with the reactor of this thread first. It is not registered
-/// yet, or with another worker's.
+/// The slow path: first registers the source with the reactor of this thread. The source is not
+/// registered yet, or is registered with another worker's reactor.
 #[cold]
 fn move_and_register_waker(
     source: &Arc<Source>,
@@ -117,7 +117,7 @@ fn move_and_register_waker(
     context::with_reactor(|reactor, _| source.register_waker(reactor, direction, id, waker))?
 }
 
-/// Whatever holds a handle to a source, borrowed or shared.
+/// Anything that holds a handle to a source, borrowed or shared.
 pub(crate) trait HasIo {
     fn io(&self) -> &Io;
 }
@@ -129,8 +129,8 @@ impl HasIo for &Io {
     }
 }
 
-/// One future's place among those who wait for a source: an identity from its first wait on, which
-/// is forgotten when the future is dropped. (An operation that never waits needs none.)
+/// A future's registration as a waiter for a source: an identity, assigned at its first wait, which
+/// is removed when the future is dropped. (An operation that never waits needs none.)
 pub(crate) struct WaiterGuard<H: HasIo> {
     handle: H,
     pub(crate) direction: Direction,
@@ -176,9 +176,9 @@ impl<H: HasIo> Drop for WaiterGuard<H> {
     }
 }
 
-/// An operation as a future of its own. Any number of them may wait for one source.
+/// An operation as a separate future. Any number of them may wait for one source.
 ///
-/// Cancel safe: dropping it has no effect, but for what its attempts have done.
+/// Cancel safe: dropping it has no effect, apart from those of its attempts so far.
 pub(crate) struct Operation<'a, P, F> {
     waiter: WaiterGuard<&'a Io>,
     trust: P,
@@ -198,7 +198,7 @@ impl<'a, P: Trust, F> Operation<'a, P, F> {
     }
 }
 
-/// Nothing in it is pinned.
+/// No field is pinned.
 impl<P, F> Unpin for Operation<'_, P, F> {}
 
 impl<T, P: Trust, F: FnMut(&Source, Snapshot) -> io::Result<T>> Future for Operation<'_, P, F> {

@@ -112,7 +112,7 @@ macro_rules! waiting {
             }
         }
 
-        /// Nothing in it is pinned.
+        /// No field is pinned.
         impl<$($parameter),*> Unpin for $future {}
 
         impl<$($parameter),*> fmt::Debug for $future {

@@ -1,15 +1,15 @@
 //! [`Unblock`]: reading, writing, seeking and iterating on threads of the [pool](crate::pool).
 //!
-//! The value that blocks is in one of three places: in the `Unblock`, while it is idle; with a
+//! The blocking value is in one of three places: in the `Unblock`, while it is idle; with a
 //! function that a thread calls ([`Unblock::with_mut`], a seek); or in a [`Pipe`] between the task
 //! and a thread. A pipe has a bounded queue. A thread fills it (reading ahead, iterating) or
 //! empties it (writing behind). When there is nothing left to do, the thread leaves the value in
-//! the pipe, **under the same lock under which it has seen that**, and returns. Whoever makes work
-//! for a thread again, by taking from a full queue or putting into an empty one, sees under the
-//! lock that there is no thread, and asks the pool for one. So no thread ever waits for a task.
+//! the pipe, **under the same lock under which it has seen that**, and returns. When the task makes
+//! work for a thread again, by taking from a full queue or putting into an empty one, it sees under
+//! the lock that there is no thread, and asks the pool for one. So no thread ever waits for a task.
 //!
 //! To get the value back, the task sets a flag. A thread that reads or iterates then returns at the
-//! next opportunity; one that writes, when everything is written and flushed.
+//! next opportunity; a thread that writes returns when everything is written and flushed.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -30,22 +30,23 @@ use crate::scheduler::{Leaf, waits_for};
 use crate::sync::{Mutex, contain};
 use crate::sys::Process;
 
-/// The most bytes that are read ahead or written behind: what a disk delivers in some milliseconds,
-/// so that neither side waits for each step of the other. Memory is allocated as it is needed.
+/// The maximum number of bytes that are read ahead or written behind: as much as a disk delivers in
+/// some milliseconds, so that neither side waits for each step of the other. Memory is allocated as
+/// needed.
 const BYTES: usize = 8 << 20;
 
-/// The same for the items of an iterator.
+/// The same limit for the items of an iterator.
 const ITEMS: usize = 8 << 10;
 
-/// The most bytes of one call. Larger calls are hardly cheaper per byte.
+/// The maximum number of bytes in one call. Larger calls are not much cheaper per byte.
 const CHUNK: usize = 64 << 10;
 
 type Panic = Box<dyn Any + Send>;
 
-/// An adapter that makes something that blocks asynchronous: its operations run on the blocking
-/// pool, as those of [`unblock`](crate::unblock), through a buffer.
+/// An adapter that makes a blocking value asynchronous: its operations run on the blocking pool,
+/// like those of [`unblock`](crate::unblock), through a buffer.
 ///
-/// It is an [`AsyncRead`], [`AsyncWrite`], [`AsyncSeek`] or [`Stream`] if the value inside is a
+/// It is an [`AsyncRead`], [`AsyncWrite`], [`AsyncSeek`] or [`Stream`] if the inner value is a
 /// [`Read`], [`Write`], [`Seek`] or [`Iterator`]. Standard input and output:
 ///
 /// ```
@@ -82,69 +83,71 @@ type Panic = Box<dyn Any + Send>;
 /// # What to know
 ///
 /// * **A pending read of standard input keeps a thread** until a line or the end comes, even if the
-///   `Unblock` is dropped: it cannot be cancelled. Make one `Unblock` of it, and keep it; what a
-///   dropped one has read ahead is lost. The thread does not keep the process from exiting.
-/// * It reads ahead and writes behind, 8 MiB at most by default: see
+///   `Unblock` is dropped: it cannot be cancelled. Make only one `Unblock` of it, and keep it; data
+///   that a dropped one has read ahead is lost. The thread does not keep the process from exiting.
+/// * It reads ahead and writes behind, by default at most 8 MiB: see
 ///   [`with_capacity`](Unblock::with_capacity).
-/// * Only after `flush` is everything written, or the error reported. When an `Unblock` is dropped,
-///   a thread writes the rest, but errors are lost, and the process may exit before.
-/// * What has been read ahead is lost by any operation but reading and seeking. So between reading
-///   and writing a value (a file), seek to the position wanted. A seek takes what was read ahead
-///   into account.
-/// * In a simulated world (`polder::sim`) reading, writing, flushing, closing and seeking say
+/// * Only `flush` guarantees that everything is written, or the error reported. When an `Unblock`
+///   is dropped, a thread writes the rest, but errors are lost, and the process may exit before.
+/// * Any operation except reading and seeking loses the data that was read ahead. So between
+///   reading and writing a value (a file), seek to the desired position. A seek accounts for data
+///   that was read ahead.
+/// * In a simulated world (`polder::sim`) reading, writing, flushing, closing and seeking return
 ///   [`Unsupported`](io::ErrorKind::Unsupported): [`unblock`](crate::unblock) is simulated.
-/// * For directories and most else on files there is the crate `async-fs`, which has a pool of its
-///   own.
+/// * For directories and most other file operations there is the crate `async-fs`, which has a
+///   separate pool.
 ///
 /// # Errors
 ///
-/// The value's own; if there is no thread and none can be started; if the value has been closed; in
-/// a simulated world.
+/// The value's own errors; if there is no thread and none can be started; if the value has been
+/// closed; in a simulated world.
 ///
 /// # Panics
 ///
-/// A panic of the value is resumed in the task that awaits the operation, or the next operation.
+/// A panic of the value is resumed in the task that awaits the operation, or by the next operation.
 /// The value is kept.
 ///
 /// # Cancel safety
 ///
 /// Cancel safe: dropping the future of a read or a write loses no bytes. A seek, and the function
-/// of [`with_mut`](Unblock::with_mut), runs to its end once a thread has been asked for it, which
-/// is not before the operation ahead of it is done, nor if the `Unblock` is dropped first. Seeking
-/// a value that cannot seek (a pipe) is an error, and loses what was read ahead.
+/// of [`with_mut`](Unblock::with_mut), runs to its end after a thread has been requested for it.
+/// That happens only after the operation before it is done, and not if the `Unblock` is dropped
+/// first. Seeking a value that cannot seek (a pipe) is an error, and loses the data that was read
+/// ahead.
 #[doc(alias("AllowStdIo", "File", "stderr", "stdin", "stdout"))]
 pub struct Unblock<T> {
     state: State<T>,
     capacity: Option<usize>,
-    /// The error of bytes that were written behind, if it could not be reported at once.
+    /// The error of writing behind, if it could not be reported immediately.
     failure: Option<io::Error>,
-    /// The process in which an operation was last begun. In a child of that one no thread goes on
-    /// with it.
+    /// The process in which the last operation began. In a child of that process no thread
+    /// continues it.
     process: Process,
 }
 
 enum State<T> {
     /// Idle; `None` if it was closed.
     Idle(Option<Box<T>>),
-    /// With a function.
+    /// Passed to a function.
     Calling(Place<T>, Call<Result<(), Panic>>),
     Seeking(Place<T>, Call<Result<io::Result<u64>, Panic>>, SeekFrom),
     Reading(Arc<Pipe<T, u8>>),
     Writing(Arc<Pipe<T, u8>>),
-    /// A [`Pipe`] of what the iterator gives, which has no name here.
+    /// A [`Pipe`] of the iterator's items; their type cannot be named here.
     Streaming(Arc<dyn Stop<T>>),
 }
 
-/// The slot where a function finds the value, and leaves it.
+/// The slot in which a function finds the value, and leaves it.
 type Place<T> = Arc<Mutex<Option<Box<T>>>>;
 
-/// Its result.
+/// The slot, and the call of the function.
 type Called<T, R> = (Place<T>, Call<Result<R, Panic>>);
 
 struct Pipe<T, I> {
     flow: Handoff<Flow<T, I>>,
     capacity: usize,
-    /// What a thread does, and how one is asked for. It is set where the value's traits are known.
+    /// The work of a thread, and the function that requests a thread. Set where the value's traits
+    /// are known.
     work: fn(&Pipe<T, I>),
     start: fn(&Arc<Pipe<T, I>>) -> io::Result<()>,
 }
@@ -152,20 +155,20 @@ struct Pipe<T, I> {
 struct Flow<T, I> {
     /// `None` while a thread has it.
     value: Option<Box<T>>,
-    /// What was read, or is to be written.
+    /// Items that were read, or wait to be written.
     queue: VecDeque<I>,
-    /// What a thread has taken from the queue and not written yet.
+    /// The number of items that a thread has taken from the queue and not written yet.
     in_flight: usize,
-    /// A thread has been asked for, and has not returned.
+    /// Whether a thread has been requested and has not returned.
     is_started: bool,
-    /// The task wants the value back.
+    /// Whether the task wants the value back.
     is_stopping: bool,
-    /// Nothing more will come or go.
+    /// The outcome, after which no more items will come or go.
     end: Option<End>,
 }
 
 enum End {
-    /// The end of the file, or of the iterator; or everything is written and flushed.
+    /// The end of the file or of the iterator; or everything is written and flushed.
     Done,
     Failed(io::Error),
     Panicked(Panic),
@@ -208,8 +211,8 @@ impl<T: Send + 'static, I: Send + 'static> Pipe<T, I> {
     }
 }
 
-/// In a simulated world there is one thread: what another one does would come at a moment that no
-/// seed decides.
+/// A simulated world has one thread: the work of another thread would finish at a time that no seed
+/// determines.
 #[cfg(all(feature = "sim", not(loom)))]
 fn refuse_in_a_world() -> io::Result<()> {
     match crate::sim::kernel::is_here() {
@@ -234,21 +237,21 @@ impl<T: Send, I: Send> Job for Pipe<T, I> {
 }
 
 impl<T, I> Flow<T, I> {
-    /// Returns whether the caller is to ask for a thread.
+    /// Returns whether the caller must request a thread.
     fn begin(&mut self) -> bool {
         let begins = !self.is_started && self.end.is_none();
         self.is_started |= begins;
         begins
     }
 
-    /// Resumes what was stopped.
+    /// Restores a pipe that was stopped.
     fn put_back(&mut self, value: Option<Box<T>>, queue: VecDeque<I>) {
         self.value = value;
         self.queue = queue;
         self.is_started = false;
     }
 
-    /// A thread returns the value.
+    /// Returns the value from a thread.
     fn rest(&mut self, value: &mut Option<Box<T>>, end: Option<End>) {
         self.value = value.take();
         self.in_flight = 0;
@@ -257,7 +260,7 @@ impl<T, I> Flow<T, I> {
     }
 }
 
-/// What a thread of the pool has not done yet is what the task waits for.
+/// Records that the task waits for a thread of the pool, if the result is pending.
 fn noted<R>(result: Poll<R>) -> Poll<R> {
     if result.is_pending() {
         waits_for(Leaf::Blocking);
@@ -275,13 +278,13 @@ impl<T, I> Pipe<T, I> {
         noted(self.flow.poll(cx, check))
     }
 
-    /// Asks for a thread.
+    /// Requests a thread.
     fn start(self: &Arc<Self>) -> io::Result<()> {
         (self.start)(self).inspect_err(|_| self.flow.update(|flow| flow.is_started = false))
     }
 
-    /// The work of a thread that fills the queue: `make` produces something, or reports the end;
-    /// `put` moves it into the queue, under the lock.
+    /// The work of a thread that fills the queue: `make` produces data, or reports the end; `put`
+    /// moves the data into the queue, under the lock.
     fn fill<S>(
         &self,
         mut state: S,
@@ -319,14 +322,14 @@ impl<T, I> Pipe<T, I> {
         }
     }
 
-    /// Takes something from the queue; at the end, returns what came last.
+    /// Takes something from the queue; at the end, returns the final error, if any.
     fn poll_take<R>(
         self: &Arc<Self>,
         cx: &Context<'_>,
         mut take: impl FnMut(&mut VecDeque<I>) -> R,
     ) -> Poll<Result<R, Option<io::Error>>> {
         loop {
-            // What was taken, and whether there is work for a thread again.
+            // The taken data, and whether there is work for a thread again.
             let (taken, begins) = ready!(self.poll_flow(cx, |flow| {
                 // The future that wanted the value back was dropped.
                 flow.is_stopping = false;
@@ -335,7 +338,7 @@ impl<T, I> Pipe<T, I> {
                     return (begins || flow.end.is_some()).then_some((None, begins));
                 }
                 let taken = take(&mut flow.queue);
-                // Not for every byte.
+                // With hysteresis, so as not to start a thread for every byte.
                 let begins = flow.queue.len() <= self.capacity / 2 && flow.begin();
                 Some((Some(taken), begins))
             }));
@@ -344,7 +347,7 @@ impl<T, I> Pipe<T, I> {
                 false => Ok(()),
             };
             match (taken, started) {
-                // If no thread can be started, that is reported when nothing is left.
+                // If no thread can be started, that is reported when the queue is empty.
                 (Some(taken), _) => return Poll::Ready(Ok(taken)),
                 (None, Err(error)) => return Poll::Ready(Err(Some(error))),
                 (None, Ok(())) if begins => {}
@@ -353,8 +356,8 @@ impl<T, I> Pipe<T, I> {
         }
     }
 
-    /// Stops a thread that fills the queue. Returns the value, what was not taken, and what came
-    /// last.
+    /// Stops a thread that fills the queue. Returns the value, the items that were not taken, and
+    /// the outcome.
     fn poll_stop_filling(&self, cx: &Context<'_>) -> Poll<(Box<T>, VecDeque<I>, Option<End>)> {
         self.poll_flow(cx, |flow| {
             flow.is_stopping = true;
@@ -386,17 +389,17 @@ impl<T, I> Pipe<T, I> {
         }
     }
 
-    /// The `Unblock` is dropped.
+    /// Called when the `Unblock` is dropped.
     fn abandon_filling(&self) {
         self.flow.clear_waker();
-        // Dropped here if no thread has it, not when one comes.
+        // Dropped here if no thread has it, instead of when a thread comes.
         drop(self.flow.update(|flow| {
             flow.is_stopping = true;
             flow.value.take()
         }));
     }
 
-    /// What is in the queue is written and flushed.
+    /// Called when the `Unblock` is dropped: the queue is still written and flushed.
     fn abandon_writing(self: &Arc<Self>) {
         self.flow.clear_waker();
         let begins = self.flow.update(|flow| {
@@ -404,7 +407,7 @@ impl<T, I> Pipe<T, I> {
             flow.begin()
         });
         if begins {
-            // Otherwise only a flush is lost: a thread has written the rest before it returned.
+            // On an error only a flush is lost: a thread has written the rest before it returned.
             let _ = self.start();
         }
     }
@@ -413,7 +416,7 @@ impl<T, I> Pipe<T, I> {
 /// The outcome of one step of a thread.
 enum Made {
     Something,
-    /// But there will be more.
+    /// Nothing yet, but there will be more.
     Nothing,
     End,
 }
@@ -430,7 +433,7 @@ fn read_ahead<T: Read>(pipe: &Pipe<T, u8>) {
                     *length = read.min(most);
                     Ok(Made::Something)
                 }
-                // Check whether it is still wanted, then again.
+                // Check whether it is still wanted, then try again.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Made::Nothing),
                 Err(error) => Err(error),
             }
@@ -493,7 +496,7 @@ impl<T: Send + 'static, I: Send + 'static> Stop<T> for Pipe<T, I> {
     fn poll_stop(&self, cx: &Context<'_>) -> Poll<(Box<T>, Option<End>)> {
         let stopped = self.poll_stop_filling(cx);
         stopped.map(|(value, items, end)| {
-            // Foreign destructors, which must not cost us the value.
+            // Foreign destructors, which must not lose the value.
             contain(|| drop(items));
             (value, end)
         })
@@ -539,7 +542,7 @@ impl<T> Unblock<T> {
         this
     }
 
-    /// Returns the value, once no thread has it. What was written is flushed before; what was read
+    /// Returns the value, once no thread has it. Written data is flushed before; data that was read
     /// ahead is lost.
     ///
     /// ```
@@ -553,7 +556,7 @@ impl<T> Unblock<T> {
     /// # std::io::Result::Ok(())
     /// ```
     ///
-    /// An error of what was written is reported by the next write, flush, close, read or seek.
+    /// A write error is reported by the next write, flush, close, read or seek.
     ///
     /// # Panics
     ///
@@ -561,14 +564,14 @@ impl<T> Unblock<T> {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropping the future loses nothing. What is under way on a thread goes on, and
-    /// what was read ahead is kept.
+    /// Cancel safe: dropping the future loses nothing. Work in progress on a thread continues, and
+    /// data that was read ahead is kept.
     pub async fn get_mut(&mut self) -> &mut T {
         self.stop_and_keep_error().await;
         self.idle().as_mut().expect(CLOSED)
     }
 
-    /// Calls `operation` with the value, on the blocking pool. Otherwise as
+    /// Calls `operation` with the value, on the blocking pool. Apart from that, like
     /// [`get_mut`](Self::get_mut).
     ///
     /// ```
@@ -585,12 +588,12 @@ impl<T> Unblock<T> {
     ///
     /// # Panics
     ///
-    /// If `operation` does, if it has been closed, if no thread can be started, or in a simulated
-    /// world.
+    /// If `operation` does, if the `Unblock` has been closed, if no thread can be started, or in a
+    /// simulated world.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before `operation` was given to the pool, it is not called.
+    /// If the future is dropped before `operation` was passed to the pool, it is not called.
     /// Afterwards it runs to its end, its result is lost, and the next use of the `Unblock` waits
     /// for it.
     pub async fn with_mut<R, F>(&mut self, operation: F) -> R
@@ -611,14 +614,13 @@ impl<T> Unblock<T> {
             Ok((place, call)) => self.state = State::Calling(place, call),
             Err(error) => panic!("{error}"),
         }
-        // It resumes a panic.
+        // This resumes a panic.
         self.stop_and_keep_error().await;
         let output = output.lock().take();
         output.expect("the operation has returned")
     }
 
-    /// Returns the value, as [`get_mut`](Self::get_mut) does. An error of what was written is lost:
-    /// flush before.
+    /// Returns the value, as [`get_mut`](Self::get_mut) does. A write error is lost: flush before.
     ///
     /// ```
     /// use polder::io::{AsyncWriteExt, Unblock};
@@ -638,15 +640,15 @@ impl<T> Unblock<T> {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: dropping the future drops the `Unblock`, and so the value. What was written
-    /// is still written.
+    /// Not cancel safe: dropping the future drops the `Unblock`, and so the value. Data that was
+    /// written before still reaches the value.
     pub async fn into_inner(mut self) -> T {
         self.stop_and_keep_error().await;
         *self.idle().take().expect(CLOSED)
     }
 
-    /// Before each operation: fails in a simulated world, and if another one is under way in the
-    /// process that this one was forked from.
+    /// Called before each operation: fails in a simulated world, and if another operation was in
+    /// progress when this process was forked.
     fn check(&mut self) -> io::Result<()> {
         refuse_in_a_world()?;
         if !self.process.is_current() {
@@ -661,7 +663,7 @@ impl<T> Unblock<T> {
         Ok(())
     }
 
-    /// The value's slot, if no operation is under way.
+    /// The value's slot, if no operation is in progress.
     fn idle(&mut self) -> &mut Option<Box<T>> {
         match &mut self.state {
             State::Idle(value) => value,
@@ -669,13 +671,13 @@ impl<T> Unblock<T> {
         }
     }
 
-    /// Stops what is under way, and keeps an error for the next write.
+    /// Stops any operation in progress, and keeps an error for the next write.
     async fn stop_and_keep_error(&mut self) {
         let stopped = poll_fn(|cx| self.poll_stop(cx)).await;
         self.keep_failure(stopped);
     }
 
-    /// For operations without errors of their own.
+    /// For operations that return no error.
     fn keep_failure(&mut self, stopped: io::Result<()>) {
         match stopped {
             Err(error) if !matches!(self.state, State::Idle(_)) => panic!("{error}"),
@@ -684,7 +686,7 @@ impl<T> Unblock<T> {
         }
     }
 
-    /// Calls `f` with the value on a thread. If there is none, the value is idle again.
+    /// Calls `f` with the value on a thread. If there is no thread, the value is idle again.
     fn call<R, F>(&mut self, value: Box<T>, f: F) -> io::Result<Called<T, R>>
     where
         F: FnOnce(&mut T) -> R + Send + 'static,
@@ -712,8 +714,8 @@ impl<T> Unblock<T> {
         }
     }
 
-    /// Stops what is under way, so that the value is idle. Returns an error of what was written;
-    /// one of what was read ahead is ignored. If it is not idle after an error, no thread could be
+    /// Stops any operation in progress, so that the value is idle. Returns a write error; a
+    /// read-ahead error is ignored. If the value is not idle after an error, no thread could be
     /// started.
     fn poll_stop(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         if !matches!(self.state, State::Idle(_)) {
@@ -748,7 +750,7 @@ impl<T> Unblock<T> {
         Poll::Ready(result.result())
     }
 
-    /// The idle value, for another kind of operation.
+    /// Takes the idle value, for another kind of operation.
     fn poll_value(&mut self, cx: &Context<'_>) -> Poll<io::Result<Box<T>>> {
         ready!(self.poll_stop(cx))?;
         let closed = || io::Error::new(io::ErrorKind::BrokenPipe, CLOSED);
@@ -758,7 +760,7 @@ impl<T> Unblock<T> {
 
 const CLOSED: &str = "this Unblock has been closed";
 
-/// Of results that nobody asked for, only a panic is reported.
+/// If a result was not requested, only a panic in it is reported.
 fn without_error(end: Option<End>) -> End {
     match end {
         Some(End::Panicked(panic)) => End::Panicked(panic),
@@ -769,7 +771,7 @@ fn without_error(end: Option<End>) -> End {
 impl<T> Drop for Unblock<T> {
     fn drop(&mut self) {
         if !self.process.is_current() && !matches!(self.state, State::Idle(_)) {
-            // The rest is the parent's to do. One of its threads may have held the lock.
+            // The rest is the parent's job. One of its threads may have held the lock.
             std::mem::forget(std::mem::replace(&mut self.state, State::Idle(None)));
             return;
         }
@@ -793,8 +795,8 @@ impl<T: fmt::Debug> fmt::Debug for Unblock<T> {
     }
 }
 
-/// Counts an operation against the task's budget, as those of sockets: what is read ahead may
-/// always be ready.
+/// Counts an operation against the task's budget, like those of sockets: data that was read ahead
+/// may always be ready.
 fn poll_within_budget<R>(
     cx: &mut Context<'_>,
     poll: impl FnOnce(&mut Context<'_>) -> Poll<R>,
@@ -824,7 +826,7 @@ where
                     Ok(item) => return Poll::Ready(item),
                     Err(Some(error)) => panic!("{error}"),
                     Err(None) => {
-                        // It does not wait: the thread has gone.
+                        // This does not wait, since the thread has returned.
                         let stopped = ready!(self.poll_stop(cx));
                         return Poll::Ready(stopped.ok().and(None));
                     }
@@ -843,7 +845,7 @@ where
 
 /// # Panics
 ///
-/// The iterator's own; if there is no thread and none can be started; in a simulated world.
+/// The iterator's own panics; if there is no thread and none can be started; in a simulated world.
 impl<T: Iterator + Send + 'static> Stream for Unblock<T>
 where
     T::Item: Send + 'static,
@@ -864,7 +866,7 @@ impl<T: Read + Send + 'static> Unblock<T> {
                     Ok(read) => read,
                     Err(Some(error)) => Err(error),
                     Err(None) => {
-                        // It does not wait: the thread has gone.
+                        // This does not wait, since the thread has returned.
                         let (value, _, end) = ready!(pipe.poll_stop_filling(cx));
                         self.state = State::Idle(Some(value));
                         end.map_or(Ok(()), End::result).map(|()| 0)
@@ -914,7 +916,7 @@ impl<T: Write + Send + 'static> Unblock<T> {
                             true => pipe.start(),
                             false => Ok(()),
                         };
-                        // Without a thread nobody has seen the bytes.
+                        // Without a thread the bytes have not been seen.
                         let undone = |_: &_| pipe.flow.update(|flow| flow.queue.clear());
                         return Poll::Ready(started.inspect_err(undone).map(|()| length));
                     }
@@ -947,7 +949,7 @@ impl<T: Write + Send + 'static> AsyncWrite for Unblock<T> {
             return Poll::Ready(Err(failure));
         }
         match self.state {
-            // Nothing has been written that is not flushed, and what was read ahead stays.
+            // Nothing is left to flush, and data that was read ahead stays.
             State::Reading(_) | State::Streaming(_) => Poll::Ready(Ok(())),
             _ => self.poll_stop(cx),
         }
@@ -970,7 +972,7 @@ impl<T: Seek + Send + 'static> AsyncSeek for Unblock<T> {
         self.check()?;
         loop {
             if let State::Seeking(place, call, sought) = &self.state {
-                // A seek whose future was dropped, if it was another.
+                // If it was another seek, its future was dropped.
                 let is_this = *sought == position;
                 let result = ready!(noted(call.poll(cx))).expect("it catches panics");
                 let value = place.lock().take();
@@ -980,7 +982,7 @@ impl<T: Seek + Send + 'static> AsyncSeek for Unblock<T> {
                     return Poll::Ready(result);
                 }
             }
-            // The value is ahead of the task by what was read and not taken.
+            // The value's position is ahead of the task's by the data that was read and not taken.
             let (value, bytes) = match &self.state {
                 State::Reading(pipe) => {
                     let (value, bytes, end) = ready!(pipe.poll_stop_filling(cx));
@@ -1004,7 +1006,7 @@ impl<T: Seek + Send + 'static> AsyncSeek for Unblock<T> {
                 Ok(called) => called,
                 Err(error) => {
                     if let (State::Reading(pipe), State::Idle(value)) = (&state, &mut self.state) {
-                        // As it was.
+                        // Restores the previous state.
                         pipe.flow.update(|flow| flow.put_back(value.take(), bytes));
                         self.state = state;
                     }

@@ -1,7 +1,7 @@
-//! The background runtime, for threads that drive none: one worker on a thread of its own, started
+//! The background runtime, for threads that drive none: one worker on a dedicated thread, started
 //! on first use, which runs until the process exits.
 //!
-//! A child of `fork` does not have that thread, so it starts a runtime of its own.
+//! A child of `fork` does not have that thread, so it starts a new background runtime.
 
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -13,18 +13,18 @@ use crate::sys::{PerProcess, start_thread};
 #[derive(Default)]
 struct Background {
     shared: OnceLock<Arc<Shared>>,
-    /// Held while starting, so that it is started once.
+    /// Held during the start, so that the runtime is started only once.
     starting: Mutex<()>,
 }
 
 static BACKGROUND: PerProcess<Background> = PerProcess::new(Background::default);
 
-/// The background runtime, started if need be.
+/// Returns the background runtime, and starts it if necessary.
 ///
 /// # Errors
 ///
-/// If it cannot be started, for want of descriptors or threads; the next call tries again. If its
-/// thread has panicked.
+/// If it cannot be started, because descriptors or threads are exhausted; the next call tries
+/// again. If its thread has panicked.
 pub(crate) fn shared() -> io::Result<&'static Arc<Shared>> {
     super::not_simulated()?;
     let background = BACKGROUND.get();
@@ -56,7 +56,7 @@ impl Background {
         if let Some(shared) = self.shared.get() {
             return Ok(shared);
         }
-        // What can fail is done on this thread; the worker is made by its own.
+        // Everything that can fail is done on this thread; the worker is created on the new thread.
         let shared = single_worker()?;
         let run = {
             let shared = shared.clone();

@@ -1,4 +1,4 @@
-//! [`Builder`]: how a runtime is made with other settings than the defaults.
+//! [`Builder`]: makes a runtime with settings other than the defaults.
 
 use std::fmt;
 use std::future::Future;
@@ -15,9 +15,9 @@ use crate::reactor::{Reactor, now};
 use crate::scheduler::{BoxedLookup, BusyPollConfig, Resolver, Shared, Worker};
 use crate::sys::start_thread_with_stack;
 
-/// The most workers of a runtime. Each has a thread and a poller with two or three descriptors, and
-/// reads the state of all others now and then: beyond the cores of the largest machines they only
-/// cost.
+/// The maximum number of workers of a runtime. Each has a thread and a poller with two or three
+/// descriptors, and occasionally reads the state of all others: more workers than the largest
+/// machines have cores are pure cost.
 const MAX_WORKERS: usize = 1_024;
 
 /// Sets up a [`Runtime`].
@@ -47,8 +47,8 @@ pub struct Builder {
     trace: Option<Tracing>,
 }
 
-/// What is called when a worker starts. (A builder that a panic leaves behind is whole: whether the
-/// function minds is its own matter.)
+/// The function that is called when a worker starts. (A builder stays consistent after a panic; the
+/// unwind safety of the function is its author's responsibility.)
 #[derive(Clone)]
 struct StartHook(Arc<dyn Fn(usize) + Send + Sync + UnwindSafe + RefUnwindSafe>);
 
@@ -89,9 +89,9 @@ impl Builder {
         Builder::default()
     }
 
-    /// Sets the backend. The default is that of [`Backend::list_from_env`]: the first that can be
-    /// opened of those that the environment variable `POLDER_BACKEND` names, or else the platform's
-    /// best.
+    /// Sets the backend. The default is that of [`Backend::list_from_env`]: the first backend that
+    /// can be opened, from the list in the environment variable `POLDER_BACKEND`, or else the
+    /// platform's best.
     ///
     /// ```
     /// use polder::{Backend, Runtime};
@@ -107,8 +107,8 @@ impl Builder {
         self.backends([backend])
     }
 
-    /// Sets a list of backends, the first choice first: the first one that can be opened is taken,
-    /// and [`Runtime::backend`] says which.
+    /// Sets a list of backends in order of preference. The first one that can be opened is used,
+    /// and [`Runtime::backend`] returns it.
     ///
     /// ```
     /// use polder::{Backend, Runtime};
@@ -123,26 +123,27 @@ impl Builder {
         self
     }
 
-    /// Sets how many threads run what is spawned. The default is one, the thread that drives the
-    /// runtime.
+    /// Sets the number of threads that run spawned tasks. The default is one, the thread that
+    /// drives the runtime.
     ///
-    /// From two on, the runtime starts a pool of that many threads. What is [spawned](crate::spawn)
-    /// runs there, whether or not the runtime is driven. The future given to
-    /// [`block_on`](Runtime::block_on), and what it [spawns locally](crate::spawn_local), stays on
-    /// the thread that drives the runtime. Each worker has its own poller, run queue and timers.
+    /// With two or more, the runtime starts a pool of that many threads. [Spawned](crate::spawn)
+    /// tasks run there, whether or not the runtime is driven. The future given to
+    /// [`block_on`](Runtime::block_on), and the tasks that it [spawns locally](crate::spawn_local),
+    /// stay on the thread that drives the runtime. Each worker has its own poller, run queue and
+    /// timers.
     ///
-    /// Whichever pool worker has time takes a new task. Afterwards **a spawned task moves to
-    /// another worker where that pays**: when it waits for nothing but another task (a channel, a
-    /// lock) and is woken by one elsewhere, so that tasks that talk to each other come together;
-    /// and when its worker does not get round to it. While a worker computes, another one that is
-    /// idle takes what is ready there, what has a socket that became readable, and what has a timer
-    /// that is due, within a millisecond. A task that waits for its sockets otherwise stays with
-    /// them, and what was [spawned locally](crate::spawn_local) never moves. If all workers
-    /// compute, tasks wait: long computations belong in [`unblock`](crate::unblock).
+    /// A new task is taken by any pool worker that has time. Afterwards **a spawned task moves to
+    /// another worker where that pays off**: when it waits only for another task (a channel, a
+    /// lock) and a task on another worker wakes it, so that tasks that talk to each other come
+    /// together; and when its worker is too busy to run it. While a worker computes, an idle worker
+    /// takes its ready tasks, tasks with a socket that became readable, and tasks with a timer that
+    /// is due, within a millisecond. Otherwise a task that waits for its sockets stays with them,
+    /// and [locally spawned](crate::spawn_local) tasks never move. If all workers compute, tasks
+    /// wait: long computations belong in [`unblock`](crate::unblock).
     ///
-    /// No other worker is woken at once for the first task that a task spawns in one poll, since
-    /// most likely its own worker runs it next. If that poll computes for long, an idle worker
-    /// takes the new task within a millisecond.
+    /// For the first task that a task spawns in one poll, no other worker is woken immediately,
+    /// since most likely the same worker runs it next. If that poll computes for long, an idle
+    /// worker takes the new task within a millisecond.
     ///
     /// ```
     /// use polder::Runtime;
@@ -165,7 +166,7 @@ impl Builder {
         self
     }
 
-    /// Sets the name of the pool's threads, which is followed by their number. The default is
+    /// Sets the name of the pool's threads, to which their number is appended. The default is
     /// `polder`. (Linux shows the first 15 bytes.)
     ///
     /// ```
@@ -180,12 +181,12 @@ impl Builder {
         self
     }
 
-    /// Sets the size of the stack of each pool thread, in bytes. The default is that of the
-    /// standard library: 2 MiB, or `RUST_MIN_STACK`. The system rounds it up to what a thread
-    /// needs at least.
+    /// Sets the stack size of each pool thread, in bytes. The default is that of the standard
+    /// library: 2 MiB, or `RUST_MIN_STACK`. The system rounds it up to the minimum for a thread.
     ///
-    /// Futures lie on the heap. A stack has what a poll calls, which matters for deep recursion and
-    /// large arrays. The thread that drives the runtime has the stack that it was started with.
+    /// Futures are on the heap. The stack holds the calls within a poll, so it matters for deep
+    /// recursion and large arrays. The thread that drives the runtime keeps the stack that it was
+    /// started with.
     ///
     /// ```
     /// fn depth(n: u32) -> u32 {
@@ -204,18 +205,18 @@ impl Builder {
     }
 
     /// Sets how long an idle worker polls with a zero timeout before it sleeps in the kernel. By
-    /// default it sleeps at once.
+    /// default it sleeps immediately.
     ///
-    /// To be put to sleep and woken takes a core tens of microseconds on a virtual machine, and
-    /// some on any other. If answers come faster than that, as with few connections that each wait
-    /// for the other side, 50 µs of polling can multiply the requests a second; by how much depends
-    /// on how long the machine takes to wake a core (`docs/PERFORMANCE.md` has a row). With many
-    /// connections a worker hardly ever sleeps, and there is nothing to gain.
+    /// Putting a core to sleep and waking it takes tens of microseconds on a virtual machine, and
+    /// some time on any other. If responses arrive faster than that, as with few connections that
+    /// each wait for the peer, 50 µs of polling can multiply the requests per second; the factor
+    /// depends on how long the machine takes to wake a core (`docs/PERFORMANCE.md` has a row). With
+    /// many connections a worker rarely sleeps, and there is nothing to gain.
     ///
     /// It is adaptive: a worker polls only while its recent idle times were no longer than
-    /// `duration`, so an idle program uses no CPU. It never polls while more workers of its runtime
-    /// are awake than there are cores; it knows nothing of other programs. The price is up to
-    /// `duration` of CPU time whenever something takes long after a quick exchange, and heat.
+    /// `duration`, so an idle program uses no CPU. A worker never polls while more workers of its
+    /// runtime are awake than there are cores; other programs are not considered. The price is
+    /// heat, and up to `duration` of CPU time whenever a long wait follows a quick exchange.
     ///
     /// ```
     /// use polder::Runtime;
@@ -230,16 +231,16 @@ impl Builder {
         self
     }
 
-    /// Sets by how much timers may be late, so that many of them share a wake-up: to save energy
-    /// where nothing needs to be exact. The default is zero: each timer is as exact as the backend
-    /// is.
+    /// Sets by how much timers may be late, so that several of them share a wake-up: this saves
+    /// energy where precision is not needed. The default is zero: each timer is as precise as the
+    /// backend.
     ///
-    /// A worker that sleeps wakes for its timers at multiples of `slack` only. One that is awake
-    /// anyway, for a socket or another task, or since it [polls](Self::busy_poll), also fires those
-    /// that are due. No timer is early. It holds for the timers of this runtime, however they are
-    /// used (timeouts, intervals), on every platform. (The slack that Linux gives each thread,
-    /// `PR_SET_TIMERSLACK`, stays as it is: [`on_worker_start`](Self::on_worker_start) is the place
-    /// to set it.)
+    /// A sleeping worker wakes for its timers only at multiples of `slack`. A worker that is awake
+    /// for another reason (a socket, another task, or [busy polling](Self::busy_poll)) also fires
+    /// the timers that are due. No timer fires early. The slack applies to all timers of this
+    /// runtime, including timeouts and intervals, on every platform. (It does not change the slack
+    /// that Linux gives each thread, `PR_SET_TIMERSLACK`: use
+    /// [`on_worker_start`](Self::on_worker_start) to set that.)
     ///
     /// ```
     /// use polder::Runtime;
@@ -264,9 +265,9 @@ impl Builder {
         self
     }
 
-    /// Sets a function that is called on the thread of each worker, with its number, before the
-    /// worker runs anything: to bind the thread to a core, or to set its priority. With one worker
-    /// it is called by [`build`](Self::build), with 0.
+    /// Sets a function that is called on the thread of each worker, with the worker's index, before
+    /// the worker runs anything: for example to bind the thread to a core, or to set its priority.
+    /// With one worker, [`build`](Self::build) calls it, with 0.
     ///
     /// ```
     /// use polder::Runtime;
@@ -302,18 +303,18 @@ impl Builder {
         self
     }
 
-    /// Has polls reported that take longer than `over`, and so keep the other tasks of their worker
-    /// waiting: tasks that compute, or call what blocks. `tell` is called with each, while it goes
-    /// on, and again once it has ended. Without it, the environment variable `POLDER_STALL` (as in
-    /// `100ms`) has stalls printed to standard error.
+    /// Reports polls that take longer than `over`, and so delay the other tasks of their worker:
+    /// tasks that compute, or that make blocking calls. `tell` is called for each during the poll,
+    /// and again after its end. Without this call, the environment variable `POLDER_STALL` (for
+    /// example `100ms`) makes stalls print to standard error.
     ///
-    /// A thread looks after that, one for all runtimes of the process; it calls `tell`, which
-    /// should be quick. Workers do nothing for it, and read no clock. A poll is noticed between
-    /// once and one and a half times `over` after it has begun, and whoever was stopped meanwhile
-    /// (by a debugger, or SIGSTOP) has not stalled. Less than 100 µs is taken for that.
+    /// One thread checks this, for all runtimes of the process; it calls `tell`, which should be
+    /// quick. Workers do nothing for it, and read no clock. A poll is noticed between 1 and 1.5
+    /// times `over` after its start. A thread that was stopped meanwhile (by a debugger, or
+    /// SIGSTOP) has not stalled. Values below 100 µs are treated as 100 µs.
     ///
-    /// With the feature `backtrace`, on Linux, the thread of a worker that stalls gets SIGURG, and
-    /// tells in which functions it is: see `docs/DIAGNOSTICS.md`.
+    /// With the feature `backtrace`, on Linux, the thread of a stalled worker gets SIGURG, and
+    /// reports its stack of functions: see `docs/DIAGNOSTICS.md`.
     ///
     /// ```
     /// use polder::Runtime;
@@ -350,13 +351,13 @@ impl Builder {
         self
     }
 
-    /// Keeps the last events of each worker, so many: polls, spawns, wakes, sleeps, sources that
-    /// became ready and timers that fired. [`Runtime::trace`] returns them, as a file for trace
-    /// viewers. Without it, the environment variable `POLDER_TRACE=FILE` keeps 65,536 of each, and
-    /// has them written to a file.
+    /// Keeps the last `events_per_worker` events of each worker: polls, spawns, wakes, sleeps,
+    /// sources that became ready and timers that fired. [`Runtime::trace`] returns them, as a file
+    /// for trace viewers. Without this call, the environment variable `POLDER_TRACE=FILE` keeps
+    /// 65,536 per worker, and writes them to a file.
     ///
-    /// An event takes 24 bytes, and some 40 ns, and a poll has three: the wake, the beginning and
-    /// the end. The number is rounded up to a power of two, and is 2^26 at most.
+    /// An event takes 24 bytes and about 40 ns, and a poll has three: the wake, the beginning and
+    /// the end. The number is rounded up to a power of two, and limited to 2^26.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().trace(65_536).build()?;
@@ -370,28 +371,28 @@ impl Builder {
         self
     }
 
-    /// Sets a resolver of names, which all look-ups made in the runtime use: those of
-    /// [`resolve`](crate::net::resolve), and of every `connect` and `bind` that is passed a name.
-    /// The default is the system's, called on threads of the pool.
+    /// Sets a name resolver, which all look-ups in the runtime use: those of
+    /// [`resolve`](crate::net::resolve), and of every `connect` and `bind` with a name. The default
+    /// is the system's resolver, called on threads of the pool.
     ///
-    /// It is passed the name as it was written, and returns its addresses in the order in which
-    /// they are to be tried. Its future runs as a task of the runtime. Identical look-ups under way
-    /// are joined: it is asked once. When the last one who waits gives up, the task is cancelled.
-    /// It caches nothing that the resolver does not.
+    /// The resolver is called with the name as it was written, and returns its addresses in the
+    /// order in which to try them. Its future runs as a task of the runtime. Identical concurrent
+    /// look-ups are joined: the resolver is called once. When the last waiter is dropped, the task
+    /// is cancelled. Results are not cached, except by the resolver itself.
     ///
-    /// Within its future names are looked up by the system, so a resolver can leave some of them to
-    /// it. That does not hold for tasks that it spawns: these ask the resolver, and one that looks
-    /// up the name that is being looked up waits for itself. A look-up on a thread that drives no
-    /// runtime is the system's too.
+    /// Within the resolver's future the system looks up names, so a resolver can delegate some of
+    /// them to it. This does not apply to tasks that the future spawns: these use the resolver, and
+    /// a task that looks up the name that is being resolved waits for itself. Look-ups on a thread
+    /// that drives no runtime use the system's resolver too.
     ///
-    /// A look-up makes progress while the runtime in which it was begun is driven, or from two
-    /// [workers](Self::workers) on, always. Whoever continues it elsewhere (on another thread, in
-    /// another runtime) waits for that. If the runtime is dropped first, the look-up fails with an
-    /// error of the kind [`Other`](io::ErrorKind::Other).
+    /// A look-up makes progress while the runtime in which it began is driven; with two or more
+    /// [workers](Self::workers), always. A look-up that is continued elsewhere (on another thread,
+    /// in another runtime) waits for that. If the runtime is dropped first, the look-up fails with
+    /// an error of the kind [`Other`](io::ErrorKind::Other).
     ///
     /// The runtime drops the resolver when it is dropped itself, after its last task, on the thread
     /// that drops it. So a resolver may own a [`Handle`](super::Handle) of its runtime. From then
-    /// on (in its destructor) names are looked up by the system.
+    /// on, including in the resolver's destructor, the system looks up names.
     ///
     /// ```
     /// use polder::Runtime;
@@ -410,7 +411,7 @@ impl Builder {
     /// # std::io::Result::Ok(())
     /// ```
     ///
-    /// (With a crate that speaks DNS, such as hickory-resolver: `interop/src/resolver.rs`.)
+    /// (For a DNS crate, such as hickory-resolver, see `interop/src/resolver.rs`.)
     #[cfg(feature = "net")]
     #[doc(alias("dns", "hickory", "trust-dns"))]
     pub fn resolver<R, F>(mut self, resolver: R) -> Builder
@@ -444,11 +445,11 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](io::ErrorKind::Unsupported) if the backend is not available, and what the
-    /// kernel says if it refuses it (of a list: for each);
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if `POLDER_BACKEND` has a name that means
-    /// nothing, for an empty list, no workers or more than 1,024, and for a name with a NUL byte;
-    /// and the system's error if there are no descriptors or threads left.
+    /// [`Unsupported`](io::ErrorKind::Unsupported) if the backend is not available, or the kernel's
+    /// error if the kernel refuses it (for a list: the errors of each);
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if `POLDER_BACKEND` has an unknown name, for
+    /// an empty list, for zero or more than 1,024 workers, and for a name with a NUL byte; and the
+    /// system's error if descriptors or threads are exhausted.
     pub fn build(self) -> io::Result<Runtime> {
         super::not_simulated()?;
         let invalid = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
@@ -511,7 +512,7 @@ impl Builder {
     }
 }
 
-/// The worker of that index starts.
+/// Calls the hook for the worker at `index`.
 fn start(hook: Option<StartHook>, index: usize) {
     if let Some(StartHook(start)) = hook {
         start(index);

@@ -1,7 +1,7 @@
 //! The reactor that this thread's sockets and timers wait on.
 //!
-//! Within a runtime it is that of the worker that this thread drives. On a plain thread, and on a
-//! worker that has closed its reactor, it is the background runtime's.
+//! Within a runtime this is the reactor of the worker that the thread drives. On a plain thread,
+//! and on a worker that has closed its reactor, it is the reactor of the background runtime.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! [`Handle`]: how other threads reach a runtime.
+//! [`Handle`]: access to a runtime from other threads.
 
 use std::fmt;
 use std::future::Future;
@@ -16,7 +16,7 @@ use crate::task::{self, Name, Task};
 /// Spawns onto a [`Runtime`](super::Runtime) from any thread.
 ///
 /// A handle does not keep its runtime alive: a task that is spawned after the runtime was dropped
-/// is cancelled at once. (It does keep the memory and the descriptors of the pollers, as does a
+/// is cancelled immediately. (It does keep the memory and the descriptors of the pollers, as does a
 /// [`Task`].)
 ///
 /// ```
@@ -33,8 +33,8 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Returns the handle of the runtime that this thread drives. On a plain thread, that of the
-    /// background runtime, which is started on first use.
+    /// Returns the handle of the runtime that this thread drives. On a plain thread, returns the
+    /// handle of the background runtime, which is started on first use.
     ///
     /// ```
     /// let task = polder::block_on(async {
@@ -69,7 +69,7 @@ impl Handle {
     /// Spawns a task.
     ///
     /// It runs while the runtime is driven; with [several workers](super::Builder::workers),
-    /// always. If the runtime was dropped, the task is cancelled at once.
+    /// always. If the runtime was dropped, the task is cancelled immediately.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -119,12 +119,12 @@ impl Handle {
         boxed_if_large!(future, label => spawn_on(&self.shared, future, label))
     }
 
-    /// Spawns a task on one worker, on whose thread `create` makes its future. The future need not
-    /// be `Send`, and stays there.
+    /// Spawns a task on one worker. `create` makes its future on the worker's thread. The future
+    /// need not be `Send`, and stays there.
     ///
-    /// Workers are counted from zero: those of the pool; or the one that the runtime has without a
-    /// pool. It is for what a program distributes itself, a share of its data for each worker. (In
-    /// tokio-util: `spawn_pinned_by_idx`.)
+    /// Workers are counted from zero: those of the pool, or the only worker of a runtime without a
+    /// pool. This is for programs that distribute their work themselves, with a share of the data
+    /// for each worker. (In tokio-util: `spawn_pinned_by_idx`.)
     ///
     /// ```
     /// use polder::Runtime;
@@ -150,7 +150,7 @@ impl Handle {
     ///
     /// # Panics
     ///
-    /// If there is no such worker. A panic of `create` is the task's.
+    /// If there is no such worker. A panic of `create` becomes the task's.
     ///
     /// # Cancel safety
     ///
@@ -201,7 +201,7 @@ impl Handle {
         task
     }
 
-    /// Returns how many threads run what is spawned, as [`Runtime::workers`] does.
+    /// Returns the number of threads that run spawned tasks, as [`Runtime::workers`] does.
     ///
     /// [`Runtime::workers`]: super::Runtime::workers
     ///
@@ -214,8 +214,8 @@ impl Handle {
         self.shared.workers()
     }
 
-    /// Returns numbers of what the runtime has done and has to do: see [`Metrics`]. It asks no
-    /// worker, so it also answers while one is stuck.
+    /// Returns counters of the runtime's past and pending work: see [`Metrics`]. It asks no worker,
+    /// so it also works while a worker is stuck.
     ///
     /// ```
     /// polder::block_on(async {
@@ -234,17 +234,16 @@ impl Handle {
         &self.shared
     }
 
-    /// What looks up names for the runtime, if that is not left to the system.
+    /// The name resolver of the runtime; `None` if the system resolves names.
     pub(crate) fn resolver(&self) -> Option<Resolver> {
         self.shared.resolver()
     }
 
-    /// Tells what the runtime is at: its workers, its tasks, and what each of these waits for. See
-    /// [`Dump`].
+    /// Returns the current state of the runtime: its workers, its tasks, and what each task waits
+    /// for. See [`Dump`].
     ///
-    /// It waits for up to 100 ms for workers that do not answer. The tasks of a main worker that
-    /// nobody drives are known on its thread only:
-    /// [`Runtime::dump`](super::Runtime::dump).
+    /// It waits for up to 100 ms for workers that do not answer. The tasks of a main worker that is
+    /// not driven are known only on its thread: [`Runtime::dump`](super::Runtime::dump).
     ///
     /// ```
     /// use polder::Handle;
@@ -262,8 +261,7 @@ impl Handle {
         Dump::of(&self.shared, own.into_iter().collect(), PATIENCE)
     }
 
-    /// Returns what the runtime did last, event by event: see
-    /// [`Runtime::trace`](super::Runtime::trace).
+    /// Returns the runtime's last events: see [`Runtime::trace`](super::Runtime::trace).
     ///
     /// ```
     /// use polder::{Handle, Runtime};
@@ -277,7 +275,7 @@ impl Handle {
         Trace::of(&self.shared)
     }
 
-    /// Returns which backend the runtime polls the kernel with.
+    /// Returns the backend with which the runtime polls the kernel.
     ///
     /// ```
     /// use polder::{Handle, Runtime};

@@ -1,11 +1,12 @@
 //! Runtimes: built, driven, and embedded in foreign loops.
 //!
-//! Most programs need none of this: [`block_on`] and [`spawn`](crate::spawn) do. A [`Runtime`] is
-//! for those that choose a [`Backend`], drive the loop themselves, or keep tasks between two calls.
+//! Most programs do not need this module: [`block_on`] and [`spawn`](crate::spawn) suffice. A
+//! [`Runtime`] is for programs that choose a [`Backend`], drive the loop themselves, or keep tasks
+//! between two calls.
 //!
-//! A runtime has a worker: a run queue, a reactor and timers, all of the thread that made it, which
-//! drives it and drops it. Other threads reach it through a [`Handle`]. With [`Builder::workers`]
-//! it also has a pool of workers, on threads of their own, which run what is spawned.
+//! A runtime has a worker: a run queue, a reactor and timers. They belong to the thread that made
+//! the runtime, which drives it and drops it. Other threads reach it through a [`Handle`]. With
+//! [`Builder::workers`] it also has a pool of workers, each on a thread, which run spawned tasks.
 //!
 //! ```
 //! use polder::runtime::Runtime;
@@ -53,7 +54,7 @@ pub use scope::{Scope, ScopedTask};
 pub use spawn::{spawn, spawn_local, spawn_local_named, spawn_named};
 pub use task_set::TaskSet;
 
-/// Runs futures, and what they spawn, on the thread that made it.
+/// Runs futures, and the tasks that they spawn, on the thread that made it.
 ///
 /// A runtime is driven by [`block_on`](Self::block_on), [`run`](Self::run) and
 /// [`turn`](Self::turn). Tasks make progress only while it is driven. (With [several
@@ -61,15 +62,15 @@ pub use task_set::TaskSet;
 /// `Send` nor `Sync`, so that [`spawn_local`](Self::spawn_local) can take any future.
 /// [`handle`](Self::handle) gives access from other threads.
 ///
-/// **Dropping a runtime drops every task**, on the threads of its workers, and waits for a task
-/// that another worker is just running. Sockets and timers that are used elsewhere move to the
+/// **Dropping a runtime drops every task**, on the threads of its workers, and waits for tasks that
+/// other workers are running at the moment. Sockets and timers that are used elsewhere move to the
 /// runtime that waits for them next.
 ///
-/// A task that a destructor spawns meanwhile, or later, is cancelled: its future is dropped without
-/// being polled, when it is spawned, or when the destructor returns if that of another such task
-/// spawns it. A destructor that spawns its own like without end does not keep the runtime from
-/// closing: after 131,072 of them in one runtime, further ones are forgotten, and their destructors
-/// do not run.
+/// If a destructor spawns a task during the drop or later, that task is cancelled: its future is
+/// dropped without being polled. It is dropped when it is spawned or, if the destructors of such
+/// tasks are nested 64 deep, when the outermost one returns. A destructor that endlessly spawns a
+/// future like its own does not keep the runtime from closing: after 131,072 of them in one
+/// runtime, further ones are forgotten, and their destructors do not run.
 ///
 /// # Examples
 ///
@@ -85,7 +86,7 @@ pub use task_set::TaskSet;
 pub struct Runtime {
     /// The main worker.
     pub(crate) worker: Rc<Worker>,
-    /// The pool workers' threads.
+    /// The threads of the pool workers.
     threads: Vec<JoinHandle<()>>,
     /// The pool workers of a simulated process, which have no threads.
     #[cfg(feature = "sim")]
@@ -125,8 +126,8 @@ impl Runtime {
         Builder::new()
     }
 
-    /// The runtime of a simulated process. The last poller is the main worker's; the others are
-    /// pool workers'.
+    /// Makes the runtime of a simulated process. The last poller is the main worker's; the others
+    /// are the pool workers'.
     #[cfg(feature = "sim")]
     pub(crate) fn simulated(pollers: Vec<crate::sim::kernel::PollerOfWorker>) -> Runtime {
         let pool_workers = pollers.len() - 1;
@@ -159,8 +160,9 @@ impl Runtime {
         self.simulated.iter().chain([&self.worker])
     }
 
-    /// The pool workers drop their tasks and exit, one after the other. (Those of other runtimes do
-    /// so on their threads, which the main worker waits for.) Returns how many there were.
+    /// Makes the pool workers drop their tasks and exit, one after the other. (In other runtimes
+    /// they do so on their threads, and the main worker waits for those.) Returns how many there
+    /// were.
     #[cfg(feature = "sim")]
     fn exit_simulated(&mut self) -> usize {
         let workers = std::mem::take(&mut self.simulated);
@@ -173,13 +175,13 @@ impl Runtime {
         workers.len()
     }
 
-    /// Where the tasks were spawned that there are beside the running one.
+    /// Returns where the tasks other than the running one were spawned.
     #[cfg(feature = "sim")]
     pub(crate) fn other_sites(&self) -> Vec<&'static Location<'static>> {
         diagnostics::other_sites(self.shared(), self.simulated_workers().map(|it| &*it.local))
     }
 
-    /// [`spawn_local`](Self::spawn_local), detached, for whoever stands at `site`.
+    /// [`spawn_local`](Self::spawn_local), detached, for the caller at `site`.
     #[cfg(feature = "sim")]
     pub(crate) fn spawn_main<F>(&self, future: F, site: &'static Location<'static>)
     where
@@ -189,7 +191,7 @@ impl Runtime {
         unsafe { spawn_local_on(&self.worker.local, future, site) }.detach();
     }
 
-    /// Makes the main worker of `shared`, to be driven by this thread. Starts no threads.
+    /// Makes the main worker of `shared`, for this thread to drive. Starts no threads.
     fn from_shared(shared: Arc<Shared>, busy_poll: BusyPollConfig) -> Runtime {
         let index = shared.main_index();
         let worker = Rc::new(Worker::new(shared, index, busy_poll));
@@ -244,8 +246,8 @@ impl Runtime {
     /// Drives the runtime for one turn: waits until there is something to do, for at most `timeout`
     /// (`None`: without limit), and does some of it. Returns whether there was anything to do.
     ///
-    /// With [`Duration::ZERO`] it never blocks. With [several workers](Builder::workers), what the
-    /// pool workers do does not end the wait.
+    /// With [`Duration::ZERO`] it never blocks. With [several workers](Builder::workers), activity
+    /// of the pool workers does not end the wait.
     ///
     /// ```
     /// use std::time::Duration;
@@ -312,7 +314,7 @@ impl Runtime {
         boxed_if_large!(future, label => spawn_on(self.shared(), future, label))
     }
 
-    /// Spawns a task whose future need not be `Send`. It stays on this thread.
+    /// Spawns a task that stays on this thread. Its future need not be `Send`.
     ///
     /// ```
     /// use std::cell::Cell;
@@ -383,7 +385,7 @@ impl Runtime {
         }
     }
 
-    /// Returns numbers of what the runtime has done and has to do: see [`Metrics`].
+    /// Returns counters of the runtime's past and pending work: see [`Metrics`].
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -395,10 +397,10 @@ impl Runtime {
         Metrics::of(self.shared())
     }
 
-    /// Tells what the runtime is at: its workers, its tasks, and what each of these waits for. See
-    /// [`Dump`].
+    /// Returns the current state of the runtime: its workers, its tasks, and what each task waits
+    /// for. See [`Dump`].
     ///
-    /// On this thread it also knows the tasks of a runtime that is not driven.
+    /// Called on this thread, it includes the tasks of a runtime that is not driven.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -412,7 +414,7 @@ impl Runtime {
         Dump::of(self.shared(), self.snapshots(), PATIENCE)
     }
 
-    /// What the workers are at that this thread drives.
+    /// Returns snapshots of the workers that this thread drives.
     fn snapshots(&self) -> Vec<(usize, WorkerSnapshot)> {
         #[cfg(feature = "sim")]
         if !self.simulated.is_empty() {
@@ -422,7 +424,7 @@ impl Runtime {
         vec![WorkerSnapshot::of_worker(&self.worker)]
     }
 
-    /// Returns what the runtime did last, event by event. `None` unless it was
+    /// Returns the runtime's last events. `None` unless it was
     /// [built](super::runtime::Builder::trace) to be traced.
     ///
     /// ```
@@ -455,7 +457,7 @@ impl Runtime {
         self.worker.reactor().poller().backend()
     }
 
-    /// Returns how many threads run what is spawned.
+    /// Returns the number of threads that run spawned tasks.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().workers(2).build()?;
@@ -469,13 +471,13 @@ impl Runtime {
         self.shared().workers()
     }
 
-    /// Returns a descriptor that is readable when [`turn`](Self::turn) has something to do, so that
-    /// a foreign loop can drive the runtime: wait until it is readable, and turn with a zero
+    /// Returns a descriptor that is readable when [`turn`](Self::turn) has something to do. A
+    /// foreign loop can drive the runtime with it: wait until it is readable, and turn with a zero
     /// timeout.
     ///
     /// The first call makes the runtime embedded: from then on each drive ends by arming the
-    /// earliest deadline in the kernel, and a wake between two turns, also on this thread, makes
-    /// the descriptor readable. Both cost a system call now and then.
+    /// earliest deadline in the kernel, and a wake between two turns, even on this thread, makes
+    /// the descriptor readable. Each of these costs an occasional system call.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -505,10 +507,10 @@ impl Runtime {
         self.worker.backend_fd()
     }
 
-    /// Returns how long a foreign loop may sleep before the next [`turn`](Self::turn), as far as
-    /// the tasks and timers of this runtime are concerned: zero if tasks are ready, `None` if only
-    /// I/O or another thread can make one ready. Neither of these two ends the sleep, so turn as
-    /// often as they may wait.
+    /// Returns how long a foreign loop may sleep before the next [`turn`](Self::turn), according to
+    /// the tasks and timers of this runtime: zero if tasks are ready, `None` if only I/O or another
+    /// thread can make one ready. Neither of the two ends the sleep, so turn as often as their
+    /// latency requires.
     ///
     /// ```
     /// use std::time::Duration;
@@ -528,10 +530,10 @@ impl Runtime {
         self.worker.next_timeout()
     }
 
-    /// Drives the runtime until no task is left, for at most `timeout`, and drops it. Returns who
-    /// was left: the last [`dump`](Self::dump), which says what each task waited for. (With several
-    /// workers some of them may have ended by the time that they are cancelled.) Like any drop of a
-    /// runtime, it waits for tasks that pool workers are just running.
+    /// Drives the runtime until no task is left, for at most `timeout`, and drops it. Returns the
+    /// last [`dump`](Self::dump), which lists the remaining tasks and what each waited for. (With
+    /// several workers some of them may have ended before they are cancelled.) Like any drop of a
+    /// runtime, it waits for tasks that pool workers are running at the moment.
     ///
     /// ```
     /// use std::time::Duration;
@@ -547,14 +549,14 @@ impl Runtime {
     /// # std::io::Result::Ok(())
     /// ```
     ///
-    /// If the kernel can no longer be waited on, it drops the runtime at once.
+    /// If the kernel can no longer be waited on, it drops the runtime immediately.
     #[doc(alias("shutdown_timeout", "shutdown_background"))]
     pub fn shutdown(self, timeout: Duration) -> Dump {
         let run = || self.worker.run(now().checked_add(timeout));
         if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
             drop(panic); // The message, which was printed.
         }
-        // Where nobody is left nobody is asked.
+        // If no task is left, no worker is asked.
         let patience = match self.shared().live_tasks() {
             0 => Duration::ZERO,
             _ => PATIENCE,
@@ -574,8 +576,8 @@ impl Drop for Runtime {
         }
         let threads = std::mem::take(&mut self.threads);
         if self.shared().main().reactor.poller().is_parents() {
-            // In a child of `fork` none of these threads is there to end, and another thread of the
-            // parent's may have held a lock, or been about to queue a task.
+            // A child of `fork` has none of these threads, so they cannot end; and another thread
+            // of the parent may have held a lock, or been about to queue a task.
             std::mem::forget((self.worker.clone(), threads));
             return;
         }
@@ -602,7 +604,7 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// Where tasks were spawned: `file:line:column` of each.
+/// The places where tasks were spawned: `file:line:column` of each.
 struct Sites(Vec<&'static Location<'static>>);
 
 impl fmt::Debug for Sites {
@@ -623,10 +625,10 @@ impl fmt::Debug for Sites {
 #[cfg(doctest)]
 pub mod not_send {}
 
-/// Runs `future`, and what it spawns, on this thread, until it is done.
+/// Runs `future`, and the tasks that it spawns, on this thread, until `future` is done.
 ///
 /// This makes a [`Runtime`], drives it and drops it: **tasks that still run when `future` is done
-/// are cancelled**. Called within a task, it drives only its own runtime, and the worker of that
+/// are cancelled**. Called within a task, it drives only the new runtime, and the worker of that
 /// task is blocked meanwhile. (`block_on` of another executor within a task drives nothing: a
 /// socket or timer that it waits for belongs to the worker that it blocks, and never wakes it.)
 ///
@@ -644,8 +646,8 @@ pub mod not_send {}
 ///
 /// If `future` does, or if no runtime can be made: the process has no descriptor left, the
 /// environment variable `POLDER_BACKEND` names no available backend, or this thread is in a
-/// simulated world (feature `sim`), where each process has the one runtime that is made for it:
-/// what a test would block on there it awaits. [`Runtime::new`] returns an error instead.
+/// simulated world (feature `sim`). There each process has only the runtime that is made for it, so
+/// a test awaits instead of blocking. [`Runtime::new`] returns an error instead.
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     match Runtime::new() {
@@ -654,7 +656,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Fails in a simulated world, where each process has the one runtime that is made for it.
+/// Fails in a simulated world, where each process has only the runtime that is made for it.
 fn not_simulated() -> io::Result<()> {
     #[cfg(feature = "sim")]
     if crate::sim::kernel::is_here() {
@@ -665,7 +667,7 @@ fn not_simulated() -> io::Result<()> {
     Ok(())
 }
 
-/// A runtime of one worker, as a [`Builder`] with the defaults makes it. Most programs have no
+/// Makes a runtime of one worker, as a [`Builder`] with the defaults does. Most programs have no
 /// other, and so do not link the code that starts threads.
 fn single_worker() -> io::Result<Arc<Shared>> {
     not_simulated()?;

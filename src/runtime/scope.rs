@@ -1,17 +1,19 @@
 //! [`Runtime::scope`]: tasks that borrow from their caller.
 //!
-//! A task must own what it uses, since nobody knows when it ends. Here somebody does: `scope`
-//! returns only when every task that was spawned in it has ended, and blocks its caller until then.
+//! A task must own everything that it uses, since the time of its end is unknown. In a scope it is
+//! known: `scope` returns only when every task that was spawned in it has ended, and blocks its
+//! caller until then.
 //!
-//! **What makes it sound.** The lifetime of a future is erased where it is spawned. It then lies in
-//! a [`ScopedBody`], which keeps a place in the scope's list until the future is dropped: it is
-//! done, was cancelled, or its runtime ends. `scope` drives the runtime until the list is empty,
-//! and does not unwind before: neither by a panic of the caller's future, which is caught, nor by
-//! one of a task, which is its outcome. If the runtime fails meanwhile, it drops every task; where
-//! it cannot, since the scope is within one of them, the process is aborted.
+//! **Why it is sound.** The lifetime of a future is erased when it is spawned. The future is then
+//! in a [`ScopedBody`], which keeps an entry in the scope's list until the future is dropped:
+//! because it is done, was cancelled, or its runtime ends. `scope` drives the runtime until the
+//! list is empty, and does not unwind before: a panic of the caller's future is caught, and a panic
+//! of a task is its outcome. If the runtime fails meanwhile, it drops every task; if it cannot,
+//! since the scope is within one of them, the process is aborted.
 //!
-//! The list is under a lock. So what tasks did to what they borrow happens before `scope` returns.
-//! When the list is empty and the caller's future is dropped, nobody is left who could add to it.
+//! The list is behind a lock. So the accesses of tasks to borrowed data happen before `scope`
+//! returns. When the list is empty and the caller's future is dropped, no code is left that could
+//! add to it.
 
 use std::fmt;
 use std::future::Future;
@@ -33,12 +35,14 @@ use crate::sync::{Mutex, NeedsClone, Spare, contain, wake_all};
 use crate::task::{AbortHandle, Task, poll_to_its_end, set_finished};
 
 impl Runtime {
-    /// Calls `f` with a [`Scope`], in which tasks can be spawned that borrow what outlives this
-    /// call. Drives the runtime until the future of `f` **and all tasks of the scope** are done.
+    /// Calls `f` with a [`Scope`], in which tasks can be spawned that borrow data that outlives
+    /// this call. Drives the runtime until the future of `f` **and all tasks of the scope** are
+    /// done.
     ///
-    /// It is for `block_on`'s place: `f`'s future runs on this thread, the tasks where the runtime
-    /// runs others. (`std::thread::scope` is the like for threads. Within a task nothing like it
-    /// can be sound: a task may be dropped at any time, and need not wait.)
+    /// Use it in place of `block_on`: the future of `f` runs on this thread, and the tasks run
+    /// where the runtime runs its others. (`std::thread::scope` is the equivalent for threads.
+    /// Within a task nothing like it can be sound: a task may be dropped at any time, and need not
+    /// wait.)
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().workers(2).build()?;
@@ -54,7 +58,7 @@ impl Runtime {
     /// # std::io::Result::Ok(())
     /// ```
     ///
-    /// What does not outlive the call cannot be borrowed:
+    /// Data that does not outlive the call cannot be borrowed:
     ///
     /// ```compile_fail,E0597
     /// let runtime = polder::Runtime::new().unwrap();
@@ -66,10 +70,10 @@ impl Runtime {
     ///
     /// # Panics
     ///
-    /// If the future of `f` panics: then the tasks are cancelled first. If a task has panicked, and
-    /// nobody has awaited it: when all have ended. If the kernel can no longer be waited on; within
-    /// a task of this runtime the process is aborted then, since tasks that borrow could not be
-    /// waited for.
+    /// If the future of `f` panics: then the tasks are cancelled first. If a task that was not
+    /// awaited has panicked: then after all have ended. If the kernel can no longer be waited on;
+    /// within a task of this runtime the process is aborted then, since tasks that borrow could not
+    /// be waited for.
     #[track_caller]
     pub fn scope<'env, F, T>(&self, f: F) -> T
     where
@@ -113,7 +117,7 @@ impl Runtime {
     }
 }
 
-/// Where tasks are spawned that borrow from the caller of [`Runtime::scope`].
+/// Spawns tasks that borrow from the caller of [`Runtime::scope`].
 ///
 /// ```
 /// let runtime = polder::Runtime::new()?;
@@ -132,18 +136,18 @@ impl Runtime {
 pub struct Scope<'scope, 'env: 'scope> {
     shared: Arc<Shared>,
     state: Arc<ScopeState>,
-    // Invariant, so that neither can be taken for a shorter or longer one: as in `std::thread`.
+    // Invariant, so that neither lifetime can be shortened or extended, as in `std::thread`.
     scope: PhantomData<fn(&'scope ()) -> &'scope ()>,
     env: PhantomData<fn(&'env ()) -> &'env ()>,
 }
 
-/// What a scope and its tasks share.
+/// State that a scope and its tasks share.
 #[derive(Default)]
 struct ScopeState {
     tasks: Arc<Members>,
-    /// Who waits for the last one to end.
+    /// The waker of the caller that waits for the last task to end.
     waiter: Mutex<Option<Waker>>,
-    /// A task has panicked, and nobody has awaited it.
+    /// Whether a task has panicked that was not awaited.
     has_panicked: AtomicBool,
 }
 
@@ -152,7 +156,7 @@ impl ScopeState {
         self.tasks.len() == 0
     }
 
-    /// The future of the task at `index` was dropped.
+    /// Called when the future of the task at `index` was dropped.
     fn ended(&self, index: usize) {
         self.tasks.remove(index);
         if self.is_empty() {
@@ -175,15 +179,15 @@ impl ScopeState {
         .await;
     }
 
-    /// Also what is spawned from now on: by tasks that run, and by destructors.
+    /// Cancels all tasks, and those that running tasks or destructors spawn from now on.
     fn abort_all(&self) {
         self.tasks.close();
     }
 }
 
 impl<'scope> Scope<'scope, '_> {
-    /// Spawns a task, as [`Runtime::spawn`] does, that may borrow what outlives the scope, and the
-    /// scope itself. It may be awaited or not: the scope waits for it in any case.
+    /// Spawns a task, as [`Runtime::spawn`] does, that may borrow the scope itself and data that
+    /// outlives the scope. It need not be awaited: the scope always waits for it.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -206,9 +210,10 @@ impl<'scope> Scope<'scope, '_> {
         let site = Location::caller();
         let (future, result) = self.with_result(future);
         let future: Pin<Box<dyn Future<Output = ()> + Send + 'scope>> = Box::pin(future);
-        // SAFETY: only the lifetime changes, and the future is dropped before it is over. `add`
-        // puts it into a `ScopedBody`, whose place in the list is free when the future was dropped;
-        // and `Runtime::scope`, which lent this scope for `'scope`, does not return before all are.
+        // SAFETY: only the lifetime changes, and the future is dropped before `'scope` ends. `add`
+        // puts it into a `ScopedBody`, which frees its entry in the list after the future was
+        // dropped; and `Runtime::scope`, which lent this scope for `'scope`, does not return before
+        // all entries are free.
         let future: Pin<Box<dyn Future<Output = ()> + Send>> =
             unsafe { std::mem::transmute(future) };
         let abort = self.add(future, |body| spawn_on(&self.shared, body, site));
@@ -235,7 +240,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Panics
     ///
-    /// Elsewhere than on the thread that made the runtime, within a drive of it.
+    /// On any thread but the one that made the runtime, or outside of a drive of the runtime.
     #[track_caller]
     pub fn spawn_local<F>(&'scope self, future: F) -> ScopedTask<'scope, F::Output>
     where
@@ -260,7 +265,7 @@ impl<'scope> Scope<'scope, '_> {
         ScopedTask::new(result, abort)
     }
 
-    /// The future of a task, and where its result will be.
+    /// Wraps the future of a task; also returns the place for its result.
     fn with_result<F: Future>(&self, future: F) -> (WithResult<F>, Arc<ScopedResult<F::Output>>) {
         let result = Arc::new(ScopedResult {
             slot: Mutex::new(Slot::Running(None)),
@@ -273,8 +278,8 @@ impl<'scope> Scope<'scope, '_> {
         (future, result)
     }
 
-    /// Spawns a future whose lifetime was erased. Its place is taken before anything can fail, and
-    /// freed when it is dropped.
+    /// Spawns a future after its lifetime was erased. Its entry is added before anything can fail,
+    /// and removed when it is dropped.
     fn add<D: ?Sized>(
         &self,
         future: Pin<Box<D>>,
@@ -300,7 +305,7 @@ impl fmt::Debug for Scope<'_, '_> {
     }
 }
 
-/// A future that may borrow, and its place in the list of its scope: see the head of this file.
+/// A future that may borrow, and its entry in the list of its scope: see the head of this file.
 struct ScopedBody<D: ?Sized> {
     /// `None` once it is dropped.
     future: Option<Pin<Box<D>>>,
@@ -327,7 +332,7 @@ impl<D: ?Sized> Drop for ScopedBody<D> {
 }
 
 pin_project! {
-    /// A future of the user's, which reports its result when it is dropped.
+    /// A user's future, which reports its result when it is done or dropped.
     struct WithResult<F: Future> {
         // `None` once it is done.
         #[pin]
@@ -355,21 +360,21 @@ impl<F: Future> Future for WithResult<F> {
     }
 }
 
-/// What a task and its [`ScopedTask`] share.
+/// State that a task and its [`ScopedTask`] share.
 struct ScopedResult<T> {
     slot: Mutex<Slot<T>>,
     scope: Arc<ScopeState>,
 }
 
 enum Slot<T> {
-    /// Who awaits the task.
+    /// The waker of the task or future that awaits it.
     Running(Option<Waker>),
-    /// `None` if it was taken, or the task cancelled.
+    /// `None` if the result was taken, or the task was cancelled.
     Ended(Option<thread::Result<T>>),
 }
 
 impl<T> ScopedResult<T> {
-    /// The task has ended. Only the first call counts.
+    /// Records that the task has ended. Only the first call has an effect.
     fn put(&self, result: Option<thread::Result<T>>) {
         set_finished();
         let mut slot = self.slot.lock();

@@ -1,4 +1,4 @@
-//! The free functions that spawn, and what they share with [`Runtime`](super::Runtime) and
+//! The free functions that spawn, and code that they share with [`Runtime`](super::Runtime) and
 //! [`Handle`](super::Handle).
 
 use std::future::{Future, pending};
@@ -11,9 +11,9 @@ use crate::scheduler::{self, Label, Local, Shared};
 use crate::spans::Kind;
 use crate::task::{self, Name, Task};
 
-/// The size from which a future is boxed where it enters polder. async-task boxes it too, but only
-/// after several functions that each have a copy on the stack in debug builds: a future of 128 KiB
-/// overflowed the 2 MiB of a pool worker.
+/// The minimum size of a future that is boxed where it enters polder. async-task boxes it too, but
+/// only after several functions that each keep a copy on the stack in debug builds: a future of 128
+/// KiB overflowed the 2 MiB of a pool worker.
 pub(super) const LARGE_FUTURE: usize = 16 * 1024;
 
 /// Evaluates `$spawn`, which uses `$future` and `$label`, with the future boxed if it is large.
@@ -32,7 +32,7 @@ macro_rules! boxed_if_large {
 pub(super) use boxed_if_large;
 
 /// Spawns a task on the runtime that this thread drives. On a plain thread, spawns it on the
-/// background runtime, which is started on first use and runs on a thread of its own.
+/// background runtime, which is started on first use and has a dedicated thread.
 ///
 /// # Examples
 ///
@@ -91,7 +91,7 @@ where
     boxed_if_large!(future, label => spawn_at(future, label))
 }
 
-/// [`spawn`], by the name and for the caller that `label` says.
+/// [`spawn`], with the name and the caller in `label`.
 #[inline]
 pub(super) fn spawn_at<F>(future: F, label: impl Into<Label>) -> Task<F::Output>
 where
@@ -104,7 +104,7 @@ where
     }
 }
 
-/// Spawns a task whose future need not be `Send` on the runtime that this thread drives.
+/// Spawns a task on the runtime that this thread drives. Its future need not be `Send`.
 ///
 /// # Examples
 ///
@@ -140,7 +140,8 @@ where
     boxed_if_large!(future, label => spawn_local_at(future, label, "spawn_local"))
 }
 
-/// [`spawn_local`], by the name and for the caller that `label` says. `called` is what that calls.
+/// [`spawn_local`], with the name and the caller in `label`. `called` is the function that it
+/// called.
 #[track_caller]
 pub(super) fn spawn_local_at<F>(future: F, label: impl Into<Label>, called: &str) -> Task<F::Output>
 where
@@ -210,7 +211,8 @@ where
     task
 }
 
-/// Spawns a task whose future was forgotten: see [`Shared::forgets`]. It is cancelled.
+/// Spawns a task that is cancelled, in place of a future that was forgotten: see
+/// [`Shared::forgets`].
 #[cold]
 #[inline(never)]
 pub(super) fn spawn_forgotten<T: 'static>(
@@ -218,7 +220,7 @@ pub(super) fn spawn_forgotten<T: 'static>(
     worker: usize,
     label: Label,
 ) -> Task<T> {
-    // SAFETY: the future is `Send`, whatever the output is, which it never has.
+    // SAFETY: the future is `Send`, whether or not the output is, which it never produces.
     let (runnable, task) = unsafe { task::new_at(shared, worker, pending(), label, Kind::Task) };
     shared.schedule_new(runnable);
     task

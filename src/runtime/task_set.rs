@@ -1,12 +1,12 @@
 //! [`TaskSet`]: tasks that belong together, and are cancelled together.
 //!
-//! Around each future lies a [`SetTask`], which pushes the outcome to one list for the whole set.
-//! So joining takes from that list and never polls the tasks, however many there are. Each
+//! Each future is wrapped in a [`SetTask`], which pushes its outcome to one list for the whole set.
+//! So joining takes from that list and never polls the tasks, regardless of their number. Each
 //! `SetTask` pushes exactly once: when its future is done *and dropped*, or dropped without being
-//! done. So what a task held is free when its outcome can be joined.
+//! done. So the resources of a task are free when its outcome can be joined.
 //!
-//! The tasks themselves are in a list behind a lock ([`Members`]), since each leaves the list where
-//! it ends. No task is cancelled or dropped under that lock.
+//! The tasks themselves are in a list behind a lock ([`Members`]), since each leaves the list on
+//! the thread where it ends. No task is cancelled or dropped under that lock.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -31,10 +31,10 @@ use crate::sync::{Mutex, NeedsClone, Spare, wake_all};
 use crate::task::noted;
 use crate::task::{AbortHandle, Outcome, Task, poll_to_its_end, set_finished};
 
-/// A set of tasks, whose outputs are joined in the order in which they end, and which **are
-/// cancelled when the set is dropped**.
+/// A set of tasks. Their outputs are joined in the order in which the tasks end, and the tasks
+/// **are cancelled when the set is dropped**.
 ///
-/// It serves structured concurrency: what a function spawns ends with the function, however it
+/// It serves structured concurrency: tasks that a function spawns end with the function, however it
 /// returns. The set is also a [`Stream`] of the outputs.
 ///
 /// # Examples
@@ -71,18 +71,19 @@ use crate::task::{AbortHandle, Outcome, Task, poll_to_its_end, set_finished};
 ///
 /// # Cancel safety
 ///
-/// Dropping a future of [`join_next`](Self::join_next) loses no output, nor does dropping one that
-/// polls the set as a stream. Dropping the set cancels its tasks.
+/// Dropping a future of [`join_next`](Self::join_next) loses no output, nor does dropping a future
+/// that polls the set as a stream. Dropping the set cancels its tasks.
 #[doc(alias("JoinSet", "FuturesUnordered"))]
 pub struct TaskSet<T> {
     members: Arc<Members>,
     outcomes: Arc<Outcomes<T>>,
-    /// An output was there, and the task's budget used up: the next poll is free, or a future
-    /// before it that always takes the whole budget would keep it from ever being joined.
+    /// Whether the last poll found an output, but the task's budget was used up. Then the next poll
+    /// is free. Otherwise a future that is polled before this one, and always takes the whole
+    /// budget, would keep the output from ever being joined.
     deferred: bool,
 }
 
-/// One of several tasks: its place, and which of the tasks that had the place it is.
+/// One of several tasks: its index, and a serial number, since an index is reused.
 #[derive(Clone, Copy)]
 pub(super) struct MemberId {
     pub(super) index: usize,
@@ -96,15 +97,15 @@ pub(super) struct Members(Mutex<MemberList>);
 #[derive(Default)]
 struct MemberList {
     tasks: Slab<Member>,
-    /// How many tasks were ever added.
+    /// The number of tasks that were ever added.
     added: u64,
-    /// Whatever is added is cancelled.
+    /// Whether added tasks are cancelled.
     closed: bool,
 }
 
 struct Member {
     serial: u64,
-    /// `None` while it is spawned, and once it is being cancelled.
+    /// `None` until it is spawned, and once it is being cancelled.
     task: Option<Task<()>>,
 }
 
@@ -118,7 +119,8 @@ impl Members {
         MemberId { index, serial }
     }
 
-    /// The task was spawned. If it was removed meanwhile, its handle is not needed.
+    /// Stores the handle of a spawned task. If the task was removed meanwhile, its handle is not
+    /// needed.
     pub(super) fn put(&self, id: MemberId, task: Task<()>) {
         let mut list = self.0.lock();
         let is_closed = list.closed;
@@ -130,7 +132,7 @@ impl Members {
         drop(left);
     }
 
-    /// Cancels all tasks, and those that are added from now on. Their places stay.
+    /// Cancels all tasks, and tasks that are added from now on. Their entries stay.
     pub(super) fn close(&self) {
         self.0.lock().closed = true;
         drop(self.take_all());
@@ -142,7 +144,7 @@ impl Members {
         drop(removed);
     }
 
-    /// Takes all tasks. Their places stay.
+    /// Takes all tasks. Their entries stay.
     pub(super) fn take_all(&self) -> Vec<Task<()>> {
         let mut list = self.0.lock();
         let tasks = list.tasks.iter_mut();
@@ -154,17 +156,17 @@ impl Members {
     }
 }
 
-/// What the set and its tasks share.
+/// State that the set and its tasks share.
 struct Outcomes<T>(Mutex<State<T>>);
 
-/// Which task has ended; without an outcome if it was cancelled.
+/// The index of a task that has ended, and its outcome; `None` if it was cancelled.
 type Ended<T> = (usize, Option<Outcome<T>>);
 
 struct State<T> {
-    /// In the order in which they ended.
+    /// In the order in which the tasks ended.
     ended: VecDeque<Ended<T>>,
     joiner: Option<Waker>,
-    /// The set was dropped, so nobody will join.
+    /// Whether the set was dropped, so that no outcome will be joined.
     closed: bool,
 }
 
@@ -325,7 +327,7 @@ impl<T> TaskSet<T> {
         })
     }
 
-    /// The place exists before the task is spawned: the end is reported even if spawning panics.
+    /// The entry exists before the task is spawned: the end is reported even if spawning panics.
     fn spawn_with<F: Future<Output = T>>(
         &mut self,
         future: F,
@@ -484,8 +486,9 @@ impl<T> TaskSet<T> {
     ) -> Poll<Option<Result<T, Box<dyn Any + Send>>>> {
         // See `Spare` for when it is filled and dropped.
         let mut spare = Spare::default();
-        // An output that is there already could keep others waiting; a wait costs nothing, nor does
-        // what was refused before. Only this set takes outputs, so what was paid for is there.
+        // Only an output that is already there could keep other tasks waiting: waiting costs no
+        // budget, nor does an output that was refused before. Only this set takes outputs, so one
+        // that was paid for is still there.
         let mut paid = std::mem::take(&mut self.deferred);
         loop {
             let mut state = self.outcomes.0.lock();
@@ -520,7 +523,7 @@ impl<T> TaskSet<T> {
         }
     }
 
-    /// Returns how many tasks there are: those that run, and those that were not joined yet.
+    /// Returns the number of tasks: those that run, and those that were not joined yet.
     ///
     /// ```
     /// polder::block_on(async {
@@ -539,7 +542,7 @@ impl<T> TaskSet<T> {
         self.members.len()
     }
 
-    /// Returns whether there is no task: none that runs, and none that was not joined yet.
+    /// Returns whether there are no tasks: none that run, and none that were not joined yet.
     ///
     /// ```
     /// polder::block_on(async {
@@ -555,8 +558,8 @@ impl<T> TaskSet<T> {
         self.len() == 0
     }
 
-    /// Cancels every task, and does not wait: [`join_next`](Self::join_next) returns the outputs of
-    /// those that were done before, and `None` when the futures of the others are dropped.
+    /// Cancels every task without waiting: [`join_next`](Self::join_next) returns the outputs of
+    /// tasks that were done before, and `None` when the futures of the others are dropped.
     ///
     /// ```
     /// polder::block_on(async {
@@ -570,8 +573,8 @@ impl<T> TaskSet<T> {
         drop(self.members.take_all());
     }
 
-    /// Cancels every task, waits until their futures are dropped, and returns how many were
-    /// cancelled.
+    /// Cancels every task, waits until their futures are dropped, and returns the number of
+    /// cancelled tasks.
     ///
     /// Outputs of tasks that were done before can still be joined.
     ///
@@ -620,8 +623,8 @@ impl<T> TaskSet<T> {
         before - self.len()
     }
 
-    /// Detaches every task: they run on, and their outputs are dropped. Their abort handles still
-    /// cancel them.
+    /// Detaches every task: they continue to run, and their outputs are dropped. Their abort
+    /// handles still cancel them.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -707,7 +710,7 @@ where
     }
 }
 
-/// Nothing in it is structurally pinned.
+/// No field is structurally pinned.
 impl<T> Unpin for TaskSet<T> {}
 
 /// Yields the outputs in the order in which tasks end, until no task is left. Resumes panics, as

@@ -5,11 +5,13 @@ use std::task::{Context, Poll};
 
 use super::with_local;
 
-/// Operations that may succeed in one poll of a task. Enough to drain what a turn brings, and few
-/// enough that others wait for microseconds: 128 receives of 64 KiB take about a millisecond.
+/// The number of operations that may succeed in one poll of a task. Enough to drain the events of a
+/// turn, and few enough that others wait for microseconds: 128 receives of 64 KiB take about a
+/// millisecond.
 const BUDGET: i32 = 128;
 
-/// How many operations the running task may still complete; below zero, how often it was refused.
+/// The number of operations that the running task may still complete; if negative, the number of
+/// its refusals.
 #[derive(Debug)]
 pub(super) struct Budget(Cell<i32>);
 
@@ -18,7 +20,7 @@ impl Budget {
         Budget(Cell::new(BUDGET))
     }
 
-    /// A task begins to run.
+    /// Renews the budget when a task begins to run.
     #[inline]
     pub(super) fn renew(&self) {
         self.0.set(BUDGET);
@@ -26,12 +28,12 @@ impl Budget {
 }
 
 /// Takes one operation from the running task's budget. Call it before an operation that may succeed
-/// at once, and [`restore`] if it does not. Returns `Pending` if the budget is used up: the task is
-/// woken, and runs again after the others.
+/// immediately, and [`restore`] if it does not. Returns `Pending` if the budget is used up: the
+/// task is woken, and runs again after the others.
 ///
-/// A task that is polled on all the same and refused again and again is in an executor of another
-/// kind, which does not return before its future is done. After as many refusals as the budget it
-/// gets a new one.
+/// A task that is refused repeatedly and still polls on is in an executor of another kind, which
+/// does not return before its future is done. After as many refusals as the budget has operations,
+/// it gets a new budget.
 #[inline]
 pub(crate) fn consume(cx: &Context<'_>) -> Poll<()> {
     let refused = with_local(|local| {
@@ -55,7 +57,7 @@ pub(crate) fn consume(cx: &Context<'_>) -> Poll<()> {
     }
 }
 
-/// Gives one operation back: it would block.
+/// Returns one operation to the budget, because it would block.
 #[inline]
 pub(crate) fn restore() {
     with_local(|local| {
@@ -69,7 +71,7 @@ mod tests {
     use super::*;
     use std::future::poll_fn;
 
-    /// As an executor does that polls on whoever was refused. (Whoever is given a new budget takes
+    /// Polls on after a refusal, as such an executor does. (The poll that renews the budget takes
     /// nothing from it yet.)
     #[test]
     fn after_as_many_refusals_as_operations_there_is_a_new_budget() {

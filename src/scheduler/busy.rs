@@ -1,13 +1,13 @@
 //! Whether to poll for a while before sleeping: see `Builder::busy_poll`.
 //!
-//! To sleep and be woken takes tens of microseconds on a virtual machine, more than a small
-//! request. A worker that expects something soon does better to poll with a zero timeout again and
-//! again. It expects something while most of its recent idle times were no longer than the limit: a
-//! short one raises a score, a long one lowers it by more, and only from a threshold on does the
-//! worker poll. Idle times are measured whether or not it polls, so it starts and stops by itself.
+//! Sleeping and being woken takes tens of microseconds on a virtual machine, more than a small
+//! request. A worker that expects an event soon does better to poll repeatedly with a zero timeout.
+//! It expects one while most of its recent idle times were within the limit: a short idle time
+//! raises a score, a long one lowers it by more, and the worker polls only while the score is above
+//! a threshold. Idle times are measured whether or not it polls, so it starts and stops by itself.
 //!
-//! Touched by the worker's thread only. Switched off (a limit of zero) it costs one comparison a
-//! sleep.
+//! Accessed only by the worker's thread. If switched off (a limit of zero), it costs one comparison
+//! per sleep.
 
 use std::cell::Cell;
 use std::num::NonZero;
@@ -20,11 +20,11 @@ pub(super) struct BusyPoll {
     score: Cell<u8>,
 }
 
-/// What the builder was set to; by default, not to poll.
+/// The builder's configuration; by default, busy polling is off.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct BusyPollConfig {
     limit: Duration,
-    /// How many workers may be awake while one of them polls.
+    /// The number of workers that may be awake while one of them polls.
     cores: usize,
 }
 
@@ -39,14 +39,14 @@ impl BusyPollConfig {
     }
 }
 
-/// The score from which on the worker polls: two short idle times in a row.
+/// The minimum score for polling: two short idle times in a row.
 const POLL_THRESHOLD: u8 = 2;
 
-/// The score grows no higher, so that two long idle times end the polling.
+/// The maximum score, low enough that two long idle times end the polling.
 const MAX_SCORE: u8 = 7;
 
-/// What a long idle time costs. If fewer than three of four are short, polling would cost more time
-/// than it gains.
+/// The cost of a long idle time. If fewer than three of four are short, polling would cost more
+/// time than it gains.
 const PENALTY: u8 = 3;
 
 impl BusyPoll {
@@ -67,17 +67,17 @@ impl BusyPoll {
         self.config.limit
     }
 
-    /// How many workers may be awake while this one polls.
+    /// The number of workers that may be awake while this one polls.
     pub(super) fn cores(&self) -> usize {
         self.config.cores
     }
 
-    /// Whether polling is likely to pay.
+    /// Whether polling is likely to pay off.
     pub(super) fn should_poll(&self) -> bool {
         self.score.get() >= POLL_THRESHOLD
     }
 
-    /// The worker was idle for so long.
+    /// Records the length of an idle time.
     pub(super) fn record(&self, idle: Duration) {
         let score = self.score.get();
         self.score.set(match idle <= self.config.limit {

@@ -1,36 +1,36 @@
-//! How the main worker ends a runtime: until no task is left.
+//! How the main worker ends a runtime: it continues until no task is left.
 //!
-//! The flag that says so, and who reads it: see "Closing" in `shared`.
+//! The closing flag and its readers are described under "Closing" in `shared`.
 //!
 //! A pool worker drops the tasks that stay with it, and the movable ones that it finds; then it
 //! exits. Movable tasks may be left:
 //!
-//! * one that another thread sends to a worker which has exited;
-//! * one that was ready on a worker which polls it once more before it notices, while the worker in
-//!   whose list it is looks for those that wait;
-//! * all those of a worker that is in the middle of a task.
+//! * a task that another thread sends to a worker that has exited;
+//! * a task that was ready on a worker which polls it once more before it notices the flag, while
+//!   the worker that has it in its list goes through the waiting tasks;
+//! * all tasks of a worker that is in the middle of a task.
 //!
-//! So the main worker drops what is ready on any of them, and wakes what is in their lists, so that
-//! it is ready: when all have exited, and nobody polls a task any more; and every
-//! [`CLOSE_INTERVAL`] until then, since a task may block its worker until another one is dropped.
-//! What the tasks had registered with a worker that is in the middle of a task it deregisters
-//! there itself (`Worker::release_sources`), as a worker that helps another one.
-//! (Where the main worker is not driven, after a failure, the last pool worker to exit does what it
-//! can of that.)
+//! So the main worker drops the tasks that are ready on any worker, and wakes the tasks in the
+//! workers' lists, so that they become ready. It does so when all pool workers have exited and no
+//! thread polls a task any more. Until then it does so every [`CLOSE_INTERVAL`], since a task may
+//! block its worker until another one is dropped. If a dropped task had registered something with a
+//! worker that is in the middle of a task, the main worker deregisters it there
+//! (`Worker::release_sources`), like a worker that helps another one. (If the main worker is not
+//! driven, after a failure, the last pool worker to exit does as much of this as it can.)
 //!
-//! **Why it does not sleep while there is something for it.** Whoever sends a task, or drops one,
-//! or exits, does so and then unparks the main worker, which looks for all three before it parks,
-//! and does not sleep if it was unparked since it last resumed. That all have exited it has to act
-//! upon even if a task is left: so it looks whether *that* has changed since the round began.
-//! `loom` checks this below.
+//! **Why it does not sleep while there is something for it.** A thread that sends a task, drops
+//! one, or exits, does so and then unparks the main worker. The main worker looks for all three
+//! before it parks, and does not sleep if it was unparked since it last resumed. It must act on the
+//! exit of all pool workers even if a task is left: so it checks whether *that* has changed since
+//! the round began. `loom` checks this below.
 
 use std::time::{Duration, Instant};
 
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// How often the main worker, while it closes, comes round for what pool workers that are in the
-/// middle of a task have left lying: not so often that it keeps them from their lists, soon beside
-/// what anybody notices of a shutdown.
+/// How often the main worker, while it closes, collects tasks that busy pool workers have left:
+/// seldom enough not to keep them from their lists, often enough that a shutdown is not noticeably
+/// longer.
 const CLOSE_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Whether a runtime closes; set once.
@@ -49,21 +49,22 @@ impl ClosingFlag {
 
     pub(super) fn set(&self) {
         self.0.store(true, Ordering::SeqCst);
-        // Whoever has not seen the flag has pushed before this: the look that follows finds it.
+        // A thread that has not seen the flag has pushed before this: the look that follows finds
+        // the task.
         fence(Ordering::SeqCst);
     }
 
-    /// Unparks the main worker if it closes the runtime: a task was pushed where it looks. Returns
-    /// whether it closes. The push comes before the read of the flag; the main worker sets the
-    /// flag, and then looks.
+    /// Called after a task was pushed where the main worker looks: unparks the main worker if it
+    /// closes the runtime. Returns whether it closes. The push comes before the read of the flag;
+    /// the main worker sets the flag, and then looks.
     #[inline]
     pub(super) fn pushed(&self, unpark_main: impl FnOnce()) -> bool {
         fence(Ordering::SeqCst);
         self.counted(unpark_main)
     }
 
-    /// [`pushed`](Self::pushed), for a count that the main worker waits for. The caller has
-    /// changed it.
+    /// [`pushed`](Self::pushed), for a count that the main worker waits for and the caller has
+    /// changed.
     #[inline]
     pub(super) fn counted(&self, unpark_main: impl FnOnce()) -> bool {
         let is_set = self.is_set();
@@ -74,7 +75,7 @@ impl ClosingFlag {
     }
 }
 
-/// What [`drop_all_tasks`] needs of the main worker and of the pool workers.
+/// The operations on the main worker and the pool workers that [`drop_all_tasks`] needs.
 pub(super) trait ClosingWorkers {
     /// Whether all pool workers have exited.
     fn have_exited(&self) -> bool;
@@ -84,21 +85,21 @@ pub(super) trait ClosingWorkers {
     /// Wakes every movable task that was polled.
     fn wake_movable_tasks(&self);
 
-    /// Drops the main worker's tasks, and those that are ready or injected and may move.
+    /// Drops the main worker's tasks, the injected ones, and the movable ones that are ready.
     fn drop_ready_tasks(&self);
 
-    /// Whether another thread has sent one of these.
+    /// Whether another thread has sent such a task.
     fn has_ready_tasks(&self) -> bool;
 
     fn now(&self) -> Instant;
 
-    /// Sleeps until it is unparked, unless `stay_awake` returns true, or it was unparked since it
-    /// last resumed.
+    /// Sleeps until it is unparked. Does not sleep if `stay_awake` returns true, or if it was
+    /// unparked since it last resumed.
     fn sleep(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool);
 }
 
-/// Returns when all pool workers have exited and no task is left. To be called by the main worker
-/// when the flag is set.
+/// Returns when all pool workers have exited and no task is left. Called by the main worker after
+/// the flag is set.
 pub(super) fn drop_all_tasks(workers: &impl ClosingWorkers) {
     let mut last_round = None;
     loop {
@@ -113,7 +114,7 @@ pub(super) fn drop_all_tasks(workers: &impl ClosingWorkers) {
         }
         let timeout = (!have_exited).then_some(CLOSE_INTERVAL);
         last_round = last_round.or_else(|| timeout.map(|_| workers.now()));
-        // A pool worker still runs a task, or a thread that spawns is about to see the flag.
+        // A pool worker still runs a task, or a spawning thread is about to see the flag.
         workers.sleep(timeout, &|| {
             workers.has_ready_tasks()
                 || workers.have_exited() && (!have_exited || workers.live_tasks() == 0)
@@ -133,9 +134,10 @@ mod loom_tests {
     use loom::sync::{Arc, Condvar};
 
     /// A runtime of two pool workers that closes, and one movable task, which waits, is ready, or
-    /// is polled, as `async-task` has it. Left out: what pool workers do before they notice, that
-    /// the last one does as the main worker, the rounds in which that does not wait for them, and
-    /// pollers; the main worker wakes where it was unparked.
+    /// is being polled, with the states of `async-task`. Left out: the work of pool workers before
+    /// they notice the flag, the last pool worker's share of the main worker's job, the rounds in
+    /// which the main worker does not wait for the others, and pollers. The main worker wakes when
+    /// it is unparked.
     struct World {
         closing: ClosingFlag,
         exited: AtomicUsize,
@@ -148,7 +150,7 @@ mod loom_tests {
         start: Instant,
     }
 
-    /// The task is in a queue, or whoever has woken it is about to put it there.
+    /// The task is in a queue, or its waker is about to put it there.
     const SCHEDULED: usize = 1;
     const RUNNING: usize = 2;
 
@@ -167,7 +169,7 @@ mod loom_tests {
             })
         }
 
-        /// Returns whether the caller has the task now.
+        /// Returns whether the caller now owns the task.
         fn wake(&self) -> bool {
             self.task.fetch_or(SCHEDULED, Ordering::AcqRel) == 0
         }
@@ -189,7 +191,7 @@ mod loom_tests {
             self.unpark_main();
         }
 
-        /// A pool worker in whose list the task is.
+        /// A pool worker that has the task in its list.
         fn look_and_exit(&self) {
             if self.inbox.pop().is_some() || self.wake() {
                 self.drop_task();
@@ -197,10 +199,10 @@ mod loom_tests {
             self.exit();
         }
 
-        /// A pool worker that has the task in its queue, and has not noticed yet.
+        /// A pool worker that has the task in its queue, and has not noticed the flag yet.
         fn poll_and_exit(&self) {
             self.task.swap(RUNNING, Ordering::AcqRel);
-            // Woken meanwhile, it is in the queue again.
+            // If it was woken meanwhile, it is in the queue again.
             if self.task.fetch_and(!RUNNING, Ordering::AcqRel) & SCHEDULED != 0 {
                 self.drop_task();
             }
@@ -215,7 +217,7 @@ mod loom_tests {
             }
         }
 
-        /// Loom fails the model if this sleeps for ever.
+        /// Loom fails the model if this sleeps forever.
         fn close(&self) {
             drop_all_tasks(self);
         }
@@ -252,7 +254,7 @@ mod loom_tests {
         }
 
         fn sleep(&self, _: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
-            // As `Worker::look` has it.
+            // The same as in `Worker::look`.
             if !stay_awake() && self.main.park() == Since::Nothing {
                 let mut notified = self.notified.lock();
                 while !*notified {

@@ -1,20 +1,19 @@
-//! Which worker does this thread drive, and which task runs there? The thread-locals of the
+//! The worker that this thread drives, and the task that runs on it: the thread-locals of the
 //! scheduler and the reactor.
 //!
 //! While a thread drives a worker, [`Current`] holds the two parts of it that only that thread
 //! reaches: its [`Local`] (tasks) and its [`Driver`] (events and timers). A worker may be driven
-//! within a task of another one, so [`enter`] remembers which was current before, and [`Entered`]
-//! restores it.
+//! within a task of another worker, so [`enter`] remembers which worker was current before, and
+//! [`Entered`] restores it.
 //!
-//! The reactor below has no thread-local: whatever depends on who drives a reactor is given
-//! the thread's `Driver` as an argument.
+//! The reactor below has no thread-local: functions that depend on the driving thread take the
+//! thread's `Driver` as an argument.
 //!
-//! **Which task runs here** is beside it, in a [`Running`] of its own: each poll of a task writes
-//! it, and finds it without a look at the worker. A drive within a task resets it, and restores it
-//! at its end.
+//! **The running task** is in a separate thread-local, a [`Running`]: each poll of a task writes
+//! it, without access to the worker. A drive within a task resets it, and restores it at its end.
 //!
 //! **Foreign code.** [`with_local`] borrows the slot: no waker may be cloned, called or dropped
-//! within it, since that may enter another worker. Where wakers are involved, take a clone
+//! within it, since that may enter another worker. Code that handles wakers takes a clone
 //! ([`current_local`], [`driver`]).
 
 use std::cell::{Cell, RefCell};
@@ -27,16 +26,16 @@ use std::task::{RawWakerVTable, Waker};
 use super::{Id, Local, Meta, Shared};
 use crate::reactor::{Driver, Own, Reactor};
 
-/// A worker, as the thread sees it that drives it.
+/// A worker, from the point of view of the thread that drives it.
 pub(super) struct Current {
     pub(super) local: Rc<Local>,
     driver: Rc<Driver>,
 }
 
 thread_local! {
-    /// `ManuallyDrop`: without a destructor it costs no check at each access, and works in the
-    /// destructors of other thread-locals too. Nothing leaks, since each `enter` is undone by the
-    /// drop of its `Entered`.
+    /// `ManuallyDrop`: without a destructor it needs no check at each access, and works in the
+    /// destructors of other thread-locals too. Nothing leaks, since dropping an `Entered` undoes
+    /// its `enter`.
     static CURRENT: RefCell<ManuallyDrop<Option<Current>>> =
         const { RefCell::new(ManuallyDrop::new(None)) };
 
@@ -47,7 +46,7 @@ thread_local! {
     static CALL: Cell<Option<Id>> = const { Cell::new(None) };
 }
 
-/// What a waker is made of.
+/// The data and the vtable of a waker.
 type WakerParts = (*const (), *const RawWakerVTable);
 
 fn parts(waker: &Waker) -> WakerParts {
@@ -57,13 +56,12 @@ fn parts(waker: &Waker) -> WakerParts {
 /// The task that runs on a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Running {
-    /// What its own waker is made of. No other waker is made of the same as long as the task is
-    /// there.
+    /// The parts of the own waker. No other waker has the same parts as long as the task exists.
     waker: WakerParts,
-    /// And the one that it is polled with, if that is another one: see `spans`.
+    /// The parts of the waker that it is polled with, if that is a different one: see `spans`.
     #[cfg(feature = "tracing")]
     wrapper: WakerParts,
-    /// Null if none runs.
+    /// Null if no task runs.
     meta: *const Meta,
 }
 
@@ -85,7 +83,8 @@ impl Running {
         (RUNNING.try_with(|running| running.set(self))).expect("it has no destructor");
     }
 
-    /// No task runs. (What is left there of its waker is not compared without the rest.)
+    /// Records that no task runs. (The vtable that is left is never compared without the data
+    /// pointer.)
     #[inline]
     pub(super) fn reset() {
         let (_, vtable) = Running::get().waker;
@@ -98,7 +97,7 @@ impl Running {
         .set();
     }
 
-    /// Whether it is the own waker of the task.
+    /// Whether `waker` is the task's own waker.
     #[inline]
     fn own(self, waker: &Waker) -> Own {
         let is = |(data, vtable): WakerParts| {
@@ -113,8 +112,8 @@ impl Running {
     }
 }
 
-/// The task runs on this thread whose own waker and whose metadata these are: until the runnable's
-/// `run` has returned, or the task's body is dropped.
+/// Sets the running task, by its own waker and its metadata: until the runnable's `run` has
+/// returned, or the task's body is dropped.
 #[inline]
 pub(crate) fn set_running(waker: &Waker, meta: &Meta) {
     Running {
@@ -127,15 +126,15 @@ pub(crate) fn set_running(waker: &Waker, meta: &Meta) {
 }
 
 /// Calls `drop_future`, which drops the future of a task and does not unwind, with that task as the
-/// running one, so that destructors see its id. Afterwards the task does not run any more: its
-/// memory may be freed before `Runnable::run` returns, which wakes the awaiting side.
+/// running one, so that destructors see its id. Afterwards the task no longer counts as running:
+/// its memory may be freed before `Runnable::run` returns, which wakes the awaiting side.
 #[inline]
 pub(crate) fn drop_within(meta: &Meta, drop_future: impl FnOnce()) {
     let outer = Running::get();
     let is_polled_here = ptr::eq(outer.meta, meta);
     if !is_polled_here {
-        // It is cancelled, perhaps within a poll of another task. No waker is its own, since it is
-        // not polled.
+        // The task is cancelled, perhaps within a poll of another task. It has no own waker here,
+        // since it is not being polled.
         let mut running = Running::NOBODY;
         running.meta = meta;
         running.set();
@@ -148,8 +147,8 @@ pub(crate) fn drop_within(meta: &Meta, drop_future: impl FnOnce()) {
     }
 }
 
-/// The task that runs here is about to be polled with this waker: its own, or that of its span,
-/// which a clone or a drop only counts.
+/// Records that the running task is about to be polled with this waker: its own, or that of its
+/// span, for which a clone or a drop only changes a count.
 #[cfg(feature = "tracing")]
 #[inline]
 pub(crate) fn set_wrapper(waker: &Waker) {
@@ -163,19 +162,20 @@ pub(crate) fn set_wrapper(waker: &Waker) {
 pub(crate) fn with_running<R>(f: impl FnOnce(&Meta) -> R) -> Option<R> {
     let meta = Running::get().meta;
     // SAFETY: null, or the metadata of a task with a body that is being polled (`set_running`) or
-    // dropped (`drop_within`). The latter resets it, also within `Runnable::run`, before the body
-    // is gone; and the metadata lies in the same allocation, and is dropped after the body.
+    // dropped (`drop_within`). The latter resets it before the body is gone, also within
+    // `Runnable::run`; and the metadata is in the same allocation as the body, and is dropped after
+    // it.
     let meta = unsafe { meta.as_ref() };
     meta.map(f)
 }
 
-/// The id of the task that runs on this thread, or of the call of `unblock` that it makes.
+/// The id of the task that runs on this thread, or of the call of `unblock` on it.
 pub(crate) fn running_id() -> Option<Id> {
     with_running(Meta::id).or_else(|| CALL.get())
 }
 
-/// Calls `f`, which does not unwind, as the call of `unblock` that has this id. (In a simulated
-/// world that may be on the thread of a task.)
+/// Calls `f`, which does not unwind, as the call of `unblock` with this id. (In a simulated world
+/// this may be on the thread of a task.)
 #[cfg(feature = "blocking")]
 pub(crate) fn within_call<R>(id: Id, f: impl FnOnce() -> R) -> R {
     let outer = (Running::get(), CALL.replace(Some(id)));
@@ -189,7 +189,7 @@ pub(crate) fn within_call<R>(id: Id, f: impl FnOnce() -> R) -> R {
 /// Calls `f` with the worker that this thread drives, if any. Runs no foreign code: see above.
 #[inline]
 pub(super) fn with_current<R>(f: impl FnOnce(Option<&Current>) -> R) -> R {
-    // `with` is not inlined where it is instantiated in another unit of code; `try_with` is.
+    // `with` is not inlined if it is instantiated in another codegen unit; `try_with` is.
     (CURRENT.try_with(|current| f(current.borrow().as_ref()))).expect("it has no destructor")
 }
 
@@ -224,7 +224,7 @@ pub(crate) fn driver() -> Option<Rc<Driver>> {
     with_current(|current| current.map(|current| current.driver.clone()))
 }
 
-/// [`driver`], for something that the running task waits for.
+/// [`driver`], for something that the running task will wait for.
 #[inline]
 pub(crate) fn driver_to_wait_for() -> Option<Rc<Driver>> {
     with_current(|current| {
@@ -235,8 +235,8 @@ pub(crate) fn driver_to_wait_for() -> Option<Rc<Driver>> {
     })
 }
 
-/// If this thread drives `reactor`, for something that is waited for: whether `waker` is the own
-/// one of the task that runs here.
+/// If this thread drives `reactor`, returns whether `waker` is the running task's own waker. Called
+/// to wait for something.
 #[inline]
 pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
     with_current(|current| match current {
@@ -248,8 +248,8 @@ pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
     })
 }
 
-/// Unparks the worker of `reactor`. Costs no atomic operation where this thread drives that worker
-/// and it is awake: then it looks everywhere before it sleeps.
+/// Unparks the worker of `reactor`. Costs no atomic operation if this thread drives that worker and
+/// it is awake: then it looks everywhere before it sleeps.
 #[inline]
 pub(super) fn unpark(reactor: &Reactor) {
     let is_awake_here = with_current(|current| {
@@ -260,10 +260,10 @@ pub(super) fn unpark(reactor: &Reactor) {
     }
 }
 
-/// Makes a worker this thread's current one until the result is dropped.
+/// Makes a worker the current one of this thread, until the result is dropped.
 pub(super) fn enter(local: &Rc<Local>, driver: &Rc<Driver>) -> Entered {
-    // Within a task of a pool worker: that worker will not return soon to run what the task has
-    // spawned.
+    // If this is within a task of a pool worker, that worker will not return soon to run the tasks
+    // that the task has spawned.
     with_local(|outer| {
         if outer.is_pool_worker && outer.has_spawned.take() {
             outer.shared.wake_one();
@@ -277,14 +277,14 @@ pub(super) fn enter(local: &Rc<Local>, driver: &Rc<Driver>) -> Entered {
     }
 }
 
-/// Restores the worker that was current before.
+/// Guard: restores the worker that was current before.
 pub(super) struct Entered {
     before: Option<Current>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // The last reference to the worker may go here, and foreign code with it: not under the
+        // This may drop the last reference to the worker, and run foreign code: so not under the
         // borrow.
         drop(replace(self.before.take()));
     }

@@ -1,9 +1,9 @@
-//! What a task is called: its [`Id`], the [`Name`] that its spawner gave it, and where it was
+//! Identity of a task: its [`Id`], the [`Name`] given by its spawner, and the place where it was
 //! spawned; together a [`Label`].
 //!
-//! **Ids** are counted, and never an address, so that none comes twice. A worker takes a block of
-//! [`BLOCK`] of them from the one counter of the process, and gives them out without an atomic.
-//! Threads that are no workers take one at a time.
+//! **Ids** come from a counter, and are never addresses, so that no id repeats. A worker takes a
+//! block of [`BLOCK`] ids from the one counter of the process, and assigns them without an atomic.
+//! Threads that are not workers take one at a time.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -15,16 +15,17 @@ use std::sync::Arc;
 // A static, which loom's types cannot be.
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many ids a worker takes at once: one locked instruction for as many spawns. What a worker
-/// does not use is lost, of 2^64. (Miri, where each step takes long, sees the ends of small ones.)
+/// The number of ids that a worker takes in one step: one locked instruction per block of spawns.
+/// Ids that a worker does not use are lost, out of 2^64. (Small under Miri, where steps are slow,
+/// so that block ends are tested.)
 const BLOCK: u64 = if cfg!(miri) { 8 } else { 1_024 };
 
-/// The next id that belongs to nobody.
+/// The next id that is not assigned.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// Names a task. No two tasks of a process have the same one, also when the first has ended.
+/// Identifies a task. No two tasks of a process have the same id, even if the first has ended.
 ///
-/// Ids say nothing else: their order is not that of spawning, and there are gaps.
+/// Ids have no other meaning: their order is not that of spawning, and there are gaps.
 ///
 /// ```
 /// polder::block_on(async {
@@ -37,7 +38,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 pub struct Id(NonZeroU64);
 
 impl Id {
-    /// An id that no task has.
+    /// Returns a new id, which no task has.
     #[cfg(any(feature = "blocking", test))]
     #[inline]
     pub(crate) fn new() -> Id {
@@ -59,7 +60,7 @@ impl Id {
         self.0.get()
     }
 
-    /// The id whose number this is.
+    /// Returns the id with this number.
     pub(crate) fn from_u64(number: u64) -> Option<Id> {
         NonZeroU64::new(number).map(Id)
     }
@@ -82,10 +83,10 @@ impl fmt::Debug for Id {
     }
 }
 
-/// The ids that a worker may give to tasks.
+/// The ids that a worker may assign to tasks.
 #[derive(Debug)]
 pub(super) struct Ids {
-    /// The last one that was given, and the last one of the block.
+    /// The number before the next id, and the number of the last id in the block.
     last: Cell<u64>,
     end: Cell<u64>,
 }
@@ -110,7 +111,7 @@ impl Ids {
 
     #[cold]
     fn renew(&self) {
-        // A world counts its own, one at a time, so that each run has the same ones.
+        // A world counts its own, one at a time, so that the ids are the same in each run.
         #[cfg(feature = "sim")]
         if crate::sim::kernel::is_here() {
             let before = take(1);
@@ -124,7 +125,7 @@ impl Ids {
     }
 }
 
-/// Takes so many ids. Returns the number before the first.
+/// Takes `count` ids. Returns the number before the first.
 fn take(count: u64) -> u64 {
     #[cfg(feature = "sim")]
     if let Some(first) = crate::sim::kernel::take_task_ids(count) {
@@ -225,11 +226,11 @@ impl fmt::Debug for Name {
     }
 }
 
-/// What a spawner says of a task.
+/// Attributes of a task that its spawner sets.
 #[derive(Debug)]
 pub(crate) struct Label {
     pub(super) site: &'static Location<'static>,
-    /// Boxed, since nearly every task goes without.
+    /// Boxed, since nearly all tasks have none.
     pub(super) name: Option<Box<Name>>,
     /// The size of a future that was boxed before it was passed on; zero for others.
     pub(crate) size: usize,
@@ -244,7 +245,7 @@ impl Label {
         }
     }
 
-    /// Of a future that was boxed, which has this size.
+    /// Sets the size of the future, which was boxed.
     pub(crate) fn boxed(mut self, size: usize) -> Label {
         self.size = size;
         self

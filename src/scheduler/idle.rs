@@ -1,31 +1,32 @@
-//! Which idle worker is woken for tasks that any may take: one at a time.
+//! Which idle worker is woken for tasks that any worker may take: one at a time.
 //!
-//! Such tasks are in the inject queue, or were *offered* by a worker that has more than it gets
-//! round to, and are there to be stolen: see [`thief`](super::thief). Here both are the same. (A
-//! worker runs what it has offered itself if nobody takes it, and offers again after each turn.)
+//! Such tasks are in the inject queue, or were *offered* by a worker with a surplus, and can be
+//! stolen: see [`thief`](super::thief). This module treats both alike. (If no worker takes an
+//! offered task, the worker that offered it runs it, and offers again after each turn.)
 //!
-//! Whoever injects a task, or leaves some in the queue, or offers some, calls [`Idle::wake_one`].
-//! That wakes one idle worker and marks it as *searching*. As long as a worker is searching, no
-//! other is woken. The worker takes what it wants and calls [`end_search`](Idle::end_search), which
-//! removes the mark and wakes the next worker if tasks are left. So workers are woken one after the
-//! other while there is something for each of them, and no herd wakes for one task.
+//! A thread that injects a task, leaves some in the queue, or offers some, calls
+//! [`Idle::wake_one`]. That wakes one idle worker and marks it as *searching*. As long as a worker
+//! is searching, no other is woken. The searching worker takes tasks and calls
+//! [`end_search`](Idle::end_search), which removes the mark and wakes the next worker if tasks are
+//! left. So workers are woken one after the other while there is something for each of them, and
+//! one task causes no thundering herd.
 //!
-//! **Why no task is left in the queue while a worker sleeps.** Whoever injects looks for idle
+//! **Why no task is left in the queue while a worker sleeps.** The injecting side looks for idle
 //! workers *after* the push, and a worker looks at the queue *after* it has parked, with a
-//! sequentially consistent fence on both sides: the worker sees the task, or the other side sees
-//! the idle worker. If a worker is searching already, the task is left to it: it looks at the queue
-//! again after it has removed its mark, again with a fence between. If the chosen worker cannot be
-//! woken, since it woke by itself, the mark is removed, and the choice begins anew. `loom` checks
-//! this below.
+//! sequentially consistent fence on both sides: either the worker sees the task, or the injecting
+//! side sees the idle worker. If a worker is already searching, the task is left to it: it looks at
+//! the queue again after it has removed its mark, again with a fence in between. If the chosen
+//! worker cannot be woken, because it woke by itself, the mark is removed and the choice restarts.
+//! `loom` checks this below.
 //!
-//! The worker that was woken learns it when it resumes, whatever ended its wait, and also if it did
-//! not wait in the end. [`resume`](crate::reactor::parking::Parking::resume) is one exchange:
-//! either it returns that the worker was notified, and then the mark is visible; or it comes first,
-//! and `wake` fails.
+//! A worker learns that it was woken when it resumes, however its wait ended, and also if it did
+//! not wait after all. [`resume`](crate::reactor::parking::Parking::resume) is one exchange. Either
+//! it returns that the worker was notified, and then the mark is visible; or it comes first, and
+//! `wake` fails.
 
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// What [`Idle`] needs to know of the workers and of the tasks.
+/// The facts about workers and tasks that [`Idle`] needs.
 pub(super) trait IdleWorkers {
     /// Whether there are tasks that any worker may take: injected or offered.
     fn has_tasks(&self) -> bool;
@@ -71,13 +72,13 @@ impl Idle {
         self.searching.load(Ordering::Relaxed) == index + 1
     }
 
-    /// The worker at `index` has taken what it wants.
+    /// Ends the search of the worker at `index`, which has taken the tasks that it wants.
     pub(super) fn end_search(&self, index: usize, workers: &impl IdleWorkers) {
         self.replace(index + 1, 0);
         self.wake_one(workers);
     }
 
-    /// Replaces the mark if it is `old`: nobody removes the mark of another worker.
+    /// Replaces the mark if it is `old`. So no worker removes the mark of another.
     fn replace(&self, old: usize, new: usize) -> bool {
         (self.searching)
             .compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed)
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
     use std::cell::{Cell, RefCell};
 
-    /// Idle workers, in the order in which they are chosen, some of which wake by themselves.
+    /// Idle workers, in the order in which they are chosen; some of them wake by themselves.
     struct World {
         has_tasks: Cell<bool>,
         idle: RefCell<Vec<usize>>,
@@ -171,16 +172,17 @@ mod loom_tests {
     use crate::sync::Mutex;
     use loom::sync::Arc;
 
-    /// Workers that only take tasks and call a waker, with pollers reduced to their promise: a
-    /// notification ends the current wait or the next one, also one with a zero timeout.
+    /// Workers that only take tasks and call a waker. Their pollers are reduced to one guarantee: a
+    /// notification ends the current wait or the next one, even one with a zero timeout.
     ///
     /// Left out: the loads by which an idle worker is chosen (here it is the first, and the models
-    /// put it where it does harm), deferral, and what else a worker looks at before it sleeps.
+    /// arrange that this is the worst choice), deferral, and the other things that a worker looks
+    /// at before it sleeps.
     struct World {
         idle: Idle,
-        /// How many tasks are in the queue.
+        /// The number of tasks in the queue.
         injected: AtomicUsize,
-        /// How many still have to start. Whoever starts the last one ends the model.
+        /// The number of tasks that have not started yet. Starting the last one ends the model.
         unstarted: AtomicUsize,
         /// Whether each task blocks its worker until all have started.
         blocking: bool,
@@ -191,7 +193,7 @@ mod loom_tests {
         parking: Parking,
         notified: Mutex<bool>,
         woken: loom::sync::Condvar,
-        /// A source is ready whose waker spawns a task, and blocks until all have started.
+        /// Whether a source is ready. Its waker spawns a task, and blocks until all have started.
         has_event: Mutex<bool>,
     }
 
@@ -257,7 +259,7 @@ mod loom_tests {
             self.workers[index].notify();
         }
 
-        /// Foreign code, on the worker's thread: see "Foreign code" in `parking`.
+        /// Foreign code on the worker's thread: see "Foreign code" in `parking`.
         fn call_waker(&self, index: usize) {
             self.spawn();
             while !self.is_over() {
@@ -270,7 +272,7 @@ mod loom_tests {
             self.idle.wake_one(self);
         }
 
-        /// A worker is woken for something else than injected tasks.
+        /// Wakes a worker for another reason than injected tasks.
         fn disturb(&self, index: usize) {
             let worker = &self.workers[index];
             if worker.parking.unpark() {
@@ -317,7 +319,7 @@ mod loom_tests {
             self.unstarted.load(Ordering::Acquire) == 0
         }
 
-        /// As `scheduler::worker` does it. Loom fails the model if all workers sleep for ever.
+        /// The loop of `scheduler::worker`. Loom fails the model if all workers sleep forever.
         fn work(&self, index: usize) {
             let worker = &self.workers[index];
             while !self.is_over() {
@@ -326,7 +328,7 @@ mod loom_tests {
                 }
                 worker.parking.park();
                 match self.has_tasks() || self.is_over() {
-                    // An event is reported all the same, as by a wait with a zero timeout.
+                    // An event is reported even now, as by a wait with a zero timeout.
                     true => worker.poll(),
                     false => worker.wait(),
                 }
@@ -356,7 +358,7 @@ mod loom_tests {
         builder.check(model);
     }
 
-    /// Runs workers, each on a thread, against what `others` do on threads of their own.
+    /// Runs workers, each on a thread, concurrently with the `others` on their own threads.
     fn run<const N: usize>(world: &Arc<World>, others: [fn(&World); N]) {
         let mut threads: Vec<_> = (others.into_iter())
             .map(|other| {
@@ -408,7 +410,7 @@ mod loom_tests {
         });
     }
 
-    /// The worker in the waker is the first idle one that would be chosen.
+    /// The worker in the waker is the first idle one, which would be chosen.
     #[test]
     fn a_waker_that_blocks_on_what_it_spawns_is_helped_by_another_worker() {
         check(3, || {
@@ -417,8 +419,8 @@ mod loom_tests {
         });
     }
 
-    /// It may have been searching at the same moment: the task that it was woken for is left to
-    /// another one.
+    /// The worker may be searching at that moment. Then the task that it was woken for is left to
+    /// another worker.
     #[test]
     fn a_worker_that_is_in_a_waker_keeps_no_task_that_it_was_woken_for() {
         check(2, || {

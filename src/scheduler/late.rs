@@ -1,23 +1,24 @@
 //! Tasks that are spawned while their runtime closes, or after that.
 //!
-//! Such a task is cancelled at once: its spawner drops its future. That may run a destructor that
-//! spawns the next task, and so on. Dropping each one within the spawn of the one before would
-//! take a piece of the stack for each. So a thread that is already [`DEPTH`] such drops deep
-//! queues those that are spawned meanwhile, and drops them one after the other when the first one
-//! returns. Below that depth a destructor may wait for what it spawns: it has been cancelled by
+//! Such a task is cancelled immediately: its spawner drops its future. That may run a destructor
+//! that spawns the next task, and so on. If each were dropped within the spawn of the previous one,
+//! the stack would grow with each. So when a thread has [`DEPTH`] such drops on its stack, it
+//! queues further tasks, and drops them one after the other when the outermost drop returns. Below
+//! that depth a destructor may wait for the task that it spawns, since that has been cancelled by
 //! then.
 //!
-//! **Why none stays in the queue.** It belongs to the thread. The call that began to drop returns
-//! only when the queue is empty, and panics of destructors and wakers are contained until then. A
-//! runtime that is closed within such a destructor waits for all of its tasks, and some may be in
-//! the queue of the call further up the stack. So a worker that drops its tasks drops what is
-//! queued too ([`drop_queued`]), and does not sleep while anything is.
+//! **Why no task stays in the queue.** The queue belongs to the thread. The call that began to drop
+//! returns only when the queue is empty, and panics of destructors and wakers are contained until
+//! then. A runtime that is closed within such a destructor waits for all of its tasks, and some may
+//! be in the queue of the call further up the stack. So a worker that drops its tasks also drops
+//! the queued ones ([`drop_queued`]), and does not sleep while the queue has any.
 //!
-//! **Why it ends.** A destructor that spawns its own like, say one that restarts a task that has
-//! failed, would go on without end. The queue takes [`LIMIT`] tasks of each runtime. After that the
-//! future of such a task is forgotten ([`Shared::forgets`]), which is the only way not to run its
-//! destructor. The task is cancelled as any other. (What its future would have reported when it is
-//! dropped never comes: a `TaskSet` keeps the place of a task that was forgotten.)
+//! **Why it ends.** If each destructor spawns a task with the same destructor, for example to
+//! restart a task that has failed, this would continue without end. The queue takes [`LIMIT`] tasks
+//! of each runtime. After that the future of such a task is forgotten ([`Shared::forgets`]), which
+//! is the only way not to run its destructor. The task is cancelled like any other. (Anything that
+//! its future would have reported when dropped never comes: a `TaskSet` keeps the entry of a task
+//! that was forgotten.)
 //!
 //! [`Shared::forgets`]: super::Shared::forgets
 
@@ -28,25 +29,25 @@ use std::mem::ManuallyDrop;
 use super::Runnable;
 use crate::sync::contain;
 
-/// How many tasks of a runtime may be spawned by destructors of tasks that were themselves spawned
-/// while it closed, or later: far more than any program needs, and few enough to be dropped in a
-/// fraction of a second.
+/// The maximum number of tasks of a runtime that may be spawned by destructors of tasks that were
+/// themselves spawned while it closed, or later. Far more than any program needs, and few enough to
+/// be dropped in a fraction of a second.
 pub(super) const LIMIT: usize = 1 << 17;
 
-/// How many drops of late tasks may be on the stack of a thread: deep enough for destructors that
-/// clean up by tasks of their own, and a few dozen kilobytes.
+/// The maximum number of drops of late tasks on the stack of a thread: enough for destructors that
+/// clean up with tasks, at the cost of a few dozen kilobytes.
 const DEPTH: usize = 64;
 
 struct Late {
-    /// The number of calls further up the stack that drop a task. The first of them drops what is
-    /// in the queue afterwards.
+    /// The number of calls further up the stack that drop a task. The outermost one drops the queue
+    /// afterwards.
     depth: usize,
     queue: VecDeque<Runnable>,
 }
 
 thread_local! {
-    /// `ManuallyDrop`: without a destructor it works in those of other thread-locals too. Nothing
-    /// leaks, since the queue has no memory while no call drops a task.
+    /// `ManuallyDrop`: without a destructor it works in the destructors of other thread-locals too.
+    /// Nothing leaks, since the queue has no memory while no call drops a task.
     static LATE: RefCell<ManuallyDrop<Late>> = const {
         RefCell::new(ManuallyDrop::new(Late { depth: 0, queue: VecDeque::new() }))
     };
@@ -62,7 +63,7 @@ pub(super) fn is_dropping() -> bool {
     with_late(|late| late.depth > 0)
 }
 
-/// Drops a task that was never polled: now, or after those that this thread is dropping.
+/// Drops a task that was never polled: now, or after the tasks that this thread is dropping.
 pub(super) fn drop_late(runnable: Runnable) {
     let now = with_late(|late| {
         if late.depth == DEPTH {

@@ -1,41 +1,41 @@
-//! What a task waits for, as far as it says so itself.
+//! The leaf future that a task waits for, if that leaf records itself.
 //!
-//! Sockets and timers are known from the wakers that they keep. What keeps its wakers elsewhere
-//! says so when it returns `Pending`, by [`waits_for`]: a word of the task's metadata, which is
-//! reset when a poll begins and when the task is woken. Of several leaves in one poll the last
-//! counts. A dump reads the word: see `diagnostics::waits`.
+//! Sockets and timers are known from the wakers that they keep. Leaves that keep their wakers
+//! elsewhere record themselves when they return `Pending`, with [`waits_for`]: in a word of the
+//! task's metadata, which is reset when a poll begins and when the task is woken. If a poll has
+//! several leaves, the last one counts. A dump reads the word: see `diagnostics::waits`.
 
 use std::cell::Cell;
 
 use super::{Meta, with_running};
 
-/// The kind of a leaf, and which one it is: its address, or a number.
+/// The kind of a leaf, and its identity: its address, or a number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Leaf {
     Event(usize),
     Latch(usize),
-    /// A task with that id.
+    /// A task with this id.
     Task(u64),
     TaskSet(usize),
-    /// Something that a thread of the pool does.
+    /// Work on a thread of the pool.
     #[cfg(feature = "blocking")]
     Blocking,
     #[cfg(feature = "net")]
     Lookup,
-    /// A set of signal numbers, of those below 60.
+    /// A set of signal numbers, each below 60.
     #[cfg(feature = "signal")]
     Signal(u64),
 }
 
 impl Leaf {
-    /// The kind is above this bit. An address or a number has fewer on all machines.
+    /// The position of the kind. Addresses and numbers have fewer bits on all machines.
     pub(crate) const KIND: u32 = 60;
 
     pub(crate) const NOTHING: u64 = 0;
     pub(crate) const UNKNOWN: u64 = 1 << Leaf::KIND;
     pub(crate) const WOKEN_BY_ITSELF: u64 = 15 << Leaf::KIND;
 
-    /// The word for it, which `diagnostics::waits` reads.
+    /// Encodes the leaf as a word, which `diagnostics::waits` reads.
     pub(crate) fn encode(self) -> u64 {
         let (kind, which) = match self {
             Leaf::Event(address) => (2, address as u64),
@@ -53,7 +53,7 @@ impl Leaf {
     }
 }
 
-/// A leaf returns `Pending`: notes it for the running task, or the future of `block_on`.
+/// Records a leaf that returns `Pending`, for the running task or the future of `block_on`.
 #[inline]
 pub(crate) fn waits_for(leaf: Leaf) {
     let word = leaf.encode();
@@ -63,7 +63,7 @@ pub(crate) fn waits_for(leaf: Leaf) {
 }
 
 thread_local! {
-    /// What the future of `block_on` that was polled last on this thread waits for.
+    /// The leaf that the last polled future of `block_on` on this thread waits for.
     static MAIN: Cell<u64> = const { Cell::new(Leaf::NOTHING) };
 }
 
@@ -72,13 +72,13 @@ pub(super) fn set_main(word: u64) {
     (MAIN.try_with(|main| main.set(word))).expect("it has no destructor");
 }
 
-/// A future of `block_on` is about to be polled.
+/// Resets the word before a future of `block_on` is polled.
 #[inline]
 pub(super) fn begin_main_poll() {
     set_main(Leaf::UNKNOWN);
 }
 
-/// What a future of `block_on`, whose poll has just returned, waits for.
+/// Returns what the future of `block_on` that was just polled waits for.
 #[inline]
 pub(super) fn of_main() -> u64 {
     MAIN.try_with(Cell::get).expect("it has no destructor")

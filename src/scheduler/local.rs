@@ -1,9 +1,9 @@
-//! The half of a worker that belongs to its thread.
+//! The part of a worker that belongs to its thread.
 //!
 //! [`Local`] has the run queues, the owned tasks and the cooperation budget. Only the worker's
-//! thread touches it, so it needs neither atomics nor locks. While the thread drives the worker,
-//! its `Local` is the thread's *current* one. The other half, which every thread can reach, is the
-//! worker's [`Remote`]; what a pool worker has of movable tasks is there, in its [`PoolRemote`].
+//! thread accesses it, so it needs neither atomics nor locks. While the thread drives the worker,
+//! its `Local` is the thread's *current* one. The other part, which every thread can reach, is the
+//! worker's [`Remote`]; a pool worker's movable tasks are there, in its [`PoolRemote`].
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -24,78 +24,82 @@ use super::{Meta, NONE, Runnable};
 use crate::reactor::{Counters, Driver, SAMPLE, Traced, What, now};
 use crate::sync::MutexGuard;
 
-/// A pool worker that has so many tasks left after a turn could use help. With one less the other
-/// worker would take the only one; and of two tasks that wake each other one is always left.
+/// A pool worker with this number of tasks left after a turn could use help. With one less, the
+/// other worker would take the only task; and of two tasks that wake each other, one is always
+/// left.
 const SURPLUS: usize = 2;
 
-/// A task that was woken by the running one runs next, before those that are ready longer; but no
-/// more of these in a row, so that two that wake each other keep nobody waiting for long.
+/// The maximum number of consecutive runs of tasks that the previous task has woken. Such a task
+/// runs before those that have been ready for longer; the limit prevents two tasks that wake each
+/// other from starving the others.
 pub(super) const NEXTS_IN_ROW: usize = 7;
 
-/// Capacity of the run queues, allocated with the worker, so that no wake of a small program
+/// Capacity of the run queues, allocated with the worker, so that no wake in a small program
 /// allocates. Larger queues grow once.
 const QUEUE_CAPACITY: usize = 64;
 
-/// The half of a worker that belongs to its thread.
+/// The part of a worker that belongs to its thread.
 #[derive(Debug)]
 pub(crate) struct Local {
     pub(crate) shared: Arc<Shared>,
-    /// Which of the runtime's workers this is.
+    /// The index of this worker in its runtime.
     pub(crate) index: usize,
     remote: Arc<Remote>,
     pub(crate) counters: Arc<Counters>,
-    /// Each poll whose count has none of these bits is timed: one in [`SAMPLE`], or every one if
-    /// they are traced.
+    /// Mask for the count of polls: a poll is timed if the masked count is zero. That is one poll
+    /// in [`SAMPLE`], or every poll if polls are traced.
     sample_mask: usize,
     pub(super) is_pool_worker: bool,
-    /// What a pool worker shares with the others.
+    /// The part of a pool worker that is shared with the others.
     pub(super) pool: Option<Arc<PoolRemote>>,
     pub(super) ready: RefCell<VecDeque<Runnable>>,
-    /// Movable tasks that are ready found no room in the queue, and wait in the inbox: those that
-    /// become ready now wait behind them.
+    /// Whether ready movable tasks found no room in the queue and wait in the inbox: tasks that
+    /// become ready now queue behind them.
     overflows: Cell<bool>,
-    /// A task of a pool worker runs now.
+    /// Whether a task of a pool worker is running.
     runs_task: Cell<bool>,
-    /// How many tasks in a row were those that the one before them had woken.
+    /// The number of consecutive runs of tasks that the previous task had woken.
     pub(super) nexts_in_row: Cell<usize>,
-    /// Memory for what is being stolen.
+    /// A buffer for tasks that are being stolen.
     loot: RefCell<Vec<Runnable>>,
     /// Tasks that woke themselves while they ran. They run again only after the reactor was polled.
     pub(super) yielded: RefCell<VecDeque<Runnable>>,
     pub(crate) owned: OwnedTasks,
-    /// How many movable tasks came to this worker, less those that it has seen go.
+    /// The number of movable tasks that came to this worker, minus those that it has seen go.
     movable: Cell<usize>,
     pub(super) budget: Budget,
     pub(super) ids: Ids,
-    /// The index of the worker whose reactor this one serves at this moment; or [`NONE`].
+    /// The index of the worker that this one helps at the moment, by serving its reactor; or
+    /// [`NONE`].
     helps: Cell<usize>,
-    /// What runs now has registered something with this worker's reactor.
+    /// Whether the running task has registered something with this worker's reactor.
     pub(super) waits_here: Cell<bool>,
     balance: Balance,
     /// See [`poll_begins`](Self::poll_begins).
     poll_ended: Cell<Option<Instant>>,
-    /// The futures of `block_on` that it drives, one within the other.
+    /// The futures of `block_on` that the worker drives, outermost first.
     pub(crate) mains: RefCell<Vec<Rc<MainFuture>>>,
-    /// The running task has spawned one, and nobody was woken for it: see "Waking" in `shared`.
+    /// Whether the running task has spawned a task without waking a worker for it: see "Waking" in
+    /// `shared`.
     pub(super) has_spawned: Cell<bool>,
-    /// What chooses the next task instead of the order of the queues, in a simulated world.
+    /// Chooses the next task instead of the order of the queues, in a simulated world.
     chooser: OnceCell<Box<dyn Chooser>>,
     /// See [`takes_first`](Self::takes_first).
     takes_first: Cell<bool>,
 }
 
-/// Chooses the order of a worker's tasks in place of its queues: in a simulated world.
+/// Chooses the order of a worker's tasks instead of its queues, in a simulated world.
 pub(super) trait Chooser: fmt::Debug {
-    /// Takes the next task, of all that are ready.
+    /// Takes the next task, from all that are ready.
     fn next(&self, local: &Local) -> Option<Runnable>;
 
     /// Takes one of the tasks that no pool worker has taken yet.
     fn injected(&self, shared: &Shared) -> Option<Runnable>;
 
-    /// The task is about to be polled.
+    /// Records that the task is about to be polled.
     fn polls(&self, task: &Meta);
 
-    /// Queues the tasks that yielded, or leaves them behind those that are ready.
+    /// Queues the tasks that yielded, or keeps them back behind those that are ready.
     fn release_yielded(&self, local: &Local);
 }
 
@@ -154,39 +158,38 @@ impl Local {
         meta.is_traced() && !meta.is_movable() && self.has(meta)
     }
 
-    /// Whether this is the task's worker, be the task movable or not.
+    /// Whether this is the worker of the task, movable or not.
     #[inline]
     pub(super) fn has(&self, meta: &Meta) -> bool {
         Arc::ptr_eq(&self.shared, &meta.shared) && self.index == meta.index()
     }
 
-    /// Whether this is a pool worker, and the task a movable one of its runtime.
+    /// Whether this is a pool worker and the task is a movable one of its runtime.
     #[inline]
     pub(super) fn is_pool_of(&self, meta: &Meta) -> bool {
         self.is_pool_worker && meta.is_movable() && Arc::ptr_eq(&self.shared, &meta.shared)
     }
 
-    /// Tells the other pool workers how many tasks this one owns.
+    /// Publishes the number of tasks that this worker owns to the other pool workers.
     #[inline]
     pub(super) fn publish_load(&self) {
         let load = self.owned.count().wrapping_add(self.movable.get());
         self.remote.set_load(load);
     }
 
-    /// Movable tasks that were polled before belong to this worker now.
+    /// Counts movable tasks, polled before, that belong to this worker from now on.
     #[inline]
     pub(super) fn movable_came(&self, count: usize) {
         self.movable.set(self.movable.get().wrapping_add(count));
     }
 
-    /// Such tasks have ended here.
+    /// Counts such tasks that have ended here.
     #[inline]
     pub(super) fn movable_went(&self, count: usize) {
         self.movable.set(self.movable.get().wrapping_sub(count));
     }
 
-    /// Schedules a task that stays on this worker. `yields` says whether it woke itself while it
-    /// ran.
+    /// Schedules a task that stays on this worker. `yields` is whether it woke itself while it ran.
     #[inline(always)]
     pub(super) fn schedule(&self, runnable: Runnable, yields: bool) {
         match yields {
@@ -198,8 +201,8 @@ impl Local {
         }
     }
 
-    /// Schedules a movable task of this pool worker's runtime, whose runnable `schedule` was given.
-    /// Returns it if it was never polled, or stays with another worker.
+    /// Schedules a movable task of this pool worker's runtime; called by `schedule`. Returns the
+    /// runnable if it was never polled, or stays with another worker.
     #[inline]
     pub(super) fn schedule_movable(&self, runnable: Runnable, yields: bool) -> Option<Runnable> {
         let meta = runnable.metadata();
@@ -212,14 +215,14 @@ impl Local {
             self.took(usize::from(meta.is_bound()), self.shared.pool(index));
         }
         match yields {
-            // A world leaves it behind the others.
+            // A simulated world queues it behind the others.
             true if self.chooser().is_some() => self.schedule(runnable, true),
-            // It is found there after the reactor was polled.
+            // In the inbox it is found after the reactor was polled.
             true => {
                 meta.set_woken_by_itself();
                 self.pool().inbox.push(runnable);
             }
-            // What the running task has just written for it is in the nearest cache yet.
+            // The data that the running task has just written for it is still in the nearest cache.
             false if self.runs_task.get() => {
                 if let Some(before) = self.pool().queue.push_next(runnable) {
                     self.push_movable(before);
@@ -230,19 +233,19 @@ impl Local {
         None
     }
 
-    /// Whether a task of another worker that is woken on this one comes here. Where the runtime
-    /// closes, this worker drops it.
+    /// Whether a task of another worker that is woken on this one moves here. If the runtime closes
+    /// it does, and this worker drops it.
     #[inline]
     fn takes_along(&self, meta: &Meta) -> bool {
         !meta.waits_here() || self.helps.get() == meta.index() || self.shared.is_closing()
     }
 
-    /// Wakes the tasks of the pool worker at `index` whose sources are ready or whose timers are
-    /// due, unless that worker does so itself: those that are movable come here.
+    /// Wakes the tasks of the pool worker at `index` that have a ready source or a due timer,
+    /// unless that worker is doing so itself. The movable ones among them come here.
     ///
-    /// `driver` is this worker's. `before` is called before foreign code runs, if any does.
+    /// `driver` is this worker's. `before` is called before any foreign code runs.
     pub(super) fn help(&self, index: usize, driver: &Driver, before: impl Fn() + Copy) {
-        /// Also if a waker panics.
+        /// Resets `helps`, also if a waker panics.
         struct Done<'a>(&'a Cell<usize>);
         impl Drop for Done<'_> {
             fn drop(&mut self) {
@@ -256,19 +259,19 @@ impl Local {
         }
     }
 
-    /// Of a pool worker: what it shares with the others.
+    /// The part of a pool worker that is shared with the others.
     #[inline]
     pub(super) fn pool(&self) -> &PoolRemote {
         self.pool.as_ref().expect("it is a pool worker")
     }
 
-    /// The right of a pool worker to wait on its poller. Others need none.
+    /// A pool worker's right to wait on its poller. Other workers need none.
     #[inline]
     pub(super) fn right_to_wait(&self) -> Option<MutexGuard<'_, ()>> {
         self.pool.as_ref().map(|pool| pool.right_to_wait.lock())
     }
 
-    /// Wakes every task of this worker that waits, so that its runnable is queued. For closing.
+    /// Wakes every waiting task of this worker, so that its runnable is queued. For closing.
     pub(super) fn wake_owned(&self) {
         self.owned.wake_all();
         if let Some(pool) = &self.pool {
@@ -278,7 +281,7 @@ impl Local {
 
     // The inject queue.
 
-    /// What this worker does about the inject queue.
+    /// Decides how this worker treats the inject queue now.
     pub(super) fn injected_action(&self) -> InjectedAction {
         match self.is_pool_worker {
             true => self.balance.action(&self.shared, &self.remote),
@@ -286,14 +289,14 @@ impl Local {
         }
     }
 
-    /// Once a turn of a pool worker: takes note of how long it has left tasks to others.
+    /// Called once a turn of a pool worker: records how long it has left tasks to others.
     #[inline]
     pub(super) fn update_deferral(&self) {
         self.balance.update(self.injected_action());
     }
 
-    /// Takes a task from the inject queue, if this worker is to take one. It is the task's worker
-    /// from now on.
+    /// Takes a task from the inject queue, if this worker should take one. This is the task's
+    /// worker from now on.
     #[inline]
     pub(super) fn take_injected(&self) -> Option<Runnable> {
         if self.injected_action() != InjectedAction::Take {
@@ -311,8 +314,8 @@ impl Local {
         Some(runnable)
     }
 
-    /// The running task has returned. If it has spawned a task that this worker will not run next,
-    /// wakes another worker for it.
+    /// Called when the running task has returned. If it has spawned a task that this worker will
+    /// not run next, wakes another worker for it.
     #[inline]
     fn wake_for_spawned(&self) {
         if self.has_spawned.take() && self.has_ready() {
@@ -332,8 +335,8 @@ impl Local {
         self.ready.borrow_mut().push_front(runnable);
     }
 
-    /// The next task to run. The order of tasks is decided here: in a simulated world, of those
-    /// that stay and the movable ones.
+    /// Takes the next task to run. This decides the order of tasks: in a simulated world, of both
+    /// the movable tasks and those that stay.
     #[inline]
     pub(super) fn pop(&self) -> Option<Runnable> {
         match self.chooser() {
@@ -342,13 +345,13 @@ impl Local {
         }
     }
 
-    /// [`pop`](Self::pop) where the order is that of the queue.
+    /// [`pop`](Self::pop) in the order of the queue.
     #[inline]
     pub(super) fn pop_first(&self) -> Option<Runnable> {
         self.ready.borrow_mut().pop_front()
     }
 
-    /// The next task of a pool worker's own: from its two queues by turns.
+    /// Takes the next task of a pool worker's own, alternating between its two queues.
     #[inline]
     pub(super) fn pop_own(&self, count: usize) -> Option<Runnable> {
         match count % 2 == 0 || self.chooser().is_some() {
@@ -357,8 +360,8 @@ impl Local {
         }
     }
 
-    /// Whether the next task is the first of the only queue: that of no pool worker, and of none
-    /// for which a world chooses. One flag for both, since each run of a task asks.
+    /// Whether the next task is the first of the only queue: false for pool workers and workers
+    /// with a chooser. One flag for both, since it is read in each run of a task.
     #[inline]
     pub(super) fn takes_first(&self) -> bool {
         self.takes_first.get()
@@ -369,7 +372,7 @@ impl Local {
         self.chooser.get().map(|chooser| &**chooser)
     }
 
-    /// From now on `chooser` chooses the next task.
+    /// Lets `chooser` choose the next task from now on.
     #[cfg(feature = "sim")]
     pub(super) fn let_choose(&self, chooser: Box<dyn Chooser>) {
         let had_none = self.chooser.set(chooser).is_ok();
@@ -377,7 +380,7 @@ impl Local {
         self.takes_first.set(false);
     }
 
-    /// The next movable task to run.
+    /// Takes the next movable task to run.
     #[inline]
     pub(super) fn pop_movable(&self) -> Option<Runnable> {
         let queue = &self.pool.as_ref()?.queue;
@@ -407,14 +410,15 @@ impl Local {
         }
     }
 
-    /// Moves what other threads sent to the end of the run queue, as far as there is room.
+    /// Moves tasks that other threads sent to the end of the run queue, as far as there is room.
     #[inline]
     pub(super) fn take_inbox(&self) {
         self.remote.inbox.drain(&mut self.ready.borrow_mut());
         self.take_movable();
     }
 
-    /// [`take_inbox`](Self::take_inbox), of the movable tasks only: what has yielded is there too.
+    /// [`take_inbox`](Self::take_inbox) for movable tasks only. Those that have yielded are there
+    /// too.
     #[inline]
     pub(super) fn take_movable(&self) {
         if let Some(pool) = &self.pool {
@@ -426,7 +430,7 @@ impl Local {
         }
     }
 
-    /// The reactor was polled: tasks that yielded are ready again.
+    /// Makes tasks that yielded ready again, after the reactor was polled.
     #[inline(always)]
     pub(super) fn release_yielded(&self) {
         if !self.yielded.borrow().is_empty() {
@@ -460,8 +464,8 @@ impl Local {
             || (self.pool.as_ref()).is_some_and(|it| it.queue.has_items() || !it.inbox.is_empty())
     }
 
-    /// Calls `f`, which runs no foreign code, with each task that was never polled, as far as this
-    /// thread knows them.
+    /// Calls `f`, which runs no foreign code, with each task known to this thread that was never
+    /// polled.
     pub(crate) fn for_each_new(&self, mut f: impl FnMut(&Meta)) {
         let mut call = |runnable: &Runnable| {
             if runnable.metadata().is_new() {
@@ -500,7 +504,7 @@ impl Local {
         has_stolen
     }
 
-    /// So many bound tasks came from another worker.
+    /// Accounts for `count` bound tasks that came from another worker.
     #[inline]
     fn took(&self, count: usize, from: &PoolRemote) {
         if count > 0 {
@@ -510,7 +514,7 @@ impl Local {
         }
     }
 
-    /// Takes half of what another worker has offered. Returns whether it has taken any.
+    /// Takes half of the tasks that another worker has offered. Returns whether it has taken any.
     pub(super) fn steal_surplus(&self) -> bool {
         let victim = (self.shared.surplus()).filter(|&victim| victim != self.index);
         let Some(victim) = victim else {
@@ -525,7 +529,7 @@ impl Local {
         has_stolen
     }
 
-    /// After a turn of a pool worker: offers tasks to others, if it has more than it gets round to.
+    /// Called after a turn of a pool worker: offers tasks to others if it has a surplus.
     #[inline]
     pub(super) fn offer_surplus(&self) {
         match self.pool().queue.count_items(SURPLUS) == SURPLUS {
@@ -534,7 +538,7 @@ impl Local {
         }
     }
 
-    /// Runs a task, and counts that. Others can read meanwhile which one it is.
+    /// Runs a task and counts the run. Meanwhile other threads can read which task it is.
     #[inline]
     pub(super) fn run(&self, runnable: Runnable) {
         let counters = &*self.counters;
@@ -551,8 +555,8 @@ impl Local {
         Running::reset();
     }
 
-    /// [`run`](Self::run), with a look at the clock before and after, for the trace, and for the
-    /// metrics if it is a sample of those.
+    /// [`run`](Self::run) that reads the clock before and after, for the trace, and for the metrics
+    /// if the run is one of their samples.
     #[inline(never)]
     fn run_timed(&self, runnable: Runnable, is_sample: bool) {
         let meta = runnable.metadata();
@@ -571,12 +575,13 @@ impl Local {
         }
     }
 
-    /// A poll begins, which is traced if anything is: when the last one has ended, if this worker
-    /// has done nothing in between but to take the next task from its own queue. That spares a
-    /// trace every third reading of the clock.
+    /// Begins a poll, and traces it if polls are traced. It begins when the last poll ended, if in
+    /// between this worker has only taken the next task from its own queue. That saves a trace
+    /// every third reading of the clock.
     ///
-    /// Whatever else the worker does, other than polls, ends with
-    /// [`poll_is_long_ago`](Self::poll_is_long_ago): no poll begins before the wake that it
+    /// Everything else that the worker does, other than polls, ends with
+    /// [`poll_is_long_ago`](Self::poll_is_long_ago). So no poll begins before the wake that it
+    /// follows, since only polls fill the queue.
     /// follows, since the queue is filled by polls and there only.
     pub(super) fn poll_begins(&self, task: Traced) -> Instant {
         let start = self.poll_ended.take().unwrap_or_else(now);
@@ -586,24 +591,25 @@ impl Local {
         start
     }
 
-    /// The poll of a task ends.
+    /// Ends the poll of a task.
     pub(super) fn poll_ends(&self, id: u64) -> Instant {
         let end = now();
         if let Some(trace) = self.counters.trace() {
             trace.push_at(end, What::PollEnds(id));
-            // Pool workers take tasks that others push, and wake others between two polls.
+            // Pool workers take tasks that other threads push, and wake other workers, between two
+            // polls.
             self.poll_ended.set(self.pool.is_none().then_some(end));
         }
         end
     }
 
-    /// The worker does something else than polls.
+    /// Called when the worker does something other than polls.
     #[inline]
     pub(super) fn poll_is_long_ago(&self) {
         self.poll_ended.set(None);
     }
 
-    /// How many tasks are ready, with the one that runs next.
+    /// Counts the ready tasks, including the one that runs next.
     fn measure_queue(&self) {
         let longest = &self.counters.longest_queue;
         let ready =
@@ -613,13 +619,13 @@ impl Local {
         }
     }
 
-    /// A task begins to run.
+    /// Renews the budget when a task begins to run.
     #[inline]
     pub(super) fn renew_budget(&self) {
         self.budget.renew();
     }
 
-    /// A task of a pool worker begins to run.
+    /// Called when a task of a pool worker begins to run.
     #[inline]
     pub(super) fn begin_run(&self) {
         self.pool().count_run();
@@ -627,7 +633,7 @@ impl Local {
         self.runs_task.set(true);
     }
 
-    /// A task of a pool worker has run.
+    /// Called when a task of a pool worker has run.
     #[inline(never)]
     pub(super) fn end_run(&self) {
         self.runs_task.set(false);

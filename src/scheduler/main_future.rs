@@ -1,4 +1,4 @@
-//! The futures of `block_on` that a worker drives, as a dump finds them.
+//! The futures of `block_on` that a worker drives, as seen by a dump.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -12,7 +12,7 @@ use super::worker::MainWaker;
 pub(crate) struct MainFuture {
     pub(super) waker: Arc<MainWaker>,
     pub(crate) site: &'static Location<'static>,
-    /// When it was given to the worker, and when it was polled last: see
+    /// The times when the worker got it, and of its last poll: see
     /// [`reactor::tick`](crate::reactor::tick).
     pub(crate) began: u32,
     pub(crate) polled: Cell<u32>,
@@ -22,7 +22,7 @@ pub(crate) struct MainFuture {
 }
 
 impl MainFuture {
-    /// It is about to be polled.
+    /// Begins a poll of the future.
     #[inline]
     pub(super) fn begin_poll(&self, tick: u32) {
         self.polls.set(self.polls.get().wrapping_add(1));
@@ -31,14 +31,14 @@ impl MainFuture {
         leaf::begin_main_poll();
     }
 
-    /// Its poll has returned `Pending`.
+    /// Ends a poll that has returned `Pending`.
     #[inline]
     pub(super) fn end_poll(&self) {
         self.waits_for.set(leaf::of_main());
         self.is_in_poll.set(false);
     }
 
-    /// The word of the leaf that it waits for.
+    /// The word of the leaf that the future waits for.
     pub(crate) fn waits_for(&self) -> u64 {
         match self.waker.is_woken() {
             true => Leaf::NOTHING,
@@ -46,7 +46,7 @@ impl MainFuture {
         }
     }
 
-    /// The address in its waker.
+    /// The address of its waker's data.
     pub(crate) fn waker_address(&self) -> usize {
         Arc::as_ptr(&self.waker).addr()
     }

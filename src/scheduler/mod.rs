@@ -1,32 +1,32 @@
 //! Which task runs where, and next: run queues, wakes, workers.
 //!
-//! A runtime has one worker, or a main worker and a pool. [`Shared`] is what the workers of a
-//! runtime share; [`Remote`](shared::Remote) is what other threads reach of one worker, and
-//! [`Local`] what only its own thread does. [`Worker`] is the loop that runs tasks, parks and
-//! drives the reactor.
+//! A runtime has one worker, or a main worker and a pool. [`Shared`] is the state that the workers
+//! of a runtime share; [`Remote`](shared::Remote) is the part of one worker that other threads
+//! reach, and [`Local`] the part that only its own thread reaches. [`Worker`] is the loop that runs
+//! tasks, parks and drives the reactor.
 //!
 //! **Waking.** `async-task` hands each woken task to [`schedule`]:
 //!
-//! * If this thread drives the task's worker, the task goes to the run queue in `Local`: no atomic,
-//!   no system call. If it woke itself while it ran, it yields: it runs again after the reactor was
-//!   polled.
-//! * From any other thread it goes to the inbox of its worker, which is unparked.
-//!   `reactor::parking` says why such a wake is not lost. A thread that owns a worker without
+//! * If this thread drives the task's worker, the task goes to the run queue in `Local`, without an
+//!   atomic or a system call. If the task woke itself while it ran, it yields: it runs again after
+//!   the reactor was polled.
+//! * From any other thread it goes to the inbox of its worker, which is unparked. See
+//!   `reactor::parking` for why such a wake is not lost. A thread that owns a worker without
 //!   driving it (a foreign loop between two turns) counts as another thread.
-//! * A wake never drops a task, nor runs one: it only puts it in a queue. So a source may wake a
+//! * A wake never drops or runs a task: it only puts the task in a queue. So a source may wake a
 //!   task under its lock (see `reactor::waiters`).
 //! * A task that was never polled has no worker yet if the runtime has a pool. It goes to the
 //!   inject queue, and one idle pool worker is woken: see [`idle`].
 //!
-//! **Movable tasks** are the `Send` ones of a runtime with a pool. Which worker such a task belongs
-//! to may change, at points where the scheduler alone holds its runnable: see [`Meta`]. All others,
-//! and so all tasks of a runtime of one worker, stay where they are, and pay nothing for it. A
-//! movable task goes to another pool worker
+//! **Movable tasks** are the `Send` tasks of a runtime with a pool. The worker of such a task may
+//! change, at points where only the scheduler holds its runnable: see [`Meta`]. All other tasks,
+//! including every task of a runtime with one worker, stay where they are, and pay no cost for it.
+//! A movable task goes to another pool worker
 //!
 //! * when a task there wakes it, unless it waits for a source or a timer, which its own worker
-//!   serves ([`Local::schedule_movable`]): tasks that talk to each other come together, and the
+//!   serves ([`Local::schedule_movable`]): so tasks that talk to each other come together, and the
 //!   wakes between them are local from then on;
-//! * when it is ready, and its own worker does not get round to it: see [`thief`].
+//! * when it is ready, and its own worker is too busy to run it: see [`thief`].
 
 mod balance;
 pub(crate) mod budget;
@@ -86,29 +86,30 @@ pub(crate) use trace::Tracer;
 pub(crate) use trace::current_trace;
 pub(crate) use worker::{EVENT_INTERVAL, Worker};
 
-/// What every task has beside its future.
+/// The metadata of a task, stored next to its future.
 #[derive(Debug)]
 pub(crate) struct Meta {
     shared: Arc<Shared>,
-    /// Of a task that stays on its worker, that worker's index. Of a movable one: [`MOVABLE`], the
-    /// index, or [`NONE`] before a pool worker has taken it, and what else is known of it.
+    /// The task's worker, and flags. For a task that stays, the index of its worker. For a movable
+    /// task: [`MOVABLE`], and the index, or [`NONE`] before a pool worker has taken it.
     ///
-    /// Written only by whoever has the task to itself: the thread that polls it, or that has got
-    /// its runnable, from `async-task` by a wake or from a queue. Each gets it from the one before
-    /// by an atomic operation on the task's state, or by a queue. So relaxed accesses do.
+    /// Written only by the thread that has exclusive access to the task: it polls the task, or has
+    /// its runnable, from a wake by `async-task` or from a queue. Access passes from thread to
+    /// thread by an atomic operation on the task's state, or by a queue. So relaxed accesses
+    /// suffice.
     state: AtomicU32,
-    /// When it was spawned: see [`reactor::tick`](crate::reactor::tick).
+    /// The time of its spawn: see [`reactor::tick`](crate::reactor::tick).
     pub(crate) spawned: u32,
     id: Id,
     site: &'static Location<'static>,
     name: Option<Box<Name>>,
-    /// What it waits for: see [`leaf`]. Written as `state` is.
+    /// The leaf that it waits for: see [`leaf`]. Written like `state`.
     pub(crate) waits_for: AtomicU64,
-    /// How many times it was polled, as far as the number goes; and when, by the clock of its
-    /// worker. Written as `state` is.
+    /// The number of polls, which wraps; and the time of the last one, by the clock of its worker.
+    /// Written like `state`.
     pub(crate) polls: AtomicU32,
     pub(crate) polled: AtomicU32,
-    /// Whether an abort handle or `Task::cancel` asks for the task's end: see [`TaskRef`].
+    /// Whether an abort handle or `Task::cancel` has requested the task's end: see [`TaskRef`].
     is_aborted: AtomicBool,
     /// Whether the future has been dropped.
     is_finished: AtomicBool,
@@ -123,18 +124,18 @@ const NONE: usize = INDEX as usize;
 /// The task may move to another pool worker.
 const MOVABLE: usize = 1 << 16;
 
-/// The task is in the list of a pool worker: of the one whose index is above [`LIST_SHIFT`].
+/// The task is in the list of a pool worker: the one with the index above [`LIST_SHIFT`].
 const BOUND: u32 = 1 << 17;
 
-/// When the task was last polled it registered something with its worker's reactor: a source's
-/// waker, or a timer. So most likely that is where it is woken.
+/// The task registered something with its worker's reactor when it was last polled: a source's
+/// waker, or a timer. So most likely it is woken there.
 const WAITS_HERE: u32 = 1 << 18;
 
-/// The task's runtime is traced. So [`Local::is_worker_of`] never holds of it, and its wakes take
-/// the longer way, on which they are traced: the others pay nothing for that.
+/// The task's runtime is traced. [`Local::is_worker_of`] is never true for such a task, so its
+/// wakes take the slow path, which traces them. Tasks that are not traced pay no cost for this.
 const TRACED: u32 = 1 << 19;
 
-/// Where the index of the worker begins whose list the task is in.
+/// The position of the index of the worker that has the task in its list.
 const LIST_SHIFT: u32 = 20;
 
 impl Meta {
@@ -166,7 +167,7 @@ impl Meta {
         }
     }
 
-    /// Has the body drop the future at its next poll, which the caller brings about by a wake.
+    /// Makes the body drop the future at its next poll, which the caller triggers by a wake.
     pub(crate) fn set_aborted(&self) {
         // Relaxed: the wake that follows publishes it.
         self.is_aborted.store(true, Ordering::Relaxed);
@@ -177,7 +178,7 @@ impl Meta {
         self.is_aborted.load(Ordering::Relaxed)
     }
 
-    /// The future has been dropped.
+    /// Records that the future has been dropped.
     #[inline]
     pub(crate) fn set_finished(&self) {
         self.is_finished.store(true, Ordering::Release);
@@ -192,7 +193,7 @@ impl Meta {
         self.polls.load(Ordering::Relaxed) == 0
     }
 
-    /// Where the task was spawned.
+    /// Returns where the task was spawned.
     pub(crate) fn site(&self) -> &'static Location<'static> {
         self.site
     }
@@ -211,7 +212,7 @@ impl Meta {
         self.state.load(Ordering::Relaxed)
     }
 
-    /// The index of the task's worker. [`NONE`] if it has none yet.
+    /// The index of the task's worker; [`NONE`] if it has none yet.
     #[inline]
     pub(crate) fn index(&self) -> usize {
         (self.state() & INDEX) as usize
@@ -227,21 +228,21 @@ impl Meta {
         self.state() & MOVABLE as u32 != 0
     }
 
-    /// The pool worker at `index` has the task now.
+    /// Assigns the task to the pool worker at `index`.
     #[inline]
     fn assign(&self, index: usize) {
         let state = self.state() & !INDEX | index as u32;
         self.state.store(state, Ordering::Relaxed);
     }
 
-    /// The task is in the list of the pool worker at `index`.
+    /// Records that the task is in the list of the pool worker at `index`.
     #[inline]
     fn set_bound(&self, index: usize) {
         let state = self.state() | BOUND | (index as u32) << LIST_SHIFT;
         self.state.store(state, Ordering::Relaxed);
     }
 
-    /// Whether the task waits for something of its worker's reactor.
+    /// Whether the task waits for something registered with its worker's reactor.
     #[inline]
     fn waits_here(&self) -> bool {
         self.state() & WAITS_HERE != 0
@@ -254,7 +255,7 @@ impl Meta {
             .store(self.state() & !WAITS_HERE | flag, Ordering::Relaxed);
     }
 
-    /// Whether [`is_bound`](Self::is_bound) holds, or [`is_traced`](Self::is_traced).
+    /// Whether [`is_bound`](Self::is_bound) or [`is_traced`](Self::is_traced) is true.
     #[inline]
     fn is_bound_or_traced(&self) -> bool {
         self.state() & (BOUND | TRACED) != 0
@@ -266,14 +267,14 @@ impl Meta {
         self.state() & BOUND != 0
     }
 
-    /// The pool worker whose list the task is in.
+    /// The index of the pool worker that has the task in its list.
     #[inline]
     fn list(&self) -> usize {
         (self.state() >> LIST_SHIFT) as usize
     }
 
-    /// A poll begins, on a worker whose clock was at `tick` when it was last read. A leaf that
-    /// waits may say what for.
+    /// Begins a poll, on a worker that last read its clock at `tick`. A leaf that waits may then
+    /// record itself.
     #[inline]
     fn begin_poll(&self, tick: u32) {
         let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
@@ -282,18 +283,18 @@ impl Meta {
         self.waits_for.store(Leaf::UNKNOWN, Ordering::Relaxed);
     }
 
-    /// The clock was read since its poll began.
+    /// Sets the time of the poll, after the clock was read since the poll began.
     fn begin_poll_at(&self, tick: u32) {
         self.polled.store(tick, Ordering::Relaxed);
     }
 
-    /// It was woken, and waits for nothing any more.
+    /// Records that the task was woken, and no longer waits for anything.
     #[inline]
     fn set_ready(&self) {
         self.waits_for.store(Leaf::NOTHING, Ordering::Relaxed);
     }
 
-    /// It was woken while it ran.
+    /// Records that the task was woken while it ran.
     #[inline]
     fn set_woken_by_itself(&self) {
         self.waits_for
@@ -306,7 +307,8 @@ impl Meta {
     }
 }
 
-/// A task's poll returns `Pending`: notes whether it waits for something of its worker's reactor.
+/// Called when a task's poll returns `Pending`: records whether the task waits for something
+/// registered with its worker's reactor.
 #[inline]
 pub(crate) fn task_waits(meta: &Meta) {
     if meta.is_movable() {
@@ -321,7 +323,8 @@ fn movable_task_waits(meta: &Meta) {
 
 pub(crate) type Runnable = async_task::Runnable<Meta>;
 
-/// (A runnable is `Send`, since its metadata is. Only those of movable tasks go to other threads.)
+/// (A runnable is `Send`, since its metadata is. Only runnables of movable tasks go to other
+/// threads.)
 impl run_queue::Item for Runnable {
     #[inline]
     fn into_raw(self) -> std::ptr::NonNull<()> {
@@ -336,7 +339,7 @@ impl run_queue::Item for Runnable {
 }
 
 /// The schedule function of every task, called for a wake on any thread, and for a new task.
-/// `async-task` does not call it again until the task has run.
+/// `async-task` does not call it again before the task has run.
 pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
     runnable.metadata().set_ready();
     let remote = with_current(|current| match current {
@@ -372,12 +375,12 @@ fn schedule_otherwise(runnable: Runnable, info: ScheduleInfo) {
     }
 }
 
-/// Schedules a task that is not the current worker's.
+/// Schedules a task that does not belong to the current worker.
 fn schedule_remote(runnable: Runnable) {
     // Once the task is in a queue it may run, end, and drop its reference to `Shared`. The current
-    // worker's reference serves as well, if it is of the same runtime, and spares counting on a
-    // cache line that all workers use. Nothing here runs foreign code, so the worker may stay
-    // borrowed.
+    // worker's reference serves as well, if it is of the same runtime; that avoids counting
+    // references on a cache line that all workers use. Nothing here runs foreign code, so the
+    // worker may stay borrowed.
     with_current(|current| match current {
         Some(Current { local, .. }) if Arc::ptr_eq(&local.shared, &runnable.metadata().shared) => {
             let is_injected = push_remote(&local.shared, runnable);
@@ -396,7 +399,7 @@ fn schedule_remote(runnable: Runnable) {
 }
 
 /// Pushes a task to its worker's inbox, or to the inject queue of `shared`, its runtime. Returns
-/// whether a pool worker is to be woken for it.
+/// whether a pool worker should be woken for it.
 fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
     let (index, is_movable) = (
         runnable.metadata().index(),
@@ -414,7 +417,8 @@ fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
     } else {
         shared.inject(runnable);
     }
-    // If it closes the pool workers may have exited, and the main worker waits for this task.
+    // If the runtime closes, the pool workers may have exited, and the main worker waits for this
+    // task.
     let is_closing = shared.pushed();
     index == NONE && !is_closing
 }
@@ -427,7 +431,7 @@ mod tests {
     use crate::poller::{Backend, Poller};
     use crate::reactor::Reactor;
 
-    /// The pool workers may have exited; `closing` has the model of what the main worker does then.
+    /// The pool workers may have exited; `closing` models what the main worker does then.
     #[test]
     fn the_main_worker_of_a_runtime_that_closes_is_woken_for_what_it_waits_for() {
         let reactor = |_| Reactor::new(Poller::new(Backend::default()).unwrap());
@@ -458,7 +462,7 @@ mod tests {
         while shared.take_any().is_some() {}
     }
 
-    /// Beside the future, and what async-task has of its own.
+    /// In addition to the future and async-task's header.
     #[cfg(target_pointer_width = "64")]
     #[test]
     fn a_task_takes_no_more_than_64_bytes_of_ours() {

@@ -1,21 +1,21 @@
 //! A queue that many threads push to: a worker's inbox, and a runtime's inject queue.
 //!
-//! A list behind a lock, which is held for a push, a pop or a batch of pops. No unsafe code.
+//! A list behind a lock, which is held for one push, one pop or a batch of pops. No unsafe code.
 //!
 //! **Why no lock-free queue.** `concurrent-queue` 2.5, and `SegQueue` and `Injector` of crossbeam,
 //! were measured in its place:
 //!
-//! * *Real-time priority.* Their `pop` claims a place, and then yields the core until the `push`
-//!   that fills the place is complete. A thread with real-time priority never yields to a sender
+//! * *Real-time priority.* Their `pop` claims a slot, and then yields the core until the `push`
+//!   that fills the slot is complete. A thread with real-time priority never yields to a sender
 //!   without. On one core, taking all items lasted 2 to 3 s, until the kernel took the core away,
 //!   and `tests/priority.rs` failed with `concurrent-queue` as the inbox and as the inject queue.
 //!   The caller of `pop` cannot bound that wait. A thread that waits for a lock sleeps: with this
-//!   queue it lasted 5 ms at most.
-//! * *Looking inside.* A dump lists the tasks that were never polled, and a simulated world chooses
-//!   among all that wait. Those queues cannot be iterated. To take everything out and push it back
-//!   would change the order, and hide tasks from workers that are about to sleep.
+//!   queue the wait lasted at most 5 ms.
+//! * *Iteration.* A dump lists the tasks that were never polled, and a simulated world chooses
+//!   among all waiting ones. Those queues cannot be iterated. Taking everything out and pushing it
+//!   back would change the order, and hide tasks from workers that are about to sleep.
 //! * *Cost.* A worker takes many items at a time, for which one lock suffices. Instructions and
-//!   locked instructions for each item, on x86-64 and without contention:
+//!   locked instructions per item, on x86-64 and without contention:
 //!
 //! | | this | `concurrent-queue` | `SegQueue` | `Injector` |
 //! |---|---|---|---|---|
@@ -24,14 +24,14 @@
 //! | push eight, drain | 84, 2.3 | 205, 5.0 | 182, 5.0 | 188, 5.1 |
 //! | is it empty? | 9, 0 | 16, 0 | 11, 0 | 11, 0 |
 //!
-//! Under contention, on two cores, `concurrent-queue` hands 0.44 to 0.81 times as many items to a
+//! Under contention, on two cores, `concurrent-queue` passes 0.44 to 0.81 times as many items to a
 //! thread that drains it, and 0.64 to 1.33 times as many to one that pops them singly.
 //!
 //! **Why nothing is lost.** The count is written under the lock, and read without it. A push to an
-//! inbox comes before `Parking::unpark`, and so is visible to the worker whose `park` or `resume`
-//! reports that. A push to the inject queue comes before a fence, after which the sender looks for
-//! a parked worker; and a worker looks at the queue after it has parked, which is a fence: see
-//! `idle`. `loom` checks this below.
+//! inbox comes before `Parking::unpark`, and so is visible to the worker when its `park` or
+//! `resume` reports the unpark. A push to the inject queue comes before a fence, after which the
+//! sender looks for a parked worker; and a worker looks at the queue after it has parked, which is
+//! a fence: see `idle`. `loom` checks this below.
 
 use std::collections::VecDeque;
 
@@ -42,9 +42,9 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 pub(super) struct MutexQueue<T> {
     list: Mutex<VecDeque<T>>,
     count: AtomicUsize,
-    /// How often something was taken out, a hint for those who look from outside.
+    /// The number of times that items were taken out, a hint for other threads.
     takes: AtomicUsize,
-    /// How many items were [sent](MutexQueue::send). Written under the lock.
+    /// The number of items that were [sent](MutexQueue::send). Written under the lock.
     sent: AtomicUsize,
 }
 
@@ -52,8 +52,8 @@ pub(super) struct MutexQueue<T> {
 /// neither shrinks, so in the long run a wake does not allocate.
 const CAPACITY: usize = 256;
 
-/// The first capacity of a queue: `usual`, and in a simulated world none. There are as many
-/// runtimes as hosts, most of their queues stay empty, and a wake may allocate.
+/// The initial capacity of a queue: `usual`, or zero in a simulated world. That has one runtime per
+/// host, most of the queues stay empty, and a wake may allocate.
 pub(super) fn capacity(usual: usize) -> usize {
     #[cfg(all(feature = "sim", not(loom)))]
     if crate::sim::kernel::is_here() {
@@ -79,7 +79,7 @@ impl<T> MutexQueue<T> {
         self.count.store(list.len(), Ordering::Relaxed);
     }
 
-    /// [`push`](Self::push), which counts the item as one that another thread has sent.
+    /// [`push`](Self::push) that counts the item as sent by another thread.
     #[inline]
     pub(super) fn send(&self, item: T) {
         let mut list = self.list.lock();
@@ -120,7 +120,8 @@ impl<T> MutexQueue<T> {
         item
     }
 
-    /// Takes the item at a place that `choose` returns, which is given all items, under the lock.
+    /// Takes the item at the index that `choose` returns, which is called with all items, under the
+    /// lock.
     #[cfg(feature = "sim")]
     pub(super) fn pop_chosen(&self, choose: impl FnOnce(&VecDeque<T>) -> usize) -> Option<T> {
         let mut list = self.list.lock();
@@ -130,8 +131,8 @@ impl<T> MutexQueue<T> {
         item
     }
 
-    /// Takes up to `count` items, in their order, and gives them to `f`, under the lock. Returns
-    /// whether there are more.
+    /// Takes up to `count` items, in order, and passes them to `f`, under the lock. Returns whether
+    /// there are more.
     pub(super) fn take(&self, count: usize, f: impl FnMut(T)) -> bool {
         if self.is_empty() {
             return false;
@@ -169,7 +170,8 @@ impl<T> MutexQueue<T> {
 mod tests {
     use super::*;
 
-    /// A worker whose queue has room for some only puts what comes later behind the others.
+    /// If a worker's queue has room for only some items, the worker queues later ones behind the
+    /// others.
     #[test]
     fn who_takes_some_is_told_whether_more_are_left() {
         let queue = MutexQueue::new();
@@ -202,8 +204,9 @@ mod loom_tests {
     use crate::reactor::parking::{Parking, Since};
     use loom::sync::{Arc, Condvar};
 
-    /// A worker with an inbox, and a poller reduced to its promise. It sleeps if `park` says that
-    /// nothing came, without a look at the inbox. Left out: what else a worker looks at.
+    /// A worker with an inbox, and a poller reduced to its guarantee. It sleeps if `park` reports
+    /// that nothing came, without a look at the inbox. Left out: the other things that a worker
+    /// looks at.
     struct World {
         inbox: MutexQueue<u8>,
         parking: Parking,
@@ -229,7 +232,7 @@ mod loom_tests {
             }
         }
 
-        /// Loom fails the model if this sleeps for ever.
+        /// Loom fails the model if this sleeps forever.
         fn receive(&self, total: usize) -> Vec<u8> {
             let mut all = VecDeque::new();
             while all.len() < total {

@@ -1,19 +1,19 @@
 //! The tasks that a worker owns.
 //!
-//! A task enters its worker's list when its first poll returns `Pending` ([`bind`]), and leaves
-//! when its future is dropped ([`task_ended`]). One that is done after its first poll is never in
-//! the list, which is what makes short tasks cheap. The list serves dumps; closing, which wakes
-//! every task in it so that its runnable is queued and can be dropped; `Debug` of the runtime; and
-//! the worker's load.
+//! A task enters its worker's list when its first poll returns `Pending` ([`bind`]), and leaves it
+//! when its future is dropped ([`task_ended`]). A task that is done after its first poll never
+//! enters the list, which makes short tasks cheap. The list serves dumps, `Debug` of the runtime,
+//! the worker's load, and closing, which wakes every task in it so that its runnable is queued and
+//! can be dropped.
 //!
-//! The list of the tasks that stay is touched by the worker's thread only. Movable tasks are in a
-//! list with a lock ([`MovableTasks`]): that of the worker that polled the task first, wherever the
-//! task goes later, since the place in it is known to the task alone. Whoever drops the future
-//! removes it there. Nearly always that is the same worker, so the lock is hardly ever contended;
-//! and tasks that are done after their first poll do not take it.
+//! The list of the tasks that stay is accessed only by the worker's thread. Movable tasks are in a
+//! list with a lock ([`MovableTasks`]), which belongs to the worker that polled the task first,
+//! wherever the task goes later, since only the task knows its position in the list. The thread
+//! that drops the future removes the task there. Nearly always that is the same worker, so the lock
+//! is rarely contended; and tasks that are done after their first poll do not take it.
 //!
-//! Wakers in the lists are async-task's, or a count of references around one (`spans`), so cloning
-//! one runs no foreign code; one is dropped or woken outside borrow and lock all the same, since it
+//! Wakers in the lists are async-task's, or a reference count around one (`spans`), so cloning one
+//! runs no foreign code. Still, a waker is dropped or woken outside of borrow and lock, since it
 //! may be the task's last reference.
 
 use std::cell::{Cell, RefCell};
@@ -26,12 +26,12 @@ use slab::Slab;
 use super::{Local, Meta, TaskRef, trace, with_local};
 use crate::sync::Mutex;
 
-/// Every task that stays on its worker, was polled and still has its future, except one in its
-/// first poll.
+/// The tasks that stay on their worker, were polled and still have their futures, except a task in
+/// its first poll.
 #[derive(Debug, Default)]
 pub(crate) struct OwnedTasks {
     tasks: RefCell<Slab<TaskRef>>,
-    /// How many there are. Not the length of the list, which closing takes away.
+    /// The number of owned tasks. Not the length of the list, since closing takes the list away.
     count: Cell<usize>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct OwnedTasks {
 pub(crate) struct MovableTasks(Mutex<Slab<TaskRef>>);
 
 impl MovableTasks {
-    /// Wakes every task that is in the list. They stay there until their futures are dropped.
+    /// Wakes every task in the list. They stay there until their futures are dropped.
     pub(super) fn wake_all(&self) {
         let tasks = self.0.lock();
         let wakers: Vec<Waker> = tasks.iter().map(|(_, task)| task.waker().clone()).collect();
@@ -63,8 +63,8 @@ impl MovableTasks {
     }
 }
 
-/// The place of a task in its worker's list, counted from one, so that an `Option` of it is one
-/// word.
+/// The position of a task in its worker's list, counted from one, so that an `Option` of it takes
+/// one word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OwnedKey(NonZeroUsize);
 
@@ -105,14 +105,14 @@ impl OwnedTasks {
 
     fn remove(&self, key: OwnedKey) {
         self.count.set(self.count.get() - 1);
-        // Nothing is found there when the worker closes and the list was taken.
+        // The list is empty if the worker closes and it was taken.
         let removed = self.tasks.borrow_mut().try_remove(key.index());
         drop(removed);
     }
 }
 
-/// Enters a task, whose first poll has returned `Pending`, in the list of the current worker, which
-/// has polled it.
+/// Adds a task to the list of the current worker, which has polled it. The task's first poll has
+/// returned `Pending`.
 pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
     with_local(|local| {
         debug_assert!(local.has(meta), "a task is polled by its own worker");
@@ -133,9 +133,9 @@ fn bind_movable(local: &Local, meta: &Meta, task: TaskRef) -> OwnedKey {
     local.pool().owned.insert(task)
 }
 
-/// The future of a task has been dropped: removes the task, if it was bound, and counts its end. If
-/// it was bound, this is the thread of its worker; or of the main worker, which has taken it from
-/// one that has exited. Otherwise it may be any.
+/// Removes a task after its future was dropped, if it was bound, and counts its end. If it was
+/// bound, this is its worker's thread, or the main worker's, which has taken it from a worker that
+/// has exited. Otherwise it may be any thread.
 pub(crate) fn task_ended(meta: &Meta, key: Option<OwnedKey>) {
     meta.set_finished();
     if meta.is_bound_or_traced() && other_task_ended(meta, key) {
@@ -151,7 +151,7 @@ pub(crate) fn task_ended(meta: &Meta, key: Option<OwnedKey>) {
     meta.shared.task_ended(index.flatten());
 }
 
-/// The task is movable, or traced. Returns whether nothing is left to be done.
+/// Handles the end of a movable or traced task. Returns whether nothing is left to be done.
 #[inline(never)]
 fn other_task_ended(meta: &Meta, key: Option<OwnedKey>) -> bool {
     if meta.is_traced() {

@@ -1,12 +1,13 @@
-//! Questions that other threads have for a worker. Its own thread answers, between two polls.
+//! Questions of other threads for a worker. The worker's own thread answers them, between two
+//! polls.
 //!
 //! An asker puts a question in the list, and then unparks the worker, which looks there whenever
-//! anything has come from elsewhere. So a question is as little lost as a task that is sent: see
-//! `reactor::parking`. A worker that is in the middle of a task does not answer. The asker waits
-//! for a while only, and then withdraws the question, so that none is left that has no asker any
-//! more. The lock of the list decides whether the worker has taken it by then: if so the worker is
-//! at it, and the asker waits for longer. `loom` checks this below. What is asked, and how the
-//! answer is waited for: see `diagnostics::request`.
+//! anything has come from elsewhere. So a question cannot be lost, like a task that is sent: see
+//! `reactor::parking`. A worker in the middle of a task does not answer. The asker waits only for a
+//! while, and then withdraws the question, so that no question outlives its asker. The lock of the
+//! list decides whether the worker has taken the question by then: if so, the worker is answering
+//! it, and the asker waits longer. `loom` checks this below. For the questions themselves, and how
+//! the asker waits, see `diagnostics::request`.
 
 use std::fmt;
 use std::ptr;
@@ -15,7 +16,8 @@ use std::sync::Arc;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// What another thread wants to know of a worker. Only a program that asks has the answering in it.
+/// A question of another thread about a worker. A trait, so that only programs that ask link the
+/// code that answers.
 #[cfg(not(loom))]
 pub(crate) trait Question: fmt::Debug + Send + Sync {
     /// Answers, on the worker's thread. Runs no foreign code.
@@ -25,7 +27,7 @@ pub(crate) trait Question: fmt::Debug + Send + Sync {
 /// The questions that one worker has not looked at yet.
 #[derive(Debug)]
 pub(crate) struct Requests<Q: ?Sized> {
-    /// Whether there is any, to be read without the lock. Written under it.
+    /// Whether there is any question; read without the lock, written under it.
     asked: AtomicBool,
     list: Mutex<Vec<Arc<Q>>>,
 }
@@ -38,20 +40,20 @@ impl<Q: ?Sized> Requests<Q> {
         }
     }
 
-    /// Asks. The worker is to be unparked afterwards.
+    /// Adds a question. The caller unparks the worker afterwards.
     pub(crate) fn ask(&self, question: Arc<Q>) {
         let mut list = self.list.lock();
         list.push(question);
         self.asked.store(true, Ordering::Relaxed);
     }
 
-    /// Whether there is a question: exact for the worker, once it was unparked.
+    /// Whether there is a question. Exact for the worker, after it was unparked.
     #[inline]
     pub(super) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// For the worker: takes all questions, and calls `answer` with each.
+    /// Takes all questions, and calls `answer` with each. Called by the worker.
     pub(super) fn answer(&self, mut answer: impl FnMut(&Q)) {
         let mut list = self.list.lock();
         let questions = std::mem::take(&mut *list);
@@ -60,7 +62,8 @@ impl<Q: ?Sized> Requests<Q> {
         questions.iter().for_each(|question| answer(question));
     }
 
-    /// Takes a question back. Returns false if the worker has taken it: it answers, or has done so.
+    /// Withdraws a question. Returns false if the worker has taken it, and so answers it or has
+    /// done so.
     pub(crate) fn withdraw(&self, question: &Q) -> bool {
         let mut list = self.list.lock();
         let before = list.len();
@@ -98,10 +101,10 @@ mod loom_tests {
     use crate::reactor::parking::{Parking, Since};
     use loom::sync::Condvar;
 
-    /// A question, by its answer.
+    /// A question, represented by its answer.
     type Answer = Mutex<Option<usize>>;
 
-    /// A worker that sleeps unless it is asked. Left out: that it has anything else to do.
+    /// A worker that sleeps unless it is asked. Left out: its other work.
     struct World {
         parking: Parking,
         requests: Requests<Answer>,
@@ -129,7 +132,7 @@ mod loom_tests {
             question
         }
 
-        /// Answers `total` questions. Loom fails the model where this sleeps for ever.
+        /// Answers `total` questions. Loom fails the model if this sleeps forever.
         fn work(&self, total: usize) {
             let mut answers = 0;
             while answers < total {

@@ -1,5 +1,5 @@
-//! A slot for a runtime's own resolver of names: `runtime` fills it, and `net` uses it. Nothing
-//! here resolves.
+//! A slot for a runtime's own name resolver: `runtime` fills it, and `net` uses it. No resolving
+//! happens here.
 
 use std::fmt;
 use std::future::Future;
@@ -15,7 +15,7 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 /// Looks up the addresses of a host.
 #[derive(Clone)]
 pub(crate) struct Resolver {
-    /// Of the runtime that it was given to: look-ups of different ids have nothing in common.
+    /// The id of the runtime that it belongs to: look-ups with different ids are independent.
     id: usize,
     look_up: Arc<LookUp>,
     spawn: Spawn,
@@ -23,13 +23,13 @@ pub(crate) struct Resolver {
 
 type LookUp = dyn Fn(String) -> BoxedLookup + Send + Sync + UnwindSafe + RefUnwindSafe;
 
-/// Spawns a task of a runtime, which is cancelled when what is returned is dropped. Whoever gives a
-/// resolver gives this too: other programs have no such task in them.
+/// Spawns a task of a runtime. Dropping the result cancels the task. Passed with the resolver, so
+/// that programs without a resolver do not link such a task.
 type Spawn = fn(&Arc<Shared>, BoxedTask) -> Box<dyn Send + Sync>;
 
 pub(crate) type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The addresses to come.
+/// The future of a look-up's addresses.
 pub(crate) type BoxedLookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
 impl Resolver {
@@ -44,7 +44,7 @@ impl Resolver {
         }
     }
 
-    /// The same, for another runtime.
+    /// Returns the same resolver for another runtime.
     pub(crate) fn for_another(&self) -> Resolver {
         Resolver {
             id: next_id(),
@@ -53,7 +53,7 @@ impl Resolver {
         }
     }
 
-    /// Spawns what makes a look-up.
+    /// Spawns the task of a look-up.
     pub(crate) fn spawn(&self, shared: &Arc<Shared>, task: BoxedTask) -> Box<dyn Send + Sync> {
         (self.spawn)(shared, task)
     }

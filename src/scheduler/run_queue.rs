@@ -1,33 +1,33 @@
-//! The run queue of a pool worker: first in, first out, and open to thieves. One item may stand
-//! before the others, to be popped [next](RunQueue::push_next).
+//! The run queue of a pool worker: first in, first out, and open to thieves. One item may precede
+//! the others, to be popped [next](RunQueue::push_next).
 //!
-//! A ring of slots, and one slot for the next item, each of which is empty or has one. Only the
-//! owner pushes, and only it moves `head` and `tail`. Whoever takes an item, owner or thief,
-//! replaces it by null in its slot, by one compare-and-exchange: that decides who has it, and
-//! nothing else does. So a push costs no atomic operation that locks the bus, and a pop one.
+//! A ring of slots, and one slot for the next item; each slot is empty or has one item. Only the
+//! owner pushes, and only the owner moves `head` and `tail`. To take an item, the owner or a thief
+//! replaces it by null in its slot, with one compare-and-exchange: this alone decides who has it.
+//! So a push needs no locked instruction, and a pop needs one.
 //!
-//! **Why nothing is lost or taken twice.** The owner alone makes a slot non-null. It does so only
-//! at `tail`, where it has seen the slot null after it was last filled: `head` passes a slot only
-//! when the owner has emptied it, or has seen that somebody else did. So a push overwrites nothing,
-//! and each item that was stored is taken by exactly one of them. The slot of the next item is
-//! filled in the same way: the owner empties it first. What a thief reads of `head` and `tail` only
-//! says where to look. It may be old: then the slot has another item than the thief could have
-//! thought, which is an item all the same. `loom` checks this below.
+//! **Why nothing is lost or taken twice.** Only the owner makes a slot non-null. It does so only at
+//! `tail`, where it has seen the slot null after the slot was last filled: `head` passes a slot
+//! only when the owner has emptied it, or has seen that another thread did. So a push overwrites
+//! nothing, and each stored item is taken by exactly one thread. The slot of the next item is
+//! filled in the same way: the owner empties it first. The values of `head` and `tail` that a thief
+//! reads are only a hint where to look. They may be stale: then the thief takes a different item
+//! than it expected, but still a valid one. `loom` checks this below.
 //!
-//! A stolen item leaves a hole between `head` and `tail`, which the owner skips. Until it does,
+//! A stolen item leaves a hole between `head` and `tail`, which the owner skips later. Until then,
 //! [`len`](RunQueue::len) counts the hole, since its slot is not free yet. A worker that decides
-//! whether to sleep, wake another one or steal asks [`has_items`](RunQueue::has_items) or
+//! whether to sleep, wake another worker or steal calls [`has_items`](RunQueue::has_items) or
 //! [`count_items`](RunQueue::count_items), which look at the slots.
 //!
-//! **Why not `st3` 0.4 or `crossbeam-deque` 0.8.** Neither has a place for the next item, which
-//! takes 18 instructions to push and pop. A thief of theirs takes several items only by moving them
-//! to a queue of its own; here it is given each, and assigns the task to its worker before another
-//! thread can have it. In st3 one thief keeps the others out until it is done, also while it is
-//! preempted. A push and a pop take 36 instructions, one of them locked, where st3's take 47 and
-//! crossbeam's 52, with one locked each. An owner that fills and empties its queue while a thief
-//! tries to steal handles twice as many items: theirs are 0.5 to 0.6 and 0.4 to 0.5 times as many.
-//! Where half of eight items are stolen, each of the eight takes 67 instructions, 1.5 of them
-//! locked; st3's takes 63 and 1.25, crossbeam's 73 and 1.25.
+//! **Why not `st3` 0.4 or `crossbeam-deque` 0.8.** Neither has a slot for the next item, which
+//! takes 18 instructions to push and pop. Their thieves take several items only by moving them to
+//! another queue; here the thief gets each item, and assigns the task to its worker before another
+//! thread can have it. In st3 a thief excludes all others until it is done, even while it is
+//! preempted. A push and a pop take 36 instructions, one of them locked; st3's take 47 and
+//! crossbeam's 52, with one locked each. When an owner fills and empties its queue while a thief
+//! tries to steal, this queue handles about twice as many items: st3's handles 0.5 to 0.6 and
+//! crossbeam's 0.4 to 0.5 times as many. If half of eight items are stolen, each of the eight takes
+//! 67 instructions, 1.5 of them locked; st3's takes 63 and 1.25, crossbeam's 73 and 1.25.
 
 use std::array;
 use std::fmt;
@@ -36,13 +36,13 @@ use std::ptr::{self, NonNull};
 
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// How many items there is room for: four turns. More of them wait in the worker's inbox.
+/// The maximum number of items: four turns' worth. Further items wait in the worker's inbox.
 #[cfg(not(loom))]
 pub(super) const CAPACITY: usize = 256;
 #[cfg(loom)]
 pub(super) const CAPACITY: usize = 2;
 
-/// What can be kept as a pointer.
+/// An item that can be stored as a pointer.
 pub(super) trait Item: Send + Sized {
     fn into_raw(self) -> NonNull<()>;
 
@@ -52,12 +52,12 @@ pub(super) trait Item: Send + Sized {
     unsafe fn from_raw(raw: NonNull<()>) -> Self;
 }
 
-/// On cache lines of its own: its owner writes it all the time.
+/// Aligned to its own cache lines, because its owner writes it all the time.
 #[repr(align(128))]
 pub(super) struct RunQueue<T: Item> {
-    /// Where the owner pops next. Written by the owner.
+    /// The position that the owner pops next. Written by the owner.
     head: AtomicUsize,
-    /// Where the owner pushes next. Written by the owner.
+    /// The position that the owner pushes next. Written by the owner.
     tail: AtomicUsize,
     slots: Box<[AtomicPtr<()>; CAPACITY]>,
     next: AtomicPtr<()>,
@@ -75,47 +75,47 @@ impl<T: Item> RunQueue<T> {
         }
     }
 
-    /// Which is the next position to be popped; others are told what may be old.
+    /// The next position to be popped; may be stale on other threads.
     #[inline]
     pub(super) fn head(&self) -> usize {
         self.head.load(Ordering::Relaxed)
     }
 
-    /// Which is the next position to be pushed to; others are told what may be old.
+    /// The next position to be pushed to; may be stale on other threads.
     #[inline]
     pub(super) fn tail(&self) -> usize {
         self.tail.load(Ordering::Relaxed)
     }
 
-    /// How many items there are at most, without the next one.
+    /// The number of items at most, without the next one.
     #[inline]
     pub(super) fn len(&self) -> usize {
-        // The head first: a tail that is newer makes it more, and not less than nothing.
+        // Loads `head` first: a newer `tail` makes the length larger, but never negative.
         let head = self.head();
         self.tail().wrapping_sub(head).min(CAPACITY)
     }
 
-    /// Whether there is an item, the next one included. Holes do not count.
+    /// Whether there is an item, including the next one. Holes do not count.
     ///
-    /// For the owner `false` is certain, and so it may sleep: no other thread adds an item. Each
-    /// slot that it has filled and sees null was emptied by a thread that has the item now, and
-    /// runs it or queues it elsewhere. `true` may be old, which costs the owner one more turn. For
-    /// others both are a guess.
+    /// For the owner `false` is exact, so it may sleep: no other thread adds an item, and each slot
+    /// that it has filled and sees null was emptied by a thread that has the item now, and runs it
+    /// or queues it elsewhere. `true` may be stale, which costs the owner one more turn. For other
+    /// threads both are hints.
     #[inline]
     pub(super) fn has_items(&self) -> bool {
-        // An empty queue, the usual one of a worker that asks, is spared the loop.
+        // A shortcut for an empty queue, the usual case when a worker asks.
         self.has_next() || (self.len() != 0 && self.filled_slots().any(is_filled))
     }
 
     /// Returns the number of items, at most `limit`, without holes and without the next one. For
-    /// other threads than the owner it is a guess.
+    /// threads other than the owner it is a hint.
     #[inline(never)]
     pub(super) fn count_items(&self, limit: usize) -> usize {
         let filled = self.filled_slots().filter(|slot| is_filled(slot));
         filled.take(limit).count()
     }
 
-    /// The slots between `head` and `tail`, those that came first first.
+    /// The slots between `head` and `tail`, oldest first.
     #[inline]
     fn filled_slots(&self) -> impl Iterator<Item = &AtomicPtr<()>> {
         let head = self.head();
@@ -123,19 +123,19 @@ impl<T: Item> RunQueue<T> {
         positions.map(|position| &self.slots[position % CAPACITY])
     }
 
-    /// Whether there is an item to be popped next; a guess for others than the owner.
+    /// Whether there is an item to be popped next; a hint for threads other than the owner.
     #[inline]
     pub(super) fn has_next(&self) -> bool {
         is_filled(&self.next)
     }
 
-    /// How many items can be pushed, for the owner.
+    /// The number of items that can be pushed; for the owner.
     #[inline]
     pub(super) fn room(&self) -> usize {
         CAPACITY - self.len()
     }
 
-    /// For the owner. Returns the item if there is no room.
+    /// Pushes an item; for the owner. Returns the item if there is no room.
     #[inline]
     pub(super) fn push(&self, item: T) -> Result<(), T> {
         let tail = self.tail();
@@ -147,7 +147,7 @@ impl<T: Item> RunQueue<T> {
         Ok(())
     }
 
-    /// For the owner: sets the item to be popped next. Returns the one that was to be.
+    /// Sets the item to be popped next, and returns the previous one; for the owner.
     #[inline]
     pub(super) fn push_next(&self, item: T) -> Option<T> {
         let old = self.pop_next();
@@ -155,13 +155,13 @@ impl<T: Item> RunQueue<T> {
         old
     }
 
-    /// For the owner: takes the item that is to be popped next.
+    /// Takes the item that is to be popped next; for the owner.
     #[inline]
     pub(super) fn pop_next(&self) -> Option<T> {
         self.take(&self.next)
     }
 
-    /// For the owner: takes the item that came first.
+    /// Takes the oldest item; for the owner.
     #[inline]
     pub(super) fn pop(&self) -> Option<T> {
         let (mut head, tail) = (self.head(), self.tail());
@@ -176,26 +176,26 @@ impl<T: Item> RunQueue<T> {
         None
     }
 
-    /// For any thread: takes up to `count` items, those that came first, and last the next one, and
-    /// gives them to `f`.
+    /// Takes up to `count` items, oldest first and the next one last, and gives them to `f`; for
+    /// any thread.
     pub(super) fn steal(&self, count: usize, f: impl FnMut(T)) {
         let slots = self.filled_slots().chain([&self.next]);
         let items = slots.filter_map(|slot| self.take(slot));
         items.take(count).for_each(f);
     }
 
-    /// Takes what is in a slot.
+    /// Takes the item in a slot.
     #[inline]
     fn take(&self, slot: &AtomicPtr<()>) -> Option<T> {
         let seen = NonNull::new(slot.load(Ordering::Relaxed))?;
         let (null, relaxed) = (ptr::null_mut(), Ordering::Relaxed);
         let taken = slot.compare_exchange(seen.as_ptr(), null, Ordering::Acquire, relaxed);
-        // The pointer that was there, and not the one that was seen: the item may have gone
-        // meanwhile, and another one have come that has the same address, and is another
-        // allocation.
+        // Uses the pointer that the exchange returned, not the one loaded before: that item may
+        // have gone meanwhile, and another allocation with the same address may have taken its
+        // place.
         let raw = NonNull::new(taken.ok()?)?;
-        // SAFETY: only `push` and `push_next` store what is not null, which they have from
-        // `into_raw`; and what they have stored is taken by one exchange, which was this one.
+        // SAFETY: only `push` and `push_next` store non-null pointers, which come from `into_raw`;
+        // and a stored pointer is taken by only one exchange, which was this one.
         Some(unsafe { T::from_raw(raw) })
     }
 }
@@ -221,7 +221,7 @@ impl<T: Item> fmt::Debug for RunQueue<T> {
     }
 }
 
-/// A number, and one more than that as an address.
+/// A number, stored as an address that is one larger.
 #[cfg(test)]
 #[derive(PartialEq, Debug)]
 struct Number(usize);
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
-    /// An item that is an allocation of its own, as tasks are.
+    /// An item that owns an allocation, as tasks do.
     struct Boxed(Box<usize>);
 
     impl Item for Boxed {
@@ -251,13 +251,13 @@ mod tests {
         }
 
         unsafe fn from_raw(raw: NonNull<()>) -> Self {
-            // SAFETY: the caller has it from `into_raw`, which leaked such a box, and passes it on
-            // once.
+            // SAFETY: the caller has the pointer from `into_raw`, which leaked such a box, and
+            // passes it only once.
             Boxed(unsafe { Box::from_raw(raw.cast().as_ptr()) })
         }
     }
 
-    /// Miri sees the difference between two allocations that have the same address.
+    /// Miri distinguishes two allocations with the same address.
     #[test]
     fn what_is_taken_is_the_item_that_is_there_and_not_one_that_was_there_before() {
         let queue = RunQueue::new();
@@ -275,7 +275,7 @@ mod tests {
             });
             let mut sum = 0;
             for number in 0..rounds {
-                // Each takes the memory of the one before.
+                // Each reuses the memory of the previous one.
                 sum += (queue.push_next(Boxed(Box::new(number)))).map_or(0, |Boxed(it)| *it);
                 sum += queue.pop_next().map_or(0, |Boxed(it)| *it);
             }
@@ -336,7 +336,7 @@ mod tests {
         assert!(queue.pop().is_none() && !queue.has_items());
     }
 
-    /// Otherwise a worker whose tasks were all taken would not sleep.
+    /// Otherwise a worker would not sleep after all its tasks were taken.
     #[test]
     fn holes_are_no_items() {
         let queue = RunQueue::new();
@@ -364,8 +364,8 @@ mod loom_tests {
     use super::*;
     use loom::sync::Arc;
 
-    /// The owner pushes `total`, and pops where there is no room, while thieves steal: every number
-    /// comes out once.
+    /// The owner pushes `total` numbers, and pops when there is no room, while thieves steal: every
+    /// number comes out once.
     fn check(total: usize, thieves: usize, preemptions: usize) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(preemptions);

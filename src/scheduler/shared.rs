@@ -1,47 +1,49 @@
-//! What the workers of one runtime share.
+//! State that the workers of one runtime share.
 //!
-//! [`Shared`] has a [`Remote`] for each worker: what every thread can reach of it. The last one
-//! belongs to the *main worker*, which the thread that made the runtime drives. Without a pool it
-//! runs everything. With one it runs the future of `block_on` and local tasks, and the *pool
-//! workers* run what is spawned.
+//! [`Shared`] has a [`Remote`] for each worker: the part of it that every thread can reach. The
+//! last one belongs to the *main worker*, which the thread that made the runtime drives. Without a
+//! pool it runs everything. With a pool it runs the future of `block_on` and local tasks, and the
+//! *pool workers* run spawned tasks.
 //!
 //! **The inject queue** has the tasks that were never polled, if there is a pool. See
-//! [`balance`](super::balance) for which pool worker takes how many. A task that was taken may go
-//! to another pool worker later: see [`thief`](super::thief).
+//! [`balance`](super::balance) for how many each pool worker takes. A task that was taken may go to
+//! another pool worker later: see [`thief`](super::thief).
 //!
-//! **Waking.** Whoever injects a task wakes an idle pool worker: see [`idle`](super::idle). One
-//! exception spares a wake-up in each `spawn(…).await`: the first task that a pool worker's task
-//! spawns while it runs wakes nobody, since most likely the same pool worker takes it next. If not,
-//! that worker wakes another one when the running task returns, or drives a runtime of its own.
+//! **Waking.** Injecting a task wakes an idle pool worker: see [`idle`](super::idle). One exception
+//! saves a wake-up in each `spawn(…).await`: the first task that a pool worker's task spawns while
+//! it runs wakes no worker, since most likely the same pool worker takes it next. Otherwise that
+//! worker wakes another one when the running task returns, or when it drives a runtime within that
+//! task.
 //!
-//! **Counting.** The number of live tasks is the difference of two sums, of tasks spawned and of
-//! tasks ended. Each worker has its two counters, which only its thread writes, so that no cache
-//! line is contended; all other threads share a third pair. The sum of ended tasks is read *first*:
-//! if the sums are equal, no task is left. For a task ends after its own spawn and after those that
-//! it made; so everything that the tasks counted as ended have spawned is counted as spawned, and
-//! if that makes no difference, all of it has ended. (Spawns from other threads may follow at any
-//! time.)
+//! **Counting.** The number of live tasks is the difference of two sums: tasks spawned and tasks
+//! ended. Each worker has its own two counters, which only its thread writes, so that no cache line
+//! is contended; all other threads share a third pair. The sum of ended tasks is read *first*: if
+//! the sums are equal, no task is left. The reason is that a task ends after its own spawn and
+//! after the spawns that it made. So everything that the tasks counted as ended have spawned is
+//! counted as spawned. If the difference is still zero, all of it has ended. (Other threads may
+//! spawn more at any time.)
 //!
-//! **Waiting for the last task.** Who waits for it ([`watch`](Shared::watch)) says so, then reads
-//! the count, then sleeps. A pool worker that goes to sleep after its last task ended parks, whose
-//! fence comes after its counting, and then reads the watchers and the count
-//! ([`notify_watchers`](Shared::notify_watchers)). One of the two sees what the other wrote.
+//! **Waiting for the last task.** A waiter registers itself ([`watch`](Shared::watch)), then reads
+//! the count, then sleeps. A pool worker that goes to sleep after its last task ended parks, which
+//! is a fence after its counting, and then reads the number of watchers and the count
+//! ([`notify_watchers`](Shared::notify_watchers)). At least one of the two sees the write of the
+//! other.
 //!
-//! **Closing.** A thread that is no worker of the runtime counts the task that it spawns, and
+//! **Closing.** A thread that is not a worker of the runtime counts the task that it spawns, and
 //! *then* reads whether the runtime is closing. The main worker sets that flag, and *then* waits
-//! for the count to become zero. All of it is sequentially consistent: either the spawner sees the
-//! flag and drops the future itself, or the main worker sees the task and waits for its end. Empty
-//! queues would not do: the spawner may be about to push. It reads the flag again after it has
-//! pushed, and unparks the main worker. Workers of the runtime need no such care, since the main
-//! worker reads the count after they have exited.
+//! for the count to become zero. All of these accesses are sequentially consistent: either the
+//! spawner sees the flag and drops the future itself, or the main worker sees the task and waits
+//! for its end. Checking for empty queues would not be enough: the spawner may be about to push.
+//! The spawner reads the flag again after it has pushed, and unparks the main worker. Workers of
+//! the runtime need no such care, since the main worker reads the count after they have exited.
 //!
-//! What becomes of movable tasks: see [`closing`](super::closing).
+//! For the cleanup of movable tasks, see [`closing`](super::closing).
 //!
-//! **Failing.** A worker whose poller cannot wait any more closes the whole runtime
-//! ([`fail`](Shared::fail)), since nobody else may run its tasks. It stores the reason, sets the
-//! flag, and unparks all workers, which read the flag then. The pool workers drop
-//! their tasks, on their own threads; the main worker panics with the reason in the call that
-//! drives it, or the next one.
+//! **Failing.** If the poller of a worker can no longer wait, the worker closes the whole runtime
+//! ([`fail`](Shared::fail)), since no other thread may run its tasks. It stores the reason, sets
+//! the flag, and unparks all workers, which then read the flag. The pool workers drop their tasks,
+//! on their own threads; the main worker panics with the reason in the call that drives it, or in
+//! the next one.
 
 use std::any::Any;
 #[cfg(feature = "sim")]
@@ -62,7 +64,7 @@ use crate::reactor::Reactor;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 
-/// What the workers of one runtime share.
+/// State that the workers of one runtime share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     remotes: Box<[Arc<Remote>]>,
@@ -70,90 +72,95 @@ pub(crate) struct Shared {
     inject_queue: MutexQueue<Runnable>,
     idle: Idle,
     pub(super) monitor: Monitor,
-    /// The index plus one of a pool worker that has more tasks to run than it gets round to, or
-    /// zero. Of several it is the last one that has said so.
+    /// The index plus one of a pool worker that has surplus tasks, or zero. If several have, the
+    /// last one to offer them.
     surplus: AtomicUsize,
-    /// Of threads that are no workers of this runtime.
+    /// The counters of threads that are not workers of this runtime.
     external: TaskCounters,
     closing: ClosingFlag,
     /// Why the runtime has failed.
     failure: OnceLock<String>,
-    /// How many pool workers have dropped all that they found, and poll nothing any more.
+    /// The number of pool workers that have dropped every task that they found, and no longer poll
+    /// any.
     leaving: AtomicUsize,
-    /// How many pool workers have exited.
+    /// The number of pool workers that have exited.
     exited: AtomicUsize,
-    /// How many wait for the last task to end.
+    /// The number of threads that wait for the last task to end.
     watchers: AtomicUsize,
     /// The number of tasks spawned by destructors of tasks that were spawned late: see
     /// [`late`](super::late).
     late: AtomicUsize,
     /// Taken when the runtime has closed: see [`take_resolver`](Self::take_resolver).
     resolver: Mutex<Option<Resolver>>,
-    /// What the last dump has left for the next one: see `diagnostics::hints`.
+    /// State that the last dump has left for the next one: see `diagnostics::hints`.
     pub(crate) earlier: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
-    /// What its workers do is kept for whoever looks at it later.
+    /// The trace of the workers' activity, if it is recorded.
     trace: Option<Arc<dyn Tracer>>,
-    /// What the state of each of its tasks has from the beginning: [`TRACED`], or nothing.
+    /// The initial flags in the state of each of its tasks: [`TRACED`], or none.
     task_flags: u32,
     #[cfg(feature = "sim")]
     is_simulated: bool,
 }
 
-/// What every thread can reach of one worker. On cache lines of its own, since the ones beside it
-/// belong to other threads.
+/// The part of one worker that every thread can reach. Aligned to its own cache lines, since
+/// adjacent ones belong to other threads.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Remote {
     pub(crate) reactor: Arc<Reactor>,
-    /// Of tasks that stay on this worker.
+    /// Tasks that stay on this worker.
     pub(super) inbox: MutexQueue<Runnable>,
     pool: Option<Arc<PoolRemote>>,
     counters: TaskCounters,
-    /// How many tasks the worker owns, with those that were taken from it. Written by its thread.
+    /// The number of tasks that the worker owns, plus those that were taken from it. Written by its
+    /// thread.
     load: AtomicUsize,
-    /// It sleeps for a moment only, while others should take injected tasks. Written by its thread.
+    /// Whether it sleeps only briefly while others should take injected tasks. Written by its
+    /// thread.
     deferring: AtomicBool,
     /// A [`Drive`]. Written by its thread.
     drive: AtomicU8,
-    /// The system's number of the thread that drives it, or did so last, where it is known; zero
-    /// otherwise.
+    /// The system's id of the thread that drives the worker, or drove it last; zero where it is
+    /// unknown.
     thread: AtomicU32,
-    /// What others want to know of it.
+    /// Questions of other threads about the worker.
     pub(crate) requests: Requests<dyn Question>,
 }
 
-/// Who drives a worker.
+/// How a worker is driven.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Drive {
-    /// Nobody.
+    /// The worker is not driven.
     None,
-    /// A foreign loop, which has its own things to do just now. It turns when it is notified,
-    /// unless it is stuck or gone.
+    /// By a foreign loop, which is busy elsewhere at the moment. It runs a turn when it is
+    /// notified, unless it is stuck or gone.
     BetweenTurns,
-    /// A call. (Of a pool worker: until it has ended.)
+    /// By a call. (A pool worker: until it has ended.)
     Driven,
 }
 
-/// What every thread can reach of a pool worker beyond its [`Remote`]: its movable tasks.
+/// The part of a pool worker, beyond its [`Remote`], that every thread can reach: its movable
+/// tasks.
 #[derive(Debug)]
 pub(crate) struct PoolRemote {
-    /// What the worker runs next. It alone pushes.
+    /// The tasks that the worker runs next. Only the worker pushes.
     pub(super) queue: RunQueue<Runnable>,
-    /// Counts the tasks, of whatever kind, that the worker has begun to run. Written by its thread.
+    /// Counts the tasks, of any kind, that the worker has begun to run. Written by its thread.
     runs: AtomicUsize,
     /// Counts the worker's turns. Written by its thread.
     turns: AtomicUsize,
-    /// The right to wait on the worker's poller. The worker has it from before it parks, or waits
-    /// with a zero timeout, until its wait has ended; so another one that gets it, in order to
-    /// help, finds it awake, and does not take a notification from it that it sleeps for.
+    /// The right to wait on the worker's poller. The worker holds it from before it parks, or
+    /// before it waits with a zero timeout, until its wait has ended. So another worker that gets
+    /// it, in order to help, finds the owner awake, and does not consume a notification that the
+    /// owner sleeps for.
     pub(super) right_to_wait: Mutex<()>,
-    /// The worker sleeps deeply, if it sleeps: see [`monitor`](super::monitor). Written by its
-    /// thread.
+    /// Whether the worker's sleep, if it sleeps, is a deep one: see [`monitor`](super::monitor).
+    /// Written by its thread.
     sleeps_deeply: AtomicBool,
-    /// What others have sent, what has yielded, and what has no room in the queue.
+    /// Tasks that other threads have sent, that have yielded, or that have no room in the queue.
     pub(super) inbox: MutexQueue<Runnable>,
     pub(super) owned: MovableTasks,
-    /// How many of the tasks that are counted in [`Remote::load`] were taken by others.
+    /// The number of tasks counted in [`Remote::load`] that other workers have taken.
     taken: AtomicUsize,
 }
 
@@ -181,34 +188,34 @@ impl PoolRemote {
         self.turns.load(Ordering::Relaxed)
     }
 
-    /// On the worker's thread: it has polled its reactor.
+    /// Counts a turn, after the worker has polled its reactor. Called on the worker's thread.
     #[inline]
     pub(super) fn count_turn(&self) {
         self.turns
             .store(self.turns().wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// On the worker's thread: it begins to run a task.
+    /// Counts a run, when the worker begins to run a task. Called on the worker's thread.
     #[inline]
     pub(super) fn count_run(&self) {
         self.runs
             .store(self.runs().wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// On the worker's thread.
+    /// Called on the worker's thread.
     #[inline]
     pub(super) fn set_sleeps_deeply(&self, deeply: bool) {
         self.sleeps_deeply.store(deeply, Ordering::Relaxed);
     }
 
-    /// Takes a movable task that is ready here. Of any thread.
+    /// Takes a movable task that is ready here. Called on any thread.
     fn take(&self) -> Option<Runnable> {
         let mut taken = None;
         self.queue.steal(1, |runnable| taken = Some(runnable));
         taken.or_else(|| self.inbox.pop())
     }
 
-    /// Another worker has taken so many tasks that were polled before.
+    /// Records that another worker has taken `count` tasks that were polled before.
     #[inline]
     pub(super) fn were_taken(&self, count: usize) {
         self.taken.fetch_add(count, Ordering::Relaxed);
@@ -222,7 +229,7 @@ struct TaskCounters {
 }
 
 impl TaskCounters {
-    /// Adds one, on the only thread that writes the counter.
+    /// Adds one. Called only on the thread that writes the counter.
     #[inline]
     fn add(counter: &AtomicUsize) {
         let count = counter.load(Ordering::Relaxed).wrapping_add(1);
@@ -249,17 +256,17 @@ impl Remote {
         }
     }
 
-    /// On the worker's thread.
+    /// Called on the worker's thread.
     pub(super) fn set_thread(&self, thread: u32) {
         self.thread.store(thread, Ordering::Relaxed);
     }
 
-    /// The system's number of its thread; zero where it is not known.
+    /// Returns the system's id of its thread; zero where it is unknown.
     pub(crate) fn thread(&self) -> u32 {
         self.thread.load(Ordering::Relaxed)
     }
 
-    /// Whether another thread has left something for it.
+    /// Whether another thread has left something for the worker.
     #[inline]
     pub(crate) fn has_inbox(&self) -> bool {
         !self.inbox.is_empty() || self.has_movable() || self.requests.is_asked()
@@ -271,7 +278,7 @@ impl Remote {
         all[usize::from(drive)]
     }
 
-    /// On the worker's thread.
+    /// Called on the worker's thread.
     pub(super) fn set_drive(&self, drive: Drive) {
         self.drive.store(drive as u8, Ordering::Relaxed);
     }
@@ -289,7 +296,7 @@ impl Remote {
         self.pool.as_ref()
     }
 
-    /// Where other threads push a woken task of this worker.
+    /// The queue to which other threads push a woken task of this worker.
     #[inline]
     pub(super) fn inbox(&self, is_movable: bool) -> &MutexQueue<Runnable> {
         match &self.pool {
@@ -298,39 +305,39 @@ impl Remote {
         }
     }
 
-    /// The list of a pool worker.
+    /// The list of a pool worker's movable tasks.
     pub(crate) fn movable_tasks(&self) -> &MovableTasks {
         let pool = self.pool.as_ref();
         &pool.expect("movable tasks belong to pool workers").owned
     }
 
-    /// How many wakes of its tasks came from other threads.
+    /// The number of wakes of its tasks that came from other threads.
     pub(crate) fn sent(&self) -> usize {
         let movable = self.pool.as_ref().map_or(0, |pool| pool.inbox.sent());
         self.inbox.sent().wrapping_add(movable)
     }
 
-    /// How many tasks were spawned on its thread.
+    /// The number of tasks that were spawned on its thread.
     pub(crate) fn spawned(&self) -> usize {
         self.counters.spawned.load(Ordering::Relaxed)
     }
 
-    /// How many tasks the worker owns, of a pool worker.
+    /// The number of tasks that the worker owns, if it is a pool worker.
     #[inline]
     pub(crate) fn load(&self) -> usize {
         let taken = (self.pool.as_ref()).map_or(0, |pool| pool.taken.load(Ordering::Relaxed));
-        // What was taken just now may be counted before what came.
+        // A recent theft may be counted before the arrival of the task.
         let load = self.load.load(Ordering::Relaxed).wrapping_sub(taken);
         (load as isize).max(0) as usize
     }
 
-    /// On the worker's thread.
+    /// Called on the worker's thread.
     #[inline]
     pub(super) fn set_load(&self, load: usize) {
         self.load.store(load, Ordering::Relaxed);
     }
 
-    /// On the worker's thread.
+    /// Called on the worker's thread.
     pub(super) fn set_deferring(&self, deferring: bool) {
         self.deferring.store(deferring, Ordering::Relaxed);
     }
@@ -388,15 +395,15 @@ impl Shared {
         Shared { resolver, ..self }
     }
 
-    /// What looks up names for this runtime, if that is not left to the system.
+    /// The name resolver of this runtime; `None` if the system resolves names.
     pub(crate) fn resolver(&self) -> Option<Resolver> {
         self.resolver.lock().clone()
     }
 
-    /// Takes the resolver, whose function may own a handle, a task or a waker of this runtime: each
-    /// of these owns `Shared`, and so the pollers. The main worker drops it after the last task has
-    /// ended and all workers have exited, so that no clone is left in either; and where a
-    /// destructor may panic.
+    /// Takes the resolver. Its function may own a handle, a task or a waker of this runtime, each
+    /// of which owns `Shared`, and so the pollers. The main worker drops the resolver after the
+    /// last task has ended and all workers have exited, so that neither has a clone left. It drops
+    /// it where a destructor may panic.
     pub(super) fn take_resolver(&self) -> Option<Resolver> {
         self.resolver.lock().take()
     }
@@ -426,7 +433,7 @@ impl Shared {
         &self.remotes[..self.main_index()]
     }
 
-    /// What others can reach of the pool worker at `index`.
+    /// The shared part of the pool worker at `index`.
     #[inline]
     pub(super) fn pool(&self, index: usize) -> &PoolRemote {
         self.remotes[index]
@@ -435,12 +442,12 @@ impl Shared {
             .expect("it is a pool worker")
     }
 
-    /// How many threads run what is spawned.
+    /// The number of threads that run spawned tasks.
     pub(crate) fn workers(&self) -> usize {
         self.pool_workers().len().max(1)
     }
 
-    /// The worker of a new task that may run on any: see [`Meta`](super::Meta).
+    /// The worker of a new task that may run on any pool worker: see [`Meta`](super::Meta).
     #[inline]
     pub(crate) fn any_worker(&self) -> usize {
         match self.main_index() {
@@ -449,8 +456,8 @@ impl Shared {
         }
     }
 
-    /// Whether more workers are awake than there are `cores`, so that none should busy-poll. (That
-    /// another process wants a core shows only in how long things take.)
+    /// Whether more workers are awake than there are `cores`, so that none should busy-poll.
+    /// (Contention with other processes is visible only as elapsed time.)
     pub(crate) fn is_crowded(&self, cores: usize) -> bool {
         let awake = self
             .remotes
@@ -461,7 +468,7 @@ impl Shared {
 
     // Counting.
 
-    /// A task was spawned, by the worker at `index` or by another thread.
+    /// Counts a task spawned by the worker at `index`, or by another thread.
     #[inline]
     pub(super) fn task_spawned(&self, index: Option<usize>) {
         match index {
@@ -472,7 +479,8 @@ impl Shared {
         }
     }
 
-    /// A task's future was dropped, by the worker at `index` or by another thread.
+    /// Counts a task that has ended: its future was dropped by the worker at `index`, or by another
+    /// thread.
     #[inline]
     pub(super) fn task_ended(&self, index: Option<usize>) {
         match index {
@@ -484,8 +492,8 @@ impl Shared {
         self.closing.counted(|| self.unpark_main());
     }
 
-    /// How many tasks have a future. Zero is exact for all tasks that were spawned before the call,
-    /// and for what those have spawned.
+    /// The number of tasks that have a future. Zero is exact for all tasks that were spawned before
+    /// the call, and for all tasks that those have spawned.
     #[inline]
     pub(crate) fn live_tasks(&self) -> usize {
         let ended = self.ended_tasks();
@@ -496,7 +504,8 @@ impl Shared {
         self.sum(|tasks| &tasks.spawned)
     }
 
-    /// See "Counting": to be read before [`spawned_tasks`](Self::spawned_tasks).
+    /// The number of ended tasks. Read it before [`spawned_tasks`](Self::spawned_tasks): see
+    /// "Counting".
     pub(crate) fn ended_tasks(&self) -> usize {
         self.sum(|tasks| &tasks.ended)
     }
@@ -510,8 +519,8 @@ impl Shared {
             .fold(0, usize::wrapping_add)
     }
 
-    /// From here on a pool worker that goes to sleep and finds no task left wakes the main worker.
-    /// Call it before [`live_tasks`](Self::live_tasks).
+    /// Registers a watcher: from now on a pool worker that goes to sleep and finds no task left
+    /// wakes the main worker. Call it before [`live_tasks`](Self::live_tasks).
     pub(crate) fn watch(&self) {
         self.watchers.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -521,8 +530,8 @@ impl Shared {
         self.watchers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Wakes the main worker if it waits for the last task to end, and none is left. A pool worker
-    /// calls it before it sleeps, after it has parked.
+    /// Wakes the main worker if it waits for the last task to end and none is left. A pool worker
+    /// calls this after it has parked, before it sleeps.
     #[inline]
     pub(crate) fn notify_watchers(&self) {
         if self.watchers.load(Ordering::Relaxed) > 0 && self.live_tasks() == 0 {
@@ -537,7 +546,7 @@ impl Shared {
         self.closing.is_set()
     }
 
-    /// From here on tasks that are spawned are cancelled at once, and pool workers exit.
+    /// Starts closing: from now on spawned tasks are cancelled immediately, and pool workers exit.
     pub(crate) fn start_closing(&self) {
         self.closing.set();
         for remote in self.pool_workers() {
@@ -545,16 +554,16 @@ impl Shared {
         }
     }
 
-    /// A worker cannot go on: closes the runtime, and stores the reason. Of several the first one
-    /// counts.
+    /// Closes the runtime because a worker cannot continue, and stores the reason. Only the first
+    /// reason is kept.
     pub(crate) fn fail(&self, reason: String) {
-        // Before the flag, so that whoever sees the flag sees the reason.
+        // Before the flag, so that a thread that sees the flag sees the reason.
         let _ = self.failure.set(reason);
         self.start_closing();
         self.main().reactor.unpark_best_effort();
     }
 
-    /// Why the runtime has failed, if it has.
+    /// The reason of the runtime's failure, if it has failed.
     pub(crate) fn failure(&self) -> Option<&str> {
         match self.is_closing() {
             true => self.failure.get().map(String::as_str),
@@ -562,18 +571,18 @@ impl Shared {
         }
     }
 
-    /// A pool worker polls nothing any more. Returns whether it is the last one.
+    /// Records that a pool worker polls no more tasks. Returns whether it is the last one.
     pub(super) fn is_last_to_leave(&self) -> bool {
         self.leaving.fetch_add(1, Ordering::AcqRel) + 1 == self.main_index()
     }
 
-    /// A pool worker exits.
+    /// Records that a pool worker exits.
     pub(crate) fn worker_exited(&self) {
         self.exited.fetch_add(1, Ordering::SeqCst);
         self.main().reactor.unpark_best_effort();
     }
 
-    /// How many pool workers have exited.
+    /// The number of pool workers that have exited.
     pub(crate) fn exited_workers(&self) -> usize {
         self.exited.load(Ordering::SeqCst)
     }
@@ -588,8 +597,8 @@ impl Shared {
         }
     }
 
-    /// Whether the future of a task that is about to be spawned is to be forgotten: the runtime
-    /// closes, and the destructors of such tasks have spawned too many.
+    /// Whether to forget the future of a task that is about to be spawned, because the runtime
+    /// closes and the destructors of such tasks have spawned too many.
     #[inline]
     pub(crate) fn forgets(&self) -> bool {
         self.is_closing() && self.forgets_late()
@@ -602,7 +611,7 @@ impl Shared {
 
     // The inject queue.
 
-    /// Adds a task. To be followed by [`wake_one`](Self::wake_one), now or soon.
+    /// Adds a task. The caller calls [`wake_one`](Self::wake_one) afterwards, now or soon.
     pub(super) fn inject(&self, runnable: Runnable) {
         self.inject_queue.push(runnable);
     }
@@ -616,8 +625,8 @@ impl Shared {
         self.inject_queue.for_each(|it| f(it.metadata()));
     }
 
-    /// It is a simulated process's: its workers have one thread, so none answers while another one
-    /// asks.
+    /// Whether the runtime belongs to a simulated process. All its workers share one thread, so
+    /// none can answer while another one asks.
     pub(crate) fn is_simulated(&self) -> bool {
         #[cfg(feature = "sim")]
         return self.is_simulated;
@@ -644,8 +653,8 @@ impl Shared {
         self.inject_queue.pop()
     }
 
-    /// [`take_injected`](Self::take_injected), by choice of the world: a worker that has taken a
-    /// task may be slow to poll it.
+    /// [`take_injected`](Self::take_injected), chosen by the world: a worker that has taken a task
+    /// may be slow to poll it.
     #[cfg(feature = "sim")]
     pub(super) fn take_injected_by(
         &self,
@@ -654,8 +663,8 @@ impl Shared {
         self.inject_queue.pop_chosen(choose)
     }
 
-    /// Takes an injected task, or a movable one that is ready on whichever pool worker. For a
-    /// worker that closes the runtime: that one may have exited, or be in the middle of a task.
+    /// Takes an injected task, or a movable one that is ready on any pool worker. For a worker that
+    /// closes the runtime: the pool worker may have exited, or be in the middle of a task.
     pub(crate) fn take_any(&self) -> Option<Runnable> {
         let mut pools = self.pool_workers().iter().filter_map(|it| it.pool());
         (self.take_injected())
@@ -663,8 +672,8 @@ impl Shared {
             .or_else(|| self.take_late())
     }
 
-    /// Takes a task that stays, which was sent to a pool worker that has left. None of those was
-    /// polled: a worker leaves when it owns no task. So they may be dropped anywhere: see
+    /// Takes a task that stays, sent to a pool worker that has left. Such a task was never polled,
+    /// because a worker leaves only when it owns no task. So it may be dropped on any thread: see
     /// [`task::new_on`](crate::task::new_on).
     fn take_late(&self) -> Option<Runnable> {
         if self.leaving.load(Ordering::Acquire) < self.main_index() {
@@ -674,8 +683,8 @@ impl Shared {
         remotes.find_map(|remote| remote.inbox.pop())
     }
 
-    /// A task was pushed for a worker, which may have left: see [`take_late`](Self::take_late), and
-    /// "Closing". Returns whether the runtime closes.
+    /// Called after a task was pushed for a worker, which may have left: see
+    /// [`take_late`](Self::take_late), and "Closing". Returns whether the runtime closes.
     #[inline]
     pub(crate) fn pushed(&self) -> bool {
         self.closing.pushed(|| self.unpark_main())
@@ -689,7 +698,7 @@ impl Shared {
     }
 
     /// Whether another thread has sent something that [`take_any`](Self::take_any) would take.
-    /// (What a pool worker has in its own queue nobody tells of.)
+    /// (Tasks in a pool worker's own queue are not considered.)
     pub(crate) fn has_any(&self) -> bool {
         let has_left = self.leaving.load(Ordering::Acquire) == self.main_index();
         let mut remotes = self.pool_workers().iter();
@@ -697,7 +706,7 @@ impl Shared {
             || remotes.any(|it| it.has_movable() || has_left && !it.inbox.is_empty())
     }
 
-    /// How many tasks the pool worker owns that owns the fewest.
+    /// The smallest number of tasks that any pool worker owns.
     pub(super) fn least_load(&self) -> usize {
         let loads = self.pool_workers().iter().map(|remote| remote.load());
         loads.min().unwrap_or(0)
@@ -705,8 +714,8 @@ impl Shared {
 
     // Idle workers.
 
-    /// Whether a pool worker other than the one at `index` has offered tasks. Not while the runtime
-    /// closes: then nobody takes them.
+    /// Whether a pool worker other than the one at `index` has offered tasks. False while the
+    /// runtime closes, since no worker takes them then.
     #[inline]
     pub(super) fn has_surplus(&self, index: usize) -> bool {
         let surplus = self.surplus.load(Ordering::Relaxed);
@@ -718,8 +727,8 @@ impl Shared {
         self.surplus.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    /// The pool worker at `index` has more tasks to run than it gets round to: wakes an idle one if
-    /// that is news. (If not, whoever became idle since has looked.)
+    /// Offers surplus tasks of the pool worker at `index`. Wakes an idle worker if the offer is
+    /// new. (If it is not, every worker that became idle since has looked.)
     #[inline]
     pub(super) fn offer_surplus(&self, index: usize) {
         if self.surplus.load(Ordering::Relaxed) != index + 1 {
@@ -728,7 +737,7 @@ impl Shared {
         }
     }
 
-    /// The pool worker at `index` has no more tasks than it gets round to.
+    /// Withdraws the offer of the pool worker at `index`.
     #[inline]
     pub(super) fn end_surplus(&self, index: usize) {
         if self.surplus.load(Ordering::Relaxed) == index + 1 {
@@ -754,8 +763,8 @@ impl Shared {
         self.idle.wake_one(self);
     }
 
-    /// Whether the pool worker at `index` was woken to search for tasks. If so, it takes what it
-    /// wants, and calls [`end_search`](Self::end_search).
+    /// Whether the pool worker at `index` was woken to search for tasks. If so, it takes tasks and
+    /// then calls [`end_search`](Self::end_search).
     #[inline]
     pub(crate) fn is_searching(&self, index: usize) -> bool {
         self.idle.is_searching(index)

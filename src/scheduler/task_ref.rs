@@ -1,19 +1,19 @@
 //! [`TaskRef`]: a counted reference to a task, for the lists of workers and for abort handles.
 //!
 //! **Aborting** sets a flag in the task's metadata, and then wakes the task. The task's body reads
-//! the flag at the start of each poll, and ends with its future dropped if it is set. No abort is
-//! lost: a wake of a task that is queued or running makes what came before it visible to the next
-//! poll, as `async-task` promises for any wake, and a task that is neither is queued by it. A poll
-//! that is under way is not disturbed: if it returns the output, the task is done with that output.
+//! the flag at the start of each poll; if it is set, the body drops the future and ends. No abort
+//! is lost. If the task is queued or running, a wake makes everything before it visible to the next
+//! poll, as `async-task` guarantees for any wake; otherwise the wake queues the task. A poll in
+//! progress is not disturbed: if it returns the output, the task is done with that output.
 //!
-//! `async-task`'s own cancellation is what dropping a task does: it closes the task at once, so
-//! that an output of a poll under way is dropped.
+//! Dropping a `Task` uses `async-task`'s own cancellation instead, which closes the task
+//! immediately: the output of a poll in progress is dropped.
 
 use std::task::Waker;
 
 use super::Meta;
 
-/// A task that its waker keeps allocated.
+/// A reference to a task. Its waker keeps the task allocated.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskRef {
     waker: Waker,
@@ -27,7 +27,7 @@ unsafe impl Send for TaskRef {}
 unsafe impl Sync for TaskRef {}
 
 impl TaskRef {
-    /// `waker` is the task's own waker, or holds it.
+    /// Makes a reference. `waker` is the task's own waker, or holds it.
     pub(crate) fn new(meta: &Meta, waker: Waker) -> TaskRef {
         TaskRef { waker, meta }
     }
@@ -37,7 +37,7 @@ impl TaskRef {
     }
 
     pub(crate) fn meta(&self) -> &Meta {
-        // SAFETY: the metadata lies in the task's allocation, which the waker keeps.
+        // SAFETY: the metadata is in the task's allocation, which the waker keeps alive.
         unsafe { &*self.meta }
     }
 

@@ -1,8 +1,8 @@
-//! What is traced of a runtime's tasks, if it is traced: see `diagnostics::trace`.
+//! Trace events of a runtime's tasks, if it is traced: see `diagnostics::trace`.
 //!
 //! A worker passes its own events to the [`Recorder`](crate::reactor::Recorder) among its counters.
-//! Spawns, wakes and ends on threads that are no workers of the runtime, and calls of `unblock`,
-//! come from several threads: they go to the runtime's [`Tracer`].
+//! Events from several threads go to the runtime's [`Tracer`]: spawns, wakes and ends on threads
+//! that are not workers of the runtime, and calls of `unblock`.
 
 use std::any::Any;
 use std::fmt;
@@ -13,19 +13,19 @@ use super::current::{Current, with_current};
 use super::{Meta, Name};
 use crate::reactor::What;
 
-/// Keeps what is traced of a runtime, beside what its workers do. Calls no foreign code.
+/// Stores the trace events of a runtime, except those of its workers. Calls no foreign code.
 pub(crate) trait Tracer: fmt::Debug + Send + Sync + RefUnwindSafe {
-    /// Something happens on a thread that is no worker of the runtime.
+    /// Records an event on a thread that is not a worker of the runtime.
     fn push(&self, what: What);
 
-    /// A task with this name is spawned: an event has no place for that.
+    /// Records the name of a spawned task, for which an event has no room.
     fn add_name(&self, id: u64, name: &Name);
 
-    /// For what reads it.
+    /// For the reader of the trace.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// A task is scheduled: it was spawned, or woken.
+/// Records that a task is scheduled: it was spawned, or woken.
 #[cold]
 pub(super) fn scheduled(meta: &Meta) {
     let id = meta.id.as_u64();
@@ -38,13 +38,13 @@ pub(super) fn scheduled(meta: &Meta) {
     happened(meta, What::Spawned((id, meta.site())));
 }
 
-/// The future of a task was dropped.
+/// Records that the future of a task was dropped.
 #[cold]
 pub(super) fn ended(meta: &Meta) {
     happened(meta, What::Ended(meta.id.as_u64()));
 }
 
-/// Something happens to a task, on this thread.
+/// Records an event of a task, on this thread.
 fn happened(meta: &Meta, what: What) {
     let is_own = with_current(|current| {
         let Some(Current { local, .. }) = current else {

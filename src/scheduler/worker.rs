@@ -1,45 +1,46 @@
 //! A worker's loop: run tasks, fire timers, wait for I/O.
 //!
-//! **A turn** is a run and a look, in the order that the caller wants:
+//! **A turn** is a run and a look, in the order that the caller chooses:
 //!
 //! * [`run_ready`](Worker::run_ready) runs ready tasks, at most [`EVENT_INTERVAL`].
 //! * [`look`](Worker::look) takes what other threads sent, waits on the poller, and fires due
-//!   timers. If there is nothing to run it parks and sleeps until the earliest deadline, the
+//!   timers. If there is nothing to run, it parks and sleeps until the earliest deadline, the
 //!   caller's timeout, an event or a notification; otherwise it polls with a zero timeout, if a
 //!   source is registered. Then the tasks that yielded are ready again, so a loop of yields cannot
 //!   starve the poller.
 //!
 //! The same turn drives a future of `block_on`, a pool worker, a foreign loop's runtime and a
-//! simulated process. What differs are values: how long it may sleep, what it is to stay awake for,
-//! and who chooses the next task (see [`Local::pop`]).
+//! simulated process. The differences are values: the maximum sleep, the condition for staying
+//! awake, and the choice of the next task (see [`Local::pop`]).
 //!
 //! A pool worker also takes tasks from the inject queue: when its own run queues are empty, and
-//! every [`INJECT_INTERVAL`] runs. It has two run queues, one for the tasks that stay and one for
-//! the movable ones, which are run by turns. With nothing to run it takes tasks of other workers:
-//! see [`thief`](super::thief).
+//! every [`INJECT_INTERVAL`] runs. It has two run queues, one for tasks that stay and one for
+//! movable tasks, and takes from them alternately. With nothing to run it takes tasks of other
+//! workers: see [`thief`](super::thief).
 //!
-//! Before it sleeps a worker may poll for a while: see [`busy`](super::busy).
+//! Before a worker sleeps, it may poll for a while: see [`busy`](super::busy).
 //!
-//! The clock is read for timers, timeouts, busy polling, deferral, and by pool workers that sleep
-//! until their next look at the others; for nothing else.
+//! The clock is read only for timers, timeouts, busy polling, deferral, and by pool workers that
+//! sleep until their next look at the others.
 //!
-//! **Embedding.** After [`backend_fd`](Worker::backend_fd) was called, a foreign loop waits on that
-//! descriptor. Between two turns the worker counts as parked, also for wakes on its own thread,
-//! whose current worker it is not: they go through the inbox and notify. Each drive ends by arming
-//! the earliest deadline in the kernel, and by a notification if tasks are left.
+//! **Embedding.** After a call of [`backend_fd`](Worker::backend_fd), a foreign loop waits on that
+//! descriptor. Between two turns the worker counts as parked. It is then not its thread's current
+//! worker, so even wakes on that thread go through the inbox and notify. Each drive ends by arming
+//! the earliest deadline in the kernel, and with a notification if tasks are left.
 //!
 //! **Closing**, in phases:
 //!
-//! 1. The flag `closing`: tasks spawned from here on are cancelled at once (see [`late`]), and pool
-//!    workers leave their loop.
+//! 1. The flag `closing` is set. Tasks spawned from now on are cancelled immediately (see
+//!    [`late`]), and pool workers leave their loop.
 //! 2. Each worker, on its own thread ([`drop_tasks`](Worker::drop_tasks)), drops every queued
-//!    runnable, and with it the future, and wakes every task that it owns, so that its runnable is
-//!    queued too; until it owns none that stays. A wake under way on another thread arrives in the
-//!    inbox. The worker is current meanwhile, so destructors may wake, spawn, and use sockets and
-//!    timers. Then it closes its reactor: sockets and timers that are used elsewhere move there.
-//! 3. The main worker drops the injected tasks, and the movable ones that pool workers have left,
-//!    or do not get round to; and waits until all have exited and no task is live: another thread
-//!    may still be about to push one. See [`closing`](super::closing).
+//!    runnable, and with it the future. It also wakes every task that it owns, so that its runnable
+//!    is queued too. It repeats this until it owns no task that stays. If another thread is in the
+//!    middle of a wake, the task arrives in the inbox. The worker is current during all this, so
+//!    destructors may wake, spawn, and use sockets and timers. Then it closes its reactor; sockets
+//!    and timers that are used elsewhere move there.
+//! 3. The main worker drops the injected tasks, and the movable tasks that pool workers have left
+//!    or are too busy to drop. It waits until all pool workers have exited and no task is live,
+//!    because another thread may still be about to push one. See [`closing`](super::closing).
 
 use std::cell::Cell;
 use std::future::Future;
@@ -69,45 +70,48 @@ use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::{MutexGuard, contain};
 use crate::sys::{self, BorrowedDescriptor};
 
-/// How many tasks run between two polls of the reactor.
+/// The number of tasks that run between two polls of the reactor.
 pub(crate) const EVENT_INTERVAL: usize = BATCH;
 
-/// How long a worker sleeps whose poller cannot wait: long enough to leave the core to others,
-/// short enough to answer those that wait for it.
+/// How long a worker sleeps if its poller cannot wait: long enough to leave the core to other
+/// threads, short enough to answer their requests soon.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
 
-/// A pool worker that has ready tasks takes an injected one every so many runs.
+/// The number of runs after which a pool worker that has ready tasks takes an injected one.
 const INJECT_INTERVAL: usize = 8;
 
-/// One thread's worker. It stays on the thread that made it.
+/// The worker of one thread. It stays on the thread that created it.
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
     pub(crate) driver: Rc<Driver>,
-    /// The same as the driver's and the remote half's. Here it is one way nearer for each turn.
+    /// The reactor of the driver and of the remote half. Kept here to avoid a dependent load each
+    /// turn.
     reactor: Arc<Reactor>,
-    /// Whether something came from elsewhere that it has not looked at yet: see [`look`].
+    /// Whether something has arrived from another thread since the worker last looked: see
+    /// [`look`].
     ///
     /// [`look`]: Worker::look
     needs_look: Cell<bool>,
-    /// Whether its waits need no decisions: it is no pool worker, does not busy-poll, is not
+    /// Whether its waits need no decisions: it is not a pool worker, does not busy-poll, is not
     /// traced, and is neither embedded nor broken.
     is_plain: Cell<bool>,
-    /// Counts how often it was about to call, or drop, foreign wakers.
+    /// Counts the times that it was about to call, or drop, foreign wakers.
     wakes: Cell<usize>,
-    /// A foreign loop waits on the poller's descriptor.
+    /// Whether a foreign loop waits on the poller's descriptor.
     embedded: Cell<bool>,
     busy_poll: BusyPoll,
     /// Counts the runs of a pool worker.
     runs: Cell<usize>,
-    /// Since when a pool worker that busy-polls is idle, although it has looked at the others
-    /// meanwhile.
+    /// The idle period of a pool worker that busy-polls, if it was interrupted only by a look at
+    /// the other workers.
     interrupted: Cell<Option<Idle>>,
-    /// It was woken for tasks of others, and has not taken one yet: see [`idle`](super::idle).
+    /// Whether it was woken for tasks of others and has not taken one yet: see
+    /// [`idle`](super::idle).
     searching: Cell<bool>,
     thief: Thief,
-    /// Its poller cannot wait any more.
+    /// Whether its poller has failed and can no longer wait.
     is_broken: Cell<bool>,
-    /// How many calls drive it, one within the other: a task or a waker may drive its own runtime.
+    /// The number of nested calls that drive it: a task or a waker may drive its own runtime.
     drives: Cell<usize>,
 }
 
@@ -178,7 +182,7 @@ impl Worker {
         output.expect("the future is done")
     }
 
-    /// The loop of [`block_on`](Self::block_on), which `poll` ends by returning true. Compiled once
+    /// The loop of [`block_on`](Self::block_on). It ends when `poll` returns true. Compiled once
     /// for all futures.
     fn turn_until(
         &self,
@@ -199,7 +203,8 @@ impl Worker {
             for _ in 0..EVENT_INTERVAL {
                 if !yielded && main.woken.load(Ordering::Relaxed) {
                     main.woken.swap(false, Ordering::Acquire);
-                    // Before the future finds its tasks cancelled, which says less than the reason.
+                    // Before the future finds its tasks cancelled, which explains less than the
+                    // reason.
                     self.panic_if_failed();
                     self.local.renew_budget();
                     let counters = &*self.local.counters;
@@ -226,7 +231,7 @@ impl Worker {
         }
     }
 
-    /// The worker drives a future of `block_on`, until the result is dropped.
+    /// Registers a future of `block_on` that the worker drives, until the result is dropped.
     fn enter_main(&self, site: &'static Location<'static>, waker: Arc<MainWaker>) -> Main<'_> {
         let tick = self.local.counters.tick();
         let future = Rc::new(MainFuture {
@@ -258,7 +263,7 @@ impl Worker {
 
     /// Drives the worker until no task of its runtime is left, or `deadline` has passed.
     pub(crate) fn run(&self, deadline: Option<Instant>) {
-        /// Ends with this function, also by a panic.
+        /// Unregisters the watcher at the end of this function, also after a panic.
         struct Watch<'a>(&'a Shared);
         impl Drop for Watch<'_> {
             fn drop(&mut self) {
@@ -276,7 +281,7 @@ impl Worker {
                 return;
             }
             self.look_apart(remaining, &|| {
-                // The end of a task here is counted before the others' counts are read.
+                // The end of a task on this worker is counted before the other counters are read.
                 fence(Ordering::SeqCst);
                 shared.live_tasks() == 0 || self.has_failed()
             });
@@ -284,12 +289,12 @@ impl Worker {
         }
     }
 
-    /// Drives the worker for one turn, in which it runs at most so many `tasks`. Returns whether
+    /// Drives the worker for one turn, in which it runs at most `tasks` tasks. Returns whether
     /// there was anything to do.
     pub(crate) fn turn(&self, timeout: Option<Duration>, tasks: usize) -> bool {
         let _driving = self.drive();
         let wakes = self.wakes.get();
-        // With an end, since a wait without one returns also if a signal interrupts it.
+        // Always finite: an infinite wait also returns when a signal interrupts it.
         let timeout = timeout.or(Some(Duration::MAX));
         self.look_apart(timeout, &|| self.has_failed());
         self.panic_if_failed();
@@ -297,8 +302,8 @@ impl Worker {
         has_woken | self.run_at_most(tasks)
     }
 
-    /// A world is to drive the worker, turn by turn. Between two turns it counts as parked, so that
-    /// its poller is told when there is something to do.
+    /// Prepares the worker to be driven by a world, turn by turn. Between two turns it counts as
+    /// parked, so that its poller is notified when there is something to do.
     #[cfg(feature = "sim")]
     pub(super) fn embed(&self) {
         self.embedded.set(true);
@@ -323,7 +328,7 @@ impl Worker {
             }
         }));
         if let Err(panic) = served {
-            // Its tasks may be dropped on this thread only, so it goes on to do that.
+            // Its tasks may be dropped on this thread only, so the worker continues and drops them.
             Running::reset();
             self.local.counters.reset_task();
             shared.fail("a worker of the runtime panicked".into());
@@ -332,31 +337,31 @@ impl Worker {
         self.leave();
     }
 
-    /// The runtime closes: a pool worker drops its tasks.
+    /// Drops a pool worker's tasks when the runtime closes.
     fn leave(&self) {
         let shared = &**self.shared();
-        // The flag, and then the inbox; see `Shared::pushed`.
+        // Reads the flag, and then the inbox; see `Shared::pushed`.
         fence(Ordering::SeqCst);
         self.drop_tasks();
         self.driver.close();
-        // Movable tasks of others, which waited for something here, and were woken just now.
+        // Movable tasks of other workers that waited for something here and were woken just now.
         self.drop_tasks();
         if shared.is_last_to_leave() {
-            // What is left. If the runtime has failed, it may be long until the main worker comes.
+            // Drops the remaining tasks. After a failure the main worker may come much later.
             shared.wake_movable_tasks();
             self.drop_ready_tasks();
             self.drop_tasks();
         }
     }
 
-    /// Whether the runtime has failed: read whenever anything has come from elsewhere (whoever
-    /// fails unparks all workers), except while it closes.
+    /// Whether the runtime has failed. Read whenever anything has come from elsewhere (a failure
+    /// unparks all workers), except while the runtime closes.
     #[inline]
     fn has_failed(&self) -> bool {
         self.shared().failure().is_some()
     }
 
-    /// Reports a failure of the runtime to whoever drives the main worker.
+    /// Panics with the reason in the call that drives the main worker, if the runtime has failed.
     #[inline]
     fn panic_if_failed(&self) {
         if let Some(reason) = self.shared().failure() {
@@ -369,19 +374,20 @@ impl Worker {
         panic!("polder: {reason}");
     }
 
-    /// The other half of a turn: polls the kernel, or parks if there is nothing to do and
+    /// The second half of a turn: polls the kernel, or parks if there is nothing to do and
     /// `stay_awake` returns false; then fires timers.
     ///
-    /// **Why nothing is lost.** Whoever puts something where this worker alone looks unparks it
-    /// afterwards. `needs_look` says that this has happened since the worker last looked
-    /// everywhere: [`note`](Self::note) sets it from what `park` and `resume` report, and
-    /// [`look_around`](Self::look_around) clears it before it looks. What came before the worker
-    /// last resumed is found by that, or by `stay_awake`. What came since is reported by `park`,
-    /// and then the worker does not sleep. What comes after `park` ends the sleep by a
-    /// notification. At what belongs to all pool workers [`until`](Self::until) looks after
-    /// `park`. What this thread itself has put somewhere is in the run queues, in the timers, or is
-    /// what `stay_awake` reads. Foreign code runs here in `look_around`, `fire` and within the
-    /// wait, after the worker has resumed: what it leaves is found before the next `park`.
+    /// **Why nothing is lost.** A thread that puts something where only this worker looks unparks
+    /// the worker afterwards. `needs_look` records that this has happened since the worker last
+    /// looked everywhere: [`note`](Self::note) sets it from the results of `park` and `resume`, and
+    /// [`look_around`](Self::look_around) clears it before it looks. Anything that came before the
+    /// worker last resumed is found by `look_around`, or by `stay_awake`. Anything that came since
+    /// is reported by `park`, and then the worker does not sleep. Anything that comes after `park`
+    /// ends the sleep by a notification. The places that belong to all pool workers are checked by
+    /// [`until`](Self::until), after `park`. Anything that this thread itself has put somewhere is
+    /// in the run queues, in the timers, or is read by `stay_awake`. Foreign code runs here in
+    /// `look_around`, `fire` and within the wait, after the worker has resumed: anything that it
+    /// leaves is found before the next `park`.
     #[inline(always)]
     fn look(&self, timeout: Option<Duration>, stay_awake: impl Fn() -> bool) {
         let local = &*self.local;
@@ -396,7 +402,7 @@ impl Worker {
         if !is_plain || may_sleep && (has_timers || timeout.is_some()) {
             self.wait(is_idle, timeout, &stay_awake);
         } else {
-            // As `wait`, where nothing is to be decided.
+            // The same as `wait`, for the case that needs no decisions.
             if may_sleep {
                 local.counters.parks.add(1);
                 self.note(self.reactor.park());
@@ -425,16 +431,17 @@ impl Worker {
         }
     }
 
-    /// [`look`](Self::look), compiled once for all loops but that of `block_on`.
+    /// [`look`](Self::look), compiled once for all loops except that of `block_on`.
     #[inline(never)]
     fn look_apart(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
         self.look(timeout, stay_awake);
     }
 
-    /// Takes what others have left for this worker.
+    /// Takes what other threads have left for this worker.
     #[cold]
     fn look_around(&self) {
-        // Before anything else: a turn within foreign code may find that there is more to look at.
+        // Cleared first: foreign code below may run a nested turn and find that there is more to
+        // look at.
         self.needs_look.set(false);
         if self.remote().requests.is_asked() {
             self.answer();
@@ -446,8 +453,8 @@ impl Worker {
         self.driver.drop_wakers(|| self.before_foreign_code());
     }
 
-    /// The wait of a turn: sleeps, if the worker `is_idle` and the `timeout` is not zero; otherwise
-    /// asks the poller once.
+    /// The wait of a turn: sleeps if the worker `is_idle` and the `timeout` is not zero; otherwise
+    /// polls once without blocking.
     #[inline(never)]
     fn wait(&self, is_idle: bool, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
         let local = &*self.local;
@@ -490,14 +497,14 @@ impl Worker {
         }
     }
 
-    /// Until when the worker may sleep, which has parked. `None`: it is not to sleep, since there
-    /// is something that belongs to all pool workers.
+    /// Returns until when the worker, which has parked, may sleep. Returns `None` if it must not
+    /// sleep, because there is work in a place that all pool workers share.
     fn until(&self, timeout: Option<Duration>) -> Option<Until> {
         let local = &*self.local;
         if !local.is_pool_worker() {
             return Some(self.driver.until(timeout));
         }
-        // Where nobody wakes a particular worker: so this looks there after it has parked.
+        // No particular worker is woken for these, so each checks them after it has parked.
         let action = local.injected_action();
         match action {
             InjectedAction::Take => return None,
@@ -520,7 +527,7 @@ impl Worker {
         })
     }
 
-    /// The runtime has failed: the loops of `block_on` are to panic with the reason.
+    /// Wakes the futures of `block_on` after a failure, so that their loops panic with the reason.
     #[cold]
     fn wake_mains(&self) {
         for main in &*self.local.mains.borrow() {
@@ -528,14 +535,14 @@ impl Worker {
         }
     }
 
-    /// Answers those who want to know what the worker is at.
+    /// Answers questions of other threads about the worker's state.
     #[cold]
     fn answer(&self) {
         let requests = &self.remote().requests;
         requests.answer(|question| question.answer(&self.local, &self.driver));
     }
 
-    /// Wakes those whose timers are due.
+    /// Wakes the tasks with timers that are due.
     #[inline(never)]
     fn fire(&self) {
         self.driver.fire(|| self.before_foreign_code());
@@ -555,7 +562,7 @@ impl Worker {
         self.local.update_deferral();
     }
 
-    /// The worker is awake, and no longer counts as idle.
+    /// Marks the worker as awake and no longer idle.
     #[inline]
     fn resume(&self) {
         self.note(self.reactor().resume());
@@ -580,7 +587,7 @@ impl Worker {
         }
     }
 
-    /// A wait is over; `has_wakers` says whether wakers are called next.
+    /// Called when a wait has ended; `has_wakers` is whether wakers are called next.
     #[inline]
     fn come_awake(&self, has_wakers: bool) {
         self.resume();
@@ -589,8 +596,9 @@ impl Worker {
         }
     }
 
-    /// Wakers are about to be called, which may block: the tasks that this worker was woken for are
-    /// left to another one. (If none comes, this one finds them when it is done.)
+    /// Called before foreign code, which may block, such as wakers: leaves the tasks that this
+    /// worker was woken for to another worker. (If no other worker takes them, this one finds them
+    /// afterwards.)
     #[inline]
     fn before_foreign_code(&self) {
         self.wakes.set(self.wakes.get().wrapping_add(1));
@@ -602,12 +610,13 @@ impl Worker {
         }
     }
 
-    /// Takes some of the tasks that this worker was woken for, and lets the next worker be woken.
+    /// Takes some of the tasks that this worker was woken for, then allows the next worker to be
+    /// woken.
     #[cold]
     fn search(&self) {
         let local = &*self.local;
         if let Some(runnable) = local.take_injected() {
-            // Others can no longer take it, so it runs before this worker's own tasks.
+            // Other workers can no longer take it, so it runs before this worker's own tasks.
             local.push_front(runnable);
             self.runs.set(0);
         } else if !local.shared.is_closing() {
@@ -616,7 +625,7 @@ impl Worker {
         local.shared.end_search(local.index);
     }
 
-    /// A worker that busy-polls is idle. Returns what is known of that.
+    /// Starts the idle period of a worker that busy-polls, or continues an interrupted one.
     fn begin_idle(&self) -> Idle {
         let runs = self.local.pool.as_ref().map_or(0, |pool| pool.runs());
         let interrupted = self.interrupted.take().filter(|idle| idle.runs == runs);
@@ -638,19 +647,19 @@ impl Worker {
             || local.has_work()
             || local.remote().has_inbox();
         if local.is_pool_worker() && !has_anything && self.thief.is_look_due(end) {
-            // Nothing came: it wakes for a look only, and is idle for longer.
+            // Nothing came: it wakes only for a look at the others, and its idle period continues.
             self.interrupted.set(Some(idle));
             return;
         }
-        // A short timeout that has elapsed says nothing about how soon something would have come.
+        // A short timeout that has elapsed says nothing about when the next event would have come.
         if timeout.is_none_or(|timeout| lasted < timeout) || lasted > self.busy_poll.limit() {
             self.busy_poll.record(lasted);
         }
     }
 
-    /// Polls again and again, if that is likely to pay. Returns true if the wait is over: something
-    /// came, or `timeout` has elapsed; false if the worker should sleep now. It counts as awake
-    /// meanwhile: it looks at what others send.
+    /// Polls repeatedly, if that is likely to pay off. Returns true if the wait is over, because
+    /// something came or `timeout` has elapsed; false if the worker should sleep now. The worker
+    /// counts as awake during this time, since it checks what others send.
     fn spin(&self, idle: Idle, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) -> bool {
         if idle.is_resumed || !self.busy_poll.should_poll() {
             return false;
@@ -665,7 +674,8 @@ impl Worker {
             if self.reactor.has_sources() {
                 self.wait_once(&Until::Now, local.right_to_wait());
             }
-            // (A task that was woken where its waker is kept is only in the run queue.)
+            // (A source may wake a task in place, under its lock: such a task is only in the run
+            // queue.)
             if self.needs_look.get() || self.wakes.get() != idle.wakes || local.has_work() {
                 return true;
             }
@@ -678,7 +688,8 @@ impl Worker {
             {
                 return true;
             }
-            // `until` wakes the others for them, and has it sleep no longer than `DEFER_TIMEOUT`.
+            // `until` wakes another worker for them, and limits the sleep of this one to
+            // `DEFER_TIMEOUT`.
             if action == InjectedAction::Defer || local.shared.is_crowded(self.busy_poll.cores()) {
                 return false;
             }
@@ -688,7 +699,7 @@ impl Worker {
                 if local.shared.has_surplus(local.index) {
                     return true;
                 }
-                // The sleep that follows ends at once for it.
+                // The sleep that follows ends immediately for the look.
                 if self.thief.is_look_due(now) {
                     return false;
                 }
@@ -704,7 +715,7 @@ impl Worker {
         }
     }
 
-    /// Waits on the reactor once. `right` is a pool worker's right to wait, which is given back
+    /// Waits on the reactor once. `right` is a pool worker's right to wait, which is released
     /// before anything else runs.
     fn wait_once(&self, until: &Until, right: Option<MutexGuard<'_, ()>>) {
         if self.is_broken.get() {
@@ -723,7 +734,7 @@ impl Worker {
         }
     }
 
-    /// A wait has failed.
+    /// Handles a failed wait.
     #[cold]
     fn cannot_wait(&self, until: &Until, error: &io::Error) {
         match is_shortage(error) {
@@ -732,9 +743,9 @@ impl Worker {
         }
     }
 
-    /// The poller cannot wait any more: foreign code has closed its descriptor, or the process may
-    /// no longer poll as many. No event or notification would ever be reported again, so the
-    /// runtime closes.
+    /// Closes the runtime because its poller can no longer wait: foreign code has closed its
+    /// descriptor, or the process may no longer poll as many descriptors. Without a poller no event
+    /// or notification would ever be reported again.
     #[cold]
     fn fail(&self, until: &Until, error: &io::Error) {
         self.is_broken.set(true);
@@ -748,13 +759,15 @@ impl Worker {
             "the runtime ends, since a worker cannot wait on {backend}: {error}"
         ));
         if self.local.is_pool_worker() {
-            // Whoever drives the main worker panics with the same message, but maybe nobody does.
+            // The call that drives the main worker panics with the same message, but there may be
+            // none.
             let reason = shared.failure().unwrap_or_default();
             let _ = writeln!(io::stderr(), "polder: {reason}");
         }
     }
 
-    /// Instead of a wait that is not possible. What others send meanwhile is found afterwards.
+    /// Sleeps when a wait is not possible. Anything that others send during the sleep is found
+    /// afterwards.
     #[cold]
     fn sleep_briefly(&self, until: &Until) {
         self.resume();
@@ -767,7 +780,7 @@ impl Worker {
         self.run_at_most(EVENT_INTERVAL);
     }
 
-    /// Runs ready tasks, so many at most. Returns whether there was any.
+    /// Runs at most `tasks` ready tasks. Returns whether there was any.
     fn run_at_most(&self, tasks: usize) -> bool {
         (0..tasks).take_while(|_| self.run_next()).count() > 0
     }
@@ -795,7 +808,7 @@ impl Worker {
         }
     }
 
-    /// [`next`](Self::next), for a pool worker, and where a world chooses.
+    /// [`next`](Self::next), for pool workers and for workers with a [`chooser`](Local::chooser).
     #[inline(never)]
     fn next_of_several(&self) -> Option<Runnable> {
         let local = &*self.local;
@@ -825,7 +838,7 @@ impl Worker {
         next
     }
 
-    /// How long a foreign loop may sleep; `None`: until the worker is notified.
+    /// How long a foreign loop may sleep; `None` means until the worker is notified.
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
         self.driver.drop_wakers(|| {});
         match self.local.has_work() || self.remote().has_inbox() || self.has_failed() {
@@ -834,11 +847,12 @@ impl Worker {
         }
     }
 
-    /// The poller's descriptor, which from now on is readable when a turn has something to do.
+    /// Returns the poller's descriptor, which is readable from now on when a turn has something to
+    /// do.
     pub(crate) fn backend_fd(&self) -> io::Result<BorrowedDescriptor<'_>> {
         let descriptor = self.reactor().descriptor()?;
         if !self.embedded.get() {
-            // Allocates what arming needs, here where an error can be returned.
+            // Allocates what arming needs, here, where an error can be returned.
             self.driver
                 .arm(self.driver.until(Some(Duration::from_secs(3_600))))?;
             self.embedded.set(true);
@@ -879,7 +893,7 @@ impl Worker {
         self.drives.set(self.drives.get() + 1);
         self.remote().set_drive(Drive::Driven);
         if self.remote().thread() == 0 {
-            // It stays on this thread.
+            // The worker stays on this thread.
             let thread = sys::thread_id();
             #[cfg(feature = "backtrace")]
             sys::stack::note(thread);
@@ -887,7 +901,7 @@ impl Worker {
         }
     }
 
-    /// A drive ends, within no other one.
+    /// Ends the outermost drive.
     #[inline]
     fn end_drive(&self) {
         let is_embedded = self.embedded.get() && !self.is_broken.get();
@@ -906,16 +920,16 @@ impl Worker {
         self.drives.get() > 0
     }
 
-    /// The main worker of a runtime with a pool does not count as awake while nobody drives it: see
-    /// [`Shared::is_crowded`].
+    /// Parks the main worker of a runtime with a pool while it is not driven, so that it does not
+    /// count as awake: see [`Shared::is_crowded`].
     pub(crate) fn park_undriven(&self) {
         if self.shared().workers() > 1 {
             self.reactor().park();
         }
     }
 
-    /// At the end of a drive, if embedded: parks, and makes the descriptor readable when something
-    /// is left or comes.
+    /// Called at the end of a drive, if embedded: parks, and makes the descriptor readable when
+    /// work is left or arrives.
     fn arm_descriptor(&self) {
         let reactor = self.reactor();
         self.driver.find_earliest();
@@ -923,21 +937,21 @@ impl Worker {
         let is_idle = !self.local.has_work() && !self.remote().has_inbox() && !self.has_failed();
         let until = if is_idle { self.until(None) } else { None };
         if until.is_none() {
-            // Whoever has sent something notifies, but may not have come to that yet.
+            // The sender notifies after it has sent, but may not have done so yet.
             self.needs_look.set(true);
             reactor.notify();
         }
         let until = until.unwrap_or_else(|| self.driver.until(None));
         let has_end = until.timeout().is_some();
         if self.driver.arm(until).is_err() && has_end {
-            // The deadline cannot be armed: the foreign loop turns again and again until it is due.
+            // The deadline cannot be armed, so the foreign loop spins until it is due.
             reactor.notify();
         }
     }
 
-    /// Closes the runtime: drops every task, and joins the `pool_workers`, which run on `threads`.
-    /// Called on the main worker. Sockets and timers that are used elsewhere move there. Handles
-    /// keep the memory and the pollers.
+    /// Closes the runtime: drops every task, and joins the `threads` of the `pool_workers`. Called
+    /// on the main worker. Sockets and timers that are used elsewhere move there. Handles keep the
+    /// memory and the pollers alive.
     pub(crate) fn close(&self, pool_workers: usize, threads: Vec<JoinHandle<()>>) {
         self.embedded.set(false);
         let _driving = self.drive();
@@ -945,15 +959,15 @@ impl Worker {
         for thread in threads {
             let _ = thread.join(); // Its loop has ended.
         }
-        // As the tasks: while the worker is current, and before its reactor closes.
+        // Like the tasks: dropped while the worker is current, and before its reactor closes.
         let resolver = self.shared().take_resolver();
         contain(|| drop(resolver));
         self.driver.close();
     }
 
-    /// Closes the runtime, as far as its tasks are concerned: returns when all are dropped. Called
-    /// on the main worker, not within a task of its runtime. `pool_workers` says how many have
-    /// started.
+    /// Closes the runtime, except for its reactors and threads: returns when all tasks are dropped.
+    /// Called on the main worker, outside any task of its runtime. `pool_workers` is the number of
+    /// pool workers that have started.
     pub(crate) fn drop_all_tasks(&self, pool_workers: usize) {
         let _driving = self.drive();
         self.shared().start_closing();
@@ -964,15 +978,16 @@ impl Worker {
         });
     }
 
-    /// Drops the movable tasks that are ready, on whichever worker, and the injected ones.
+    /// Drops the injected tasks, and the movable tasks that are ready on any worker.
     fn drop_ready_tasks(&self) {
         while let Some(runnable) = self.shared().take_any() {
             drop(runnable);
         }
     }
 
-    /// Has the pollers of pool workers let go of sources that were dropped here. Otherwise that of
-    /// one in the middle of a task would do so afterwards, and its peers would wait for the end.
+    /// Makes the pollers of pool workers release sources that were dropped here. Otherwise a worker
+    /// in the middle of a task would do so only after that task, and the peers would wait for
+    /// end-of-file until then.
     fn release_sources(&self) {
         for (index, remote) in self.shared().pool_workers().iter().enumerate() {
             if remote.reactor.poller().has_orders() {
@@ -1005,15 +1020,16 @@ impl Worker {
     }
 }
 
-/// Whether the kernel is out of memory, since poll and select allocate in each call, which some
-/// systems report as EAGAIN; or out of descriptors, since on io-uring a wait on another thread
-/// takes one.
+/// Whether the error is a shortage: of memory, since poll and select allocate in each call, which
+/// some systems report as EAGAIN; or of descriptors, since a wait on another thread takes one on
+/// io-uring.
 fn is_shortage(error: &io::Error) -> bool {
     let is_shortage = [io::ErrorKind::OutOfMemory, io::ErrorKind::WouldBlock];
     is_shortage.contains(&error.kind()) || sys::is_out_of_descriptors(error)
 }
 
-/// A pool worker exits; also if it panics: otherwise the main worker would wait forever.
+/// Counts the pool worker as exited, also if it panics: otherwise the main worker would wait
+/// forever.
 struct ExitGuard<'a>(&'a Shared);
 
 impl Drop for ExitGuard<'_> {
@@ -1060,18 +1076,18 @@ impl ClosingWorkers for Closing<'_> {
     }
 }
 
-/// A future of `block_on`, in the list of those that the worker drives.
+/// A future of `block_on`, in the list of the futures that the worker drives.
 struct Main<'a> {
     local: &'a Local,
     future: Rc<MainFuture>,
-    /// What the future around it waits for, as far as it has said so in the poll that goes on.
+    /// The leaf that the enclosing future waits for, if its current poll has recorded one.
     outer: u64,
 }
 
 impl Drop for Main<'_> {
     fn drop(&mut self) {
         if self.future.is_in_poll.get() && self.local.counters.trace().is_some() {
-            // It is done, or has panicked.
+            // The future is done, or has panicked.
             self.local.poll_ends(MAIN_FUTURE);
         }
         let popped = self.local.mains.borrow_mut().pop();
@@ -1080,12 +1096,12 @@ impl Drop for Main<'_> {
     }
 }
 
-/// While it exists, this thread drives the worker.
+/// Guard: while it exists, this thread drives the worker.
 struct Driving<'a> {
     worker: &'a Worker,
-    /// The task within which that is.
+    /// The task that runs this drive.
     before: Running,
-    /// The same, as others can read it, if it is this worker's.
+    /// The same task, in the form that other threads can read, if it belongs to this worker.
     task: Option<(u64, &'static Location<'static>)>,
     _entered: Entered,
 }
@@ -1098,7 +1114,7 @@ impl Drop for Driving<'_> {
         let drives = self.worker.drives.get() - 1;
         self.worker.drives.set(drives);
         if drives > 0 {
-            // The drive around this one goes on. What came meanwhile was noticed here.
+            // The enclosing drive continues. Notifications during this drive were consumed here.
             self.worker.needs_look.set(true);
             return;
         }
@@ -1107,15 +1123,15 @@ impl Drop for Driving<'_> {
     }
 }
 
-/// Since when a worker that busy-polls is idle.
+/// The idle period of a worker that busy-polls.
 #[derive(Clone, Copy)]
 struct Idle {
     since: Instant,
-    /// How many tasks a pool worker had run.
+    /// The number of tasks that a pool worker had run at its start.
     runs: usize,
-    /// The value of [`Worker::wakes`].
+    /// The value of [`Worker::wakes`] at its start.
     wakes: usize,
-    /// Whether it has looked at the others meanwhile.
+    /// Whether it was interrupted by a look at the others.
     is_resumed: bool,
 }
 
@@ -1127,7 +1143,7 @@ pub(super) struct MainWaker {
 }
 
 impl MainWaker {
-    /// Whether the future is to be polled.
+    /// Whether the future should be polled.
     pub(super) fn is_woken(&self) -> bool {
         self.woken.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! The scheduler's side of a simulated world: the world drives each worker, one task a turn, and
-//! chooses which. All else is the turn of any other worker.
+//! The scheduler's side of a simulated world: the world drives each worker, one task per turn, and
+//! chooses which. Apart from that, the turn is the same as that of any other worker.
 //!
 //! Everything here runs on the world's thread.
 
@@ -13,13 +13,13 @@ use super::worker::Worker;
 use super::{Meta, Runnable};
 use crate::sim::kernel::{self, MOST_PASSED_OVER};
 
-/// The order of one worker's tasks, by choice of the world.
+/// The order of one worker's tasks, as chosen by the world.
 #[derive(Debug, Default)]
 struct ByChoice {
-    /// How often those that yielded have been left behind the others.
+    /// The number of consecutive times that the yielded tasks were kept back behind the others.
     left_behind: Cell<u32>,
-    /// Whether of a pool worker's two queues the movable tasks' is the one whose first is next in
-    /// turn.
+    /// Whether the queue of movable tasks, of a pool worker's two queues, is the one with its first
+    /// task next in turn.
     movable_first: Cell<bool>,
 }
 
@@ -57,7 +57,7 @@ impl Chooser for ByChoice {
         if leaves {
             return;
         }
-        // Those that may move wait where others find them.
+        // Movable ones are queued where other workers find them.
         for runnable in local.yielded.borrow_mut().drain(..) {
             match runnable.metadata().is_movable() {
                 true => local.push_movable(runnable),
@@ -68,12 +68,13 @@ impl Chooser for ByChoice {
 }
 
 impl ByChoice {
-    /// The first of either queue is next in turn, and stays so until it was taken: so neither is
-    /// passed over for longer than the world's order permits.
+    /// The first task of one of the queues is next in turn, and stays so until it was taken: so no
+    /// queue is passed over for longer than the world's order permits.
     fn next_of_pool(&self, local: &Local) -> Option<Runnable> {
         let stay_first = !self.movable_first.get();
         let queue = &local.pool().queue;
-        // Nothing can be taken from the middle of the queue, so all are, and the others go back.
+        // No task can be taken from the middle of the queue, so all are taken out, and the others
+        // go back.
         let mut movable = VecDeque::new();
         let has_next = queue.has_next();
         let is_next_first = local.nexts_in_row.get() < NEXTS_IN_ROW;
@@ -125,7 +126,7 @@ impl ByChoice {
         };
         local.nexts_in_row.set(in_row);
         let chosen = movable.remove(place);
-        // The next one stands before or behind all others.
+        // The next task comes before or after all others.
         let left = next
             .filter(|_| !is_next)
             .map(|next| if next > place { next - 1 } else { next });
@@ -134,7 +135,7 @@ impl ByChoice {
     }
 }
 
-/// Movable tasks go back to the queue that they came from, one of them as the next.
+/// Puts movable tasks back into the queue that they came from, one of them as the next.
 fn put_back(local: &Local, movable: VecDeque<Runnable>, next: Option<usize>) {
     let queue = &local.pool().queue;
     for (place, runnable) in movable.into_iter().enumerate() {
@@ -151,14 +152,14 @@ fn id(runnable: &Runnable) -> u64 {
 }
 
 impl Worker {
-    /// The worker is a simulated process's: from here on its world drives it, by
+    /// Makes this a worker of a simulated process: from now on its world drives it, with
     /// [`turn_at`](Worker::turn_at), and chooses the next task.
     pub(crate) fn simulate(&self) {
         self.local.let_choose(Box::<ByChoice>::default());
         self.embed();
     }
 
-    /// A turn of one task. It is `tick` now.
+    /// Runs a turn of one task, at the time `tick`.
     pub(crate) fn turn_at(&self, tick: u32) {
         self.local.counters.set_known_tick(tick);
         self.turn(Some(Duration::ZERO), 1);

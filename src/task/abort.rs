@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::scheduler::TaskRef;
 
-/// A call of `unblock`, whatever its output.
+/// A call of `unblock`, with its output type erased.
 pub(crate) trait Abort: Send + Sync + UnwindSafe + RefUnwindSafe {
     fn abort(&self);
 
@@ -52,13 +52,13 @@ impl AbortHandle {
         AbortHandle(Target::Call(call))
     }
 
-    /// Cancels the task, unless it is done. Does not wait: its worker drops the future, between two
-    /// polls, as [`Task::cancel`](super::Task::cancel) describes.
+    /// Cancels the task, unless it is done. Does not wait: the task's worker drops the future,
+    /// between two polls, as described at [`Task::cancel`](super::Task::cancel).
     ///
-    /// Awaiting the task waits until the future has been dropped, with all that it holds: a
-    /// [`FallibleTask`](super::FallibleTask) yields `None` then, a [`TaskSet`](crate::TaskSet)
-    /// skips the task, and awaiting the [`Task`](super::Task) itself panics. The output of a task
-    /// that is done by then, or that a poll under way returns, can still be awaited. A function
+    /// Awaiting the task waits until the future has been dropped, with everything that it owns.
+    /// Then a [`FallibleTask`](super::FallibleTask) yields `None`, a [`TaskSet`](crate::TaskSet)
+    /// skips the task, and awaiting the [`Task`](super::Task) itself panics. If the task is done by
+    /// then, or a poll in progress returns the output, the output can still be awaited. A function
     /// given to `unblock` that has begun runs to its end.
     ///
     /// ```

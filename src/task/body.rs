@@ -17,10 +17,10 @@ use crate::spans::{self, TaskSpan};
 use crate::sync::contain;
 
 pin_project! {
-    /// The user's future, and what the scheduler knows of it.
+    /// The user's future, and the scheduler's data about it.
     pub(super) struct Body<'a, F> {
         meta: &'a Meta,
-        // In the list of its worker's tasks: from the end of the first poll on.
+        // The position in its worker's list of tasks, from the end of the first poll on.
         key: Option<OwnedKey>,
         // Closed when the future is dropped.
         span: TaskSpan,
@@ -88,8 +88,8 @@ impl<F: Future> Future for Body<'_, F> {
     }
 }
 
-/// Polls a future of the user's. When it is done, or has panicked, it is dropped, and a panic of
-/// its destructor is contained.
+/// Polls a user's future. When it is done, or has panicked, it is dropped, and a panic of its
+/// destructor is contained.
 #[inline]
 pub(crate) fn poll_to_its_end<F: Future>(
     mut future: Pin<&mut Option<F>>,
@@ -109,7 +109,7 @@ pub(crate) type Panic = Box<dyn Any + Send>;
 
 /// The output of a task, or its panic, which is reported if it is not taken.
 pub(crate) struct Outcome<T> {
-    /// `None` if the task was cancelled, or once it was taken.
+    /// `None` if the task was cancelled, or the result was taken.
     result: Option<Result<T, Panic>>,
     site: &'static Location<'static>,
 }
@@ -162,14 +162,14 @@ impl<T> Drop for Outcome<T> {
     }
 }
 
-/// What a panic says.
+/// Returns the message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("a value that is not a string")
 }
 
-/// Whoever awaits a task that was spawned there is told of its panic.
+/// Resumes the panic of a task spawned at `site`, in the code that awaits the task.
 #[cfg(feature = "sim")]
 #[cold]
 #[inline(never)]
@@ -178,7 +178,7 @@ fn resume(site: &'static Location<'static>, panic: Panic) -> ! {
     resume_unwind(panic)
 }
 
-/// A task that was spawned there has ended with a panic, which is for its [`Outcome`].
+/// Records that a task spawned at `site` has ended with a panic, which goes to its [`Outcome`].
 #[cfg(feature = "sim")]
 #[cold]
 #[inline(never)]
@@ -187,8 +187,8 @@ pub(crate) fn noted(site: &'static Location<'static>, panic: Panic) -> Panic {
     panic
 }
 
-/// A panic is told to whoever awaits the task, or reported: in a world, one with which that never
-/// happens has been forgotten together with its task's handle.
+/// Records that a panic is passed to the code that awaits the task, or reported. In a simulated
+/// world, a panic that never gets here was forgotten together with its task's handle.
 #[cfg(feature = "sim")]
 #[cold]
 #[inline(never)]
@@ -196,7 +196,7 @@ fn taken(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
     crate::sim::kernel::panic_is_taken(site, panic_message(panic));
 }
 
-/// Reports a panic that nobody takes. The panic hook has printed its place and message before.
+/// Reports a panic that is not taken. The panic hook has already printed its location and message.
 fn report(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
     let message = panic_message(panic);
     #[cfg(feature = "sim")]
@@ -207,8 +207,8 @@ fn report(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
         });
     }
     spans::task_panicked(site, message);
-    // `eprintln!`, unlike `io::stderr`, is captured by a test harness. It panics where standard
-    // error cannot be written to, which is ignored.
+    // `eprintln!`, unlike `io::stderr`, is captured by a test harness. It panics if it cannot write
+    // to standard error; that is ignored.
     let _ = catch_unwind(|| {
         eprintln!("polder: the task spawned at {site} panicked, and nobody awaits it: {message}");
     });

@@ -1,5 +1,5 @@
-//! Tasks: what [`spawn`](crate::spawn) returns, what cancels one from elsewhere, what a task can
-//! know of itself, and how it leaves the worker to others.
+//! Tasks: the handles that [`spawn`](crate::spawn) returns, how to cancel a task from elsewhere, a
+//! task's access to its own id and name, and how it yields to other tasks.
 //!
 //! ```
 //! use polder::task::{AbortHandle, Task};
@@ -12,17 +12,17 @@
 //! });
 //! ```
 
-// The task itself (its state, its waker, its one allocation) is `async_task`'s. Around the user's
-// future lies a `Body`, which enters the task in its worker's list, catches the future's panics,
-// and counts the end of the task.
+// The task itself (its state, its waker, its one allocation) is `async_task`'s. It wraps the user's
+// future in a `Body`, which enters the task in its worker's list, catches the future's panics, and
+// counts the end of the task.
 //
-// **Where a future is polled and dropped.** A task of `new_at` has a worker, and only that
-// worker's thread runs or drops the runnable, and so polls and drops the future, whichever thread
-// wakes or cancels the task. This is what lets `spawn_local` take futures
-// that are not `Send`. (A worker that has closed takes no runnable. But it closes only after the
-// last such future was dropped; one that was never polled may be dropped by its spawner.) A task
-// of `new` may go from one worker of its runtime to another between two polls, if there are
-// several, and its future be dropped on any of them.
+// **Where a future is polled and dropped.** A task of `new_at` has a worker. Only the thread of
+// that worker runs or drops the runnable, and so polls and drops the future, regardless of the
+// thread that wakes or cancels the task. So `spawn_local` can take futures that are not `Send`. (A
+// worker that has closed takes no runnable. But it closes only after the last such future was
+// dropped; a future that was never polled may be dropped by its spawner.) A task of `new` may move
+// between the workers of its runtime between two polls, if there are several, and its future may be
+// dropped on any of them.
 
 mod abort;
 mod body;
@@ -56,14 +56,15 @@ pub use crate::scheduler::{Id, Name};
 #[cfg(feature = "blocking")]
 pub use unblock::unblock;
 
-/// Lets other tasks run, if the running one has done much since its last poll.
+/// Lets other tasks run if the running one has done much work since its last poll.
 ///
-/// Within one poll a task may do 128 operations on sockets, timers, events and tasks before others
-/// run, so that it does not keep them waiting where it never has to wait itself. This counts as
-/// one, for what polder does not see: a channel of another crate, a part of a long computation.
+/// Within one poll a task may complete 128 operations on sockets, timers, events and tasks before
+/// others run. So it cannot starve them, even if it never has to wait itself. This call counts as
+/// one operation, for work that polder does not see: a channel of another crate, a part of a long
+/// computation.
 ///
-/// Only tasks and the future of [`block_on`](crate::block_on) have a budget: elsewhere it returns
-/// at once.
+/// Only tasks and the future of [`block_on`](crate::block_on) have a budget: elsewhere this returns
+/// immediately.
 ///
 /// # Examples
 ///
@@ -86,7 +87,8 @@ pub use unblock::unblock;
 pub async fn consume_budget() {
     let mut was_refused = false;
     poll_fn(|cx| {
-        // Once: a future before it in the same task may take the whole budget in each poll.
+        // Only once: a future polled before this one in the same task may take the whole budget in
+        // each poll.
         if was_refused {
             return Poll::Ready(());
         }
@@ -107,7 +109,7 @@ where
     unsafe { new_at(shared, shared.any_worker(), future, label, Kind::Task) }
 }
 
-/// Makes a task that stays on the worker of that index of `shared`, where `create` makes its
+/// Makes a task that stays on the worker at index `worker` of `shared`, where `create` makes its
 /// future. Does not schedule it.
 pub(crate) fn new_on<C, F>(
     shared: &Arc<Shared>,
@@ -123,9 +125,9 @@ where
     let future = Created::Not {
         create: Some(create),
     };
-    // SAFETY: until its first poll the future is `create`, which is `Send`. Only the worker at that
-    // index polls it: the task is not movable. Once it was polled, only that worker drops it; one
-    // that was not, anybody may drop (see `Shared::schedule_new` and `Shared::take_late`). The
+    // SAFETY: until its first poll the future is `create`, which is `Send`. Only the worker at this
+    // index polls it: the task is not movable. Once it was polled, only that worker drops it; if it
+    // was not, any thread may drop it (see `Shared::schedule_new` and `Shared::take_late`). The
     // output is `Send`, so the handle may be used on any thread.
     unsafe { new_at(shared, worker, future, label, Kind::Local) }
 }
@@ -154,13 +156,13 @@ impl<C: FnOnce() -> F, F: Future> Future for Created<C, F> {
     }
 }
 
-/// Makes a task that stays on the worker of that index of `shared`; or that may run on any, with
-/// [`Shared::any_worker`] for an index. Does not schedule it.
+/// Makes a task that stays on the worker at index `worker` of `shared`; or that may run on any
+/// worker, if the index is [`Shared::any_worker`]. Does not schedule it.
 ///
 /// # Safety
 ///
-/// Unless `future` is `Send`, there must be a worker; and it must belong to this thread, or the
-/// future must be `Send` until it is polled, and its output too.
+/// If `future` is not `Send`, `worker` must be the index of a worker. In addition, that worker must
+/// belong to this thread, or the future must be `Send` until it is polled, and its output too.
 #[inline]
 pub(crate) unsafe fn new_at<F>(
     shared: &Arc<Shared>,
@@ -185,10 +187,10 @@ where
     let body = |meta| Body::new(meta, future, span);
     // SAFETY: async-task requires four things of an unchecked spawn.
     // - If the future is not `Send`, the runnable is used and dropped on the spawning thread only:
-    //   `scheduler::schedule` passes the runnable of a task that stays to its worker and to nobody
-    //   else, and the caller is on that worker's thread, or passes what may be sent there.
-    // - If the future is not `'static`, it outlives the runnable: `F` is `'static`; what `Body`
-    //   borrows is the metadata, which lies in the same allocation and is dropped after the body.
+    //   `scheduler::schedule` passes the runnable of a task that stays only to its worker, and the
+    //   caller is on that worker's thread, or passes a future that may be sent there.
+    // - If the future is not `'static`, it outlives the runnable: `F` is `'static`; `Body` borrows
+    //   the metadata, which is in the same allocation and is dropped after the body.
     // - The schedule function, and with it every waker, may be sent to other threads: it is a
     //   function item, which captures nothing.
     // - The schedule function outlives the runnable: it is `'static`.
@@ -208,9 +210,9 @@ where
 /// Returns the id of the task that runs on this thread.
 ///
 /// `None` outside of tasks: on a plain thread, and in the future of [`block_on`](crate::block_on),
-/// but for a `block_on` within a function given to `unblock`.
-/// A function given to `unblock` is the task that awaits it, and the destructors of a future that
-/// is cancelled run within its task.
+/// except for a `block_on` within a function given to `unblock`. A function given to `unblock`
+/// counts as the task that awaits it, and the destructors of a future that is cancelled run within
+/// its task.
 ///
 /// ```
 /// assert!(polder::task::id().is_none());
@@ -222,7 +224,7 @@ pub fn id() -> Option<Id> {
     scheduler::running_id()
 }
 
-/// Returns the name of the task that runs on this thread. `None` outside of tasks, as [`id`], and
+/// Returns the name of the task that runs on this thread. `None` outside of tasks, like [`id`], and
 /// in a task without a name: see [`spawn_named`](crate::spawn_named).
 ///
 /// ```
@@ -230,13 +232,13 @@ pub fn id() -> Option<Id> {
 /// assert_eq!(polder::block_on(task).unwrap(), "indexer");
 /// ```
 pub fn name() -> Option<Name> {
-    // Cloning a name counts, at most: no foreign code.
+    // Cloning a name at most increments a count, and runs no foreign code.
     scheduler::with_running(|meta| meta.name().cloned()).flatten()
 }
 
-/// The future of the task that runs on this thread has been dropped, or will not be polled again:
-/// its abort handles report its end. Called before an outcome is reported in another way than by
-/// the task, so that both agree.
+/// Records that the future of the running task has been dropped, or will not be polled again: its
+/// abort handles report its end. Called before an outcome is reported by other means than the task,
+/// so that both agree.
 pub(crate) fn set_finished() {
     scheduler::with_running(Meta::set_finished);
 }
@@ -244,10 +246,10 @@ pub(crate) fn set_finished() {
 /// A spawned task.
 ///
 /// Awaiting it returns the output of the future. **Dropping it cancels the task**: use
-/// [`detach`](Self::detach) to let it run on.
+/// [`detach`](Self::detach) to let it continue.
 ///
 /// If the future panics, awaiting the task resumes the panic, and nothing else is affected. If the
-/// task is not awaited any more, the panic is reported on standard error.
+/// task is no longer awaited, the panic is reported on standard error.
 ///
 /// # Examples
 ///
@@ -279,14 +281,14 @@ pub(crate) fn set_finished() {
 pub struct Task<T> {
     inner: Inner<T>,
     id: Id,
-    /// It was awaited before: then it had to wait, or was refused for want of budget, which is not
-    /// to happen again and again.
+    /// Whether it was awaited before. Then it had to wait, or was refused because the budget was
+    /// used up, which should not happen repeatedly.
     was_polled: bool,
 }
 
 enum Inner<T> {
     Spawned {
-        /// `None` of it: the runtime has dropped the task.
+        /// Yields `None` if the runtime has dropped the task.
         task: async_task::FallibleTask<Outcome<T>, Meta>,
         reference: TaskRef,
     },
@@ -303,7 +305,8 @@ impl<T> Task<T> {
         }
     }
 
-    /// Lets the task run on without a handle. It ends when its future is done, or with its runtime.
+    /// Lets the task continue without a handle. It ends when its future is done, or with its
+    /// runtime.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -323,11 +326,12 @@ impl<T> Task<T> {
     /// task was done before.
     ///
     /// The future is dropped between two polls. If the task runs on another worker, a poll may be
-    /// under way while this is called. If that poll returns the output, so does this. If it returns
-    /// `Pending`, the future is dropped with all that it holds, also with the result of an
-    /// operation that has succeeded in that poll: bytes that were read, a connection that was
-    /// accepted, a message received from a channel. If that must not be lost, tell the task to stop
-    /// by an [`Event`](crate::event::Event) or a channel, and await it.
+    /// in progress during this call. If that poll returns the output, this call returns it too. If
+    /// the poll returns `Pending`, the future is dropped with everything that it owns, including
+    /// the result of an operation that has succeeded in that poll: bytes that were read, a
+    /// connection that was accepted, a message received from a channel. If such a result must not
+    /// be lost, ask the task to stop, with an [`Event`](crate::event::Event) or a channel, and
+    /// await it.
     ///
     /// A function given to [`unblock`](crate::unblock) that has begun cannot be stopped: this waits
     /// for its end, and returns its output.
@@ -350,7 +354,7 @@ impl<T> Task<T> {
     /// # Cancel safety
     ///
     /// Dropping the future, polled or not, still cancels the task, but does not wait for it, and
-    /// drops an output.
+    /// drops any output.
     #[doc(alias = "abort")]
     pub async fn cancel(self) -> Option<T> {
         let outcome = match self.inner {
@@ -382,8 +386,8 @@ impl<T> Task<T> {
         }
     }
 
-    /// Returns a handle whose output is `None` if the task was cancelled, where awaiting this one
-    /// would panic.
+    /// Returns a handle that yields `None` if the task was cancelled. Awaiting a `Task` would panic
+    /// then.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -396,7 +400,7 @@ impl<T> Task<T> {
         FallibleTask(self)
     }
 
-    /// Returns what names the task: in the task itself [`task::id`](id) returns the same.
+    /// Returns the id of the task. Within the task, [`task::id`](id) returns the same.
     ///
     /// ```
     /// polder::block_on(async {
@@ -412,7 +416,7 @@ impl<T> Task<T> {
 
     #[inline]
     fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Option<Outcome<T>>> {
-        // Only what is done already could keep others waiting.
+        // Only a task that is already done could keep others waiting.
         let is_first = !std::mem::replace(&mut self.was_polled, true);
         if is_first && self.is_finished() && consume(cx).is_pending() {
             return Poll::Pending;
@@ -429,22 +433,22 @@ impl<T> Task<T> {
     }
 }
 
-/// Apart, so that polling a spawned task is small enough to be inlined.
+/// A separate function, so that polling a spawned task is small enough to be inlined.
 #[cfg(feature = "blocking")]
 #[inline(never)]
 fn poll_call<T>(call: &mut Call<Outcome<T>>, cx: &mut Context<'_>) -> Poll<Option<Outcome<T>>> {
     call.poll(cx)
 }
 
-/// [`budget::consume`], where it is rare.
+/// [`budget::consume`], for a rare path.
 #[cold]
 fn consume(cx: &Context<'_>) -> Poll<()> {
     budget::consume(cx)
 }
 
 impl<T: Send + 'static> Task<T> {
-    /// Returns a handle that cancels the task, also while this one is awaited elsewhere, or after
-    /// it was detached. [`AbortHandle::abort`] says what awaiting an aborted task returns.
+    /// Returns a handle that cancels the task, even while this one is awaited elsewhere, or after
+    /// it was detached. See [`AbortHandle::abort`] for the result of awaiting an aborted task.
     ///
     /// ```
     /// use polder::future;
@@ -493,7 +497,7 @@ impl<T> fmt::Debug for Task<T> {
     }
 }
 
-/// A [`Task`] whose output is `None` if it was cancelled. Dropping it cancels the task.
+/// A [`Task`] that yields `None` if it was cancelled. Dropping it cancels the task.
 ///
 /// ```
 /// let runtime = polder::Runtime::new()?;

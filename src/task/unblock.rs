@@ -16,8 +16,8 @@ use crate::spans::{Kind, NewTask, TaskSpan};
 /// were idle for half a second exit. Calls wait while all threads are busy. The threads are named
 /// `polder-blocking`. [`io::Unblock`](crate::io::Unblock) uses them too; name lookups do not count.
 ///
-/// **Dropping the task cancels it** if `f` was not called yet, and drops `f` at once; a call that
-/// has begun runs to its end.
+/// **Dropping the task cancels it** if `f` was not called yet, and drops `f` immediately; a call
+/// that has begun runs to its end.
 ///
 /// # Examples
 ///
@@ -31,9 +31,9 @@ use crate::spans::{Kind, NewTask, TaskSpan};
 ///
 /// # Panics
 ///
-/// Awaiting the task resumes a panic of `f`. It also panics if no thread could be started, and
-/// none of the pool is sure to become free; then `f` is not called. In a child of `fork` it panics
-/// if the call was under way in the parent.
+/// Awaiting the task resumes a panic of `f`. It also panics if no thread could be started, and no
+/// thread of the pool is certain to become free; then `f` is not called. In a child of `fork` it
+/// panics if the call was in progress in the parent.
 #[doc(alias("spawn_blocking", "block_in_place", "asyncify"))]
 #[track_caller]
 pub fn unblock<T, F>(f: F) -> Task<T>
@@ -62,11 +62,11 @@ where
         }
         Outcome::new(result, site)
     };
-    // A simulated world has one thread, which runs it after a delay.
+    // A simulated world has one thread, which runs the call after a delay.
     #[cfg(feature = "sim")]
     if crate::sim::kernel::is_here() {
         let (call, job) = Call::submitted(work);
-        // Outside of any process, at once.
+        // Immediately, if outside of any process.
         if let Some(job) = crate::sim::kernel::blocking::submit(job) {
             job.run();
         }

@@ -1,4 +1,4 @@
-//! Ticks at a fixed period, with a choice of what happens to those that were missed.
+//! Ticks at a fixed period, with a choice for missed ticks.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -10,12 +10,12 @@ use futures_lite::Stream;
 use super::timer::{Sleep, sleep_until};
 use crate::reactor::now;
 
-/// What an [`Interval`] does when ticks were missed.
+/// How an [`Interval`] treats missed ticks.
 ///
 /// Ticks are due at 0, 10, 20, … milliseconds. The first one is taken in time, and the next call
 /// comes at 35:
 ///
-/// | | ready at once | then due at |
+/// | | ready immediately | then due at |
 /// |---|---|---|
 /// | `Burst` | 10, 20, 30 | 40, 50, … |
 /// | `Delay` | 10 | 45, 55, … |
@@ -39,10 +39,10 @@ use crate::reactor::now;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum MissedTickBehavior {
-    /// The missed ticks come at once, one after the other. The grid stays the same.
+    /// The missed ticks come immediately, one after the other. The grid stays the same.
     #[default]
     Burst,
-    /// After a missed tick, the next one is due one period after the late one was taken.
+    /// After a missed tick, the next one is due one period after the missed one was taken.
     Delay,
     /// The missed ticks are skipped. The grid stays the same.
     Skip,
@@ -51,7 +51,7 @@ pub enum MissedTickBehavior {
 /// Ticks now, and then every `period`.
 ///
 /// (A [`Timer::interval`](crate::Timer::interval) first fires after one period.) With a period of
-/// zero each call has a tick.
+/// zero each call returns a tick.
 ///
 /// # Examples
 ///
@@ -135,7 +135,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Sets what happens to missed ticks. The default is [`MissedTickBehavior::Burst`].
+    /// Sets how missed ticks are treated. The default is [`MissedTickBehavior::Burst`].
     ///
     /// ```
     /// use polder::time::{MissedTickBehavior, interval};
@@ -158,7 +158,7 @@ impl Interval {
         self
     }
 
-    /// Changes what to do about missed ticks from now on.
+    /// Sets how missed ticks are treated from now on.
     ///
     /// ```
     /// use polder::time::{MissedTickBehavior, interval};
@@ -179,7 +179,7 @@ impl Interval {
         self.missed = missed;
     }
 
-    /// Returns what it does about missed ticks.
+    /// Returns how missed ticks are treated.
     ///
     /// ```
     /// use polder::time::{MissedTickBehavior, interval};
@@ -326,7 +326,7 @@ impl Interval {
             unreachable!("without a next tick the sleep has no deadline");
         };
         let next = due.checked_add(self.period);
-        // The clock is read only where the result depends on it.
+        // The clock is read only if the result depends on it.
         let next = match self.missed {
             MissedTickBehavior::Burst => next,
             MissedTickBehavior::Delay => match next {
@@ -345,7 +345,7 @@ impl Interval {
     }
 }
 
-/// Returns the first of `next`, `next + period`, … that is not past.
+/// Returns the first of `next`, `next + period`, … that is not in the past.
 fn skip(next: Instant, period: Duration) -> Option<Instant> {
     let late = now().saturating_duration_since(next);
     if late.is_zero() || period.is_zero() {

@@ -1,8 +1,8 @@
 //! Time: timers, sleeping, timeouts, intervals.
 //!
 //! A timer never fires early. It is registered with the worker that polls it, and moves if another
-//! one does: a timer can be made, polled and dropped on any thread, inside a runtime or not. A
-//! deadline too far away to be represented never comes.
+//! worker polls it: a timer can be made, polled and dropped on any thread, inside a runtime or not.
+//! A deadline too far away to be represented never comes.
 //!
 //! ```
 //! use polder::time::{interval, sleep, timeout};
@@ -15,12 +15,13 @@
 //! });
 //! ```
 //!
-//! # Which one for what
+//! # Which one to use
 //!
-//! * One wait: [`sleep`], [`sleep_until`]. A limit for another future: [`timeout`], [`timeout_at`].
-//! * Something that recurs: [`interval`]. It ticks at once and then every period, and says what
-//!   happens to ticks that were missed ([`MissedTickBehavior`]).
-//! * Something that changes while it is waited for (a deadline that is pushed back, a period that
+//! * A single wait: [`sleep`], [`sleep_until`]. A limit for another future: [`timeout`],
+//!   [`timeout_at`].
+//! * Something periodic: [`interval`]. It ticks immediately and then every period, with a choice
+//!   for missed ticks ([`MissedTickBehavior`]).
+//! * Something that changes while it is awaited (a deadline that is pushed back, a period that
 //!   starts later), and programs that come from async-io: [`Timer`]. Its
 //!   [`interval`](Timer::interval) fires for the first time after one period, and always bursts.
 
@@ -34,9 +35,9 @@ pub use timer::{Sleep, Timer, sleep, sleep_until};
 
 use std::time::Instant;
 
-/// The current time, by the clock that timers go by.
+/// Returns the current time, by the clock that timers use.
 ///
-/// It is [`Instant::now`]. A program that asks here runs by whatever clock answers for its timers.
+/// It is [`Instant::now`]; in a simulated world, that world's time, like that of the timers.
 ///
 /// ```
 /// use polder::time::{now, sleep_until};

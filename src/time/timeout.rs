@@ -41,7 +41,7 @@ use super::timer::{Sleep, sleep, sleep_until};
 /// # Cancel safety
 ///
 /// Cancel safe if `future` is: dropping the timeout drops `future`. After the deadline `future` is
-/// dropped with the timeout and not before, so a timeout that is polled by reference keeps it.
+/// still dropped only with the timeout, so a timeout that is polled by reference keeps it.
 pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
     Timeout {
         future,
@@ -96,8 +96,8 @@ pin_project! {
     /// assert!(late.is_err());
     /// ```
     ///
-    /// Once it has returned [`Elapsed`], it returns that whenever it is polled, and no longer polls
-    /// the future.
+    /// After it has returned [`Elapsed`], it returns that on every poll, and no longer polls the
+    /// future.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! [`Timer`], on which everything else about time stands, and sleeping.
+//! [`Timer`], the basis of everything else about time, and sleeping.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,13 +12,14 @@ use crate::runtime::context;
 use crate::scheduler::{self, budget};
 use crate::sync::wake_all;
 
-/// A deadline, or a series of them: a future that gives the [`Instant`] when it fires, and a stream
-/// that gives one for each period.
+/// A deadline, or a series of deadlines: a future that yields the [`Instant`] when it fires, and a
+/// stream that yields one for each period.
 ///
 /// The interface is `async-io`'s. As a future it can be polled again after it has fired: with a
-/// period it waits for the next one; without one it is done, and gives its deadline again at once,
-/// until it is set anew. (async-io's never completes then.) As a stream, it ends then. What it
-/// gives is the deadline, not the time at which it was noticed.
+/// period it waits for the next deadline; without one it is done, and yields its deadline again
+/// immediately, until it is set again. (async-io's timer never completes in that case.) As a
+/// stream, it ends in that case. The yielded instant is the deadline, not the time at which it was
+/// noticed.
 ///
 /// ```
 /// use polder::Timer;
@@ -51,41 +52,42 @@ use crate::sync::wake_all;
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping a timer has no effect. One that is polled by reference keeps its deadline
-/// when that future is dropped.
+/// Cancel safe: dropping a timer has no effect. A timer that is polled by reference keeps its
+/// deadline when that future is dropped.
 ///
 /// # Panics
 ///
-/// On a plain thread, where the [background runtime](crate::spawn) cannot be started.
+/// On a plain thread, if the [background runtime](crate::spawn) cannot be started.
 #[must_use = "a timer does nothing unless it is polled"]
 #[derive(Debug)]
 #[doc(alias = "Delay")]
 pub struct Timer {
-    /// `None`: never.
+    /// `None` if it never fires.
     when: Option<Instant>,
-    /// `None`: it fires once.
+    /// `None` if it fires once.
     period: Option<Duration>,
     state: State,
-    /// It has fired, and has no period: ready until it is set.
+    /// Whether it has fired and has no period: it is ready until it is set.
     done: bool,
-    /// The deadline may have passed already, so the next poll reads the clock. False after
-    /// `set_after`, whose deadline lies ahead.
+    /// Whether the deadline may have passed already, so that the next poll reads the clock. False
+    /// after `set_after`, which sets a deadline in the future.
     may_be_due: bool,
-    /// It was polled when its task had used up its budget: the next poll is free, or a future
-    /// before it that always takes the whole budget would keep it from firing forever.
+    /// Whether its last poll came when the task's budget was used up. Then the next poll is free.
+    /// Otherwise a future that is polled before this one, and always takes the whole budget, would
+    /// keep it from ever firing.
     deferred: bool,
 }
 
 #[derive(Debug)]
 enum State {
-    /// In no heap. Holds the waker of whoever polled it while it was never to fire.
+    /// In no heap. Holds the waker of the last poll, if it was polled while it had no deadline.
     Idle(Option<Waker>),
     /// In a heap, with `when` as its deadline, or suspended there without one.
     Set(TimerHandle),
 }
 
 impl Drop for State {
-    /// Here, since the handle does not know which worker this thread drives.
+    /// Done here because the handle does not know which worker this thread drives.
     #[inline]
     fn drop(&mut self) {
         if let State::Set(handle) = self {
@@ -106,7 +108,7 @@ impl Timer {
         }
     }
 
-    /// A timer that never fires, unless it is set.
+    /// Returns a timer that never fires, unless it is set.
     ///
     /// ```
     /// use polder::{Timer, future};
@@ -123,10 +125,10 @@ impl Timer {
         Timer::new(None, None)
     }
 
-    /// Fires once, `duration` from now.
+    /// Returns a timer that fires once, `duration` from now.
     ///
-    /// One too long to be represented never fires. The first poll does not read the clock: a timer
-    /// that is first polled after its time fires one turn later.
+    /// If the duration is too long to be represented, it never fires. The first poll does not read
+    /// the clock: a timer that is first polled after its deadline fires one turn later.
     ///
     /// ```
     /// use polder::Timer;
@@ -146,7 +148,7 @@ impl Timer {
         timer
     }
 
-    /// Fires once, at `instant`.
+    /// Returns a timer that fires once, at `instant`.
     ///
     /// ```
     /// use polder::Timer;
@@ -160,8 +162,9 @@ impl Timer {
         Timer::new(Some(instant), None)
     }
 
-    /// Fires every `period`, for the first time one period from now. Periods that were missed are
-    /// made up for, one after the other: [`time::interval`](crate::time::interval) can skip them.
+    /// Returns a timer that fires every `period`, for the first time one period from now. Missed
+    /// periods are made up for, one after the other: [`time::interval`](crate::time::interval) can
+    /// skip them.
     ///
     /// ```
     /// use polder::Timer;
@@ -181,7 +184,7 @@ impl Timer {
         timer
     }
 
-    /// Fires every `period`, for the first time at `start`.
+    /// Returns a timer that fires every `period`, for the first time at `start`.
     ///
     /// ```
     /// use polder::Timer;
@@ -199,7 +202,7 @@ impl Timer {
         Timer::new(Some(start), Some(period))
     }
 
-    /// Whether it will ever fire: not if it has fired and has no further period.
+    /// Returns whether it will ever fire: false if it has fired and has no further period.
     ///
     /// ```
     /// use polder::Timer;
@@ -213,7 +216,8 @@ impl Timer {
         self.when.is_some() && !self.done
     }
 
-    /// Sets it to fire once, `duration` from now. Whoever waits for it waits for that.
+    /// Sets it to fire once, `duration` from now. A task that waits for the timer waits for the new
+    /// deadline.
     ///
     /// ```
     /// use polder::Timer;
@@ -302,7 +306,7 @@ impl Timer {
         self.period = period;
         self.done = false;
         self.reset(when);
-        // It was never to fire, and somebody waits all the same: now it will.
+        // A task may have waited even though there was no deadline: now there is one.
         if let State::Idle(waker @ Some(_)) = &mut self.state {
             if when.is_some() {
                 wake_all(waker.take());
@@ -326,7 +330,7 @@ impl Timer {
         self.when
     }
 
-    /// Ready with the deadline, once it has come.
+    /// Returns the deadline once it has passed.
     fn poll_fire(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         if let (true, Some(when)) = (self.done, self.when) {
             return Poll::Ready(when);
@@ -344,7 +348,7 @@ impl Timer {
                     };
                     match stays {
                         Ok(true) | Err(_) => state,
-                        // It follows its user to another worker, or its own has gone.
+                        // It moves with its user to another worker, or its own worker is gone.
                         Ok(false) => {
                             self.state = State::Idle(None);
                             self.may_be_due = true;
@@ -364,7 +368,8 @@ impl Timer {
                                 self.state = State::Set(handle);
                                 return Poll::Pending;
                             }
-                            // It has closed since it was found; the next lookup finds another.
+                            // The reactor has closed since it was found; the next lookup finds
+                            // another.
                             Ok(None) => continue,
                             Err(error) => {
                                 panic!("polder: the background runtime cannot be started: {error}")
@@ -380,11 +385,11 @@ impl Timer {
                     }
                 },
             };
-            // A suspended one has no deadline, and looks pending.
+            // A suspended timer has no deadline, and looks pending.
             let Some(when) = self.when else {
                 return Poll::Pending;
             };
-            // One that was reset may be due before its heap has fired it.
+            // A timer that was reset may be due before its heap has fired it.
             let is_due = state == TimerState::Fired
                 || (std::mem::take(&mut self.may_be_due) && now() >= when);
             return match is_due {
@@ -437,7 +442,7 @@ impl Stream for Timer {
     }
 }
 
-/// Sleeps for `duration`. One too long to be represented never ends.
+/// Sleeps for `duration`. If it is too long to be represented, the sleep never ends.
 ///
 /// ```
 /// use std::time::Duration;
@@ -481,7 +486,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 
 /// The future of [`sleep`] and [`sleep_until`].
 ///
-/// Once it has ended it is ready whenever it is polled, until it is [`reset`](Self::reset).
+/// After it has ended, it is ready whenever it is polled, until it is [`reset`](Self::reset).
 ///
 /// ```
 /// use polder::time::sleep;
@@ -509,7 +514,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 pub struct Sleep(Timer);
 
 impl Sleep {
-    /// When it ends, or has ended; `None` if never.
+    /// Returns the instant at which it ends, or has ended; `None` if never.
     ///
     /// ```
     /// use polder::time::{sleep, sleep_until};
@@ -523,7 +528,7 @@ impl Sleep {
         self.0.deadline()
     }
 
-    /// Gives it another deadline, whether or not the old one has come.
+    /// Sets another deadline, whether or not the old one has passed.
     ///
     /// ```
     /// use polder::time::sleep;
@@ -539,7 +544,7 @@ impl Sleep {
         self.0.set_at(deadline);
     }
 
-    /// Whether its deadline has passed, so that it would be ready.
+    /// Returns whether its deadline has passed, so that it would be ready.
     ///
     /// ```
     /// use polder::time::{sleep, sleep_until};
@@ -550,11 +555,11 @@ impl Sleep {
     /// ```
     #[must_use]
     pub fn is_elapsed(&self) -> bool {
-        // One that has fired is not asked about: the kernel's clock may have been ahead.
+        // After it has fired, the clock is not read: the kernel's clock may have been ahead.
         self.0.done || self.deadline().is_some_and(|deadline| now() >= deadline)
     }
 
-    /// [`reset`](Self::reset), or never.
+    /// [`reset`](Self::reset), where `None` means never.
     pub(super) fn set(&mut self, deadline: Option<Instant>) {
         self.0.set(deadline, None);
     }
