@@ -1,7 +1,7 @@
-//! In which functions a worker is that stalls: of the feature `backtrace`.
+//! The functions in which a stalled worker is: the feature `backtrace`.
 //!
-//! The addresses are taken when the stall is noticed (`sys::stack`), and looked up when they are
-//! printed: that reads the debug information of the program, which takes a while the first time.
+//! The addresses are taken when the stall is noticed (`sys::stack`), and resolved when they are
+//! printed: that reads the program's debug information, which takes a while the first time.
 
 use std::env;
 use std::fmt;
@@ -9,12 +9,12 @@ use std::path::Path;
 
 use crate::sys::stack::{self, Function};
 
-/// The functions in which the thread of a worker is: of
+/// The functions that a worker's thread is in, from
 /// [`Stall::backtrace`](crate::diagnostics::Stall::backtrace).
 ///
-/// Printed, it has a line for each function, the innermost first, without those of polder that
-/// polled the task. The names of the functions are looked up when it is printed. If some are
-/// missing, the last line says why.
+/// Printed, it has a line for each function, the innermost first, without polder's functions that
+/// polled the task. Names are resolved when it is printed. If some functions are missing, the last
+/// line says why.
 ///
 /// ```
 /// use std::time::Duration;
@@ -32,8 +32,8 @@ use crate::sys::stack::{self, Function};
 /// # Requirements
 ///
 /// The thread is interrupted by the signal SIGURG, and copies its stack in the handler. The frames
-/// are found by the tables that panics unwind by, which every program has; but Rust before 1.92
-/// leaves them out with `panic = "abort"`, and then the program has to be built with
+/// are found with the unwind tables for panics, which every program has; but Rust before 1.92 omits
+/// them with `panic = "abort"`, and then the program has to be built with
 /// `RUSTFLAGS=-Cforce-frame-pointers=yes`. Names require a symbol table, and lines require debug
 /// information (`debug = "line-tables-only"` in a Cargo profile).
 ///
@@ -50,7 +50,8 @@ pub struct Backtrace {
 }
 
 impl Backtrace {
-    /// Of a worker's thread that has this number. `None` where no stack can be asked for.
+    /// Captures the stack of the worker's thread with this number. Returns `None` on systems where
+    /// that is not possible.
     pub(super) fn of_thread(thread: u32) -> Option<Backtrace> {
         let trace = stack::of_thread(thread)?;
         Some(Backtrace {
@@ -90,7 +91,7 @@ impl Backtrace {
     }
 }
 
-/// Does not look names up.
+/// Does not resolve names.
 impl fmt::Debug for Backtrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Backtrace { addresses, problem } = self;
@@ -116,7 +117,7 @@ impl fmt::Display for Backtrace {
             for function in functions {
                 let caller = Caller::of(&function);
                 // (A task's future may have been inlined into polder's function: without debug
-                // information it has no line of its own.)
+                // information it has no separate line.)
                 if caller == Caller::PollsByPlace && lines.count > 0 {
                     return Ok(());
                 }
@@ -133,11 +134,11 @@ impl fmt::Display for Backtrace {
     }
 }
 
-/// Whether a function is the one of polder that polls: what called that is of no interest.
+/// Whether a function is polder's polling function: its callers are not shown.
 #[derive(PartialEq)]
 enum Caller {
     Other,
-    /// It is, by the file where it is.
+    /// It is, by its source file.
     PollsByPlace,
     /// It is, by its name.
     PollsByName,
@@ -145,7 +146,7 @@ enum Caller {
 
 impl Caller {
     fn of(function: &Function) -> Caller {
-        // src/diagnostics/backtrace.rs, or where that is for whoever depends on polder.
+        // src/diagnostics/backtrace.rs, or its path in a program that depends on polder.
         let source = Path::new(file!())
             .ancestors()
             .nth(2)
@@ -176,7 +177,7 @@ impl Lines<'_, '_> {
         let Some((whole, line, column)) = &function.place else {
             return self.add(format_args!("{name}"));
         };
-        // As places of spawns are told.
+        // As spawn sites are printed.
         let file = here.and_then(|here| whole.strip_prefix(here).ok());
         let file = file.unwrap_or(whole).display();
         match (line, column) {

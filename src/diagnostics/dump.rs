@@ -1,4 +1,4 @@
-//! What a runtime is at: its workers, its tasks, and what each of these waits for.
+//! The state of a runtime: its workers, its tasks, and what each task waits for.
 
 use std::fmt::{self, Write};
 use std::panic::Location;
@@ -16,17 +16,17 @@ use crate::scheduler::{Leaf, Shared};
 use crate::sys::{self, AsRawDescriptor};
 use crate::task::{Id, Name};
 
-/// What a runtime is at: of [`Runtime::dump`](crate::Runtime::dump).
+/// A snapshot of a runtime, from [`Runtime::dump`](crate::Runtime::dump).
 ///
-/// Printed, it is text for people, in which tasks that were spawned at the same place and wait for
-/// the same kind of thing are put together; [`json`](Self::json) is for tools.
+/// Printed, it is text for people, with one entry for all tasks that were spawned at the same place
+/// and wait for the same kind of thing; [`json`](Self::json) is for tools.
 ///
-/// **Taking it disturbs nobody for long.** No task is polled for it, and none has to be prepared.
-/// Each worker is asked what only it knows, and answers between two polls; its tasks pause while it
-/// does, the longer the more there are. One that has not come round to it after 100 ms is
-/// [`Silent`](WorkerState::Silent), and told with the task that keeps it. So a dump takes no longer
-/// than that, and a little for each task, also where workers are stuck. It is not of one moment:
-/// tasks go on meanwhile.
+/// **A dump disturbs the runtime only briefly.** It polls no task, and tasks need no preparation.
+/// Each worker is asked for its private state, and answers between two polls; its tasks pause
+/// meanwhile, the longer the more there are. A worker that has not reacted within 100 ms is
+/// [`Silent`](WorkerState::Silent), and is shown with the task that occupies it. So a dump takes no
+/// longer than that, plus a little for each task, even if workers are stuck. It is not a snapshot
+/// of a single moment: tasks continue meanwhile.
 ///
 /// ```
 /// use polder::diagnostics::{TaskState, Wait};
@@ -49,20 +49,20 @@ use crate::task::{Id, Name};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Dump {
-    /// When it was taken.
+    /// The time at which it was taken.
     pub at: SystemTime,
-    /// Which backend polls the kernel.
+    /// The backend that polls the kernel.
     pub backend: Backend,
-    /// With [several](crate::runtime::Builder::workers), the last one is that of the thread that
-    /// made the runtime.
+    /// The workers. If there are [several](crate::runtime::Builder::workers), the last one belongs
+    /// to the thread that made the runtime.
     pub workers: Vec<WorkerDump>,
     /// The tasks, and the futures of [`block_on`](crate::block_on).
     pub tasks: Vec<TaskDump>,
-    /// How many tasks there are that nobody could tell: those that stay with a worker which has not
-    /// answered or is not driven, those in their first poll, and those on the way to a worker.
+    /// The number of tasks that are missing in `tasks`: local tasks of a worker that has not
+    /// answered or is not driven, tasks in their first poll, and tasks on their way to a worker.
     pub untold: usize,
-    /// What looks like a fault. They are found only if there was a dump of this runtime before, ten
-    /// milliseconds ago or more: see [`Hint`].
+    /// Probable faults. They are found only if this runtime was dumped before, ten milliseconds ago
+    /// or more: see [`Hint`].
     pub hints: Vec<Hint>,
 }
 
@@ -78,13 +78,13 @@ pub struct Dump {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WorkerDump {
-    /// Which one it is.
+    /// The worker's index.
     pub index: usize,
-    /// What it does.
+    /// The worker's activity.
     pub state: WorkerState,
-    /// How many tasks it owns.
+    /// The number of tasks that it owns.
     pub tasks: usize,
-    /// How many sources are registered with its poller.
+    /// The number of sources that are registered with its poller.
     pub sources: usize,
 }
 
@@ -105,9 +105,9 @@ pub struct WorkerDump {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum WorkerState {
-    /// It sleeps until something comes.
+    /// It sleeps until an event, a wake or a timer comes.
     Parked {
-        /// For how long, at most.
+        /// An upper limit of the time since then.
         since: Duration,
     },
     /// It is awake, and answers.
@@ -117,15 +117,15 @@ pub enum WorkerState {
         /// The task.
         task: Option<TaskRef>,
     },
-    /// No call drives it, nor does the foreign loop turn that it is embedded in: its tasks make no
-    /// progress. Which ones they are is known on its thread only.
+    /// It is driven neither by a call nor by the foreign event loop that it is embedded in: its
+    /// tasks make no progress. Its list of tasks can be read only on its thread.
     NotDriven,
     /// It has not answered: it computes or blocks, in a poll of this task, or elsewhere (the future
     /// of `block_on`, a waker).
     Silent {
         /// The task.
         task: Option<TaskRef>,
-        /// For how long, at most.
+        /// An upper limit of the time since then.
         since: Duration,
     },
 }
@@ -152,12 +152,12 @@ pub enum WorkerState {
 pub struct TaskRef {
     /// Its id. `None` for a future of `block_on`, which is no task.
     pub id: Option<Id>,
-    /// Where it was spawned, or where `block_on` was called.
+    /// The place where it was spawned, or where `block_on` was called.
     pub spawned_at: &'static Location<'static>,
 }
 
 impl TaskRef {
-    /// From what a worker shows.
+    /// Converts the counters' form.
     pub(super) fn new((id, spawned_at): (u64, &'static Location<'static>)) -> TaskRef {
         let id = Id::from_u64(id).filter(|_| id != MAIN_FUTURE);
         TaskRef { id, spawned_at }
@@ -183,19 +183,20 @@ pub struct TaskDump {
     pub id: Option<Id>,
     /// Its name, if it has one.
     pub name: Option<Name>,
-    /// Where it was spawned, or where `block_on` was called.
+    /// The place where it was spawned, or where `block_on` was called.
     pub spawned_at: &'static Location<'static>,
-    /// How long ago that was, at most: see [`WorkerState`].
+    /// An upper limit of the time since it was spawned: see [`WorkerState`].
     pub age: Duration,
-    /// The worker that it belongs to. `None` if none has taken it yet.
+    /// The worker that it belongs to; `None` if no worker has taken it yet.
     pub worker: Option<usize>,
-    /// What it is at.
+    /// The task's state.
     pub state: TaskState,
-    /// What it waits for, as far as that is known: see [`Wait`]. Empty if it does not wait.
+    /// The things that it waits for, as far as they are known: see [`Wait`]. Empty if it does not
+    /// wait.
     pub waits_for: Vec<Wait>,
-    /// How many times it was polled. After 2^32 that begins anew.
+    /// The number of times that it was polled. The count wraps at 2^32.
     pub polls: u32,
-    /// How long ago its last poll began, at most: see [`WorkerState`].
+    /// An upper limit of the time since its last poll began: see [`WorkerState`].
     pub last_polled: Duration,
 }
 
@@ -226,7 +227,7 @@ pub enum TaskState {
     Waiting,
 }
 
-/// A thing that a task waits for. A task that waits for several at once has several of these.
+/// One thing that a task waits for. A task that waits for several things has one of these for each.
 ///
 /// ```
 /// use polder::diagnostics::Wait;
@@ -247,41 +248,41 @@ pub enum TaskState {
 pub enum Wait {
     /// A socket, or another descriptor.
     Socket {
-        /// Its number.
+        /// Its descriptor number.
         descriptor: i64,
-        /// What it is: `TCP`, `UDP`, `Unix stream`, `Unix datagram`, `socket`, `descriptor`.
+        /// Its kind: `TCP`, `UDP`, `Unix stream`, `Unix datagram`, `socket`, `descriptor`.
         kind: &'static str,
-        /// Whether the task waits to write; to read or accept if not.
+        /// Whether the task waits to write; otherwise it waits to read or accept.
         writes: bool,
-        /// Its own address.
+        /// Its local address.
         local: Option<String>,
-        /// Its peer's.
+        /// Its peer's address.
         peer: Option<String>,
-        /// It is readable, and the task, which was woken for it, does not wait for it again: what
-        /// would read is not polled any more, or is busy with something else. (One that has read,
-        /// and awaits another thing while its peer sends on, is told so too; and one that is woken
-        /// for it just now may be. Not known the first time that a task waits for a socket, nor
-        /// where several wait for it.)
+        /// Whether it is readable, and the task that was woken for it does not wait for it again:
+        /// the future that would read is no longer polled, or is busy with something else. (True
+        /// also for a task that has read, and awaits another thing while its peer keeps sending;
+        /// and possibly for a task that is being woken for it right now. Unknown the first time
+        /// that a task waits for a socket, and for a socket that several tasks wait for.)
         ready_unread: bool,
     },
     /// A timer.
     Timer {
-        /// When it is due.
+        /// The deadline.
         due: Instant,
     },
     /// An [`Event`](crate::event::Event), by its address.
     Event(usize),
     /// A [`Latch`](crate::event::Latch), by its address.
     Latch(usize),
-    /// Another task, or a function given to `unblock`, which has an id too.
+    /// Another task, or a function given to `unblock`, which also has an id.
     Task(Id),
-    /// The next of a [`TaskSet`](crate::TaskSet), by its address.
+    /// The next output of a [`TaskSet`](crate::TaskSet), by its address.
     TaskSet(usize),
-    /// A thread that does something that blocks.
+    /// A blocking function on another thread.
     Blocking,
-    /// The resolver of names.
+    /// The name resolver.
     Lookup,
-    /// One of these signals, by number. (Those from 60 on are not told.)
+    /// Any of these signals, by number. (Numbers from 60 on are left out.)
     Signal(Vec<i32>),
     /// Something that polder does not know: a channel or lock of another crate, or a waker that
     /// another crate has wrapped.
@@ -289,7 +290,7 @@ pub enum Wait {
 }
 
 impl Dump {
-    /// `own` are workers of this thread, by their indices, and what each tells.
+    /// `own` holds the workers of this thread, by index, with their snapshots.
     pub(crate) fn of(
         shared: &Shared,
         own: Vec<(usize, WorkerSnapshot)>,
@@ -318,7 +319,7 @@ impl Dump {
             .collect();
         let mut clues = Clues::default();
         clues.unknown_waits = snapshot.unknown_waits;
-        // The oldest ids first: they are near the order of spawning.
+        // The oldest ids first: their order is close to the order of spawning.
         let order = |(place, (_, record)): (usize, &(_, TaskRecord))| {
             (record.id.map_or(0, Id::as_u64), place as u64)
         };
@@ -341,7 +342,7 @@ impl Dump {
         dump
     }
 
-    /// Returns how many tasks there are, with those that are not told.
+    /// Returns the number of tasks, including those that the dump does not list.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -354,9 +355,9 @@ impl Dump {
         told.count() + self.untold
     }
 
-    /// The tasks, with those together that a reader need not tell apart.
+    /// Returns the tasks in groups; a reader need not distinguish the tasks of one group.
     pub(super) fn groups(&self) -> Vec<Group<'_>> {
-        // By their keys, in order. They are few: places of spawns, and what is waited for there.
+        // Sorted by key. There are few keys: places of spawns, and what is waited for there.
         let mut keys = Vec::new();
         let mut groups: Vec<Group<'_>> = Vec::new();
         for task in &self.tasks {
@@ -383,7 +384,8 @@ impl Dump {
         groups
     }
 
-    /// A line for each place where tasks wait for the same, for the report of a simulated world.
+    /// Returns one line for each place with tasks that wait for the same thing, for the report of a
+    /// simulated world.
     #[cfg(feature = "sim")]
     pub(crate) fn in_a_world(&self) -> Vec<String> {
         let mut lines: Vec<(String, usize)> = Vec::new();
@@ -410,7 +412,7 @@ impl Dump {
         lines.into_iter().map(line).collect()
     }
 
-    /// Returns the same as JSON: one object, on one line.
+    /// Returns the dump as JSON: one object, on one line.
     ///
     /// Durations are in seconds; text that is not printable is escaped.
     ///
@@ -491,21 +493,22 @@ impl Dump {
 /// Tasks that were spawned at the same place, and wait for the same kinds of things.
 pub(super) struct Group<'a> {
     pub(super) state: TaskState,
-    /// What for, without what is one task's own. Empty if they do not wait.
+    /// The things that they wait for, without the details of a single task. Empty if they do not
+    /// wait.
     pub(super) waits: String,
-    /// One at least, the oldest first.
+    /// At least one task, the oldest first.
     pub(super) tasks: Vec<&'a TaskDump>,
 }
 
 impl Group<'_> {
-    /// How long ago that one was polled that was polled the longest ago.
+    /// Returns the longest time since the last poll of any of its tasks.
     pub(super) fn idle(&self) -> Duration {
         let idle = self.tasks.iter().map(|task| task.last_polled);
         idle.max().unwrap_or_default()
     }
 }
 
-/// What is known of a task, in words of the interface.
+/// Converts a task's record to the public type.
 fn task(
     shared: &Shared,
     workers: &[WorkerDump],
@@ -563,10 +566,11 @@ fn task(
     }
 }
 
-/// `None` if the task was woken, and the source is not ready: it does not wait for that.
+/// Returns `None` if the task was woken and the source is not ready: it does not wait for that
+/// source.
 ///
-/// What was seen is of the past by now: a task that was woken may have read, and wait again. So the
-/// source is asked once more, after the kernel was.
+/// The records are outdated by now: a task that was woken may have read, and wait again. So the
+/// source is checked again after the kernel was asked.
 fn socket(
     source: &reactor::Source,
     wait: &SourceWait,
@@ -619,7 +623,7 @@ fn socket(
     })
 }
 
-/// [`socket`], of a simulated world. Its descriptor is a placeholder.
+/// [`socket`] for a simulated world. The descriptor is a placeholder.
 #[cfg(feature = "sim")]
 fn simulated(
     socket: crate::sim::kernel::SimSocketId,
@@ -661,7 +665,7 @@ fn of_leaf(leaf: Leaf) -> Option<Wait> {
 }
 
 impl WorkerState {
-    /// As members of an object that has been begun.
+    /// Writes its members into an object that has been begun.
     pub(super) fn write_json(&self, out: &mut String) -> fmt::Result {
         let (state, task, since) = match *self {
             WorkerState::Parked { since } => ("parked", None, Some(since)),
@@ -708,7 +712,7 @@ impl Wait {
         )
     }
 
-    /// What tasks that wait for the same kind of thing have in common.
+    /// Returns the description that is the same for all tasks that wait for the same kind of thing.
     fn summary(&self) -> String {
         match self {
             Wait::Socket {
@@ -733,7 +737,8 @@ impl Wait {
         }
     }
 
-    /// In words that are the same in each run of a simulated world: without addresses of memory.
+    /// Returns a description that is the same in each run of a simulated world: without memory
+    /// addresses.
     #[cfg(feature = "sim")]
     fn in_a_world(&self) -> String {
         match self {
@@ -744,7 +749,7 @@ impl Wait {
         }
     }
 
-    /// The summary, with the addresses of a socket.
+    /// Returns the summary, with the addresses of a socket.
     fn with_addresses(&self) -> String {
         let mut text = self.summary();
         if let Wait::Socket { local, peer, .. } = self {
@@ -757,7 +762,7 @@ impl Wait {
         text
     }
 
-    /// One task's own.
+    /// Returns the details of a single task.
     fn detail(&self) -> String {
         match self {
             Wait::Socket { descriptor, .. } => {
@@ -829,7 +834,8 @@ impl Wait {
     }
 }
 
-/// Names and addresses come from users and peers: nothing in them reaches a terminal as it is.
+/// Writes a JSON string. Names and addresses come from users and peers: they are escaped before
+/// they reach a terminal.
 pub(super) fn write_json_text(out: &mut String, text: &str) -> fmt::Result {
     out.push('"');
     for character in text.chars() {
@@ -838,7 +844,7 @@ pub(super) fn write_json_text(out: &mut String, text: &str) -> fmt::Result {
                 out.push('\\');
                 out.push(character);
             }
-            // A quote, which needs no escape here.
+            // Rust would escape this quote; JSON does not.
             '\'' => out.push('\''),
             _ if character.escape_debug().len() > 1 => {
                 for unit in character.encode_utf16(&mut [0; 2]) {
@@ -852,8 +858,8 @@ pub(super) fn write_json_text(out: &mut String, text: &str) -> fmt::Result {
     Ok(())
 }
 
-/// Text in which what is not printable is escaped, character by character: `str::escape_debug` is
-/// 2 KB of code more.
+/// Text with unprintable characters escaped, one by one: `str::escape_debug` would add 2 KB of
+/// code.
 pub(super) struct Printable<'a>(pub(super) &'a str);
 
 impl fmt::Display for Printable<'_> {
@@ -863,7 +869,7 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
-/// A duration to the unit that matters.
+/// A duration, in the unit that matters.
 pub(super) struct Brief(pub(super) Duration);
 
 impl fmt::Display for Brief {
@@ -961,7 +967,7 @@ impl fmt::Display for Dump {
     }
 }
 
-/// So many of something.
+/// A count and its noun.
 pub(super) struct Count(pub(super) usize, pub(super) &'static str);
 
 impl fmt::Display for Count {
@@ -990,7 +996,7 @@ impl TaskDump {
     }
 }
 
-/// Two lines: what it is, and what it waits for.
+/// Two lines: the task, and what it waits for.
 impl fmt::Display for TaskDump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = if self.id.is_some() {

@@ -1,14 +1,14 @@
-//! What the environment asks for, so that a program can be asked that was not written for it:
-//! `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE` and `POLDER_TOP`. See docs/DIAGNOSTICS.md.
+//! Environment variables that diagnose an unmodified program: `POLDER_DUMP`, `POLDER_STALL`,
+//! `POLDER_TRACE` and `POLDER_TOP`. See docs/DIAGNOSTICS.md.
 //!
 //! They are read once in each process, when its first runtime is built; a child of `fork` is
-//! another process, and has none of its parent's threads. Where none is set nothing is opened,
-//! started or kept, then or later. Otherwise each runtime is noted in a list, without being kept
-//! alive, from its construction on.
+//! another process, and has none of its parent's threads. If none is set, nothing is opened,
+//! started or kept, then or later. Otherwise each runtime is added to a list when it is built; the
+//! list does not keep it alive.
 //!
-//! A value that means nothing is reported on standard error, and is no error otherwise: what helps
-//! to look for a fault does not add one. A program that runs with rights that its user does not
-//! have ignores them: they would have it write files, and tell of its insides.
+//! An invalid value is reported on standard error, and has no other effect: a diagnostic tool must
+//! not add a fault. A program that runs with rights that its user does not have ignores the
+//! variables: otherwise they could make it write files, and reveal its internals.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -29,55 +29,55 @@ use crate::sys::{self, PerProcess, start_thread};
 /// When dumps are printed, and where.
 const DUMP: &str = "POLDER_DUMP";
 
-/// From which duration on a poll is reported.
+/// The duration from which a poll is reported.
 const STALL: &str = "POLDER_STALL";
 
-/// Where traces are written.
+/// The file for traces.
 const TRACE: &str = "POLDER_TRACE";
 
-/// So many events of each worker are traced: 1.5 MiB, and seconds of a busy one.
+/// The number of events that are kept for each worker: 1.5 MiB, and some seconds of a busy worker.
 const TRACED_EVENTS: usize = 65_536;
 
-/// So many runtimes of a process are traced, each to a file of its own. A program that makes
-/// another one for each request would fill a disk.
+/// The number of runtimes of a process that are traced, each to its own file. A program that makes
+/// a runtime for each request would otherwise fill a disk.
 const TRACED_RUNTIMES: usize = 64;
 
-/// Stalls have the trace written no more often than this: it takes a while, and what happened
-/// before the next one is there as well.
+/// The minimum time between two traces that stalls cause: writing takes a while, and a skipped
+/// stall is in the next trace as well.
 const TRACE_INTERVAL: Duration = Duration::from_secs(1);
-/// Where a Unix socket is made that tells what goes on: see `top`.
+/// The path of the Unix socket that serves `polder-top`: see `top`.
 const TOP: &str = "POLDER_TOP";
 
-/// How many stalls are reported within a second. The rest is counted: a program that stalls again
-/// and again says the same each time, and its reports would fill a disk.
+/// The number of stalls that are reported within a second; the rest are only counted. A program
+/// that stalls repeatedly reports the same each time, and would fill a disk.
 const STALLS_PER_SECOND: usize = 10;
 
-/// What each dump begins with: a file that does not was not made here.
+/// The first words of each dump: a file that begins otherwise was not made by us.
 const FIRST_WORDS: &str = "polder: process";
 
-/// What they ask for.
+/// The settings from the environment.
 #[derive(Default)]
 struct Observer {
     stalls: Option<(Duration, Tell)>,
     /// The file of the first runtime's trace.
     trace: Option<PathBuf>,
-    /// How many runtimes are traced.
+    /// The number of traced runtimes.
     traced: AtomicUsize,
-    /// Whose dumps are printed, and whose traces are written.
+    /// The runtimes to be dumped and traced.
     runtimes: Mutex<Vec<Noted>>,
 }
 
-/// A runtime.
+/// A runtime of the list.
 struct Noted {
     shared: Weak<Shared>,
     /// The file of its trace.
     trace: Option<PathBuf>,
-    /// When a stall had it written.
+    /// When a stall last caused it to be written.
     written: Option<Instant>,
 }
 
 fn observer() -> Option<&'static Observer> {
-    // Its report says what happens in a simulated world; what is opened here is the program's.
+    // A simulated world has its own report, and the settings here are those of the whole program.
     #[cfg(feature = "sim")]
     if crate::sim::kernel::is_here() {
         return None;
@@ -87,12 +87,12 @@ fn observer() -> Option<&'static Observer> {
 
 static OBSERVER: PerProcess<OnceLock<Option<Observer>>> = PerProcess::new(OnceLock::new);
 
-/// What was read when a runtime was built. Asking for it starts nothing.
+/// Returns the settings, if a runtime has read them. Starts nothing.
 fn present() -> Option<&'static Observer> {
     OBSERVER.existing()?.get()?.as_ref()
 }
 
-/// A runtime is built, and its builder does not say whether it is watched: see
+/// Watches a new runtime if its builder does not say whether it is watched: see
 /// [`observe`](super::observe).
 pub(super) fn watch_stalls(shared: &Arc<Shared>) {
     let Some((over, tell)) = observer().and_then(|it| it.stalls.clone()) else {
@@ -103,14 +103,14 @@ pub(super) fn watch_stalls(shared: &Arc<Shared>) {
     }
 }
 
-/// A runtime is built, and its builder does not say whether it is traced: `Some` if it is to be.
+/// Returns `Some` if a new runtime is to be traced although its builder does not say so.
 pub(super) fn tracing() -> Option<Tracing> {
     let observer = observer().filter(|it| it.trace.is_some())?;
     let has_file = observer.traced.load(Ordering::Relaxed) < TRACED_RUNTIMES;
     has_file.then(|| Tracing::new(TRACED_EVENTS))
 }
 
-/// A runtime is built.
+/// Adds a new runtime to the list.
 pub(super) fn note_runtime(shared: &Arc<Shared>) {
     let Some(observer) = observer() else {
         return;
@@ -130,7 +130,7 @@ pub(super) fn note_runtime(shared: &Arc<Shared>) {
     runtimes.push(noted);
 }
 
-/// The file for the trace of the runtime of that number, counted from zero, if it gets one.
+/// Returns the trace file of the runtime with this number, counted from zero, if it gets one.
 fn numbered(path: &Path, number: usize) -> Option<PathBuf> {
     match number {
         0 => Some(path.to_owned()),
@@ -148,7 +148,7 @@ pub(super) fn write_trace(shared: &Shared) {
     write_trace_if(shared, |_| true);
 }
 
-/// [`write_trace`], but for a stall.
+/// [`write_trace`] after a stall: skipped if the last one was written too recently.
 pub(super) fn write_trace_at_stall(shared: &Shared) {
     write_trace_if(shared, |noted| {
         let is_due = (noted.written).is_none_or(|written| written.elapsed() >= TRACE_INTERVAL);
@@ -179,7 +179,7 @@ fn write_trace_if(shared: &Shared, is_due: impl FnOnce(&mut Noted) -> bool) {
     }
 }
 
-/// Reads them, and starts what they ask for.
+/// Reads the variables, and starts what they ask for.
 fn read() -> Option<Observer> {
     let value = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let (dump, stall, trace, top) = (value(DUMP), value(STALL), value(TRACE), value(TOP));
@@ -232,12 +232,12 @@ fn complain(name: &str, value: &OsStr, what: &str) {
     say(&format!("polder: {name}={value:?} is ignored: {what}\n"));
 }
 
-/// Whoever reads standard error may have gone.
+/// Writes to standard error, and ignores errors: its reader may be gone.
 fn say(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// A number and its unit: `250us`, `100ms`, `30s`, `2m`.
+/// Parses a number and its unit: `250us`, `100ms`, `30s`, `2m`.
 fn duration(text: &str) -> Option<Duration> {
     let unit = text.find(|character: char| !character.is_ascii_digit())?;
     let (number, unit) = text.split_at(unit);
@@ -252,11 +252,11 @@ fn duration(text: &str) -> Option<Duration> {
     Some(duration).filter(|duration| !duration.is_zero())
 }
 
-/// `POLDER_DUMP`.
+/// The value of `POLDER_DUMP`.
 #[derive(Clone, PartialEq, Debug)]
 struct DumpSetting {
     moment: Moment,
-    /// Standard error, if it is `None`.
+    /// `None` for standard error.
     path: Option<PathBuf>,
 }
 
@@ -264,7 +264,7 @@ struct DumpSetting {
 enum Moment {
     /// Whenever SIGUSR1 comes.
     Signal,
-    /// Once, so long after the first runtime was built.
+    /// Once, this long after the first runtime was built.
     After(Duration),
 }
 
@@ -312,7 +312,7 @@ impl DumpSetting {
     }
 }
 
-/// Those of which dumps are taken.
+/// Returns the runtimes that can be dumped.
 pub(super) fn open_runtimes() -> Vec<Arc<Shared>> {
     let Some(observer) = present() else {
         return Vec::new();
@@ -321,17 +321,18 @@ pub(super) fn open_runtimes() -> Vec<Arc<Shared>> {
     let runtimes = noted.iter().filter_map(|noted| noted.shared.upgrade());
     let mut runtimes: Vec<Arc<Shared>> = runtimes.collect();
     drop(noted);
-    // (Handles keep the memory of those that were dropped.)
+    // (Handles keep the memory of dropped runtimes.)
     runtimes.retain(|runtime| !runtime.main().reactor.is_closed());
     runtimes
 }
 
-/// Starts the thread that prints. A signal is caught before this returns: it would end the process.
+/// Starts the thread that prints. The signal is caught before this returns: otherwise it would end
+/// the process.
 fn start(setting: DumpSetting) -> io::Result<()> {
     let start = Instant::now();
     let run: Box<dyn FnOnce() + Send> = match setting.moment {
         Moment::After(time) => Box::new(move || {
-            // The dump says what has been so since the look before it.
+            // Hints compare the dump with this earlier one.
             let look = time.saturating_sub(super::look_before(time));
             thread::sleep(look);
             for runtime in open_runtimes() {
@@ -363,14 +364,14 @@ fn start(setting: DumpSetting) -> io::Result<()> {
     start_thread("polder-dump", run).map(drop)
 }
 
-/// A file that the environment names, where the program is when it starts: it may go elsewhere.
+/// Resolves a file name against the current directory at start, since the program may change it.
 fn file(path: &OsStr) -> PathBuf {
     let path = with_process(path, std::process::id());
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// In a path, `%p` is the number of the process: a program that starts others gives them its
-/// environment.
+/// Replaces `%p` in a path by the process ID: a program that starts others passes its environment
+/// on to them.
 fn with_process(path: &OsStr, id: u32) -> PathBuf {
     match path.to_str() {
         Some(text) => text.replace("%p", &id.to_string()).into(),
@@ -378,9 +379,9 @@ fn with_process(path: &OsStr, id: u32) -> PathBuf {
     }
 }
 
-/// Opens a file to append to: a new one, that nobody else can read, or one that looks as if it had
-/// been made here, since it begins with `first_words`. It is neither a link nor a device, and no
-/// other name leads to it.
+/// Opens a file to append to: either a new one, readable only for its owner, or an existing one
+/// that begins with `first_words`, and so was probably made by us. An existing file must be neither
+/// a link nor a device, and have no other name.
 fn open(path: &Path, first_words: &str) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true);
@@ -390,7 +391,8 @@ fn open(path: &Path, first_words: &str) -> io::Result<File> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         result => return result,
     }
-    // (That a pipe has no reader is reported then, and not waited for. It is read to be known.)
+    // (O_NONBLOCK: a pipe without a reader is an error then, and does not block. Reading is needed
+    // to check the first words.)
     options.read(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(
@@ -411,9 +413,9 @@ fn open(path: &Path, first_words: &str) -> io::Result<File> {
     }
 }
 
-/// Prints stalls, but not too many.
+/// Prints stalls, up to the limit per second.
 fn print_stalls() -> impl Fn(&Stall) + Send + Sync + 'static {
-    // Since when, how many were printed since, and how many were not.
+    // The start of the current second, the number printed in it, and the number left out.
     let printed = Mutex::new((None::<Instant>, 0, 0_usize));
     move |stall| {
         let mut printed = printed.lock();

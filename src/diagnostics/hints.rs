@@ -1,12 +1,12 @@
-//! What in a dump looks like a fault.
+//! Probable faults that a dump shows.
 //!
-//! A dump is of one moment, and most faults are that something stays as it is. So each dump leaves
-//! what looked odd to the next one of the same runtime ([`Earlier`]), and only what was so both
-//! times, and is known to have been so in between, is a hint. The threads that print a dump at a
-//! time of their own (`POLDER_DUMP=after:…`, [`test!`](crate::test)) take one before that for this
-//! reason.
+//! A dump shows one moment, but most faults are states that do not change. So each dump of a
+//! runtime leaves its suspicious findings for the next one ([`Earlier`]). A hint is only what was
+//! found both times, and is known not to have changed in between. For this reason the threads that
+//! print a dump at a set time (`POLDER_DUMP=after:…`, [`test!`](crate::test)) take another dump
+//! before it.
 //!
-//! A hint is no proof: it says what was seen, and where to look.
+//! A hint is no proof: it reports what was seen, and where to look.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -21,19 +21,18 @@ use crate::pool::Load;
 use crate::scheduler::Shared;
 use crate::task::Id;
 
-/// A socket that nobody reads is a hint from then on: most of what a task is busy with in between,
-/// a question to a database for instance, takes less.
+/// The time after which an unread socket is a hint. Other work of a task, such as a database query,
+/// usually takes less.
 const LONG_UNREAD: Duration = Duration::from_secs(3);
 
-/// A task that is ready each time it is looked at, and was polled so often in a second, takes less
-/// than 20 µs for a poll with all that comes between two of them: it hardly computes.
+/// The polls per second from which a task that was ready in both dumps is a hint: a poll and
+/// everything between two polls take it less than 20 µs, so it does next to no work.
 const MANY_POLLS: f64 = 50_000.0;
 
-/// What happened, or did not, between two dumps that are nearer to each other than this says
-/// nothing.
+/// The minimum time between two dumps that are compared: a shorter one says nothing.
 const SHORT: Duration = Duration::from_millis(10);
 
-/// So many ready tasks on one worker are a burden, while another worker sleeps.
+/// The number of ready tasks from which a worker counts as overloaded while another worker sleeps.
 const MANY_READY: usize = 16;
 
 /// A probable fault, and its place: an element of [`Dump::hints`].
@@ -60,16 +59,16 @@ const MANY_READY: usize = 16;
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Hint {
-    /// All tasks wait, as they did in the dump before; none was polled since, all workers sleep,
-    /// and no timer, descriptor, signal or blocking call that is known of will wake any of them:
-    /// only another thread can, or another runtime.
+    /// All tasks wait, as they did in the previous dump. No task was polled since, all workers
+    /// sleep, and no known timer, descriptor, signal or blocking call will wake any of them: only
+    /// another thread or another runtime can.
     NothingWakes {
-        /// How many tasks there are, with the futures of [`block_on`](crate::block_on).
+        /// The number of tasks, including the futures of [`block_on`](crate::block_on).
         tasks: usize,
     },
-    /// A descriptor is readable, and was so in an earlier dump; nobody has read since, and the task
-    /// that was woken for it does not wait for it. Either the future that would read is neither
-    /// polled nor dropped, or the task waits for something else for long.
+    /// A descriptor is readable, and was so in an earlier dump. It has not been read since, and the
+    /// task that was woken for it does not wait for it. Either the future that would read is
+    /// neither polled nor dropped, or the task has been waiting for something else for a long time.
     Unread {
         /// The task.
         task: TaskRef,
@@ -77,78 +76,78 @@ pub enum Hint {
         descriptor: i64,
         /// The address of its peer.
         peer: Option<String>,
-        /// For how long, at least.
+        /// A lower limit of the time since then.
         since: Duration,
     },
-    /// Each of these tasks awaits the next one, and the last one the first, and none was polled
-    /// since the dump before. (If one of them waits for something else as well, by a `select`, that
-    /// may end it.)
+    /// Each of these tasks awaits the next one, and the last one awaits the first; none was polled
+    /// since the previous dump. (If one of them also waits for something else, with a `select`,
+    /// that may break the cycle.)
     AwaitEachOther(Vec<TaskRef>),
-    /// A task that is polled again and again: whenever it was looked at it was ready, since it had
-    /// been woken while it ran, by itself or by what feeds it.
+    /// A task that is polled again and again: it was ready in each dump, since it had been woken
+    /// while it ran, by itself or by its data source.
     WakesItself {
         /// The task.
         task: TaskRef,
-        /// How often it was polled since the dump before.
+        /// The number of times that it was polled since the previous dump.
         polls: u32,
-        /// How long ago that was.
+        /// The time since the previous dump.
         within: Duration,
     },
-    /// One worker has all the ready tasks, now and in the dump before, while another one sleeps:
-    /// they stay with it (local tasks, [`spawn_on`](crate::Handle::spawn_on)).
+    /// One worker has all the ready tasks, now and in the previous dump, while another worker
+    /// sleeps. The tasks cannot move (local tasks, [`spawn_on`](crate::Handle::spawn_on)).
     Uneven {
         /// The worker.
         worker: usize,
-        /// How many of its tasks are ready.
+        /// The number of its ready tasks.
         ready: usize,
     },
-    /// All threads of the pool are busy, and calls wait for one: of
-    /// [`unblock`](crate::unblock()), or name lookups, of whichever runtime. None was done since
-    /// the dump before.
+    /// All threads of the pool are busy, and calls wait for one: calls of
+    /// [`unblock`](crate::unblock()), or name lookups, from any runtime. None was finished since
+    /// the previous dump.
     PoolIsFull {
-        /// How many calls wait.
+        /// The number of calls that wait.
         waiting: usize,
-        /// How many are under way.
+        /// The number of calls that run.
         running: usize,
     },
 }
 
-/// What a dump leaves for the next one, which so knows what has not changed.
+/// The findings of a dump that the next one compares with its own.
 #[derive(Clone, Debug)]
 struct Earlier {
     at: Instant,
-    /// Sources that were readable while nobody waited for them.
+    /// Sources that were readable while no task waited for them.
     unread: Vec<EarlierUnread>,
-    /// How often each task was polled that had woken itself, by id.
+    /// The number of polls of each task that had woken itself, by id.
     woken_by_themselves: Pairs,
-    /// How many tasks there were, and how many polls in all of them.
+    /// The number of tasks, and the sum of their polls.
     polls: (usize, u64),
-    /// The worker that had all the ready tasks, if one had.
+    /// The worker that had all the ready tasks, if there was one.
     burdened: Option<usize>,
-    /// How many jobs the pool had done, if it was full.
+    /// The number of jobs that the pool had finished, if it was full.
     full_pool: Option<usize>,
 }
 
-/// A source that was readable while nobody waited for it.
+/// A source that was readable while no task waited for it.
 #[derive(Clone, Copy, Debug)]
 struct EarlierUnread {
     /// Its address.
     source: usize,
     since: Instant,
-    /// The task that was woken for it: zero for a future of `block_on`.
+    /// The task that was woken for it; zero for a future of `block_on`.
     task: u64,
-    /// Events and what was spent of them, and how many bytes were there: as long as these are the
-    /// same nobody reads.
+    /// The count of events and of those consumed, and the number of readable bytes: while these are
+    /// unchanged, the source is not read.
     mark: ((u32, u32), u64),
 }
 
-/// What is noted for the hints while the tasks of a dump are gone through.
+/// Findings collected while the tasks of a dump are visited.
 #[derive(Default)]
 pub(super) struct Clues {
     unread: Vec<Unread>,
-    /// How often each task was polled that is ready, since it has woken itself.
+    /// The number of polls of each ready task that has woken itself.
     woken_by_themselves: Vec<(u64, u64)>,
-    /// How many sources and timers will wake whom nobody knows.
+    /// The number of sources and timers with a waker of no known task.
     pub(super) unknown_waits: usize,
 }
 
@@ -159,7 +158,7 @@ pub(super) struct Unread {
     pub(super) peer: Option<String>,
     /// Its address.
     pub(super) source: usize,
-    /// See [`EarlierUnread`]. `None` where nobody says how many bytes there are, or there are none.
+    /// See [`EarlierUnread`]. `None` if the number of bytes is unknown, or zero.
     pub(super) mark: Option<((u32, u32), u64)>,
 }
 
@@ -172,9 +171,9 @@ impl Clues {
         (self.woken_by_themselves).extend(task.map(|id| (id.as_u64(), polls.into())));
     }
 
-    /// `dump` is whole but for its hints, and was begun at `now`.
+    /// `dump` is complete except for its hints, and was begun at `now`.
     pub(super) fn hints(self, shared: &Shared, dump: &Dump, now: Instant) -> Vec<Hint> {
-        // Others may take a dump at the same time: each goes by one that was before it.
+        // Other threads may take dumps at the same time: each compares with an earlier one.
         let earlier = shared.earlier.lock().clone();
         let earlier = earlier.as_ref().and_then(|it| it.downcast_ref::<Earlier>());
         let (pool, burdened) = (pool(), burdened(dump));
@@ -205,7 +204,7 @@ impl Clues {
                     );
                 }
             } else {
-                // That one is to be compared with what comes later, too.
+                // The earlier dump is kept for comparison with later ones.
                 next = Earlier {
                     unread: Vec::new(),
                     ..earlier.clone()
@@ -250,7 +249,7 @@ impl Clues {
     }
 }
 
-/// Tasks that had woken themselves in both dumps, and were polled often in between.
+/// Returns the tasks that had woken themselves in both dumps, and were polled often in between.
 fn wake_themselves(
     dump: &Dump,
     earlier: &Earlier,
@@ -275,7 +274,7 @@ fn pool() -> Option<Load> {
     Some(crate::pool::POOL.get().load())
 }
 
-/// There are no such threads.
+/// Without these features there is no pool.
 #[cfg(not(any(feature = "net", feature = "blocking")))]
 fn pool() -> Option<Load> {
     None
@@ -289,13 +288,13 @@ struct Load {
     done: usize,
 }
 
-/// How many tasks there are, and how many polls: if both are the same later, nobody was polled.
+/// Returns the number of tasks, and of their polls: if both are the same later, no task was polled.
 fn polls(dump: &Dump) -> (usize, u64) {
     let polls = dump.tasks.iter().map(|task| u64::from(task.polls)).sum();
     (dump.tasks.len(), polls)
 }
 
-/// Whether a signal may come that somebody waits for: but SIGUSR1, which may be what asks.
+/// Whether a task waits for a signal other than SIGUSR1, which may be what requested the dump.
 fn waits_for_signal() -> bool {
     #[cfg(all(unix, feature = "signal"))]
     return crate::signal::is_waited_for(libc::SIGUSR1);
@@ -312,13 +311,13 @@ fn nothing_wakes(dump: &Dump, unknown_waits: usize, pool: Option<Load>) -> Optio
             WorkerState::Parked { .. } | WorkerState::Here { task: None }
         )
     };
-    // (A function given to `unblock` has an id too. Such calls are looked at below, since others
-    // may wait for them whose poll has said something else last.)
+    // (A function given to `unblock` also has an id. Such calls are checked below, since a task may
+    // wait for one although its last poll recorded something else.)
     let needs_another = |wait: &Wait| match wait {
         Wait::Event(_) | Wait::Latch(_) | Wait::Task(_) | Wait::TaskSet(_) | Wait::Elsewhere => {
             true
         }
-        // Nobody looks at it.
+        // No task waits for it.
         Wait::Socket { ready_unread, .. } => *ready_unread,
         _ => false,
     };
@@ -336,17 +335,17 @@ fn nothing_wakes(dump: &Dump, unknown_waits: usize, pool: Option<Load>) -> Optio
     })
 }
 
-/// Tasks that await each other: each ring once, from its oldest task on.
+/// Returns the cycles of tasks that await each other, each cycle once, from its oldest task on.
 fn rings(dump: &Dump) -> Vec<Vec<TaskRef>> {
-    // What a task awaits, if it awaits nothing else.
+    // The task that a task awaits, if it awaits nothing else.
     let awaited = |task: &TaskDump| match task.waits_for[..] {
         [Wait::Task(next)] => Some(next),
         _ => None,
     };
-    // They are in the order of ids.
+    // The tasks are in the order of ids.
     let place = |id: Id| (dump.tasks.binary_search_by_key(&Some(id), |task| task.id)).ok();
     let mut rings = Vec::new();
-    // The walk in which a task was seen first: each is walked through once.
+    // The walk that first saw each task, so that each is visited only once.
     let mut seen = vec![None; dump.tasks.len()];
     for (walk, start) in dump.tasks.iter().enumerate() {
         let mut path = Vec::new();
@@ -356,7 +355,7 @@ fn rings(dump: &Dump) -> Vec<Vec<TaskRef>> {
             match seen[index].replace(walk) {
                 None => path.push(task),
                 Some(before) => {
-                    // In this walk: from there on it is a ring.
+                    // Seen in this walk: the cycle begins there.
                     if before == walk {
                         let first = path.iter().position(|it| it.id == task.id);
                         let ring = path.split_off(first.unwrap_or(path.len()));
@@ -371,7 +370,8 @@ fn rings(dump: &Dump) -> Vec<Vec<TaskRef>> {
     rings
 }
 
-/// The worker that has all the ready tasks of the pool, and how many, while another one sleeps.
+/// Returns the worker that has all the ready tasks of the pool, and their number, while another
+/// worker sleeps.
 fn burdened(dump: &Dump) -> Option<(usize, usize)> {
     let (_, pool) = dump.workers.split_last()?;
     let mut awake = (pool.iter())
@@ -409,7 +409,7 @@ impl Hint {
         }
     }
 
-    /// Its kind, the ids of its tasks, and its words.
+    /// Writes its kind, the ids of its tasks, and its text.
     pub(super) fn write_json(&self, out: &mut String) -> fmt::Result {
         write!(out, "{{\"kind\":\"{}\",\"tasks\":[", self.kind())?;
         for (index, task) in self.tasks().iter().enumerate() {

@@ -1,11 +1,11 @@
-//! What `POLDER_TOP` tells of the runtimes of the process, on one line of JSON: see `top`.
+//! The report of `POLDER_TOP` about the runtimes of the process, as one line of JSON: see `top`.
 //!
-//! A line stays small, however many tasks there are: they are told in groups, by the place of their
-//! spawn and what they wait for, and there are limits for the rest. What is between two lines, and
-//! cannot be known by whoever reads them, is told with the second one: how often the tasks of a
-//! group were polled. So this remembers each task's polls, while somebody reads.
+//! A line stays small, however many tasks there are: tasks are reported in groups, by the place of
+//! their spawn and by what they wait for, and there are limits for the rest. The number of polls of
+//! a group between two lines, which a reader cannot compute, is reported with the second one. So
+//! this remembers each task's polls while there are readers.
 //!
-//! Whoever reads lines should expect members that they do not know: there will be more.
+//! Readers should expect unknown members: there will be more.
 
 use std::fmt::{self, Write};
 use std::sync::{Arc, Weak};
@@ -17,42 +17,44 @@ use super::seconds::Seconds;
 use super::{Dump, Metrics, PATIENCE, TaskDump};
 use crate::scheduler::Shared;
 
-/// Changes where a reader of older lines would be misled.
+/// Incremented when a reader of older lines would be misled.
 const VERSION: u32 = 1;
 
-/// How many runtimes a line has at most: the oldest. polder-top refuses a line with more of them,
-/// or of groups, hints, workers or buckets, than there are here.
+/// The limit of runtimes in a line; the oldest ones are reported. polder-top refuses a line that
+/// exceeds the limits here for runtimes, groups, hints, workers or buckets.
 const MAX_RUNTIMES: usize = 64;
 
-/// Length of a line after which no other runtime is begun. One takes 2 MiB at most (a thousand
-/// workers of 900 bytes, 200 groups with long names), and polder-top refuses a line of 4 MiB.
+/// The length of a line after which no other runtime is added. A runtime takes at most 2 MiB (a
+/// thousand workers of 900 bytes, 200 groups with long names), and polder-top refuses a line of 4
+/// MiB.
 const MAX_BYTES: usize = 2 << 20;
 
-/// How many groups are told of a runtime: those with the most tasks. Each takes some 250 bytes.
+/// The limit of groups of a runtime; the ones with the most tasks are reported. Each takes some 250
+/// bytes.
 const MAX_GROUPS: usize = 200;
 
-/// How many hints are told of a runtime.
+/// The limit of hints of a runtime.
 const MAX_HINTS: usize = 20;
 
-/// How many characters of a name or a hint are told. (A hint may name each task of a long ring.)
+/// The limit of characters of a name or a hint. (A hint may name each task of a long cycle.)
 const MAX_TEXT: usize = 400;
 
-/// What is remembered from line to line.
+/// The state that is kept between lines.
 pub(super) struct Lines {
     /// When the first runtime was built.
     start: Instant,
-    /// Those of which there was a line, but for those that are gone.
+    /// The runtimes that were reported, except those that are gone.
     seen: Vec<Seen>,
     /// The number of the next runtime.
     next: usize,
 }
 
-/// A runtime, and what the last line said of it.
+/// A runtime, and its values in the last line.
 struct Seen {
     runtime: Weak<Shared>,
     number: usize,
-    /// When that was, and how often each task had been polled, by id. `None` before the first line,
-    /// and after a while in which nobody has read.
+    /// When the last line was written, and the number of polls of each task by then, by id. `None`
+    /// before the first line, and after a while without readers.
     last: Option<(Instant, Vec<(u64, u32)>)>,
 }
 
@@ -65,7 +67,7 @@ impl Lines {
         }
     }
 
-    /// Keeps nothing: the next line is compared with none before.
+    /// Forgets the last line: the next one is not compared with it.
     pub(super) fn forget(&mut self) {
         for seen in &mut self.seen {
             seen.last = None;
@@ -73,7 +75,7 @@ impl Lines {
         self.seen.retain(|seen| seen.runtime.strong_count() > 0);
     }
 
-    /// `interval` is when the next one is to be expected.
+    /// Returns a line. The next one is expected after `interval`.
     pub(super) fn line(&mut self, runtimes: &[Arc<Shared>], interval: Duration) -> String {
         let mut out = String::new();
         // Writing to a string does not fail.
@@ -167,7 +169,7 @@ impl Seen {
         }
         out.push_str("],\"groups\":[");
         let groups = dump.groups();
-        // The largest first; of those that are as large, the first ones are told.
+        // The largest first; equally large ones in the order of the dump.
         let smallness = |(place, group): (usize, &Group<'_>)| {
             (u64::MAX - group.tasks.len() as u64, place as u64)
         };
@@ -198,12 +200,13 @@ impl Seen {
     }
 }
 
-/// The future of `block_on` has none, and there is one for a runtime mostly.
+/// Returns a task's id, or 0 for a future of `block_on`, which has none. A runtime usually has one
+/// such future.
 fn id(task: &TaskDump) -> u64 {
     task.id.map_or(0, |id| id.as_u64())
 }
 
-/// `before` is how often each task had been polled, if that is known.
+/// Writes a group. `before` has the earlier number of polls of each task, if known.
 fn write_group(out: &mut String, group: &Group<'_>, before: Option<&[(u64, u32)]>) -> fmt::Result {
     let first = group.tasks[0];
     out.push_str("{\"spawned_at\":");
@@ -211,7 +214,7 @@ fn write_group(out: &mut String, group: &Group<'_>, before: Option<&[(u64, u32)]
     if first.id.is_none() {
         out.push_str(",\"block_on\":true");
     }
-    // The name of all of them.
+    // Written if all its tasks have the same name.
     if let Some(name) = &first.name {
         if group
             .tasks
@@ -240,7 +243,7 @@ fn write_group(out: &mut String, group: &Group<'_>, before: Option<&[(u64, u32)]
         write!(out, ",\"last_polled\":{:.3}", Seconds(ago))?;
     }
     if let Some(before) = before {
-        // A task that was not there was spawned since, and so all of its polls are new.
+        // A task that is not in `before` was spawned since, so all its polls are new.
         let polls = tasks().map(|task| {
             let known = before.binary_search_by_key(&id(task), |(id, _)| *id);
             let earlier = known.map_or(0, |place| before[place].1);
@@ -252,7 +255,7 @@ fn write_group(out: &mut String, group: &Group<'_>, before: Option<&[(u64, u32)]
     Ok(())
 }
 
-/// Text, but for what is too long.
+/// Writes text, cut off at the limit.
 fn write_short(out: &mut String, text: &str) -> fmt::Result {
     match text.char_indices().nth(MAX_TEXT) {
         Some((end, _)) => write_json_text(out, &format!("{}…", &text[..end])),

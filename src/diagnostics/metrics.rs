@@ -1,4 +1,4 @@
-//! Numbers of a runtime, and their text.
+//! Metrics of a runtime, and their text format.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -10,14 +10,14 @@ use crate::reactor::{self, Counter};
 use crate::scheduler::{Remote, Shared};
 use crate::sys;
 
-/// Numbers of a runtime: of [`Runtime::metrics`](crate::Runtime::metrics).
+/// The metrics of a runtime, from [`Runtime::metrics`](crate::Runtime::metrics).
 ///
-/// They are read while the workers go on, so they are not all of one moment. Counters only grow,
-/// from the start of the runtime (where `usize` has 32 bits, they wrap).
+/// They are read while the workers run, so they do not all show the same moment. Counters only
+/// grow, from the start of the runtime (they wrap if `usize` has 32 bits).
 ///
 /// [`Display`](fmt::Display) writes them in the text format of [OpenMetrics], which Prometheus and
-/// others read, ended by `# EOF`: answer it to an HTTP `GET` with the content type
-/// [`Metrics::CONTENT_TYPE`]. Metrics of the program's own go before the last line.
+/// others read, ended by `# EOF`. Return it for an HTTP `GET` with the content type
+/// [`Metrics::CONTENT_TYPE`]. The program's own metrics go before the last line.
 ///
 /// ```
 /// let runtime = polder::Runtime::builder().workers(2).build()?;
@@ -33,18 +33,18 @@ use crate::sys;
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Which backend polls the kernel.
+    /// The backend that polls the kernel.
     pub backend: Backend,
-    /// How many tasks have a future: ready, waiting or running.
+    /// The number of tasks that have a future: ready, waiting or running.
     pub tasks: usize,
-    /// How many tasks were spawned.
+    /// The number of tasks that were spawned.
     pub spawned: usize,
-    /// How many tasks have ended: are done, have panicked, or were cancelled.
+    /// The number of tasks that have ended: finished, panicked, or cancelled.
     pub ended: usize,
-    /// How many tasks wait to be taken by a pool worker for their first poll.
+    /// The number of tasks that wait for a pool worker to take them for their first poll.
     pub injected: usize,
-    /// Of each worker. With [several](crate::runtime::Builder::workers), the last one is that of
-    /// the thread that made the runtime.
+    /// The metrics of each worker. If there are [several](crate::runtime::Builder::workers), the
+    /// last one belongs to the thread that made the runtime.
     pub workers: Vec<WorkerMetrics>,
 }
 
@@ -61,42 +61,44 @@ pub struct Metrics {
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct WorkerMetrics {
-    /// How many tasks it owns: those that were polled, and wait or are ready.
+    /// The number of tasks that it owns: those that were polled, and wait or are ready.
     pub tasks: usize,
-    /// How many sources (sockets and other descriptors) are registered with its poller.
+    /// The number of sources (sockets and other descriptors) that are registered with its poller.
     pub sources: usize,
     /// Whether it sleeps, or is not driven.
     pub is_parked: bool,
-    /// How much processor time its thread has used: by how much this grows within a second is how
-    /// busy it is. (Of the main worker's thread it counts what else that does.) `None` where the
-    /// system does not tell, which Linux and Android do; and until the worker was driven.
+    /// The processor time that its thread has used: the increase within a second shows how busy it
+    /// is. (For the main worker's thread this includes its other work.) `None` until the worker was
+    /// driven, and on systems that do not report it; Linux and Android do.
     pub cpu_time: Option<Duration>,
-    /// How many times it polled a task.
+    /// The number of times that it polled a task.
     pub polls: usize,
-    /// How many tasks were spawned by its tasks, or by the future of `block_on`.
+    /// The number of tasks that were spawned by its tasks, or by the future of `block_on`.
     pub spawned: usize,
-    /// How many of its tasks came from another thread: woken there, or sent to this worker by their
-    /// spawner.
+    /// The number of its tasks that came from another thread: woken there, or sent to this worker
+    /// by their spawner.
     pub remote_wakes: usize,
-    /// How many tasks it took from other workers, which did not get round to them.
+    /// The number of tasks that it took from other workers, which had not run them yet.
     pub stolen: usize,
-    /// How many times it parked, to sleep until something comes.
+    /// The number of times that it parked, to sleep until something comes.
     pub parks: usize,
-    /// How many times another thread woke it when it was parked, at the price of a system call.
+    /// The number of times that another thread woke it from parking, at the cost of a system call.
     pub notified: usize,
-    /// How many events the kernel reported.
+    /// The number of events that the kernel reported.
     pub events: usize,
-    /// How many timers fired.
+    /// The number of timers that fired.
     pub timers_fired: usize,
-    /// How long after their deadlines these fired, as far as the worker was busy with other things.
-    /// Of a timer for which it slept this is zero, however late the kernel woke it; with
-    /// [`timer_slack`](crate::runtime::Builder::timer_slack), how much later it was to be woken.
+    /// The delay of these timers after their deadlines, as far as it was due to other work of the
+    /// worker. For a timer for which the worker slept, the delay is zero, however late the kernel
+    /// woke it; with [`timer_slack`](crate::runtime::Builder::timer_slack), it is the time by which
+    /// the wake-up was postponed.
     pub timer_lateness: Histogram,
-    /// How many times a task had to yield since it had used up its budget of operations.
+    /// The number of times that a task had to yield because it had used up its budget of
+    /// operations.
     pub budget_exhausted: usize,
-    /// How many tasks were ready at once, at most, when a poll was timed.
+    /// The largest number of tasks that were ready at the same time when a poll was timed.
     pub longest_queue: usize,
-    /// How long polls took. One in 64 is timed.
+    /// The durations of polls. One in 64 is timed.
     pub poll_times: Histogram,
 }
 
@@ -119,7 +121,7 @@ impl Metrics {
         "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
     pub(crate) fn of(shared: &Shared) -> Metrics {
-        // What has ended first, so that no task ends before it is spawned.
+        // The ended tasks first, so that no task counts as ended but not as spawned.
         let ended = shared.ended_tasks();
         let spawned = shared.spawned_tasks();
         Metrics {
@@ -162,8 +164,8 @@ impl WorkerMetrics {
 /// For `POLDER_TOP`.
 #[cfg(all(unix, feature = "environment"))]
 impl WorkerMetrics {
-    /// As one JSON object, whose members have the names of the text but for what all of them begin
-    /// with. Of a histogram there are the counts of its buckets.
+    /// Writes one JSON object. Its members have the names of the text without their common prefix.
+    /// A histogram is written as the counts of its buckets.
     pub(super) fn write_json(&self, out: &mut String) -> fmt::Result {
         use fmt::Write as _;
 
@@ -186,8 +188,8 @@ impl WorkerMetrics {
     }
 }
 
-/// How long something took: how often up to one microsecond, up to two, up to four, and so on up to
-/// a second (2^20 microseconds), and how often longer.
+/// A histogram of durations: the counts of those up to one microsecond, up to two, up to four, and
+/// so on up to a second (2^20 microseconds), and of longer ones.
 ///
 /// ```
 /// use std::time::Duration;
@@ -334,7 +336,7 @@ impl fmt::Display for Metrics {
     }
 }
 
-/// Its name, what it says, and where it stands.
+/// The name, the help text, and the field.
 type Row<T> = (&'static str, &'static str, fn(&WorkerMetrics) -> &T);
 
 const WORKER_GAUGES: [Row<usize>; 3] = [
@@ -384,7 +386,7 @@ const WORKER_HISTOGRAMS: [Row<Histogram>; 2] = [
     }),
 ];
 
-/// The lines before the samples of a metric.
+/// Writes the lines before the samples of a metric.
 fn family(f: &mut fmt::Formatter<'_>, kind: &str, name: &str, help: &str) -> fmt::Result {
     writeln!(f, "# TYPE {name} {kind}")?;
     if let Some(unit @ "seconds") = name.rsplit('_').next() {
@@ -393,7 +395,8 @@ fn family(f: &mut fmt::Formatter<'_>, kind: &str, name: &str, help: &str) -> fmt
     writeln!(f, "# HELP {name} {help}")
 }
 
-/// Buckets count what is up to their limit, with what is in those before.
+/// Writes a histogram. Each bucket counts all values up to its limit, including those of the
+/// buckets before.
 fn write_histogram(
     f: &mut fmt::Formatter<'_>,
     name: &str,

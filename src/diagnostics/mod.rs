@@ -1,23 +1,23 @@
-//! What a runtime is doing, for people and for tools that watch it.
+//! Observing a runtime, for people and for tools.
 //!
 //! [`Runtime::metrics`](crate::Runtime::metrics) and [`Handle::metrics`](crate::Handle::metrics)
-//! return numbers, which are always counted, at next to no cost: see [`Metrics`].
+//! return numbers, which are always counted, at almost no cost: see [`Metrics`].
 //!
-//! [`Runtime::dump`](crate::Runtime::dump) and [`Handle::dump`](crate::Handle::dump) tell what each
-//! task waits for: see [`Dump`]; and what looks like a fault: see [`Hint`].
+//! [`Runtime::dump`](crate::Runtime::dump) and [`Handle::dump`](crate::Handle::dump) return what
+//! each task waits for: see [`Dump`]; and probable faults: see [`Hint`].
 //!
-//! [`Builder::stalls`](crate::runtime::Builder::stalls) has polls reported that take too long: see
-//! [`Stall`]; with the feature `backtrace`, also in which functions they are.
+//! [`Builder::stalls`](crate::runtime::Builder::stalls) reports polls that take too long: see
+//! [`Stall`]; with the feature `backtrace`, including the functions that they are in.
 //!
-//! [`Builder::trace`](crate::runtime::Builder::trace) keeps what a runtime did last, event by
-//! event, for trace viewers: see [`Trace`].
+//! [`Builder::trace`](crate::runtime::Builder::trace) records the latest events of a runtime for
+//! trace viewers: see [`Trace`].
 //!
 //! **From outside**, with the feature `environment` (which is on by default): `POLDER_DUMP=usr1`
-//! has a dump printed whenever SIGUSR1 comes, `POLDER_DUMP=after:30s` one that long after the first
-//! runtime was built; after another colon, a file may follow to which they are appended.
-//! `POLDER_STALL=100ms` has polls reported that take longer, and `POLDER_TRACE=FILE` a trace
-//! written: at the end of its runtime, at a stall, and with a dump. `POLDER_TOP=/path` has a Unix
-//! socket made at which `polder-top`, a program of its own, shows all of this while it goes on.
+//! prints a dump whenever SIGUSR1 comes, `POLDER_DUMP=after:30s` prints one that long after the
+//! first runtime was built; after another colon, a file may follow to which they are appended.
+//! `POLDER_STALL=100ms` reports polls that take longer, and `POLDER_TRACE=FILE` writes a trace: at
+//! the end of its runtime, at a stall, and with a dump. `POLDER_TOP=/path` creates a Unix socket
+//! from which the separate program `polder-top` shows all of this live.
 //!
 //! ```
 //! let runtime = polder::Runtime::new()?;
@@ -28,9 +28,9 @@
 //! # std::io::Result::Ok(())
 //! ```
 
-// What is measured is counted where it happens, by the thread that does it: see
-// `reactor::counters`. Metrics are read from any thread, without a lock and without a word to the
-// workers, and so while these are stuck. A dump asks them: see `snapshot`.
+// Metrics are counted where the events happen, by the thread that causes them: see
+// `reactor::counters`. They are read from any thread, without a lock and without involving the
+// workers, and so even while the workers are stuck. A dump asks the workers: see `snapshot`.
 
 #[cfg(feature = "backtrace")]
 mod backtrace;
@@ -73,8 +73,8 @@ use std::time::Duration;
 
 use crate::scheduler::Shared;
 
-/// A runtime is built: it is observed as its builder and the environment want it. Called before any
-/// of its workers starts.
+/// Starts observing a new runtime as its builder and the environment ask. Called before any of its
+/// workers starts.
 pub(crate) fn observe(
     mut shared: Shared,
     watch: Option<Watch>,
@@ -98,7 +98,7 @@ pub(crate) fn observe(
     Ok(shared)
 }
 
-/// A runtime is about to be closed, and will do no more.
+/// Called when a runtime is about to be closed, and will do no more work.
 pub(crate) fn runtime_ends(shared: &Shared) {
     #[cfg(feature = "environment")]
     environment::write_trace(shared);
@@ -106,10 +106,10 @@ pub(crate) fn runtime_ends(shared: &Shared) {
     let _ = shared;
 }
 
-/// How long before a dump that is taken at a time of its own another one is taken, so that it can
-/// give hints: see `hints`.
+/// Returns how long before a dump at a set time another dump is taken, so that it can give hints:
+/// see `hints`.
 pub(crate) fn look_before(time: Duration) -> Duration {
-    /// Beside what hints take for long: see `hints::LONG_UNREAD`.
+    /// Longer than the longest period that hints need: see `hints::LONG_UNREAD`.
     const LOOK_BEFORE: Duration = Duration::from_millis(3_500);
     LOOK_BEFORE.min(time / 2)
 }

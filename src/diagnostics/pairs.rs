@@ -1,7 +1,7 @@
-//! Pairs of numbers, in order: what a dump looks things up with, by an address or an id.
+//! Sorted pairs of numbers: the lookup table of dumps, keyed by an address or an id.
 //!
-//! It is one kind, compiled once, where hash tables and sorted lists of what is to be found would
-//! each be code of its own: the second number is mostly a place in a list of those.
+//! It is one type, compiled once, where hash tables and sorted lists of the values would each add
+//! code. The second number is usually an index into a list of the values.
 
 /// See the head of the module.
 #[derive(Clone, Default, Debug)]
@@ -21,23 +21,24 @@ impl Pairs {
         self.0[place as usize]
     }
 
-    /// All that begin with this number.
+    /// Returns all pairs with this first number.
     pub(super) fn of(&self, first: u64) -> &[(u64, u64)] {
         let from = &self.0[self.0.partition_point(|pair| pair.0 < first)..];
         &from[..from.partition_point(|pair| pair.0 == first)]
     }
 
-    /// The second number of the first one that begins with this number.
+    /// Returns the second number of the first pair with this first number.
     pub(super) fn get(&self, first: u64) -> Option<u64> {
         self.of(first).first().map(|pair| pair.1)
     }
 
-    /// Those that begin with the same number, by that number.
+    /// Returns the pairs in groups with the same first number, sorted by that number.
     pub(super) fn groups(&self) -> impl Iterator<Item = &[(u64, u64)]> {
         self.0.chunk_by(|one, next| one.0 == next.0)
     }
 
-    /// Adds a pair, and returns whether it was not there. (It moves what is behind it: for few.)
+    /// Adds a pair, and returns whether it was new. (It shifts the pairs behind it: use it for few
+    /// pairs.)
     pub(super) fn insert(&mut self, pair: (u64, u64)) -> bool {
         let place = self.0.binary_search(&pair);
         if let Err(place) = place {

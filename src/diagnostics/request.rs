@@ -1,4 +1,4 @@
-//! A question to a worker, which waits for its answer: see `scheduler::request`.
+//! A question to a worker, and the wait for its answer: see `scheduler::request`.
 
 use std::sync::{Condvar, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ impl<A> Request<A> {
         }
     }
 
-    /// For the worker.
+    /// Stores the answer; called by the worker.
     fn set(&self, answer: A) {
         *self.answer.lock() = Some(answer);
         self.answered.notify_all();

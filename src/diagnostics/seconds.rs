@@ -1,16 +1,16 @@
 //! Durations as text, in seconds.
 //!
-//! By whole numbers: to format floating-point numbers takes 17 KB of a program.
+//! With integer arithmetic: formatting floating-point numbers adds 17 KB to a program.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-/// With as many digits as the precision says; without one, as many as there are. What is beyond is
-/// cut off.
+/// Written with as many digits as the precision says; without a precision, with all that there are.
+/// Further digits are truncated.
 pub(super) struct Seconds(pub(super) Duration);
 
 impl Seconds {
-    /// Since 1970.
+    /// Returns the time since 1970.
     pub(super) fn of_unix(time: SystemTime) -> Seconds {
         let since = time.duration_since(SystemTime::UNIX_EPOCH);
         Seconds(since.unwrap_or_default())

@@ -1,17 +1,18 @@
-//! What the workers of a runtime, and their tasks, are at: what a dump is made of.
+//! The state of a runtime's workers and of their tasks, from which a dump is made.
 //!
-//! **Who says what.** Movable tasks are in lists that every thread can read. What belongs to one
-//! worker's thread (the tasks that stay, its queues, its timers) the worker tells itself, when it
-//! is [asked](super::request), between two polls; on its own thread it is read in place. A worker
-//! that does not answer within [`PATIENCE`] is stuck, and is told by what it shows at all times:
-//! which task it runs. Nothing here polls a task, clones or drops a waker, or runs other foreign
-//! code.
+//! **Where the data comes from.** Movable tasks are in lists that every thread can read. The data
+//! of one worker's thread (the local tasks, its queues, its timers) the worker collects itself,
+//! when it is [asked](super::request), between two polls; on its own thread it is read directly. A
+//! worker that does not answer within [`PATIENCE`] is stuck, and is described by its public
+//! counters: which task it runs. Nothing here polls a task, clones or drops a waker, or runs other
+//! foreign code.
 //!
-//! **Whose waker is this?** Sources and timers keep wakers. That of a task is told by its address,
-//! which is compared and never followed: no two tasks have the same one at a time, and no other
-//! allocation has. A worker tells its tasks with the wakers of its reactor in one go, while none of
-//! them can end. Movable tasks may end meanwhile, and others take their places: so their lists are
-//! read before and after the sources, and what was not there both times is not matched.
+//! **Which task a waker belongs to.** Sources and timers keep wakers. A task's waker is recognised
+//! by its address, which is compared and never dereferenced: no two tasks have the same address at
+//! a time, and no other allocation has it. A worker collects its tasks and the wakers of its
+//! reactor in one go, while none of the tasks can end. Movable tasks may end meanwhile, and others
+//! may take their addresses: so their lists are read before and after the sources, and a task that
+//! is not in both lists is not matched.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -28,14 +29,14 @@ use crate::scheduler::{
 use crate::sync::atomic::Ordering;
 use crate::task::{Id, Name};
 
-/// How long a worker has to answer: a poll that takes longer keeps others waiting for far too long.
+/// How long a worker has to begin its answer: a longer poll delays other tasks far too long.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How long a worker has that has begun to answer. It runs no foreign code meanwhile, so that it is
-/// done some time: later with more tasks, and on a machine that does other things too.
+/// How long a worker has to finish an answer that it has begun. It runs no foreign code meanwhile,
+/// so it does finish: later with more tasks, and on a busy machine.
 const ANSWERING: Duration = Duration::from_secs(10);
 
-/// What is known of a task, or of the future of `block_on`.
+/// The data of a task, or of a future of `block_on`.
 #[derive(Clone, Debug)]
 pub(super) struct TaskRecord {
     /// The address in its waker; zero if it was never polled.
@@ -48,7 +49,7 @@ pub(super) struct TaskRecord {
     pub(super) polled: u32,
     pub(super) polls: u32,
     pub(super) waits: Waits,
-    /// It was seen to run.
+    /// Whether it was seen running.
     pub(super) runs: bool,
     pub(super) sources: Vec<(usize, SourceWait)>,
     pub(super) timers: Vec<Instant>,
@@ -92,23 +93,23 @@ impl TaskRecord {
     }
 }
 
-/// What a worker tells of itself.
+/// The data that a worker collects about itself.
 #[derive(Debug)]
 pub(crate) struct WorkerSnapshot {
-    /// The tasks that stay, and the futures of `block_on`.
+    /// The local tasks, and the futures of `block_on`.
     tasks: Vec<TaskRecord>,
-    /// As they come: who asks puts them in order, since the worker pauses meanwhile.
+    /// Unsorted: the asking thread sorts them, since the worker pauses meanwhile.
     sources: Vec<SourceWait>,
     timers: Vec<TimerWait>,
 }
 
-/// The wakers that sources and timers keep, by whose they are.
+/// The wakers that sources and timers keep, by owner.
 #[derive(Debug)]
 struct Wakers {
-    /// With the worker.
+    /// With the index of the worker.
     sources: Vec<(usize, SourceWait)>,
     timers: Vec<TimerWait>,
-    /// Where those of a waker are in the two.
+    /// The places of a waker's entries in the two lists.
     sources_of: Pairs,
     timers_of: Pairs,
 }
@@ -128,7 +129,7 @@ impl Wakers {
         }
     }
 
-    /// Whose they are that wait: once for sources, and once for timers.
+    /// Returns the wakers that wait: once for sources, and once for timers.
     fn all(&self) -> impl Iterator<Item = u64> {
         let is_waited_for = |of_waker: &&[(u64, u64)]| {
             let mut waits = of_waker.iter().map(|it| self.sources[it.1 as usize].1);
@@ -140,7 +141,8 @@ impl Wakers {
             .map(|group| group[0].0)
     }
 
-    /// Gives a task what is its own. A source that two workers serve is there twice.
+    /// Adds the sources and timers of a task to its record. A source that two workers serve occurs
+    /// twice.
     fn assign(&self, task: &mut TaskRecord) {
         if task.waker == 0 {
             return;
@@ -159,7 +161,7 @@ impl Wakers {
 }
 
 impl WorkerSnapshot {
-    /// What only the worker's thread can tell, on that thread.
+    /// Collects the data that only the worker's thread can read, on that thread.
     pub(super) fn of(local: &Local, driver: &Driver) -> WorkerSnapshot {
         local.counters.set_tick(now());
         let mut tasks = Vec::new();
@@ -176,13 +178,13 @@ impl WorkerSnapshot {
         }
     }
 
-    /// Of a worker of this thread, with its index.
+    /// Collects the data of a worker of this thread, with its index.
     pub(crate) fn of_worker(worker: &Worker) -> (usize, WorkerSnapshot) {
         let snapshot = WorkerSnapshot::of(&worker.local, &worker.driver);
         (worker.local.index, snapshot)
     }
 
-    /// Of the worker that this thread drives, if it is one of `shared`.
+    /// Collects the data of the worker that this thread drives, if it belongs to `shared`.
     pub(crate) fn here(shared: &Arc<Shared>) -> Option<(usize, WorkerSnapshot)> {
         with_worker_of(shared, |local, driver| {
             (local.index, WorkerSnapshot::of(local, driver))
@@ -190,45 +192,45 @@ impl WorkerSnapshot {
     }
 }
 
-/// What is known of a worker.
+/// The data of a worker.
 #[derive(Debug)]
 pub(super) struct WorkerRecord {
     pub(super) state: State,
-    /// Ticks since it last read its clock.
+    /// The tick at which it last read its clock.
     pub(super) tick: u32,
     pub(super) sources: usize,
     pub(super) load: usize,
-    /// What it runs.
+    /// The task that it runs.
     pub(super) running: Option<(u64, &'static Location<'static>)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    /// It slept when it was asked.
+    /// It was asleep when it was asked.
     Parked,
     /// It was awake, and has answered.
     Awake,
-    /// It is this thread's.
+    /// It belongs to this thread.
     Here,
-    /// Nobody drives it.
+    /// It is not driven.
     NotDriven,
     /// It has not answered.
     Silent,
 }
 
-/// What the workers and tasks of a runtime are at.
+/// The state of a runtime's workers and tasks.
 #[derive(Debug)]
 pub(super) struct SharedSnapshot {
     pub(super) workers: Vec<WorkerRecord>,
-    /// With the index of the worker, unless nobody has taken the task yet.
+    /// With the index of the worker; `None` if no worker has taken the task yet.
     pub(super) tasks: Vec<(Option<usize>, TaskRecord)>,
-    /// How many sources and timers will wake whom nobody knows: not a task, but what a task has
-    /// wrapped its waker in.
+    /// The number of sources and timers with an unknown waker: not a task's own, but one that wraps
+    /// it.
     pub(super) unknown_waits: usize,
 }
 
 impl SharedSnapshot {
-    /// `own` are the workers of the runtime that belong to this thread, and what they tell: mostly
+    /// `own` holds the workers of the runtime that belong to this thread, and their data: usually
     /// one, or none.
     pub(super) fn take(
         shared: &Shared,
@@ -238,7 +240,7 @@ impl SharedSnapshot {
         let mut asked = Vec::new();
         let mut workers = Vec::new();
         for (index, remote) in shared.remotes().iter().enumerate() {
-            // Before it is asked, which wakes it, and has it read its clock.
+            // Before it is asked, since that wakes it and makes it read its clock.
             let mut worker = WorkerRecord {
                 state: State::Here,
                 tick: remote.reactor.counters().tick(),
@@ -269,7 +271,7 @@ impl SharedSnapshot {
             timers.append(&mut remote.reactor.remote_timer_waits());
         }
         let wakers = Wakers::new(sources, timers);
-        // What is being polled waits for nothing, whatever was noted before.
+        // A running task waits for nothing, whatever its last poll recorded.
         let mut running = running_tasks(shared);
         let mut assigned = Vec::new();
         let mut tasks = Vec::new();
@@ -337,13 +339,13 @@ fn with_worker(worker: usize, waits: Vec<SourceWait>) -> impl Iterator<Item = (u
     waits.into_iter().map(move |wait| (worker, wait))
 }
 
-/// The tasks that the workers run just now.
+/// Returns the tasks that the workers are running.
 fn running_tasks(shared: &Shared) -> Vec<u64> {
     let counters = shared.remotes().iter().map(|it| it.reactor.counters());
     counters.filter_map(|it| Some(it.task()?.0)).collect()
 }
 
-/// Asks a worker, unless nobody drives it: a foreign loop may turn for it.
+/// Asks a worker, unless it is not driven. (A foreign event loop may drive it.)
 fn ask(remote: &Remote) -> (State, Option<Arc<Request<WorkerSnapshot>>>) {
     if remote.drive() == Drive::None {
         return (State::NotDriven, None);
@@ -358,8 +360,8 @@ fn ask(remote: &Remote) -> (State, Option<Arc<Request<WorkerSnapshot>>>) {
     (state, Some(request))
 }
 
-/// Where the tasks of a simulated process, with these workers, were spawned that there are beside
-/// the running one.
+/// Returns the spawn sites of the tasks of a simulated process, with these workers, except the
+/// running task.
 #[cfg(feature = "sim")]
 pub(crate) fn other_sites<'a>(
     shared: &Shared,
@@ -393,7 +395,7 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(50);
 
-    /// A question that keeps a worker until the patience of the next asker is over.
+    /// A question that occupies a worker until the patience of the next asker is over.
     #[derive(Debug)]
     struct Slow;
 

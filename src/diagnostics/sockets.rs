@@ -1,8 +1,8 @@
-//! What the kernel says of a descriptor that somebody waits for.
+//! The kernel's description of a descriptor that a task waits for.
 
 use crate::sys::BorrowedDescriptor;
 
-/// What a descriptor is, and its addresses, as far as it has any.
+/// The kind of a descriptor, and its addresses, if it has any.
 #[derive(Default)]
 pub(super) struct Described {
     pub(super) kind: &'static str,
@@ -10,7 +10,7 @@ pub(super) struct Described {
     pub(super) peer: Option<String>,
 }
 
-/// What is no socket, or none that can be asked.
+/// A descriptor that is no socket, or cannot be described.
 const OTHER: &str = "descriptor";
 
 #[cfg(feature = "net")]
@@ -47,7 +47,7 @@ pub(super) fn describe(_: BorrowedDescriptor<'_>) -> Described {
     }
 }
 
-/// `None` for an address without a name.
+/// Returns the address as text, or `None` for an unnamed address.
 #[cfg(feature = "net")]
 fn text(address: &socket2::SockAddr) -> Option<String> {
     if let Some(address) = address.as_socket() {

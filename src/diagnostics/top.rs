@@ -1,23 +1,22 @@
-//! `POLDER_TOP=/path`: a Unix socket at which a running program tells, once a second, what its
-//! runtimes are at: a line of JSON (`line`) to each who has connected. `polder-top` shows it.
+//! `POLDER_TOP=/path`: a Unix socket on which a running program reports the state of its runtimes
+//! once a second: a line of JSON (`line`) to each client. `polder-top` shows it.
 //!
-//! **A thread of its own** does that, with a plain `poll(2)` and nothing of the runtimes, which it
-//! looks at and is not kept by. While nobody is connected it sleeps, and takes no dumps.
-//! Descriptors do not wait: a client that does not read keeps neither the others nor this thread
-//! waiting. What it has not taken of a line is kept, until it takes it or is cut; no other line is
-//! kept for it.
+//! **A dedicated thread** does that, with a plain `poll(2)` and independently of the runtimes that
+//! it reports. Without clients it sleeps, and takes no dumps. Descriptors are non-blocking: a
+//! client that does not read delays neither the others nor this thread. The unsent rest of a line
+//! is kept until the client takes it or is disconnected; no other line is kept for that client.
 //!
-//! **The socket** is this user's alone from its first moment (`sys::local::listen_privately`).
-//! Nothing is replaced but a socket of this user on which nobody listens any more: one that was
-//! left by a process that was killed. For that the folder is locked, so that of several processes
-//! that start at the same time none takes the new socket of another for an old one. At the end of
-//! the process the file is removed, if it is still the same one.
+//! **The socket** is accessible only for this user from its first moment
+//! (`sys::local::listen_privately`). It replaces no file but a socket of this user that has no
+//! listener any more: one that was left by a killed process. For this check the folder is locked,
+//! so that of several processes that start at the same time none takes the new socket of another
+//! for an old one. At the end of the process the file is removed, if it is still the same one.
 //!
-//! **A child of `fork`** that has not called `exec` has no such thread: it neither answers at its
-//! parent's socket nor removes it. If it builds a runtime it makes a socket of its own, as a
-//! program does that was started; so its path should have the number of the process in it. It does
-//! have the parent's listener's descriptor: if it outlives a parent that was killed, that socket
-//! counts as one that somebody listens on.
+//! **A child of `fork`** that has not called `exec` has no such thread: it neither answers on its
+//! parent's socket nor removes it. If it builds a runtime, it makes its own socket, like a newly
+//! started program; so its path should contain the process ID. It does inherit the descriptor of
+//! its parent's listener: if it outlives a killed parent, that socket counts as one that has a
+//! listener.
 
 use std::fs::{self, File};
 use std::io;
@@ -35,27 +34,27 @@ use super::environment::open_runtimes;
 use super::line::Lines;
 use crate::sys::{self, PerProcess, local, start_thread};
 
-/// What people can follow; and each client that does not read for five lines is cut.
+/// A pace that people can follow; a client that does not read for five lines is disconnected.
 const PACE: Pace = Pace {
     interval: Duration::from_secs(1),
     patience: Duration::from_secs(5),
 };
 
-/// Lines take a tenth of the time at most: after one that has taken long, the next one comes later.
-/// (With a worker that does not answer, a dump takes a tenth of a second.)
+/// Lines take at most a tenth of the time: after one that took long, the next one is later. (If a
+/// worker does not answer, a dump takes a tenth of a second.)
 const SHARE: u32 = 10;
 
-/// How many clients there may be: people who look, and not a service. Each costs a descriptor, and
-/// a line at most.
+/// The limit of clients: it is meant for people, not as a service. Each costs a descriptor, and at
+/// most one line.
 const MAX_CLIENTS: usize = 8;
 
-/// What the next one is told.
+/// The answer to a client beyond the limit.
 const TOO_MANY: &str = "{\"error\":\"as many look already as may\"}\n";
 
-/// For so long nobody is accepted after descriptors, or memory, had run out.
+/// The pause in accepting after descriptors, or memory, had run out.
 const REST: Duration = Duration::from_millis(100);
 
-/// For so long other processes that start at the same path are waited for.
+/// How long we wait for other processes that start at the same path.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Binds the socket, and starts the thread.
@@ -93,7 +92,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     }
 }
 
-/// The right to bind in a folder, until it is dropped; as far as it can be had.
+/// The right to bind in a folder, held until it is dropped; `None` if it cannot be locked.
 fn lock(folder: &Path) -> Option<File> {
     let folder = File::open(folder).ok()?;
     // Solaris has no such locks.
@@ -114,15 +113,15 @@ fn lock(folder: &Path) -> Option<File> {
 /// The file of the socket, to be removed when the process ends.
 struct Place {
     path: PathBuf,
-    /// Which file it is: another one may have taken its place.
+    /// Identifies the file: another one may have replaced it.
     file: (u64, u64),
 }
 
-/// A child of `fork` has none, and so removes nothing of its parent's.
+/// Empty in a child of `fork`, which so removes no file of its parent.
 static PLACE: PerProcess<OnceLock<Place>> = PerProcess::new(OnceLock::new);
 
 impl Place {
-    /// Where the system will not call at the end, the file stays.
+    /// If the system refuses the exit handler, the file stays.
     fn note(path: PathBuf) -> io::Result<()> {
         extern "C" fn remove() {
             Place::remove();
@@ -152,20 +151,21 @@ fn file(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// When what happens.
+/// The intervals of the thread.
 #[derive(Clone, Copy)]
 struct Pace {
-    /// From line to line.
+    /// The time between two lines.
     interval: Duration,
-    /// A client that has not taken a line by then is cut. It also gets no other one meanwhile.
+    /// The time after which a client is disconnected if it has not taken a line. It gets no other
+    /// line meanwhile.
     patience: Duration,
 }
 
-/// What the thread tells.
+/// The source of the lines.
 trait Tell {
-    /// The next one is told so much later, at least.
+    /// Returns a line. The next one follows after `interval` at the earliest.
     fn line(&mut self, interval: Duration) -> String;
-    /// Nobody is there to be told.
+    /// Called when no client is left.
     fn forget(&mut self);
 }
 
@@ -181,7 +181,7 @@ impl Tell for Lines {
 
 struct Client {
     stream: UnixStream,
-    /// What it has not taken yet.
+    /// The unsent rest of its line.
     rest: Option<Rest>,
 }
 
@@ -192,7 +192,7 @@ struct Rest {
 }
 
 impl Client {
-    /// Returns whether it is still there.
+    /// Sends a line, if the last one is sent. Returns whether the client is still connected.
     fn tell(&mut self, line: &Arc<str>, patience: Duration) -> bool {
         match &self.rest {
             Some(rest) => rest.since.elapsed() < patience,
@@ -207,7 +207,7 @@ impl Client {
         }
     }
 
-    /// Likewise.
+    /// Continues to send. Returns whether the client is still connected.
     fn go_on(&mut self) -> bool {
         while let Some(rest) = &mut self.rest {
             match sys::send(&self.stream, &rest.line.as_bytes()[rest.taken..]) {
@@ -226,11 +226,12 @@ impl Client {
     }
 }
 
-/// What the thread does, for as long as the process runs.
+/// The loop of the thread, for as long as the process runs.
 fn serve(listener: &UnixListener, pace: Pace, lines: &mut impl Tell) {
     let mut clients: Vec<Client> = Vec::new();
-    // For those who come before it is time for the next one. So however many come and go, there is
-    // one in an interval. Once it is too old to be compared with the next one it is forgotten.
+    // For clients that connect before the next line is due, so that one line is made in an
+    // interval, however many come and go. It is forgotten once it is too old to be compared with
+    // the next one.
     let mut latest: Option<Arc<str>> = None;
     let mut next = Instant::now();
     let mut interval = pace.interval;
@@ -266,10 +267,10 @@ fn serve(listener: &UnixListener, pace: Pace, lines: &mut impl Tell) {
     }
 }
 
-/// Waits until somebody comes, or `left` is over, and meanwhile goes on with those who have not
-/// taken everything. Returns whether somebody has come.
+/// Waits until a client connects, or `left` is over, and meanwhile continues to send to clients
+/// that have not taken everything. Returns whether a client has connected.
 ///
-/// Nothing that clients say is read. That they have gone is an event that need not be asked for.
+/// Input from clients is never read. A hang-up is an event that need not be asked for.
 fn wait(listener: &UnixListener, clients: &mut Vec<Client>, left: Option<Duration>) -> bool {
     let mut asked = vec![PollFd::new(listener, PollFlags::IN)];
     asked.extend(clients.iter().map(|client| {
@@ -298,8 +299,8 @@ fn wait(listener: &UnixListener, clients: &mut Vec<Client>, left: Option<Duratio
     !told[0].is_empty()
 }
 
-/// Takes the next one who has come, who is told the latest line at once, unless it is time for the
-/// next. (One at a time: those who have gone meanwhile are noticed before another one is refused.)
+/// Accepts the next client, and sends it the latest line immediately, unless the next one is due.
+/// (One at a time: clients that have gone meanwhile are noticed before another one is refused.)
 fn accept(
     listener: &UnixListener,
     clients: &mut Vec<Client>,
@@ -334,7 +335,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    /// A path for one test, in a folder of its own.
+    /// A path for one test, in a separate folder.
     struct Place {
         folder: PathBuf,
         socket: PathBuf,
@@ -364,7 +365,7 @@ mod tests {
         }
     }
 
-    /// Lines of this many bytes, counted; and how often they were forgotten.
+    /// Lines of this many bytes, counted; and the number of times that they were forgotten.
     struct Told {
         bytes: usize,
         lines: Arc<AtomicUsize>,
@@ -413,7 +414,7 @@ mod tests {
     #[test]
     fn a_client_that_does_not_read_is_cut_and_another_one_gets_its_lines() {
         const BYTES: usize = 1 << 20;
-        // A reader may come that late on a machine with much to do.
+        // On a busy machine a reader may be this late.
         const PATIENCE: Duration = Duration::from_secs(2);
 
         let place = Place::new();
@@ -428,7 +429,7 @@ mod tests {
             numbers.push(line.trim().parse::<usize>().unwrap());
         }
         assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
-        // What had been sent to it, which is less than a line, is still there to be read.
+        // The part of a line that was sent to it can still be read.
         let mut rest = Vec::new();
         deaf.read_to_end(&mut rest).unwrap();
         assert!((1..BYTES).contains(&rest.len()), "{} bytes", rest.len());
@@ -527,7 +528,7 @@ mod tests {
         let listener = listen(path).unwrap();
         let mode = || fs::symlink_metadata(path).unwrap().mode() & 0o777;
         assert_eq!(mode(), 0o600);
-        // Somebody listens, whether he accepts or not, and however many wait.
+        // There is a listener, whether it accepts or not, and however many clients wait.
         let mut waiting = Vec::new();
         for _ in 0..100 {
             let error = listen(path).unwrap_err();
@@ -537,7 +538,7 @@ mod tests {
             }
         }
         drop(listener);
-        // A link to such a socket is none.
+        // A link to such a socket does not count as one.
         let link = place.folder.join("link");
         std::os::unix::fs::symlink(path, &link).unwrap();
         let file = place.folder.join("file");
@@ -582,7 +583,7 @@ mod tests {
             let other = scope.spawn(|| listen(&place.socket));
             thread::sleep(LOCK_PATIENCE / 10);
             let is_there = place.socket.exists();
-            // (Unless this thread was kept from looking for so long.)
+            // (Unless this thread was delayed for so long.)
             assert!(!is_there || start.elapsed() >= LOCK_PATIENCE);
             drop(held);
             other.join().unwrap().unwrap();

@@ -1,12 +1,11 @@
-//! What a runtime did last, event by event, as a file for trace viewers.
+//! The latest events of a runtime, as a file for trace viewers.
 //!
-//! What is traced lies in rings (`trace_log`, `trace_ring`), which are read here while the workers
-//! go on. The format is the JSON of Chromium's `about:tracing`, which Perfetto reads ("Trace Event
-//! Format": `ph` is the kind of an event, X a slice with a duration, i an instant, s and f the two
-//! ends of an arrow, b and e those of what overlaps; `ts` and `dur` are in microseconds).
+//! Events are kept in rings (`trace_log`, `trace_ring`), which are read here while the workers run.
+//! The format is the JSON of Chromium's `about:tracing`, which Perfetto reads ("Trace Event
+//! Format": `ph` is the kind of an event: X a slice with a duration, i an instant, s and f the two
+//! ends of an arrow, b and e those of overlapping events; `ts` and `dur` are in microseconds).
 //!
-//! An arrow begins and ends on slices. So a wake that comes from no task has a short slice of its
-//! own.
+//! An arrow begins and ends on slices. So a wake that comes from no task gets a short slice.
 
 use std::fmt::{self, Write};
 use std::time::{Duration, SystemTime};
@@ -20,10 +19,10 @@ use crate::reactor::{MAIN_FUTURE, Traced, What, now};
 use crate::scheduler::Shared;
 use crate::task::Name;
 
-/// What a runtime did last, event by event: of [`Runtime::trace`](crate::Runtime::trace).
+/// The latest events of a runtime, from [`Runtime::trace`](crate::Runtime::trace).
 ///
 /// A worker's events are polls of tasks, spawns, wakes, ends, sleeps, sources that became ready and
-/// timers that fired. What other threads did to its tasks is told too, and calls of
+/// timers that fired. A trace also has what other threads did to its tasks, and calls of
 /// [`unblock`](crate::unblock) that were made on its workers.
 ///
 /// ```
@@ -38,12 +37,12 @@ use crate::task::Name;
 #[derive(Clone, Debug)]
 pub struct Trace {
     began: SystemTime,
-    /// When it was taken, as its events count time.
+    /// The time at which it was taken, on the clock of its events.
     taken: Duration,
-    /// By worker; and the last one is that of other threads.
+    /// One for each worker; the last one belongs to other threads.
     tracks: Vec<Track>,
     names: Vec<Name>,
-    /// Where that of a task is, by id.
+    /// The place of a task's name in `names`, by id.
     name_of: Pairs,
 }
 
@@ -51,7 +50,7 @@ pub struct Trace {
 struct Track {
     name: String,
     events: Vec<Event>,
-    /// How many came before these.
+    /// The number of events that came before these.
     lost: u64,
 }
 
@@ -63,7 +62,7 @@ impl Track {
 }
 
 impl Trace {
-    /// `None` if the runtime is not traced.
+    /// Returns `None` if the runtime is not traced.
     pub(crate) fn of(shared: &Shared) -> Option<Trace> {
         let log = TraceLog::of(shared)?;
         let workers = log.workers.iter().enumerate();
@@ -112,11 +111,11 @@ impl Trace {
 
 /// The polls of all tasks.
 struct Polls {
-    /// When each began, and on which track.
+    /// The time at which each began, and its track.
     all: Vec<(Duration, usize)>,
-    /// The nanosecond in which one began, and its place in `all`.
+    /// The nanosecond at which a poll began, and its place in `all`.
     by_time: Pairs,
-    /// The task, and the place of a poll of it in `by_time`.
+    /// A task, and the place of one of its polls in `by_time`.
     by_task: Pairs,
 }
 
@@ -141,7 +140,7 @@ impl Polls {
         }
     }
 
-    /// The first poll of this task that began then or later.
+    /// Returns the first poll of this task that began at this time or later.
     fn next(&self, task: u64, at: Duration) -> Option<(Duration, usize)> {
         let of_task = self.by_task.of(task);
         let poll = |place: u64| self.all[self.by_time.at(place).1 as usize];
@@ -150,7 +149,7 @@ impl Polls {
     }
 }
 
-/// What it has, in a line.
+/// A summary in one line.
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |of: fn(&Track) -> usize| self.tracks.iter().map(of).sum::<usize>();
@@ -170,7 +169,7 @@ impl fmt::Display for Trace {
     }
 }
 
-/// How long a wake is shown that comes from no task, at most.
+/// The maximum length of the slice of a wake that comes from no task.
 const WAKE_LENGTH: Duration = Duration::from_micros(1);
 
 /// Writes the JSON.
@@ -178,7 +177,7 @@ struct Writer<'a> {
     out: String,
     trace: &'a Trace,
     polls: Polls,
-    /// How many arrows there are: each has a number.
+    /// The number of arrows so far: each one has a number.
     arrows: u64,
     is_first: bool,
 }
@@ -225,7 +224,7 @@ impl Writer<'_> {
                 What::Sleeps => open.push(Open::Sleep(at)),
                 What::Awakes => self.end_sleep(index, &mut open, at)?,
                 What::Ready(descriptor) => {
-                    // It was reported by the wait.
+                    // The wait reported it, so the worker no longer sleeps.
                     self.end_sleep(index, &mut open, at)?;
                     self.begin("i", "ready", index, Some(at))?;
                     write!(self.out, ",\"s\":\"t\",\"args\":{{\"fd\":{descriptor}}}}}")?;
@@ -262,7 +261,7 @@ impl Writer<'_> {
                 }
             }
         }
-        // What goes on: as far as is known.
+        // Unfinished slices end when the trace was taken.
         while let Some(slice) = open.pop() {
             let taken = self.trace.taken;
             match slice {
@@ -273,7 +272,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// The poll of a task has ended; and what had begun within it and was not told of its end.
+    /// Ends the poll of a task, and every slice within it that has no recorded end.
     fn end_poll(
         &mut self,
         track: usize,
@@ -322,7 +321,7 @@ impl Writer<'_> {
         write!(self.out, ",\"cat\":\"unblock\",\"id\":{id}")
     }
 
-    /// An arrow from here to the next poll of a task, if that is known.
+    /// Writes an arrow from here to the next poll of a task, if that is known.
     fn arrow(&mut self, track: usize, name: &str, task: u64, at: Duration) -> fmt::Result {
         let Some((poll, other_track)) = self.polls.next(task, at) else {
             return Ok(());
@@ -335,7 +334,7 @@ impl Writer<'_> {
         write!(self.out, ",\"cat\":\"wake\",\"id\":{id},\"bp\":\"e\"}}")
     }
 
-    /// The end of an event of this task.
+    /// Writes the end of an event of this task.
     fn args(&mut self, (id, site): Traced) -> fmt::Result {
         self.out.push_str(",\"args\":{");
         if id != MAIN_FUTURE {
@@ -352,7 +351,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A slice, but for its end.
+    /// Writes a slice, except its end.
     fn slice(
         &mut self,
         track: usize,
@@ -366,7 +365,7 @@ impl Writer<'_> {
         write!(self.out, ",\"dur\":{length},\"cat\":\"{category}\"")
     }
 
-    /// What all events begin with.
+    /// Writes the common beginning of all events.
     fn begin(&mut self, ph: &str, name: &str, track: usize, at: Option<Duration>) -> fmt::Result {
         let comma = match std::mem::take(&mut self.is_first) {
             true => "",
@@ -382,10 +381,10 @@ impl Writer<'_> {
     }
 }
 
-/// What each trace begins with: a file that does not was not made here.
+/// The beginning of each trace: a file that begins otherwise was not made by us.
 pub(super) const FIRST_WORDS: &str = "{\"otherData\":{\"polder\":\"";
 
-/// Microseconds, and what is left of them.
+/// Microseconds, with three decimals.
 struct Micros(Duration);
 
 impl fmt::Display for Micros {

@@ -1,8 +1,8 @@
-//! Where the events of a traced runtime go: see `trace`, which reads them.
+//! The storage for the events of a traced runtime: see `trace`, which reads them.
 //!
-//! A worker writes its own events, to a [`Ring`]. Spawns, wakes and ends on threads that are no
+//! A worker writes its own events to a [`Ring`]. Spawns, wakes and ends on threads that are not
 //! workers of the runtime, and calls of `unblock`, come from several threads: they go to one more
-//! ring, behind a lock. All locks here are held for moments, and no foreign code runs under them.
+//! ring, behind a lock. All locks here are held only briefly, and no foreign code runs under them.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -16,8 +16,8 @@ use crate::scheduler::{Shared, Tracer};
 use crate::sync::Mutex;
 use crate::task::Name;
 
-/// That a runtime is to be traced. A program that makes one links the log and its rings; others do
-/// not.
+/// The request to trace a runtime. A program that makes one links the log and its rings; other
+/// programs do not.
 #[derive(Clone)]
 pub(crate) struct Tracing {
     capacity: usize,
@@ -25,7 +25,7 @@ pub(crate) struct Tracing {
 }
 
 impl Tracing {
-    /// `capacity` events of each worker are kept.
+    /// Keeps `capacity` events of each worker.
     pub(crate) fn new(capacity: usize) -> Tracing {
         Tracing {
             capacity,
@@ -33,7 +33,7 @@ impl Tracing {
         }
     }
 
-    /// Before any worker of the runtime starts.
+    /// Must be called before any worker of the runtime starts.
     pub(super) fn begin(self, shared: &mut Shared) {
         (self.begin)(shared, self.capacity);
     }
@@ -48,18 +48,18 @@ impl fmt::Debug for Tracing {
 /// The trace of a runtime.
 #[derive(Debug)]
 pub(super) struct TraceLog {
-    /// When it began, by both clocks.
+    /// The time at which it began, by both clocks.
     pub(super) start: Instant,
     pub(super) start_time: SystemTime,
-    /// How many events of each worker are kept.
+    /// The number of events of each worker that are kept.
     capacity: usize,
-    /// What each worker did. Its thread writes there.
+    /// The events of each worker, written by its thread.
     pub(super) workers: Vec<Arc<Ring>>,
-    /// What other threads did. Written under the lock beside it.
+    /// The events of other threads, written under the lock `pushing`.
     pub(super) others: Ring,
     pushing: Mutex<()>,
-    /// The names of tasks, which an event has no place for: of as many tasks as there may be events
-    /// of a worker.
+    /// The names of tasks, for which an event has no room: of as many tasks as a worker may have
+    /// events.
     names: Mutex<VecDeque<(u64, Name)>>,
 }
 
@@ -83,7 +83,7 @@ impl TraceLog {
         shared.set_trace(Arc::new(log));
     }
 
-    /// Of a runtime that is traced.
+    /// Returns the log of a traced runtime.
     pub(super) fn of(shared: &Shared) -> Option<&TraceLog> {
         shared.trace()?.as_any().downcast_ref()
     }

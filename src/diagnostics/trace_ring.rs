@@ -1,14 +1,13 @@
-//! The last events of one worker, for whoever looks at them later: see `trace`.
+//! The latest events of one worker, kept for a later reader: see `trace`.
 //!
 //! A [`Ring`] is written by one thread at a time, without a lock and without waiting, and may be
-//! read by any. When it is full, the oldest event gives way.
+//! read by any thread. When it is full, the oldest event is overwritten.
 //!
-//! **How it is read.** Each event is three words, written and read one by one. The writer says that
-//! it begins with the event of a number, writes the words, and says that it is done with it. A
-//! reader copies the events that are done, and then asks which one the writer has begun: those that
-//! its words may have replaced meanwhile are left out. The fences make that right: who reads a word
-//! of a later event also reads that this event was begun. So nothing that is returned is torn, and
-//! no place of a torn event is ever looked at.
+//! **How it is read.** Each event is three words, written and read one by one. The writer
+//! increments `begun`, writes the words, and increments `done`. A reader copies the events that are
+//! done, and then reads `begun`: it leaves out the events that may have been overwritten meanwhile.
+//! The fences make that right: a reader that sees a word of a later event also sees that this event
+//! was begun. So no returned event is torn, and the location in a torn event is never dereferenced.
 
 use std::fmt;
 use std::panic::Location;
@@ -18,38 +17,38 @@ use std::time::{Duration, Instant};
 use crate::reactor::{Recorder, What};
 use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 
-/// Something that a worker did.
+/// An action of a worker.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Event {
-    /// Since the trace began.
+    /// The time since the trace began.
     pub(super) at: Duration,
     pub(super) what: What,
 }
 
-/// How an event's kind stands in the lower bits of its first word.
+/// The number of lower bits of an event's first word that hold its kind.
 const KIND_BITS: u32 = 8;
 
-/// As many events as anybody may want of a worker: 1.5 GiB of memory.
+/// The limit of a worker's events: 1.5 GiB of memory.
 const MAX_EVENTS: usize = 1 << 26;
 
 pub(super) struct Ring {
     start: Instant,
     slots: Box<[Slot]>,
-    /// How many events were begun, and how many of them are done.
+    /// The number of events that were begun, and of those that are done.
     begun: AtomicU64,
     done: AtomicU64,
 }
 
 /// One event.
 struct Slot {
-    /// The time in nanoseconds, which leaves 56 bits for 833 days of them; and the kind.
+    /// The time in nanoseconds, in 56 bits, which last for 833 days; and the kind.
     head: AtomicU64,
     number: AtomicU64,
     site: AtomicPtr<Location<'static>>,
 }
 
 impl Ring {
-    /// With place for so many events, and for what is missing to a power of two.
+    /// Makes room for at least this many events, rounded up to a power of two.
     pub(super) fn new(start: Instant, events: usize) -> Ring {
         let slot = || Slot {
             head: AtomicU64::new(0),
@@ -70,7 +69,7 @@ impl Ring {
         &self.slots[number as usize & (self.slots.len() - 1)]
     }
 
-    /// The last events, the oldest first; and how many came before these.
+    /// Returns the latest events, the oldest first, and the number of events before them.
     pub(super) fn events(&self) -> (Vec<Event>, u64) {
         let len = self.slots.len() as u64;
         let done = self.done.load(Ordering::Acquire);
@@ -81,8 +80,8 @@ impl Ring {
         let first_whole = torn.max(first);
         let whole = words.into_iter().skip((first_whole - first) as usize);
         let events = whole.filter_map(|(head, number, site)| {
-            // SAFETY: null, or of a whole event, for which `push_at` has it from `ptr::from_ref`:
-            // all of these are `'static`, and borrow nothing of a Runnable.
+            // SAFETY: null, or from a whole event, for which `push_at` made it by `ptr::from_ref`:
+            // all of these are `'static`, and borrow nothing from a Runnable.
             let site = unsafe { site.as_ref() };
             Some(Event {
                 at: Duration::from_nanos(head >> KIND_BITS),
@@ -93,7 +92,7 @@ impl Ring {
     }
 }
 
-/// For the thread that writes.
+/// Called only by the thread that writes.
 impl Recorder for Ring {
     fn push_at(&self, at: Instant, what: What) {
         let at = at.saturating_duration_since(self.start).as_nanos() as u64;
@@ -166,7 +165,7 @@ mod loom_tests {
     use crate::reactor::now;
     use loom::sync::Arc;
 
-    /// Each event says the same in its time and its number: a torn one does not.
+    /// Each event has the same value as its time and as its number; a torn one does not.
     #[test]
     fn what_is_read_while_the_writer_goes_round_is_whole_and_in_order() {
         loom::model(|| {

@@ -1,21 +1,21 @@
-//! What a task waits for, read from the word that its leaves write: see `scheduler::leaf`.
+//! The wait of a task, decoded from the word that its leaf futures write: see `scheduler::leaf`.
 
 use crate::scheduler::Leaf;
 
-/// What a task waits for.
+/// The state of a task's wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Waits {
     /// It is ready, or running, or new.
     Nothing,
-    /// It is ready, since it was woken while it ran: mostly by itself.
+    /// It is ready, since it was woken while it ran, usually by itself.
     WokenByItself,
-    /// No leaf has said anything.
+    /// No leaf future has recorded anything.
     Unknown,
     For(Leaf),
 }
 
 impl Waits {
-    /// Reads what `Leaf::encode` has written.
+    /// Decodes what `Leaf::encode` has written.
     pub(super) fn decode(word: u64) -> Waits {
         let which = word & ((1 << Leaf::KIND) - 1);
         Waits::For(match word >> Leaf::KIND {

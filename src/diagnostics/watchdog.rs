@@ -1,17 +1,17 @@
-//! Stalls: polls that keep a worker from everything else.
+//! Stalls: polls that keep a worker from all other work.
 //!
-//! **The worker reads no clock for it.** It shows at all times how many polls it has begun, and of
-//! which task the present one is (`reactor::counters`). A thread, which is there only if somebody
-//! asked for it, looks at that every half of the threshold, and adds up the time between looks that
-//! show the same poll. It reads no memory of a task: the id and
-//! the place of its spawn are numbers that lie beside the counters.
+//! **The worker reads no clock for it.** Its counters always show how many polls it has begun, and
+//! the task of the current one (`reactor::counters`). The watchdog thread, which runs only on
+//! request, reads them every half of the threshold, and adds up the time between readings that show
+//! the same poll. It reads no memory of a task: the id and the spawn site are numbers next to the
+//! counters.
 //!
 //! **No false alarms.** A worker that sleeps, polls the kernel, or drives a nested `block_on` shows
-//! no poll, or another one each time. If the thread itself comes too late for a look, the process
-//! was stopped, or the machine has no time for it: then the time since the look before does not
+//! no poll, or a different one each time. If the watchdog itself is late for a reading, the process
+//! was stopped, or the machine is overloaded: then the time since the previous reading does not
 //! count.
 //!
-//! One thread looks after all runtimes of the process, and ends with the last of them. A child of
+//! One thread watches all runtimes of the process, and ends with the last of them. A child of
 //! `fork` starts its own.
 
 use std::fmt;
@@ -29,14 +29,14 @@ use crate::spans;
 use crate::sync::{Mutex, contain};
 use crate::sys::{PerProcess, start_thread};
 
-/// The shortest threshold: below, a poll that was merely interrupted by the system would count.
+/// The minimum threshold: below it, a poll that was merely interrupted by the system would count.
 const MIN_STALL: Duration = Duration::from_micros(100);
 
-/// The longest one: nobody waits for longer, and the clock can be reckoned with.
+/// The maximum threshold: no stall needs more, and the clock arithmetic does not overflow.
 const MAX_STALL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A look that is late by so much, beside half of its interval, does not count the time since the
-/// last one.
+/// If a reading is late by this much, plus half of its interval, the time since the last one does
+/// not count.
 const MAX_LATENESS: Duration = Duration::from_millis(2);
 
 /// A poll that takes too long, and keeps all other tasks of its worker waiting: passed to the
@@ -62,21 +62,21 @@ pub struct Stall {
     pub worker: usize,
     /// The task that is polled, or the future of `block_on`.
     pub task: TaskRef,
-    /// For how long, at least. It is known as exactly as half of the threshold.
+    /// A lower limit of its duration, with a resolution of half of the threshold.
     pub lasted: Duration,
-    /// The poll is over. Otherwise it goes on.
+    /// Whether the poll is over. Otherwise it continues.
     pub has_ended: bool,
-    /// What its thread did when it was looked at. `None` once it has ended, and where the system
-    /// does not tell: it is known on Linux, and Android.
+    /// The activity of its thread when the stall was noticed. `None` once the poll has ended, and
+    /// on systems that do not report it; Linux and Android do.
     pub activity: Option<Activity>,
-    /// Where in the code it was then. `None` once it has ended, and where that cannot be asked: it
-    /// is known on Linux, on x86-64 and aarch64.
+    /// The functions that it was in at that time. `None` once the poll has ended, and on platforms
+    /// where that is not available; it is on Linux, on x86-64 and aarch64.
     #[cfg(feature = "backtrace")]
     #[cfg_attr(docsrs, doc(cfg(feature = "backtrace")))]
     pub backtrace: Option<Backtrace>,
 }
 
-/// The activity of a stalled worker's thread: of [`Stall::activity`].
+/// The activity of a stalled worker's thread, from [`Stall::activity`].
 ///
 /// ```
 /// use polder::diagnostics::{Activity, Stall};
@@ -94,29 +94,30 @@ pub struct Stall {
 pub enum Activity {
     /// It computes, or waits for a processor.
     Computes,
-    /// It is in a system call: its name, or its number if it is not among the usual ones; and the
-    /// descriptor, if it is of one.
+    /// It is in a system call: its name, or its number if it is not a common one; and the
+    /// descriptor, if it has one.
     SystemCall {
-        /// As in `clock_nanosleep`, or `231`.
+        /// For example `clock_nanosleep`, or `231`.
         name: String,
         /// The descriptor.
         descriptor: Option<i32>,
     },
 }
 
-/// The poll that a worker is in: two that are equal are the same poll.
+/// The poll that a worker is in: equal values mean the same poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Beat {
-    /// Each poll counts before it shows its task: so the same task with the same numbers is the
+    /// Each poll is counted before it shows its task: so the same task with the same numbers is the
     /// same poll. (A poll that begins while this is read may be shown with the numbers before it,
-    /// and is taken for another one at the next look.)
+    /// and counts as a different one at the next reading.)
     polls: (usize, usize),
     /// The task's id, or [`MAIN_FUTURE`](crate::reactor::MAIN_FUTURE), and where it was spawned.
     task: (u64, &'static Location<'static>),
 }
 
 impl Beat {
-    /// `None` if the worker is in no poll, or sleeps within one, since that drives it too.
+    /// Returns `None` if the worker is in no poll, or sleeps within one, since such a poll drives
+    /// the worker.
     fn of(remote: &Remote) -> Option<Beat> {
         let counters = remote.reactor.counters();
         let polls = (counters.polls.get(), counters.main_polls.get());
@@ -175,42 +176,43 @@ impl fmt::Display for Stall {
     }
 }
 
-/// Whom a stall is told.
+/// The function that receives stalls.
 pub(crate) type Tell = Arc<dyn Fn(&Stall) + Send + Sync + UnwindSafe + RefUnwindSafe>;
 
 /// A runtime that is watched.
 struct Watched {
-    /// Weak, so that this keeps no runtime.
+    /// Weak, so that this keeps no runtime alive.
     shared: Weak<Shared>,
     threshold: Duration,
     tell: Tell,
-    /// When it is looked at next.
+    /// The time of the next reading.
     next: Instant,
-    /// By worker.
+    /// One for each worker.
     seen: Vec<Seen>,
 }
 
-/// What was seen of a worker.
+/// The last reading of a worker.
 struct Seen {
-    /// Its poll, when it was looked at last. And when that was.
+    /// Its poll at the last reading, and the time of that reading.
     poll: Option<Beat>,
     last: Instant,
-    /// For how long, at least, it was seen in this one.
+    /// A lower limit of the time that it has spent in this poll.
     lasted: Duration,
     told: bool,
 }
 
 #[derive(Default)]
 struct Watchdog {
-    /// There is a thread.
+    /// Whether the thread runs.
     runs: bool,
-    /// Those that it has not seen yet.
+    /// Runtimes that the thread has not seen yet.
     new: Vec<Watched>,
 }
 
 static WATCHDOG: PerProcess<Mutex<Watchdog>> = PerProcess::new(Mutex::default);
 
-/// That a runtime is to be watched. Whoever makes one links the watchdog; other programs do not.
+/// The request to watch a runtime. A program that makes one links the watchdog; other programs do
+/// not.
 #[derive(Clone)]
 pub(crate) struct Watch {
     threshold: Duration,
@@ -248,8 +250,8 @@ pub(super) fn watch(shared: &Arc<Shared>, threshold: Duration, tell: Tell) -> io
         next: Instant::now(),
         seen: (shared.remotes().iter()).map(|_| Seen::new(None)).collect(),
     });
-    // Whoever is the first starts the thread. It gives that up under the same lock, after it has
-    // seen that there is nothing new: so nobody is left to a thread that ends.
+    // The first caller starts the thread. The thread gives up under the same lock, after it has
+    // seen that there is nothing new: so no runtime is left to a thread that ends.
     if !watchdog.runs {
         if let Err(error) = start_thread("polder-watchdog", Box::new(run)) {
             let watched = watchdog.new.pop();
@@ -262,7 +264,7 @@ pub(super) fn watch(shared: &Arc<Shared>, threshold: Duration, tell: Tell) -> io
     Ok(())
 }
 
-/// A new runtime waits no longer than this for its first look.
+/// The maximum time until a new runtime is first read.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
 fn run() {
@@ -272,7 +274,7 @@ fn run() {
         let (live, gone): (Vec<Watched>, Vec<Watched>) =
             (all.into_iter()).partition(|watched| watched.runtime().is_some());
         all = live;
-        // Foreign code, and so not under the lock.
+        // `tell` is foreign code, so it runs outside the lock.
         for watched in gone {
             watched.end();
         }
@@ -295,14 +297,14 @@ fn run() {
 }
 
 impl Watched {
-    /// The runtime, unless it is gone. (Handles, tasks and wakers may keep its memory for longer: a
-    /// `tell` that has a handle, for ever.)
+    /// Returns the runtime, unless it is gone. (Handles, tasks and wakers may keep its memory for
+    /// longer; a `tell` that has a handle keeps it forever.)
     fn runtime(&self) -> Option<Arc<Shared>> {
         let shared = self.shared.upgrade()?;
         (!shared.main().reactor.is_closed()).then_some(shared)
     }
 
-    /// The runtime is gone, and with it whatever stalled.
+    /// The runtime is gone: reports the end of all stalls.
     fn end(self) {
         for (index, seen) in self.seen.iter().enumerate() {
             if let Some(stall) = seen.ended(index) {
@@ -312,20 +314,21 @@ impl Watched {
         contain(|| drop(self));
     }
 
-    /// Foreign code: if it panics, the hook has said so, and the others are still watched.
+    /// Calls foreign code. If it panics, the panic hook has reported that, and the other runtimes
+    /// are still watched.
     fn tell(&self, stall: &Stall) {
         spans::stalled(stall, stall.has_ended);
         contain(|| (self.tell)(stall));
     }
 
     fn look(&mut self) {
-        // (No less than half: so that two of them are enough.)
+        // (Rounded up, so that two intervals suffice.)
         let interval = (self.threshold + Duration::from_nanos(1)) / 2;
         let mut stalls = Vec::new();
         if let Some(shared) = self.runtime() {
             let limit = interval + interval / 2 + MAX_LATENESS;
             for (index, (remote, seen)) in shared.remotes().iter().zip(&mut self.seen).enumerate() {
-                // What is measured is from after the one look to before the next.
+                // The measured time goes from after one reading to before the next.
                 let now = Instant::now();
                 let beat = Beat::of(remote);
                 if beat.is_none() || beat != seen.poll {
@@ -335,7 +338,7 @@ impl Watched {
                 }
                 let Some(poll) = beat else { continue };
                 let since = now.saturating_duration_since(seen.last);
-                // Late: it may have been stopped meanwhile.
+                // Otherwise it is late: the process may have been stopped meanwhile.
                 if since <= limit {
                     seen.lasted += since;
                 }
@@ -347,10 +350,10 @@ impl Watched {
                 stall.activity = activity(remote.thread());
                 #[cfg(feature = "backtrace")]
                 {
-                    // (After what it does: this interrupts it.)
+                    // (After the activity: this interrupts the thread.)
                     stall.backtrace = Backtrace::of_thread(remote.thread());
                 }
-                // It may have ended while that was asked, which then said something else.
+                // The poll may have ended meanwhile, and then these show something else.
                 if Beat::of(remote) == Some(poll) {
                     seen.told = true;
                     stalls.push(stall);
@@ -369,7 +372,7 @@ impl Watched {
 }
 
 impl Seen {
-    /// A poll that was seen just now, for the first time.
+    /// A poll that was seen for the first time just now.
     fn new(poll: Option<Beat>) -> Seen {
         Seen {
             poll,
@@ -379,14 +382,14 @@ impl Seen {
         }
     }
 
-    /// What is told of its end, if it was told of.
+    /// Returns the report of its end, if the stall was reported.
     fn ended(&self, worker: usize) -> Option<Stall> {
         let poll = self.poll.filter(|_| self.told)?;
         Some(Stall::new(worker, &poll, self.lasted, true))
     }
 }
 
-/// What a thread of this process does: proc_pid_syscall(5).
+/// Returns what a thread of this process is doing: proc_pid_syscall(5).
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn activity(thread: u32) -> Option<Activity> {
     if thread == 0 {
@@ -401,8 +404,8 @@ fn activity(_: u32) -> Option<Activity> {
     None
 }
 
-/// `running`; or `-1` and two registers, where it waits for something else than a system call; or
-/// the call's number, its six arguments and the registers.
+/// Parses `running`; or `-1` and two registers, if it waits for something other than a system call;
+/// or the call's number, its six arguments and the registers.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn parse_activity(text: &str) -> Option<Activity> {
     let mut words = text.split_ascii_whitespace();
@@ -419,7 +422,7 @@ fn parse_activity(text: &str) -> Option<Activity> {
     };
     Some(Activity::SystemCall {
         name,
-        // (A descriptor is the lower half of a register. Below zero is the current folder.)
+        // (A descriptor is the lower half of a register. A negative one means the current folder.)
         descriptor: has_descriptor
             .then_some(argument as i32)
             .filter(|it| *it >= 0),
@@ -433,8 +436,8 @@ macro_rules! system_calls {
     };
 }
 
-/// Those in which one sits for long, and whether their first argument is a descriptor. Where one is
-/// missing, its number is told.
+/// The calls that often block for long, and whether their first argument is a descriptor. A call
+/// that is missing is reported by its number.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const SYSTEM_CALLS: &[(libc::c_long, &str, bool)] = system_calls! {
     accept4 SYS_accept4 true,

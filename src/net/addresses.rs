@@ -1,4 +1,4 @@
-//! What a user writes for a socket address; a name goes to the resolver.
+//! The types that users pass as a socket address; names go to the resolver.
 
 use std::future::Future;
 use std::io;
@@ -47,17 +47,17 @@ pub(super) mod sealed {
     use super::*;
 
     pub trait Sealed {
-        /// Whether it can be a name. It is a constant, so that a program that uses no names is
-        /// linked without the resolver.
+        /// Whether it can be a name. A constant, so that a program that uses no names is linked
+        /// without the resolver.
         #[doc(hidden)]
         const NAMES: bool;
 
-        /// Whether there may be several. Otherwise a program is linked without what tries several
-        /// at once.
+        /// Whether there may be several addresses. If not, a program is linked without the code
+        /// that tries several concurrently.
         #[doc(hidden)]
         const MANY: bool;
 
-        /// The addresses, or a host and a port to look up.
+        /// Returns the addresses, or a host and a port to look up.
         #[doc(hidden)]
         fn parse(&self) -> io::Result<Parsed>;
     }
@@ -73,8 +73,8 @@ pub(super) mod sealed {
 
 use sealed::{Parsed, Sealed};
 
-/// Looks up the addresses of `host`, by the system's resolver or
-/// [the runtime's own](crate::runtime::Builder::resolver). Addresses are returned as they are.
+/// Looks up the addresses of `host` with the system's resolver or [the runtime's
+/// own](crate::runtime::Builder::resolver). Addresses are returned unchanged.
 ///
 /// # Examples
 ///
@@ -103,7 +103,7 @@ pub async fn resolve(host: impl AsyncToSocketAddrs) -> io::Result<Vec<SocketAddr
     })
 }
 
-/// One address needs no allocation.
+/// The result of a lookup. One address needs no allocation.
 pub(super) enum Addresses {
     One(SocketAddr),
     Many(Vec<SocketAddr>),
@@ -116,7 +116,7 @@ async fn lookup<A: AsyncToSocketAddrs>(host: &A) -> io::Result<Addresses> {
     Ok(match host.parse()? {
         Parsed::One(address) => Addresses::One(address),
         Parsed::Many(addresses) => Addresses::Many(addresses),
-        // Windows' resolver takes the empty name for this machine.
+        // Windows' resolver takes the empty name to mean this machine.
         Parsed::Name(host, _) if host.is_empty() => {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -134,7 +134,7 @@ async fn lookup<A: AsyncToSocketAddrs>(host: &A) -> io::Result<Addresses> {
     })
 }
 
-/// Tries `attempt` with each address until one works; the last one's error if none does.
+/// Tries `attempt` with each address until one succeeds; if none does, returns the last error.
 pub(super) async fn first_that_works<T, F>(
     host: impl AsyncToSocketAddrs,
     mut attempt: impl FnMut(SocketAddr) -> F,
@@ -175,7 +175,7 @@ where
     }
 }
 
-/// [`first_that_works`] within `limit`. Each address gets an equal share of the time that is left.
+/// [`first_that_works`] within `limit`. Each address gets an equal share of the remaining time.
 pub(super) async fn first_that_works_within<T, F>(
     limit: Duration,
     host: impl AsyncToSocketAddrs,

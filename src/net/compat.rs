@@ -1,6 +1,6 @@
 //! The standard library's sockets in [`Async`], with the functions that async-io has for them. They
-//! are for programs that come from there, and so behind the feature `compat`: the sockets of
-//! [`net`](super) do more and cost less.
+//! are meant for programs that migrate from async-io, and so are behind the feature `compat`: the
+//! sockets of [`net`](super) do more and cost less.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -41,8 +41,8 @@ impl Async<TcpListener> {
     ///
     /// # Errors
     ///
-    /// Any error of the system call, for instance that the address is in use or not of this
-    /// machine.
+    /// Any error of the system call, for instance that the address is in use or does not belong to
+    /// this machine.
     pub fn bind(address: impl Into<SocketAddr>) -> io::Result<Async<TcpListener>> {
         Async::new(TcpListener::bind(address.into())?)
     }
@@ -76,7 +76,7 @@ impl Async<TcpListener> {
         Ok((Async::new(stream)?, address))
     }
 
-    /// A stream of connections, without end.
+    /// Returns an endless stream of connections.
     ///
     /// ```
     /// use polder::Async;
@@ -167,7 +167,7 @@ impl Async<TcpStream> {
     ///
     /// # Cancel safety
     ///
-    /// It consumes nothing.
+    /// Cancel safe: nothing is consumed.
     pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
         let wanted = !bytes.is_empty();
         self.read_with(|stream| or_nothing(wanted, stream.peek(bytes)))
@@ -176,7 +176,7 @@ impl Async<TcpStream> {
 }
 
 impl Async<UdpSocket> {
-    /// Binds to `address`; port 0 asks the system for a free one.
+    /// Binds to `address`; port 0 asks the system for a free port.
     ///
     /// ```
     /// use polder::Async;
@@ -197,8 +197,8 @@ impl Async<UdpSocket> {
         Async::new(UdpSocket::bind(address.into())?)
     }
 
-    /// Receives one datagram. Returns its length and its sender's address; what does not fit into
-    /// `bytes` is lost.
+    /// Receives one datagram. Returns its length and its sender's address; bytes that do not fit
+    /// into `bytes` are lost.
     ///
     /// ```
     /// use polder::Async;
@@ -228,7 +228,7 @@ impl Async<UdpSocket> {
         self.read_with(|socket| socket.recv_from(bytes)).await
     }
 
-    /// As [`recv_from`](Self::recv_from), without consuming it.
+    /// [`recv_from`](Self::recv_from) without consuming the datagram.
     ///
     /// ```
     /// use polder::Async;
@@ -252,7 +252,7 @@ impl Async<UdpSocket> {
     ///
     /// # Cancel safety
     ///
-    /// It consumes nothing.
+    /// Cancel safe: nothing is consumed.
     pub async fn peek_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.read_with(|socket| socket.peek_from(bytes)).await
     }
@@ -316,7 +316,7 @@ impl Async<UdpSocket> {
         self.read_with(|socket| socket.recv(bytes)).await
     }
 
-    /// As [`recv`](Self::recv), without consuming it.
+    /// [`recv`](Self::recv) without consuming the datagram.
     ///
     /// ```
     /// use polder::Async;
@@ -341,7 +341,7 @@ impl Async<UdpSocket> {
     ///
     /// # Cancel safety
     ///
-    /// It consumes nothing.
+    /// Cancel safe: nothing is consumed.
     pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
         self.read_with(|socket| socket.peek(bytes)).await
     }
@@ -400,7 +400,7 @@ impl Async<unix::UnixListener> {
     ///
     /// As [`net::unix::UnixListener::bind`](crate::net::unix::UnixListener::bind).
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Async<unix::UnixListener>> {
-        // Not the standard library's, which takes the empty path for no name at all.
+        // Not the standard library's `bind`, which takes the empty path for an unnamed address.
         let listener = crate::net::unix::UnixListener::bind(path)?;
         Async::new_nonblocking(listener.try_into()?)
     }
@@ -436,7 +436,7 @@ impl Async<unix::UnixListener> {
         Ok((Async::new(stream)?, address))
     }
 
-    /// A stream of connections, without end.
+    /// Returns an endless stream of connections.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-async-incoming-{}", std::process::id()));
@@ -527,7 +527,7 @@ impl Async<unix::UnixStream> {
         Async::new_nonblocking(stream.try_into()?)
     }
 
-    /// Two connected streams.
+    /// Creates two connected streams.
     ///
     /// ```
     /// use polder::Async;
@@ -582,7 +582,7 @@ impl Async<unix::UnixDatagram> {
         Async::new_nonblocking(socket.try_into()?)
     }
 
-    /// A socket without an address.
+    /// Creates a socket without an address.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-async-unbound-{}", std::process::id()));
@@ -609,7 +609,7 @@ impl Async<unix::UnixDatagram> {
         Async::new(unix::UnixDatagram::unbound()?)
     }
 
-    /// Two connected sockets.
+    /// Creates two connected sockets.
     ///
     /// ```
     /// use polder::Async;
@@ -635,8 +635,8 @@ impl Async<unix::UnixDatagram> {
         Ok((Async::new(one)?, Async::new(other)?))
     }
 
-    /// Receives one datagram. Returns its length and its sender's address; what does not fit into
-    /// `bytes` is lost.
+    /// Receives one datagram. Returns its length and its sender's address; bytes that do not fit
+    /// into `bytes` are lost.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-async-recv-from-{}", std::process::id()));

@@ -1,9 +1,9 @@
-//! Which of several addresses a stream connects to: Happy Eyeballs, RFC 8305.
+//! Chooses the address that a stream connects to: Happy Eyeballs, RFC 8305.
 //!
-//! The addresses are tried in the order of the resolver, the families by turns (section 4). The
-//! next attempt begins when one has failed, or after [`ATTEMPT_DELAY`], and the others go on
-//! meanwhile (section 5). The first that connects wins; the others are dropped, which closes their
-//! sockets.
+//! The addresses are tried in the order of the resolver, alternating between the families (section
+//! 4). The next attempt begins when one has failed, or after [`ATTEMPT_DELAY`], and the others
+//! continue meanwhile (section 5). The first that connects wins; the others are dropped, which
+//! closes their sockets.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -14,11 +14,12 @@ use std::time::Duration;
 
 use crate::time::Timer;
 
-/// How long an attempt has before the next one begins: what RFC 8305 recommends ("Connection
-/// Attempt Delay", section 8).
+/// How long an attempt has before the next one begins: the value that RFC 8305 recommends
+/// ("Connection Attempt Delay", section 8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Addresses of the family of the first one and others by turns; each family in its order.
+/// Alternates between the family of the first address and the other family; each family keeps its
+/// order.
 fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let Some(first) = addresses.first().map(SocketAddr::is_ipv6) else {
         return addresses;
@@ -35,7 +36,7 @@ fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     ordered
 }
 
-/// The first of the attempts that succeeds; the error of the one that failed last if none does, and
+/// Returns the first attempt that succeeds, or the error of the one that failed last if none does;
 /// `None` if there is no address.
 pub(super) async fn race<T, F>(
     addresses: Vec<SocketAddr>,
@@ -46,7 +47,7 @@ where
 {
     let mut addresses = interleave(addresses).into_iter();
     let mut attempts: Vec<Pin<Box<F>>> = Vec::new();
-    // Until the next attempt; `None` if it is to begin at once.
+    // Until the next attempt; `None` if it begins immediately.
     let mut delay: Option<Timer> = None;
     let mut error = None;
     poll_fn(|cx| {
@@ -71,7 +72,7 @@ where
             match addresses.next() {
                 Some(address) => {
                     attempts.push(Box::pin(attempt(address)));
-                    // There is nothing to wait for beside the last one.
+                    // After the last attempt there is nothing else to wait for.
                     let is_last = addresses.len() == 0;
                     delay = (!is_last).then(|| Timer::after(ATTEMPT_DELAY));
                 }
@@ -107,7 +108,7 @@ mod tests {
         assert_eq!(interleave(Vec::new()), []);
     }
 
-    /// Says of an address when it was tried, and when the attempt was dropped.
+    /// Logs the address when the attempt is dropped.
     struct Attempt<'a>(&'a RefCell<Vec<String>>, SocketAddr);
 
     impl Drop for Attempt<'_> {
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!(result.unwrap().unwrap(), "1.1.1.1:1".parse().unwrap());
         assert!(start.elapsed() >= ATTEMPT_DELAY);
         let log = log.into_inner();
-        // The third one was not needed.
+        // The third address was not needed.
         let expected = ["[::1]:1", "1.1.1.1:1", "end of 1.1.1.1:1", "end of [::1]:1"];
         assert_eq!(log, expected);
     }

@@ -1,4 +1,4 @@
-//! [`Listener`]: whatever connections can be accepted from.
+//! [`Listener`]: a source of accepted connections.
 
 use std::future::Future;
 use std::io;
@@ -104,13 +104,13 @@ pub trait Listener: Send + Sync {
     ///
     /// `serve` keeps the future until it completes, and drops it before that only when it stops or
     /// is dropped itself. So this may take several steps: accept, then a handshake. But there is
-    /// only one at a time, and a peer whose handshake is slow delays all others; in the handler it
-    /// delays nobody. When `serve` stops it accepts what waits in the queue, and drops a future
-    /// that is not done at once: connections whose handshakes are in the handler have the grace
-    /// period for them, those here do not.
+    /// only one such future at a time, and a peer with a slow handshake delays all others; a
+    /// handshake in the handler delays no other connection. When `serve` stops, it accepts the
+    /// connections in the queue, and drops a future that is not ready immediately: handshakes in
+    /// the handler have the grace period, those here do not.
     ///
-    /// `serve` goes on after an error, unless its code says that the socket does not listen. An
-    /// error that may recur at once should be one of the system's, so that `serve` can pause.
+    /// `serve` continues after an error, unless its code says that the socket does not listen. An
+    /// error that may recur immediately should be one of the system's, so that `serve` can pause.
     ///
     /// ```
     /// use polder::net::{Listener, TcpListener, TcpStream};
@@ -132,12 +132,12 @@ pub trait Listener: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Any error of the system call, or of what the listener adds to it.
+    /// Any error of the system call, or of the steps that the listener adds.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future, which `serve` does at its end, loses at most the connection whose
-    /// handshake has begun.
+    /// Dropping the future, which `serve` does at its end, loses at most the connection that is in
+    /// its handshake.
     fn accept(&self)
     -> impl Future<Output = io::Result<(Self::Stream, Self::Address)>> + Send + '_;
 }

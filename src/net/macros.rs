@@ -1,5 +1,5 @@
-//! What the public sockets have in common, each written once: the I/O traits, and conversions from
-//! and to the standard library's sockets and bare descriptors.
+//! Code that the public sockets share: the I/O traits, and conversions from and to the standard
+//! library's sockets and plain descriptors.
 
 use super::socket::Socket;
 
@@ -41,7 +41,7 @@ macro_rules! reads {
 }
 pub(super) use reads;
 
-/// The same for [`AsyncWrite`](futures_lite::AsyncWrite).
+/// `writes!([generics] type, |it| socket)`: [`AsyncWrite`](futures_lite::AsyncWrite).
 macro_rules! writes {
     ([$($generics:tt)*] $type:ty, |$it:ident| $socket:expr) => {
         /// Nothing is buffered, so flushing does nothing. Closing ends writing.
@@ -99,7 +99,7 @@ macro_rules! socket {
 
         /// Adopts a descriptor, from socket activation for instance, and makes it non-blocking. The
         /// error is [`InvalidInput`](std::io::ErrorKind::InvalidInput) unless it is a socket of
-        /// this type. A listener must be listening already, as far as the platform tells (Apple's
+        /// this type. A listener must be listening already, if the platform reports that (Apple's
         /// systems and Windows do not).
         impl TryFrom<crate::sys::OwnedDescriptor> for $type {
             type Error = std::io::Error;

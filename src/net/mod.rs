@@ -1,28 +1,28 @@
 //! Sockets: TCP, UDP, [Unix sockets], and the resolving of names.
 //!
-//! Names and behaviour are those of `async-net`. Streams speak the futures-io traits
+//! Names and behaviour follow `async-net`. Streams implement the futures-io traits
 //! ([`AsyncRead`](crate::io::AsyncRead) and [`AsyncWrite`](crate::io::AsyncWrite)), so the
-//! combinators of [`crate::io`] and the ecosystem's TLS, WebSocket and HTTP crates work on them.
+//! combinators of [`crate::io`] and the ecosystem's TLS, WebSocket and HTTP crates work with them.
 //!
 //! A socket can be made, used and dropped on any thread, inside a runtime or not. It is not bound
 //! to a runtime: it is registered with the worker that waits for it.
 //!
 //! # Readiness, and tries that do not wait
 //!
-//! Every socket can also be waited for without reading ([`readable`](TcpStream::readable),
-//! [`ready`](TcpStream::ready)), so that an idle connection has no buffer; be read and written
-//! without waiting ([`try_read`](TcpStream::try_read)); and be used for system calls that polder
-//! does not know ([`try_io`](UdpSocket::try_io)), which is how QUIC sends many datagrams at once.
-//! The names are tokio's.
+//! A task can also wait for a socket without reading ([`readable`](TcpStream::readable),
+//! [`ready`](TcpStream::ready)), so that an idle connection has no buffer. It can read and write
+//! without waiting ([`try_read`](TcpStream::try_read)), and make system calls that polder does not
+//! know ([`try_io`](UdpSocket::try_io)), for example to send many QUIC datagrams in one call. The
+//! names are tokio's.
 //!
 //! # Options before binding and connecting
 //!
-//! Any option can be set on a socket made elsewhere, with the crate
-//! [socket2](https://docs.rs/socket2) for instance. It is then passed to `bind_with` or
-//! `connect_with`, or, once it is bound or connected, converted with `try_from`, as an `OwnedFd`
-//! (Windows: an `OwnedSocket`) or as the standard library's socket. Any version of socket2 will do,
-//! since none of its types is part of this interface. To set an option later, use
-//! `socket2::SockRef::from` with a reference to any socket.
+//! Any option can be set on a socket made elsewhere, for instance with the crate
+//! [socket2](https://docs.rs/socket2). The socket is then passed to `bind_with` or `connect_with`,
+//! or, once it is bound or connected, converted with `try_from`, as an `OwnedFd` (Windows: an
+//! `OwnedSocket`) or as the standard library's socket. Any version of socket2 will do, since none
+//! of its types is part of this interface. To set an option later, use `socket2::SockRef::from`
+//! with a reference to any socket.
 //!
 //! ```
 //! use polder::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,27 +1,29 @@
-//! Readiness and single attempts: what streams, their halves, and datagram sockets have in common
-//! besides the I/O traits, each written once. Names and meaning are tokio's.
+//! Readiness and single attempts: everything besides the I/O traits that streams, their halves, and
+//! datagram sockets share. Names and meaning are tokio's.
 //!
-//! A direction counts as ready from the beginning, and again after each event, until an attempt
-//! would block. So a socket may be called ready in vain, and is best followed by an attempt that
-//! does not wait; see `io/operation.rs` for why no event is lost between the two.
+//! A direction counts as ready initially, and again after each event, until an attempt would block.
+//! So a socket may be reported ready spuriously; follow it with an attempt that does not wait. See
+//! `io/operation.rs` for why no event is lost between the two.
 //!
-//! A future has an identity of its own among those who wait, so any number may wait at once. A
-//! function that polls has its handle's, so it remembers one task for each direction and handle.
+//! Each future is a separate waiter, so any number of them may wait concurrently. A polling
+//! function uses the handle's one waiter, so it remembers one task for each direction and handle.
 //!
-//! Each macro takes `[generics] type, |it| socket, setup`: the last is the hidden beginning of the
+//! Each macro takes `[generics] type, |it| socket, setup`. The setup is the hidden beginning of the
 //! examples, which makes `near`, of this type, and `far`, the socket at the other end.
 
-/// Of whatever reads. `poll` is the name of the form that polls; the others are in the examples.
+/// Methods for all types that read. `poll` is the name of the polling method; the other names are
+/// used in the examples.
 macro_rules! readable {
     ([$($generics:tt)*] $type:ty, |$it:ident| $socket:expr, $setup:expr,
         $poll:ident, $try_read:ident, $try_write:ident) => {
         impl<$($generics)*> $type {
-            /// Waits until reading is worth a try: there is something to read, or an end, or an
+            /// Waits until a read is worth an attempt: there are bytes to read, or the end, or an
             /// error.
             ///
-            /// So nobody needs a buffer while nothing comes. It may complete in vain, at first for
-            /// instance, when nothing is known yet: a try that would block makes the next call wait
-            /// for an event. Any number of tasks may wait at once; each is woken.
+            /// So no buffer is needed while no bytes arrive. It may complete spuriously, for
+            /// instance at first, when nothing is known yet: an attempt that would block makes the
+            /// next call wait for an event. Any number of tasks may wait concurrently; all are
+            /// woken.
             ///
             /// ```
             #[doc = $setup]
@@ -53,8 +55,8 @@ macro_rules! readable {
 
             /// [`readable`](Self::readable), for functions that poll.
             ///
-            /// A handle remembers one task that polls to read, the last one. Clones of the socket
-            /// are handles of their own.
+            /// A handle remembers one task that polls to read, the last one. Each clone of the
+            /// socket is a separate handle.
             ///
             /// ```
             #[doc = $setup]
@@ -82,16 +84,16 @@ macro_rules! readable {
 }
 pub(super) use readable;
 
-/// Of whatever writes.
+/// Methods for all types that write.
 macro_rules! writable {
     ([$($generics:tt)*] $type:ty, |$it:ident| $socket:expr, $setup:expr,
         $poll:ident, $try_write:ident) => {
         impl<$($generics)*> $type {
-            /// Waits until writing is worth a try: there is room, or an error.
+            /// Waits until a write is worth an attempt: there is room, or an error.
             ///
-            /// It may complete in vain, at first for instance, when nothing is known yet: a try
-            /// that would block makes the next call wait for an event. Any number of tasks may wait
-            /// at once; each is woken.
+            /// It may complete spuriously, for instance at first, when nothing is known yet: an
+            /// attempt that would block makes the next call wait for an event. Any number of tasks
+            /// may wait concurrently; all are woken.
             ///
             /// ```
             #[doc = $setup]
@@ -123,8 +125,8 @@ macro_rules! writable {
 
             /// [`writable`](Self::writable), for functions that poll.
             ///
-            /// A handle remembers one task that polls to write, the last one. Clones of the socket
-            /// are handles of their own.
+            /// A handle remembers one task that polls to write, the last one. Each clone of the
+            /// socket is a separate handle.
             ///
             /// ```
             #[doc = $setup]
@@ -153,15 +155,15 @@ macro_rules! writable {
 }
 pub(super) use writable;
 
-/// Of what both reads and writes.
+/// Methods for all types that both read and write.
 macro_rules! readable_and_writable {
     ($type:ty, $setup:expr, $try_read:ident, $try_write:ident) => {
         impl $type {
-            /// Waits until reading or writing is worth a try, whichever `interest` names. Returns
-            /// what is.
+            /// Waits until one of the directions in `interest`, reading or writing, is worth an
+            /// attempt. Returns those that are.
             ///
-            /// It may complete in vain, as [`readable`](Self::readable) and
-            /// [`writable`](Self::writable), which say what counts.
+            /// It may complete spuriously; see [`readable`](Self::readable) and
+            /// [`writable`](Self::writable) for the conditions.
             ///
             /// ```
             #[doc = $setup]
@@ -181,7 +183,7 @@ macro_rules! readable_and_writable {
             ///
             /// If the backend cannot wait for another socket;
             /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an interest that is empty, or
-            /// in something else.
+            /// contains anything else.
             ///
             /// # Cancel safety
             ///
@@ -195,10 +197,10 @@ macro_rules! readable_and_writable {
 
             /// Calls `operation` once, and returns its result.
             ///
-            /// It is for a system call on this socket that polder does not know. If that returns
-            /// [`WouldBlock`](std::io::ErrorKind::WouldBlock), the next wait for `interest` waits
-            /// for an event. So it must not return this for another reason, or whoever waits next
-            /// may wait too long; and it must operate on this socket, in the directions of
+            /// It is meant for a system call on this socket that polder does not know. If that
+            /// returns [`WouldBlock`](std::io::ErrorKind::WouldBlock), the next wait for `interest`
+            /// waits for an event. So it must not return this for another reason, or the next
+            /// waiter may wait too long; and it must operate on this socket, in the directions of
             /// `interest`.
             ///
             /// ```
@@ -224,8 +226,9 @@ macro_rules! readable_and_writable {
             ///
             /// # Errors
             ///
-            /// The operation's; [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an interest
-            /// that is empty, or in something else than reading and writing: then it is not called.
+            /// The operation's error; [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an
+            /// interest that is empty, or contains anything other than reading and writing: then it
+            /// is not called.
             pub fn try_io<R>(
                 &self,
                 interest: crate::poller::Interest,
@@ -238,7 +241,7 @@ macro_rules! readable_and_writable {
 }
 pub(super) use readable_and_writable;
 
-/// Of streams and their read halves.
+/// Methods for streams and their read halves.
 macro_rules! try_reads {
     ([$($generics:tt)*] $type:ty, |$it:ident| $socket:expr, $setup:expr) => {
         crate::net::readiness::readable!(
@@ -246,10 +249,10 @@ macro_rules! try_reads {
         );
 
         impl<$($generics)*> $type {
-            /// Reads what is there, without waiting. Returns the number of bytes; `Ok(0)` is the
+            /// Reads the available bytes, without waiting. Returns their number; `Ok(0)` means the
             /// end, or an empty buffer.
             ///
-            /// It asks the kernel, whether the socket counts as [readable](Self::readable) or not.
+            /// It asks the kernel even if the socket does not count as [readable](Self::readable).
             ///
             /// ```
             #[doc = $setup]
@@ -306,7 +309,7 @@ macro_rules! try_reads {
                 $socket.try_read_vectored(buffers)
             }
 
-            /// Waits for bytes without consuming them: the next read returns the same ones again.
+            /// Waits for bytes without consuming them: the next read returns the same bytes again.
             /// Returns their number, which is zero at the end.
             ///
             /// ```
@@ -364,7 +367,7 @@ macro_rules! try_reads {
 }
 pub(super) use try_reads;
 
-/// Of streams and their write halves.
+/// Methods for streams and their write halves.
 macro_rules! try_writes {
     ([$($generics:tt)*] $type:ty, |$it:ident| $socket:expr, $setup:expr) => {
         crate::net::readiness::writable!(
@@ -372,7 +375,7 @@ macro_rules! try_writes {
         );
 
         impl<$($generics)*> $type {
-            /// Writes what there is room for, without waiting. Returns the number of bytes.
+            /// Writes as much as there is room for, without waiting. Returns the number of bytes.
             ///
             /// ```
             #[doc = $setup]
@@ -426,7 +429,7 @@ macro_rules! try_writes {
 }
 pub(super) use try_writes;
 
-/// Of connected datagram sockets.
+/// Methods for connected datagram sockets.
 macro_rules! datagrams {
     ($type:ty, $setup:expr) => {
         crate::net::readiness::readable!(
@@ -487,9 +490,9 @@ macro_rules! datagrams {
                 self.0.poll_send(cx, bytes)
             }
 
-            /// Receives a datagram that is there, without waiting. Returns its length.
+            /// Receives an available datagram, without waiting. Returns its length.
             ///
-            /// It asks the kernel, whether the socket counts as [readable](Self::readable) or not.
+            /// It asks the kernel even if the socket does not count as [readable](Self::readable).
             ///
             /// ```
             #[doc = $setup]
@@ -506,8 +509,8 @@ macro_rules! datagrams {
             ///
             /// # Errors
             ///
-            /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is none; any error of the
-            /// system call.
+            /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no datagram; any error of
+            /// the system call.
             pub fn try_recv(&self, bytes: &mut [u8]) -> std::io::Result<usize> {
                 self.0.try_recv(bytes)
             }

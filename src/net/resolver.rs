@@ -1,22 +1,24 @@
 //! Name lookups. The system's resolver blocks, so it is called on threads of the
-//! [pool](crate::pool), some of which are reserved for this. A runtime may have a resolver of its
-//! own, whose future is then a task of that runtime.
+//! [pool](crate::pool), some of which are reserved for this. A runtime may have its own resolver;
+//! its future is then a task of that runtime.
 //!
-//! **Identical lookups under way are joined**: a hundred connections to one host ask once, and
-//! occupy one thread. Nothing is kept beyond that: a lookup that begins after the answer asks anew.
-//! What one runtime's own resolver is asked has nothing to do with what others are.
+//! **Identical lookups in progress are joined**: a hundred connections to one host ask once, and
+//! occupy one thread. Nothing is cached beyond that: a lookup that begins after the answer asks
+//! again. Lookups of a runtime's own resolver are separate from all others.
 //!
-//! Who asks holds a [`Lookup`]; the list has it by name, weakly. When the last one gives up, the
-//! call is dropped, and never made if no thread has begun it; a task is cancelled. An entry of the
-//! list is removed by whoever has the answer, or by the drop of its `Lookup`, whichever comes
-//! first; each knows its own by a number. No `Lookup` is dropped under the lock of the list, which
-//! it takes; and no task is spawned there, which may drop it at once.
+//! Each waiter holds a [`Lookup`]; the list has it by name, weakly. When the last waiter gives up,
+//! the call is dropped, and is never made if no thread has begun it; a task is cancelled. An entry
+//! is removed from the list either by the thread that has the answer, or by the drop of its
+//! `Lookup`, whichever comes first; each recognises its own entry by a number. No `Lookup` is
+//! dropped under the lock of the list, since its drop takes that lock; and no task is spawned under
+//! it, since spawning may drop the task immediately.
 //!
-//! **A child of `fork`** has a list of its own. A lookup that was under way in the parent is an
-//! error there: the pool's threads are the parent's, and one may have held the lock of its list.
+//! **A child of `fork`** has its own list. A lookup that was in progress in the parent is an error
+//! there: the pool's threads are the parent's, and one may have held the lock of its list.
 //!
-//! A resolver may ask for names itself ([`Asking`]). It is not asked again for these, or it would
-//! wait for its own answer. That of another runtime is, which it may drive.
+//! A resolver may look up names itself ([`Asking`]). Such lookups do not go to that resolver again,
+//! or it would wait for its own answer. They may go to the resolver of another runtime, which it
+//! may drive.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -34,7 +36,7 @@ use crate::sync::Mutex;
 use crate::sys::{PerProcess, Process};
 
 /// Asks the resolver of the runtime that this thread drives, or else the system's. If the future is
-/// dropped before a thread has begun, and nobody else asks the same, the lookup is never made.
+/// dropped before a thread has begun, and no other waiter has joined, the lookup is never made.
 pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
     #[cfg(feature = "sim")]
     if let Some(answer) = crate::sim::kernel::names::look_up(&host) {
@@ -46,15 +48,15 @@ pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAdd
     LOOKUPS.get().look_up(host, port).await
 }
 
-/// Addresses without a port; or the kind and the words of an error, which are passed to several.
+/// Addresses without a port; or the kind and the text of an error, which several waiters receive.
 type Answer = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
 
-/// Who is asked (zero: the system), and for which host.
+/// The resolver (zero: the system's), and the host.
 type Name = (usize, String);
 
 const SYSTEM: usize = 0;
 
-/// Lookups under way.
+/// Lookups in progress.
 struct Lookups {
     list: Mutex<List>,
     /// The system's resolver.
@@ -65,7 +67,7 @@ struct Lookups {
 struct List {
     /// Sorted by name.
     lookups: Vec<Entry>,
-    /// How many there ever were.
+    /// The number of lookups so far.
     count: u64,
 }
 
@@ -76,7 +78,7 @@ struct Entry {
 }
 
 impl List {
-    /// Where the name is, or belongs.
+    /// Returns the place of the name, or the place where it belongs.
     fn find(&self, name: &Name) -> Result<usize, usize> {
         self.lookups.binary_search_by(|entry| entry.name.cmp(name))
     }
@@ -85,18 +87,18 @@ impl List {
 /// The lookups of the process.
 static LOOKUPS: PerProcess<Lookups> = PerProcess::new(|| Lookups::new(ask));
 
-/// One lookup, for all that wait for it.
+/// One lookup, shared by all its waiters.
 struct Lookup {
     lookups: &'static Lookups,
     name: Name,
     number: u64,
     outcome: Arc<Outcome>,
     _call: Option<Call<()>>,
-    /// Of a runtime's own resolver: a task, which is cancelled when this is dropped.
+    /// The task of a runtime's own resolver, which is cancelled when this is dropped.
     task: OnceLock<Box<dyn Send + Sync>>,
 }
 
-/// What a lookup shares with whoever makes it.
+/// The state that a lookup shares with the thread or task that performs it.
 #[derive(Default)]
 struct Outcome {
     answer: OnceLock<Answer>,
@@ -145,7 +147,7 @@ impl Lookups {
         }
     }
 
-    /// The lookup of `host` that is under way, or a new one.
+    /// Returns the lookup of `host` that is in progress, or a new one.
     fn join(&'static self, host: String) -> io::Result<Arc<Lookup>> {
         let own = own_resolver();
         let asked = own.as_ref().map_or(SYSTEM, |(_, resolver)| resolver.id());
@@ -158,7 +160,8 @@ impl Lookups {
         }
         let number = list.count;
         let outcome = Arc::<Outcome>::default();
-        // A thread may have the answer at once: it waits for the lock before it removes the entry.
+        // A thread may have the answer immediately: it waits for the lock before it removes the
+        // entry.
         let end = End {
             lookups: self,
             name: name.clone(),
@@ -187,13 +190,13 @@ impl Lookups {
             lookup: Arc::downgrade(&lookup),
         };
         match place {
-            // Of one that everybody has given up.
+            // The entry of a lookup that all waiters have given up.
             Ok(place) => list.lookups[place] = entry,
             Err(place) => list.lookups.insert(place, entry),
         }
         drop(list);
         if let (Some((handle, resolver)), Some(end)) = (own, end) {
-            // Whatever becomes of the task, its end is told: also if it is dropped here.
+            // The end of the task is always reported, even if the task is dropped here.
             let ask = Box::pin(Tell(end).ask(resolver.clone()));
             let task = resolver.spawn(handle.shared(), ask);
             let _ = lookup.task.set(task);
@@ -201,7 +204,7 @@ impl Lookups {
         Ok(lookup)
     }
 
-    /// Removes a lookup from the list, if it is there yet.
+    /// Removes a lookup from the list, if it is still there.
     fn remove(&self, name: &Name, number: u64) {
         if !self.process.is_current() {
             return;
@@ -220,7 +223,7 @@ impl Drop for Lookup {
     }
 }
 
-/// The end of a lookup where it is made: tells those that wait, also after a panic.
+/// Reports the end of a lookup to its waiters, even after a panic.
 struct End {
     lookups: &'static Lookups,
     name: Name,
@@ -229,7 +232,7 @@ struct End {
 }
 
 impl End {
-    /// On a thread of the pool.
+    /// Runs on a thread of the pool.
     fn ask(self) {
         let tell = Tell(self);
         let End { lookups, name, .. } = &tell.0;
@@ -241,13 +244,13 @@ impl End {
 struct Tell(End);
 
 impl Tell {
-    /// In a task of the runtime that has the resolver.
+    /// Runs in a task of the runtime that has the resolver.
     async fn ask(self, resolver: Resolver) {
         let host = &self.0.name.1;
         let asked = host.clone();
         let asking = Asking {
             id: resolver.id(),
-            // Also the call that makes the future may look up names.
+            // The call that makes the future may look up names too.
             lookup: Box::pin(async move { resolver.look_up(asked).await }),
         };
         let answer = match asking.await {
@@ -267,19 +270,21 @@ impl Drop for Tell {
 }
 
 thread_local! {
-    /// The resolver whose future this thread polls: the innermost, if that drives another runtime.
+    /// The resolver that this thread is polling: the innermost, if its future drives another
+    /// runtime.
     static ASKING: Cell<usize> = const { Cell::new(SYSTEM) };
 }
 
-/// The resolver of the runtime that this thread drives, unless that is what runs here.
+/// Returns the resolver of the runtime that this thread drives, unless that resolver is running
+/// here.
 fn own_resolver() -> Option<(Handle, Resolver)> {
     let handle = Handle::try_current()?;
     let resolver = handle.resolver()?;
     (resolver.id() != ASKING.get()).then_some((handle, resolver))
 }
 
-/// The future of a runtime's own resolver, and nothing else: whoever waits for the answer is woken
-/// outside of it, and may be foreign code that looks up names.
+/// The future of a runtime's own resolver, and nothing else: the waiters are woken outside of it,
+/// since they may be foreign code that looks up names.
 struct Asking<F> {
     id: usize,
     lookup: Pin<Box<F>>,
@@ -289,7 +294,7 @@ impl<F: Future> Future for Asking<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        /// Also after a panic.
+        /// Runs even after a panic.
         struct Restore(usize);
         impl Drop for Restore {
             fn drop(&mut self) {
@@ -324,7 +329,7 @@ mod tests {
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-    /// More lookups at once than there may be threads, some of which are cancelled.
+    /// More concurrent lookups than there may be threads, some of which are cancelled.
     #[test]
     fn every_lookup_is_answered() {
         let lookups: Vec<_> = (0..256)
@@ -368,7 +373,7 @@ mod tests {
             for lookup in &mut all {
                 assert!(block_on(poll_once(lookup)).is_none());
             }
-            // Some give up.
+            // Some waiters give up.
             all.truncate(40);
             GO_ON.set();
             for (lookup, port) in all.into_iter().zip(1..) {
@@ -393,7 +398,8 @@ mod tests {
         }
         assert_eq!((ASKED.load(SeqCst), entries()), (4, 0));
 
-        // All give up: whether or not it was begun, nothing is left, and the next one asks anew.
+        // All give up: whether or not the lookup was begun, nothing is left, and the next one asks
+        // again.
         let mut lookup = Box::pin(ours.look_up("known".into(), 1));
         assert!(block_on(poll_once(&mut lookup)).is_none());
         drop(lookup);

@@ -1,4 +1,4 @@
-//! [`serve`]: a loop that accepts connections, and survives the errors that accepting brings.
+//! [`serve`]: a loop that accepts connections, and survives the errors that accepting can cause.
 //! [`serve_on_workers`](super::serve_on_workers()) runs one on each worker.
 //!
 //! Each round checks, in this order, whether the loop is to stop, whether a connection has ended,
@@ -9,22 +9,22 @@
 //!
 //! An error of `accept` is of one of three kinds (`sys::after_accept_error`):
 //!
-//! * It concerns one connection (accept(2) lists these for Linux): the next attempt follows at
-//!   once, unless there were too many of these in a row.
-//! * A resource is exhausted, mostly descriptors: the loop pauses, a little longer each time. A
-//!   timer ends the pause, since readiness was never used up and there may be no event. So does the
-//!   end of one of its connections, which most likely frees what was missing.
+//! * It concerns one connection (accept(2) lists these for Linux): the next attempt follows
+//!   immediately, unless there were too many of these in a row.
+//! * A resource is exhausted, usually descriptors: the loop pauses, a little longer each time. A
+//!   timer ends the pause, since readiness was never used up and there may be no event. The end of
+//!   one of the loop's connections ends it too, since that most likely frees the missing resource.
 //! * The socket does not listen: the loop ends.
 //!
-//! When the loop is to stop, and connections have a grace period, it first accepts what waits in
-//! the listener's queue: the kernel has told those clients that they are connected. It has found
-//! the queue empty when an attempt would wait, and would wait again after a yield: the first time
-//! it may be the task's budget that was used up. An attempt that waits for a peer, in a later step,
-//! is not told from one that waits for a connection. So neither is waited for: without a connection
-//! in the queue each server would take its whole grace period to stop.
+//! When the loop is to stop, and connections have a grace period, it first accepts the connections
+//! in the listener's queue, since for their clients they are established. The queue counts as empty
+//! when an attempt would wait, and would wait again after a yield: the first time the task's budget
+//! may have been used up. An attempt that waits for a peer, in a later step, looks the same as one
+//! that waits for a connection. So we wait for neither: otherwise each server without a connection
+//! in the queue would take its whole grace period to stop.
 //!
-//! Nothing tells whether the queue is shared with a program that goes on (its descriptor may have
-//! been inherited, or sent), so whether to accept from it can be switched.
+//! The loop cannot know whether the queue is shared with a program that continues (its descriptor
+//! may have been inherited, or sent), so accepting from it can be switched off.
 //!
 //! The connections are tasks of a [`TaskSet`], so none is left when the loop ends or is dropped,
 //! and a connection counts as ended when its descriptor is closed.
@@ -48,27 +48,27 @@ use crate::sync::{contain, note_contained};
 use crate::sys::{AfterAcceptError, after_accept_error};
 use crate::time::{Timer, timeout};
 
-/// The first and the longest pause when a resource is exhausted. It is also how late the loop may
-/// notice that there is some again; 20 attempts a second cost nothing.
+/// The first and the longest pause when a resource is exhausted. This is also the delay with which
+/// the loop may notice that it is available again; 20 attempts a second cost nothing.
 const SHORTEST_REST: Duration = Duration::from_millis(1);
 const LONGEST_REST: Duration = Duration::from_millis(50);
 
-/// After this many errors in a row, each about one connection, the loop pauses too.
+/// After this many consecutive errors that each concern one connection, the loop pauses too.
 const AT_ONCE: u32 = 16;
 
-/// How many connections are accepted after the loop was told to stop: as many as the queue of a
-/// listener of ours holds. More have come since, and would keep it from ever stopping.
+/// The limit of connections that are accepted after the loop was told to stop: the queue length of
+/// our listeners. Any more have come since, and could keep it from ever stopping.
 const MOST_QUEUED: usize = BACKLOG as usize;
 
-/// Accepts connections for as long as it is awaited, and runs `handler`'s future for each in a task
-/// of its own.
+/// Accepts connections for as long as it is awaited, and runs `handler`'s future for each in a
+/// separate task.
 ///
-/// It goes on when no descriptor is left, when a connection was aborted before it was accepted, and
-/// when a handler panics. A [`limit`](Serve::limit), an [end](Serve::until) and a [grace
+/// It continues when no descriptor is left, when a connection was aborted before it was accepted,
+/// and when a handler panics. A [`limit`](Serve::limit), an [end](Serve::until) and a [grace
 /// period](Serve::grace) can be set before it is awaited.
 ///
-/// The handler's future owns what it needs, since it is a task. So what connections share is cloned
-/// into an `async move` block, as below; an `async` closure will do if it captures nothing.
+/// The handler's future is a task, so it owns its data. State that connections share is cloned into
+/// an `async move` block, as below; an `async` closure is enough if it captures nothing.
 ///
 /// # Examples
 ///
@@ -181,13 +181,13 @@ pub struct Serve<'a, L, H, U = Pending<()>> {
     grace: Duration,
     drains: bool,
     on_error: Box<dyn FnMut(&io::Error) + Send + 'a>,
-    /// Where `serve` was called: what diagnostics report of the tasks of its connections.
+    /// The caller of `serve`: diagnostics report it for the tasks of its connections.
     site: &'static Location<'static>,
 }
 
 impl<'a, L, H, U> Serve<'a, L, H, U> {
-    /// Limits the connections that are served at once. Further ones wait in the listener's queue;
-    /// none is lost.
+    /// Limits the number of concurrent connections. Further ones wait in the listener's queue; none
+    /// is lost.
     ///
     /// ```
     /// use polder::net::{TcpListener, serve};
@@ -208,10 +208,11 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
     /// Stops when `end` completes: closes the listener, gives the connections their
     /// [grace period](Self::grace), and completes.
     ///
-    /// With a grace period, those that wait in the listener's queue are accepted first, as far as
-    /// the [limit](Self::limit) allows, unless that is [switched off](Self::drain). Those that are
-    /// left there, or come between that and the listener's end, are reset by the system. If the
-    /// listener is shared (with a clone, or another process), they wait for whoever else accepts.
+    /// With a grace period, the connections in the listener's queue are accepted first, as far as
+    /// the [limit](Self::limit) allows, unless that is [switched off](Self::drain). Connections
+    /// that are left there, or that come between that and the listener's end, are reset by the
+    /// system. If the listener is shared (with a clone, or another process), they wait for the
+    /// other users of the queue.
     ///
     /// ```
     /// use polder::net::{TcpListener, serve};
@@ -244,12 +245,12 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
         }
     }
 
-    /// Sets how long connections may go on after the server has stopped. Those that are left after
-    /// that are cancelled. The default is zero; [`Duration::MAX`] means without limit.
+    /// Sets how long connections may continue after the server has stopped. After that the
+    /// remaining ones are cancelled. The default is zero; [`Duration::MAX`] means without limit.
     ///
     /// Connections that wait in the listener's queue when it stops are accepted first: see
-    /// [`drain`](Self::drain). One whose [`accept`](Listener::accept) takes several steps, and is
-    /// in the middle of these, is dropped.
+    /// [`drain`](Self::drain). A connection that is in the middle of a multi-step
+    /// [`accept`](Listener::accept) is dropped.
     ///
     /// ```
     /// use polder::io::AsyncWriteExt;
@@ -278,13 +279,12 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
     }
 
     /// Sets whether connections that wait in the listener's queue when the server stops are
-    /// accepted first. The default is `true`, which has an effect with a [grace
-    /// period](Self::grace) only.
+    /// accepted first. The default is `true`, which has an effect only with a [grace
+    /// period](Self::grace).
     ///
-    /// Switch it off where others accept from the same queue and go on: a clone of the listener
-    /// that another server has, or the next version of the program, which was passed the
-    /// descriptor. Connections that wait are left to them then. (If there is nobody else, the
-    /// system resets them.)
+    /// Switch it off if the same queue has other users that continue: a clone of the listener in
+    /// another server, or the next version of the program, which was passed the descriptor. Waiting
+    /// connections are then left to them. (If there are none, the system resets the connections.)
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream, serve};
@@ -311,8 +311,8 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
         self
     }
 
-    /// Calls `on_error` when a connection cannot be accepted: once and not for each attempt, as
-    /// long as the error is the same and no connection was accepted in between.
+    /// Calls `on_error` when a connection cannot be accepted: only once, instead of for each
+    /// attempt, while the error is the same and no connection was accepted in between.
     ///
     /// ```
     /// use polder::net::{TcpListener, serve};
@@ -385,7 +385,7 @@ pub(super) fn check_limit(limit: usize) -> io::Result<()> {
     }
 }
 
-/// What a server has done: the output of [`serve`].
+/// The statistics of a server: the output of [`serve`].
 ///
 /// ```
 /// use polder::net::{TcpListener, TcpStream, serve};
@@ -410,17 +410,17 @@ pub(super) fn check_limit(limit: usize) -> io::Result<()> {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Connections accepted: the sum of `finished`, `panicked` and `cancelled`.
+    /// The number of accepted connections: the sum of `finished`, `panicked` and `cancelled`.
     pub accepted: u64,
-    /// Connections whose handler completed.
+    /// The number of connections with a completed handler.
     pub finished: u64,
-    /// Connections whose handler panicked.
+    /// The number of connections with a handler that panicked.
     pub panicked: u64,
-    /// Connections that were cancelled at the end of the grace period.
+    /// The number of connections that were cancelled at the end of the grace period.
     pub cancelled: u64,
-    /// The largest number of connections at once.
+    /// The largest number of concurrent connections.
     pub most_at_once: usize,
-    /// How often accepting failed.
+    /// The number of times that accepting failed.
     pub errors: u64,
 }
 
@@ -441,7 +441,7 @@ impl Summary {
 struct Connections {
     tasks: TaskSet<()>,
     summary: Summary,
-    /// Where the server was made.
+    /// The place where the server was made.
     site: &'static Location<'static>,
 }
 
@@ -463,18 +463,18 @@ impl Connections {
     }
 }
 
-/// What is left of a loop that accepts no more: its connections, and why it has ended if it was not
-/// told to.
+/// The state of a loop that no longer accepts: its connections, and the error if it was not told to
+/// stop.
 pub(super) struct Stopped {
     connections: Connections,
     error: Option<io::Error>,
 }
 
 impl Stopped {
-    /// Waits out the grace period, then cancels what is left.
+    /// Waits out the grace period, then cancels the remaining connections.
     pub(super) async fn end(self, grace: Duration) -> io::Result<Summary> {
         let mut connections = self.connections;
-        // Also where there is no grace, for the sake of those that are done.
+        // Also without a grace period, for the sake of finished connections.
         if timeout(grace, connections.join_all()).await.is_err() {
             connections.summary.cancelled = connections.tasks.cancel_all().await as u64;
             connections.join_all().await;
@@ -500,10 +500,10 @@ pub(super) struct AcceptLoop<'a, L, U> {
     pub(super) until: U,
     /// Not zero: see [`check_limit`].
     pub(super) limit: usize,
-    /// Whether what waits in the listener's queue is accepted when it stops.
+    /// Whether the connections in the listener's queue are accepted when it stops.
     pub(super) drains: bool,
     pub(super) on_error: Box<dyn FnMut(&io::Error) + Send + 'a>,
-    /// Where the server was made.
+    /// The place where the server was made.
     pub(super) site: &'static Location<'static>,
 }
 
@@ -515,7 +515,7 @@ where
     L: Listener,
     U: Future<Output = ()>,
 {
-    /// Accepts connections until it is to stop, or cannot go on, and closes the listener.
+    /// Accepts connections until it is told to stop, or cannot continue, and closes the listener.
     pub(super) async fn run<H, F>(mut self, mut handler: H, spawn: Spawn<F>) -> Stopped
     where
         H: FnMut(L::Stream, L::Address) -> F,
@@ -528,7 +528,7 @@ where
         let mut trouble = Trouble::default();
         let error = {
             let mut until = pin!(self.until);
-            // For as many rounds as it takes; dropped before the listener that it borrows.
+            // Kept across rounds; dropped before the listener that it borrows.
             let mut accept = pin!(None);
             loop {
                 let turn = poll_fn(|cx| {
@@ -552,7 +552,7 @@ where
                     Poll::Ready(Turn::Accepted(result))
                 });
                 let turn = turn.await;
-                // Time has ended it, or a connection's end has.
+                // The timer has ended it, or the end of a connection.
                 trouble.rest = None;
                 match turn {
                     Turn::Stop => break None,
@@ -592,8 +592,8 @@ where
     }
 }
 
-/// Accepts what waits in the listener's queue: see the head of this file. No error stops it but one
-/// that the next attempt would most likely meet again.
+/// Accepts the connections in the listener's queue: see the head of this file. It stops only at an
+/// error that the next attempt would most likely meet again.
 async fn drain<L: Listener, F>(
     listener: &L,
     limit: usize,
@@ -633,11 +633,11 @@ async fn drain<L: Listener, F>(
     }
 }
 
-/// Errors of `accept` in a row, without a connection in between.
+/// Consecutive errors of `accept`, without a connection in between.
 #[derive(Default)]
 struct Trouble {
     count: u32,
-    /// The code of the last one.
+    /// The code of the last error.
     last: Option<(io::ErrorKind, Option<i32>)>,
     /// A pause before the next attempt.
     rest: Option<Timer>,
@@ -645,7 +645,7 @@ struct Trouble {
 }
 
 impl Trouble {
-    /// Reports an error unless it is the last one again.
+    /// Reports an error unless it is the same as the last one.
     fn tell(&mut self, error: &io::Error, report: &mut dyn FnMut(&io::Error)) {
         let code = Some((error.kind(), error.raw_os_error()));
         if std::mem::replace(&mut self.last, code) != code {

@@ -1,10 +1,10 @@
-//! [`serve_on_workers`]: a loop of [`serve`](super::serve) on each worker, with a listener and a
-//! handler of its own.
+//! [`serve_on_workers`]: a loop of [`serve`](super::serve) on each worker, with a separate listener
+//! and handler.
 //!
-//! A coordinator spawns the loops, each on its worker, waits for the end, and adds up what they
-//! have done. They share a [`Latch`], which the coordinator sets to stop them, and so does each of
-//! them when it accepts no more, for whatever reason: an error, a panic, or its runtime's end. So
-//! the listeners close together, and the grace period of all begins at once.
+//! A coordinator spawns the loops, each on its worker, waits for the end, and collects their
+//! results. They share a [`Latch`], which the coordinator sets to stop them. Each loop also sets it
+//! when it stops accepting for any reason: an error, a panic, or the end of its runtime. So the
+//! listeners close together, and all grace periods begin at the same time.
 
 use std::fmt;
 use std::future::{Future, IntoFuture, pending};
@@ -28,15 +28,15 @@ use crate::task::Task;
 ///
 /// It is [`serve`](super::serve()) for programs that have a thread for each core and share nothing
 /// between them. `create` is called on the thread of each worker, with the worker's number, and
-/// returns its handler. Neither the handler nor its futures need be `Send`, so what a worker's
-/// connections share can be in an `Rc`. The listeners come from
+/// returns its handler. Neither the handler nor its futures need be `Send`, so state that a
+/// worker's connections share can be in an `Rc`. The listeners come from
 /// [`TcpListener::bind_balanced`](super::TcpListener::bind_balanced), or are clones of one. The
-/// first one is served by the first worker, and so on; if there are more of them than workers, from
-/// the first worker on again.
+/// first one is served by the first worker, and so on; if there are more listeners than workers,
+/// assignment starts over at the first worker.
 ///
-/// A connection stays with the worker whose listener got it, also while that worker computes for
-/// long and others are idle. Where connections differ much in what they cost, [`serve`] with a
-/// runtime of several workers is the better choice: its tasks move.
+/// A connection stays with the worker of its listener, even while that worker computes for a long
+/// time and others are idle. If the costs of connections differ widely, [`serve`] with a runtime of
+/// several workers is the better choice: its tasks move.
 ///
 /// [`serve`]: super::serve()
 ///
@@ -90,8 +90,8 @@ use crate::task::Task;
 ///
 /// # Errors
 ///
-/// When awaited: the error of `accept` if a listener cannot accept connections; all others stop
-/// then, and all connections have had their grace period. [`InvalidInput`] for a limit of 0, and if
+/// When awaited: the error of `accept` if a listener cannot accept connections; then all others
+/// stop, and all connections have had their grace period. [`InvalidInput`] for a limit of 0, and if
 /// there is no listener.
 ///
 /// [`InvalidInput`]: io::ErrorKind::InvalidInput
@@ -104,8 +104,8 @@ use crate::task::Task;
 /// # Cancel safety
 ///
 /// Dropping it cancels its connections and closes the listeners, each on its worker **when that
-/// runs next**, which may be after the drop: until then the kernel goes on to connect clients, and
-/// a new listener may find the address in use. To return when they are closed,
+/// runs next**, which may be after the drop: until then the kernel continues to connect clients,
+/// and a new listener may find the address in use. To return only when they are closed,
 /// [stop](ServeOnWorkers::until) the server and await it.
 #[track_caller]
 pub fn serve_on_workers<'a, L, C, H, F>(
@@ -133,8 +133,8 @@ where
 /// A server on several workers, to be configured and awaited: see [`serve_on_workers`].
 ///
 /// It is a builder, which `.await` turns into a future; for functions that take a future, call
-/// [`into_future`](IntoFuture::into_future). The output is what was done with each listener, in
-/// their order.
+/// [`into_future`](IntoFuture::into_future). The output is a summary for each listener, in their
+/// order.
 ///
 /// ```
 /// use polder::net::{ServeOnWorkers, TcpListener, TcpStream, serve_on_workers};
@@ -163,14 +163,14 @@ pub struct ServeOnWorkers<'a, L, C> {
     grace: Duration,
     drains: bool,
     on_error: OnError,
-    /// Where `serve_on_workers` was called.
+    /// The caller of `serve_on_workers`.
     site: &'static Location<'static>,
 }
 
 type OnError = Arc<dyn Fn(&io::Error) + Send + Sync>;
 
 impl<'a, L, C> ServeOnWorkers<'a, L, C> {
-    /// Limits the connections of each listener that are served at once. Further ones wait in its
+    /// Limits the number of concurrent connections of each listener. Further ones wait in its
     /// queue.
     ///
     /// ```
@@ -212,14 +212,14 @@ impl<'a, L, C> ServeOnWorkers<'a, L, C> {
         self
     }
 
-    /// Sets how long connections may go on after the server has stopped, as
+    /// Sets how long connections may continue after the server has stopped, as
     /// [`Serve::grace`](super::Serve::grace). The default is zero; [`Duration::MAX`] means without
     /// limit.
     ///
     /// With a grace period, connections that wait in a listener's queue when the server stops are
     /// accepted first, as far as the [limit](Self::limit) allows, unless that is [switched
-    /// off](Self::drain). What no program can prevent is that a connection is made between that and
-    /// the end of its listener: the kernel resets it.
+    /// off](Self::drain). A connection that is made between that and the end of its listener is
+    /// reset by the kernel; no program can prevent this.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream, serve_on_workers};
@@ -243,8 +243,8 @@ impl<'a, L, C> ServeOnWorkers<'a, L, C> {
     }
 
     /// Sets whether connections that wait in a listener's queue when the server stops are accepted
-    /// first, as [`Serve::drain`](super::Serve::drain). The default is `true`. Switch it off where
-    /// others accept from the same queues and go on, such as the next version of the program.
+    /// first, as [`Serve::drain`](super::Serve::drain). The default is `true`. Switch it off if the
+    /// same queues have other users that continue, such as the next version of the program.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream, serve_on_workers};
@@ -353,7 +353,7 @@ where
                 .map(|(index, listener)| spawn(index, listener, stop))
                 .collect())
         };
-        // Boxed here, where all that a listener brings is `'static`.
+        // Boxed here, where everything that a listener contributes is `'static`.
         Box::pin(coordinate(Box::new(loops), until))
     }
 }
@@ -363,7 +363,7 @@ type Loop = Task<io::Result<Summary>>;
 /// Spawns the loops, which end when the latch is set.
 type Start = Box<dyn FnOnce(&Arc<Latch>) -> io::Result<Vec<Loop>> + Send>;
 
-/// Starts the loops, waits for the end and for theirs. Compiled once.
+/// Starts the loops, and waits for the end signal and for the loops to end. Compiled once.
 async fn coordinate(
     start: Start,
     until: Pin<Box<dyn Future<Output = ()> + Send + '_>>,
@@ -373,7 +373,7 @@ async fn coordinate(
     or(until, stop.wait()).await;
     stop.set();
     let (mut summaries, mut failure, mut panic) = (Vec::new(), None, None);
-    // All end before the first failure is reported.
+    // All loops end before the first failure is reported.
     for each in loops {
         match AssertUnwindSafe(each.fallible()).catch_unwind().await {
             Ok(Some(Ok(summary))) => summaries.push(summary),
@@ -392,7 +392,7 @@ async fn coordinate(
     }
 }
 
-/// What goes to a worker.
+/// The data that is sent to a worker.
 struct OneWorker<L, C> {
     listener: L,
     create: Arc<C>,
@@ -404,8 +404,8 @@ struct OneWorker<L, C> {
     site: &'static Location<'static>,
 }
 
-/// Stops all loops when it is dropped. It goes to the worker with the rest: a runtime that ends may
-/// drop that before it is polled.
+/// Stops all loops when it is dropped. It is sent to the worker with the rest: a runtime that ends
+/// may drop that before it is polled.
 struct StopAll(Arc<Latch>);
 
 impl Drop for StopAll {

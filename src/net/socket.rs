@@ -1,13 +1,12 @@
 //! [`Socket`]: the seam between the public socket types and the kernel.
 //!
 //! Every socket in `net` binds, connects, accepts, reads, writes and sets options through this
-//! file. Nothing above it sees the kernel's socket but through `AsFd` (`AsSocket`), and nothing
-//! beside it asks the kernel but `resolver.rs`, and dumps, for addresses. In a simulated world
-//! (feature `sim`) a second arm of each operation asks `sim::kernel` instead.
+//! file. The code above it reaches the kernel's socket only through `AsFd` (`AsSocket`), and the
+//! only other code that makes such system calls is `resolver.rs`, and dumps, for addresses. In a
+//! simulated world (feature `sim`) a second arm of each operation asks `sim::kernel` instead.
 //!
-//! Every operation goes through the loop of `io/operation.rs`. What is said here is how far a
-//! socket of ours trusts its events ([`Trust`]), and when a short read shows
-//! that it is drained.
+//! Every operation goes through the loop of `io/operation.rs`. This file decides how far our
+//! sockets trust their events ([`Trust`]), and when a short read shows that a socket is drained.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -30,15 +29,15 @@ use crate::sim::kernel::{self, SimSocket, SimSocketId, address::Address};
 use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor};
 use crate::time::{Timer, timeout};
 
-/// The length of a listener's queue. The system caps it at a limit of its own (Linux: 4,096 since
-/// 5.4). When the queue is full, clients retry after a second.
+/// The length of a listener's queue. The system caps it at its limit (Linux: 4,096 since 5.4). When
+/// the queue is full, clients retry after a second.
 pub(super) const BACKLOG: i32 = 4_096;
 
-/// The first and the longest pause between attempts where no event says that one is worth making:
-/// a Unix connect to a listener whose queue is full, a Unix datagram to a receiver whose queue is.
+/// The first and the longest pause between attempts for which there is no event: a Unix connect to
+/// a listener with a full queue, a Unix datagram to a receiver with a full queue.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(32));
 
-/// Which public type a socket belongs to.
+/// The public type that a socket belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SocketType {
     TcpStream,
@@ -53,7 +52,7 @@ pub(super) enum SocketType {
 }
 
 impl SocketType {
-    /// How it is waited for. `plain`: its short reads can be trusted.
+    /// Returns how it is waited for. `plain`: whether its short reads can be trusted.
     fn kind(self, plain: bool) -> SourceKind {
         match self {
             SocketType::TcpStream if plain => SourceKind::TcpStream,
@@ -63,7 +62,7 @@ impl SocketType {
         }
     }
 
-    /// The type that a listener accepts; for others the type itself.
+    /// Returns the type that a listener accepts, or the type itself for others.
     fn accepted(self) -> SocketType {
         match self {
             SocketType::TcpListener => SocketType::TcpStream,
@@ -77,7 +76,8 @@ impl SocketType {
         self.accepted() != self
     }
 
-    /// Whether descriptors can come along with its bytes, or with those of what it accepts.
+    /// Whether descriptors can come with its bytes, or with the bytes of the sockets that it
+    /// accepts.
     fn takes_descriptors(self) -> bool {
         !self.is_internet() && self.r#type() == Type::STREAM
     }
@@ -117,7 +117,7 @@ impl SocketType {
     }
 }
 
-/// An option, and the value that it is set to.
+/// An option and its new value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Opt {
     Broadcast(bool),
@@ -129,15 +129,15 @@ pub(super) enum Opt {
     Ttl(u32),
 }
 
-/// A multicast group, and the interface on which it is joined: by address, or by index.
+/// A multicast group, and the interface on which it is joined, by address or by index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Group {
     V4(Ipv4Addr, Ipv4Addr),
     V6(Ipv6Addr, u32),
 }
 
-/// The second arm of what is asked of the kernel: `in_world!(socket, |it| answer)` returns the
-/// answer if the socket is a simulated one, and is nothing without the feature `sim`.
+/// The simulated arm of an operation: `in_world!(socket, |it| answer)` returns the answer if the
+/// socket is a simulated one, and expands to nothing without the feature `sim`.
 macro_rules! in_world {
     ($socket:expr, |$it:ident| $answer:expr) => {
         #[cfg(feature = "sim")]
@@ -154,19 +154,19 @@ macro_rules! in_world {
 pub struct Socket {
     io: Io,
     socket_type: SocketType,
-    /// Whether a TCP socket, or what a listener accepts, is TCP and nothing else. If not, its short
-    /// reads prove nothing. This is asked when a foreign socket is adopted: whatever stands above
-    /// TCP (kTLS) was put there before.
+    /// Whether a TCP socket, or the sockets that a listener accepts, are TCP and nothing else. If
+    /// not, its short reads prove nothing. This is determined when a foreign socket is adopted: a
+    /// layer above TCP (kTLS) was added before that.
     ///
-    /// Of a Unix stream or listener: whether we have made the kernel refuse descriptors. As long as
-    /// nobody has changed that, [`Source::is_bytes_only`], its short reads need no `recvmsg`.
+    /// For a Unix stream or listener: whether we have made the kernel refuse descriptors. While
+    /// that has not been changed, [`Source::is_bytes_only`], its short reads need no `recvmsg`.
     plain: bool,
-    /// It belongs to a simulated world.
+    /// Whether it belongs to a simulated world.
     #[cfg(feature = "sim")]
     is_simulated: bool,
 }
 
-/// In a simulated world.
+/// Operations in a simulated world.
 #[cfg(feature = "sim")]
 impl Socket {
     fn in_world(socket: SimSocket, socket_type: SocketType) -> io::Result<Socket> {
@@ -280,7 +280,7 @@ impl Socket {
     }
 }
 
-/// Fails in a simulated world, which has no descriptors of the system's.
+/// Fails in a simulated world, which has no descriptors of the system.
 fn not_in_world(what: &str) -> io::Result<()> {
     #[cfg(feature = "sim")]
     if kernel::is_here() {
@@ -301,7 +301,7 @@ impl Socket {
     fn foreign(descriptor: OwnedDescriptor, socket_type: SocketType) -> Socket {
         let plain = match socket_type {
             SocketType::TcpStream | SocketType::TcpListener => sys::is_plain_tcp(&descriptor),
-            // Descriptors may be under way already.
+            // Descriptors may be in the queue already.
             _ => !socket_type.takes_descriptors(),
         };
         Socket::of(descriptor, socket_type, plain)
@@ -321,8 +321,8 @@ impl Socket {
         }
     }
 
-    /// Adopts a foreign socket. One of another type is refused, since the type decides how it is
-    /// waited for.
+    /// Adopts a foreign socket. A socket of another type is refused, since the type decides how it
+    /// is waited for.
     pub(super) fn adopt(
         descriptor: OwnedDescriptor,
         socket_type: SocketType,
@@ -330,7 +330,7 @@ impl Socket {
         not_in_world("adopting a descriptor")?;
         let socket = SockRef::from(&descriptor);
         prepare(&socket, socket_type)?;
-        // Some systems cannot answer this for a datagram socket.
+        // Some systems cannot report this for a datagram socket.
         if socket_type.r#type() == Type::STREAM
             && sys::is_listening(&descriptor)
                 .is_some_and(|listens| listens != socket_type.is_listener())
@@ -354,8 +354,8 @@ impl Socket {
         Ok(Socket::new(socket.into(), socket_type))
     }
 
-    /// Binds several listeners to one address, among which the kernel distributes connections;
-    /// where it does not, they are clones of one.
+    /// Binds several listeners to one address, among which the kernel distributes connections; on
+    /// systems where it does not, they are clones of one.
     pub(super) fn bind_balanced(
         socket_type: SocketType,
         address: &SockAddr,
@@ -376,7 +376,7 @@ impl Socket {
                 let only = Socket::bind(socket_type, address)?;
                 return Ok(vec![only; count]);
             }
-            // The first one may ask for a free port.
+            // The first address may ask for a free port.
             let first = sockets.first().map(Socket::local_addr).transpose()?;
             bind_and_listen(&socket, socket_type, first.as_ref().unwrap_or(address))?;
             sockets.push(Socket::new(socket.into(), socket_type));
@@ -384,7 +384,7 @@ impl Socket {
         Ok(sockets)
     }
 
-    /// [`bind`](Self::bind) for a foreign socket, whose options were set before.
+    /// [`bind`](Self::bind) for a foreign socket, with options that were set before.
     pub(super) fn bind_with(
         socket: OwnedDescriptor,
         socket_type: SocketType,
@@ -397,7 +397,7 @@ impl Socket {
         Ok(Socket::foreign(socket.into(), socket_type))
     }
 
-    /// A Unix socket without an address.
+    /// Creates a Unix socket without an address.
     #[cfg(unix)]
     pub(super) fn unbound(socket_type: SocketType) -> io::Result<Socket> {
         #[cfg(feature = "sim")]
@@ -410,7 +410,7 @@ impl Socket {
         ))
     }
 
-    /// Two connected Unix sockets.
+    /// Creates two connected Unix sockets.
     #[cfg(unix)]
     pub(super) fn pair(socket_type: SocketType) -> io::Result<(Socket, Socket)> {
         #[cfg(feature = "sim")]
@@ -428,8 +428,8 @@ impl Socket {
         ))
     }
 
-    /// Returns the descriptor, which stays non-blocking; a duplicate of it if clones share it. It
-    /// takes descriptors again.
+    /// Returns the descriptor, which stays non-blocking, or a duplicate of it if clones share it.
+    /// It accepts descriptors from peers again.
     pub(super) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
         if self.plain && self.socket_type.takes_descriptors() && !self.is_simulated() {
             self.set_passrights(true)?;
@@ -442,9 +442,9 @@ impl Socket {
         self.io.source().descriptor()
     }
 
-    /// The descriptor for whoever is outside of polder, who may set options of which nothing is
-    /// known here: with `SO_PASSCRED` a read ends between two writers. So a Unix socket is read
-    /// with care from now on.
+    /// Lends the descriptor to code outside polder, which may set options that are unknown here:
+    /// with `SO_PASSCRED` a read ends between two writers. So from now on a Unix socket is read by
+    /// `sys::receive_alone`, which detects that.
     #[inline]
     pub(super) fn lend_descriptor(&self) -> BorrowedDescriptor<'_> {
         #[cfg(feature = "sim")]
@@ -457,7 +457,7 @@ impl Socket {
         self.descriptor()
     }
 
-    /// Whether a Unix socket takes descriptors that its peer sends.
+    /// Whether a Unix socket accepts descriptors that its peer sends.
     #[cfg(unix)]
     pub(super) fn passrights(&self) -> io::Result<bool> {
         in_world!(self, |_it| Ok(false));
@@ -469,7 +469,8 @@ impl Socket {
             true => Err(kernel::unsupported("passing descriptors")),
             false => Ok(()),
         });
-        // Before the kernel lets any in. Refusing them restores nothing: some may be in the queue.
+        // Before the kernel lets any in. Refusing them again does not undo this: some may be in the
+        // queue.
         self.io.source().set_bytes_only(false);
         sys::set_passrights(self, passrights)
     }
@@ -542,7 +543,8 @@ impl Socket {
         }
     }
 
-    /// The user and group of a Unix socket's peer, and its process where the system reports it.
+    /// Returns the user and group of a Unix socket's peer, and its process if the system reports
+    /// it.
     #[cfg(unix)]
     pub(super) fn peer_cred(&self) -> io::Result<(u32, u32, Option<i32>)> {
         // Both ends are this process.
@@ -562,7 +564,7 @@ impl Socket {
         false
     }
 
-    /// The kernel's socket: not to be handed out of this file.
+    /// The kernel's socket; must not leave this file.
     #[inline]
     fn kernel(&self) -> SockRef<'_> {
         SockRef::from(self)
@@ -580,7 +582,7 @@ impl Socket {
 
     pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.shutdown_now(how)?;
-        // Not every kernel reports it to waiters: completion ports under wine do not.
+        // Some kernels do not report it to waiters: completion ports under wine, for one.
         self.io.source().wake(how != Shutdown::Write);
         Ok(())
     }
@@ -604,7 +606,7 @@ impl Socket {
         Socket::connect_created(socket, socket_type, address, Socket::new).await
     }
 
-    /// [`connect`](Self::connect) for a foreign socket, whose options were set before.
+    /// [`connect`](Self::connect) for a foreign socket, with options that were set before.
     pub(super) async fn connect_with(
         socket: OwnedDescriptor,
         socket_type: SocketType,
@@ -630,7 +632,8 @@ impl Socket {
             Err(_) => {}
         }
         // A socket that is not connected yet may be reported writable, and may have no pending
-        // error. So the peer's address is asked last: it exists only once the socket is connected.
+        // error. So we ask for the peer's address last: it exists only once the socket is
+        // connected.
         socket
             .run(Direction::Write, |_| {
                 let kernel = socket.kernel();
@@ -657,8 +660,8 @@ impl Socket {
         self.kernel().connect(address)
     }
 
-    /// After `shutdown` Linux reports a datagram socket as readable for ever, and each receive
-    /// would block. Such a receive has ended: it returns `nothing`.
+    /// After `shutdown` Linux reports a datagram socket as readable forever, and each receive would
+    /// block. Such a receive has ended: it returns `nothing`.
     fn or_ended<T>(
         &self,
         received: io::Result<T>,
@@ -691,7 +694,7 @@ impl Socket {
     /// Sends one datagram to an address.
     ///
     /// A Unix datagram would block when the sender's buffer is full, or the receiver's queue. An
-    /// event says when the buffer has room; for the queue there is none unless the two are
+    /// event reports room in the buffer; for the queue there is no event unless the two are
     /// connected (`unix_dgram_poll` in Linux), so a timer repeats the attempt.
     pub(super) async fn send_to(&self, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
         if self.socket_type.is_internet() {
@@ -716,7 +719,7 @@ impl Socket {
                         Timer::after(pause).await;
                     }
                 },
-                // The readiness may be about another receiver, which this socket is connected to.
+                // The event may be about another receiver, which this socket is connected to.
                 Err(_) => match self.try_send_to(bytes, address) {
                     Err(error) if is_would_block(&error) => {}
                     result => return result,
@@ -726,8 +729,8 @@ impl Socket {
         }
     }
 
-    /// A read that filled less than it was offered, and was not the end, has most likely drained
-    /// the socket.
+    /// Clears the readiness after a short read: one that filled less than it was offered, and was
+    /// not the end, has most likely drained the socket.
     #[inline]
     fn note_short_read(&self, seen: Snapshot, read: usize, wanted: usize) {
         if 0 < read && read < wanted {
@@ -735,8 +738,8 @@ impl Socket {
         }
     }
 
-    /// Closing a writer ends writing: the peer sees the end of file. That the peer has gone already
-    /// is no error.
+    /// Closing a writer ends writing: the peer sees the end of file. It is no error if the peer is
+    /// gone already.
     pub(super) fn poll_close(&self) -> Poll<io::Result<()>> {
         match self.shutdown(Shutdown::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
@@ -764,7 +767,7 @@ impl Socket {
         .await
     }
 
-    /// One attempt at an operation of the user's.
+    /// Makes one attempt at an operation of the user.
     pub(super) fn try_io<T>(
         &self,
         interest: Interest,
@@ -776,18 +779,18 @@ impl Socket {
         let result = operation();
         if result.as_ref().err().is_some_and(is_would_block) {
             for (direction, seen) in seen.into_iter().flatten() {
-                // Where the kernel has more after all, the next wait finds the direction ready.
+                // If the kernel has more data, the next wait finds the direction ready.
                 self.clear_if_used_up(source, direction, seen)?;
             }
         }
         result
     }
 
-    /// One attempt at an operation. One that would block clears the readiness that was seen before
-    /// it, like an attempt of [`operation::poll`], so that the next wait waits for an event.
+    /// Makes one attempt at an operation. If it would block, it clears the readiness that was seen
+    /// before it, like an attempt of [`operation::poll`], so that the next wait waits for an event.
     ///
-    /// It is made whatever events have said: a socket that nobody has waited for is not registered
-    /// yet, and hears of none.
+    /// The attempt does not depend on events: a socket that was never waited for is not registered
+    /// yet, and receives none.
     fn attempt<T>(
         &self,
         direction: Direction,
@@ -816,7 +819,7 @@ impl Socket {
         direction: Direction,
         mut attempt: impl FnMut(Snapshot) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
-        // What only waiting needs is read only then.
+        // State that is needed only for waiting is read only then.
         let register =
             || operation::register_waker(self.io.source(), direction, self.io.id(), cx.waker());
         let source = self.io.source();
@@ -825,7 +828,7 @@ impl Socket {
         })
     }
 
-    /// An operation as a future of its own. Any number of them may wait for one socket.
+    /// Returns an operation as a separate future. Any number of them may wait for one socket.
     fn run<T>(
         &self,
         direction: Direction,
@@ -835,16 +838,16 @@ impl Socket {
     }
 }
 
-/// What the kernel is asked, once each. The state of the readiness before the attempt says whether
-/// more than the result can be learnt from it.
+/// The single attempts, one for each operation of the kernel. The readiness before the attempt
+/// shows whether more than the result can be learnt from it.
 impl Socket {
-    /// Worth an attempt, as far as events have said.
+    /// Succeeds once events have reported that an attempt is worthwhile.
     #[inline]
     fn ready_now(&self, _: Snapshot) -> io::Result<()> {
         Ok(())
     }
 
-    /// Whether it is a stream's read without room for a byte, which does not wait.
+    /// Whether it is a stream's read into an empty buffer, which does not wait.
     #[inline]
     fn is_read_of_nothing(&self, bytes: &[u8]) -> bool {
         bytes.is_empty() && self.socket_type.is_stream()
@@ -854,7 +857,7 @@ impl Socket {
         buffers.iter().all(|it| self.is_read_of_nothing(it))
     }
 
-    /// Accepts a connection. Skips those that their peers aborted while they were in the queue.
+    /// Accepts a connection. Skips connections that their peers aborted in the queue.
     fn accept_now(&self, _: Snapshot) -> io::Result<(Socket, SockAddr)> {
         in_world!(self, |it| {
             let (socket, peer) = loop {
@@ -874,8 +877,8 @@ impl Socket {
         };
         let socket_type = self.socket_type.accepted();
         let plain = match socket_type.takes_descriptors() {
-            // A connection has its listener's options from when it was made. Who shares a listener
-            // may have changed them unseen, so each is asked.
+            // A connection inherits its listener's options when it is made. Another owner of the
+            // listener may have changed them unnoticed, so each connection is checked.
             true => {
                 self.io.source().is_bytes_only() && refuses_descriptors(&descriptor, socket_type)
             }
@@ -884,7 +887,7 @@ impl Socket {
         Ok((Socket::of(descriptor, socket_type, plain), peer))
     }
 
-    /// Reads, and leaves the bytes in the socket.
+    /// Reads bytes, and leaves them in the socket.
     fn peek_now(&self, seen: Snapshot, bytes: &mut [u8]) -> io::Result<usize> {
         in_world!(self, |it| {
             let peeked = it.peek(bytes);
@@ -941,7 +944,7 @@ impl Socket {
         }
         let wanted = bytes.len();
         let read = sys::receive(&self.descriptor(), bytes)?;
-        // A Unix stream may have begun to take descriptors since.
+        // Checked again: a Unix stream may have begun to accept descriptors meanwhile.
         if self.socket_type.is_internet() || self.io.source().is_bytes_only() {
             self.note_short_read(seen, read, wanted);
         }
@@ -957,7 +960,8 @@ impl Socket {
         if self.is_simulated {
             return self.read_vectored_in_world(seen, buffers);
         }
-        // The limit is applied before the sum: a read that was not offered all is not short.
+        // The limit is applied before the sum: a read that was not offered all buffers is not
+        // short.
         let most = buffers.len().min(sys::MAX_SLICES);
         let buffers = &mut buffers[..most];
         let wanted = buffers.iter().map(|buffer| buffer.len()).sum();
@@ -988,9 +992,9 @@ impl Socket {
 }
 
 /// `forms!(name(arguments) -> type, direction [idle]: form name, …)`: the forms in which an
-/// operation is needed. `run` is a future of its own, `poll` is for the task that holds this
-/// handle, `attempt` is made once. `idle` is a method that says of the arguments that there is
-/// nothing to do: then the result is zero, whatever the readiness.
+/// operation is needed. `run` is a separate future, `poll` is for the task that holds this handle,
+/// `attempt` is made once. `idle` is a method that returns whether the arguments leave nothing to
+/// do: then the result is zero, regardless of the readiness.
 macro_rules! forms {
     ($($now:ident $arguments:tt -> $output:ty, $direction:ident $idle:tt:
         $($form:ident $name:ident),*;)*) => {
@@ -1014,8 +1018,8 @@ macro_rules! forms {
             $($it: $type),*
         ) -> Poll<io::Result<$output>> {
             forms!(@idle self, $idle, ($($it),*), Poll::Ready(Ok(0)));
-            // Asked before the loop, so that the loop is compiled apart for each kernel: the
-            // system's pays for nothing else.
+            // Checked before the loop, so that the loop is compiled separately for each kernel: the
+            // system's kernel pays for nothing else.
             #[cfg(feature = "sim")]
             if self.is_simulated {
                 #[cold]
@@ -1028,7 +1032,7 @@ macro_rules! forms {
                     let cx = &mut Context::from_waker(waker);
                     it.poll(cx, Direction::$direction, |seen| it.$now(seen, $($it),*))
                 }
-                // Not the context, which then need not be in memory.
+                // The waker, not the context, which then need not be in memory.
                 return in_world(self, cx.waker(), $($it),*);
             }
             self.poll(cx, Direction::$direction, |seen| self.$now(seen, $($it),*))
@@ -1072,7 +1076,7 @@ forms! {
         poll poll_write_vectored, attempt try_write_vectored;
 }
 
-/// The directions of an interest, each with the part of the interest that it is.
+/// Returns the directions of an interest, each with its part of the interest.
 fn directions(interest: Interest) -> io::Result<[Option<(Interest, Direction)>; 2]> {
     let both = Interest::READABLE | Interest::WRITABLE;
     if interest.is_empty() || !both.contains(interest) {
@@ -1089,11 +1093,11 @@ fn directions(interest: Interest) -> io::Result<[Option<(Interest, Direction)>; 
 
 sys::lend_descriptor!([] Socket, |it| it.descriptor());
 
-/// Nobody but polder operates on these sockets, so what events have reported holds until an
-/// attempt would block. (Whoever operates on a socket through `AsFd` may use that up unseen.)
+/// Only polder operates on these sockets, so reported readiness holds until an attempt would block.
+/// (Code that operates on a socket through `AsFd` may use that up unnoticed.)
 ///
-/// The exception is TCP's urgent mark, where Linux may say that a read would block although bytes
-/// lie behind the mark: see `sys::is_readable_after_all`.
+/// The exception is TCP's urgent mark, where Linux may return that a read would block although
+/// bytes lie behind the mark: see `sys::is_readable_after_all`.
 impl Trust for &Socket {
     #[inline]
     fn should_try(self, seen: Snapshot) -> bool {
@@ -1128,8 +1132,8 @@ pub(super) fn internet(address: SockAddr) -> io::Result<SocketAddr> {
     })
 }
 
-/// Connects, and tries again while the queue of a Unix listener is full: no event says when there
-/// is room.
+/// Connects, and retries while the queue of a Unix listener is full: no event reports when there is
+/// room.
 async fn while_full<T>(
     socket_type: SocketType,
     mut connect: impl FnMut() -> io::Result<T>,
@@ -1160,17 +1164,17 @@ fn create(socket_type: SocketType, domain: Domain) -> io::Result<socket2::Socket
     Ok(socket)
 }
 
-/// Has the kernel refuse descriptors that a peer would send, if it can. This is to be done before
-/// there is a peer: what is in the queue stays there.
+/// Makes the kernel refuse descriptors that a peer would send, if it can. Must be called before
+/// there is a peer: descriptors in the queue stay there.
 fn refuse_descriptors(socket: &socket2::Socket, socket_type: SocketType) {
     if socket_type.takes_descriptors() {
-        // If it cannot, they are looked for.
+        // If it cannot, we look for them when reading.
         let _ = sys::set_passrights(socket, false);
     }
 }
 
-/// Whether the kernel refuses descriptors for this socket. (A socket that takes none anyway is as
-/// plain as can be.)
+/// Whether the kernel refuses descriptors for this socket. (True for a socket that never accepts
+/// any.)
 fn refuses_descriptors(descriptor: &OwnedDescriptor, socket_type: SocketType) -> bool {
     !socket_type.takes_descriptors() || sys::passrights(descriptor).is_ok_and(|passes| !passes)
 }
@@ -1188,7 +1192,7 @@ fn bind_and_listen(
     }
 }
 
-/// Prepares a foreign socket to be as [`create`] makes one; refuses one of another type.
+/// Sets a foreign socket up as [`create`] makes one; refuses a socket of another type.
 fn prepare(socket: &SockRef<'_>, socket_type: SocketType) -> io::Result<()> {
     let fits = match socket.local_addr().map(|address| address.domain()) {
         Ok(domain) if socket_type.is_internet() => domain == Domain::IPV4 || domain == Domain::IPV6,
@@ -1211,7 +1215,7 @@ fn no_peer(socket_type: SocketType) -> io::Result<SockAddr> {
     }
 }
 
-/// A buffer as socket2 takes it.
+/// Converts a buffer to socket2's type.
 fn to_fill(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
     // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and the methods of socket2 that take the
     // result promise to write initialised bytes only.
@@ -1253,7 +1257,7 @@ mod tests {
         })
     }
 
-    /// Otherwise whoever connects to a server that is overloaded takes a processor to itself.
+    /// Otherwise clients that connect to an overloaded server would keep a processor busy.
     #[test]
     fn a_connect_to_a_full_queue_is_tried_less_and_less_often() {
         use crate::future::or;
@@ -1273,7 +1277,7 @@ mod tests {
         ));
         // 1, 2, 4, 8, 16 and then 32 ms apart.
         assert!((2..20).contains(&attempts), "{attempts} attempts");
-        // Other errors, and success, are what comes of it.
+        // Other errors, and success, are returned.
         let refused = || -> io::Result<()> { Err(io::ErrorKind::ConnectionRefused.into()) };
         let result = crate::block_on(while_full(SocketType::UnixStream, refused));
         assert_eq!(result.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);

@@ -1,6 +1,6 @@
 //! The two halves of a stream: borrowed for one task, owned for two.
 //!
-//! The methods that split a [`TcpStream`] are here and not with it, so that streams know nothing of
+//! The methods that split a [`TcpStream`] are in this file, so that streams do not depend on
 //! halves.
 
 use std::error::Error;
@@ -13,7 +13,7 @@ use crate::net::readiness::{try_reads, try_writes};
 use crate::sys::lend_descriptor;
 
 impl TcpStream {
-    /// Splits the stream into borrowed halves, for one task that reads and writes at once.
+    /// Splits the stream into borrowed halves, for one task that reads and writes concurrently.
     ///
     /// ```
     /// use polder::io::copy;
@@ -195,7 +195,7 @@ impl<S: Stream> OwnedReadHalf<S> {
         (OwnedReadHalf(stream), writer)
     }
 
-    /// Puts the two halves back together.
+    /// Reunites the two halves.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -226,13 +226,13 @@ impl<S: Stream> OwnedReadHalf<S> {
 impl<S: Stream> Drop for OwnedWriteHalf<S> {
     fn drop(&mut self) {
         if self.ends {
-            // An error: the connection has ended already.
+            // Ignored: it fails if the connection has ended already.
             let _ = self.stream.socket().shutdown(Shutdown::Write);
         }
     }
 }
 
-/// Two halves that belong to different streams, returned.
+/// The error of `reunite`: two halves that belong to different streams, returned.
 ///
 /// ```
 /// use polder::net::ReuniteError;
@@ -268,8 +268,8 @@ reads!([S: Stream + Unpin] OwnedReadHalf<S>, |it| it.0.socket());
 writes!(['a, S: Stream] WriteHalf<'a, S>, |it| it.0.socket());
 writes!([S: Stream + Unpin] OwnedWriteHalf<S>, |it| it.stream.socket());
 
-/// The beginning of the examples of what `readiness` has written for all streams: `$near` are the
-/// halves, made of `stream`.
+/// The beginning of the examples in `readiness` for all streams. `$near` makes the halves from
+/// `stream`.
 macro_rules! pair {
     ($near:literal) => {
         concat!(

@@ -14,9 +14,9 @@ use crate::sys::OwnedDescriptor;
 
 /// A UDP socket.
 ///
-/// All methods take `&self`, and any number of tasks may send and receive at once: each datagram
-/// goes to one of the receivers. Clones share the socket; it is closed when the last one is
-/// dropped.
+/// All methods take `&self`, and any number of tasks may send and receive concurrently: each
+/// datagram goes to one of the receivers. Clones share the socket; it is closed when the last one
+/// is dropped.
 ///
 /// # Examples
 ///
@@ -39,15 +39,15 @@ use crate::sys::OwnedDescriptor;
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: a receive that is dropped has taken no datagram, and a send has sent none.
+/// Cancel safe: a receive that is dropped has consumed no datagram, and a send has sent none.
 ///
 /// # Platform notes
 ///
 /// * A datagram that is longer than the buffer is truncated. On Windows that is also an error
 ///   (`WSAEMSGSIZE`), with the beginning in the buffer.
-/// * If nobody receives at a datagram's destination, a later call fails: on Unix that of a
-///   connected socket ([refused](io::ErrorKind::ConnectionRefused)), on Windows the receive of any
-///   socket ([reset](io::ErrorKind::ConnectionReset)). A server can ignore that error.
+/// * If a datagram's destination has no receiver, a later call fails: on Unix that of a connected
+///   socket ([refused](io::ErrorKind::ConnectionRefused)), on Windows the receive of any socket
+///   ([reset](io::ErrorKind::ConnectionReset)). A server can ignore that error.
 #[derive(Clone)]
 #[doc(alias("from_std", "into_std"))]
 pub struct UdpSocket(Socket);
@@ -73,8 +73,8 @@ impl UdpSocket {
     ///
     /// The system's error for the last address tried, for instance that it is [in
     /// use](io::ErrorKind::AddrInUse); [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty
-    /// list and for text that is not an address; the errors of [`resolve`](super::resolve) says of
-    /// a name.
+    /// list and for text that is not an address; for a name, the errors of
+    /// [`resolve`](super::resolve).
     ///
     /// # Cancel safety
     ///
@@ -86,7 +86,7 @@ impl UdpSocket {
         .await
     }
 
-    /// [`bind`](Self::bind) for a socket whose options are set already.
+    /// [`bind`](Self::bind) for a socket with options that are set already.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -110,9 +110,9 @@ impl UdpSocket {
         Socket::bind_with(socket.into(), SocketType::UdpSocket, &address.into()).map(UdpSocket)
     }
 
-    /// Sets the peer that [`send`](Self::send) sends to, and whose datagrams alone are received:
-    /// the first of `address`'s addresses that the system accepts. Nothing is sent. Connecting
-    /// again changes the peer.
+    /// Sets the peer that [`send`](Self::send) sends to: the first of `address`'s addresses that
+    /// the system accepts. From then on only datagrams of the peer are received. Nothing is sent.
+    /// Connecting again changes the peer.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -139,7 +139,7 @@ impl UdpSocket {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropping the future leaves the socket as it was. For a name, see
+    /// Cancel safe: dropping the future leaves the socket unchanged. For a name, see
     /// [`resolve`](super::resolve).
     pub async fn connect(&self, address: impl AsyncToSocketAddrs) -> io::Result<()> {
         first_that_works(address, |address| async move {
@@ -178,7 +178,7 @@ impl UdpSocket {
         from_internet(self.0.recv_from(bytes).await?)
     }
 
-    /// Waits for a datagram without consuming it: the next receive returns the same one again.
+    /// Waits for a datagram without consuming it: the next receive returns the same datagram again.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -206,7 +206,7 @@ impl UdpSocket {
         from_internet(self.0.peek_from(bytes).await?)
     }
 
-    /// Sends a datagram to the first of `address`'s addresses that the system accepts; waits while
+    /// Sends a datagram to the first of `address`'s addresses that the system accepts. Waits while
     /// the socket's buffer is full.
     ///
     /// ```
@@ -246,8 +246,8 @@ impl UdpSocket {
         .await
     }
 
-    /// Receives a datagram from the [peer](Self::connect), or from anyone if there is none. Returns
-    /// its length.
+    /// Receives a datagram from the [peer](Self::connect), or from any sender if there is no peer.
+    /// Returns its length.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -307,8 +307,7 @@ impl UdpSocket {
         self.0.peek(bytes).await
     }
 
-    /// Sends a datagram to the [peer](Self::connect); waits while the socket's
-    /// buffer is full.
+    /// Sends a datagram to the [peer](Self::connect). Waits while the socket's buffer is full.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -426,7 +425,7 @@ impl UdpSocket {
         self.0.poll_send_to(cx, bytes, &address.into())
     }
 
-    /// Receives a datagram that is there, without waiting. Returns its length and its sender's
+    /// Receives an available datagram, without waiting. Returns its length and its sender's
     /// address.
     ///
     /// ```
@@ -451,7 +450,8 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is none; any error of the system call.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no datagram; any error of the system
+    /// call.
     pub fn try_recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         from_internet(self.0.try_recv_from(bytes)?)
     }
@@ -547,8 +547,8 @@ impl UdpSocket {
         self.0.poll_peek(cx, bytes)
     }
 
-    /// The address that it is bound to, with the port that the system chose if port 0 was asked
-    /// for.
+    /// Returns the address that it is bound to, with the port that the system chose if port 0 was
+    /// requested.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -568,7 +568,7 @@ impl UdpSocket {
         internet(self.0.local_addr()?)
     }
 
-    /// The address of the [peer](Self::connect).
+    /// Returns the address of the [peer](Self::connect).
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -586,7 +586,7 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// [`NotConnected`](io::ErrorKind::NotConnected) if there is none.
+    /// [`NotConnected`](io::ErrorKind::NotConnected) if there is no peer.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         internet(self.0.peer_addr()?)
     }
@@ -630,7 +630,7 @@ impl UdpSocket {
         self.0.set(Opt::Broadcast(broadcast))
     }
 
-    /// Whether multicast datagrams that are sent here come back to this machine
+    /// Whether multicast datagrams that are sent from this socket come back to this machine
     /// (`IP_MULTICAST_LOOP`). On Windows it is the receiver's option.
     ///
     /// ```
@@ -670,7 +670,8 @@ impl UdpSocket {
         self.0.set(Opt::MulticastLoopV4(come_back))
     }
 
-    /// How many hops multicast datagrams may take (`IP_MULTICAST_TTL`): 1, unless it was set.
+    /// Returns the number of hops that multicast datagrams may take (`IP_MULTICAST_TTL`); the
+    /// default is 1.
     ///
     /// ```
     /// # use polder::net::UdpSocket;
@@ -709,7 +710,7 @@ impl UdpSocket {
         self.0.set(Opt::MulticastTtlV4(ttl))
     }
 
-    /// Whether multicast datagrams that are sent here come back to this machine
+    /// Whether multicast datagrams that are sent from this socket come back to this machine
     /// (`IPV6_MULTICAST_LOOP`). On Windows it is the receiver's option.
     ///
     /// ```
@@ -751,10 +752,11 @@ impl UdpSocket {
         self.0.set(Opt::MulticastLoopV6(come_back))
     }
 
-    /// How many hops datagrams may take (`IP_TTL`).
+    /// Returns the number of hops that datagrams may take (`IP_TTL`).
     ///
-    /// For an IPv6 socket it depends on the system: Linux accepts it, for the IPv4 packets that
-    /// such a socket may send. To set the hop limit of IPv6 packets, use `socket2::SockRef::from`.
+    /// For an IPv6 socket the effect depends on the system: Linux accepts it, for the IPv4 packets
+    /// that such a socket may send. To set the hop limit of IPv6 packets, use
+    /// `socket2::SockRef::from`.
     ///
     /// ```
     /// # use polder::net::UdpSocket;
@@ -793,8 +795,8 @@ impl UdpSocket {
         self.0.set(Opt::Ttl(ttl))
     }
 
-    /// Receives what is sent to the group `multiaddr` on the interface that has the address
-    /// `interface`, or on one that the system chooses if that is 0.0.0.0.
+    /// Joins the group `multiaddr` on the interface with the address `interface`, or on one that
+    /// the system chooses if that is 0.0.0.0: the socket then receives the group's datagrams.
     ///
     /// ```
     /// use polder::net::{Ipv4Addr, UdpSocket};
@@ -839,8 +841,8 @@ impl UdpSocket {
         self.0.leave(Group::V4(multiaddr, interface))
     }
 
-    /// Receives what is sent to the group `multiaddr` on the interface with the index `interface`,
-    /// or on one that the system chooses if that is 0.
+    /// Joins the group `multiaddr` on the interface with the index `interface`, or on one that the
+    /// system chooses if that is 0: the socket then receives the group's datagrams.
     ///
     /// ```
     /// use polder::net::Ipv6Addr;
@@ -908,7 +910,7 @@ datagrams!(
 # far.connect(near.local_addr()?).await?;"
 );
 
-/// What was received, with the sender's address as users have it.
+/// Converts the sender's address of a received datagram to the public type.
 fn from_internet((length, peer): (usize, SockAddr)) -> io::Result<(usize, SocketAddr)> {
     Ok((length, internet(peer)?))
 }

@@ -1,8 +1,7 @@
 //! Signals of the operating system: [`ctrl_c`], and [`Signals`] for the others.
 //!
-//! One thread, started on first use, wakes whoever waits for a signal, in any runtime or executor.
-//! It depends on no backend. A program that listens to no signal has neither the thread nor a
-//! handler.
+//! One thread, started on first use, wakes the waiters of a signal in any runtime or executor. It
+//! depends on no backend. A program that listens to no signal has neither the thread nor a handler.
 //!
 //! ```
 //! use polder::future;
@@ -73,7 +72,7 @@ use crate::sync::{NeedsClone, Spare, drop_all};
 /// # Cancel safety
 ///
 /// Cancel safe: dropping the future has no effect. It reports a Ctrl-C that comes before its first
-/// poll, but none that came before it was made.
+/// poll, but none from before it was made.
 pub fn ctrl_c() -> CtrlC {
     CtrlC {
         signals: Signals::new([Signal::Int]),
@@ -132,7 +131,7 @@ impl Future for CtrlC {
 /// as the system itself merges pending signals of one kind. Signals of different kinds are each
 /// reported.
 ///
-/// **Once a signal was listened to, its default action (mostly, ending the process) is disabled**,
+/// **Once a signal was listened to, its default action (usually ending the process) is disabled**,
 /// even when no listener is left: otherwise a signal that comes a moment late would do what the
 /// program meant to prevent. `signal_hook::low_level::emulate_default_handler` performs the default
 /// action.
@@ -173,8 +172,8 @@ impl Future for CtrlC {
 ///
 /// # Panics
 ///
-/// In a child of `fork` polling a listener that its parent made starts a thread, and panics if that
-/// fails.
+/// In a child of `fork`, polling a listener that the parent made starts a thread, and panics if
+/// that fails.
 ///
 /// # Cancel safety
 ///
@@ -189,7 +188,7 @@ pub struct Signals {
     next: usize,
     /// The key in the registry's waiters.
     key: Option<Key>,
-    /// Of which process of a simulated world it is, and its key among the waiters there.
+    /// The simulated process that it belongs to, and its key among the waiters there.
     #[cfg(feature = "sim")]
     simulated: Option<(simulated::Owner, u64)>,
 }
@@ -222,9 +221,9 @@ impl Signals {
     ///
     /// * an empty list;
     /// * a signal that cannot be caught ([`Signal::Kill`], [`Signal::Stop`]);
-    /// * a signal whose handler must not return, since the faulting instruction would run again
-    ///   ([`Signal::Ill`], [`Signal::Fpe`], [`Signal::Segv`]);
-    /// * a [number](Signal::Other) that is no signal's.
+    /// * a signal with a handler that must not return, since the faulting instruction would run
+    ///   again ([`Signal::Ill`], [`Signal::Fpe`], [`Signal::Segv`]);
+    /// * a [number](Signal::Other) that no signal has.
     ///
     /// [`Unsupported`](io::ErrorKind::Unsupported) for a signal that the platform lacks. Otherwise
     /// the system's error.
@@ -262,7 +261,7 @@ impl Signals {
         })
     }
 
-    /// The next of the signals that have come, if one has.
+    /// Returns the next pending signal, if there is one.
     fn take_next(&mut self, count: impl Fn(usize) -> u64) -> Option<Signal> {
         let length = self.subscriptions.len();
         for index in (self.next..length).chain(0..self.next) {
@@ -277,13 +276,13 @@ impl Signals {
         None
     }
 
-    /// All that it listens to.
+    /// Returns the set of the signals that it listens to.
     fn mask(&self) -> u128 {
         let numbers = self.subscriptions.iter().map(|one| one.number);
         numbers.fold(0, |all, number| all | mask(number))
     }
 
-    /// For dumps: that it is what the task waits for.
+    /// Records for dumps that the task waits for these signals.
     fn note_wait(&self) {
         let numbers = self.subscriptions.iter().map(|one| one.number);
         let told = numbers.filter(|number| *number < 60);
@@ -304,15 +303,16 @@ impl Signals {
         }
     }
 
-    /// One attempt under the lock. A signal is counted before the wakers are taken, and those are
-    /// taken under the lock: so it is either seen here, or wakes us.
+    /// Makes one attempt under the lock. A signal is counted before the wakers are taken, and they
+    /// are taken under the lock: so the signal is either seen here, or wakes us.
     fn poll_locked(
         &mut self,
         waker: &Waker,
         spare: &mut Spare,
     ) -> Result<Poll<Signal>, NeedsClone> {
         let mut registry = registry::lock();
-        // There is one, but for a listener from the process that this one was forked from.
+        // It is running already, unless this listener comes from the process that we were forked
+        // from.
         if let Err(error) = registry.start() {
             drop(registry);
             panic!("polder: the thread for signals cannot be started: {error}");
@@ -339,7 +339,8 @@ impl Signals {
     }
 }
 
-/// In a simulated world: signals are the process's, and come by `sim::Host::signal`.
+/// In a simulated world: signals belong to a simulated process, and are sent by
+/// `sim::Host::signal`.
 #[cfg(feature = "sim")]
 impl Signals {
     fn in_world(mut subscriptions: Vec<Subscription>, owner: simulated::Owner) -> Signals {
@@ -395,7 +396,7 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, what)
 }
 
-/// Whether anybody waits for a signal but for that one.
+/// Whether a task waits for any signal other than this one.
 pub(crate) fn is_waited_for(but_for: i32) -> bool {
     let own = usize::try_from(but_for).map_or(0, mask);
     let registry = registry::lock();

@@ -32,14 +32,13 @@ macro_rules! signals {
         pub enum Signal {
             $($(#[$doc])* $signal,)*
             /// A signal that has no variant, for instance a real-time signal, by its number.
-            ///
             /// `try_from` never returns this for a signal that has a variant. If it is made by hand
-            /// with such a number, it is a signal of its own: a listener to both reports both.
+            /// with such a number, it is a separate signal: a listener to both reports both.
             Other(i32),
         }
 
         impl Signal {
-            /// All that have a variant.
+            /// All signals that have a variant.
             pub(super) const ALL: &[Signal] = &[$(Signal::$signal),*];
 
             fn name(self) -> Cow<'static, str> {
@@ -147,8 +146,8 @@ impl Signal {
         }
     }
 
-    /// Returns its number, which is also its index in the registry's counters, if it can be
-    /// listened to.
+    /// Returns the signal's number, which is also its index in the registry's counters, or an error
+    /// if it cannot be listened to.
     pub(super) fn check(self) -> io::Result<usize> {
         let never = match self {
             Signal::Kill | Signal::Stop | Signal::Ill | Signal::Fpe | Signal::Segv => true,
@@ -181,8 +180,8 @@ impl Signal {
 ///
 /// # Errors
 ///
-/// [`InvalidInput`](io::ErrorKind::InvalidInput) for a number that is no signal's, or that of a
-/// signal that cannot be listened to; see [`Signals::new`](super::Signals::new).
+/// [`InvalidInput`](io::ErrorKind::InvalidInput) for a number that no signal has, or that belongs
+/// to a signal that cannot be listened to; see [`Signals::new`](super::Signals::new).
 impl TryFrom<i32> for Signal {
     type Error = io::Error;
 

@@ -2,21 +2,20 @@
 //!
 //! 1. The handler increments the counter of its signal and notifies the thread (see `unix.rs` and
 //!    `windows.rs`).
-//! 2. The thread compares the counters with those that it saw last, takes the wakers of all who
-//!    wait for one that has changed, under the lock, and wakes them outside of it.
+//! 2. The thread compares the counters with the values that it saw last. Under the lock it takes
+//!    the wakers of all waiters for a signal that was counted since, and wakes them outside of it.
 //! 3. A waiter compares the counter with its own copy, and registers its waker under the same lock.
 //!
 //! The counter is incremented before the wakers are taken. So a waiter either sees the new count or
-//! is among those that are woken.
+//! is woken.
 //!
 //! Neither the thread nor a handler is ever removed: see [`Signals`](super::Signals).
 //!
 //! **A child of `fork`** inherits the handlers and the counters, but neither the thread nor the
 //! waiters, which are [`PerProcess`]. There the first listener starts a thread when it is made or
-//! polled. Until then the handler counts, and does not notify: the only thread that it could reach
-//! is the parent's, with which the child shares the descriptor. Nothing is lost, since a listener
-//! compares the counter after the thread is known ([`Registry::start`]), and so sees what was
-//! counted before.
+//! polled. Until then the handler counts, and does not notify: it could reach only the parent's
+//! thread, with which the child shares the descriptor. No signal is lost, since a listener compares
+//! the counter after the thread is set ([`Registry::start`]), and so sees what was counted before.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -31,21 +30,21 @@ use super::platform;
 use crate::sync::wake_all;
 use crate::sys::{self, PerProcess, Process};
 
-/// The counters, by signal number, from the moment it is caught. No platform has a number above
-/// 127.
+/// The counters by signal number; each counts from the moment its signal is caught. No platform has
+/// a number above 127.
 pub(super) static COUNTS: [AtomicU64; 128] = [const { AtomicU64::new(0) }; 128];
 
 pub(super) fn count(number: usize) -> u64 {
     COUNTS[number].load(Ordering::SeqCst)
 }
 
-/// The set of this number alone.
+/// Returns the set that contains only this number.
 pub(super) fn mask(number: usize) -> u128 {
     1 << number
 }
 
-/// The signals whose handler is installed, in this process or in one that it was forked from.
-/// Changed under the lock of the registry.
+/// The signals that have an installed handler, in this process or in one that it was forked from.
+/// Changed only under the lock of the registry.
 static CAUGHT: [AtomicBool; COUNTS.len()] = [const { AtomicBool::new(false) }; COUNTS.len()];
 
 /// The state of one process.
@@ -63,7 +62,7 @@ pub(super) struct Registry {
     waiters: Slab<Waiter>,
 }
 
-/// Names a waiter. In a child of the process that registered it, it names none.
+/// Identifies a waiter. In a child of the process that registered it, it identifies none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
     process: Process,
@@ -72,7 +71,7 @@ pub(super) struct Key {
 
 #[derive(Debug)]
 pub(super) struct Waiter {
-    /// The signals that it waits for.
+    /// The set of signals that it waits for.
     pub(super) mask: u128,
     /// `None` once one of them has come, until it is polled again.
     pub(super) waker: Option<Waker>,
@@ -85,25 +84,25 @@ pub(super) fn lock() -> MutexGuard<'static, Registry> {
 impl Registry {
     /// Starts the thread of this process, if it has none.
     ///
-    /// The fence is one half of a pair with [`came`]: a handler that does not see the thread yet
-    /// has counted, and the caller, which reads the counters after this, sees that.
+    /// The fence pairs with the one in [`came`]: a handler that does not see the thread yet has
+    /// counted, and the caller, which reads the counters after this, sees that.
     pub(super) fn start(&mut self) -> io::Result<()> {
         let own = OWN.get();
         if own.thread.get().is_none() {
             let thread = platform::start()?;
-            // No other thread sets it: this is under the lock.
+            // Cannot fail: this is under the lock, so no other thread sets it.
             let _ = own.thread.set(thread);
             fence(Ordering::SeqCst);
         }
         Ok(())
     }
 
-    /// Starts the thread and installs the handler of this signal, if that is not done yet.
+    /// Starts the thread and installs the handler of this signal, unless that is done already.
     pub(super) fn catch(&mut self, number: usize) -> io::Result<()> {
-        // The thread first: starting it can fail, and a handler that was installed stays.
+        // The thread first: starting it can fail, and an installed handler is never removed.
         self.start()?;
         if !CAUGHT[number].load(Ordering::Relaxed) {
-            // SAFETY: what the handler does is async-signal-safe: see `came`.
+            // SAFETY: the handler is async-signal-safe: see `came`.
             unsafe { low_level::register(number as i32, move || came(number))? };
             CAUGHT[number].store(true, Ordering::Relaxed);
         }
@@ -122,7 +121,7 @@ impl Registry {
         self.waiters.get_mut(index)
     }
 
-    /// The caller drops the waiter outside the lock.
+    /// Removes a waiter. The caller must drop it outside the lock.
     pub(super) fn remove(&mut self, key: Key) -> Option<Waiter> {
         let index = key.process.is_current().then_some(key.index)?;
         self.waiters.try_remove(index)
@@ -133,7 +132,7 @@ impl Registry {
     }
 }
 
-/// The handler of a signal: atomic operations, and what [`platform::notify`] does. It allocates
+/// The handler of a signal: atomic operations, and the call of [`platform::notify`]. It allocates
 /// nothing and takes no lock.
 fn came(number: usize) {
     COUNTS[number].fetch_add(1, Ordering::SeqCst);
@@ -155,7 +154,7 @@ impl Seen {
         Seen([0; COUNTS.len()])
     }
 
-    /// Wakes all who wait for a signal that was counted since the last call.
+    /// Wakes all waiters for a signal that was counted since the last call.
     pub(super) fn wake_waiters(&mut self) {
         let mut changed = 0;
         for (number, seen) in self.0.iter_mut().enumerate() {
@@ -170,7 +169,8 @@ impl Seen {
     }
 }
 
-/// The wakers are taken, not cloned: cloning runs foreign code, and would do so under the lock.
+/// Wakes the waiters. Their wakers are taken, not cloned: cloning runs foreign code, and would run
+/// it under the lock.
 fn wake_waiters(signals: u128) {
     let wakers: Vec<Waker> = (lock().waiters.iter_mut())
         .filter(|(_, waiter)| waiter.mask & signals != 0)

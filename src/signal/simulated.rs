@@ -1,9 +1,9 @@
-//! Listeners in a simulated world: the world's kernel counts the signals of each process, and who
-//! waits for one lies here, on the world's thread.
+//! Listeners in a simulated world: the world's kernel counts the signals of each process, and the
+//! waiters are kept here, on the world's thread.
 //!
 //! Everything happens on that thread, so a signal is counted either before a listener looks, or
 //! after it has registered its waker. Wakers are foreign code: they are cloned, woken and dropped
-//! under no borrow.
+//! outside of any borrow.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ struct Waiter {
 }
 
 thread_local! {
-    /// In the order in which they came.
+    /// In the order of their keys.
     static WAITERS: RefCell<BTreeMap<u64, Waiter>> = const { RefCell::new(BTreeMap::new()) };
 }
 
@@ -29,7 +29,7 @@ fn with<R>(f: impl FnOnce(&mut BTreeMap<u64, Waiter>) -> R) -> Option<R> {
     WAITERS.try_with(|it| f(&mut it.borrow_mut())).ok()
 }
 
-/// A key that no thread has given to another.
+/// Returns a key that is unique across threads.
 pub(super) fn new_key() -> u64 {
     static KEYS: AtomicU64 = AtomicU64::new(0);
     KEYS.fetch_add(1, Ordering::Relaxed)
@@ -46,7 +46,7 @@ pub(super) fn remove(key: u64) {
     drop(waiter);
 }
 
-/// A signal has come to a process.
+/// Wakes the waiters for a signal that a process has received.
 pub(crate) fn wake(owner: Owner, number: usize) {
     let wakers = with(|waiters| {
         let waiters = waiters.values_mut();

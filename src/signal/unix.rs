@@ -1,5 +1,5 @@
-//! The thread on Unix, and how a handler notifies it: by an eventfd, or by a pair of sockets where
-//! there is none, or where it is refused.
+//! The thread on Unix, and how a handler notifies it: by an eventfd, or by a socket pair where
+//! eventfds do not exist or are refused.
 
 use std::io;
 use std::ptr;
@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::registry::{COUNTS, Seen, start_thread};
 
-/// What handlers notify. They share it, so it is never closed.
+/// The object that handlers notify. They share it, so it is never closed.
 pub(super) type Thread = Arc<Wake>;
 
-/// How long the thread sleeps after an unexpected error of `read`. It checks the counters all the
-/// same: a signal is then late, and not lost.
+/// How long the thread sleeps after an unexpected error of `read`. It then checks the counters
+/// anyway: a signal may be late, but is not lost.
 const ERROR_PAUSE: Duration = Duration::from_millis(10);
 
 /// Starts the thread, which waits to be notified and then checks the counters. signal-hook's
@@ -36,8 +36,8 @@ pub(super) fn start() -> io::Result<Thread> {
     Ok(wake)
 }
 
-/// Returns whether the system has a signal with this number that programs may use: the C library
-/// reserves some for itself.
+/// Whether the system has a signal with this number that programs may use: the C library reserves
+/// some for itself.
 pub(super) fn exists(number: i32) -> bool {
     // SAFETY: with both pointers null, `sigaction` only checks the number.
     let asked = || unsafe { libc::sigaction(number, ptr::null(), ptr::null_mut()) };
@@ -45,13 +45,13 @@ pub(super) fn exists(number: i32) -> bool {
 }
 
 /// For handlers: makes one system call, `write` or `send`, both of which are async-signal-safe
-/// (signal-safety(7)); eight of them, if it fails.
+/// (signal-safety(7)); up to eight, if it fails.
 pub(super) fn notify(wake: &Thread) {
     wake.notify();
 }
 
-/// How often a handler tries to notify the thread, if it is interrupted or memory is short: there
-/// is no other way to reach it.
+/// How often a handler tries to notify the thread, if it is interrupted or memory is short: it has
+/// no other way to reach the thread.
 const ATTEMPTS: usize = 8;
 
 /// An eventfd, since writing to it needs no memory; a socket pair where that is refused.
@@ -80,7 +80,8 @@ mod imp {
 
         pub(super) fn with(eventfd: rustix::io::Result<OwnedFd>) -> io::Result<Wake> {
             eventfd.map(Wake::Eventfd).or_else(|refused| {
-                // What is short for one descriptor is short for two, and is what there is to say.
+                // If one descriptor fails for lack of resources, two fail as well; we report the
+                // first error.
                 let pair = Pair::new().map(Wake::Pair);
                 pair.map_err(|_| failed("eventfd", refused))
             })
@@ -95,8 +96,7 @@ mod imp {
             }
         }
 
-        /// Called by handlers. (An eventfd would block at 2^64 - 1 notifications that nobody has
-        /// read.)
+        /// Called by handlers. (An eventfd would block only after 2^64 - 1 unread notifications.)
         pub(super) fn notify(&self) {
             let eventfd = match self {
                 Wake::Eventfd(eventfd) => eventfd,
@@ -120,7 +120,7 @@ mod pair {
     use super::ATTEMPTS;
     use crate::poller::error::failed;
 
-    /// The end that is read blocks, and the other one never does.
+    /// The reading end blocks, and the writing end never does.
     #[derive(Debug)]
     pub(in crate::signal) struct Pair {
         reader: UnixStream,
@@ -138,8 +138,8 @@ mod pair {
             (&self.reader).read(&mut [0; 64]).map(drop)
         }
 
-        /// Called by handlers. If there is no room for the byte, the thread has others to read and
-        /// will check the counters.
+        /// Called by handlers. If there is no room for the byte, unread bytes are pending, so the
+        /// thread will check the counters.
         pub(super) fn notify(&self) {
             (0..ATTEMPTS).find(|_| {
                 let sent = rustix::net::send(&self.writer, &[1], rustix::net::SendFlags::DONTWAIT);
@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// More than any buffer has room for, by far.
+    /// Far more than any buffer has room for.
     const MANY: usize = 100_000;
 
     fn wakes() -> Vec<Wake> {
@@ -211,7 +211,7 @@ mod tests {
                 wake.notify();
                 wake.wait().expect("it can be read");
             }
-            // Nothing is left of these: the thread sleeps until the next one.
+            // No notification is left: the thread sleeps until the next one.
             let sleeper = wake.clone();
             let (woken, is_woken) = mpsc::channel();
             std::thread::spawn(move || woken.send(sleeper.wait()));

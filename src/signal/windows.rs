@@ -1,6 +1,6 @@
 //! The thread on Windows, and how a handler notifies it.
 //!
-//! The C library calls a handler on a thread of its own, and forgets the handler afterwards;
+//! The C library calls a handler on a separate thread, and resets the handler afterwards;
 //! signal-hook installs it again. There is no pipe to write to, so the handler increments the
 //! counter and unparks the thread.
 

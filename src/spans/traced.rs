@@ -1,11 +1,11 @@
 //! With the feature `tracing`.
 //!
-//! **What the console counts.** It adds up the clones and drops of a task's waker, and says of a
-//! task that waits while nobody has one that it has lost it. [`Wake`] is not told of clones and
-//! drops. But how many there are the count of references says, and the end of a poll is when it
-//! matters: so the difference to what was told before is told then. Nobody else tells of clones
-//! and drops, so never more are dropped than were cloned; and a wake is always one by reference,
-//! since the console takes the other kind for a drop as well.
+//! **What the console counts.** The console adds up the clones and drops of a task's waker, and
+//! reports a waiting task without wakers as lost. [`Wake`] does not see clones and drops. But the
+//! reference count says how many wakers there are, and the count matters only at the end of a poll.
+//! So that is when we report the difference to the count reported before. Clones and drops are
+//! reported nowhere else, so never more are dropped than were cloned. A wake is always reported as
+//! one by reference, since the console takes the other kind for a drop as well.
 
 use std::fmt;
 use std::io;
@@ -18,27 +18,27 @@ use tracing::{Level, Span, error, field, level_filters::LevelFilter, trace, trac
 use super::{Kind, NewTask};
 use crate::sync::contain;
 
-/// The span of a task. It is part of the task's body: so it is reached by whoever polls or drops
-/// the future, and by nobody else.
+/// The span of a task. It is part of the task's body, so it is reachable only for the thread that
+/// polls or drops the future.
 #[derive(Debug)]
 pub(crate) struct TaskSpan(
-    /// `None` if nobody wanted to know when the task was spawned. Boxed, so that this costs a task
-    /// a word then.
+    /// `None` if tracing was disabled when the task was spawned. Boxed, so that this costs a task
+    /// only one word in that case.
     Option<Box<Traced>>,
 );
 
 impl TaskSpan {
-    /// Not to be called under a lock, nor are the methods: see the head of [`super`].
+    /// Must not be called under a lock, nor may the methods: see the head of [`super`].
     #[inline]
     pub(crate) fn new<'a>(task: impl FnOnce() -> NewTask<'a>) -> TaskSpan {
-        // What `trace_span!` asks first, without all that it does then.
+        // The check that `trace_span!` makes first, without the rest of its work.
         match LevelFilter::current() >= Level::TRACE {
             true => TaskSpan(Traced::new(task())),
             false => TaskSpan(None),
         }
     }
 
-    /// Calls `poll` within the span, with a waker that tells of wakes. `poll` does not unwind.
+    /// Calls `poll` within the span, with a waker that reports wakes. `poll` does not unwind.
     #[inline]
     pub(crate) fn poll<T>(
         &mut self,
@@ -51,8 +51,9 @@ impl TaskSpan {
         }
     }
 
-    /// The waker for the list of the worker's tasks: the one that the future was polled with, by
-    /// which dumps find what the task waits for. It does not count as one that somebody has.
+    /// Returns the waker for the list of the worker's tasks: the one that the future was polled
+    /// with, which dumps use to find what the task waits for. It is not counted as a waker that is
+    /// held elsewhere.
     #[inline]
     pub(crate) fn waker_to_list<'a>(&'a mut self, own: &'a Waker) -> &'a Waker {
         match &mut self.0 {
@@ -61,8 +62,8 @@ impl TaskSpan {
         }
     }
 
-    /// Calls `last` within the span, and closes it: for a task, what drops the future; for a
-    /// function, all of it. `last` does not unwind.
+    /// Calls `last` within the span, and closes it. For a task, `last` drops the future; for a
+    /// function, it is the whole call. `last` does not unwind.
     #[inline]
     pub(crate) fn end<T>(&mut self, last: impl FnOnce() -> T) -> T {
         match self.0.take() {
@@ -76,7 +77,7 @@ impl TaskSpan {
     }
 }
 
-/// Of a function that is not called.
+/// For a function that is not called.
 impl Drop for TaskSpan {
     #[inline]
     fn drop(&mut self) {
@@ -89,7 +90,7 @@ impl Drop for TaskSpan {
 #[derive(Debug)]
 struct Traced {
     span: Span,
-    /// From the first poll on.
+    /// Set by the first poll.
     waker: Option<TracedWaker>,
 }
 
@@ -167,21 +168,21 @@ fn task_span(task: NewTask<'_>) -> Span {
     )
 }
 
-/// What a task with a span is polled with.
+/// The waker that a task with a span is polled with.
 #[derive(Debug)]
 struct TracedWaker {
     waker: Waker,
     inner: Arc<WakerInner>,
-    /// How many references to `inner` are not somebody's waker: the two above, and the worker's
-    /// list.
+    /// The number of references to `inner` that do not count as wakers: the two above, and the
+    /// worker's list.
     ours: usize,
-    /// How many wakers the subscriber knows of.
+    /// The number of wakers that the subscriber knows of.
     told: usize,
 }
 
 #[derive(Debug)]
 struct WakerInner {
-    /// The task's own.
+    /// The task's own waker.
     task: Waker,
     /// The id of the span.
     span: u64,
@@ -199,7 +200,7 @@ impl TracedWaker {
         }
     }
 
-    /// Tells how many wakers there are, at the end of a poll.
+    /// Reports the number of wakers, at the end of a poll.
     fn tell_count(&mut self) {
         let count = Arc::strong_count(&self.inner).saturating_sub(self.ours);
         let span = self.inner.span;
@@ -220,7 +221,7 @@ impl Wake for WakerInner {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Before, since the task may run elsewhere at once.
+        // Before the wake, since the task may run on another thread immediately.
         contain(|| {
             trace!(target: "tokio::task::waker", op = "waker.wake_by_ref", task.id = self.span);
         });
@@ -228,7 +229,7 @@ impl Wake for WakerInner {
     }
 }
 
-/// A task that nobody awaits has panicked.
+/// Reports that a task that is not awaited has panicked.
 #[cold]
 pub(crate) fn task_panicked(site: &Location<'_>, message: &str) {
     contain(|| {
@@ -241,13 +242,13 @@ pub(crate) fn task_panicked(site: &Location<'_>, message: &str) {
     });
 }
 
-/// A poll takes too long, or has ended that did.
+/// Reports that a poll takes too long, or that such a poll has ended.
 #[cold]
 pub(crate) fn stalled(stall: &dyn fmt::Display, has_ended: bool) {
     contain(|| warn!(target: "polder", has_ended, "{stall}"));
 }
 
-/// A connection could not be accepted.
+/// Reports that a connection could not be accepted.
 #[cold]
 pub(crate) fn accept_failed(error: &io::Error) {
     contain(|| warn!(target: "polder", %error, "a connection could not be accepted"));

@@ -1,4 +1,4 @@
-//! Nobody is told anything.
+//! Without the feature `tracing`: nothing is reported.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ pub(crate) struct TaskSpan;
 impl TaskSpan {
     #[inline(always)]
     pub(crate) fn new<'a>(task: impl FnOnce() -> NewTask<'a>) -> TaskSpan {
-        // Not called: so that the compiler sees them read.
+        // Never called: it lets the compiler see the fields read.
         let _ = || {
             let NewTask {
                 kind,

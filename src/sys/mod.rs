@@ -1,10 +1,10 @@
-//! All that differs between Unix and Windows above the pollers: what a descriptor is called and how
-//! it is lent, whether it is ready now, how a socket sends, receives and accepts, what the errors
-//! of `accept` mean, and whose clock it is.
+//! Everything that differs between Unix and Windows above the pollers: the descriptor types and how
+//! they are borrowed, whether a descriptor is ready now, how a socket sends, receives and accepts,
+//! what the errors of `accept` mean, and which clock `Instant` reads.
 //!
-//! `unix` and `windows` have the same items, but for those of Unix sockets. What differs among Unix
-//! systems is decided within `unix`, where the system call is made. What only sockets need is in
-//! `net` below each of the two.
+//! `unix` and `windows` have the same items, except those for Unix sockets. Differences among Unix
+//! systems are decided within `unix`, where the system call is made. Code that only sockets need is
+//! in `net` below each of the two.
 
 mod per_process;
 pub(crate) use per_process::{PerProcess, Race};
@@ -22,8 +22,8 @@ pub(crate) use windows::*;
 #[cfg(all(feature = "backtrace", not(loom)))]
 pub(crate) mod stack;
 
-/// Starts a thread with the standard library's size of a stack. The function is boxed, so that
-/// starting a thread is compiled once: that is 3 KB.
+/// Starts a thread with the standard library's stack size. The function is boxed, so that starting
+/// a thread is compiled once: that saves 3 KB.
 pub(crate) fn start_thread(
     name: &str,
     run: Box<dyn FnOnce() + Send>,
@@ -31,7 +31,7 @@ pub(crate) fn start_thread(
     start_thread_with_stack(name, None, run)
 }
 
-/// [`start_thread`], with a stack of that size in bytes, if any is given.
+/// [`start_thread`] with the stack size in bytes, if one is given.
 pub(crate) fn start_thread_with_stack(
     name: &str,
     size: Option<usize>,
@@ -44,12 +44,12 @@ pub(crate) fn start_thread_with_stack(
     builder.spawn(run)
 }
 
-/// A descriptor that is somebody else's, without the lifetime of a borrow.
+/// A descriptor that is owned elsewhere, without the lifetime of a borrow.
 #[derive(Debug)]
 pub(crate) struct LentDescriptor(BorrowedDescriptor<'static>);
 
 impl LentDescriptor {
-    /// One that is never closed.
+    /// Wraps a descriptor that is never closed.
     #[cfg(all(feature = "sim", not(loom)))]
     pub(crate) fn of_static(descriptor: BorrowedDescriptor<'static>) -> LentDescriptor {
         LentDescriptor(descriptor)
@@ -66,7 +66,7 @@ impl LentDescriptor {
 
 lend_descriptor!([] LentDescriptor, |it| it.0);
 
-/// What an error of `accept` means for the next attempt.
+/// The consequence of an error of `accept` for the next attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AfterAcceptError {
     /// It concerns one connection.

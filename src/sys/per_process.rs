@@ -1,9 +1,9 @@
 //! Statics that a child of `fork` can use: see [`Process`](super::Process).
 //!
-//! A `OnceLock` that another thread of the parent's was filling would be waited for forever in the
-//! child, and so would a lock. Neither cell here waits: threads that come first at the same time
-//! each make a value, one of which stays. **Why a child never waits for its parent's threads:** the
-//! only thing that it reads of theirs is a pointer, which leads to a whole value or nowhere.
+//! If another thread of the parent was initialising a `OnceLock`, the child would wait for it
+//! forever; the same is true of a lock. Neither cell here waits: threads that come first at the
+//! same time each make a value, one of which stays. **Why a child never waits for its parent's
+//! threads:** it reads nothing of theirs but a pointer, which leads to a complete value or is null.
 
 // Statics, which loom's types cannot be.
 use std::ptr;
@@ -21,8 +21,8 @@ impl<T: Send + Sync> Race<T> {
 
     #[inline]
     pub(crate) fn get(&self) -> Option<&'static T> {
-        // SAFETY: it is null, or comes from `replace`, and is never freed. Acquire: what was
-        // written before it was stored is seen.
+        // SAFETY: it is null, or comes from `replace`, and is never freed. Acquire makes everything
+        // visible that was written before it was stored.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
@@ -55,11 +55,11 @@ impl<T: Send + Sync> Race<T> {
     }
 }
 
-/// A value that each process has for itself: a child of `fork` makes a new one. The parent's is
-/// leaked there, neither locked nor dropped, since it is about the parent's threads.
+/// A value that each process has for itself: a child of `fork` makes a new one. In the child the
+/// parent's value is leaked, neither locked nor dropped, since it is about the parent's threads.
 ///
-/// Making the value must have no effect elsewhere, since it may be made and dropped. Effects belong
-/// in a lock or a `OnceLock` within the value.
+/// Making the value must have no side effects, since it may be made and dropped. Side effects
+/// belong in a lock or a `OnceLock` within the value.
 pub(crate) struct PerProcess<T: 'static> {
     value: Race<Of<T>>,
     new: fn() -> T,
@@ -86,7 +86,7 @@ impl<T: Send + Sync> PerProcess<T> {
         }
     }
 
-    /// The value, if this process has made one. Some loads, which a signal handler may do.
+    /// Returns the value, if this process has made one. Only loads: a signal handler may call it.
     #[inline]
     pub(crate) fn existing(&self) -> Option<&'static T> {
         let of = self.value.get()?;
@@ -95,7 +95,7 @@ impl<T: Send + Sync> PerProcess<T> {
 
     #[cold]
     fn make(&self) -> &'static T {
-        // The process first: from then on its children know that they are others.
+        // The process first: from then on its children know that they are other processes.
         let process = Process::current();
         let new = || Of {
             process,

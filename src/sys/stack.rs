@@ -1,8 +1,8 @@
-//! The stack of another thread of this process, for whoever looks after it: which functions it is
-//! in. With the feature `backtrace`.
+//! Captures the stack of another thread of this process, for the watchdog: the functions that the
+//! thread is in. With the feature `backtrace`.
 //!
-//! `linux` has it, on the architectures whose registers it knows; elsewhere (`none`) nobody is
-//! asked. A thread that may be asked says so first: [`note`].
+//! `linux` implements it, on the architectures with known registers; elsewhere `none` returns
+//! nothing. A thread that may be sampled registers itself first: [`note`].
 
 #[cfg(all(
     target_os = "linux",
@@ -28,16 +28,16 @@ pub(crate) use none::{functions, note, object, of_thread};
 
 use std::path::PathBuf;
 
-/// What a stack shows.
+/// The result of unwinding a stack.
 pub(crate) struct Trace {
-    /// Where in the code each frame is, the innermost first: for a caller, within the instruction
-    /// that calls.
+    /// The code address of each frame, the innermost first. For a caller it lies within the call
+    /// instruction.
     pub(crate) addresses: Vec<usize>,
     /// Why frames are missing.
     pub(crate) problem: Option<&'static str>,
 }
 
-/// A function at an address. Several are there if one was inlined into the other.
+/// A function at an address. There are several if one was inlined into the other.
 pub(crate) struct Function {
     pub(crate) name: String,
     /// File, line and column, as far as they are known.

@@ -39,7 +39,7 @@ impl<T: AsFd> AsDescriptor for T {
     }
 }
 
-/// [`AsRawFd`] likewise.
+/// [`AsRawFd`] under the name that both platforms have.
 pub(crate) trait AsRawDescriptor {
     fn as_raw_descriptor(&self) -> RawDescriptor;
 }
@@ -73,8 +73,8 @@ macro_rules! lend_descriptor {
 }
 pub(crate) use lend_descriptor;
 
-/// A timeout as the kernel takes it. Where the platform's call takes milliseconds or microseconds
-/// only, rustix rounds up.
+/// Converts a timeout to the kernel's type. If the platform's call takes only milliseconds or
+/// microseconds, rustix rounds up.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: duration.as_secs() as _,
@@ -82,16 +82,17 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// Whether `Instant` reads the kernel's own clock. Then a deadline has passed once the kernel says
-/// that a timeout has elapsed that was computed from it. Not so where a preload library
-/// (libfaketime) replaces the clock of the C library, which `Instant` reads: it may agree with the
-/// kernel's for a while, and then no longer. The first answer stays; `false` where that is unknown.
+/// Whether `Instant` reads the kernel's own clock. If so, a deadline has passed once the kernel
+/// reports that a timeout has elapsed that was computed from it. This is not so if a preloaded
+/// library (libfaketime) replaces the C library's clock, which `Instant` reads: it may agree with
+/// the kernel's clock for a while, and then no longer. The first answer is kept; `false` where it
+/// is unknown.
 #[inline]
 pub(crate) fn has_kernel_clock() -> bool {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
         static IS_KERNELS: Race<bool> = Race::new();
-        // Miri knows no timerfd.
+        // Miri has no timerfd.
         *IS_KERNELS.get_or_init(|| {
             !cfg!(miri) && is_c_librarys_clock() && is_kernels_clock().unwrap_or(false)
         })
@@ -100,12 +101,13 @@ pub(crate) fn has_kernel_clock() -> bool {
     false
 }
 
-/// Whether `clock_gettime` is the C library's, or this program's own: who answers does not change.
+/// Whether `clock_gettime` is the C library's or this program's own, so that its source never
+/// changes.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn is_c_librarys_clock() -> bool {
     use std::ffi::CStr;
 
-    /// The object that has a function, and its file name.
+    /// Returns the base address and the file name of the object that contains a function.
     fn object_of(function: *const libc::c_void) -> Option<(usize, String)> {
         // SAFETY: null pointers are a valid `Dl_info`, which the call fills in.
         let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -119,7 +121,7 @@ fn is_c_librarys_clock() -> bool {
         Some((info.dli_fbase as usize, name))
     }
 
-    // A program without a dynamic linker, as musl makes them, knows no object, and preloads none.
+    // A statically linked program, as musl makes them, finds no object, and cannot preload one.
     let Some((our_base, _)) = object_of(is_c_librarys_clock as *const libc::c_void) else {
         return true;
     };
@@ -130,8 +132,9 @@ fn is_c_librarys_clock() -> bool {
     })
 }
 
-/// Asks a timerfd how long it is until an absolute time, which only the kernel's clock decides.
-/// (Not rustix's `clock_gettime`: its way into the vDSO crashes under valgrind, which hides that.)
+/// Asks a timerfd for the time left until an absolute time, for which only the kernel's clock
+/// counts. (Not by rustix's `clock_gettime`: its vDSO call crashes under valgrind, which hides the
+/// vDSO.)
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn is_kernels_clock() -> rustix::io::Result<bool> {
     use rustix::time::{
@@ -139,7 +142,7 @@ fn is_kernels_clock() -> rustix::io::Result<bool> {
         timerfd_gettime, timerfd_settime,
     };
 
-    /// Within what the kernel's 64 bits of nanoseconds hold (292 years), and after any uptime.
+    /// Fits the kernel's 64 bits of nanoseconds (292 years), and lies after any uptime.
     const FAR: Duration = Duration::from_secs(250 * 365 * 24 * 3_600);
 
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
@@ -157,7 +160,7 @@ fn is_kernels_clock() -> rustix::io::Result<bool> {
     Ok((before..=after).contains(&process))
 }
 
-/// What the C library says is the monotonic time.
+/// Returns the monotonic time as the C library reports it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn process_clock() -> Duration {
     let mut time = libc::timespec {
@@ -169,10 +172,10 @@ fn process_clock() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The bound by which a public function takes a type with a descriptor.
+/// The bound with which public functions take a type with a descriptor.
 pub(crate) use std::os::fd::AsFd as HasDescriptor;
 
-/// How many bytes there are to be read, where the system tells that of such a descriptor.
+/// Returns the number of readable bytes, if the system reports it for such a descriptor.
 pub(crate) fn readable_bytes(descriptor: &impl AsFd) -> Option<u64> {
     #[cfg(not(any(target_os = "espidf", target_os = "horizon", target_os = "vita")))]
     return rustix::io::ioctl_fionread(descriptor).ok();
@@ -180,8 +183,8 @@ pub(crate) fn readable_bytes(descriptor: &impl AsFd) -> Option<u64> {
     return None;
 }
 
-/// Whether a read, or a write, would not block right now: the level, whatever events have said. An
-/// error and a hang-up count, since the operation would report them at once.
+/// Whether a read, or a write, would not block right now: the level, regardless of earlier events.
+/// An error and a hang-up count as ready, since the operation would report them immediately.
 pub(crate) fn is_ready(descriptor: &impl AsFd, to_write: bool) -> io::Result<bool> {
     let wanted = match to_write {
         true => PollFlags::OUT,
@@ -196,8 +199,8 @@ pub(crate) fn is_ready(descriptor: &impl AsFd, to_write: bool) -> io::Result<boo
     }
 }
 
-/// The same by `select(2)`. Apple's `poll` is a kqueue inside, and reports what a kqueue cannot
-/// watch as invalid, `/dev/tty` for one (xnu, `poll_nocancel`).
+/// [`is_ready`] by `select(2)`. Apple's `poll` uses a kqueue internally, and reports a descriptor
+/// that a kqueue cannot watch, such as `/dev/tty`, as invalid (xnu, `poll_nocancel`).
 #[cfg(any(target_vendor = "apple", all(test, target_os = "linux")))]
 fn select_now(descriptor: &impl AsFd, to_write: bool) -> io::Result<bool> {
     use rustix::event::{FdSetElement, fd_set_insert, fd_set_num_elements, select};
@@ -232,13 +235,13 @@ pub(crate) fn poll_now(descriptor: &impl AsFd, wanted: PollFlags) -> io::Result<
     Ok(asked[0].revents())
 }
 
-/// Whether the limit of descriptors, of the process or the system, is reached.
+/// Whether the error says that the limit of descriptors, of the process or the system, is reached.
 pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// Whether the descriptor is reported readable, and writable, because of an error alone. Most often
-/// the next operation clears the error; an error queue stays until it is read.
+/// Whether the descriptor is reported readable, and writable, only because of an error. Usually the
+/// next operation clears the error; an error queue stays until it is read.
 pub(crate) fn is_only_an_error(descriptor: &impl AsFd) -> io::Result<(bool, bool)> {
     let told = poll_now(descriptor, PollFlags::IN | PollFlags::OUT)?;
     let ended = told.intersects(PollFlags::HUP | PollFlags::NVAL);
@@ -249,7 +252,7 @@ pub(crate) fn is_only_an_error(descriptor: &impl AsFd) -> io::Result<(bool, bool
     ))
 }
 
-/// Whether it is a file, which is always ready and so cannot be waited for.
+/// Whether the descriptor is a file, which is always ready and so cannot be waited for.
 pub(crate) fn is_file(descriptor: &impl AsFd) -> io::Result<bool> {
     use rustix::fs::FileType;
 
@@ -261,7 +264,7 @@ pub(crate) fn is_file(descriptor: &impl AsFd) -> io::Result<bool> {
     ))
 }
 
-/// Whether it is a file of this user, that nobody else can read, and that has one name.
+/// Whether the file belongs to this user, is unreadable for all others, and has one name.
 #[cfg(all(feature = "environment", not(loom)))]
 pub(crate) fn is_private_file(file: &std::fs::File) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
@@ -271,12 +274,12 @@ pub(crate) fn is_private_file(file: &std::fs::File) -> io::Result<bool> {
     Ok(metadata.is_file() && is_own)
 }
 
-/// Sends as much as there is room for. A peer that has gone is an error, never a signal. As for how
-/// the call is made: see `net::receive`.
+/// Sends as much as fits. If the peer is gone, that is an error, never a signal. See `net::receive`
+/// for how the call is made.
 #[cfg(any(feature = "net", all(feature = "environment", not(loom))))]
 #[inline]
 pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
-    // Apple's systems have no such flag in rustix, but an option of sockets.
+    // On Apple's systems rustix has no such flag; they have a socket option instead.
     #[cfg(target_vendor = "apple")]
     let flags = rustix::net::SendFlags::empty();
     #[cfg(not(target_vendor = "apple"))]
@@ -284,25 +287,25 @@ pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(socket, bytes, flags)?)
 }
 
-/// As whom the program acts.
+/// Returns the effective user ID.
 #[cfg(all(feature = "environment", not(loom)))]
 pub(crate) fn user() -> u32 {
     // SAFETY: it has no preconditions, and always succeeds.
     unsafe { libc::geteuid() }
 }
 
-/// Has this called when the process ends by itself: after `main`, or by `exit`.
+/// Registers `call` to run when the process exits normally: after `main`, or by `exit`.
 #[cfg(all(feature = "environment", not(loom)))]
 pub(crate) fn at_exit(call: extern "C" fn()) -> io::Result<()> {
-    // SAFETY: the function is no closure, and stays for as long as the process does.
+    // SAFETY: the function is no closure, and stays valid for as long as the process lives.
     match unsafe { libc::atexit(call) } {
         0 => Ok(()),
         _ => Err(io::ErrorKind::OutOfMemory.into()),
     }
 }
 
-/// The system's number of this thread, if it is needed anywhere: on Linux, for `/proc` and for
-/// [`thread_cpu_time`].
+/// Returns the system's ID of this thread on systems where we need it: on Linux, for `/proc` and
+/// for [`thread_cpu_time`].
 #[cfg(not(loom))]
 pub(crate) fn thread_id() -> u32 {
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -313,21 +316,20 @@ pub(crate) fn thread_id() -> u32 {
     number
 }
 
-/// How much processor time a thread of this process has used, where its number is known.
+/// Returns the processor time that a thread of this process has used, if its ID is known.
 #[cfg(not(loom))]
 pub(crate) fn thread_cpu_time(thread: u32) -> Option<std::time::Duration> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if thread != 0 {
-        /// A thread's clock (4), of time that it was scheduled (2): the lower bits of a clock id,
-        /// above which the complement of the thread's number stands. (MAKE_THREAD_CPUCLOCK in
-        /// Linux's include/linux/posix-timers_types.h; glibc's pthread_getcpuclockid makes the
-        /// same.)
+        /// A thread's clock (4), of time that it was scheduled (2): the lower bits of a clock ID.
+        /// The bits above hold the complement of the thread's ID. (MAKE_THREAD_CPUCLOCK in Linux's
+        /// include/linux/posix-timers_types.h; glibc's pthread_getcpuclockid computes the same.)
         const THREAD_SCHEDULED: u32 = 4 | 2;
 
         let clock = (!thread << 3 | THREAD_SCHEDULED) as libc::clockid_t;
         let mut time = std::mem::MaybeUninit::<libc::timespec>::uninit();
-        // SAFETY: `time` is valid for the call to write to. A clock that does not exist, since the
-        // thread has ended, is an error.
+        // SAFETY: `time` is valid for the call to write to. A clock that does not exist, because
+        // the thread has ended, is an error.
         if unsafe { libc::clock_gettime(clock, time.as_mut_ptr()) } == 0 {
             // SAFETY: a call that succeeds has written it.
             let time = unsafe { time.assume_init() };
@@ -351,7 +353,7 @@ pub(crate) fn set_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// [`is_ready`] for several descriptors, each with the directions to ask about.
+/// [`is_ready`] for several descriptors, each with the directions to check.
 #[cfg(all(feature = "async-io", not(loom)))]
 pub(crate) fn ready_now<'a>(
     asked: impl Iterator<Item = (BorrowedDescriptor<'a>, bool, bool)>,

@@ -24,7 +24,7 @@ impl<T: AsSocket> AsDescriptor for T {
     }
 }
 
-/// [`AsRawSocket`] likewise.
+/// [`AsRawSocket`] under the name that both platforms have.
 pub(crate) trait AsRawDescriptor {
     fn as_raw_descriptor(&self) -> RawDescriptor;
 }
@@ -58,16 +58,16 @@ macro_rules! lend_descriptor {
 }
 pub(crate) use lend_descriptor;
 
-/// The bound by which a public function takes a type with a descriptor.
+/// The bound with which public functions take a type with a descriptor.
 pub(crate) use std::os::windows::io::AsSocket as HasDescriptor;
 
-/// How many bytes there are to be read: not asked here.
+/// Returns the number of readable bytes: not implemented here.
 pub(crate) fn readable_bytes(_socket: &impl AsSocket) -> Option<u64> {
     None
 }
 
-/// Whether a read, or a write, would not block right now: the level, whatever events have told. An
-/// error and a hang-up count, since the operation would report them at once.
+/// Whether a read, or a write, would not block right now: the level, regardless of earlier events.
+/// An error and a hang-up count as ready, since the operation would report them immediately.
 pub(crate) fn is_ready(socket: &impl AsSocket, to_write: bool) -> io::Result<bool> {
     use windows_sys::Win32::Networking::WinSock::{
         POLLNVAL, POLLRDNORM, POLLWRNORM, SOCKET, WSAENOTSOCK, WSAPOLLFD, WSAPoll,
@@ -81,7 +81,7 @@ pub(crate) fn is_ready(socket: &impl AsSocket, to_write: bool) -> io::Result<boo
         },
         revents: 0,
     };
-    // SAFETY: one structure, which is ours, and the number 1 that says so.
+    // SAFETY: one structure, which is ours, and the matching count 1.
     if unsafe { WSAPoll(&mut asked, 1, 0) } < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -91,12 +91,12 @@ pub(crate) fn is_ready(socket: &impl AsSocket, to_write: bool) -> io::Result<boo
     }
 }
 
-/// Only Unix has numbers for it that programs look for.
+/// Only Unix has error numbers for it that programs look for.
 pub(crate) fn is_out_of_descriptors(_: &io::Error) -> bool {
     false
 }
 
-/// There are no error queues.
+/// Windows has no error queues.
 pub(crate) fn is_only_an_error(_: &impl AsSocket) -> io::Result<(bool, bool)> {
     Ok((false, false))
 }
@@ -106,24 +106,24 @@ pub(crate) fn is_file(_: &impl AsSocket) -> io::Result<bool> {
     Ok(false)
 }
 
-/// There are no such programs.
+/// Windows has no such programs.
 #[cfg(feature = "environment")]
 pub(crate) fn has_foreign_rights() -> bool {
     false
 }
 
-/// Rights come with the folder.
+/// Access rights come with the folder.
 #[cfg(feature = "environment")]
 pub(crate) fn is_private_file(file: &std::fs::File) -> io::Result<bool> {
     Ok(file.metadata()?.is_file())
 }
 
-/// It is not told.
+/// Not available here.
 pub(crate) fn thread_cpu_time(_: u32) -> Option<std::time::Duration> {
     None
 }
 
-/// It is not needed.
+/// Not needed here.
 pub(crate) fn thread_id() -> u32 {
     0
 }
@@ -132,7 +132,7 @@ pub(crate) fn set_nonblocking(socket: &impl AsSocket) -> io::Result<()> {
     use windows_sys::Win32::Networking::WinSock::{FIONBIO, SOCKET, ioctlsocket};
 
     let mut on = 1;
-    // SAFETY: the socket is open while it is lent, and the number is there to be read.
+    // SAFETY: the socket is open while it is lent, and the number is valid for reads.
     match unsafe {
         ioctlsocket(
             socket.as_socket().as_raw_socket() as SOCKET,
@@ -145,7 +145,7 @@ pub(crate) fn set_nonblocking(socket: &impl AsSocket) -> io::Result<()> {
     }
 }
 
-/// A process, as distinct from those that it was forked from: there is no `fork`.
+/// A process, as distinct from those that it was forked from: Windows has no `fork`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Process;
 
@@ -159,12 +159,12 @@ impl Process {
     }
 }
 
-/// Whether `Instant` tells the time that the kernel's timeouts are measured by: unknown.
+/// Whether `Instant` reads the clock by which the kernel measures timeouts: unknown.
 pub(crate) fn has_kernel_clock() -> bool {
     false
 }
 
-/// [`is_ready`] for several descriptors, each with the directions to ask about.
+/// [`is_ready`] for several descriptors, each with the directions to check.
 #[cfg(all(feature = "async-io", not(loom)))]
 pub(crate) fn ready_now<'a>(
     asked: impl Iterator<Item = (BorrowedDescriptor<'a>, bool, bool)>,

@@ -49,7 +49,7 @@ pub struct TcpListener(Socket);
 
 impl TcpListener {
     /// Listens at the first of `address`'s addresses that is available. Port 0 asks the system for
-    /// a free port. On Unix the address of an earlier listener can be reused at once
+    /// a free port. On Unix the address of an earlier listener can be reused immediately
     /// (`SO_REUSEADDR`).
     ///
     /// ```
@@ -69,8 +69,8 @@ impl TcpListener {
     ///
     /// The system's error for the last address tried, for instance that it is [in
     /// use](io::ErrorKind::AddrInUse); [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty
-    /// list and for text that is not an address; the errors of [`resolve`](crate::net::resolve)
-    /// says of a name.
+    /// list and for text that is not an address; for a name, the errors of
+    /// [`resolve`](crate::net::resolve).
     ///
     /// # Cancel safety
     ///
@@ -83,20 +83,19 @@ impl TcpListener {
         .await
     }
 
-    /// Binds `count` listeners to one address, among which the kernel distributes connections: for
+    /// Binds `count` listeners to one address, among which the kernel distributes connections, for
     /// [`serve_on_workers`](crate::net::serve_on_workers()).
     ///
-    /// The kernel chooses one for each connection, by a hash of both addresses. It does not know
-    /// which of them is busy, and a connection stays in the queue of the one that it was given to;
-    /// if that is closed, the connection is reset (unless Linux' `net.ipv4.tcp_migrate_req` is
-    /// set).
+    /// The kernel chooses a listener for each connection, by a hash of both addresses. It does not
+    /// know which of them is busy, and a connection stays in the queue of its listener; if that is
+    /// closed, the connection is reset (unless Linux' `net.ipv4.tcp_migrate_req` is set).
     ///
     /// # Platforms
     ///
-    /// Linux 3.9 and DragonFly (`SO_REUSEPORT`), FreeBSD 12 (`SO_REUSEPORT_LB`). There further
-    /// programs of the same user can listen at the address too, if they ask for it in the same way.
-    /// On macOS, the other BSDs, illumos and Windows all are clones of one listener: whoever asks
-    /// first gets the next connection.
+    /// Linux 3.9 and DragonFly (`SO_REUSEPORT`), FreeBSD 12 (`SO_REUSEPORT_LB`). On these systems
+    /// other programs of the same user can listen at the address too, if they ask for it in the
+    /// same way. On macOS, the other BSDs, illumos and Windows all are clones of one listener: the
+    /// first to accept gets the next connection.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -139,7 +138,7 @@ impl TcpListener {
         .await
     }
 
-    /// [`bind`](Self::bind) for a socket whose options are set already: see [the
+    /// [`bind`](Self::bind) for a socket with options that are set already: see [the
     /// module](crate::net).
     ///
     /// ```
@@ -167,9 +166,9 @@ impl TcpListener {
 
     /// Waits for a connection.
     ///
-    /// Any number of tasks may wait at once; each connection goes to one of them. A connection
-    /// that its peer has aborted in the queue is skipped where the system says so (`ECONNABORTED`).
-    /// Linux hands it out: the first read gives what was sent before, or
+    /// Any number of tasks may wait concurrently; each connection goes to one of them. A connection
+    /// that its peer has aborted in the queue is skipped if the system reports that
+    /// (`ECONNABORTED`). Linux returns it: the first read returns what was sent before, or
     /// [`ConnectionReset`](io::ErrorKind::ConnectionReset).
     ///
     /// ```
@@ -199,8 +198,8 @@ impl TcpListener {
 
     /// [`accept`](Self::accept), for functions that poll.
     ///
-    /// A handle remembers one task that polls, the last one. Clones of the listener are handles of
-    /// their own.
+    /// A handle remembers one task that polls, the last one. Each clone of the listener is a
+    /// separate handle.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -223,8 +222,8 @@ impl TcpListener {
         self.0.poll_accept(cx)?.map(accepted)
     }
 
-    /// A stream of connections, without end. An error is an item; the next item may be a connection
-    /// again.
+    /// Returns an endless stream of connections. An error is an item; the next item may be a
+    /// connection again.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -249,7 +248,7 @@ impl TcpListener {
         Incoming::new(&self.0)
     }
 
-    /// The address that it listens at, with the port that the system chose if port 0 was asked for.
+    /// Returns the address that it listens at, with the port that the system chose for port 0.
     ///
     /// ```
     /// use polder::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -271,10 +270,11 @@ impl TcpListener {
         internet(self.0.local_addr()?)
     }
 
-    /// How many hops the packets of connections that are accepted may take (`IP_TTL`).
+    /// Returns the number of hops that packets of accepted connections may take (`IP_TTL`).
     ///
-    /// For an IPv6 socket it depends on the system: Linux accepts it, for the IPv4 packets that
-    /// such a socket may send. To set the hop limit of IPv6 packets, use `socket2::SockRef::from`.
+    /// For an IPv6 socket the effect depends on the system: Linux accepts it, for the IPv4 packets
+    /// that such a socket may send. To set the hop limit of IPv6 packets, use
+    /// `socket2::SockRef::from`.
     ///
     /// ```
     /// use polder::net::TcpListener;
@@ -327,7 +327,7 @@ socket!(
     [local_addr]
 );
 
-/// The connections of a listener as they come: see [`TcpListener::incoming`].
+/// The stream of a listener's connections: see [`TcpListener::incoming`].
 ///
 /// ```
 /// use polder::net::{Incoming, TcpListener, TcpStream};

@@ -13,8 +13,8 @@ use crate::sys::OwnedDescriptor;
 /// A TCP connection.
 ///
 /// Reading and writing come with [`AsyncRead`](crate::io::AsyncRead) and
-/// [`AsyncWrite`](crate::io::AsyncWrite). Clones share the connection, so
-/// that one task can read while another one writes; it is closed when the last one is dropped.
+/// [`AsyncWrite`](crate::io::AsyncWrite). Clones share the connection, so that one task can read
+/// while another one writes; it is closed when the last one is dropped.
 ///
 /// # Examples
 ///
@@ -47,9 +47,10 @@ pub struct TcpStream(Socket);
 impl TcpStream {
     /// Connects to the first of `address`'s addresses that answers.
     ///
-    /// Several addresses are tried as RFC 8305 ("Happy Eyeballs") says: IPv6 and IPv4 by turns,
-    /// beginning with the first one. When one has failed, or has not answered for 250 ms, the next
-    /// is tried too; the first that connects counts, and the other attempts are cancelled.
+    /// Several addresses are tried as RFC 8305 ("Happy Eyeballs") says: alternating between IPv6
+    /// and IPv4, beginning with the first address. When one has failed, or has not answered for 250
+    /// ms, the next is tried too; the first that connects is used, and the other attempts are
+    /// cancelled.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -87,8 +88,8 @@ impl TcpStream {
     }
 
     /// Connects to the first of `address`'s addresses that answers within `duration`, which
-    /// includes the time to resolve a name. Each address gets an equal share of the time that is
-    /// left, so that one that does not answer leaves time for the others.
+    /// includes the time to resolve a name. Each address gets an equal share of the remaining time,
+    /// so that one that does not answer leaves time for the others.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -125,7 +126,7 @@ impl TcpStream {
         .map(TcpStream)
     }
 
-    /// Connects a socket whose options are set already, and which may be bound: see [the
+    /// Connects a socket with options that are set already, and which may be bound: see [the
     /// module](crate::net).
     ///
     /// ```
@@ -161,7 +162,7 @@ impl TcpStream {
             .map(TcpStream)
     }
 
-    /// The local address.
+    /// Returns the local address.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -184,7 +185,7 @@ impl TcpStream {
         internet(self.0.local_addr()?)
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -210,10 +211,10 @@ impl TcpStream {
     /// Shuts down reading, writing, or both. After writing is shut down the peer sees the end of
     /// file.
     ///
-    /// What happens to bytes that come after reading was shut down depends on the platform. Linux
-    /// still delivers them: a read returns zero only while there is none. After both directions
-    /// were shut down it answers them with a reset. Elsewhere they may be discarded. A connection
-    /// that is not to be read any more is better dropped.
+    /// The fate of bytes that arrive after reading was shut down depends on the platform. Linux
+    /// still delivers them: a read returns zero only while there are none. After both directions
+    /// were shut down it answers them with a reset. On other systems they may be discarded. If a
+    /// connection is no longer read, it is better to drop it.
     ///
     /// ```
     /// use polder::io::AsyncReadExt;
@@ -234,14 +235,14 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// [`NotConnected`](io::ErrorKind::NotConnected) where the connection has ended already, on
-    /// some platforms.
+    /// [`NotConnected`](io::ErrorKind::NotConnected) if the connection has ended already, on some
+    /// platforms.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.0.shutdown(how)
     }
 
-    /// How long closing may take to send what was written (`SO_LINGER`); `None`, which is the
-    /// default, lets the system send it after closing.
+    /// Returns how long closing may take to send the bytes that were written (`SO_LINGER`). `None`,
+    /// the default, lets the system send them after closing.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -263,9 +264,9 @@ impl TcpStream {
 
     /// Sets [`linger`](Self::linger), in whole seconds.
     ///
-    /// With zero closing discards what was not sent yet, and resets the connection. With more than
-    /// that, **dropping the last handle blocks its thread** for so long, on most systems, although
-    /// the socket is non-blocking: wait for the peer's end of file instead.
+    /// Zero makes closing discard the bytes that were not sent yet, and reset the connection. With
+    /// a longer time, **dropping the last handle blocks its thread** for up to that time, on most
+    /// systems, although the socket is non-blocking: wait for the peer's end of file instead.
     ///
     /// ```
     /// use polder::io::AsyncReadExt;
@@ -294,7 +295,7 @@ impl TcpStream {
         self.0.set(Opt::Linger(duration))
     }
 
-    /// Whether small writes are sent at once (`TCP_NODELAY`), without Nagle's algorithm.
+    /// Whether small writes are sent immediately (`TCP_NODELAY`), without Nagle's algorithm.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -337,10 +338,11 @@ impl TcpStream {
         self.0.set(Opt::Nodelay(nodelay))
     }
 
-    /// The time to live of packets, in hops (`IP_TTL`).
+    /// Returns the time to live of packets, in hops (`IP_TTL`).
     ///
-    /// For an IPv6 socket it depends on the system: Linux accepts it, for the IPv4 packets that
-    /// such a socket may send. To set the hop limit of IPv6 packets, use `socket2::SockRef::from`.
+    /// For an IPv6 socket the effect depends on the system: Linux accepts it, for the IPv4 packets
+    /// that such a socket may send. To set the hop limit of IPv6 packets, use
+    /// `socket2::SockRef::from`.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -386,7 +388,7 @@ impl TcpStream {
 
 stream!(TcpStream);
 
-/// The beginning of the examples of what `readiness` has written for all streams.
+/// The beginning of the examples in `readiness` for all streams.
 macro_rules! pair {
     () => {
         "# use polder::net::{TcpListener, TcpStream};

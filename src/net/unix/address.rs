@@ -10,7 +10,7 @@ use socket2::SockAddr;
 use crate::net::socket::Socket;
 use crate::sys;
 
-/// The address of a path. The standard library finds what is wrong with one, but takes the empty
+/// Returns the address of a path. The standard library rejects invalid paths, but takes the empty
 /// path for the address of an unbound socket.
 pub(super) fn from_path(path: &Path) -> io::Result<SockAddr> {
     match SocketAddr::from_pathname(path) {
@@ -23,7 +23,7 @@ pub(super) fn from_path(path: &Path) -> io::Result<SockAddr> {
     }
 }
 
-/// The standard library's address in the kernel's form.
+/// Converts the standard library's address to the kernel's form.
 pub(super) fn to_kernel(address: &SocketAddr) -> io::Result<SockAddr> {
     if let Some(result) = sys::abstract_to_kernel(address) {
         return result;
@@ -34,8 +34,8 @@ pub(super) fn to_kernel(address: &SocketAddr) -> io::Result<SockAddr> {
     }
 }
 
-/// Such an address cannot be reached. Linux's bind would accept it and choose an abstract name
-/// (unix(7), "Autobind feature"); elsewhere it is an error of one kind or another.
+/// The error for an unnamed address: it cannot be reached. Linux's bind would accept it and choose
+/// an abstract name (unix(7), "Autobind feature"); elsewhere it is an error of varying kind.
 fn nameless() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidInput,
@@ -43,14 +43,14 @@ fn nameless() -> io::Error {
     )
 }
 
-/// The kernel's address in the standard library's form.
+/// Converts the kernel's address to the standard library's form.
 pub(super) fn from_kernel(address: SockAddr) -> io::Result<SocketAddr> {
     if let Some(result) = sys::abstract_from_kernel(&address) {
         return result;
     }
-    // The empty path is the address of a socket that has no name. A path without a NUL at its end
-    // fits the kernel's form, and not what the standard library makes: no reason to lose what came
-    // from it.
+    // The empty path is the address of an unnamed socket. A path without a NUL at its end fits the
+    // kernel's form, but the standard library cannot represent it: that is no reason to lose a
+    // received datagram or connection.
     let path = address.as_pathname().unwrap_or(Path::new(""));
     SocketAddr::from_pathname(path).or_else(|_| SocketAddr::from_pathname(""))
 }
@@ -112,8 +112,8 @@ impl UCred {
         self.gid
     }
 
-    /// The process ID, if the system reports it. Linux does, unless the process is of another PID
-    /// namespace.
+    /// The process ID, if the system reports it. Linux does, unless the process belongs to another
+    /// PID namespace.
     ///
     /// ```
     /// # #[cfg(not(any(target_os = "illumos", target_os = "solaris")))] {

@@ -16,9 +16,9 @@ use crate::net::socket::{Socket, SocketType};
 
 /// A Unix datagram socket: messages between processes of one machine, neither lost nor reordered.
 ///
-/// All methods take `&self`, and any number of tasks may send and receive at once: each datagram
-/// goes to one of the receivers. Clones share the socket; it is closed when the last one is
-/// dropped. **The file at its path stays**, as with the standard library.
+/// All methods take `&self`, and any number of tasks may send and receive concurrently: each
+/// datagram goes to one of the receivers. Clones share the socket; it is closed when the last one
+/// is dropped. **The file at its path stays**, as with the standard library.
 ///
 /// # Examples
 ///
@@ -38,7 +38,7 @@ use crate::net::socket::{Socket, SocketType};
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: a receive that is dropped has taken no datagram, and a send has sent none.
+/// Cancel safe: a receive that is dropped has consumed no datagram, and a send has sent none.
 ///
 /// # Platform notes
 ///
@@ -46,8 +46,8 @@ use crate::net::socket::{Socket, SocketType};
 /// send waits on Linux (retrying every few milliseconds unless the socket is connected to the
 /// receiver), and fails with `ENOBUFS` on the BSDs and Apple's systems.
 ///
-/// When the peer has gone, Linux fails the next send ([refused](io::ErrorKind::ConnectionRefused));
-/// a pending receive goes on waiting.
+/// When the peer is gone, Linux fails the next send ([refused](io::ErrorKind::ConnectionRefused));
+/// a pending receive continues to wait.
 #[derive(Clone)]
 #[doc(alias("from_std", "into_std", "uds"))]
 pub struct UnixDatagram(Socket);
@@ -101,7 +101,7 @@ impl UnixDatagram {
         Socket::bind(SocketType::UnixDatagram, &address).map(UnixDatagram)
     }
 
-    /// [`bind_addr`](Self::bind_addr) for a socket whose options are set already.
+    /// [`bind_addr`](Self::bind_addr) for a socket with options that are set already.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-datagram-with-{}", std::process::id()));
@@ -126,7 +126,7 @@ impl UnixDatagram {
         Socket::bind_with(socket.into(), SocketType::UnixDatagram, &address).map(UnixDatagram)
     }
 
-    /// A socket without an address: it can send, and nobody can answer.
+    /// Creates a socket without an address: it can send, but receivers cannot answer.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-unbound-{}", std::process::id()));
@@ -153,7 +153,7 @@ impl UnixDatagram {
         Socket::unbound(SocketType::UnixDatagram).map(UnixDatagram)
     }
 
-    /// Two connected sockets without addresses.
+    /// Creates two connected sockets without addresses.
     ///
     /// ```
     /// use polder::net::unix::UnixDatagram;
@@ -176,7 +176,8 @@ impl UnixDatagram {
         Ok((UnixDatagram(a), UnixDatagram(b)))
     }
 
-    /// Sets the peer that [`send`](Self::send) sends to, and whose datagrams alone are received.
+    /// Sets the peer that [`send`](Self::send) sends to. From then on only its datagrams are
+    /// received.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-datagram-connect-{}", std::process::id()));
@@ -198,7 +199,7 @@ impl UnixDatagram {
     /// # Errors
     ///
     /// Any error of the system call: [not found](io::ErrorKind::NotFound),
-    /// [refused](io::ErrorKind::ConnectionRefused) where the receiver is gone, and so on;
+    /// [refused](io::ErrorKind::ConnectionRefused) if the receiver is gone, and so on;
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) as for [`bind`](Self::bind).
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
         self.0.connect_to(&from_path(path.as_ref())?)
@@ -288,7 +289,7 @@ impl UnixDatagram {
         self.0.recv(bytes).await
     }
 
-    /// Sends a datagram to the socket at `path`; waits until there is room for it.
+    /// Sends a datagram to the socket at `path`. Waits until there is room for it.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-datagram-to-{}", std::process::id()));
@@ -351,8 +352,7 @@ impl UnixDatagram {
         self.0.send_to(bytes, &address).await
     }
 
-    /// Sends a datagram to the [peer](Self::connect); waits until there is room for
-    /// it.
+    /// Sends a datagram to the [peer](Self::connect). Waits until there is room for it.
     ///
     /// ```
     /// use polder::net::unix::UnixDatagram;
@@ -412,7 +412,7 @@ impl UnixDatagram {
         self.0.poll_recv_from(cx, bytes)?.map(from_unix)
     }
 
-    /// Receives a datagram that is there, without waiting. Returns its length and its sender's
+    /// Receives an available datagram, without waiting. Returns its length and its sender's
     /// address.
     ///
     /// ```
@@ -433,7 +433,8 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is none; any error of the system call.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no datagram; any error of the system
+    /// call.
     pub fn try_recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         from_unix(self.0.try_recv_from(bytes)?)
     }
@@ -457,14 +458,14 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room, in this socket's buffer or in
-    /// the receiver's queue, of which [`writable`](Self::writable) does not know unless the two are
-    /// connected: [`send_to`](Self::send_to) waits for both. Any error of the system call.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room in this socket's buffer or in
+    /// the receiver's queue. [`writable`](Self::writable) does not cover the queue unless the two
+    /// are connected; [`send_to`](Self::send_to) waits for both. Any error of the system call.
     pub fn try_send_to(&self, bytes: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         self.0.try_send_to(bytes, &from_path(path.as_ref())?)
     }
 
-    /// The address that it is bound to.
+    /// Returns the address that it is bound to.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-datagram-local-{}", std::process::id()));
@@ -485,7 +486,7 @@ impl UnixDatagram {
         from_kernel(self.0.local_addr()?)
     }
 
-    /// The address of the [peer](Self::connect).
+    /// Returns the address of the [peer](Self::connect).
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-datagram-peer-{}", std::process::id()));
@@ -503,12 +504,12 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// [`NotConnected`](io::ErrorKind::NotConnected) if there is none.
+    /// [`NotConnected`](io::ErrorKind::NotConnected) if there is no peer.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         from_kernel(self.0.peer_addr()?)
     }
 
-    /// The credentials of the process that made this [pair](Self::pair): see
+    /// Returns the credentials of the process that made this [pair](Self::pair): see
     /// [`UnixStream::peer_cred`](super::UnixStream::peer_cred).
     ///
     /// ```
@@ -524,13 +525,13 @@ impl UnixDatagram {
     /// # Errors
     ///
     /// Any error of the system call; on Linux [`NotConnected`](io::ErrorKind::NotConnected) for a
-    /// socket that is not of a pair; [`Unsupported`](io::ErrorKind::Unsupported) on systems that do
-    /// not tell.
+    /// socket that does not belong to a pair; [`Unsupported`](io::ErrorKind::Unsupported) on
+    /// systems that do not report it.
     pub fn peer_cred(&self) -> io::Result<UCred> {
         UCred::of(&self.0)
     }
 
-    /// Shuts down receiving, sending, or both. Tasks that wait are woken.
+    /// Shuts down receiving, sending, or both. Waiting tasks are woken.
     ///
     /// ```
     /// use polder::net::Shutdown;
@@ -571,7 +572,7 @@ datagrams!(
 # let (near, far) = UnixDatagram::pair()?;"
 );
 
-/// What was received, with the sender's address as users have it.
+/// Converts the sender's address of a received datagram to the public type.
 fn from_unix((length, peer): (usize, SockAddr)) -> io::Result<(usize, SocketAddr)> {
     Ok((length, from_kernel(peer)?))
 }

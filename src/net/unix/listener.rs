@@ -67,8 +67,8 @@ impl UnixListener {
     /// # Errors
     ///
     /// Any error of the system call: [in use](io::ErrorKind::AddrInUse) if the file exists, even if
-    /// nobody listens; [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is empty, too
-    /// long (about 100 bytes) or has a NUL in it.
+    /// it has no listener any more; [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that
+    /// is empty, too long (about 100 bytes) or has a NUL in it.
     ///
     /// # Platform notes
     ///
@@ -102,7 +102,7 @@ impl UnixListener {
         Socket::bind(SocketType::UnixListener, &address).map(UnixListener)
     }
 
-    /// [`bind_addr`](Self::bind_addr) for a socket whose options are set already.
+    /// [`bind_addr`](Self::bind_addr) for a socket with options that are set already.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-listener-with-{}", std::process::id()));
@@ -133,7 +133,7 @@ impl UnixListener {
 
     /// Waits for a connection.
     ///
-    /// Any number of tasks may wait at once; each connection goes to one of them.
+    /// Any number of tasks may wait concurrently; each connection goes to one of them.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-listener-accept-{}", std::process::id()));
@@ -166,8 +166,8 @@ impl UnixListener {
 
     /// [`accept`](Self::accept), for functions that poll.
     ///
-    /// A handle remembers one task that polls, the last one. Clones of the listener are handles of
-    /// their own.
+    /// A handle remembers one task that polls, the last one. Each clone of the listener is a
+    /// separate handle.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-poll-accept-{}", std::process::id()));
@@ -193,8 +193,8 @@ impl UnixListener {
         self.0.poll_accept(cx)?.map(accepted)
     }
 
-    /// A stream of connections, without end. An error is an item; the next item may be a connection
-    /// again.
+    /// Returns an endless stream of connections. An error is an item; the next item may be a
+    /// connection again.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-incoming-{}", std::process::id()));
@@ -220,7 +220,7 @@ impl UnixListener {
         Incoming::new(&self.0)
     }
 
-    /// Whether peers may send descriptors along with their bytes (`SO_PASSRIGHTS`): see
+    /// Whether peers may send descriptors with their bytes (`SO_PASSRIGHTS`): see
     /// [`UnixStream::passrights`].
     ///
     /// ```
@@ -244,8 +244,8 @@ impl UnixListener {
         self.0.passrights()
     }
 
-    /// Sets [`passrights`](Self::passrights) of connections that are made from now on. Those that
-    /// wait in the queue already keep what they have.
+    /// Sets [`passrights`](Self::passrights) for connections that are made from now on. Connections
+    /// that are already in the queue keep their setting.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-listener-allow-{}", std::process::id()));
@@ -272,7 +272,7 @@ impl UnixListener {
         self.0.set_passrights(passrights)
     }
 
-    /// The address that it listens at.
+    /// Returns the address that it listens at.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-listener-local-{}", std::process::id()));
@@ -306,7 +306,7 @@ socket!(
     [local_addr]
 );
 
-/// The connections of a [`UnixListener`] as they come: see [`UnixListener::incoming`].
+/// The stream of a [`UnixListener`]'s connections: see [`UnixListener::incoming`].
 ///
 /// ```
 /// # let path = std::env::temp_dir().join(format!("polder-unix-incoming-{}", std::process::id()));

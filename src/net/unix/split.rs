@@ -1,10 +1,10 @@
-//! The two directions of a Unix stream: those of `net/split.rs`, by the names of this module.
+//! The two halves of a Unix stream: the types of `net/split.rs`, under the names of this module.
 
 use super::stream::UnixStream;
 use crate::net::split;
 
 impl UnixStream {
-    /// Splits the stream into borrowed halves, for one task that reads and writes at once.
+    /// Splits the stream into borrowed halves, for one task that reads and writes concurrently.
     ///
     /// ```
     /// use polder::io::copy;
@@ -139,7 +139,7 @@ pub type OwnedReadHalf = split::OwnedReadHalf<UnixStream>;
 /// ```
 pub type OwnedWriteHalf = split::OwnedWriteHalf<UnixStream>;
 
-/// Two halves that belong to different streams.
+/// The error of `reunite`: two halves that belong to different streams.
 ///
 /// ```
 /// use polder::net::unix::{ReuniteError, UnixStream};

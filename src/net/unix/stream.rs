@@ -17,7 +17,7 @@ use crate::net::socket::{Socket, SocketType};
 /// [`AsyncWrite`](crate::io::AsyncWrite). Clones share the connection, so that one task can read
 /// while another one writes; it is closed when the last one is dropped.
 ///
-/// Where the system can refuse them, a peer cannot send descriptors along with its bytes, unless
+/// On systems that can refuse them, a peer cannot send descriptors with its bytes, unless
 /// [`set_passrights`](Self::set_passrights) allows it. They are received by calling `recvmsg` on
 /// this descriptor; reading closes them.
 ///
@@ -71,14 +71,14 @@ impl UnixStream {
     /// # Errors
     ///
     /// Any error of the system call: [not found](io::ErrorKind::NotFound),
-    /// [refused](io::ErrorKind::ConnectionRefused) where nobody listens any more, and so on;
+    /// [refused](io::ErrorKind::ConnectionRefused) if there is no listener any more, and so on;
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is empty, too long (about 100
     /// bytes) or has a NUL in it.
     ///
     /// # Platform notes
     ///
-    /// When the listener's queue is full, Linux reports that and never says when there is room, so
-    /// this retries every few milliseconds until it connects. Other systems refuse.
+    /// When the listener's queue is full, Linux returns an error and never signals when there is
+    /// room, so this retries every few milliseconds until it connects. Other systems refuse.
     ///
     /// # Cancel safety
     ///
@@ -124,7 +124,7 @@ impl UnixStream {
             .map(UnixStream)
     }
 
-    /// Connects a socket whose options are set already, and which may be bound.
+    /// Connects a socket with options that are set already, and which may be bound.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-stream-with-{}", std::process::id()));
@@ -162,7 +162,7 @@ impl UnixStream {
             .map(UnixStream)
     }
 
-    /// Two connected streams without addresses.
+    /// Creates two connected streams without addresses.
     ///
     /// ```
     /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -187,7 +187,7 @@ impl UnixStream {
         Ok((UnixStream(a), UnixStream(b)))
     }
 
-    /// The local address; the connecting end mostly has none.
+    /// Returns the local address; the connecting end usually has none.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-stream-local-{}", std::process::id()));
@@ -213,7 +213,7 @@ impl UnixStream {
         from_kernel(self.0.local_addr()?)
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-stream-peer-{}", std::process::id()));
@@ -234,13 +234,13 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// [`NotConnected`](io::ErrorKind::NotConnected) once the peer has gone, on some platforms.
+    /// [`NotConnected`](io::ErrorKind::NotConnected) once the peer is gone, on some platforms.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         from_kernel(self.0.peer_addr()?)
     }
 
-    /// The credentials of the peer when the connection was made: of the process that connected,
-    /// listened, or made the pair.
+    /// Returns the peer's credentials when the connection was made: those of the process that
+    /// connected, listened, or made the pair.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -255,17 +255,17 @@ impl UnixStream {
     /// # Errors
     ///
     /// Any error of the system call; [`Unsupported`](io::ErrorKind::Unsupported) on systems that do
-    /// not tell.
+    /// not report them.
     ///
     /// # Platform notes
     ///
-    /// The process is known on Linux and Android only. illumos and Solaris report nothing.
+    /// The process is known only on Linux and Android. illumos and Solaris report nothing.
     #[doc(alias = "SO_PEERCRED")]
     pub fn peer_cred(&self) -> io::Result<UCred> {
         UCred::of(&self.0)
     }
 
-    /// Whether the peer may send descriptors along with its bytes (`SO_PASSRIGHTS`).
+    /// Whether the peer may send descriptors with its bytes (`SO_PASSRIGHTS`).
     ///
     /// ```
     /// use polder::net::unix::UnixStream;
@@ -282,10 +282,10 @@ impl UnixStream {
     ///
     /// # Platform notes
     ///
-    /// Linux 6.16 and later can refuse them, and polder's own streams do, so that no peer fills
-    /// this process with descriptors that nobody wants, and a read is a plain `recv`: its
-    /// `sendmsg` fails with `EPERM`. On other systems this is always `true`. A stream that was made
-    /// elsewhere keeps what it has.
+    /// Linux 6.16 and later can refuse them, and polder's own streams do: the peer's `sendmsg` then
+    /// fails with `EPERM`. So no peer can fill this process with unwanted descriptors, and a read
+    /// is a plain `recv`. On other systems this is always `true`. A stream that was made elsewhere
+    /// keeps its setting.
     #[doc(alias = "SO_PASSRIGHTS")]
     #[doc(alias = "SCM_RIGHTS")]
     pub fn passrights(&self) -> io::Result<bool> {
@@ -294,7 +294,7 @@ impl UnixStream {
 
     /// Sets [`passrights`](Self::passrights).
     ///
-    /// For a stream that takes descriptors from its first byte on, set it on its
+    /// For a stream that accepts descriptors from its first byte on, set it on its
     /// [listener](super::UnixListener::set_passrights), or connect a socket of your own with
     /// [`connect_with`](Self::connect_with): a message that was refused is not sent again.
     ///
@@ -333,8 +333,8 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// [`NotConnected`](io::ErrorKind::NotConnected) where the connection has ended already, on
-    /// some platforms.
+    /// [`NotConnected`](io::ErrorKind::NotConnected) if the connection has ended already, on some
+    /// platforms.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.0.shutdown(how)
     }
@@ -342,7 +342,7 @@ impl UnixStream {
 
 stream!(UnixStream);
 
-/// The beginning of the examples of what `readiness` has written for all streams.
+/// The beginning of the examples in `readiness` for all streams.
 macro_rules! pair {
     () => {
         "# use polder::net::unix::UnixStream;

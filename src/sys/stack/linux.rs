@@ -1,8 +1,9 @@
-//! Linux: a signal has the thread copy its registers and its stack (`copy`); whoever asked looks
-//! for the frames in that copy, in peace (`unwind`), and for their names.
+//! Linux: a signal makes the thread copy its registers and its stack (`copy`). The requesting
+//! thread then looks for the frames in that copy (`unwind`), and for their names, outside the
+//! handler.
 //!
-//! So nothing is unwound in a signal's handler, where neither the loader's lock may be taken nor
-//! memory be allocated, and nothing is followed there that might lead astray.
+//! So nothing is unwound in a signal handler, where the loader's lock must not be taken and no
+//! memory may be allocated, and no pointer is followed there that might be wrong.
 
 mod copy;
 mod unwind;
@@ -14,7 +15,7 @@ pub(crate) use unwind::object;
 
 use super::{Function, Trace};
 
-/// The stack of a thread that called [`note`] with this number, or why it cannot be had.
+/// Returns the stack of a thread that called [`note`] with this number, or why it is not available.
 pub(crate) fn of_thread(thread: u32) -> Option<Trace> {
     if thread == 0 {
         return None;
@@ -28,10 +29,10 @@ pub(crate) fn of_thread(thread: u32) -> Option<Trace> {
     })
 }
 
-/// What is known of the code at an address, the innermost function first.
+/// Returns the functions at an address, the innermost first.
 pub(crate) fn functions(address: usize) -> Vec<Function> {
     let mut functions = Vec::new();
-    // It takes what it is given for the address of a return, and looks at the byte before.
+    // `resolve` expects a return address, and looks at the byte before it.
     backtrace::resolve((address + 1) as *mut c_void, |symbol| {
         if let Some(name) = symbol.name() {
             functions.push(Function {

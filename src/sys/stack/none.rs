@@ -1,4 +1,4 @@
-//! Where no stack can be asked for.
+//! Systems where no stack can be captured.
 
 use std::path::PathBuf;
 

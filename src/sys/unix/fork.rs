@@ -1,21 +1,21 @@
 //! Whether this process is a child of `fork` that has not called `exec`.
 //!
-//! Such a child has a copy of the memory and the thread that called `fork`, and no other thread.
-//! The work of the parent's other threads is never done there, and a lock that one held stays
-//! locked. So state that belongs to a process notes which [`Process`] it is of, and the child makes
-//! its own: see [`PerProcess`](crate::sys::PerProcess).
+//! Such a child has a copy of the memory and only the thread that called `fork`. The work of the
+//! parent's other threads is never completed there, and a lock that one of them held stays locked.
+//! So state that belongs to a process records its [`Process`], and the child makes its own: see
+//! [`PerProcess`](crate::sys::PerProcess).
 //!
 //! The C library calls a function of ours in each child (`pthread_atfork`), which counts. `vfork`
-//! and `posix_spawn` do not call it, and need not: such a child may do no more than `exec`. Neither
-//! does `clone` called directly, which leaves the C library itself in the parent's state.
+//! and `posix_spawn` do not call it, and need not: such a child may only `exec`. `clone` called
+//! directly does not call it either, but leaves the C library itself in the parent's state.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// How many times `fork` was called on the way from the first process to this one. It may count
-/// each call more than once, and is compared for equality only.
+/// The number of `fork` calls between the first process and this one. It may count each call more
+/// than once, and is compared only for equality.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the C library has been given the function that counts.
+/// Whether the counting function is registered with the C library.
 static COUNTS: AtomicBool = AtomicBool::new(false);
 
 /// A process, as distinct from those that it was forked from.
@@ -23,7 +23,7 @@ static COUNTS: AtomicBool = AtomicBool::new(false);
 pub(crate) struct Process(u32);
 
 impl Process {
-    /// This process. From the first call on, forks are counted.
+    /// Returns this process. From the first call on, forks are counted.
     #[inline]
     pub(crate) fn current() -> Process {
         if !COUNTS.load(Ordering::Relaxed) {
@@ -32,22 +32,23 @@ impl Process {
         Process(FORKS.load(Ordering::Relaxed))
     }
 
-    /// Whether it is this one: two loads, which a signal handler may do. Relaxed: the counter
-    /// changes only in a child that has no other thread yet.
+    /// Whether this is the running process. Only loads, so a signal handler may call it. Relaxed:
+    /// the counter changes only in a child that has no other thread yet.
     #[inline]
     pub(crate) fn is_current(self) -> bool {
         self.0 == FORKS.load(Ordering::Relaxed)
     }
 }
 
-/// Threads that come here at once each have forks counted, so that none waits for another, which a
-/// child of `fork` would do forever. The next call tries again if memory is short.
+/// Registers the counting function. Threads that come here at the same time each register it, so
+/// that none waits for another, which a child of `fork` would do forever. The next call tries again
+/// if memory is short.
 #[cold]
 fn count_forks() {
     extern "C" fn count() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
-    // SAFETY: the function adds to an atomic, and stays for as long as this code does.
+    // SAFETY: the function adds to an atomic, and stays valid for as long as this code does.
     if unsafe { libc::pthread_atfork(None, None, Some(count)) } == 0 {
         COUNTS.store(true, Ordering::Relaxed);
     }
@@ -59,8 +60,8 @@ pub(crate) fn in_child(check: impl FnOnce() -> bool) {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     const RIGHT: i32 = 7;
-    // SAFETY: of other threads' state the child uses what `check` is about only, and it ends by
-    // libc::_exit, without destructors. libc::alarm ends a child that hangs; both may always be
+    // SAFETY: of the state of other threads the child uses only what `check` is about, and it ends
+    // by libc::_exit, without destructors. libc::alarm ends a child that hangs; both may always be
     // called.
     let child = unsafe {
         let child = libc::fork();

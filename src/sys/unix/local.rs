@@ -1,5 +1,5 @@
-//! Unix sockets for `POLDER_TOP`, without the feature `net`: what the standard library's cannot do.
-//! Theirs listen at once when they are bound, and a connection waits for its turn.
+//! Unix sockets for `POLDER_TOP`, without the feature `net`, for what the standard library's types
+//! cannot do: those listen as soon as they are bound, and their connections block.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,19 +10,20 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Mode};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// How many connections wait to be accepted.
+/// The number of connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
 
-/// A listener that nobody else can connect to, at a path where there is nothing yet: neither is
-/// anything replaced, nor a link followed.
+/// Binds a listener that only this user can connect to, at a path where nothing exists yet: no file
+/// is replaced, and no link is followed.
 ///
-/// No moment is left to others. On Linux the file has the mode that the socket has when it is
-/// bound. Elsewhere it has what the process leaves to all files (which cannot be set for one thread
-/// alone) until that is changed; meanwhile the socket does not listen, and refuses whoever comes.
+/// There is no moment in which others can connect. On Linux the file gets the mode that the socket
+/// has when it is bound. Elsewhere it gets the process's default mode for files (which cannot be
+/// set for one thread alone) until that is changed; meanwhile the socket does not listen, and
+/// refuses all connections.
 pub(crate) fn listen_privately(path: &Path) -> io::Result<UnixListener> {
     let (socket, address) = socket(path)?;
     let mode = Mode::RUSR | Mode::WUSR;
-    // Systems but Linux have no mode for a socket that is no file yet, and say so.
+    // Systems other than Linux have no mode for a socket that is no file yet, and return an error.
     let _ = rustix::fs::fchmod(&socket, mode);
     rustix::net::bind(&socket, &address)?;
     let listen = || {
@@ -41,10 +42,10 @@ pub(crate) fn listen_privately(path: &Path) -> io::Result<UnixListener> {
     }
 }
 
-/// Whether somebody listens on the socket that is there.
+/// Whether a process listens on the socket at this path.
 pub(crate) fn is_listened_to(path: &Path) -> io::Result<bool> {
     let (socket, address) = socket(path)?;
-    // Whoever listens may not accept, and then the connection waits.
+    // The listener may not accept, and then a blocking connect would wait.
     super::set_nonblocking(&socket)?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INPROGRESS) => Ok(true),
@@ -55,7 +56,7 @@ pub(crate) fn is_listened_to(path: &Path) -> io::Result<bool> {
 
 fn socket(path: &Path) -> io::Result<(OwnedFd, SocketAddrUnix)> {
     let address = SocketAddrUnix::new(path)?;
-    // Not all systems can make one that no other program inherits.
+    // Not all systems can create a socket with close-on-exec set.
     #[cfg(not(any(target_vendor = "apple", target_os = "aix", target_os = "haiku")))]
     let flags = SocketFlags::CLOEXEC;
     #[cfg(any(target_vendor = "apple", target_os = "aix", target_os = "haiku"))]
@@ -67,7 +68,7 @@ fn socket(path: &Path) -> io::Result<(OwnedFd, SocketAddrUnix)> {
     Ok((socket, address))
 }
 
-/// The next connection, none of whose operations waits.
+/// Accepts the next connection, as a non-blocking stream.
 pub(crate) fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
     let (stream, _) = listener.accept()?;
     stream.set_nonblocking(true)?;

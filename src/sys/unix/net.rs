@@ -1,4 +1,4 @@
-//! What only sockets need: the feature `net`.
+//! Code that only sockets need: the feature `net`.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use std::ffi::OsStr;
@@ -20,12 +20,12 @@ use socket2::{SockAddr, SockRef};
 use super::super::AfterAcceptError;
 use super::OwnedDescriptor;
 
-/// Flags of every send: a peer that has gone is an error, never a signal.
+/// Flags of every send: if the peer is gone, that is an error, never a signal.
 pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL;
 
-/// The hot path of small messages. On Linux rustix makes the system call in line; libc's function
-/// is a call through the dynamic linker's table, checks for thread cancellation, and passes errors
-/// in a thread-local.
+/// The hot path of small messages. On Linux rustix makes the system call inline; libc's function is
+/// a call through the dynamic linker's table, checks for thread cancellation, and passes errors in
+/// a thread-local.
 #[inline]
 pub(crate) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
     Ok(rustix::net::recv(socket, bytes, rustix::net::RecvFlags::empty())?.0)
@@ -36,7 +36,7 @@ pub(crate) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize>
 /// Linux ends a read behind a message that carried descriptors (`unix_stream_read_generic`), and
 /// with credentials enabled, between two writers. Both set `MSG_CTRUNC` if there is no room for the
 /// control message. (The descriptors are closed.) `recvmsg` costs half of the attempt that it
-/// saves: 82 ns beside 178 on Linux 6.18; FIONREAD would cost 154. Other systems end reads
+/// saves: 82 ns against 178 on Linux 6.18; FIONREAD would cost 154. Other systems end reads
 /// elsewhere, or do not report it.
 ///
 /// This is the system call itself, since rustix would ask for the peer's address too.
@@ -48,7 +48,7 @@ pub(crate) fn receive_alone(
 ) -> io::Result<(usize, bool)> {
     use std::os::fd::AsRawFd;
 
-    // SAFETY: all zero is a valid `msghdr`: no address, no slices, no room for what comes along.
+    // SAFETY: all zero is a valid `msghdr`: no address, no slices, no room for control messages.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = buffers.as_mut_ptr().cast();
     message.msg_iovlen = buffers.len() as _;
@@ -77,8 +77,8 @@ pub(crate) fn receive_vectored(
     (&mut &*SockRef::from(socket)).read_vectored(buffers)
 }
 
-/// Whether there is something to read although a read would block. At TCP's urgent mark, while a
-/// signal is pending, Linux returns that it would block whatever lies behind the mark
+/// Whether there are bytes to read although a read would block. At TCP's urgent mark, while a
+/// signal is pending, Linux returns that it would block even if bytes lie behind the mark
 /// (`tcp_recvmsg`), and no further edge comes. `poll` looks at the bytes.
 #[cold]
 pub(crate) fn is_readable_after_all(socket: &impl AsFd) -> bool {
@@ -107,7 +107,7 @@ fn is_now(socket: &impl AsFd, what: PollFlags) -> bool {
     super::poll_now(socket, what).is_ok_and(|told| told.contains(what))
 }
 
-/// What an error of `accept` means for the next attempt.
+/// Returns the consequence of an error of `accept` for the next attempt.
 pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => AfterAcceptError::Rest,
@@ -116,8 +116,8 @@ pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
     }
 }
 
-/// The most slices of one vectored call: `IOV_MAX`, if there is one (1,024 on Linux, Apple's
-/// systems, the BSDs and illumos). More is an error, so the rest is left to the next call.
+/// The maximum number of slices of one vectored call: `IOV_MAX`, if there is one (1,024 on Linux,
+/// Apple's systems, the BSDs and illumos). More is an error, so the rest is left to the next call.
 pub(crate) const MAX_SLICES: usize = 1_024;
 
 /// Accepts one connection, non-blocking and close-on-exec.
@@ -133,7 +133,7 @@ pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockA
         libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
     );
     // SAFETY: the descriptor is open while it is lent; the kernel writes the address and its
-    // length, no more than there is room for; what it gives is a descriptor that is nobody's yet.
+    // length, no more than there is room for; it returns a descriptor that is not owned yet.
     unsafe {
         SockAddr::try_init(|address, length| {
             let socket = libc::accept4(listener, address.cast(), length, flags);
@@ -141,7 +141,7 @@ pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockA
                 return Ok(OwnedDescriptor::from_raw_fd(socket));
             }
             let error = io::Error::last_os_error();
-            // A sandbox may know the older call only.
+            // A sandbox may allow only the older call.
             let is_refused = matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM));
             match is_refused {
                 true => match libc::accept(listener, address.cast(), length) {
@@ -154,7 +154,7 @@ pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockA
     }
 }
 
-/// What `accept4` does in one call.
+/// Sets the flags that `accept4` sets in the same call.
 #[cfg(not(target_vendor = "apple"))]
 #[cold]
 fn with_flags(socket: OwnedDescriptor) -> io::Result<OwnedDescriptor> {
@@ -171,14 +171,14 @@ pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockA
     Ok((socket.into(), address))
 }
 
-/// `SO_REUSEADDR` lets a server that starts again listen at once, while connections of the last one
+/// `SO_REUSEADDR` lets a restarted server listen immediately, while connections of its predecessor
 /// are in TIME_WAIT.
 pub(crate) const REUSES_ADDRESS: bool = true;
 
-/// Has the kernel distribute connections among the listeners that are bound to one address with
-/// this. Returns whether it does: Linux from 3.9 on and DragonFly (`SO_REUSEPORT`), FreeBSD from
-/// 12.0 on (`SO_REUSEPORT_LB`). Elsewhere `SO_REUSEPORT` lets them be bound, and one of them gets
-/// all connections.
+/// Makes the kernel distribute connections among the listeners that are bound to one address with
+/// this option. Returns whether it does: Linux since 3.9 and DragonFly (`SO_REUSEPORT`), FreeBSD
+/// since 12.0 (`SO_REUSEPORT_LB`). Elsewhere `SO_REUSEPORT` allows several listeners, but one of
+/// them gets all connections.
 pub(crate) fn set_balanced(socket: &impl AsFd) -> io::Result<bool> {
     let socket = SockRef::from(socket);
     #[cfg(any(target_os = "linux", target_os = "android", target_os = "dragonfly"))]
@@ -198,13 +198,13 @@ pub(crate) fn set_balanced(socket: &impl AsFd) -> io::Result<bool> {
     }
 }
 
-/// Whether an error of `getsockname` says that the socket is not bound yet: that is no error here.
+/// Whether an error of `getsockname` says that the socket is not bound yet: here that is no error.
 pub(crate) fn is_unbound(_: &io::Error) -> bool {
     false
 }
 
-/// The kernel's form of an abstract address; `None` if it is none, or there are none on this
-/// system.
+/// Returns the kernel's form of an abstract address, or `None` if it is not abstract, or this
+/// system has no abstract addresses.
 pub(crate) fn abstract_to_kernel(address: &SocketAddr) -> Option<io::Result<SockAddr>> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     return address.as_abstract_name().map(|name| {
@@ -218,7 +218,7 @@ pub(crate) fn abstract_to_kernel(address: &SocketAddr) -> Option<io::Result<Sock
     };
 }
 
-/// The abstract address that the kernel's form is, likewise.
+/// Returns the abstract address that the kernel's form denotes; `None` as above.
 pub(crate) fn abstract_from_kernel(address: &SockAddr) -> Option<io::Result<SocketAddr>> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     return address
@@ -231,7 +231,7 @@ pub(crate) fn abstract_from_kernel(address: &SockAddr) -> Option<io::Result<Sock
     };
 }
 
-/// The abstract address that a path with a NUL byte at its beginning means, likewise.
+/// Returns the abstract address that a path with a leading NUL byte denotes; `None` as above.
 #[cfg(feature = "compat")]
 pub(crate) fn abstract_from_path(path: &Path) -> Option<io::Result<SocketAddr>> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -246,7 +246,7 @@ pub(crate) fn abstract_from_path(path: &Path) -> Option<io::Result<SocketAddr>> 
     };
 }
 
-/// Whether a socket listens, where the platform says so: Apple's systems do not.
+/// Whether a socket listens, if the platform reports it: Apple's systems do not.
 pub(crate) fn is_listening(socket: &impl AsFd) -> Option<bool> {
     #[cfg(not(target_vendor = "apple"))]
     return rustix::net::sockopt::socket_acceptconn(socket).ok();
@@ -257,7 +257,7 @@ pub(crate) fn is_listening(socket: &impl AsFd) -> Option<bool> {
     };
 }
 
-/// The user and group of a Unix socket's peer, and its process where the system reports it.
+/// Returns the user and group of a Unix socket's peer, and its process if the system reports it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
     use std::os::fd::AsRawFd;
@@ -302,7 +302,7 @@ pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>
     use std::os::fd::AsRawFd;
 
     let (mut uid, mut gid) = (0, 0);
-    // SAFETY: the descriptor is open while it is lent, and the two numbers are there to be written.
+    // SAFETY: the descriptor is open while it is lent, and the two numbers are valid for writes.
     match unsafe { libc::getpeereid(socket.as_fd().as_raw_fd(), &mut uid, &mut gid) } {
         0 => Ok((uid, gid, None)),
         _ => Err(io::Error::last_os_error()),
@@ -326,9 +326,9 @@ pub(crate) fn peer_cred(_: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
     ))
 }
 
-/// Whether a Unix socket takes descriptors that its peer sends. Linux 6.16 and later can be told
-/// not to (`SO_PASSRIGHTS`, which a connection has from its listener as it is made); then the
-/// peer's `sendmsg` fails with EPERM. Others always take them.
+/// Whether a Unix socket accepts descriptors that its peer sends. Linux 6.16 and later can refuse
+/// them (`SO_PASSRIGHTS`, which a connection inherits from its listener when it is made); then the
+/// peer's `sendmsg` fails with EPERM. Other systems always accept them.
 pub(crate) fn passrights(socket: &impl AsFd) -> io::Result<bool> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
@@ -378,15 +378,16 @@ pub(crate) fn set_passrights(socket: &impl AsFd, passrights: bool) -> io::Result
     }
 }
 
-/// include/uapi/asm-generic/socket.h of Linux 6.16, and arch/sparc's own; the other architectures
-/// that Rust knows have the generic number. The crate libc does not have it for all of them.
+/// From include/uapi/asm-generic/socket.h of Linux 6.16, and arch/sparc's own; the other
+/// architectures that Rust supports have the generic number. The crate libc lacks it for some of
+/// them.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const SO_PASSRIGHTS: libc::c_int = match cfg!(any(target_arch = "sparc", target_arch = "sparc64")) {
     true => 92,
     false => 83,
 };
 
-/// What a foreign socket needs besides being non-blocking.
+/// Sets the options that a foreign socket needs besides being non-blocking.
 pub(crate) fn prepare(socket: &SockRef<'_>) -> io::Result<()> {
     #[cfg(target_vendor = "apple")]
     socket.set_nosigpipe(true)?;
@@ -395,7 +396,7 @@ pub(crate) fn prepare(socket: &SockRef<'_>) -> io::Result<()> {
 }
 
 /// Whether a stream over IP is TCP and nothing else, so that a short read has drained it. That is
-/// not known of MPTCP, SCTP and SMC, nor of TCP with an upper-layer protocol (kTLS ends a read at
+/// not known for MPTCP, SCTP and SMC, nor for TCP with an upper-layer protocol (kTLS ends a read at
 /// the end of a record).
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
 pub(crate) fn is_plain_tcp(socket: &impl AsFd) -> bool {
@@ -403,26 +404,26 @@ pub(crate) fn is_plain_tcp(socket: &impl AsFd) -> bool {
     may_be_quick(protocol.map(i32::from), || has_upper_layer(socket))
 }
 
-/// See above. Other systems cannot be asked: they have no `SO_PROTOCOL`.
+/// See above. Other systems cannot report it: they have no `SO_PROTOCOL`.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
 pub(crate) fn is_plain_tcp(_: &impl AsFd) -> bool {
     true
 }
 
-/// The decision. What is not known is not trusted.
+/// Decides from the protocol and the upper layer. Anything unknown is not trusted.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
 fn may_be_quick(protocol: Option<i32>, has_upper_layer: impl FnOnce() -> io::Result<bool>) -> bool {
     protocol == Some(libc::IPPROTO_TCP) && has_upper_layer().is_ok_and(|has_one| !has_one)
 }
 
-/// FreeBSD has no such layer: its kTLS takes no plain reads.
+/// FreeBSD has no such layer: with its kTLS plain reads do not work.
 #[cfg(target_os = "freebsd")]
 fn has_upper_layer(_: &impl AsFd) -> io::Result<bool> {
     Ok(false)
 }
 
 /// Whether the socket has an upper-layer protocol (`TCP_ULP`). If not, Linux returns an empty name
-/// (`do_tcp_getsockopt`). Before 4.13 there is neither the option nor such a protocol.
+/// (`do_tcp_getsockopt`). Before 4.13 there was neither the option nor such a protocol.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn has_upper_layer(socket: &impl AsFd) -> io::Result<bool> {
     let mut name = [0_u8; 16]; // TCP_ULP_NAME_MAX
@@ -465,8 +466,8 @@ pub(crate) fn is_in_progress(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR))
 }
 
-/// Whether a stream was connected and has been reset since, where asking for its peer's address
-/// says `error`: macOS.
+/// Whether a stream was connected and has been reset since, if asking for its peer's address
+/// returned `error`: macOS.
 pub(crate) fn has_been_reset(_: &impl AsFd, error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidInput
 }

@@ -1,19 +1,20 @@
 //! Whether the program runs, or ran, with rights that its user does not have (set-user-ID and the
-//! like): then it is not the environment's to command.
+//! like): then environment variables must not control it.
 //!
-//! Equal real and effective ids do not show the contrary: a program that has given such rights up
-//! has them equal, and still holds what it opened before. So the system is asked how the program
-//! was started.
+//! Equal real and effective IDs are no proof of the contrary: in a program that has dropped such
+//! rights they are equal, and it still holds what it opened before. So we ask the system how the
+//! program was started.
 
-/// Linux notes it at `exec`: getauxval(3).
+/// Linux records it at `exec`: getauxval(3).
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn has_foreign_rights() -> bool {
-    // SAFETY: it reads a vector that the kernel has given to the process, and has no preconditions.
+    // SAFETY: it reads a vector that the kernel has passed to the process, and has no
+    // preconditions.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// issetugid(2). Most of these systems also say so of a program that has changed its ids itself: a
-/// daemon that was root does not obey the environment there.
+/// issetugid(2). On most of these systems it is also true for a program that has changed its IDs
+/// itself: there a daemon that was root ignores the environment.
 #[cfg(any(
     target_vendor = "apple",
     target_os = "dragonfly",
@@ -31,7 +32,7 @@ pub(crate) fn has_foreign_rights() -> bool {
     issetugid() != 0
 }
 
-/// Other systems: compares the ids, which every Unix can tell.
+/// Other systems: compares the IDs, which every Unix reports.
 #[cfg(not(any(
     target_vendor = "apple",
     target_os = "android",
@@ -50,7 +51,8 @@ pub(crate) fn has_foreign_rights() -> bool {
 
 #[cfg(test)]
 mod tests {
-    /// Tests are not started so; and if the symbol did not exist, they would not be linked.
+    /// Tests are not started with such rights; and if the symbol did not exist, they would not
+    /// link.
     #[test]
     fn a_program_that_was_started_as_usual_has_no_foreign_rights() {
         assert!(!super::has_foreign_rights());

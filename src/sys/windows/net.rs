@@ -1,4 +1,4 @@
-//! What only sockets need: the feature `net`.
+//! Code that only sockets need: the feature `net`.
 
 use std::io::{self, IoSliceMut, Read};
 use std::os::windows::io::AsSocket;
@@ -8,7 +8,7 @@ use socket2::{SockAddr, SockRef};
 use super::super::AfterAcceptError;
 use super::OwnedDescriptor;
 
-/// A peer that has gone raises no signal.
+/// No flags: sending to a closed connection raises no signal.
 pub(crate) const SEND_FLAGS: i32 = 0;
 
 pub(crate) fn receive(socket: &impl AsSocket, bytes: &mut [u8]) -> io::Result<usize> {
@@ -59,7 +59,7 @@ pub(crate) fn has_ended(_: &impl AsSocket) -> bool {
     false
 }
 
-/// What an error of `accept` means for the next attempt.
+/// Returns the consequence of an error of `accept` for the next attempt.
 pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
     use windows_sys::Win32::Networking::WinSock::{
         WSA_NOT_ENOUGH_MEMORY, WSAEBADF, WSAEFAULT, WSAEINVAL, WSAEMFILE, WSAENOBUFS, WSAENOTSOCK,
@@ -75,8 +75,8 @@ pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
     }
 }
 
-/// The most slices of one vectored call: `IOV_MAX`, if there is one (1,024 on Linux, Apple's
-/// systems, the BSDs and illumos). More is an error, so the rest is left to the next call.
+/// The maximum number of slices of one vectored call: `IOV_MAX`, if there is one (1,024 on Linux,
+/// Apple's systems, the BSDs and illumos). More is an error, so the rest is left to the next call.
 pub(crate) const MAX_SLICES: usize = 1_024;
 
 /// Accepts one connection, non-blocking and not inherited by children.
@@ -86,7 +86,7 @@ pub(crate) fn accept(listener: &impl AsSocket) -> io::Result<(OwnedDescriptor, S
     Ok((socket.into(), address))
 }
 
-/// `SO_REUSEADDR` would let another program take the address away.
+/// Not set: `SO_REUSEADDR` would let another program take the address away.
 pub(crate) const REUSES_ADDRESS: bool = false;
 
 /// Windows has nothing that distributes connections among listeners.
@@ -104,13 +104,13 @@ pub(crate) fn is_listening(_: &impl AsSocket) -> Option<bool> {
     None
 }
 
-/// Whether a short read has drained a stream: here interest is armed again for each wait, which
-/// asks the system.
+/// Whether a short read has drained a stream. Always true here: interest is re-armed for each wait,
+/// which checks the system's state.
 pub(crate) fn is_plain_tcp(_: &impl AsSocket) -> bool {
     true
 }
 
-/// What a foreign socket needs besides being non-blocking: nothing.
+/// Sets the options that a foreign socket needs besides being non-blocking: none.
 pub(crate) fn prepare(_: &SockRef<'_>) -> io::Result<()> {
     Ok(())
 }
@@ -120,10 +120,10 @@ pub(crate) fn is_in_progress(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
 
-/// Whether a stream was connected and has been reset since, where asking for its peer's address
-/// says `error`. A system that no longer knows the address of such a peer (wine) has no pending
-/// error either, and reports the socket as writable for ever. Sending nothing tells it from one
-/// that is not connected yet.
+/// Whether a stream was connected and has been reset since, if asking for its peer's address
+/// returned `error`. A system that no longer knows the address of such a peer (wine) has no pending
+/// error either, and reports the socket as writable forever. An empty send distinguishes it from a
+/// stream that is not connected yet.
 pub(crate) fn has_been_reset(socket: &impl AsSocket, error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotConnected
         && matches!(send(socket, &[]), Err(sent) if sent.kind() == io::ErrorKind::ConnectionReset)

@@ -1,32 +1,32 @@
 //! A copy of the registers and the stack of another thread, made by that thread in a handler of
 //! SIGURG.
 //!
-//! **SIGURG**, since it is ignored unless somebody handles it: one that comes too late, or to a
+//! **SIGURG**, since it is ignored unless a handler is installed: one that comes too late, or to a
 //! program that was started meanwhile, ends nothing. (A real-time signal would.) Debuggers pass it
-//! on in silence. It is sent by the kernel only to who asks for it, by `F_SETOWN`. Go's runtime
-//! chose it for these reasons too. A program that has a handler of its own for it keeps that one,
-//! and no stack is copied.
+//! on silently. The kernel sends it only to a process that asked for it with `F_SETOWN`. Go's
+//! runtime chose it for these reasons too. If a program has its own handler for it, that handler is
+//! kept, and no stack is copied.
 //!
 //! **What the handler does:** atomic operations, and loads from its own stack, between the stack
-//! pointer and the end that the thread noted when it became a worker. No call of the system, no
-//! lock, no memory; so `errno` stays as it is. The handler is on the alternate stack, where there
-//! is one, and has all signals blocked meanwhile.
+//! pointer and the end that the thread noted when it became a worker. It makes no system call,
+//! takes no lock and allocates no memory; so `errno` stays as it is. The handler runs on the
+//! alternate stack, if there is one, with all signals blocked.
 //!
-//! **Where it writes:** in statics, so that a handler that comes late writes into nothing that is
-//! gone. [`STATE`] says whose they are; in it are the number of the thread that is asked and one of
-//! four phases:
+//! **Where it writes:** to statics, so that a late handler never writes to memory that has been
+//! freed. [`STATE`] says which thread owns them; it holds the number of the thread that is asked
+//! and one of four phases:
 //!
 //! ```text
 //! IDLE ──(watchdog)──► ASKED ──(handler)──► WRITING ──(handler)──► DONE ──(watchdog)──► IDLE
 //!                        └──(watchdog has waited for long enough)──► IDLE
 //! ```
 //!
-//! Each arrow away from ASKED is a compare-and-exchange, so either the watchdog withdraws its
-//! question, or the handler has everything to itself until DONE. A handler on a thread that is not
-//! asked, or not any more, changes nothing: the number in its own thread-local memory is not that
-//! in ASKED. (A thread that is asked by two questions answers one of them; which one does not
-//! matter.) A thread that is stopped in WRITING has the statics until it goes on; meanwhile nobody
-//! else is asked. Nothing is lost that anybody waits for without limit.
+//! Each transition out of ASKED is a compare-and-exchange, so either the watchdog withdraws its
+//! request, or the handler owns the statics until DONE. A handler on a thread that is not asked, or
+//! no longer asked, changes nothing: the number in its own thread-local memory is not the one in
+//! ASKED. (A thread that is asked by two requests answers one of them; which one does not matter.)
+//! A thread that is stopped in WRITING keeps the statics until it continues; meanwhile no other
+//! thread is asked. Every wait for an answer has a limit.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -40,14 +40,14 @@ use crate::sys::PerProcess;
 
 const SIGNAL: c_int = libc::SIGURG;
 
-/// How much of a stack is copied, in words: 256 KiB, several times what most tasks have. It is
-/// memory of the process only once it was used.
+/// The limit of what is copied of a stack, in words: 256 KiB, several times what most tasks need.
+/// The process uses physical memory for it only once it was written.
 const MOST_WORDS: usize = 32 * 1024;
 
 pub(super) const WORD: usize = size_of::<usize>();
 
-/// How long the thread is waited for. One that computes is interrupted at once; but on a busy
-/// machine it may have to wait for a processor.
+/// How long the watchdog waits for the thread. A computing thread is interrupted immediately; but
+/// on a busy machine it may have to wait for a processor.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 const IDLE: u32 = 0;
@@ -55,29 +55,29 @@ const ASKED: u32 = 1;
 const WRITING: u32 = 2;
 const DONE: u32 = 3;
 
-/// How many bits a phase has. (A thread's number is less than 2^22: proc(5), `pid_max`.)
+/// The number of bits of a phase. (A thread's number is less than 2^22: proc(5), `pid_max`.)
 const PHASE_BITS: u32 = 2;
 
 static STATE: AtomicU32 = AtomicU32::new(IDLE);
 static REGISTERS: [AtomicUsize; REGISTER_COUNT] = [const { AtomicUsize::new(0) }; REGISTER_COUNT];
 static WORDS: [AtomicUsize; MOST_WORDS] = [const { AtomicUsize::new(0) }; MOST_WORDS];
-/// Where the stack ends.
+/// The address at which the copied stack ends.
 static END: AtomicUsize = AtomicUsize::new(0);
 
-/// Whoever asks has it.
+/// Held by the thread that makes a request.
 static QUESTION: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
 
-/// What a thread notes of itself.
+/// A thread's record of itself.
 struct Own {
-    /// Its number, written last: without it no handler reads the others.
+    /// Its number, written last: until it is set no handler reads the other fields.
     thread: AtomicU32,
     low: Cell<usize>,
     high: Cell<usize>,
 }
 
-// Without a destructor and with a constant, so that a handler may read it: no more than memory at
-// an offset from the thread's pointer. (In a library that was loaded later, where the first access
-// of a thread may allocate it, `note` was that access.)
+// Without a destructor and with a constant initialiser, so that a handler may read it: it is just
+// memory at an offset from the thread pointer. (In a library that was loaded later, a thread's
+// first access may allocate it; `note` was that access.)
 thread_local! {
     static OWN: Own = const {
         Own {
@@ -88,7 +88,7 @@ thread_local! {
     };
 }
 
-/// This thread, which has this number, may be asked from now on.
+/// Registers this thread under its number `thread`: it may be asked from now on.
 pub(crate) fn note(thread: u32) {
     OWN.with(|own| {
         if own.thread.load(Ordering::Relaxed) != thread {
@@ -100,7 +100,7 @@ pub(crate) fn note(thread: u32) {
     });
 }
 
-/// Where the stack of this thread is. `None` where the system does not tell.
+/// Returns the bounds of this thread's stack, or `None` if the system does not report them.
 fn limits() -> Option<(usize, usize)> {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     // SAFETY: libc::pthread_getattr_np of the thread itself writes the attributes.
@@ -118,21 +118,21 @@ fn limits() -> Option<(usize, usize)> {
 
 /// A copy of a thread's registers, and of its stack from the stack pointer on.
 pub(super) struct Stack {
-    /// By their numbers in DWARF; and the program counter, [`PC`].
+    /// The registers by their DWARF numbers, and the program counter, [`PC`].
     pub(super) registers: Registers,
     words: Vec<usize>,
-    /// Not all of it was copied.
+    /// Whether only a part of it was copied.
     pub(super) is_cut: bool,
 }
 
 impl Stack {
-    /// What stands at an address, if it was copied.
+    /// Returns the word at an address, if it was copied.
     pub(super) fn word(&self, address: usize) -> Option<usize> {
         let offset = address.checked_sub(self.registers[SP])?;
         (offset % WORD == 0).then(|| self.words.get(offset / WORD).copied())?
     }
 
-    /// The thread is on a stack that is not its own (of a coroutine, or of a handler).
+    /// Whether the thread is on a stack that is not its own (that of a coroutine, or of a handler).
     pub(super) fn is_unknown(&self) -> bool {
         self.words.is_empty()
     }
@@ -147,7 +147,7 @@ impl Stack {
     }
 }
 
-/// Has a thread that called [`note`] copy its stack.
+/// Makes a thread that called [`note`] copy its stack.
 pub(super) fn of_thread(thread: u32) -> Result<Stack, &'static str> {
     let _question = QUESTION.get().lock();
     catch_signal()?;
@@ -156,8 +156,8 @@ pub(super) fn of_thread(thread: u32) -> Result<Stack, &'static str> {
         return Err("the thread that was asked before has been stopped while it answered");
     }
     STATE.store(thread << PHASE_BITS | ASKED, Ordering::Release);
-    // SAFETY: libc::syscall with the arguments of tgkill(2); the thread is of this process, or
-    // there is none.
+    // SAFETY: libc::syscall with the arguments of tgkill(2); the thread belongs to this process, or
+    // has ended.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, SIGNAL) };
     if sent != 0 {
         STATE.store(IDLE, Ordering::Relaxed);
@@ -184,7 +184,7 @@ fn wait(thread: u32) -> Result<(), &'static str> {
             let asked = thread << PHASE_BITS | ASKED;
             let withdrawn =
                 STATE.compare_exchange(asked, IDLE, Ordering::Relaxed, Ordering::Relaxed);
-            // Otherwise it writes right now, or has just done so.
+            // Otherwise it is writing right now, or has just finished.
             if withdrawn.is_ok() || patience > PATIENCE {
                 return Err("its thread has not answered in time");
             }
@@ -196,7 +196,7 @@ fn wait(thread: u32) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// In the phase DONE.
+/// Must be called in the phase DONE.
 fn read() -> Stack {
     let registers = std::array::from_fn(|index| REGISTERS[index].load(Ordering::Relaxed));
     let all = END.load(Ordering::Relaxed).saturating_sub(registers[SP]) / WORD;
@@ -208,7 +208,7 @@ fn read() -> Stack {
     }
 }
 
-/// Installs the handler, unless it is there, or another one.
+/// Installs the handler, unless it is installed already, or the program has another one.
 fn catch_signal() -> Result<(), &'static str> {
     let ours = handle as *const () as usize;
     let is_free = |handler| handler == libc::SIG_DFL || handler == libc::SIG_IGN;
@@ -225,14 +225,14 @@ fn catch_signal() -> Result<(), &'static str> {
     let mut action = before;
     action.sa_sigaction = ours;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
-    // SAFETY: the set is part of the struct, and libc::sigfillset writes it. The handler is of the
-    // kind that SA_SIGINFO says, and async-signal-safe: see the head of this file.
+    // SAFETY: the set is part of the struct, and libc::sigfillset writes it. The handler has the
+    // signature that SA_SIGINFO requires, and is async-signal-safe: see the head of this file.
     unsafe {
         libc::sigfillset(&mut action.sa_mask);
         libc::sigaction(SIGNAL, &action, &mut before);
     }
     if before.sa_sigaction != ours && !is_free(before.sa_sigaction) {
-        // Somebody else was a moment earlier, and is not replaced.
+        // Another handler was installed a moment earlier; we put it back.
         // SAFETY: what libc::sigaction returned is given back to it.
         unsafe { libc::sigaction(SIGNAL, &before, std::ptr::null_mut()) };
         return taken;
@@ -240,12 +240,12 @@ fn catch_signal() -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Asks proc(5) whether the signal would reach the thread, so that none is left pending.
+/// Asks proc(5) whether the signal would reach the thread, so that no signal is left pending.
 fn can_answer(thread: u32) -> Result<(), &'static str> {
     match std::fs::read_to_string(format!("/proc/self/task/{thread}/status")) {
         Ok(status) => parse_status(&status),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(HAS_ENDED),
-        // It will answer, or not.
+        // Unknown: we find out by waiting for the answer.
         Err(_) => Ok(()),
     }
 }
@@ -288,21 +288,22 @@ extern "C" fn handle(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
         let end = if is_own { high - high % WORD } else { start };
         END.store(end, Ordering::Relaxed);
         for (slot, address) in WORDS.iter().zip((start..end).step_by(WORD)) {
-            // SAFETY: between the stack pointer of this thread and the end of its stack all is
-            // mapped, and stays so while it is here (libc::pthread_getattr_np has told the end).
+            // SAFETY: between the stack pointer of this thread and the end of its stack everything
+            // is mapped, and stays so during this call (libc::pthread_getattr_np has returned the
+            // end).
             slot.store(unsafe { load(address) }, Ordering::Relaxed);
         }
         STATE.store(thread << PHASE_BITS | DONE, Ordering::Release);
     });
 }
 
-/// Reads what other threads may write at the same time, and what no variable is: both are as they
-/// happen to be. Hence in the machine's words, which no compiler takes for the program's own reads,
-/// nor a sanitizer.
+/// Reads memory that other threads may write at the same time, and memory that is no variable: any
+/// value is acceptable. Hence in assembly, which neither a compiler nor a sanitizer takes for the
+/// program's own reads.
 ///
 /// # Safety
 ///
-/// A word can be read there.
+/// The word at `address` must be readable.
 unsafe fn load(address: usize) -> usize {
     let word;
     // SAFETY: the caller promises it.
@@ -327,7 +328,8 @@ unsafe fn load(address: usize) -> usize {
 
 pub(super) type Registers = [usize; REGISTER_COUNT];
 
-/// DWARF's numbers of registers: those of the psABI. `RETURN` is where a return address is found.
+/// DWARF's numbers of registers, from the psABI. `RETURN` is the register that holds the return
+/// address.
 #[cfg(target_arch = "x86_64")]
 mod numbers {
     pub(in super::super) const FP: usize = 6;
@@ -337,7 +339,7 @@ mod numbers {
     pub(in super::super) const REGISTER_COUNT: usize = 17;
 }
 
-/// Here the program counter has no number; it is given the one after the last.
+/// Here the program counter has no number; we use the one after the last.
 #[cfg(target_arch = "aarch64")]
 mod numbers {
     pub(in super::super) const FP: usize = 29;

@@ -1,19 +1,18 @@
 //! The frames in the copy of a stack.
 //!
 //! **By the unwind tables** that compilers make for panics and exceptions (`.eh_frame`): for each
-//! address of the code they say where the caller's registers are. They are in every program, also
-//! in an optimised and stripped one, and in the C library. So nothing has to be built in a special
-//! way. **By frame pointers** where a function has no table (with `panic = "abort"`, compilers
-//! before Rust 1.92 make none): these are there if the program was built with
-//! `-C force-frame-pointers=yes`.
+//! code address they say where the caller's registers are. Every program has them, even an
+//! optimised and stripped one, and so does the C library. So no special build is needed. **By frame
+//! pointers** where a function has no table (with `panic = "abort"`, compilers before Rust 1.92
+//! make none): these exist if the program was built with `-C force-frame-pointers=yes`.
 //!
-//! Nothing here is trusted. What is read of the stack is read of the copy, within its bounds; a
-//! caller counts only if its address is in the code of the program or of a library, and further out
-//! on the stack than what it called. So where a table is wrong, or a register was used for
-//! something else, the list ends early and says so.
+//! Nothing here is trusted. The stack is read only from the copy, within its bounds. A caller
+//! counts only if its address is in the code of the program or of a library, and its frame lies
+//! further out on the stack than that of its callee. So where a table is wrong, or a register was
+//! used for something else, the list ends early and says why.
 //!
-//! The tables themselves are read where the loader has mapped them, while it is kept from
-//! unmapping them: [`with_code`].
+//! The tables themselves are read where the loader has mapped them, while the loader is prevented
+//! from unmapping them: [`with_code`].
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -28,10 +27,10 @@ use gimli::{
 use super::super::Trace;
 use super::copy::{FP, PC, RETURN, Registers, SP, Stack, WORD};
 
-/// Deeper stacks are those of recursions, where more of the same would not help.
+/// Deeper stacks come from recursion, where more frames would not help.
 const MOST_FRAMES: usize = 256;
 
-/// The expressions of real tables have a handful of operations.
+/// The expressions of real tables have only a few operations.
 const MOST_OPERATIONS: u32 = 1_000;
 
 const TOO_MANY: &str = "there are more frames, which are left out";
@@ -42,24 +41,24 @@ const NO_WAY: &str = "the callers of this code are not found, since it has no un
 
 type Bytes<'a> = EndianSlice<'a, NativeEndian>;
 
-/// Which way leads from a frame to its caller.
+/// The step from a frame to its caller.
 enum Step {
-    /// The caller's registers. The address of a caller is that of a return, after the call; but
-    /// what a signal has interrupted goes on at this very instruction.
+    /// The caller's registers. A caller's address is a return address, which lies after the call;
+    /// but code that a signal has interrupted resumes at exactly this instruction.
     Caller(Registers, Interrupted),
-    /// There is none.
+    /// There is no caller.
     Outermost,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 struct Interrupted(bool);
 
-/// The frames, from the innermost on.
+/// Returns the frames, from the innermost outwards.
 pub(super) fn unwind(stack: &Stack) -> Trace {
     let mut registers = stack.registers;
     let mut interrupted = Interrupted(true);
     let mut context = UnwindContext::new();
-    // On aarch64 a frame pointer does not tell the stack pointer, which tables want.
+    // On aarch64 the frame pointer does not yield the stack pointer, which the tables need.
     let mut has_stack_pointer = true;
     let mut addresses = Vec::new();
     let problem = loop {
@@ -100,8 +99,8 @@ pub(super) fn unwind(stack: &Stack) -> Trace {
     Trace { addresses, problem }
 }
 
-/// Whether a step leads to code, and away from where it begins: a function that has nothing on the
-/// stack has its caller's stack pointer, but is not its caller.
+/// Whether a step leads to code, and away from the frame where it begins. A function that has
+/// nothing on the stack has the same stack pointer as its caller, but is not its own caller.
 fn is_further_out(step: &Step, from: &Registers) -> bool {
     let Step::Caller(to, interrupted) = step else {
         return true;
@@ -110,7 +109,7 @@ fn is_further_out(step: &Step, from: &Registers) -> bool {
     to[SP] >= from[SP] && (to[SP], to[PC]) != (from[SP], from[PC]) && has_code(address)
 }
 
-/// By the row of the table for this address. `None` if there is none that can be followed.
+/// Steps by the row of the table for this address. Returns `None` if there is no usable row.
 fn by_table(
     registers: &Registers,
     address: usize,
@@ -145,8 +144,8 @@ fn by_table(
         table,
     };
     let mut caller = machine.caller(row)?;
-    // The outermost function says that it has no address to return to. (A leaf on aarch64 has it in
-    // its register still, and says nothing either.)
+    // The outermost function's row says that there is no return address. (A leaf on aarch64 still
+    // has its return address in the register, and its row says nothing either.)
     let return_register = entry.cie().return_address_register();
     let is_told = row.registers().any(|(register, rule)| {
         *register == return_register && !matches!(rule, RegisterRule::Undefined)
@@ -160,7 +159,8 @@ fn by_table(
     Some(Step::Caller(caller, interrupts))
 }
 
-/// By the frame pointer: it leads to the caller's one, and beside that the address of the return.
+/// Steps by the frame pointer: it points to the caller's frame pointer, and the return address is
+/// stored next to that.
 fn by_frame_pointer(registers: &Registers, stack: &Stack) -> Option<Step> {
     let frame = registers[FP];
     if frame < registers[SP] {
@@ -170,7 +170,7 @@ fn by_frame_pointer(registers: &Registers, stack: &Stack) -> Option<Step> {
     caller[FP] = stack.word(frame)?;
     caller[PC] = plain(stack.word(frame.wrapping_add(WORD))?);
     caller[SP] = frame.wrapping_add(2 * WORD);
-    // The next one is further out, or the last.
+    // The next frame is further out, or is the last.
     if caller[FP] != 0 && caller[FP] <= frame {
         return None;
     }
@@ -178,7 +178,7 @@ fn by_frame_pointer(registers: &Registers, stack: &Stack) -> Option<Step> {
     is_further_out(&step, registers).then_some(step)
 }
 
-/// An address of code without the signature that some processors put into its upper bits.
+/// Strips the signature that some processors put into the upper bits of a code address.
 fn plain(address: usize) -> usize {
     if cfg!(target_arch = "aarch64") {
         address & ((1 << 48) - 1)
@@ -187,7 +187,7 @@ fn plain(address: usize) -> usize {
     }
 }
 
-/// What rules are reckoned with.
+/// The state that the tables' rules are evaluated with.
 struct Machine<'a> {
     encoding: Encoding,
     registers: &'a Registers,
@@ -196,7 +196,7 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// The registers that a row says a caller has, but for its program counter.
+    /// Returns the caller's registers by a row of the table, except its program counter.
     fn caller(&self, row: &UnwindTableRow<usize>) -> Option<Registers> {
         let cfa = match row.cfa() {
             CfaRule::RegisterAndOffset { register, offset } => self.sum(*register, *offset)?,
@@ -228,8 +228,8 @@ impl Machine<'_> {
         Some(value.wrapping_add(offset as usize))
     }
 
-    /// Those that real tables have: of the trampoline of signals, and of the procedure linkage
-    /// table.
+    /// Evaluates the expressions that real tables have: those of the signal trampoline and of the
+    /// procedure linkage table.
     fn evaluate(
         &self,
         expression: &UnwindExpression<usize>,
@@ -267,7 +267,7 @@ impl Machine<'_> {
 
 /// The program, or a library, while it stays mapped.
 struct Code<'a> {
-    /// As the loader says it: see [`object`].
+    /// The loader's name for it: see [`object`].
     name: &'a CStr,
     base: usize,
     parts: &'a [libc::Elf64_Phdr],
@@ -278,7 +278,7 @@ impl<'a> Code<'a> {
         self.base.wrapping_add(part.p_vaddr as usize)
     }
 
-    /// Whether this can be executed.
+    /// Whether this address is executable code.
     fn is_code(&self, address: usize) -> bool {
         (self.parts.iter()).any(|part| part.p_flags & libc::PF_X != 0 && self.has(part, address))
     }
@@ -288,7 +288,7 @@ impl<'a> Code<'a> {
         part.p_type == libc::PT_LOAD && offset < part.p_filesz as usize
     }
 
-    /// What leads to the unwind tables, and where it is.
+    /// Returns the header that leads to the unwind tables, and its address.
     fn unwind_header(&self) -> Option<(usize, &'a [u8])> {
         let mut parts = self.parts.iter();
         let part = parts.find(|part| part.p_type == libc::PT_GNU_EH_FRAME)?;
@@ -297,26 +297,27 @@ impl<'a> Code<'a> {
         Some((start, bytes.get(..part.p_memsz as usize)?))
     }
 
-    /// What was loaded together with this address, from there on.
+    /// Returns the loaded bytes from this address to the end of its segment.
     fn bytes_from(&self, address: usize) -> Option<&'a [u8]> {
         let mut parts = self.parts.iter();
         let part = parts.find(|part| part.p_flags & libc::PF_R != 0 && self.has(part, address))?;
         let rest = part.p_filesz as usize - address.wrapping_sub(self.start_of(part));
-        // SAFETY: libc::dl_iterate_phdr says that this part was loaded there, readable and so long;
-        // the loader's lock keeps it there while this is lent. Nobody writes to it: the linker puts
-        // tables into parts that are only read, or only until the program starts.
+        // SAFETY: libc::dl_iterate_phdr says that this part was loaded there, readable and of this
+        // length; the loader's lock keeps it there while this is lent. It is not written to: the
+        // linker puts tables into parts that are only read, or that are written only until the
+        // program starts.
         Some(unsafe { std::slice::from_raw_parts(address as *const u8, rest) })
     }
 }
 
-/// The program or library whose code an address is in, and where in it: for tools that read such
-/// files.
+/// Returns the file of the program or library that has an address in its code, and the offset in
+/// it: for tools that read such files.
 pub(crate) fn object(address: usize) -> Option<(PathBuf, usize)> {
     let (name, offset) = with_code(address, |code| {
         (code.name.to_owned(), address.wrapping_sub(code.base))
     })?;
     let path = match name.to_bytes() {
-        // The program itself, as glibc and as musl says it.
+        // The program itself, as glibc and musl name it.
         [] | b"/proc/self/exe" => std::env::current_exe().ok()?,
         name => OsStr::from_bytes(name).into(),
     };
@@ -327,7 +328,7 @@ fn has_code(address: usize) -> bool {
     with_code(address, |_| ()).is_some()
 }
 
-/// Calls `look` with what has this address in its code, if anything has.
+/// Calls `look` with the program or library that has this address in its code, if there is one.
 ///
 /// The loader's lock is held meanwhile, so that nothing is unmapped. `look` must not panic.
 fn with_code<T>(address: usize, look: impl FnOnce(&Code<'_>) -> T) -> Option<T> {
@@ -342,8 +343,8 @@ fn with_code<T>(address: usize, look: impl FnOnce(&Code<'_>) -> T) -> Option<T> 
         _: usize,
         search: *mut c_void,
     ) -> c_int {
-        // SAFETY: libc::dl_iterate_phdr gives what it was given, and one description, each for as
-        // long as this call takes.
+        // SAFETY: libc::dl_iterate_phdr passes the pointer that it was given, and one description,
+        // each valid for the duration of this call.
         let (info, search) = unsafe { (&*info, &mut *search.cast::<Search<F, T>>()) };
         if info.dlpi_phdr.is_null() {
             return 0;
@@ -393,7 +394,7 @@ mod tests {
 
     const START: usize = 0x7000_0000;
 
-    /// What a frame pointer is followed from.
+    /// The registers from which a frame pointer is followed.
     fn registers(frame: usize) -> Registers {
         let mut registers = [0; REGISTER_COUNT];
         registers[SP] = START;
@@ -410,12 +411,12 @@ mod tests {
 
     #[test]
     fn a_frame_pointer_is_followed_outwards_to_code_and_nowhere_else() {
-        // Within this function, whose first byte is no address of a return.
+        // Within this function: its first byte would not be a return address.
         let code = step as *const () as usize + 1;
         let at = |words: usize| START + words * WORD;
         let words = [0, at(4), code, 0, 0, code, 1, 2];
         assert_eq!(step(registers(at(1)), &words), Some((at(4), code)));
-        // The last one.
+        // The last frame.
         assert_eq!(step(registers(at(4)), &words), Some((0, code)));
         let nowhere = [
             at(0) - WORD, // before the stack pointer
@@ -456,7 +457,7 @@ mod tests {
         assert_eq!(evaluate(&[of_stack, 8], None), Some(START + 8));
         assert_eq!(evaluate(&[of_stack, 8, load], None), Some(START + 64));
         assert_eq!(evaluate(&[add, 16], Some(START)), Some(START + 16));
-        // What lies beyond the copy is not read, and a loop ends.
+        // Words beyond the copy are not read, and a loop ends.
         assert_eq!(evaluate(&[of_stack, 24, load], None), None);
         let [low, high] = (-3_i16).to_ne_bytes();
         assert_eq!(evaluate(&[gimli::DW_OP_skip.0, low, high], None), None);
@@ -468,7 +469,7 @@ mod tests {
         let mut registers = registers(0);
         registers[RETURN] = 7;
         registers[PC] = code;
-        // Its table wants a return address of this stack, which is none.
+        // Its table expects a return address on this stack, which has none.
         let stack = Stack::new(registers, vec![7; 64]);
         let trace = unwind(&stack);
         assert_eq!((trace.addresses, trace.problem), (vec![code], Some(NO_WAY)));
@@ -477,7 +478,7 @@ mod tests {
             (trace.addresses, trace.problem),
             (vec![code], Some(UNKNOWN_STACK))
         );
-        // Nor is anything at home at this address.
+        // This address contains no code either.
         registers[PC] = 8;
         let trace = unwind(&Stack::new(registers, vec![7; 64]));
         assert_eq!((trace.addresses, trace.problem), (vec![8], Some(NO_WAY)));
