@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Scripts that parse, workflows, links, README's figures, formatting, imports that point down, the width of comments, the
-# page of unsafe code, lints, an example for each public item, and documentation without a broken link.
+# Scripts that parse, workflows, links, plain English, README's figures, formatting, imports that point down, the width
+# of comments, the page of unsafe code, lints, an example for each public item, and documentation without a broken link.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,6 +27,7 @@ cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
 
 ci/actions.sh
 ci/links.sh
+ci/prose.sh
 ci/figures.sh --check
 cargo fmt --check
 ci/layers.sh
