@@ -1,5 +1,5 @@
-//! `answer_for_libc!`: in this program worlds answer for the C library. (The tests of worlds in
-//! which they do not are in `tests/sim`, a program of its own.)
+//! `answer_for_libc!`: in this program worlds answer for the C library. (Tests of worlds that do
+//! not are in `tests/sim`, a separate program.)
 
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
@@ -16,18 +16,18 @@ use polder::time::{now, sleep};
 polder::sim::answer_for_libc!();
 
 unsafe extern "C" {
-    // The crate libc does not have it everywhere.
+    // The libc crate does not have it on every platform.
     fn getentropy(to: *mut std::ffi::c_void, len: usize) -> std::ffi::c_int;
 }
 
-/// A random number of the crate getrandom's.
+/// A random number, obtained like the getrandom crate does.
 fn random() -> u64 {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).unwrap();
     u64::from_ne_bytes(bytes)
 }
 
-/// A random number by the C library's `syscall`, as of the crate getrandom 0.2.
+/// A random number by the C library's `syscall`, like getrandom 0.2.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn random_by_syscall() -> u64 {
     let mut bytes = [0; 8];
@@ -37,15 +37,15 @@ fn random_by_syscall() -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// Elsewhere `syscall` is the C library's.
+/// On other architectures `syscall` is the C library's.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn random_by_syscall() -> u64 {
     random()
 }
 
-/// Sends whatever the C library was asked for to another host: so the fingerprint has it.
+/// Sends all answers of the C library to another host, which puts them into the fingerprint.
 async fn program() {
-    // Its first number is the seed's, as its own seed would have the thread's number.
+    // Seeded from the world, since its own seed would include the thread's id.
     fastrand::seed(random());
     let socket = UdpSocket::bind("0.0.0.0:1").await.unwrap();
     for _ in 0..5 {
@@ -79,7 +79,7 @@ async fn world(sim: Sim) -> Vec<Vec<u8>> {
 
 #[test]
 fn the_seed_decides_what_the_c_library_is_asked_for() {
-    // Compared by `check` itself as well: the first seed runs twice.
+    // `check` also compares them: the first seed runs twice.
     sim::check(0..20, |sim| async { drop(world(sim).await) });
     let fingerprints = || -> Vec<u64> {
         let reports = (0..20).map(|seed| sim::run(seed, |sim| async { drop(world(sim).await) }));
@@ -91,7 +91,8 @@ fn the_seed_decides_what_the_c_library_is_asked_for() {
     assert_eq!(others.len(), 20);
 }
 
-/// What is asked of the C library is the seed's. The standard library's keys are the thread's.
+/// Answers for the C library follow the seed. The standard library's hash keys belong to the
+/// thread.
 #[test]
 fn what_worlds_answer_that_share_a_thread_is_their_seeds() {
     let random = |sim: Sim| {
@@ -105,7 +106,7 @@ fn what_worlds_answer_that_share_a_thread_is_their_seeds() {
             (socket.recv(&mut [0; 1_000]).await).unwrap();
         }
     };
-    // The first world on the thread of another one is compared with one on a new thread.
+    // The first world on a reused thread is compared with a run on a new thread.
     sim::check(0..1_000, random);
     let maps = || {
         sim::check(0..1_000, |sim| async {
@@ -165,7 +166,7 @@ fn a_step_of_the_wall_clock_leaves_the_other_clock_and_timers_alone() {
         sim.sleep(10 * SECOND).await;
         host.clock().wall_behind(7_200 * SECOND);
         sim.sleep(10 * SECOND).await;
-        // A step stays, as what a clock has jumped does.
+        // A wall clock step persists, like a clock jump.
         sim.quiesce();
         let shown = shown.finished().within(10 * SECOND).await;
         let right = [
@@ -175,7 +176,7 @@ fn a_step_of_the_wall_clock_leaves_the_other_clock_and_timers_alone() {
             (40 * SECOND, Err(3_560 * SECOND)),
         ];
         assert_eq!(shown, right);
-        // The test has another clock.
+        // The test has a different clock.
         assert_eq!(date.elapsed().unwrap(), sim.now());
     });
 }
@@ -229,7 +230,7 @@ fn threads_outside_of_worlds_have_the_systems_clock_and_randomness() {
     assert_ne!(random(), random());
     assert_ne!(random_by_syscall(), random_by_syscall());
     sim::check(0..2, |_| async {
-        // Another thread, while this one's world stands still.
+        // Another thread, while the world of this one is paused.
         let elsewhere = thread::spawn(|| (SystemTime::now(), random(), random_by_syscall()));
         let (date, number, other) = elsewhere.join().unwrap();
         assert!(date > SystemTime::now() && number != random() && other != random_by_syscall());
@@ -237,7 +238,7 @@ fn threads_outside_of_worlds_have_the_systems_clock_and_randomness() {
     assert!(SystemTime::now() >= real);
 }
 
-/// All of `syscall(2)` but its question for randomness: numbers, six arguments, results, errors.
+/// All of `syscall(2)` except requests for randomness: numbers, six arguments, results, errors.
 #[test]
 fn system_calls_that_are_no_question_are_the_kernels() {
     use std::io::{Error, Read, Write};
@@ -245,8 +246,8 @@ fn system_calls_that_are_no_question_are_the_kernels() {
     use std::os::unix::net::UnixStream;
 
     let all = || {
-        // SAFETY: none of these touches this process's memory but the pages that it makes itself,
-        // which nobody else has.
+        // SAFETY: none of these touches this process's memory except the pages that it maps here,
+        // which have no other owner.
         unsafe {
             let id = libc::syscall(libc::SYS_getpid);
             assert_eq!(id, std::process::id() as libc::c_long);
@@ -261,8 +262,8 @@ fn system_calls_that_are_no_question_are_the_kernels() {
             assert_ne!(page, -1);
             *(page as *mut u8) = 1;
             assert_eq!(libc::syscall(libc::SYS_munmap, page, 4096_usize), 0);
-            // The sixth argument, which comes from the stack: an offset within a page is refused
-            // before it is seen that there is no file.
+            // The sixth argument, which is passed on the stack: an unaligned offset is refused
+            // before the missing file is noticed.
             let (mode, flags) = (libc::PROT_READ, libc::MAP_PRIVATE);
             let page = libc::syscall(libc::SYS_mmap, null, 4096_usize, mode, flags, -1, 1_usize);
             assert_eq!(page, -1);
@@ -270,7 +271,7 @@ fn system_calls_that_are_no_question_are_the_kernels() {
         }
         let (mut reader, mut writer) = UnixStream::pair().unwrap();
         let (number, text) = (writer.as_raw_fd(), b"what is written");
-        // SAFETY: there are so many bytes.
+        // SAFETY: the text has this length.
         let written = unsafe { libc::syscall(libc::SYS_write, number, text.as_ptr(), text.len()) };
         writer.write_all(b"!").unwrap();
         drop(writer);
@@ -280,7 +281,7 @@ fn system_calls_that_are_no_question_are_the_kernels() {
     };
     all();
     sim::check(0..2, move |_| async move { all() });
-    // The kernel refuses flags that it does not know.
+    // The kernel refuses unknown flags.
     let mut bytes = [0_u8; 8];
     // SAFETY: there is room for 8 bytes.
     let refused = unsafe { libc::syscall(libc::SYS_getrandom, bytes.as_mut_ptr(), 8, 0xff) };
@@ -321,7 +322,7 @@ fn what_the_c_library_is_not_asked_for_is_told_to_be_the_cause() {
     assert!(words.contains("The second has:    0.002"), "{words}");
     let counts = "(In both runs that was asked 0 times for randomness and ";
     assert!(words.contains(counts), "{words}");
-    // A question more in the first run, of something that is made once.
+    // An extra request in the first run, for a value that is made once.
     static MADE: LazyLock<u64> = LazyLock::new(random);
     static IS_MADE: AtomicU64 = AtomicU64::new(0);
     let failed = std::panic::catch_unwind(|| {
@@ -357,7 +358,7 @@ fn every_function_of_the_c_library_that_is_answered_gives_the_worlds_answer() {
         let mut bytes = [[0_u8; 32]; 2];
         let (now, refused) = {
             let null = std::ptr::null_mut();
-            // SAFETY: each has room for what it is about, and a length beyond 256 is refused.
+            // SAFETY: each has room for its result, and a length beyond 256 is refused.
             unsafe {
                 assert_eq!(libc::clock_gettime(libc::CLOCK_REALTIME, &mut spec), 0);
                 assert_eq!(libc::gettimeofday(&mut val, null), 0);

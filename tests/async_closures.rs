@@ -1,4 +1,4 @@
-//! `async || {}` closures wherever a function is taken that returns a future.
+//! `async || {}` closures wherever a parameter is a function that returns a future.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,8 +19,8 @@ async fn greeted(address: std::net::SocketAddr) -> String {
     text
 }
 
-/// Its future may own what the closure is called with. What the closure has captured it would only
-/// borrow: for that there is a closure that returns an `async move` block.
+/// Its future may own the closure's arguments, but could only borrow captures: those need a closure
+/// that returns an `async move` block.
 #[test]
 fn one_that_captures_nothing_is_a_handler_of_a_server() {
     for backend in Backend::available() {
@@ -103,7 +103,7 @@ fn one_that_captures_is_what_a_worker_is_given() {
     assert_eq!(count.load(SeqCst), 2);
 }
 
-/// What is called there is the closure. Its future is the output: it runs where it is awaited.
+/// The pool calls only the closure. Its future is the output: it runs where it is awaited.
 #[test]
 #[cfg(feature = "blocking")]
 fn one_that_is_unblocked_returns_its_future_which_is_awaited_here() {

@@ -1,9 +1,9 @@
-//! Which auto traits the public types have, in one table, checked at compile time: a field that is
-//! added inside must not take one away unseen.
+//! The auto traits of public types, in one table, checked at compile time: a field added inside
+//! must not remove one unnoticed.
 //!
-//! Nothing here is broken by a panic: locks are not poisoned, and no foreign code runs while
-//! something is half done. So everything is `UnwindSafe` and `RefUnwindSafe`, as far as what it
-//! holds for the user is. What is an exception stands below the table, with what it lacks and why.
+//! A panic leaves nothing here broken: locks are not poisoned, and no foreign code runs during an
+//! update. So everything is `UnwindSafe` and `RefUnwindSafe`, as far as the user values that it
+//! holds are. Exceptions are below the table, with the missing traits and the reason.
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
@@ -16,7 +16,7 @@ macro_rules! table {
     };
 }
 
-/// `has!(type: traits)`: it has all of them.
+/// `has!(type: traits)`: the type has all of these.
 macro_rules! has {
     ($type:ty: $($trait:ident)*) => {
         const _: () = {
@@ -26,8 +26,8 @@ macro_rules! has {
     };
 }
 
-/// `lacks!(type: traits)`: it has none of them. (Where it has one, `wants` has two meanings, and
-/// the compiler asks which.)
+/// `lacks!(type: traits)`: the type has none of these. (If it had one, `wants` would be ambiguous,
+/// a compile error.)
 macro_rules! lacks {
     ($type:ty: $($trait:ident)*) => {
         $(const _: fn() = || {
@@ -116,12 +116,12 @@ table! {
     polder::signal::Signals;
 }
 
-// It belongs to one thread.
+// A runtime belongs to one thread.
 has!(polder::Runtime: Unpin);
 lacks!(polder::Runtime: Send Sync UnwindSafe RefUnwindSafe);
 
-// What holds an `io::Error`, or a future or function whose type it does not tell, cannot promise
-// how that takes a panic.
+// A type that holds an `io::Error`, or a future or function of hidden type, cannot promise unwind
+// safety.
 #[cfg(feature = "blocking")]
 has!(polder::io::Unblock<std::fs::File>: Send Sync Unpin);
 #[cfg(feature = "signal")]
@@ -131,7 +131,7 @@ has!(polder::net::Incoming<'static>: Send Sync Unpin);
 #[cfg(all(unix, feature = "net"))]
 has!(polder::net::unix::Incoming<'static>: Send Sync Unpin);
 
-// It has the handler, and a function that hears of errors, which need not be `Sync`.
+// A server holds the handler, and an error callback, which need not be `Sync`.
 #[cfg(feature = "net")]
 #[allow(dead_code, reason = "older compilers do not count its uses below")]
 type Handler = fn(polder::net::TcpStream, std::net::SocketAddr) -> std::future::Ready<()>;

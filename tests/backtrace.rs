@@ -1,5 +1,5 @@
-//! A stall is told with the functions that its thread is in; and who is asked for them notices
-//! nothing but a signal.
+//! A stall report has the functions that its thread is in; the only effect on that thread is a
+//! signal.
 #![cfg(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64")
@@ -18,11 +18,11 @@ use polder::diagnostics::{Backtrace, Stall};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Well above what a busy machine takes from a thread.
+/// Well above the time that a busy machine withholds from a thread.
 const OVER: Duration = Duration::from_millis(50);
 
-/// How often something stalls until it is told with a backtrace: on a busy machine its thread may
-/// come too late to answer.
+/// The number of attempts until a stall is reported with a backtrace: on a busy machine its thread
+/// may answer too late.
 const ATTEMPTS: usize = 20;
 
 #[inline(never)]
@@ -42,7 +42,7 @@ fn accomplice(is_over: &dyn Fn() -> bool) -> u64 {
     black_box(culprit(is_over)) + 1
 }
 
-/// A runtime, and what it tells.
+/// Returns a runtime, and its stall reports.
 fn watched(workers: usize) -> (Runtime, Receiver<Stall>) {
     let (sender, stalls) = mpsc::channel();
     let runtime = Runtime::builder()
@@ -53,8 +53,8 @@ fn watched(workers: usize) -> (Runtime, Receiver<Stall>) {
     (runtime, stalls)
 }
 
-/// Has `stall` called in tasks until one is told within this function. (On a busy machine a task
-/// may stall where it is about to call it.)
+/// Runs `stall` in tasks until a report has this function in its backtrace. (On a busy machine a
+/// task may stall just before the call.)
 fn backtrace_within(
     function: &str,
     workers: usize,
@@ -65,8 +65,8 @@ fn backtrace_within(
     })
 }
 
-/// Has `stall` called in tasks until one is told with the backtrace that is wanted. What it is
-/// given says when it was told.
+/// Runs `stall` in tasks until a report has the wanted backtrace. The argument of `stall` returns
+/// whether its stall was reported.
 fn first_backtrace(
     workers: usize,
     stall: impl Fn(&dyn Fn() -> bool) + Clone + Send + 'static,
@@ -100,7 +100,7 @@ fn first_backtrace(
     panic!("what is wanted never comes: {last:?}");
 }
 
-/// Where a function stands in a printed backtrace.
+/// Returns the position of a function in a printed backtrace.
 fn place(text: &str, name: &str) -> usize {
     text.find(name)
         .unwrap_or_else(|| panic!("{name} is missing in\n{text}"))
@@ -117,14 +117,14 @@ fn a_task_that_computes_is_told_with_its_functions_from_the_innermost_to_its_own
             place(&text, "culprit") < place(&text, "accomplice"),
             "{text}"
         );
-        // To the beginning of the thread, though that is not printed. (musl does not mark it.)
+        // Up to the start of the thread, though that is not printed. (musl does not mark it.)
         if cfg!(target_env = "gnu") {
             assert_eq!(backtrace.problem(), None, "{text}");
         }
         let lines = text.lines().count();
         assert!(backtrace.addresses().len() > lines, "{text}");
         assert!(!text.contains("run_pool_worker"), "{text}");
-        // The function of polder's that polls is where the task's own end.
+        // The task's own functions end at polder's polling function.
         for polls in ["task/body.rs", "scheduler/worker.rs"] {
             assert!(!text.contains(polls), "{text}");
         }
@@ -135,20 +135,20 @@ fn a_task_that_computes_is_told_with_its_functions_from_the_innermost_to_its_own
 
 #[test]
 fn a_call_that_the_kernel_restarts_is_told_and_goes_on() {
-    // Its runtime puts handlers off until a function of the C library is called.
+    // TSan's runtime delays handlers until a C library function is called.
     if cfg!(tsan) {
         return;
     }
     const TEST: &str = "a_call_that_the_kernel_restarts_is_told_and_goes_on";
     backtrace_within(TEST, 1, |is_told| {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
-        // (After the read was interrupted.)
+        // (Writes after the read was interrupted.)
         let writes = thread::spawn(move || {
             thread::sleep(OVER * 6);
             rustix::io::write(&writer, b"whole").unwrap();
         });
         let mut bytes = [0; 16];
-        // Neither an error nor less than all.
+        // Neither an error nor a short read.
         assert_eq!(rustix::io::read(&reader, &mut bytes).unwrap(), 5);
         assert_eq!(&bytes[..5], b"whole");
         writes.join().unwrap();
@@ -156,8 +156,8 @@ fn a_call_that_the_kernel_restarts_is_told_and_goes_on() {
     });
 }
 
-/// The signal is taken while much of the stack is in use: what lies deeper than is copied is left
-/// out, and said to be.
+/// The signal arrives while much of the stack is in use: frames beyond the copied part are left
+/// out, and the report says so.
 #[test]
 fn of_a_deep_stack_the_inner_part_is_told() {
     #[inline(never)]
@@ -178,12 +178,12 @@ fn of_a_deep_stack_the_inner_part_is_told() {
     assert!(text.contains("beyond the part of the stack"), "{text}");
 }
 
-/// Several stall at once, again and again, while workers come and go.
+/// Several tasks stall in parallel, repeatedly, while workers come and go.
 #[test]
 fn a_storm_of_stalls_harms_nobody() {
     const OVER: Duration = Duration::from_millis(5);
     const STALLS: usize = 200;
-    /// On a machine that is too busy to notice as many, fewer will do.
+    /// On a machine that is too busy to notice this number, fewer suffice.
     const STORM: Duration = Duration::from_secs(20);
     let told = Arc::new(AtomicUsize::new(0));
     let shown = Arc::new(AtomicUsize::new(0));
@@ -201,7 +201,7 @@ fn a_storm_of_stalls_harms_nobody() {
                 let (told, shown, bare) = (told.clone(), shown.clone(), bare.clone());
                 move |stall| {
                     let Some(backtrace) = stall.backtrace.as_ref() else {
-                        // (A panic here would be heard by nobody.)
+                        // (A panic here would go unnoticed.)
                         bare.fetch_add(usize::from(!stall.has_ended), Ordering::Relaxed);
                         return;
                     };
@@ -218,7 +218,7 @@ fn a_storm_of_stalls_harms_nobody() {
                 runtime.spawn(async move {
                     let begin = Instant::now();
                     let time = OVER * 3 + Duration::from_micros(number * 37);
-                    // Some end in the middle of being asked.
+                    // Some stalls end while the thread is being asked.
                     match number % 3 {
                         0 => thread::sleep(time),
                         _ => drop(accomplice(&|| begin.elapsed() > time)),
@@ -242,7 +242,7 @@ fn a_storm_of_stalls_harms_nobody() {
 /// Set in the child.
 const CHILD: &str = "POLDER_BACKTRACE_CHILD";
 
-/// Starts `test` again, as a program whose stalls are printed; unless it is that program.
+/// Starts `test` again, as a program that prints its stalls; returns `None` in that program.
 fn child(test: &str) -> Option<Output> {
     if std::env::var_os(CHILD).is_some() {
         return None;
@@ -260,7 +260,7 @@ fn child(test: &str) -> Option<Output> {
     Some(child)
 }
 
-/// Stalls until it is told that there is no backtrace, and why.
+/// Stalls until a report says that there is no backtrace, and why.
 fn wait_for_problem(words: &str) {
     let stall = |is_told: &dyn Fn() -> bool| {
         black_box(accomplice(is_told));
@@ -334,7 +334,7 @@ fn a_thread_that_blocks_the_signal_is_not_sent_it() {
     assert_eq!(pending(), 0);
 }
 
-/// One that comes at any time, from anybody, is no answer and no harm.
+/// A signal that comes at any time, from any sender, is not an answer and has no effect.
 #[test]
 fn a_signal_that_nobody_asked_for_changes_nothing() {
     const TEST: &str = "a_signal_that_nobody_asked_for_changes_nothing";

@@ -34,20 +34,20 @@ fn count() {
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: everything is passed on to the system's allocator as it came.
+// SAFETY: forwards everything unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.realloc(pointer, layout, size) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -59,8 +59,8 @@ fn allocations() -> usize {
     ALLOCATIONS.with(Cell::get)
 }
 
-/// What `f` allocates on this thread once it has been run often enough for every buffer to have
-/// grown to its size.
+/// Returns the number of allocations of `f` on this thread, after enough runs for every buffer to
+/// have grown.
 async fn steady<F: Future<Output = ()>>(rounds: usize, mut f: impl FnMut() -> F) -> usize {
     for _ in 0..200 {
         f().await;
@@ -84,15 +84,15 @@ async fn pair() -> (TcpStream, TcpStream) {
 #[test]
 fn reading_writing_and_local_wakes_allocate_nothing() {
     in_every_runtime(async |backend| {
-        // What async-io allocates is not ours to promise.
+        // We cannot promise how much async-io allocates.
         if backend == Backend::AsyncIo {
             return;
         }
         let (mut near, mut far) = pair().await;
-        // The first read waits for certain, since nobody writes yet. Else each answer might come
-        // before it is read for, until the counting has begun: where the kernel gives the processor
-        // to the task that answers as soon as something is sent to it, and there is no other
-        // processor free. Only a wait registers the stream, and that allocates.
+        // The first read certainly waits, since no data was written yet. Otherwise each answer
+        // might arrive before its read, until counting has begun: the kernel may give the processor
+        // to the answering task as soon as data is sent to it, if no other processor is free. Only
+        // a wait registers the stream, and that allocates.
         let mut bytes = [0; 64];
         let mut greeting = near.read_exact(&mut bytes);
         assert!(future::poll_once(&mut greeting).await.is_none());
@@ -201,8 +201,8 @@ fn setting_a_timer_anew_allocates_nothing() {
     });
 }
 
-/// The backends that are ours. What the crates `polling` (on Linux it arms its notifier
-/// and its timerfd for each wait) and async-io spend is not ours to promise.
+/// Our own backends. We cannot promise what the crates `polling` (on Linux it arms its notifier and
+/// its timerfd for each wait) and async-io spend.
 #[cfg(target_os = "linux")]
 fn ours() -> Vec<Backend> {
     let mut ours = Backend::available();
@@ -210,7 +210,7 @@ fn ours() -> Vec<Backend> {
     ours
 }
 
-/// Those of which each wait is one system call: not the model of kqueue (ci/kqueue.sh); the
+/// The backends with one system call for each wait: not the model of kqueue (ci/kqueue.sh); the
 /// library's own tests count calls of `kevent`.
 #[cfg(target_os = "linux")]
 fn traceable() -> Vec<Backend> {
@@ -219,7 +219,7 @@ fn traceable() -> Vec<Backend> {
     ours
 }
 
-/// Readings of the clock, counted where the C library would answer.
+/// Counts clock reads in place of the C library.
 #[cfg(all(
     target_os = "linux",
     target_env = "gnu",
@@ -233,26 +233,27 @@ mod clock {
         static READS: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Takes the place of the C library's, whichever clock is asked for.
+    /// Replaces the C library's function, for every clock.
     ///
     /// # Safety
     ///
-    /// As the C library's.
+    /// Same as for the C library's.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn clock_gettime(
         id: libc::clockid_t,
         time: *mut libc::timespec,
     ) -> libc::c_int {
         READS.set(READS.get() + 1);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { libc::syscall(libc::SYS_clock_gettime, id, time) as libc::c_int }
     }
 
-    /// Of several, since a wait that a signal interrupts reads the clock once more.
+    /// The minimum of several sleeps, since a wait that a signal interrupts reads the clock once
+    /// more.
     fn fewest_reads_of_a_sleep(backend: Backend, duration: Duration) -> usize {
         let runtime = Runtime::builder().backend(backend).build().unwrap();
         runtime.block_on(async {
-            // The first makes what is made once.
+            // The first sleep does one-time initialization.
             time::sleep(duration).await;
             let mut fewest = usize::MAX;
             for _ in 0..20 {
@@ -281,7 +282,7 @@ mod clock {
 
 #[test]
 fn a_spawn_allocates_once() {
-    // (Where workers share what has not started, that queue takes memory for 31 tasks at once.)
+    // (If workers share tasks that have not started, that queue allocates for 31 tasks in one go.)
     in_every_runtime_alone(async |backend| {
         let counted = steady(1_000, || polder::spawn(async {})).await;
         assert!(counted <= 1_000, "{counted} in 1,000 spawns on {backend}");
@@ -302,7 +303,7 @@ fn yielding_allocates_nothing() {
     });
 }
 
-/// System calls, counted by tracing a child: this same program, told by its environment what to do.
+/// System calls, counted by tracing a child: this same program, with its job in the environment.
 #[cfg(target_os = "linux")]
 mod system_calls {
     use super::*;
@@ -314,7 +315,7 @@ mod system_calls {
     const TASK: &str = "POLDER_BUDGET_TASK";
     const ROUNDS: usize = 50;
 
-    /// What the traced child does; nothing when the suite runs it.
+    /// The job of the traced child; does nothing when the suite runs it.
     #[test]
     fn the_traced_child() {
         let Ok(task) = std::env::var(TASK) else {
@@ -332,7 +333,7 @@ mod system_calls {
                 "echo" | "ends" => {
                     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                     let port = listener.local_addr().unwrap().port();
-                    // Not `println!`, which the test harness catches.
+                    // Not `println!`, which the test harness captures.
                     writeln!(std::io::stdout(), "port {port}").unwrap();
                     let connections = if task == "echo" { 1 } else { ROUNDS };
                     let mut tasks = Vec::new();
@@ -354,7 +355,7 @@ mod system_calls {
                     }
                 }
                 "look" | "spin" => {
-                    // There is something to look for.
+                    // A registered source to poll for.
                     let socket = polder::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
                     let receive = polder::spawn(async move { socket.recv(&mut [0]).await });
                     for _ in 0..ROUNDS {
@@ -366,7 +367,7 @@ mod system_calls {
                     drop(receive);
                 }
                 "sleep" => {
-                    // On a busy machine a sleep may be over before its thread comes to wait.
+                    // On a busy machine a sleep may be over before its thread parks.
                     let handle = polder::Handle::current();
                     while handle.metrics().workers[0].parks < ROUNDS {
                         time::sleep(Duration::from_millis(1)).await;
@@ -384,8 +385,8 @@ mod system_calls {
         }
     }
 
-    /// Runs the child and gives the names of the system calls of its busiest thread, in order.
-    /// `client` is called on another thread with the port that the child prints, if it does.
+    /// Runs the child and returns the names of the system calls of its busiest thread, in order.
+    /// `client` is called on another thread with the port that the child prints, if any.
     #[expect(clippy::zombie_processes, reason = "the tracing waits for it")]
     fn trace(task: &str, backend: Backend, client: Option<fn(u16)>) -> Vec<&'static str> {
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -393,7 +394,7 @@ mod system_calls {
             .args(["--exact", "system_calls::the_traced_child", "--nocapture"])
             .env(TASK, format!("{task} {backend}"))
             .stdout(Stdio::piped());
-        // SAFETY: between fork and exec only an async-signal-safe call is made.
+        // SAFETY: only an async-signal-safe call is made between fork and exec.
         unsafe {
             command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
                 -1 => Err(std::io::Error::last_os_error()),
@@ -426,7 +427,7 @@ mod system_calls {
         let mut first = true;
         loop {
             let mut status = 0;
-            // SAFETY: plain system call with a place for the status.
+            // SAFETY: plain system call with room for the status.
             let thread =
                 unsafe { libc::waitpid(-1, &mut status, libc::__WALL | libc::__WNOTHREAD) };
             assert!(thread > 0, "the child went without a word");
@@ -487,12 +488,12 @@ mod system_calls {
             libc::SYS_sendto => "send",
             libc::SYS_epoll_ctl => "epoll_ctl",
             libc::SYS_close => "close",
-            // A debug build's `OwnedFd` asks whether it is open before it closes it.
+            // A debug build's `OwnedFd` checks that it is open before closing it.
             libc::SYS_fcntl => "fcntl",
             libc::SYS_read => "read",
             libc::SYS_write => "write",
             libc::SYS_timerfd_settime => "timerfd_settime",
-            // Where the clock cannot be read without the kernel.
+            // On systems that read the clock by a system call.
             libc::SYS_clock_gettime => "clock",
             _ => "other",
         }
@@ -524,7 +525,7 @@ mod system_calls {
         }
     }
 
-    /// The time that a burst of ends takes is the kernel's, so no more calls are made than needed.
+    /// A burst of ends spends its time in the kernel, so polder makes no more calls than needed.
     #[test]
     fn an_ended_connection_is_one_receive_one_deregistration_and_one_close() {
         for backend in traceable() {
@@ -538,7 +539,7 @@ mod system_calls {
                         stream.write_all(&[7]).unwrap();
                         stream.read_exact(&mut [0]).unwrap();
                     }
-                    // All at once.
+                    // All in one burst.
                     drop(streams);
                 }),
             );
@@ -553,7 +554,7 @@ mod system_calls {
             // The listener is closed as well.
             assert_eq!(count("close"), ROUNDS + 1, "on {backend}: {calls:?}");
             match backend {
-                // And the last connection may be registered after its reply.
+                // The last connection may also be registered after its reply.
                 Backend::Epoll => assert!(count("epoll_ctl") <= ROUNDS + 2, "{calls:?}"),
                 _ => assert_eq!(count("epoll_ctl"), 0, "on {backend}: {calls:?}"),
             }
@@ -567,14 +568,14 @@ mod system_calls {
         for backend in traceable() {
             let calls = trace("sleep", backend, None);
             let waits: Vec<_> = (0..calls.len()).filter(|i| calls[*i] == "wait").collect();
-            // A wait that was interrupted or ended a little early would be one more.
+            // An interrupted wait, or one that ended slightly early, would add one.
             assert!(
                 waits.len() >= ROUNDS,
                 "on {backend}: {} waits for {ROUNDS} sleeps",
                 waits.len()
             );
-            // After the first waits: there memory is asked for, and the clock is compared with the
-            // kernel's, once (`sys::has_kernel_clock`).
+            // Skips the first waits: they allocate memory, and compare the clock with the kernel's,
+            // once (`sys::has_kernel_clock`).
             let counted: Vec<_> = calls[waits[2] + 1..=waits[waits.len() - 1]]
                 .iter()
                 .filter(|name| **name != "clock")
@@ -593,8 +594,8 @@ mod system_calls {
         if !Backend::IoUring.is_available() {
             return;
         }
-        // Between tasks that are always ready, and while it polls before it would sleep: hundreds
-        // of looks, or thousands.
+        // Between tasks that are always ready, and while the worker spins before it would sleep:
+        // hundreds or thousands of polls.
         for task in ["look", "spin"] {
             let calls = trace(task, Backend::IoUring, None);
             let waits = calls.iter().filter(|name| **name == "wait").count();

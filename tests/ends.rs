@@ -1,5 +1,5 @@
-//! A process or a runtime that cannot go on: `process::exit` within a task, and a poller that
-//! cannot wait any more. Each test runs in a process of its own, on every backend.
+//! A process or a runtime that cannot continue: `process::exit` within a task, and a poller that
+//! cannot wait any more. Each test runs in a separate process, on every backend.
 #![cfg(target_os = "linux")]
 
 #[path = "conformance/support.rs"]
@@ -23,7 +23,7 @@ use support::{LIMIT, eventually, message, on_every_backend, passed, runtime_of};
 
 const CHILD: &str = "POLDER_ENDS_CHILD";
 
-/// Runs `child` in a process of its own, on these backends and with 1, 2 and 4 workers, and passes
+/// Runs `child` in a separate process, on these backends and with 1, 2 and 4 workers, and passes
 /// its output to `judge`. A child that does not end is a failure.
 fn in_children(
     test: &str,
@@ -89,8 +89,8 @@ fn exit_within_a_task_of_a_thread_local_runtime_ends_the_process() {
     );
 }
 
-/// A runtime that is dropped by a thread-local's destructor, and one that is made and driven in
-/// such a destructor, after other thread-locals were destroyed.
+/// One runtime is dropped by a thread-local's destructor; another is made and driven in such a
+/// destructor, after other thread-locals were destroyed.
 #[test]
 fn a_runtime_in_a_thread_local_ends_with_its_thread() {
     /// Drives a runtime in its destructor.
@@ -108,7 +108,7 @@ fn a_runtime_in_a_thread_local_ends_with_its_thread() {
     }
     on_every_backend(|backend| {
         for workers in [1, 2] {
-            // What is used first is dropped last.
+            // The thread-local that is used first is dropped last.
             for drives_first in [true, false] {
                 let thread = thread::spawn(move || {
                     let drives = || DRIVES.set(Some(Drives(backend, workers)));
@@ -133,13 +133,14 @@ fn a_runtime_in_a_thread_local_ends_with_its_thread() {
     });
 }
 
-/// All backends but `select`, which has no limit that can be lowered, and no descriptor of its own.
+/// All backends but `select`, which has neither a limit that can be lowered nor a descriptor to
+/// break.
 fn can_break(backend: Backend) -> bool {
     backend != Backend::Select
 }
 
-/// Makes every wait of this process fail: the descriptors of epoll and of rings are replaced by
-/// others, and the descriptor limit is below what `poll` needs.
+/// Makes every wait of this process fail: replaces the descriptors of epoll and of rings, and sets
+/// the descriptor limit below what `poll` needs.
 fn break_pollers() {
     let null = std::fs::File::open("/dev/null").unwrap();
     let list = std::fs::read_dir("/proc/self/fd").expect("the list of descriptors");
@@ -153,8 +154,8 @@ fn break_pollers() {
         .collect();
     for number in numbers {
         use std::os::fd::AsRawFd;
-        // SAFETY: on purpose what nobody may do: the number means something else afterwards. All
-        // that use it get an error from the kernel.
+        // SAFETY: deliberately violates descriptor ownership: the number refers to something else
+        // afterwards. All its users get an error from the kernel.
         assert_eq!(unsafe { libc::dup2(null.as_raw_fd(), number) }, number);
     }
     let limit = libc::rlimit {
@@ -176,7 +177,7 @@ fn has_ended(output: &Output) {
     );
 }
 
-/// Records its drop, and the thread.
+/// Records its drop, and the thread that made it.
 struct Dropped {
     made_on: ThreadId,
     count: Arc<AtomicUsize>,
@@ -208,7 +209,7 @@ fn a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on
             .map(|_| {
                 let (count, elsewhere, threads) =
                     (count.clone(), elsewhere.clone(), threads.clone());
-                // One that may move, and one that may not.
+                // One task that may move, and one that may not.
                 runtime.spawn(async move {
                     let made_on = thread::current().id();
                     let dropped = Dropped {
@@ -227,7 +228,7 @@ fn a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on
                 })
             })
             .collect();
-        // All wait.
+        // Lets all tasks wait.
         let everyone = async {
             for _ in 0..100 {
                 sleep(Duration::from_millis(1)).await;
@@ -236,7 +237,7 @@ fn a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on
         runtime.block_on(everyone);
         break_pollers();
         let handle = runtime.handle();
-        // Whoever sleeps already is woken, and finds out.
+        // Wakes a worker that is already asleep, so that its next wait fails.
         handle.spawn(async {}).detach();
         let ended = catch_unwind(AssertUnwindSafe(|| {
             runtime.block_on(std::future::pending::<()>())
@@ -245,7 +246,7 @@ fn a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on
         let words = message(&*panic);
         assert!(words.contains("cannot wait"), "{words}");
         assert!(words.contains(backend.name()), "{words}");
-        // Once more, in every way.
+        // Fails again, for each way of driving.
         assert!(catch_unwind(AssertUnwindSafe(|| runtime.turn(Duration::from_millis(5)))).is_err());
         handle.spawn(async { panic!("it is cancelled") }).detach();
         match workers {
@@ -265,7 +266,7 @@ fn a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on
     );
 }
 
-/// While the panic of a failed wait unwinds, the runtime is dropped: a second failure must not
+/// The runtime is dropped while the panic of a failed wait unwinds: a second failure must not
 /// abort.
 #[test]
 fn a_runtime_that_is_dropped_by_the_panic_of_its_failed_wait_drops_its_tasks() {

@@ -1,5 +1,5 @@
-//! `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE` and `POLDER_TOP`: each test asks a program, which
-//! is this one once more, from outside.
+//! `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE` and `POLDER_TOP`: each test queries a program,
+//! which is this one started again, from outside.
 #![cfg(unix)]
 
 use std::fs;
@@ -22,10 +22,10 @@ mod json;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Set in the child, to what it does.
+/// The child's job; set in the child.
 const CHILD: &str = "POLDER_ENVIRONMENT_CHILD";
 
-/// Starts `test` again, as a program with this in its environment.
+/// Starts `test` again, as a program with this environment.
 fn child(test: &str, does: &str, environment: &[(&str, &str)]) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -46,7 +46,7 @@ fn what() -> Option<String> {
     std::env::var(CHILD).ok()
 }
 
-/// Waits for the end of a child that ends by itself.
+/// Waits for a child that ends by itself.
 fn end(mut child: Child) -> Output {
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -64,7 +64,7 @@ fn said(child: Child) -> String {
     String::from_utf8(end(child).stderr).unwrap()
 }
 
-/// A folder for one test, which is removed at its end.
+/// A folder for one test, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -86,15 +86,15 @@ impl Drop for Folder {
     }
 }
 
-/// Waits for this line of standard output, that the child writes when its runtime is there.
+/// Waits for the line of standard output that the child prints when its runtime is running.
 fn until_ready(child: &mut Child) {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("ready")));
-    // Nobody is to be stopped by a full pipe.
+    // Prevents a full pipe from blocking the child.
     thread::spawn(move || lines.for_each(drop));
 }
 
-/// The child: a task with a name that waits.
+/// The child: a named task that waits.
 fn wait_in_runtime() {
     Runtime::new().unwrap().block_on(async {
         let task = polder::spawn_named("the one that waits", std::future::pending::<()>());
@@ -105,7 +105,7 @@ fn wait_in_runtime() {
     });
 }
 
-/// Sends SIGUSR1 until `is_there`, and then ends the child.
+/// Sends SIGUSR1 until `is_there`, and then kills the child.
 fn signal_until(mut child: Child, is_there: impl Fn(&str) -> bool) -> String {
     until_ready(&mut child);
     let mut error = child.stderr.take().unwrap();
@@ -186,7 +186,8 @@ fn a_dump_is_appended_to_a_file_that_nobody_else_can_read() {
     }
 }
 
-/// A link, what others may read, what has another name, a folder, and what has no place.
+/// A link, a file that others may read, one with another hard link, a folder, and a path without
+/// its folder.
 #[test]
 fn a_file_that_is_not_of_its_making_is_left_alone() {
     const TEST: &str = "a_file_that_is_not_of_its_making_is_left_alone";
@@ -226,7 +227,7 @@ fn a_file_that_is_not_of_its_making_is_left_alone() {
 fn a_program_that_hangs_says_what_it_waits_for_after_a_while() {
     const TEST: &str = "a_program_that_hangs_says_what_it_waits_for_after_a_while";
     if what().is_some() {
-        // Two runtimes, of which one computes.
+        // Two runtimes, one of them computing.
         thread::spawn(|| {
             polder::block_on(async {
                 let start = Instant::now();
@@ -257,7 +258,7 @@ fn a_stall_is_told_by_its_place() {
             sleep(Duration::from_secs(1)).await; // It goes on, which is seen.
         }));
     }
-    // A look that comes late does not count, and on a busy machine all of one run may be late.
+    // A late check does not count, and on a busy machine all checks of a run may be late.
     let start = Instant::now();
     let said = loop {
         let said = said(child(TEST, "x", &[("POLDER_STALL", "50ms")]));
@@ -324,13 +325,14 @@ fn without_them_there_is_no_thread_and_the_signal_has_its_own_meaning() {
     }
 }
 
-/// One that was stopped has not stalled.
+/// A stopped process has not stalled.
 #[test]
 fn a_process_that_is_stopped_for_a_while_does_not_stall() {
     const TEST: &str = "a_process_that_is_stopped_for_a_while_does_not_stall";
     if what().is_some() {
         println!("ready");
-        // Half of what is a stall, with the stop in the middle: no more is its own.
+        // Half of a stall's threshold, with the stop in the middle: the rest is not the program's
+        // own time.
         polder::block_on(async { thread::sleep(Duration::from_millis(300)) });
         return;
     }
@@ -345,7 +347,7 @@ fn a_process_that_is_stopped_for_a_while_does_not_stall() {
     assert!(!said.contains("stalled"), "{said}");
 }
 
-/// How many polls of tasks that were spawned here a trace tells of.
+/// Returns the number of polls of tasks spawned in this file that a trace contains.
 fn polls(path: &Path) -> usize {
     let text = fs::read_to_string(path).unwrap();
     let trace = json::Value::parse(&text);
@@ -370,7 +372,7 @@ fn a_trace_of_each_runtime_is_written_when_it_ends() {
     let folder = Folder::new("trace");
     let (first, second) = (folder.path("trace.json"), folder.path("trace.json.1"));
     let value = first.to_str().unwrap();
-    // The second time there are the files of the first time.
+    // The second time, the files of the first run exist.
     for (does, of_second) in [("two", 2), ("one", 0)] {
         let said = said(child(TEST, does, &[("POLDER_TRACE", value)]));
         assert!(!said.contains("POLDER_TRACE"), "{said}");
@@ -385,7 +387,7 @@ fn a_trace_of_each_runtime_is_written_when_it_ends() {
     assert_eq!(fs::read_to_string(&second).unwrap(), "precious");
 }
 
-/// What happened before it is in the trace, and so is the poll that goes on.
+/// The trace has both the events before it and the poll in progress.
 #[test]
 fn a_stall_and_a_dump_have_the_trace_written() {
     const TEST: &str = "a_stall_and_a_dump_have_the_trace_written";
@@ -397,7 +399,7 @@ fn a_stall_and_a_dump_have_the_trace_written() {
                 while !fs::exists(&path).unwrap() && start.elapsed() < LIMIT {
                     thread::sleep(Duration::from_millis(1));
                 }
-                // It is there since before it is whole.
+                // The file exists before it is complete.
                 thread::sleep(Duration::from_secs(1));
                 std::process::abort();
             });
@@ -420,7 +422,7 @@ fn a_stall_and_a_dump_have_the_trace_written() {
     }
 }
 
-/// The next line from the socket at this path, and whoever reads there.
+/// Returns the next line from the socket at this path, and the reader.
 fn line_of(path: &Path) -> (String, BufReader<UnixStream>) {
     let stream = UnixStream::connect(path).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -466,7 +468,7 @@ fn whoever_connects_is_told_all_runtimes_once_a_second_in_groups() {
     until_ready(&mut child);
     let metadata = fs::symlink_metadata(&path).unwrap();
     assert!(metadata.file_type().is_socket());
-    // Though the process leaves files to everybody.
+    // Although the process's umask lets everyone access its files.
     assert_eq!(metadata.mode() & 0o777, 0o600);
     let (first, mut reader) = line_of(&path);
     let mut second = String::new();
@@ -491,7 +493,7 @@ fn whoever_connects_is_told_all_runtimes_once_a_second_in_groups() {
         ] {
             assert!(line.contains(part), "there is no {part}: {line}");
         }
-        // Two workers and the thread that made them; and one.
+        // Two workers and the thread that made them; and one thread.
         assert_eq!(line.matches("\"parked\":").count(), 4, "{line}");
     }
     assert!(!first.contains("\"recent_polls\""), "{first}");
@@ -520,7 +522,7 @@ fn the_oldest_64_runtimes_are_told_and_the_others_counted() {
     child.wait().unwrap();
 }
 
-/// As polder-top reads it.
+/// Parses lines like polder-top does.
 #[test]
 fn each_line_is_json_and_has_every_worker_and_group() {
     const TEST: &str = "each_line_is_json_and_has_every_worker_and_group";
@@ -540,10 +542,10 @@ fn each_line_is_json_and_has_every_worker_and_group() {
     let mut workers = lengths("workers");
     workers.sort_unstable();
     assert_eq!(workers, [1, 3], "{line:?}");
-    // The tasks, and the future of `block_on`.
+    // One for the tasks, and one for the future of `block_on`.
     assert!(lengths("groups").contains(&2), "{line:?}");
     for group in runtimes.iter().flat_map(|it| it.at("groups").list()) {
-        // All of them have been polled.
+        // Every group has been polled.
         assert!(group.at("last_polled").number() >= 0.0, "{group:?}");
         assert!(group.at("oldest").number() >= group.at("last_polled").number());
     }
@@ -551,7 +553,7 @@ fn each_line_is_json_and_has_every_worker_and_group() {
     child.wait().unwrap();
 }
 
-/// Another program's, a file, a link, and a path that is too long.
+/// Another program's socket, a file, a link, and a path that is too long.
 #[test]
 fn what_is_where_the_socket_should_be_is_left_alone() {
     const TEST: &str = "what_is_where_the_socket_should_be_is_left_alone";
@@ -617,26 +619,26 @@ fn the_socket_goes_with_the_process_and_one_that_was_left_is_replaced() {
     let output = end(child(TEST, "ends", &environment));
     assert!(output.status.success(), "{output:?}");
     assert!(!path.exists());
-    // Another file takes its place meanwhile.
+    // Another file replaces the socket meanwhile.
     let output = end(child(TEST, "is robbed", &environment));
     assert!(output.status.success(), "{output:?}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
 }
 
-/// It has no thread, and the socket is its parent's.
+/// The forked child has no thread, and the socket is its parent's.
 #[test]
 fn a_forked_child_leaves_the_socket_to_its_parent() {
     const TEST: &str = "a_forked_child_leaves_the_socket_to_its_parent";
     if what().is_some() {
         polder::block_on(async {});
-        // SAFETY: the child does no more than end, by which what is called then is called.
+        // SAFETY: the child only exits, which runs the exit handlers.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: as above.
             unsafe { libc::exit(0) };
         }
         let mut status = 0;
-        // SAFETY: the status is there to be written.
+        // SAFETY: there is room for the status.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(status, 0);
         let path = std::env::var("POLDER_TOP").unwrap();
@@ -654,7 +656,7 @@ fn a_forked_child_leaves_the_socket_to_its_parent() {
     assert!(!path.exists());
 }
 
-/// It has its parent's environment, and another number in its paths.
+/// The forked child has its parent's environment, but another process id in its paths.
 #[test]
 fn a_forked_child_that_builds_a_runtime_has_a_socket_of_its_own() {
     const TEST: &str = "a_forked_child_that_builds_a_runtime_has_a_socket_of_its_own";
@@ -666,12 +668,12 @@ fn a_forked_child_that_builds_a_runtime_has_a_socket_of_its_own() {
             line.contains(&format!("\"process\":{process}"))
         };
         polder::block_on(async {});
-        // SAFETY: the child does what is tried here, and ends.
+        // SAFETY: the child only runs this test's code, and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: always allowed. It ends a child that hangs.
+            // SAFETY: always allowed. It kills a child that hangs.
             unsafe { libc::alarm(60) };
-            // A panic would end the only thread, and the process with success.
+            // A panic would end the only thread, and the process would exit with success.
             let answered = std::panic::catch_unwind(|| {
                 polder::block_on(async {});
                 answers(std::process::id())
@@ -681,7 +683,7 @@ fn a_forked_child_that_builds_a_runtime_has_a_socket_of_its_own() {
             unsafe { libc::exit(if is_right { 0 } else { 1 }) };
         }
         let mut status = 0;
-        // SAFETY: the status is there to be written.
+        // SAFETY: there is room for the status.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(status, 0);
         assert!(!Path::new(&at(child as u32)).exists());

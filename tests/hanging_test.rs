@@ -1,9 +1,10 @@
-//! A test of `polder::test!` that hangs, in a child process: it fails, and says what it waits for.
+//! A test of `polder::test!` that hangs, in a child process: it fails, and reports what it waits
+//! for.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What the child runs; this process, where the variable is not set, does nothing here.
+/// Enables the test that hangs, in the child; without the variable that test does nothing.
 const VARIABLE: &str = "POLDER_TEST_HANGS";
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -24,7 +25,8 @@ mod child {
     }
 }
 
-/// On a busy machine a single dump may find the worker silent, so the child gets several chances.
+/// On a busy machine a single dump may find the worker unresponsive, so the child gets several
+/// chances.
 #[test]
 fn a_test_that_hangs_says_what_it_waits_for() {
     let start = Instant::now();

@@ -1,7 +1,7 @@
 //! A runtime that is being dropped waits for tasks that other threads are just spawning: see
 //! "Closing" in `src/scheduler/shared.rs`. The window in which a wake-up could be lost is
 //! nanoseconds long. So a signal stops the spawner at a random point until the runtime sleeps. (It
-//! is a process of its own because of the signal.)
+//! is a separate process because of the signal.)
 
 #![cfg(target_os = "linux")]
 
@@ -19,11 +19,11 @@ use polder::{Backend, Runtime};
 mod support;
 use support::{LIMIT, eventually, within};
 
-/// How many runtimes end so. About one spawner in ten is stopped where it matters, and each of
-/// these places is a matter of one or two instructions.
+/// The number of runtimes that end this way. About one spawner in ten is stopped in the relevant
+/// code, and each relevant window is one or two instructions long.
 const ENDS: usize = 60;
 
-/// How long a runtime that does not go to sleep is given for that.
+/// How long to wait for a runtime to go to sleep, in case it does not.
 const LOOKING: Duration = Duration::from_millis(50);
 
 static STOPPED: AtomicBool = AtomicBool::new(false);
@@ -46,7 +46,7 @@ fn install() {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = stop as extern "C" fn(libc::c_int) as usize;
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: the handler makes atomic accesses and one async-signal-safe call; nobody else here
+    // SAFETY: the handler makes atomic accesses and one async-signal-safe call; no other code here
     // uses this signal.
     let result = unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) };
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
@@ -57,22 +57,22 @@ fn this_thread() -> libc::pid_t {
     unsafe { libc::gettid() }
 }
 
-/// What tells whether a thread of this process sleeps in the kernel.
+/// Opens the file that shows whether a thread of this process sleeps in the kernel.
 fn state_of(thread: libc::pid_t) -> File {
     File::open(format!("/proc/self/task/{thread}/stat")).expect("the thread lives")
 }
 
-/// Allocates nothing: the spawner may be stopped while it holds the allocator's lock.
+/// Does not allocate: the spawner may be stopped while it holds the allocator's lock.
 fn is_asleep(state: &File) -> bool {
     let mut text = [0; 512];
     let length = state.read_at(&mut text, 0).unwrap_or(0);
-    // "number (name) state …", and the name may hold anything.
+    // "number (name) state …", and the name may contain anything.
     let name_ends = text[..length].iter().rposition(|byte| *byte == b')');
     name_ends.is_some_and(|end| text[end..length].get(2) == Some(&b'S'))
 }
 
-/// The runtime ends while a spawner is stopped somewhere, which goes on when the runtime sleeps, or
-/// has ended.
+/// Ends the runtime while a spawner is stopped somewhere. The spawner continues when the runtime
+/// sleeps, or has ended.
 fn end(backend: Backend, workers: usize) {
     let runtime = (Runtime::builder().backend(backend).workers(workers))
         .build()
@@ -86,8 +86,8 @@ fn end(backend: Backend, workers: usize) {
         let (handle, spawned) = (runtime.handle(), spawned.clone());
         move || {
             tell.send(this_thread()).unwrap();
-            // The one that it was stopped in is the last: another would wake the runtime in its
-            // place.
+            // The spawn that was interrupted is the last: another one would wake the runtime
+            // instead.
             while !STOPPED.load(SeqCst) {
                 handle.spawn(async {}).detach();
                 spawned.fetch_add(1, SeqCst);
@@ -95,20 +95,20 @@ fn end(backend: Backend, workers: usize) {
         }
     });
     let spawner = spawner.recv().unwrap();
-    // By then it is anywhere.
+    // By then the spawner is at an arbitrary point.
     while spawned.load(SeqCst) < 20 {
         thread::yield_now();
     }
     let ending = state_of(this_thread());
-    // Before the spawner is stopped: it may be inside the allocator then, whose lock a new thread
-    // would wait for, and this one with it.
+    // Started before the spawner is stopped: the spawner may hold the allocator's lock then, which
+    // would block a new thread, and this one with it.
     let releasing = thread::spawn({
         let over = over.clone();
         move || {
             eventually("the spawner is stopped", || STOPPED.load(SeqCst));
-            // Twice, since it may sleep for a lock on its way. Where the spawner is in the middle
-            // of a queue the runtime need not sleep at all: it may look again and again until the
-            // queue is whole.
+            // Twice, since the runtime may sleep for a lock on its way. If the spawner is in the
+            // middle of a queue operation, the runtime need not sleep: it may poll repeatedly until
+            // the queue is consistent.
             let start = Instant::now();
             for _ in 0..2 {
                 while !is_asleep(&ending) && !over.load(SeqCst) && start.elapsed() < LOOKING {
@@ -119,7 +119,7 @@ fn end(backend: Backend, workers: usize) {
             GO_ON.store(true, SeqCst);
         }
     });
-    // SAFETY: three numbers; the thread lives until it is joined.
+    // SAFETY: the arguments are numbers; the thread lives until it is joined.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), spawner, libc::SIGUSR1) };
     while !STOPPED.load(SeqCst) {
         thread::yield_now();

@@ -56,7 +56,7 @@ fn bytes_behind_an_urgent_mark_are_read_in_a_signal_storm() {
                 for round in 0..4_000 {
                     SockRef::from(&far).send_out_of_band(b"!").unwrap();
                     far.write_all(b"x").unwrap();
-                    // Their edges are told before the read, so none comes after it.
+                    // Their edges are reported before the read, so no edge comes after it.
                     for _ in 0..3 {
                         yield_now().await;
                     }

@@ -2,10 +2,10 @@
 //! cancellation and panics, on runtimes with one to three workers. `ci/miri.sh` runs them under
 //! many schedules, with both aliasing models; `cargo test` runs them as they are.
 //!
-//! Miri has epoll and eventfd, but no timerfd, nor the sockets that would be needed here. So no
-//! timer comes due while a worker sleeps, and nothing is read. Miri lets a load return an old value
-//! wherever the memory model allows that: a wake-up that relies on more than the model is lost
-//! here, and the program hangs, which Miri reports as a deadlock.
+//! Miri has epoll and eventfd, but neither timerfd nor the sockets needed here. So no timer comes
+//! due while a worker sleeps, and nothing is read. Miri lets a load return an old value if the
+//! memory model allows that: a wake-up that relies on more than the model is lost here, and the
+//! program hangs, which Miri reports as a deadlock.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, pending, poll_fn};
@@ -54,7 +54,7 @@ fn runtime(backend: Backend, workers: usize) -> Runtime {
         .expect("an available backend can be opened")
 }
 
-/// Runs `f` on a thread of its own, with a deadline.
+/// Runs `f` on a new thread, with a deadline.
 fn within(what: &str, f: impl FnOnce() + Send + 'static) {
     let (sender, receiver) = std::sync::mpsc::channel();
     let thread = thread::spawn(move || {
@@ -69,7 +69,7 @@ fn within(what: &str, f: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Panics without calling the hook, whose output would be of no use.
+/// Panics without calling the hook, which would only print noise.
 fn quietly_panic() {
     std::panic::resume_unwind(Box::new("meant to be"));
 }
@@ -138,7 +138,7 @@ fn a_wake_from_another_thread_reaches_a_worker_that_goes_to_sleep() {
                 }
             });
             let other = thread::spawn(move || {
-                // The plain thread's `block_on` sleeps in a runtime of its own.
+                // The plain thread's `block_on` sleeps in a separate runtime.
                 let waits = async {
                     there.wait().await;
                     here.come();
@@ -209,7 +209,7 @@ fn events_and_latches_let_every_waiter_go() {
             for waiter in waiters {
                 waiter.await;
             }
-            // One that gives up leaves nothing behind.
+            // Cancel safe: a dropped wait has no effect.
             event.reset();
             assert!(future::poll_once(event.wait()).await.is_none());
         });
@@ -227,7 +227,7 @@ fn local_tasks_share_what_cannot_be_sent() {
                 runtime.spawn_local(async move {
                     log.borrow_mut().push(n);
                     yield_now().await;
-                    // A task of another worker wakes this one.
+                    // A task on another worker wakes this one.
                     polder::spawn(async {}).await;
                     log
                 })
@@ -339,7 +339,7 @@ fn a_runtime_ends_in_the_middle_of_wakes_spawns_and_cancels() {
             });
             runtime.turn(Duration::ZERO);
             drop(runtime);
-            // What was spawned too late is cancelled, and hangs nobody.
+            // A task that was spawned too late is cancelled, and its handle completes.
             let late = foreign.join().unwrap();
             while !late.is_finished() {
                 thread::yield_now();
@@ -432,7 +432,7 @@ fn timers_are_pushed_back_moved_and_dropped_on_other_threads() {
             .map(|mut timer| {
                 runtime.spawn(async move {
                     assert!(future::poll_once(&mut timer).await.is_none());
-                    // It is due at once: nobody sleeps for it.
+                    // It is already due: no worker sleeps for it.
                     timer.as_mut().reset(Instant::now());
                     timer.await;
                 })
@@ -447,7 +447,7 @@ fn timers_are_pushed_back_moved_and_dropped_on_other_threads() {
 
 #[test]
 fn runtimes_are_driven_within_tasks_and_wakers() {
-    /// Drives a runtime of its own whenever it is woken.
+    /// Drives a new runtime on each wake.
     struct Driving(AtomicUsize);
     impl std::task::Wake for Driving {
         fn wake(self: Arc<Self>) {
@@ -462,11 +462,11 @@ fn runtimes_are_driven_within_tasks_and_wakers() {
             let driving = driving.clone();
             async move {
                 let mut inner = pin!(polder::spawn(yield_now()));
-                // It is woken with this, unless it has ended before.
+                // The task wakes this waker, unless it has ended before.
                 let waker = Waker::from(driving);
                 let first = inner.as_mut().poll(&mut Context::from_waker(&waker));
                 self::runtime(Backend::default(), 1).block_on(yield_now());
-                // Another worker may have been done with it before the first poll.
+                // Another worker may have completed it before the first poll.
                 if first.is_pending() {
                     inner.await;
                 }
@@ -524,7 +524,7 @@ fn a_scopes_tasks_borrow_from_its_caller() {
     });
 }
 
-/// One task, awaited by one thread and aborted by another.
+/// A task that is awaited on one thread and aborted by another.
 #[test]
 fn a_task_that_is_awaited_is_aborted_by_another_thread() {
     on_workers(|runtime| {

@@ -22,11 +22,13 @@ fn waits_in_two_runtimes_by_turns_and_at_once_are_never_refused() {
         let stream = TcpStream::try_from(near).unwrap();
         let pull = |stream: TcpStream| {
             move || {
-                // Once two runtimes have met at a stream, both keep it: so there are many.
+                // Once two runtimes have met at a stream, both keep it: so each round uses new
+                // runtimes.
                 for round in 0..sized(backend, 5_000) {
                     runtime(backend).block_on(async {
                         for _ in 0..5 {
-                            // Given up at once, a peek leaves no waker: nothing holds the stream.
+                            // A peek that is dropped immediately leaves no waker: nothing holds the
+                            // stream.
                             let result = poll_once(stream.peek(&mut [0])).await;
                             assert!(result.is_none(), "round {round}: {result:?}");
                         }

@@ -1,7 +1,7 @@
 //! A process that cannot start threads: its address space is limited, so there is no room for a
-//! stack (pthread_create(3): EAGAIN). Blocking calls are then errors with a message, and nothing
-//! hangs; once threads can be started again, everything works. It is a process of its own because
-//! of the limit, and has one test, since the C library keeps the stacks of threads that have ended.
+//! stack (pthread_create(3): EAGAIN). Blocking calls then return errors with a message, and nothing
+//! hangs; once threads can be started again, everything works. It is a separate process because of
+//! the limit, and has one test, since the C library keeps the stacks of threads that have ended.
 #![cfg(target_os = "linux")]
 
 #[path = "conformance/support.rs"]
@@ -15,7 +15,7 @@ use polder::future::FutureExt;
 use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom, Unblock};
 use support::{LIMIT, message, within};
 
-/// Less than the stack of a thread, and enough for everything else that is done here.
+/// Less than the stack of a thread, and enough for everything else here.
 const LEFT: u64 = 1 << 20;
 
 fn limit_address_space(limit: impl FnOnce(libc::rlimit) -> u64) {
@@ -23,7 +23,7 @@ fn limit_address_space(limit: impl FnOnce(libc::rlimit) -> u64) {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: the kernel writes one `rlimit` to where one is.
+    // SAFETY: the kernel writes one `rlimit`, and there is room for it.
     let result = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut now) };
     assert_eq!(result, 0);
     now.rlim_cur = limit(now);
@@ -39,7 +39,7 @@ fn address_space() -> u64 {
 }
 
 fn page_size() -> u64 {
-    // SAFETY: it takes a number, and gives one.
+    // SAFETY: takes and returns a number.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
 }
 

@@ -17,7 +17,7 @@ use polder::{Backend, Handle, Runtime, Timer, future};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs `f` in a runtime on async-io's reactor, on a thread of its own, with a deadline.
+/// Runs `f` in a runtime on async-io's reactor, on a new thread, with a deadline.
 fn run<F: Future<Output = ()>>(f: impl FnOnce() -> F + Send + 'static) {
     run_on(1, f);
 }
@@ -41,7 +41,7 @@ fn run_on<F: Future<Output = ()>>(workers: usize, f: impl FnOnce() -> F + Send +
     }
 }
 
-/// Runs this program as a child that ends at once.
+/// Runs this program as a child that exits immediately.
 async fn child() {
     let mut command = Command::new(std::env::current_exe().expect("this program's path"));
     command.arg("--list").stdin(Stdio::null());
@@ -72,7 +72,8 @@ async fn echo() {
     server.await;
 }
 
-/// Asserts that there is one epoll in this process, after every thread had occasion to open one.
+/// Asserts that there is one epoll in this process, after every thread had the opportunity to open
+/// one.
 #[cfg(target_os = "linux")]
 fn there_is_one_reactor() {
     let start = Instant::now();
@@ -139,7 +140,7 @@ fn what_is_in_async_io_already_can_be_waited_for() {
         let mut peer = StdStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
         let theirs = Arc::new(async_io::Async::new(stream).unwrap());
-        // Only lent: the same descriptor twice in one reactor.
+        // The descriptor is only lent: the same one is twice in one reactor.
         let ours = polder::Async::new_nonblocking(theirs.clone()).unwrap();
         let both = future::zip(theirs.readable(), ours.readable());
         let peer = async {
@@ -152,7 +153,7 @@ fn what_is_in_async_io_already_can_be_waited_for() {
     });
 }
 
-/// Nothing of polder is pending: only a wake by async-io ends the wait.
+/// Polder has nothing pending: only a wake by async-io ends the wait.
 #[test]
 fn timers_of_async_ios_alone_end_a_wait() {
     run(|| async {
@@ -225,7 +226,7 @@ async fn called(call: impl FnOnce() + Send + 'static) {
         &mut Context::from_waker(&waker),
     );
     assert!(polled.is_pending());
-    // Kept until the call has been made: a timer that is dropped calls nobody.
+    // Kept until the call has been made: a dropped timer never calls its waker.
     polder::spawn(async move {
         let _timer = timer;
         std::future::pending::<()>().await;
@@ -270,7 +271,8 @@ fn a_waker_in_its_reactor_may_drive_another_runtime_and_wait_for_this_one() {
                     told.set();
                 })
                 .await;
-                // Busy meanwhile: a look at the kernel must not wait for whoever drives async-io.
+                // Stays busy meanwhile: polling the kernel must not wait for the thread that drives
+                // async-io.
                 let mut waits = done.wait();
                 while future::poll_once(&mut waits).await.is_none() {
                     future::yield_now().await;

@@ -1,6 +1,5 @@
-//! A foreign waker that panics. It must cost no other waiter its wake-up, and end none of the
-//! threads that serve all of them. It is a process of its own: if the background runtime ended,
-//! other tests would fail.
+//! A foreign waker that panics. No other waiter may lose its wake-up, and no shared thread may end.
+//! These tests are a separate process: if the background runtime ended, other tests would fail.
 
 #[path = "conformance/support.rs"]
 #[allow(dead_code)]
@@ -33,7 +32,7 @@ fn soon() -> Instant {
 }
 
 fn poll(timer: &mut Timer, waker: Waker) {
-    // On a slow machine it may be due already.
+    // On a slow machine it may already be due.
     let _ = Pin::new(timer).poll(&mut Context::from_waker(&waker));
 }
 
@@ -46,7 +45,7 @@ fn a_waker_that_panics_takes_no_other_wake_up_with_it() {
             let due = soon();
             let mut timer = Timer::at(due);
             poll(&mut timer, panics.clone().into());
-            // Due at the same time, and behind it.
+            // Due at the same time, and queued after it.
             Timer::at(due).await;
             drop(timer);
             Timer::after(Duration::from_millis(1)).await;
@@ -55,8 +54,8 @@ fn a_waker_that_panics_takes_no_other_wake_up_with_it() {
     });
 }
 
-/// Otherwise nothing could end the process any more: the handler is installed, and its thread is
-/// gone.
+/// Otherwise the process could no longer be ended by a signal: the handler is installed, but its
+/// thread is gone.
 #[cfg(unix)]
 #[test]
 fn a_waker_that_panics_does_not_end_the_telling_of_signals() {
@@ -93,8 +92,7 @@ impl Wake for Counts {
     }
 }
 
-/// A waker that can be cloned once, to be registered, and then panics where it is cloned or
-/// dropped.
+/// A waker that can be cloned once, to be registered, and then panics when it is cloned or dropped.
 #[cfg(unix)]
 mod brittle {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -120,7 +118,7 @@ mod brittle {
     }
 }
 
-/// The thread of the signals serves all waiters, and clones no waker.
+/// The signal thread serves all waiters, and clones no waker.
 #[cfg(unix)]
 #[test]
 fn a_waker_whose_clone_panics_does_not_end_the_telling_of_signals() {
@@ -144,13 +142,12 @@ fn a_waker_whose_clone_panics_does_not_end_the_telling_of_signals() {
             let result = Pin::new(&mut behind.next()).poll(&mut Context::from_waker(&waker));
             assert!(result.is_pending());
             hang_up();
-            // The signal is counted at once; it is the waker that tells whether the thread is
-            // there.
+            // The signal is counted immediately; only the wake shows that the thread is alive.
             support::eventually("whoever waits is woken", || {
                 woken.0.load(Ordering::SeqCst) > 0
             });
         }
-        // Nor has it lost what came for it.
+        // The first waiter has not lost its signal either.
         let told = futures_lite::future::block_on(first.next());
         assert_eq!(told, Some(Signal::Hup));
     });
@@ -186,14 +183,15 @@ impl Wake for PanicsWhenDropped {
 #[cfg(feature = "net")]
 impl Drop for PanicsWhenDropped {
     fn drop(&mut self) {
-        // A second panic while the first unwinds would end the process, whoever calls the waker.
+        // A second panic during unwinding would abort the process, independent of the waker's
+        // caller.
         if !std::thread::panicking() {
             panic!("a waker that panics when it is dropped, on purpose");
         }
     }
 }
 
-/// More than the threads that look up names, so that each thread gets several.
+/// More than the number of lookup threads, so that each thread gets several.
 #[cfg(feature = "net")]
 const MORE_THAN_THREADS: usize = 200;
 
@@ -204,7 +202,7 @@ fn wakers_that_panic_end_no_thread_that_looks_up_names() {
 
     within(Duration::from_secs(30), "on a plain thread", || {
         for _ in 0..MORE_THAN_THREADS {
-            // Given up at once, before or while a thread asks.
+            // Dropped immediately, before or while a thread looks it up.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 let mut lookup = Box::pin(polder::net::resolve("localhost:1"));
                 let waker = Waker::from(Arc::new(PanicsWhenDropped));

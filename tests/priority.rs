@@ -1,6 +1,6 @@
 //! A worker with real-time priority, and senders without, on one core: a sender that the worker
-//! waits for must get the core. It is a process of its own, since it changes how threads are
-//! scheduled.
+//! waits for must get the core. It is a separate process, since it changes the scheduling of
+//! threads.
 #![cfg(target_os = "linux")]
 
 #[path = "conformance/support.rs"]
@@ -16,16 +16,16 @@ use polder::{Backend, Timer};
 
 use support::{LIMIT, on_every_backend_alone, runtime_of, within};
 
-/// How late a timer may be, and how long a sender may take to send: ten times what is seen on a
-/// busy machine, and half of what the kernel lets a spinning thread with real-time priority have
-/// before it takes the core away (950 ms of a second, sched(7)).
+/// The limit for a timer's delay and for one send: ten times the values seen on a busy machine, and
+/// half of the time that the kernel lets a spinning real-time thread run before it takes the core
+/// away (950 ms of a second, sched(7)).
 const LATEST: Duration = Duration::from_millis(450);
 
-/// Binds this thread to the first core that it may use; with real-time priority, if that is asked
-/// for and granted.
+/// Binds this thread to the first core that it may use; with real-time priority, if requested and
+/// permitted.
 fn schedule(real_time: bool) -> bool {
-    // SAFETY: a set of cores is a plain structure, written and read in its own size; a thread's
-    // scheduling is its own business.
+    // SAFETY: a set of cores is a plain structure, accessed with its own size; a thread may change
+    // its own scheduling.
     unsafe {
         let mut cores: libc::cpu_set_t = std::mem::zeroed();
         assert_eq!(
@@ -61,13 +61,13 @@ fn keeps_time(backend: Backend, workers: usize) {
     }
     let runtime = runtime_of(backend, workers);
     let stop = Arc::new(AtomicBool::new(false));
-    // A task of the workers that take what is sent.
+    // A task on the workers that receive what is sent.
     runtime.block_on(runtime.spawn(async move {
         let mut senders = Vec::new();
         for _ in 0..2 {
             let (handle, stop) = (polder::Handle::current(), stop.clone());
             senders.push(thread::spawn(move || {
-                // A thread inherits how it is scheduled.
+                // A thread inherits its creator's scheduling.
                 let usual = libc::sched_param { sched_priority: 0 };
                 // SAFETY: as above.
                 unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &usual) };
@@ -88,7 +88,7 @@ fn keeps_time(backend: Backend, workers: usize) {
             assert!(late < LATEST, "a timer came {late:?} late");
         }
         stop.store(true, Ordering::Relaxed);
-        // Leaves them the core.
+        // Leaves the core to the senders.
         while !senders.iter().all(thread::JoinHandle::is_finished) {
             Timer::after(Duration::from_millis(1)).await;
         }

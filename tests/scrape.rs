@@ -1,9 +1,9 @@
-//! A program whose numbers others read over HTTP, as docs/DIAGNOSTICS.md has it: a client; and
-//! Prometheus, if `POLDER_PROMETHEUS` says in which folder it is (see `ci/prometheus.sh`).
+//! A program that serves its metrics over HTTP, as in docs/DIAGNOSTICS.md, and is read by a client;
+//! and by Prometheus, if `POLDER_PROMETHEUS` names its folder (see `ci/prometheus.sh`).
 //!
-//! What the program does is over when it is asked, but for the answers, which the future of
-//! `block_on` writes one after the other: so most of its numbers stay, and whoever reads them has
-//! to have the same.
+//! The program's work is over when it is scraped, except for the answers, which the future of
+//! `block_on` writes one after the other. So most of its metrics stay constant, and every reader
+//! must see the same values.
 
 #[path = "json/mod.rs"]
 mod json;
@@ -27,14 +27,14 @@ use polder::net::TcpListener;
 use polder::time::sleep;
 use polder::{Handle, Runtime};
 
-/// How long Prometheus has to start, and to read the numbers.
+/// The time limit for Prometheus to start, and to read the metrics.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The program's tasks that are done, and those that wait for ever.
+/// The number of the program's completed tasks, and of those that wait for ever.
 const DONE: usize = 1_000;
 const LEFT: usize = 7;
 
-/// It ends when it is dropped.
+/// The program; ends on drop.
 struct Program {
     address: SocketAddr,
     handle: Handle,
@@ -72,7 +72,7 @@ impl Program {
         }
     }
 
-    /// What it says of itself at this moment.
+    /// Returns its metrics at this moment.
     fn says(&self) -> String {
         self.handle.metrics().to_string()
     }
@@ -95,7 +95,7 @@ async fn works() {
 async fn serve(listener: TcpListener) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
-        // A client that goes away is none of the next one's business.
+        // A client that disconnects must not affect the next one.
         let _ = answer(stream).await;
     }
 }
@@ -117,11 +117,11 @@ async fn answer(mut stream: polder::net::TcpStream) -> io::Result<()> {
     stream.write_all(text.as_bytes()).await
 }
 
-/// The head and the body of an answer.
+/// Returns the head and the body of an answer.
 fn get(address: SocketAddr, path: &str) -> io::Result<(String, String)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(LIMIT))?;
-    // (An answer to the older version comes in one piece.)
+    // (An HTTP/1.0 answer is not chunked.)
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
@@ -131,10 +131,10 @@ fn get(address: SocketAddr, path: &str) -> io::Result<(String, String)> {
     Ok((head.into(), body.into()))
 }
 
-/// Names with labels, and values.
+/// Names with labels, and their values.
 type Samples = BTreeMap<String, f64>;
 
-/// The samples of a text.
+/// Parses the samples of a text.
 fn samples(text: &str) -> Samples {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
@@ -151,7 +151,7 @@ fn samples(text: &str) -> Samples {
         .collect()
 }
 
-/// A series in a form of our own: limits are numbers, however they are written.
+/// Returns the normalized name of a series: limits become numbers, however they are written.
 fn series_of<'a>(name: &str, labels: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let labels: BTreeMap<&str, String> = labels
         .map(|(key, value)| match (key, value.parse::<f64>()) {
@@ -194,7 +194,7 @@ fn a_client_reads_the_numbers_as_they_are() {
     }
 }
 
-/// Prometheus, with a folder of its own. Both go with it.
+/// Prometheus, with its folder. Dropping this ends the process and removes the folder.
 struct Prometheus {
     child: Child,
     folder: PathBuf,
@@ -210,7 +210,7 @@ impl Drop for Prometheus {
 }
 
 impl Prometheus {
-    /// It reads from `program`, once a second.
+    /// Scrapes `program` once a second.
     fn start(programs: &Path, program: SocketAddr) -> Prometheus {
         let folder = std::env::temp_dir().join(format!("polder-scrape-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
@@ -220,7 +220,7 @@ impl Prometheus {
              scrape_configs:\n  - job_name: polder\n    static_configs:\n      - targets: ['{program}']\n"
         );
         std::fs::write(&settings, text).unwrap();
-        // It does not say which port it has been given, so it is given one that was free just now.
+        // Prometheus does not report its port, so it gets one that was free just now.
         let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = address.local_addr().unwrap();
         let child = Command::new(programs.join("prometheus"))
@@ -242,7 +242,7 @@ impl Prometheus {
         }
     }
 
-    /// What its interface answers, or `None` if it is not there yet.
+    /// Returns the answer of its HTTP API, or `None` if it is not running yet.
     fn ask(&mut self, path: &str) -> Option<Value> {
         if let Some(status) = self.child.try_wait().unwrap() {
             panic!("Prometheus has ended: {status}");
@@ -256,7 +256,7 @@ impl Prometheus {
         Some(value.at("data").clone())
     }
 
-    /// The last value of each series of the program.
+    /// Returns the latest value of each series of the program.
     fn samples(&mut self) -> Option<Samples> {
         // {__name__=~"polder_.+"}
         let data = self.ask("/api/v1/query?query=%7B__name__%3D~%22polder_.%2B%22%7D")?;
@@ -287,8 +287,8 @@ fn sample(series: &Value) -> (String, f64) {
     (series_of(name, own), value.expect("a number"))
 }
 
-/// Whether each number that Prometheus has is one that the program had between two moments. Gauges
-/// that change with each answer are passed over.
+/// Checks that each value in Prometheus is one that the program had between two moments. Skips
+/// gauges that change with each answer.
 fn agree(before: &Samples, read: &Samples, after: &Samples) -> Result<(), String> {
     let names = |samples: &Samples| samples.keys().cloned().collect::<Vec<_>>();
     if names(before) != names(read) {
@@ -307,7 +307,7 @@ fn agree(before: &Samples, read: &Samples, after: &Samples) -> Result<(), String
     Ok(())
 }
 
-/// By family: its type, what it says, and its unit. Of a text.
+/// Returns a text's families, each with its type, help and unit.
 fn families(text: &str) -> BTreeMap<String, [String; 3]> {
     let mut families = BTreeMap::<String, [String; 3]>::new();
     for line in text.lines() {
@@ -322,8 +322,8 @@ fn families(text: &str) -> BTreeMap<String, [String; 3]> {
     families
 }
 
-/// The same text in the format before OpenMetrics, which is what promtool checks: there counters
-/// are called by their whole names, nothing is an `info`, and units are not told.
+/// The same text in the format before OpenMetrics, which promtool checks: counters are declared by
+/// their full names, no metric is an `info`, and units are left out.
 fn before_open_metrics(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.starts_with("# UNIT"));
     let lines: Vec<&str> = lines.filter(|line| *line != "# EOF").collect();
@@ -381,7 +381,7 @@ fn prometheus_reads_the_numbers_with_their_types_and_has_the_same() {
     check(&programs, &before_open_metrics(&text));
 }
 
-/// promtool has nothing to say of the text.
+/// Asserts that promtool has no complaint about the text.
 fn check(programs: &Path, text: &str) {
     let mut promtool = Command::new(programs.join("promtool"));
     promtool.args(["check", "metrics"]);

@@ -1,5 +1,5 @@
-//! `signal`: Ctrl-C and others. A signal concerns the whole process, so these tests are a program
-//! of their own, and run one after the other.
+//! `signal`: Ctrl-C and others. A signal affects the whole process, so these tests are a separate
+//! program, and run one after the other.
 
 #[path = "conformance/support.rs"]
 #[allow(dead_code)]
@@ -150,7 +150,7 @@ fn a_signal_before_the_first_poll_is_told() {
         interrupt_from_another_thread();
         let runtime = runtime(backend);
         runtime.block_on(&mut other).expect("the handler is there");
-        // It has come, for certain: this one has it at its first poll.
+        // The signal has certainly arrived: this listener gets it at its first poll.
         let mut listener = pin!(listener);
         let first = runtime.block_on(poll_once(&mut listener));
         first.expect("it is told").expect("the handler is there");
@@ -165,7 +165,7 @@ fn a_signal_before_the_listener_was_made_is_not_told() {
             let count = Arc::<Count>::default();
             let mut before = ctrl_c();
             assert!(poll_with(&mut before, &count).is_pending());
-            // This comes back after the handler has run, on this very thread.
+            // Returns after the handler has run, on this very thread.
             raise(SIGINT).expect("a process may signal itself");
             let mut after = ctrl_c();
             eventually("the listener that was there is woken", || count.get() > 0);
@@ -195,11 +195,11 @@ fn each_signal_is_told_to_whoever_waits_for_it() {
 fn a_signal_for_which_nobody_waits_does_not_end_the_process() {
     let _alone = alone();
     on_every_backend(|backend| {
-        // (One that is there but not polled: it tells us when the signal has come.)
+        // (A listener that exists but is not polled: it shows when the signal has arrived.)
         let witness = ctrl_c();
         interrupt();
         runtime(backend).block_on(async {
-            // The loop goes on, and so does listening.
+            // The loop continues, and so does listening.
             Timer::after(Duration::from_millis(1)).await;
             witness.await.expect("the handler is there");
             let listener = ctrl_c();
@@ -293,7 +293,7 @@ fn numbers_of_no_signal_and_of_signals_that_cannot_be_had_are_errors() {
     ] {
         refused(number, "");
     }
-    // The C library's own, for threads; and one beyond the last.
+    // Signals that the C library uses for threads; and one beyond the last.
     #[cfg(target_os = "linux")]
     for number in [32, libc::SIGRTMAX() + 1] {
         refused(number, &number.to_string());
@@ -356,7 +356,7 @@ fn each_listener_gets_the_signals_that_it_asked_for() {
             assert_eq!(both.next().await, Some(Signal::Hup));
             assert_eq!(hup.next().await, Some(Signal::Hup));
             assert!(poll_once(both.next()).await.is_none(), "each is told once");
-            // Ctrl-C is one of them.
+            // Ctrl-C is one of these signals.
             let mut int = listen(&[Signal::Int]);
             let listener = ctrl_c();
             interrupt_from_another_thread();
@@ -401,8 +401,8 @@ fn signals_reach_listeners_in_two_runtimes_on_two_threads() {
     });
 }
 
-/// As documented: signals of one kind between two polls are reported once, and hide none of another
-/// kind.
+/// As documented: signals of one kind between two polls are reported once, and do not hide signals
+/// of another kind.
 #[test]
 fn signals_between_two_looks_are_told_once_for_each_kind() {
     let _alone = alone();
@@ -410,7 +410,7 @@ fn signals_between_two_looks_are_told_once_for_each_kind() {
         let mut signals = Signals::new([Signal::Int, Signal::Term]).expect("two");
         for _ in 0..100 {
             for _ in 0..5 {
-                // This comes back after the handler has run, on this very thread.
+                // Returns after the handler has run, on this very thread.
                 raise(SIGINT).expect("a process may signal itself");
             }
             raise(SIGTERM).expect("a process may signal itself");
@@ -420,7 +420,7 @@ fn signals_between_two_looks_are_told_once_for_each_kind() {
             assert_eq!(told, expected);
             assert!(poll_signals(&mut signals, &Arc::default()).is_pending());
         }
-        // One that always comes does not hide the other.
+        // A signal that keeps coming does not hide the other.
         raise(SIGTERM).expect("a process may signal itself");
         let mut seen = Vec::new();
         for _ in 0..3 {
@@ -429,7 +429,7 @@ fn signals_between_two_looks_are_told_once_for_each_kind() {
         }
         assert!(seen.contains(&Poll::Ready(Some(Signal::Term))), "{seen:?}");
     });
-    // It depends on none.
+    // The result does not depend on the backend.
     support::backends().into_iter().for_each(support::passed);
 }
 
@@ -456,7 +456,7 @@ fn a_listener_that_goes_takes_its_waker_and_leaves_the_others_theirs() {
         for count in &counts {
             assert_eq!(Arc::strong_count(count), 1, "a waker is left");
         }
-        // As documented, nobody listens and the process goes on.
+        // As documented, the process continues without a listener.
         send(libc::SIGUSR1);
         let mut again = Signals::new([Signal::Usr1]).expect("one");
         send(libc::SIGUSR1);
@@ -467,14 +467,15 @@ fn a_listener_that_goes_takes_its_waker_and_leaves_the_others_theirs() {
     support::backends().into_iter().for_each(support::passed);
 }
 
-/// A sandbox may refuse what connects the handler to the thread: then something else does.
+/// A sandbox may refuse the descriptor that connects the handler to the thread: then another one
+/// does.
 #[test]
 #[cfg(target_os = "linux")]
 fn where_an_eventfd_is_refused_all_of_this_holds_too() {
     const CHILD: &str = "POLDER_TEST_REFUSED";
     const NAME: &str = "where_an_eventfd_is_refused_all_of_this_holds_too";
     if std::env::var_os(CHILD).is_some() {
-        // Not so that the tests beside it show nothing.
+        // Ensures that the other tests of the child really run without eventfd.
         let made = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
         return assert!(made.is_err(), "eventfds are refused here: {made:?}");
     }

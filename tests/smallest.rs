@@ -1,4 +1,4 @@
-//! What the smallest build has, without any feature: the event loop, tasks and time.
+//! The smallest build, without any feature: the event loop, tasks and time.
 
 use std::io;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn a_backend_whose_feature_is_off_is_named_where_it_is_asked_for_and_nowhere_els
         (Backend::AsyncIo, cfg!(feature = "async-io")),
         (Backend::Polling, cfg!(feature = "polling")),
     ];
-    // Where the feature is on, the kernel decides.
+    // With the feature, the kernel decides.
     if cfg!(all(target_os = "linux", not(feature = "io-uring"))) {
         optional.push((Backend::IoUring, false));
     }

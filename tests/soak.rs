@@ -1,4 +1,4 @@
-//! A soak test: very many wakes between threads, none of which may be lost.
+//! A soak test: very many wakes between threads; every wake must arrive.
 //!
 //! Tasks on several workers pass tokens round in rings, and plain threads wake tasks and wait for
 //! them. Only atomics, locks and wakers are involved, so a task that makes no progress has lost a
@@ -118,7 +118,7 @@ fn runtime(backend: Backend, workers: usize) -> Runtime {
     builder.build().expect("an available backend can be opened")
 }
 
-/// Drives a runtime on a thread of its own until `work` ends.
+/// Drives a runtime on a new thread until `work` ends.
 fn drive(
     backend: Backend,
     workers: usize,

@@ -43,7 +43,7 @@ fn a_reader_is_served_by_its_own_runtime_after_the_other_half_has_waited_elsewhe
             other.block_on(writing);
             drained.join().unwrap();
         });
-        // Nobody drives the other one from here on.
+        // The other runtime is not driven from here on.
         own.turn(Duration::ZERO);
         (&peer).write_all(b"x").unwrap();
         let deadline = Instant::now() + Duration::from_secs(5);
@@ -54,12 +54,12 @@ fn a_reader_is_served_by_its_own_runtime_after_the_other_half_has_waited_elsewhe
     }
 }
 
-/// A source that is moving from one runtime to another is no error for the one that it leaves.
+/// A source that moves from one runtime to another is not an error for the one that it leaves.
 #[test]
 fn clones_that_start_to_wait_in_two_runtimes_at_once_both_wait() {
     for backend in Backend::available() {
         let (near, _peer) = pair();
-        // Duplicates: each is a source of its own, and makes the move once more.
+        // Duplicates: each is a separate source, and repeats the move.
         let streams: Vec<_> = (0..300)
             .map(|_| TcpStream::try_from(near.try_clone().unwrap()).unwrap())
             .collect();

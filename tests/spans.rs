@@ -1,5 +1,6 @@
-//! With the feature `tracing`: what a subscriber is told of tasks, by the names that tokio-console
-//! knows; and that it may do there what foreign code does: spawn, wake, look at the runtime, panic.
+//! With the feature `tracing`: the spans and events of tasks that a subscriber gets, with the names
+//! that tokio-console knows; a subscriber may do in its callbacks what foreign code may do: spawn,
+//! wake, inspect the runtime, panic.
 //!
 //! There is one subscriber for the process. A test finds its tasks by their ids.
 
@@ -46,7 +47,7 @@ fn on_each(rule: impl Fn(&Runtime) + Clone + Send + 'static) {
     }
 }
 
-// What is recorded.
+// The records.
 
 type Fields = BTreeMap<String, String>;
 
@@ -64,14 +65,14 @@ struct TaskRecord {
 enum Step {
     Enter,
     Exit,
-    /// Woken; within the span on the same thread or not.
+    /// Woken; `by_itself` if within the span on the same thread.
     Wake {
         by_itself: bool,
     },
     Clone,
     Drop,
     Close,
-    /// What nobody should be told.
+    /// A callback that must not happen.
     Fault(&'static str),
 }
 
@@ -110,15 +111,15 @@ impl Visit for FieldVisitor {
     }
 }
 
-/// What is done where the subscriber is told something of a task whose name begins so. It is passed
-/// the name, and what the subscriber is told.
+/// An action for callbacks about a task with this name prefix. Its arguments are the task's name
+/// and the callback.
 type Deed = Box<dyn Fn(&str, &str) + Send + Sync>;
 static DEEDS: Mutex<Vec<(&str, Arc<Deed>)>> = Mutex::new(Vec::new());
 
 struct Recorder;
 
 impl Recorder {
-    /// Does what is to be done, under no lock of its own.
+    /// Performs the action for this callback, without holding a lock.
     fn act(span: u64, what: &str) {
         let name = records(|it| it.spans.get(&span)?.fields.get("task.name").cloned());
         let Some(name) = name else { return };
@@ -218,7 +219,7 @@ fn listen() {
     LISTENS.call_once(|| tracing::subscriber::set_global_default(Recorder).unwrap());
 }
 
-/// What is known of a task.
+/// Returns the record of a task.
 fn record_of(id: Id) -> TaskRecord {
     let id = id.to_string();
     let of_task = |it: &&TaskRecord| it.fields["task.id"] == id;
@@ -230,8 +231,8 @@ fn is_closed(id: Id) -> bool {
     record_of(id).steps.last() == Some(&Step::Close)
 }
 
-/// Checks what holds for each task that has ended, and returns how often it was entered. (Sets and
-/// scopes hand out what a task returns just before its future is dropped, maybe elsewhere.)
+/// Checks the properties of an ended task, and returns how often it was entered. (Sets and scopes
+/// return a task's output just before its future is dropped, possibly elsewhere.)
 fn check_ended(id: Id) -> usize {
     eventually("its span is closed", || is_closed(id));
     let record = record_of(id);
@@ -254,7 +255,7 @@ fn check_ended(id: Id) -> usize {
     steps.iter().filter(|it| **it == Step::Enter).count()
 }
 
-/// How many wakers of a task there are, as far as it was told.
+/// Returns the number of a task's wakers, according to the subscriber.
 fn wakers_of(id: Id) -> usize {
     (record_of(id).steps.iter()).fold(0, |count: usize, step| match step {
         Step::Clone => count + 1,
@@ -297,7 +298,7 @@ fn a_task_has_a_span_that_tokio_console_knows() {
 
 #[test]
 fn whatever_spawns_gives_its_task_a_span_with_its_kind_and_place() {
-    /// A task that says who it is and where it was spawned: just here.
+    /// Checks a task's kind, name and spawn location, which is the caller of this function.
     #[track_caller]
     fn check(kind: &str, name: Option<&str>, id: Id) {
         let record = record_of(id);
@@ -376,7 +377,7 @@ fn each_poll_and_the_drop_of_the_future_are_within_the_span() {
                         }
                     }
                     polls.fetch_add(1, SeqCst);
-                    // Nobody else's.
+                    // Only this task's span is entered.
                     ENTERED.with_borrow(|entered| entered.len())
                 })
             })
@@ -384,7 +385,7 @@ fn each_poll_and_the_drop_of_the_future_are_within_the_span() {
         for (n, task) in tasks.into_iter().enumerate() {
             let id = task.id();
             let entered = runtime.block_on(task);
-            // (Without a clock the first kind may be done at its first poll.)
+            // (Without a clock the first kind may complete at its first poll.)
             assert_eq!(entered, 1);
             assert!(
                 (2..=n + 2).contains(&check_ended(id)),
@@ -411,7 +412,7 @@ fn polls_are_counted_exactly() {
             }));
             let id = task.id();
             runtime.block_on(task);
-            // And one for the drop of the future.
+            // Plus one for the drop of the future.
             assert_eq!(check_ended(id), polls + 1);
         }
     });
@@ -443,7 +444,7 @@ fn a_span_is_closed_when_the_future_is_dropped_however_its_task_ends() {
             abort.abort();
             drop(dropped);
             assert!(aborted.fallible().await.is_none());
-            // An aborted task's future is dropped by its worker, soon.
+            // The worker drops an aborted task's future soon.
             for id in &ids {
                 while !is_closed(*id) {
                     sleep(Duration::from_millis(1)).await;
@@ -489,7 +490,7 @@ fn a_function_on_the_pool_has_a_span_too() {
     assert_eq!(record_of(id).fields["kind"], "blocking");
     assert_eq!(check_ended(id), 1);
 
-    // One that panics.
+    // A call that panics.
     let task = polder::unblock(|| resume_unwind(Box::new("bad luck")));
     let id = task.id();
     assert!(catch_unwind(AssertUnwindSafe(|| polder::block_on(task))).is_err());
@@ -581,7 +582,7 @@ fn the_number_of_wakers_is_told_at_the_end_of_each_poll() {
         assert_eq!(wakers_of(id), 1);
         wake();
         turn();
-        // Now it has lost its waker, which the console says.
+        // It has lost its waker now, as the console reports.
         assert_eq!(wakers_of(id), 0);
         drop(task);
         turn();
@@ -589,7 +590,7 @@ fn the_number_of_wakers_is_told_at_the_end_of_each_poll() {
     });
 }
 
-// What else there is.
+// Other behaviour.
 
 #[test]
 fn a_dump_tells_what_a_task_with_a_span_waits_for() {
@@ -619,8 +620,8 @@ fn a_dump_tells_what_a_task_with_a_span_waits_for() {
     });
 }
 
-/// The future that would read is neither polled nor dropped. (With one worker: where a task has
-/// moved since it last waited, its waker is not kept.)
+/// The future that would read is neither polled nor dropped. (With one worker: if a task has moved
+/// since it last waited, its waker is not kept.)
 #[test]
 fn a_dump_tells_what_a_task_with_a_span_leaves_unread() {
     on_each(|runtime| {
@@ -642,7 +643,7 @@ fn a_dump_tells_what_a_task_with_a_span_leaves_unread() {
                 told.store(true, SeqCst);
                 pending::<()>().await;
             });
-            // The first wait of a task for a socket is not known of it.
+            // A task's first wait for a socket is not attributed to it.
             while !record_of(stuck.id()).steps.contains(&Step::Exit) {
                 yield_now().await;
             }
@@ -658,7 +659,7 @@ fn a_dump_tells_what_a_task_with_a_span_leaves_unread() {
             while !Handle::current().dump().to_string().contains(words) {
                 yield_now().await;
             }
-            // Once, as it is for any waker.
+            // One wake, as for any waker.
             assert_eq!(wakes_of(stuck.id()), woken + 1);
             stuck.cancel().await;
         });
@@ -688,7 +689,7 @@ fn a_subscriber_may_spawn_wake_and_look_at_the_runtime_whatever_it_is_told() {
         })
         .detach();
         LATCH.set();
-        // It locks what a wake must not be under: sources, timers, lists of tasks.
+        // Takes the locks that must not be held during a wake: sources, timers, lists of tasks.
         if let Some(handle) = Handle::try_current() {
             assert!(!handle.dump().to_string().is_empty());
         }
@@ -721,7 +722,7 @@ fn a_subscriber_may_spawn_wake_and_look_at_the_runtime_whatever_it_is_told() {
         };
         runtime.block_on(async {
             echo.await;
-            // (What was spawned on another thread, or while the task was dropped, counts too.)
+            // (Tasks spawned on another thread, or while the task was dropped, count too.)
             while DONE.load(SeqCst) < BEGUN.load(SeqCst) {
                 sleep(Duration::from_millis(1)).await;
             }
@@ -748,7 +749,7 @@ fn a_subscriber_that_panics_costs_nobody_anything() {
             let name = format!("panics in {place}");
             let task = runtime.spawn_named(name.clone(), async move {
                 yield_now().await;
-                // Its waker is with async-task now, which would abort the process.
+                // Its waker is in async-task now, where a panic would abort the process.
                 let inner = polder::spawn_named(name, async {
                     sleep(Duration::from_micros(100)).await;
                     6
@@ -815,7 +816,7 @@ fn a_poll_that_takes_too_long_is_an_event_if_it_is_watched() {
 
 #[test]
 fn an_error_of_accept_that_a_server_survives_is_an_event() {
-    /// No descriptor is left, for three attempts.
+    /// Reports that no descriptor is left, for three attempts.
     struct Broken(AtomicUsize);
     impl Listener for Broken {
         type Stream = ();
@@ -839,7 +840,7 @@ fn an_error_of_accept_that_a_server_survives_is_an_event() {
     let summary = polder::block_on(async { server.await }).unwrap();
     assert_ne!(summary.errors, 0);
     let told = events("could not be accepted");
-    // Once, as `on_error` is.
+    // One event, like one call of `on_error`.
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(told[0].level, Level::WARN);
     assert!(told[0].fields["error"].contains("os error 24"), "{told:?}");

@@ -1,4 +1,4 @@
-//! Polls that take too long are told, with their task and what its thread does; and nothing else
+//! Polls that take too long are reported, with their task and their thread's activity; nothing else
 //! is.
 
 use std::future::pending;
@@ -14,7 +14,7 @@ use polder::{Backend, Handle, Runtime};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Well above what a busy machine takes from a thread.
+/// Well above the time that a busy machine withholds from a thread.
 const OVER: Duration = Duration::from_millis(100);
 
 fn watched(backend: Backend, workers: usize, over: Duration) -> (Runtime, Receiver<Stall>) {
@@ -36,8 +36,8 @@ fn on_each(rule: impl Fn(Backend, usize)) {
     }
 }
 
-/// Computes until it was told that it stalls. (It does not look at `stalls`, whose lock would put
-/// it to sleep.)
+/// Computes until its stall was reported. (It does not check `stalls` itself: the lock would put it
+/// to sleep.)
 fn compute_until(is_told: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_told() {
@@ -48,7 +48,7 @@ fn compute_until(is_told: impl Fn() -> bool) {
     }
 }
 
-/// Blocks until it was told that it does: on a busy machine many looks come too late to count.
+/// Blocks until its stall was reported: on a busy machine many checks come too late to count.
 fn block_until_told<T>(stalls: &Receiver<T>) -> T {
     stalls.recv_timeout(LIMIT).expect("nobody notices")
 }
@@ -104,7 +104,7 @@ fn a_call_that_blocks_is_told_by_its_name() {
         let (runtime, stalls) = watched(backend, workers, OVER);
         let task = runtime.spawn(async move {
             loop {
-                // Longer than it takes until somebody looks, who might come between two of these.
+                // Longer than the time until a check, which might fall between two of these sleeps.
                 thread::sleep(3 * OVER);
                 if let Ok(stall) = stalls.try_recv() {
                     break stall;
@@ -158,7 +158,8 @@ fn nothing_is_told_where_nothing_stalls() {
                 }
             });
             let sleeps = handle.spawn(sleep(OVER * 2));
-            // Its own runtime is driven all the time, though within one poll of a task.
+            // The outer task's own runtime is driven all the time, though within one poll of a
+            // task.
             let own = runtime.clone();
             let turns = runtime.spawn_local(async move {
                 let other = own.spawn_local(sleep(OVER * 2));
@@ -195,7 +196,7 @@ fn a_function_that_panics_is_called_again_for_the_next_stall() {
     }
 }
 
-/// It is kept by what it is kept by: its own handle.
+/// A reference cycle: the function is kept alive by the handle that it holds.
 #[test]
 fn a_function_that_keeps_a_handle_is_dropped_with_the_runtime() {
     let (sender, stalls) = mpsc::channel();
@@ -227,13 +228,13 @@ fn thresholds_without_measure_harm_nobody() {
         let (runtime, _stalls) = watched(Backend::default(), 1, over);
         runtime.block_on(sleep(Duration::from_millis(5)));
     }
-    // The thread is still there for others.
+    // The watching thread still serves others.
     let (runtime, stalls) = watched(Backend::default(), 1, OVER);
     let stall = runtime.block_on(async { block_until_told(&stalls) });
     assert!(!stall.has_ended);
 }
 
-/// The thread ends with the last runtime, and begins again with the next.
+/// The thread ends with the last runtime, and starts again with the next.
 #[test]
 fn runtimes_that_come_and_go_are_watched_each() {
     for _ in 0..3 {
@@ -241,7 +242,7 @@ fn runtimes_that_come_and_go_are_watched_each() {
         let stall = runtime.block_on(async { block_until_told(&stalls) });
         assert!(!stall.has_ended);
         drop(runtime);
-        // What tells is dropped with the runtime, though maybe not at once.
+        // The callback is dropped with the runtime, though maybe not immediately.
         while stalls.recv_timeout(LIMIT).is_ok() {}
         let gone = stalls.try_recv();
         assert!(matches!(gone, Err(mpsc::TryRecvError::Disconnected)));

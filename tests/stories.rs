@@ -1,5 +1,6 @@
-//! The five stories of docs/DIAGNOSTICS.md: programs with a fault that are asked from outside, and
-//! the same programs without it, of which nothing is said. Each is this one once more.
+//! The five stories of docs/DIAGNOSTICS.md: programs with a fault that are queried from outside,
+//! and the same programs without it, which must raise no alarm. Each program is this one, started
+//! again.
 #![cfg(unix)]
 
 use std::process::{Command, Output, Stdio};
@@ -19,12 +20,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Set in the child: `fault`, or `none`.
 const CHILD: &str = "POLDER_STORY";
 
-/// Whether this is the child, and whether it has the fault.
+/// Returns whether this child has the fault; `None` if this is not a child.
 fn has_fault() -> Option<bool> {
     std::env::var(CHILD).ok().map(|what| what == "fault")
 }
 
-/// Runs `test` again, as a program, to its end. Returns what it has said on standard error.
+/// Runs `test` again, as a program, to its end. Returns its standard error.
 fn tell(test: &str, what: &str, environment: (&str, &str)) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -43,18 +44,18 @@ fn tell(test: &str, what: &str, environment: (&str, &str)) -> String {
     said
 }
 
-/// How many times a program without its fault is run: `POLDER_STORIES` says another number. (A
+/// The number of runs of a program without its fault, unless `POLDER_STORIES` sets another one. (A
 /// thousand take some minutes.)
 const RUNS: usize = 4;
 
-/// And how many of them at once: they sleep most of the time.
+/// The number of those that run in parallel: they sleep most of the time.
 const AT_ONCE: usize = 16;
 
-/// What is said of a fault, whichever it is.
+/// The words that any fault's report contains.
 const ALARMS: [&str; 2] = ["hint:", "is stalled"];
 
-/// Runs the program with its fault until it has said what `is_it` looks for: on a busy machine one
-/// look may come at a wrong moment, so it has several chances.
+/// Runs the program with its fault until `is_it` accepts its output: on a busy machine a check may
+/// come at a wrong moment, so it has several chances.
 fn until_told(test: &str, environment: (&str, &str), is_it: impl Fn(&str) -> bool) {
     let start = Instant::now();
     loop {
@@ -66,8 +67,9 @@ fn until_told(test: &str, environment: (&str, &str), is_it: impl Fn(&str) -> boo
     }
 }
 
-/// The culprit is named with its fault, and nothing is said without it: neither an alarm nor
-/// `nothing`. `always` is what each run says: one that did not get round to it does not count.
+/// Asserts that the report names the culprit with its fault, and that without the fault there is
+/// neither an alarm nor `nothing`. Each run must print `always`: one that did not get that far does
+/// not count.
 fn story(
     test: &str,
     environment: (&str, &str),
@@ -102,10 +104,10 @@ fn story(
     println!("{test}: {runs} runs without the fault");
 }
 
-/// What a program says that is asked for a dump.
+/// The words in each dump of a program.
 const DUMP: &str = "polder: 1 worker";
 
-/// Long enough for two looks at what a program does.
+/// Long enough for two checks of a program's activity.
 const A_WHILE: Duration = Duration::from_millis(1_500);
 
 #[test]
@@ -113,7 +115,7 @@ fn it_hangs_in_ci() {
     let (first, second) = (line!() + 8, line!() + 14);
     if let Some(fault) = has_fault() {
         let runtime = Runtime::new().unwrap();
-        // Each is to hand its result to the other, and awaits the other's first.
+        // Each must hand its result to the other, but awaits the other's first.
         let slot = Arc::new(Mutex::new(None::<Task<()>>));
         let handed = Arc::new(Event::new());
         let one = {
@@ -160,13 +162,13 @@ fn one_core_is_at_100_percent() {
                 let next = queue.lock().unwrap().pop();
                 match next {
                     Some(_) => {}
-                    // Asks again, instead of waiting.
+                    // Polls repeatedly, instead of waiting.
                     None if fault => future::yield_now().await,
                     None => wait.wait().await,
                 }
             }
         });
-        // Something else goes on as well.
+        // Another task is running as well.
         runtime.block_on(sleep(A_WHILE));
         drop((consumer, pushed));
         return;
@@ -239,7 +241,7 @@ fn descriptors_grow() {
         ("POLDER_DUMP", "after:1s"),
         &[("spawned", line)],
         DUMP,
-        // On a busy machine some wait yet.
+        // On a busy machine some are still waiting.
         "and 99 more there",
     );
     until_told("descriptors_grow", ("POLDER_DUMP", "after:1s"), |said| {

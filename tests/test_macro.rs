@@ -1,4 +1,4 @@
-//! `polder::test!`: on every backend, with a limit that also a test that blocks cannot outlast.
+//! `polder::test!`: on every backend, with a limit that even a blocking test cannot outlast.
 
 use std::io;
 use std::sync::Mutex;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use polder::{Backend, Handle};
 
-// A glob with a macro called `test` in it takes nothing from `#[test]`.
+// A glob import of a macro called `test` does not break `#[test]`.
 #[allow(unused_imports)]
 use polder::*;
 

@@ -1,6 +1,6 @@
-//! What `io::Unblock` promises: bytes and items in order; reading ahead and writing behind by no
-//! more than its capacity; every error and panic reaches whoever awaits; cancelling an operation
-//! loses nothing.
+//! The promises of `io::Unblock`: bytes and items in order; reading ahead and writing behind by no
+//! more than its capacity; every error and panic reaches a caller that awaits; cancelling an
+//! operation loses nothing.
 
 #[path = "conformance/support.rs"]
 #[allow(dead_code)]
@@ -38,7 +38,7 @@ impl Gate {
     }
 }
 
-/// Returns the byte at an offset of the test data: no two parts of it are alike.
+/// Returns the byte at an offset of the test data, in which no two parts are alike.
 fn byte(place: usize) -> u8 {
     (place % 251) as u8 ^ (place >> 16) as u8
 }
@@ -157,7 +157,7 @@ fn a_large_file_is_copied_byte_for_byte() {
     });
 }
 
-/// Endless; once the gate is open, counts the bytes that are read from or written to it.
+/// Endless; counts the bytes read from it, and the bytes written to it once the gate is open.
 #[derive(Clone, Default)]
 struct Counted(Gate, Arc<AtomicUsize>);
 
@@ -207,7 +207,7 @@ fn no_more_is_read_ahead_or_written_behind_than_the_capacity() {
             let chunk = vec![0; 1 << 20];
             while let Some(written) = poll_once(output.write(&chunk)).await {
                 accepted += written.unwrap();
-                // The budget of a task is spent some time.
+                // The task's budget is used up at some point.
                 yield_now().await;
             }
             assert_eq!(accepted, capacity, "written behind");
@@ -309,7 +309,7 @@ fn an_error_of_what_was_written_is_told_once_by_the_next_write_flush_or_close() 
         output.write_all(b"x").await.unwrap();
         output.flush().await.unwrap();
 
-        // What has no error itself keeps it.
+        // An operation without an error result keeps the error for the next one.
         let mut output = failing();
         output.write_all(b"x").await.unwrap();
         output.get_mut().await;
@@ -338,7 +338,7 @@ fn a_seek_takes_what_was_read_ahead_into_account() {
             assert_eq!(file.seek(SeekFrom::Current(5)).await.unwrap(), 25);
             file.read_exact(&mut some).await.unwrap();
             assert_eq!(some[..], bytes(35)[25..]);
-            // One that fails moves nothing.
+            // A failed seek does not move the position.
             file.seek(SeekFrom::Current(-100)).await.unwrap_err();
             file.read_exact(&mut some).await.unwrap();
             assert_eq!(some[..], bytes(45)[35..]);
@@ -347,13 +347,13 @@ fn a_seek_takes_what_was_read_ahead_into_account() {
             let mut rest = Vec::new();
             file.read_to_end(&mut rest).await.unwrap();
             assert_eq!(rest, bytes(LENGTH)[LENGTH - 3..]);
-            // Given up: it is done, and another one after it.
+            // A dropped seek is still performed, and so is the one after it.
             let _ = poll_once(file.seek(SeekFrom::Start(7))).await;
             assert_eq!(file.seek(SeekFrom::Start(3)).await.unwrap(), 3);
             let _ = poll_once(file.seek(SeekFrom::Start(7))).await;
             file.read_exact(&mut some).await.unwrap();
             assert_eq!(some[..], bytes(17)[7..]);
-            // Written where it was read up to, after a seek.
+            // Writes where reading stopped, after a seek.
             let place = file.seek(SeekFrom::Current(0)).await.unwrap();
             assert_eq!(place, 17);
             file.write_all(b"hello").await.unwrap();
@@ -405,7 +405,7 @@ fn a_panic_of_the_value_reaches_whoever_awaits_and_the_value_stays() {
         let mut value = Unblock::new(5);
         panics(value.with_mut(|_| panic!("on purpose"))).await;
         assert_eq!(value.with_mut(|value| *value + 1).await, 6);
-        // Given up, so that the next one hears of it.
+        // Dropped, so that the next operation gets the panic.
         let gate = Gate::default();
         let opened = gate.clone();
         let given_up = value.with_mut(move |_| {
@@ -448,7 +448,7 @@ fn giving_up_an_operation_loses_nothing() {
         output.flush().await.unwrap();
         assert!(kept.0.lock().unwrap().0 == all);
 
-        // What is called is called to its end.
+        // A function runs to its end even if its future is dropped.
         let called = Arc::new(AtomicBool::new(false));
         let mut value = Unblock::new(5);
         let then = called.clone();
@@ -499,14 +499,14 @@ fn an_iterator_gives_its_items_in_their_order_and_no_more_ahead_than_its_capacit
             until("it is ahead", || count.load(SeqCst) > index).await;
             assert!(count.load(SeqCst) <= index + 1 + 10);
         }
-        // The end may not be the last word.
+        // Items may follow a `None`.
         let mut left = [Some(1), None, Some(2)].into_iter();
         let mut some = Unblock::new(std::iter::from_fn(move || left.next().flatten()));
         assert_eq!(some.next().await, Some(1));
         assert_eq!(some.next().await, None);
         assert_eq!(some.next().await, Some(2));
         assert_eq!(some.next().await, None);
-        // Back to what it was made of.
+        // Returns the inner value.
         let mut rest = Unblock::with_capacity(2, 0..10);
         assert_eq!(rest.next().await, Some(0));
         let next = rest.into_inner().await.next().unwrap();
@@ -572,11 +572,11 @@ fn dropped_at_any_moment_it_lets_go_of_the_value() {
             }
             drop(file);
         }
-        // Full, so that no thread is there.
+        // Full, so that no thread is running.
         let mut full = Unblock::with_capacity(1, Held(Counted::default(), value.clone()));
         full.read_exact(&mut some).await.unwrap();
         drop(full);
-        // In a call that blocks.
+        // In a blocking call.
         let gate = Gate::default();
         let opened = gate.clone();
         let mut blocked = Unblock::new(Held(
@@ -602,7 +602,7 @@ fn what_was_written_is_written_and_flushed_though_it_is_dropped_or_closed() {
             output.write_all(&bytes(length)).await.unwrap();
             drop(output);
             until("it is flushed", || kept.flushed() == length).await;
-            // Also when a thread has written it and gone.
+            // Also if a thread has written it and exited.
             let kept = Kept::default();
             let mut output = Unblock::new(kept.clone());
             output.write_all(&bytes(length)).await.unwrap();

@@ -1,4 +1,4 @@
-//! `Async<T>`: any descriptor, whoever reads it and however.
+//! `Async<T>`: any descriptor, any reader, any way of reading.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind, Read, Write};
@@ -37,7 +37,7 @@ fn poll_readable<T>(watched: &Async<T>, count: &Arc<Count>) -> Poll<io::Result<(
     watched.poll_readable(&mut Context::from_waker(&waker))
 }
 
-/// A connection; the near end is `Async`'s.
+/// Returns a connection; the near end is an `Async`.
 fn pair() -> (Async<TcpStream>, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let far = TcpStream::connect(listener.local_addr().expect("it has one")).expect("it listens");
@@ -45,7 +45,7 @@ fn pair() -> (Async<TcpStream>, TcpStream) {
     (Async::new(near).expect("a socket can be waited for"), far)
 }
 
-/// Until what was sent has come: loopback may take its time.
+/// Waits until the sent data has arrived: loopback may take its time.
 async fn come<T>(watched: &Async<T>) {
     watched.readable().await.expect("it can be waited for");
 }
@@ -92,7 +92,7 @@ fn readable_tells_what_is_so_now_and_not_what_was_told() {
         let waiting = poll_once(near.readable()).await;
         assert!(waiting.is_none(), "there is nothing to read");
         far.write_all(b"abcd").expect("it is connected");
-        // As often as it is asked: nothing was read.
+        // Readable on every call, since nothing was read.
         for _ in 0..300 {
             come(&near).await;
         }
@@ -103,7 +103,7 @@ fn readable_tells_what_is_so_now_and_not_what_was_told() {
             .read_exact(&mut two)
             .expect("there were four");
         for _ in 0..5 {
-            // Nobody has told it that nothing is left.
+            // It was not notified that no data is left.
             let waiting = poll_once(near.readable()).await;
             assert!(waiting.is_none(), "there is nothing to read any more");
         }
@@ -134,7 +134,7 @@ fn writable_waits_for_room_whoever_has_filled_it() {
                 Ok(count) => written += count,
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::WouldBlock);
-                    // The kernel may still make room by moving it to the other end.
+                    // The kernel may still make room by moving data to the other end.
                     match poll_once(near.writable()).await {
                         None => break,
                         Some(ready) => ready.expect("there is room"),
@@ -155,7 +155,7 @@ fn writable_waits_for_room_whoever_has_filled_it() {
     });
 }
 
-/// It may take a message and go on waiting because it was not the one that it wants.
+/// The operation may take a message and wait again because it wants another one.
 #[test]
 fn an_operation_that_takes_part_and_would_block_is_called_again_for_the_rest() {
     in_every_runtime(|_| async {
@@ -186,8 +186,8 @@ fn an_operation_that_takes_part_and_would_block_is_called_again_for_the_rest() {
     });
 }
 
-/// An operation that says for ever that it would block, of a socket that is ready, is called as
-/// often as it likes, but holds nobody up.
+/// An operation that always returns `WouldBlock` on a ready socket is called any number of times,
+/// but does not keep others from running.
 #[test]
 fn an_operation_that_never_wants_what_is_there_does_not_hold_the_loop() {
     in_every_runtime(|_| async {
@@ -212,7 +212,7 @@ fn an_operation_that_never_wants_what_is_there_does_not_hold_the_loop() {
     });
 }
 
-/// In async-io each would wake the other for ever.
+/// In async-io the tasks would wake each other forever.
 #[test]
 fn tasks_that_poll_one_source_neither_lose_nor_wake_each_other() {
     const TASKS: usize = 20;
@@ -281,7 +281,8 @@ fn tasks_that_read_and_write_by_reference_at_once_are_all_served() {
     });
 }
 
-/// Each is served by the runtime that it waits in: another one may be left alone for ever.
+/// Each task is served by the runtime that it waits in: the other runtime may not be driven for any
+/// length of time.
 #[test]
 fn tasks_of_two_runtimes_poll_one_source_and_one_of_the_runtimes_stands_still() {
     on_every_backend(|backend| {
@@ -310,7 +311,7 @@ fn wakers_that_polled_and_were_woken_are_let_go() {
         let runtime = runtime(backend);
         let (near, mut far) = pair();
         let counts: Vec<_> = (0..100).map(|_| Arc::<Count>::default()).collect();
-        // A task's waits are the runtime's that runs it.
+        // The waits of a task belong to the runtime that runs it.
         runtime.block_on(async {
             for count in &counts {
                 assert!(poll_readable(&near, count).is_pending());
@@ -324,13 +325,13 @@ fn wakers_that_polled_and_were_woken_are_let_go() {
         assert!(counts.iter().all(|count| count.get() == 1), "twice");
         runtime.block_on(come(&near));
         near.get_ref().read_exact(&mut [0]).expect("one byte");
-        // Whoever polls next clears up.
+        // The next poll removes old wakers.
         let next = Arc::<Count>::default();
         runtime.block_on(async { assert!(poll_readable(&near, &next).is_pending()) });
         for count in &counts {
             assert_eq!(Arc::strong_count(count), 1, "a waker is left");
         }
-        // Nor is there anything to keep of those who need not wait.
+        // No waker is kept for polls that are ready.
         far.write_all(b"x").expect("it is connected");
         runtime.block_on(come(&near));
         for count in &counts {
@@ -364,7 +365,7 @@ fn a_wait_that_is_given_up_leaves_no_waker() {
     });
 }
 
-/// Nobody says that it gave up, where one polls; yet nobody's wakers pile up.
+/// A poll cannot report that its waiter gave up; yet such wakers do not accumulate.
 #[test]
 fn pollers_that_gave_up_leave_few_wakers() {
     on_every_backend(|backend| {
@@ -405,7 +406,7 @@ fn an_async_value_moves_between_runtimes_and_out() {
         let near = Arc::into_inner(near).expect("nobody else has it");
         let mut near: TcpStream = near.into_inner().expect("it is given back");
         near.read_exact(&mut [0]).expect("one byte");
-        // Once more, and for the last time: it is closed with the value.
+        // Once more, for the last time: dropping the value closes it.
         let near = Async::new(near).expect("a socket can be waited for");
         runtime(backend).block_on(async {
             assert!(poll_once(near.readable()).await.is_none());
@@ -513,7 +514,7 @@ mod unix {
         });
     }
 
-    /// Some backends cannot wait for it, and it never has to be waited for.
+    /// Some backends cannot wait for this file, and it is always ready.
     #[test]
     fn what_is_always_ready_never_hangs() {
         in_every_runtime(|_| async {
@@ -556,7 +557,7 @@ mod unix {
                     let writing = polder::unblock(move || std::fs::write(path, "x"));
                     let (read, written) = zip(watch.read(&mut event), writing).await;
                     written.expect("a file is made");
-                    // A header of 16 bytes, and the name.
+                    // A header of 16 bytes, followed by the name.
                     let bytes = &event[16..read.expect("an event")];
                     assert!(bytes.starts_with(name.as_bytes()), "{bytes:?}");
                 }
@@ -564,7 +565,8 @@ mod unix {
             });
         }
 
-        /// A read gets one packet, however much it asks for: less than asked says nothing.
+        /// A read gets one packet, regardless of the requested size: a short read does not mean
+        /// that nothing is left.
         #[test]
         fn packets_of_a_pipe_are_all_read() {
             use rustix::pipe::{PipeFlags, pipe_with};
@@ -578,7 +580,7 @@ mod unix {
                     .expect("two descriptors");
                 let mut reader = reader;
                 let mut bytes = [0; 64];
-                // A pipe holds 16 of them.
+                // A pipe holds 16 packets.
                 for round in 1..=12_usize {
                     assert!(poll_once(reader.read(&mut bytes)).await.is_none());
                     for packet in 1..=round {
@@ -605,7 +607,7 @@ mod unix {
                     it_interval: period,
                     it_value: period,
                 };
-                // Before it is set, which is when its first period begins.
+                // Taken before the timer is set, which is when its first period begins.
                 let start = std::time::Instant::now();
                 timerfd_settime(timer.get_ref(), TimerfdTimerFlags::empty(), &times)
                     .expect("it is set");

@@ -14,8 +14,8 @@ use crate::support::{LIMIT, backends, passed, storm};
 
 const VARIABLE: &str = "POLDER_CONFORMANCE_CHILD";
 
-/// Runs `rule`, of the test with the full name `test`, in a process of its own for each backend,
-/// and passes the output to `judge`.
+/// Runs `rule`, of the test with the full name `test`, in its own process for each backend, and
+/// passes the output to `judge`.
 pub fn in_children(test: &str, rule: impl FnOnce(Backend), judge: impl Fn(Backend, &Output)) {
     if std::env::var_os(VARIABLE).is_some() {
         return storm::within(|| rule(Backend::from_env().expect("the first process has set it")));
@@ -91,15 +91,14 @@ pub fn entries(path: &str) -> usize {
     std::fs::read_dir(path).unwrap().count()
 }
 
-/// Whether there are no more than before, of either. When they were counted before, something that
-/// had ended may still have been about to go: a thread that was joined, a descriptor that another
-/// thread closes.
+/// Whether neither count has grown. The earlier count may include things that had ended but were
+/// not yet gone: a joined thread, a descriptor that another thread closes.
 #[cfg(target_os = "linux")]
 pub fn no_more(now: [usize; 2], before: [usize; 2]) -> bool {
     now[0] <= before[0] && now[1] <= before[1]
 }
 
-/// What glibc numbers them with, and others.
+/// The type of a resource's number, in glibc and in other C libraries.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 type Resource = libc::__rlimit_resource_t;
 #[cfg(all(target_os = "linux", not(target_env = "gnu")))]
@@ -123,7 +122,7 @@ pub fn limit(resource: Resource, to: usize) {
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Uses up all descriptors of the process, until the result is dropped.
+/// Takes all descriptors of the process, until the result is dropped.
 #[cfg(target_os = "linux")]
 pub fn all_descriptors() -> Vec<std::fs::File> {
     limit(libc::RLIMIT_NOFILE, 64);

@@ -115,7 +115,7 @@ fn std_unix_sockets_in_async_have_the_functions_of_async_io() {
     });
 }
 
-/// In async-io, and so in programs that come from there, it is an abstract name.
+/// In async-io, and so in programs ported from it, such a path is an abstract name.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_path_that_begins_with_a_nul_connects_async_to_an_abstract_name() {
@@ -135,7 +135,7 @@ fn a_path_that_begins_with_a_nul_connects_async_to_an_abstract_name() {
         let peer = client.get_ref().peer_addr().unwrap();
         assert_eq!(peer.as_abstract_name(), Some(name.as_bytes()));
         listener.accept().unwrap();
-        // A NUL elsewhere is an error as before.
+        // A NUL elsewhere is still an error.
         let error = Async::<UnixStream>::connect("a\0b").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     });

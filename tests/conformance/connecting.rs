@@ -1,5 +1,5 @@
 //! Sockets that were made elsewhere, descriptors of every kind, and connecting with a time limit:
-//! parts of the rules 12, 24 and 32.
+//! parts of rules 12, 24 and 32.
 
 use std::io::ErrorKind;
 use std::net::{self, Ipv4Addr, SocketAddr};
@@ -85,7 +85,7 @@ fn sockets_that_are_bound_listening_or_connected_already_are_taken_over() {
         socket.listen(5).unwrap();
         let listener = TcpListener::try_from(Owned::from(socket)).unwrap();
         let address = listener.local_addr().unwrap();
-        // The standard library's connect goes on after a signal.
+        // The standard library's connect continues after a signal.
         let socket = Socket::from(net::TcpStream::connect(address).unwrap());
         let near = TcpStream::try_from(Owned::from(socket)).unwrap();
         let (_, peer) = listener.accept().await.unwrap();
@@ -158,7 +158,7 @@ fn a_descriptor_is_taken_over_by_its_own_kind_of_socket_only() {
             take::<UnixDatagram>,
         ));
     }
-    // Whether a socket listens cannot be asked everywhere.
+    // Some systems cannot tell whether a socket listens.
     let like = |kind: &str| kind.replace("listener", "stream");
     let tells = !cfg!(any(windows, target_vendor = "apple"));
     for (offered, make, _) in &kinds {
@@ -197,20 +197,20 @@ fn sockets_of_the_wrong_kind_cannot_be_bound_or_connected() {
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
             assert!(error.to_string().contains("the socket is not a"), "{error}");
         }
-        // The right kind, and an address of another family.
+        // The right kind of socket, with an address of another family.
         let six: SocketAddr = "[::1]:1".parse().unwrap();
         TcpListener::bind_with(stream(), six).expect_err("another family");
         (TcpStream::connect_with(stream(), six).await).expect_err("another family");
-        // One that listens, or is connected.
+        // A socket that listens already.
         let socket = Socket::from(Owned::try_from(listener).unwrap());
         (TcpStream::connect_with(socket, address).await).expect_err("it listens");
     });
 }
 
-/// A listener whose queue is full: a connect to it gets no answer.
+/// A listener with a full queue: a connect to it gets no answer.
 fn silent() -> (SocketAddr, impl Sized) {
     if is_in_world() {
-        // No host has it.
+        // No host has this address.
         return (SocketAddr::from(([192, 0, 2, 1], 80)), None);
     }
     let (listener, address, holder) = held_listener(0);
@@ -218,7 +218,7 @@ fn silent() -> (SocketAddr, impl Sized) {
     (address, Some((listener, holder, first)))
 }
 
-/// On all backends at once, since it waits for the time limit of the silent addresses.
+/// On all backends at the same time, since it waits for the time limit of the silent addresses.
 #[test]
 fn a_connect_with_a_limit_gives_each_address_its_share() {
     fn rule(backend: Backend) {
@@ -226,7 +226,7 @@ fn a_connect_with_a_limit_gives_each_address_its_share() {
             let (silent, _held) = silent();
             let listener = TcpListener::bind(ANY).await.unwrap();
             let address = listener.local_addr().unwrap();
-            // Bound, and not listening.
+            // Bound, but not listening.
             let refusing = stream();
             refusing.bind(&ANY.into()).unwrap();
             let refused = refusing.local_addr().unwrap().as_socket().unwrap();
@@ -248,7 +248,7 @@ fn a_connect_with_a_limit_gives_each_address_its_share() {
             let error = TcpStream::connect_timeout(silent, Duration::ZERO).await;
             assert_eq!(error.unwrap_err().kind(), ErrorKind::TimedOut);
 
-            // No limit that is in the way.
+            // Limits that are long enough.
             let stream = TcpStream::connect_timeout(address, Duration::MAX).await;
             assert_eq!(stream.unwrap().peer_addr().unwrap(), address);
             let error = TcpStream::connect_timeout([silent, refused], limit).await;
@@ -277,7 +277,7 @@ fn an_address_that_is_silent_is_overtaken_and_its_socket_closed() {
         let listener = TcpListener::bind(ANY).await.unwrap();
         let address = listener.local_addr().unwrap();
 
-        // A connect to it is seen, or that it is gone would prove nothing.
+        // Checks that a pending connect is visible; otherwise its absence would prove nothing.
         let mut alone = Box::pin(TcpStream::connect(silent));
         assert!(poll_once(&mut alone).await.is_none());
         assert!(is_connecting_to(silent) || !can_look());
@@ -291,7 +291,7 @@ fn an_address_that_is_silent_is_overtaken_and_its_socket_closed() {
         let stream = race.await.expect("the second one answers");
         assert_eq!(stream.peer_addr().unwrap(), address);
         until("the loser is closed", || !is_connecting_to(silent)).await;
-        // It was asked, and once.
+        // The second address received one connect only.
         let accepted = listener.accept().await.unwrap().1;
         assert_eq!(accepted, stream.local_addr().unwrap());
         assert!(poll_once(listener.accept()).await.is_none());
@@ -308,7 +308,7 @@ fn can_look() -> bool {
     cfg!(target_os = "linux") && !is_in_world()
 }
 
-/// Whether a socket of this machine waits for an answer of `address`: proc_pid_net(5).
+/// Whether a socket of this machine waits for an answer from `address`: proc_pid_net(5).
 fn is_connecting_to(address: SocketAddr) -> bool {
     const SYN_SENT: &str = "02";
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
@@ -323,7 +323,7 @@ fn is_connecting_to(address: SocketAddr) -> bool {
 #[test]
 fn a_name_that_nobody_can_have_is_an_error_that_tells_it() {
     in_every_runtime(|_| async {
-        // Longer than a part of a name can be: no server is asked.
+        // Longer than a label of a name may be: no server is asked.
         let host = "x".repeat(64);
         for error in [
             TcpStream::connect((host.as_str(), 80)).await.map(drop),

@@ -28,17 +28,17 @@ mod unix {
         socket.as_raw_fd()
     }
 
-    /// `None` where the system does not tell.
+    /// Whether the descriptor is nonblocking; `None` where the system does not tell.
     pub fn is_nonblocking(socket: impl AsFd) -> Option<bool> {
         Some(fcntl_getfl(socket).unwrap().contains(OFlags::NONBLOCK))
     }
 
-    /// Whether a child that runs another program has it.
+    /// Whether a child that runs another program inherits the descriptor.
     pub fn is_inherited(socket: impl AsFd) -> bool {
         !fcntl_getfd(socket).unwrap().contains(FdFlags::CLOEXEC)
     }
 
-    /// Waits until it is readable, as a foreign loop does.
+    /// Waits until the descriptor is readable, as a foreign loop does.
     pub fn wait_until_readable(descriptor: BorrowedFd<'_>) {
         let mut fds = [PollFd::new(&descriptor, PollFlags::IN)];
         retry_on_intr(|| poll(&mut fds, None)).expect("the descriptor can be waited for");
@@ -61,7 +61,7 @@ mod unix {
         Ok(fds[0].revents().intersects(all))
     }
 
-    /// The kernel does.
+    /// The kernel reports an end behind data.
     pub fn tells_no_end_behind_data() -> bool {
         false
     }
@@ -85,7 +85,7 @@ mod windows {
         socket.as_raw_socket()
     }
 
-    /// Windows has no way to ask.
+    /// Windows cannot tell.
     pub fn is_nonblocking(_: impl AsSocket) -> Option<bool> {
         None
     }
@@ -97,7 +97,7 @@ mod windows {
         fn GetHandleInformation(handle: RawSocket, flags: *mut u32) -> i32;
     }
 
-    /// Whether a child that inherits handles has it.
+    /// Whether a child that inherits handles inherits this one.
     pub fn is_inherited(socket: impl AsSocket) -> bool {
         let mut flags = 0;
         // SAFETY: it writes one number; the handle is open, since it is borrowed.
@@ -106,12 +106,13 @@ mod windows {
         flags & HANDLE_FLAG_INHERIT != 0
     }
 
-    /// Here no backend has one ([`Capabilities::descriptor`](polder::poller::Capabilities)).
+    /// No backend has a descriptor here
+    /// ([`Capabilities::descriptor`](polder::poller::Capabilities)).
     pub fn wait_until_readable(_: BorrowedSocket<'_>) {
         unreachable!("a runtime has a descriptor on Windows");
     }
 
-    /// Likewise.
+    /// No backend has a descriptor here.
     pub fn is_readable(_: BorrowedSocket<'_>) -> bool {
         unreachable!("a runtime has a descriptor on Windows");
     }
@@ -146,7 +147,7 @@ mod windows {
         }
     }
 
-    /// Wine finds the end when it finds no data in front of it.
+    /// Wine reports the end only when no data precedes it.
     pub fn tells_no_end_behind_data() -> bool {
         true
     }

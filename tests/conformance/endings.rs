@@ -1,5 +1,5 @@
-//! Wakers whose destructors and clones run code of their own, runtimes that close while others
-//! wait, and polling that ends in time.
+//! Wakers that run code in their destructors and clones, runtimes that close while others wait, and
+//! polling that ends in time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
@@ -21,11 +21,11 @@ use crate::support::{
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Longer than a correct run takes, and shorter than a worker polls in these tests, with a margin
-/// on both sides.
+/// Longer than a correct run takes, and shorter than a worker busy-polls in these tests, with a
+/// margin on both sides.
 const LATE: Duration = Duration::from_secs(2);
 
-/// See [`LATE`].
+/// The time of busy polling: see [`LATE`].
 const BUSY: Duration = Duration::from_secs(10);
 
 /// Makes a timer that is registered with this waker.
@@ -48,8 +48,8 @@ impl Drop for SetsOnDrop {
     }
 }
 
-/// Another thread drops a timer, and the driving thread drops its waker: if that came too late, it
-/// would be after the last check for ready tasks.
+/// Another thread drops a timer, and the driving thread drops the timer's waker. This must not come
+/// after the last check for ready tasks.
 #[test]
 fn a_waker_whose_destructor_wakes_a_task_does_not_leave_it_lying() {
     on_every_backend_alone(|backend| {
@@ -112,7 +112,7 @@ fn a_waker_whose_destructor_panics_ends_no_worker() {
         let task = runtime.spawn(async move {
             let timer = timer_with(Arc::new(PanicsOnDrop));
             sender.send(timer).unwrap();
-            // The worker that this is on drops the waker in one of these.
+            // This worker drops the waker during one of these sleeps.
             for _ in 0..10 {
                 sleep(Duration::from_millis(5)).await;
             }
@@ -151,7 +151,7 @@ fn closing_does_not_wait_for_a_worker_that_waits_for_a_task_that_never_began() {
             })
             .detach();
         arrived.recv().unwrap();
-        // While the runtime closes; at another time there would be nothing to see.
+        // Freed while the runtime closes; at another time the test would show nothing.
         let frees = thread::spawn(move || {
             thread::sleep(Duration::from_millis(50));
             free.store(true, SeqCst);
@@ -218,7 +218,7 @@ fn run_leaves_no_task_whether_tasks_await_or_detach_others() {
     });
 }
 
-/// A waker that polls a timer when it is woken, and stores whether that was ready.
+/// A waker that polls a timer when it is woken, and stores whether the timer was ready.
 #[derive(Default)]
 struct PollsInWake {
     timer: Mutex<Option<Timer>>,
@@ -248,12 +248,12 @@ fn a_timer_that_is_polled_while_its_runtime_closes_is_not_ready_early() {
         drop(runtime);
         assert!(polls.was_woken.load(SeqCst), "nobody was told of the end");
         assert!(!polls.was_ready.load(SeqCst), "an hour early");
-        // It would keep itself alive.
+        // Otherwise the waker would keep itself alive.
         drop(polls.timer.lock().unwrap().take());
     });
 }
 
-/// Makes a runtime whose workers busy-poll, since their idle times were short.
+/// Makes a runtime with workers that busy-poll, since their idle times were short.
 fn busy(backend: Backend, workers: usize) -> Runtime {
     let builder = Runtime::builder().backend(backend).workers(workers);
     let runtime = builder.busy_poll(BUSY).build();
@@ -334,7 +334,7 @@ fn run_returns_in_time_though_workers_poll_for_long() {
     });
 }
 
-/// A foreign loop, as a game has, in which no event ever comes: no reason to spin.
+/// A foreign loop, such as a game's, in which no event arrives: no reason to spin.
 #[cfg(target_os = "linux")]
 #[test]
 fn turns_in_which_nothing_comes_do_not_teach_it_to_poll() {

@@ -26,7 +26,7 @@ fn a_set_before_the_wait_is_kept_and_two_are_one() {
     });
 }
 
-/// They are polled when the task's budget is used up, each time.
+/// They are polled after the task's budget is used up, each time.
 #[test]
 fn what_is_over_ends_also_beside_a_future_that_always_takes_the_whole_budget() {
     in_every_runtime(async |_| {
@@ -116,7 +116,7 @@ fn a_waiter_that_gives_up_after_its_release_passes_it_on() {
         event.set();
         drop(first);
         assert!(future::poll_once(&mut second).await.is_some());
-        // And where nobody waits it is kept.
+        // Without a waiter, the set is kept.
         let mut third = Box::pin(event.wait());
         assert!(future::poll_once(&mut third).await.is_none());
         event.set();

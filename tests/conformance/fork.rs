@@ -1,10 +1,10 @@
-//! A child of `fork` that does not call `exec` (rule 23c): it starts afresh, and nothing hangs in
-//! it, whatever its parent has used. What works there is a table in docs/PLATFORM.md; the cases
-//! are those that libuv tests too (test/test-fork.c), and what polder has beyond libuv.
+//! A child of `fork` that does not call `exec` (rule 23c): it starts with fresh state, and nothing
+//! in it hangs, regardless of its parent's earlier use of polder. docs/PLATFORM.md has a table of
+//! what works there; the cases are those of libuv (test/test-fork.c), and the features that polder
+//! has beyond libuv.
 //!
-//! Each test is a process of its own, which uses something, and then forks. The child ends by
-//! `_exit`, with zero if what it was to do has not panicked; a child that hangs is ended by
-//! SIGALRM.
+//! Each test is its own process, which uses something, and then forks. The child ends by `_exit`,
+//! with zero if it has not panicked; SIGALRM ends a child that hangs.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -19,18 +19,19 @@ use polder::{Backend, Runtime, Timer, future};
 use crate::child::in_children;
 use crate::support::{LIMIT, message};
 
-/// The child's time. It needs some milliseconds.
+/// The child's time limit. It needs some milliseconds.
 const SECONDS: u32 = 20;
 
 const SOON: Duration = Duration::from_millis(5);
 
 struct Child(libc::pid_t);
 
-/// Forks. The child does what `f` does, and ends.
+/// Forks. The child runs `f` and exits.
 #[must_use]
 fn fork(f: impl FnOnce()) -> Child {
-    // SAFETY: the child ends by `_exit`. What it does before is what is tried here; the C library's
-    // `fork` leaves its own locks in order, and those of the test's process are not held.
+    // SAFETY: the child ends by `_exit`. Its actions before that are the subject of these tests;
+    // the C library's `fork` leaves its own locks in order, and those of the test's process are not
+    // held.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: always allowed; nothing handles the signal.
@@ -46,11 +47,11 @@ fn fork(f: impl FnOnce()) -> Child {
 impl Child {
     #[cfg(feature = "signal")]
     fn kill(&self, signal: libc::c_int) {
-        // SAFETY: the child was not waited for, so the number is its own.
+        // SAFETY: the child was not waited for, so the process id is still its own.
         assert_eq!(unsafe { libc::kill(self.0, signal) }, 0);
     }
 
-    /// Waits for its end, which must come, and be a good one.
+    /// Waits until the child ends, and asserts that it ends in time and without an error.
     #[track_caller]
     fn ends(self) {
         let start = Instant::now();
@@ -73,7 +74,7 @@ impl Child {
     }
 }
 
-/// Runs `rule` in a process of its own for each backend.
+/// Runs `rule` in its own process for each backend.
 fn alone(test: &str, rule: impl FnOnce(Backend)) {
     in_children(&format!("fork::{test}"), rule, |_, _| {});
 }
@@ -83,12 +84,12 @@ fn has_runtimes(backend: Backend) -> bool {
     backend != Backend::AsyncIo
 }
 
-/// Drives a future as an executor that knows nothing of polder.
+/// Drives a future with an executor that knows nothing of polder.
 fn plainly<T>(future: impl Future<Output = T>) -> T {
     futures_lite::future::block_on(future)
 }
 
-/// Ten bytes there, over TCP.
+/// Sends ten bytes over TCP.
 async fn talks() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -129,12 +130,12 @@ fn a_child_drives_runtimes_of_its_own() {
             polder::block_on(talks());
         });
         child.ends();
-        // The parent's goes on, and lacks nothing.
+        // The parent's runtime continues unaffected.
         runtime.block_on(talks());
     });
 }
 
-/// As when a task itself forks.
+/// The case of a task that itself forks.
 #[test]
 fn a_child_of_a_task_drives_a_runtime_of_its_own() {
     alone("a_child_of_a_task_drives_a_runtime_of_its_own", |backend| {
@@ -179,7 +180,7 @@ fn in_a_child_timers_and_sockets_work_in_an_executor_of_any_kind() {
     });
 }
 
-/// libuv: fork_timer, begun by the parent.
+/// libuv: fork_timer, started by the parent.
 #[test]
 fn a_timer_that_the_parent_waits_for_fires_in_the_child_too() {
     let test = "a_timer_that_the_parent_waits_for_fires_in_the_child_too";
@@ -229,7 +230,7 @@ fn a_child_uses_the_sockets_that_its_parent_has_made() {
 }
 
 /// libuv: fork_socketpair_started. The child uses a socket that its parent waits for, and closes
-/// its own copies of others: the parent, which waits all the time, does not notice.
+/// its own copies of others. The parent, which waits all the time, is not affected.
 #[test]
 fn what_a_child_does_with_its_parents_sockets_ends_no_wait_of_the_parents() {
     let test = "what_a_child_does_with_its_parents_sockets_ends_no_wait_of_the_parents";
@@ -250,7 +251,7 @@ fn what_a_child_does_with_its_parents_sockets_ends_no_wait_of_the_parents() {
             let mut pairs = Cell::new(Some(pairs));
             let child = fork(|| {
                 let mut pairs = pairs.take().unwrap();
-                // Not used, and closed; and used, with a runtime of the child's.
+                // One pair is closed unused; the other is used, with a runtime of the child.
                 drop(pairs.pop());
                 if has_runtimes(backend) {
                     let (mut near, mut far) = pairs.pop().unwrap();
@@ -267,7 +268,7 @@ fn what_a_child_does_with_its_parents_sockets_ends_no_wait_of_the_parents() {
             for (near, far) in pairs.get_mut().as_mut().unwrap() {
                 let mut byte = [0];
                 let mut read = near.read(&mut byte);
-                // It waits before there is something.
+                // The read waits before the byte is sent.
                 assert!(future::poll_once(&mut read).await.is_none());
                 far.write_all(b"p").await.unwrap();
                 let read = polder::time::timeout(LIMIT / 2, read).await;
@@ -285,7 +286,7 @@ fn blocking_calls_work_in_a_child_although_the_parents_threads_are_idle() {
     let test = "blocking_calls_work_in_a_child_although_the_parents_threads_are_idle";
     alone(test, |_| {
         assert_eq!(plainly(polder::unblock(|| 4)), 4);
-        // There is a thread now, which waits for half a second for the next call.
+        // The pool has a thread now, which waits half a second for the next call.
         fork(|| {
             assert_eq!(plainly(polder::unblock(|| 5)), 5);
             let mut text = String::new();
@@ -298,7 +299,7 @@ fn blocking_calls_work_in_a_child_although_the_parents_threads_are_idle() {
     });
 }
 
-/// The thread that makes the call is the parent's.
+/// The thread that runs the call exists only in the parent.
 #[test]
 #[cfg(feature = "blocking")]
 fn a_call_under_way_when_its_process_forks_is_a_panic_in_the_child_and_ends_in_the_parent() {
@@ -345,7 +346,7 @@ fn an_unblock_in_use_when_its_process_forks_is_an_error_in_the_child() {
     });
 }
 
-/// A name that is being looked up when its process forks is a test in src/net/resolver.rs.
+/// The case of a name lookup under way during the fork is a test in src/net/resolver.rs.
 #[test]
 fn names_are_looked_up_in_a_child_although_the_parents_threads_are_idle() {
     let test = "names_are_looked_up_in_a_child_although_the_parents_threads_are_idle";
@@ -372,7 +373,7 @@ mod signals {
         assert_eq!(unsafe { libc::raise(signal) }, 0);
     }
 
-    /// Two processes wait for each other.
+    /// A rendezvous of two processes.
     struct Turn(UnixStream, UnixStream);
 
     impl Turn {
@@ -397,9 +398,9 @@ mod signals {
         let test =
             "signals::a_signal_to_the_child_reaches_listeners_old_and_new_and_none_of_the_parents";
         alone(test, |_| {
-            // (SIGUSR2 is what a storm of signals consists of: see `support`.)
+            // (A storm of signals uses SIGUSR2: see `support`.)
             let mut inherited = Signals::new([Signal::Usr1, Signal::Winch]).unwrap();
-            // Registered, so that the thread has something to do.
+            // Registered, so that the signal thread is in use.
             plainly(async { assert!(future::poll_once(inherited.next()).await.is_none()) });
             let (listens, ends) = (Turn::new(), Turn::new());
             let child = fork(|| {
@@ -460,7 +461,8 @@ mod signals {
             let child = fork(|| {
                 drop(signals.take());
                 dropped.give();
-                // It stays caught, as where the last listener is dropped: it ends no process.
+                // The signal stays caught, as after the last listener is dropped: it ends no
+                // process.
                 sent.take();
             });
             dropped.take();
@@ -481,7 +483,7 @@ fn stalls_are_reported_in_a_child_too() {
         if !has_runtimes(backend) {
             return;
         }
-        // It stalls until that is reported.
+        // Blocks the worker until the stall is reported.
         let stall = || {
             let (reported, report) = std::sync::mpsc::channel();
             let builder = Runtime::builder().stalls(SOON, move |_| {
@@ -499,7 +501,7 @@ fn stalls_are_reported_in_a_child_too() {
     });
 }
 
-/// What the kernel shares between the two is not used by both.
+/// Kernel objects shared by the two processes are not used by both.
 #[test]
 fn a_runtime_driven_in_a_child_of_its_process_ends_with_words_and_goes_on_in_the_parent() {
     let test =
@@ -520,7 +522,7 @@ fn a_runtime_driven_in_a_child_of_its_process_ends_with_words_and_goes_on_in_the
                     near.write_all(&byte).await.unwrap();
                 })
                 .detach();
-                // So that it waits.
+                // So that the task waits.
                 Timer::after(SOON).await;
                 far.unwrap()
             });

@@ -1,8 +1,8 @@
-//! Rare behaviour of the kernel: an error queue that nobody reads (rule 67), a process that is
+//! Rare behaviour of the kernel: an error queue that is not read (rule 67), a process that is
 //! stopped and continued (rule 69), a system call that is refused (rule 70).
 //!
-//! These are about Linux. On other platforms the tests exist, so that the list of rules is the
-//! same, and are empty.
+//! These rules are about Linux. On other platforms the tests exist, so that the list of rules is
+//! the same, and are empty.
 
 #[test]
 fn rule_67_an_error_queue_that_nobody_reads_costs_no_time_and_hides_no_datagram() {
@@ -54,8 +54,8 @@ pub mod linux {
 
     // Rule 67.
 
-    /// A socket with an error in its queue, and none pending: `IP_RECVERR`, and a send to an unused
-    /// port.
+    /// Returns a socket with an error in its queue, and none pending: `IP_RECVERR`, and a send to
+    /// an unused port.
     async fn with_an_unread_error() -> UdpSocket {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let on: libc::c_int = 1;
@@ -74,7 +74,7 @@ pub mod linux {
         let address = nobody.local_addr().unwrap();
         drop(nobody);
         socket.send_to(b"is anybody there?", address).await.unwrap();
-        // Taken from the socket, it stays in the queue.
+        // This clears the socket's pending error; the error queue keeps it.
         let error = socket.recv_from(&mut [0; 8]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused, "{error}");
         socket
@@ -97,14 +97,14 @@ pub mod linux {
             }
             assert!(attempts < MANY, "{attempts} attempts on {backend}");
 
-            // What comes is not held up.
+            // Arriving data is not delayed.
             let far = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             let address = socket.local_addr().unwrap();
             let start = Instant::now();
             for _ in 0..20 {
                 let receive = socket.recv_from(&mut bytes);
                 let send = async {
-                    // The other one waits by then.
+                    // By then the receiver waits.
                     future::yield_now().await;
                     far.send_to(b"data", address).unwrap();
                 };
@@ -114,7 +114,8 @@ pub mod linux {
             let took = start.elapsed();
             assert!(took < Duration::from_secs(2), "{took:?} on {backend}");
 
-            // Nor by `Async`, which asks the kernel before each wait, and is told of the error.
+            // Nor is it delayed by `Async`, which polls the kernel before each wait, and gets the
+            // error reported.
             let socket = std::net::UdpSocket::try_from(socket).unwrap();
             let socket = polder::Async::new(socket).unwrap();
             let mut attempts = 0;
@@ -145,8 +146,9 @@ pub mod linux {
     const NAME: &str =
         "kernel::rule_69_a_timer_is_not_late_by_the_time_that_its_process_was_stopped";
 
-    /// The child's timer; when it is stopped, after it has said that the timer runs; for how long;
-    /// how late the timer may be. Late by the pause it would come 550 ms after its time.
+    /// The child's timer; the delay of the stop after the child has reported that the timer runs;
+    /// the length of the stop; the timer's tolerated lateness. A timer late by the pause fires 550
+    /// ms after its deadline.
     const TIMER: Duration = Duration::from_millis(1_000);
     const BEFORE: Duration = Duration::from_millis(150);
     const PAUSE: Duration = Duration::from_millis(550);
@@ -158,8 +160,8 @@ pub mod linux {
             return a_process_with_a_timer(scale.expect("a number"));
         }
         // On a busy machine a timer is late for other reasons too, and the stop takes longer than
-        // it was meant to. That does not grow with the times of the test; what the rule is about
-        // does.
+        // intended. That lateness does not grow with the durations of the test; a violation of the
+        // rule does.
         let scales = [1, 1, 2, 4, 8];
         let late: Vec<String> = scales
             .into_iter()
@@ -191,7 +193,7 @@ pub mod linux {
         assert!(says(&mut lines, "armed").is_some(), "the child has ended");
         exactly(BEFORE * scale);
         let signal = |signal| {
-            // SAFETY: the child was not waited for, so the number is its own.
+            // SAFETY: the child was not waited for, so the process id is still its own.
             assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, signal) }, 0);
         };
         signal(libc::SIGSTOP);
@@ -206,7 +208,7 @@ pub mod linux {
     }
 
     /// Sleeps in small pieces: in a storm of signals one long sleep takes twice its time, since the
-    /// rest that it goes on with after each signal is a little too long.
+    /// remaining time after each signal is a little too long.
     fn exactly(duration: Duration) {
         let end = Instant::now() + duration;
         while Instant::now() < end {
@@ -214,7 +216,7 @@ pub mod linux {
         }
     }
 
-    /// A timer on every backend at once.
+    /// Runs a timer on every backend at the same time.
     fn a_process_with_a_timer(scale: u32) {
         let (armed, all_armed) = mpsc::channel();
         let threads: Vec<_> = (Backend::available().into_iter())
@@ -244,7 +246,7 @@ pub mod linux {
 
     // Rule 70.
 
-    /// Runs `rule` on a thread of its own, and so with a filter of its own.
+    /// Runs `rule` on its own thread, and so with its own filter.
     fn refused(
         calls: &'static [libc::c_long],
         errno: libc::c_int,
@@ -275,7 +277,8 @@ pub mod linux {
         });
     }
 
-    /// Events, timeouts, notifications; a runtime with a timer and a wake from another thread.
+    /// Checks events, timeouts and notifications; a runtime with a timer and a wake from another
+    /// thread.
     fn serves(backend: Backend) {
         let poller = Poller::new(backend).expect("it opens");
         let (ours, mut theirs) = UnixStream::pair().unwrap();
@@ -343,7 +346,7 @@ pub mod linux {
                         let ((mut accepted, from), mut client) =
                             (accepted.unwrap(), client.unwrap());
                         assert_eq!(from, client.local_addr().unwrap());
-                        // It does not block, and no child inherits it.
+                        // The accepted socket is nonblocking, and no child inherits it.
                         assert!(future::poll_once(accepted.read(&mut [0])).await.is_none());
                         let flags = rustix::io::fcntl_getfd(&accepted).unwrap();
                         assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
@@ -357,14 +360,14 @@ pub mod linux {
 
     pub fn words() {
         on_every_backend_alone(|backend| {
-            // Whatever it takes to open one. (async-io's reactor may be open already.)
+            // All calls that open a poller. (async-io's reactor may be open already.)
             const CALLS: &[libc::c_long] = &[
                 libc::SYS_epoll_create1,
                 libc::SYS_io_uring_setup,
                 libc::SYS_eventfd2,
                 libc::SYS_pipe2,
                 libc::SYS_socketpair,
-                // All of sockets goes through that one there.
+                // On this architecture all socket calls go through this one.
                 #[cfg(target_arch = "x86")]
                 libc::SYS_socketcall,
             ];
@@ -391,7 +394,7 @@ pub mod linux {
                     assert!(words.contains(call), "{words}");
                     let said = io::Error::from_raw_os_error(errno).to_string();
                     assert!(words.contains(&said), "{words}");
-                    // And what that most likely means.
+                    // And the most likely cause.
                     assert!(words.contains(meaning), "{words}");
                     let source = error.get_ref().and_then(|words| words.source());
                     let cause = source.and_then(|source| source.downcast_ref::<io::Error>());

@@ -1,9 +1,9 @@
-//! What every backend must do. Each test is named after the rule that it shows, and runs on every
-//! backend of this machine.
+//! The rules that every backend must keep. Each test is named after the rule that it shows, and
+//! runs on every backend of this machine.
 //!
 //! A lost wake-up must be a failed test with a message, never a hang: every test has a deadline.
 //! Tests wait for conditions instead of sleeping; ports come from the kernel; no test depends on
-//! another one.
+//! another.
 
 mod async_io;
 mod child;

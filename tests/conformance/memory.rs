@@ -1,4 +1,4 @@
-//! Rules 26a and 26b: streams in memory, and two streams that are connected with each other.
+//! Rules 26a and 26b: streams in memory, and copying between two connected streams.
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::pin::{Pin, pin};
@@ -34,12 +34,12 @@ fn a_full_stream_in_memory_waits_for_its_reader_and_an_empty_one_for_its_writer(
         assert_eq!((writer.woken(), writer.kept()), (1, 0));
         let parts = [IoSlice::new(b"o"), IoSlice::new(b""), IoSlice::new(b"ne")];
         assert_eq!(near.write_vectored(&parts).await.unwrap(), 2);
-        // The queue has come round by now: its bytes are in two parts.
+        // The ring buffer has wrapped by now: its bytes are in two parts.
         let (mut head, mut tail) = ([0; 1], [0; 8]);
         let mut buffers = [IoSliceMut::new(&mut head), IoSliceMut::new(&mut tail)];
         assert_eq!(far.read_vectored(&mut buffers).await.unwrap(), 4);
         assert_eq!((&head, &tail[..3]), (b"l", &b"lon"[..]));
-        // Nothing waits without room, or without a byte to write.
+        // No operation waits that has no room to fill, or no byte to write.
         assert_eq!(far.read(&mut []).await.unwrap(), 0);
         near.write_all(b"full").await.unwrap();
         assert_eq!(near.write(b"").await.unwrap(), 0);
@@ -58,12 +58,12 @@ fn an_end_in_memory_comes_after_all_bytes_and_only_where_it_belongs() {
         let mut text = String::new();
         far.read_to_string(&mut text).await.unwrap();
         assert_eq!(text, "hello");
-        // The other direction goes on.
+        // The other direction still works.
         far.write_all(b"to you").await.unwrap();
         let mut bytes = [0; 6];
         near.read_exact(&mut bytes).await.unwrap();
 
-        // One who waits to read is told of the end, one who waits to write of the reader's.
+        // A waiting reader is woken by the end, a waiting writer by the drop of the reader.
         let count = Count::new();
         assert!(poll_read(&mut near, &count, &mut bytes).is_pending());
         drop(far);
@@ -84,7 +84,7 @@ fn an_end_in_memory_comes_after_all_bytes_and_only_where_it_belongs() {
 fn bytes_in_memory_all_arrive_in_pieces_between_threads() {
     in_every_runtime(|backend| async move {
         for capacity in [1, 7, 4096] {
-            // Of the small ones each byte is a wake.
+            // With the small capacities each byte is a wake.
             let size = sized(backend, 100_000).min(capacity * 2_000);
             let (mut near, mut far) = duplex(capacity);
             let data: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
@@ -108,7 +108,7 @@ fn bytes_in_memory_all_arrive_in_pieces_between_threads() {
     });
 }
 
-/// A client's end, both ends of a proxy, and a server's.
+/// Returns a client's end, both ends of a proxy, and a server's end.
 fn chain() -> (DuplexStream, DuplexStream, DuplexStream, DuplexStream) {
     let (client, near) = duplex(16);
     let (far, server) = duplex(16);
@@ -135,7 +135,7 @@ fn the_end_of_one_side_is_passed_on_and_the_other_direction_goes_on() {
             let (_, all) = zip(asks, server.read_to_end(&mut asked)).await;
             all.unwrap();
             assert_eq!(asked, question);
-            // The server has seen the end, and the client has not.
+            // The server has received the end; the client has not.
             let mut byte = [0];
             assert!(poll_once(Box::pin(client.read(&mut byte))).await.is_none());
             let answer = vec![b'a'; 3_000];
@@ -164,7 +164,7 @@ fn a_slow_side_holds_the_other_back_and_loses_nothing() {
             polder::spawn(
                 async move { copy_bidirectional_with_sizes(&mut near, &mut far, 0, 8).await },
             );
-        // Two queues of 16 bytes, and a buffer of one between them.
+        // Two queues of 16 bytes, and one buffer between them.
         let count = Count::new();
         let mut written = 0;
         until("everything is full", || {
@@ -188,7 +188,7 @@ fn a_slow_side_holds_the_other_back_and_loses_nothing() {
 #[test]
 fn what_a_writer_buffers_is_flushed_before_it_is_waited_for_more() {
     in_every_runtime(|_| async {
-        /// Reads from one, writes to the other.
+        /// A stream that reads from one part and writes to the other.
         struct Joined<R, W>(R, W);
 
         impl<R: AsyncRead + Unpin, W: Unpin> AsyncRead for Joined<R, W> {
@@ -267,12 +267,12 @@ fn a_reset_of_one_side_is_an_error_and_can_be_passed_on() {
     });
 }
 
-/// Is always ready, but each operation is interrupted first.
+/// A stream that is always ready, but interrupts each operation first.
 struct Endless {
-    /// How many times.
+    /// The number of interruptions before each operation.
     interruptions: usize,
     interrupted: usize,
-    /// The number of bytes left to be read.
+    /// The number of bytes left to read.
     left: usize,
     closed: bool,
 }
@@ -354,7 +354,7 @@ fn two_sides_that_never_wait_do_not_hold_the_worker() {
                     .map(drop)
             }),
             polder::spawn(async { copy(repeat(7), sink()).await.map(drop) }),
-            // It is interrupted again and again, and reads nothing.
+            // This copy is interrupted again and again, and reads nothing.
             polder::spawn(async { copy(Endless::new(usize::MAX, 1), sink()).await.map(drop) }),
         ];
         for _ in 0..10 {
@@ -374,7 +374,7 @@ fn two_directions_that_never_wait_get_equal_shares() {
             let mut proxy = pin!(copy_bidirectional(&mut near, &mut far));
             for _ in 0..20 {
                 assert!(poll_once(proxy.as_mut()).await.is_none());
-                // With the next poll the task has a new budget.
+                // In its next poll the task has a new budget.
                 yield_now().await;
             }
         }

@@ -1,4 +1,4 @@
-//! A runtime's own resolver of names.
+//! A runtime with a custom name resolver.
 
 use std::future::{Future, pending, poll_fn, ready};
 use std::io::{self, ErrorKind};
@@ -69,7 +69,7 @@ fn a_runtimes_own_resolver_is_asked_for_each_name_and_once_for_identical_look_up
                 let client = client.expect("it listens");
                 assert_eq!(client.peer_addr().expect("it is connected"), address);
             }
-            // With two workers some may have come after the answer.
+            // With two workers some lookups may have come after the answer.
             let many = asked.swap(0, SeqCst);
             assert!(many < CLIENTS, "asked {many} times");
 
@@ -109,7 +109,7 @@ fn within_a_resolver_and_outside_of_its_runtime_names_are_looked_up_by_the_syste
         let own: SocketAddr = "127.1.2.3:1".parse().unwrap();
         assert_eq!(runtime.block_on(look_up()), own);
         assert_eq!(runtime.block_on(runtime.spawn(look_up())), own);
-        // Another runtime, also within the first.
+        // Another runtime, also within the first one.
         assert_ne!(polder::block_on(look_up()), own);
         runtime.block_on(async { assert_ne!(polder::block_on(look_up()), own) });
     });
@@ -141,7 +141,7 @@ impl Wake for Curious {
     fn wake(self: Arc<Self>) {
         let mut lookup: LookUp = Box::pin(resolve("second.test:80"));
         let mut cx = Context::from_waker(Waker::noop());
-        // Another worker may have finished the resolver before the look-up asks for its end.
+        // Another worker may have finished the resolver before the look-up registers its waker.
         if let Poll::Ready(addresses) = lookup.as_mut().poll(&mut cx) {
             lookup = Box::pin(ready(addresses));
         }
@@ -226,7 +226,7 @@ fn who_gives_up_last_cancels_the_resolver_and_a_runtime_that_ends_tells_who_wait
     });
 }
 
-/// Says so when it is dropped, and may panic then.
+/// A value that counts its drop, and may panic in it.
 struct Captured {
     dropped: Arc<AtomicUsize>,
     panics: bool,
@@ -295,7 +295,7 @@ fn a_resolver_whose_destructor_panics_ends_neither_the_drop_of_its_runtime_nor_t
         runtime
             .block_on(resolve("server.test:80"))
             .expect("it is known");
-        // It would drop what is left of the runtime where a panic aborts.
+        // That would drop the rest of the runtime where a panic aborts.
         let task = runtime.spawn(pending::<()>());
         drop(runtime);
         assert_eq!(dropped.load(SeqCst), 1);

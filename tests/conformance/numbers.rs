@@ -14,7 +14,7 @@ use polder::poller::{Events, Interest, Mode, Poller, Token};
 use crate::child::in_children;
 use crate::support::{LIMIT, runtime_of};
 
-/// Lets this process have `needed` descriptors.
+/// Raises this process's limit to `needed` descriptors.
 pub fn allow(needed: libc::rlim_t) {
     change_limit(|limit| limit.rlim_cur = limit.rlim_cur.max(needed));
 }
@@ -33,8 +33,8 @@ fn change_limit(change: impl FnOnce(&mut libc::rlimit)) {
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
 }
 
-/// `select`'s sets end at 1,024 in libc, and not in the kernels; what is beyond is memory that is
-/// not theirs.
+/// In libc the sets of `select` end at 1,024, in the kernels they do not; higher numbers would
+/// touch memory outside the set.
 #[test]
 fn rule_21_descriptors_beyond_fd_setsize_are_served_beside_others() {
     const ME: &str = "numbers::rule_21_descriptors_beyond_fd_setsize_are_served_beside_others";
@@ -42,7 +42,8 @@ fn rule_21_descriptors_beyond_fd_setsize_are_served_beside_others() {
         allow(2_600);
         let poller = Poller::new(backend).expect("it is available");
         let mut pairs = Vec::new();
-        // The last one before libc's limit, the first beyond, and some that lie in other words.
+        // The last number below libc's limit, the first above it, and some in other words of the
+        // set.
         for number in [0, 1_023, 1_024, 1_025, 1_087, 1_088, 2_047, 2_048, 2_500] {
             let (low, theirs) = UnixStream::pair().unwrap();
             let ours = rustix::io::fcntl_dupfd_cloexec(&low, number).unwrap();
@@ -73,7 +74,7 @@ fn rule_21_descriptors_beyond_fd_setsize_are_served_beside_others() {
     in_children(ME, rule, |_, _| {});
 }
 
-/// poll(2) takes no more descriptors than the process may have by then.
+/// poll(2) takes no more descriptors than the current limit of the process.
 #[test]
 fn rule_21_a_limit_that_is_lowered_below_what_is_waited_for_loses_nothing() {
     const ME: &str =
@@ -105,7 +106,7 @@ fn serve_below_the_limit(backend: Backend, workers: usize) {
         }));
         peers.push(theirs);
     }
-    // A writer that waits beside bytes that are not read: `select` asks poll(2) about it.
+    // A writer waits while bytes are unread: `select` asks poll(2) about it.
     let (ours, blocked) = pair();
     (&blocked).write_all(b"unread").unwrap();
     let mut ours = polder::net::unix::UnixStream::try_from(ours).unwrap();
@@ -123,7 +124,7 @@ fn serve_below_the_limit(backend: Backend, workers: usize) {
     let client = thread::spawn({
         let handle = runtime.handle();
         move || {
-            // All of them are waited for.
+            // All of them are registered.
             echoes(&mut peers);
             change_limit(|limit| limit.rlim_cur = 40);
             echoes(&mut peers);

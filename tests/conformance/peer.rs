@@ -1,8 +1,8 @@
-//! [`Peer`]: the far end of a connection, whose calls happen when they are made.
+//! [`Peer`]: the far end of a connection. Its calls take effect before they return.
 //!
-//! On a kernel it is a blocking socket of the standard library, of which polder knows nothing. In a
-//! world it is one of polder's, and each call is followed by as much time as what it sends needs to
-//! arrive. So a rule finds the same after each call: the kernel of the near end has it.
+//! On a kernel it is a blocking socket of the standard library, unknown to polder. In a world it is
+//! a socket of polder, and each call is followed by enough time for the sent data to arrive. So
+//! both give a rule the same state after each call: the kernel of the near end has the data.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,7 +18,7 @@ use socket2::SockRef;
 
 use crate::support::{a_turn, is_in_world, until};
 
-/// The far end: a socket of the standard library's, or one of polder's in a world.
+/// The far end: a socket of the standard library, or one of polder in a world.
 pub enum Peer<K, S> {
     Kernel(K),
     Simulated(S),
@@ -29,7 +29,7 @@ pub type TcpPeer = Peer<std::net::TcpStream, polder::net::TcpStream>;
 #[cfg(unix)]
 pub type UnixPeer = Peer<std::os::unix::net::UnixStream, polder::net::unix::UnixStream>;
 
-/// What the standard library's streams have in common.
+/// The common interface of the standard library's streams.
 pub trait Blocking: Read + Write {
     fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()>;
 }
@@ -48,7 +48,7 @@ impl Blocking for std::os::unix::net::UnixStream {
 }
 
 impl<K: Blocking, S: AsyncRead + AsyncWrite + Unpin> Peer<K, S> {
-    /// Sends all of it.
+    /// Sends all bytes.
     pub async fn send(&mut self, bytes: &[u8]) {
         let sent = match self {
             Peer::Kernel(stream) => stream.write_all(bytes),
@@ -61,7 +61,7 @@ impl<K: Blocking, S: AsyncRead + AsyncWrite + Unpin> Peer<K, S> {
         sent.expect("the near end takes it");
     }
 
-    /// Receives as much as fits, and waits for that.
+    /// Receives until `bytes` is full.
     pub async fn receive(&mut self, bytes: &mut [u8]) {
         let received = match self {
             Peer::Kernel(stream) => stream.read_exact(bytes),
@@ -74,7 +74,7 @@ impl<K: Blocking, S: AsyncRead + AsyncWrite + Unpin> Peer<K, S> {
         received.expect("the near end sends it");
     }
 
-    /// Waits until there is something, and receives what there is; the end is nothing.
+    /// Waits for data, and receives what is available; returns 0 at the end.
     pub async fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             Peer::Kernel(stream) => stream.read(bytes),
@@ -86,7 +86,8 @@ impl<K: Blocking, S: AsyncRead + AsyncWrite + Unpin> Peer<K, S> {
         }
     }
 
-    /// Receives what is there, without waiting, which opens the window. Returns how much it was.
+    /// Receives the available data without waiting, which opens the window. Returns the number of
+    /// bytes.
     pub async fn drain(&mut self) -> usize {
         match self {
             Peer::Kernel(stream) => {
@@ -110,14 +111,14 @@ impl<K: Blocking, S: AsyncRead + AsyncWrite + Unpin> Peer<K, S> {
         }
     }
 
-    /// Closes it: an end, or a reset if something was left unread.
+    /// Closes the connection: an end, or a reset if data was left unread.
     pub async fn end(self) {
         drop(self);
         settle().await;
     }
 }
 
-/// In a world, lets what was sent arrive.
+/// In a world, lets sent data arrive.
 async fn settle() {
     if is_in_world() {
         a_turn().await;
@@ -157,7 +158,7 @@ impl TcpPeer {
 
 #[cfg(unix)]
 impl UnixPeer {
-    /// It is a reset if something was left unread, and an end otherwise.
+    /// Closes the connection: a reset if data was left unread, an end otherwise.
     pub async fn reset(self) {
         self.end().await;
     }
@@ -179,7 +180,7 @@ fn take(mut read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> usize {
     }
 }
 
-/// What runs beside a rule: on a thread of its own, and in a world in a task.
+/// A future that runs next to a rule: on its own thread, and in a world in a task.
 pub enum Beside<T> {
     Thread(thread::JoinHandle<T>),
     Task(Task<T>),
@@ -197,7 +198,7 @@ where
 }
 
 impl<T> Beside<T> {
-    /// Waits for its end.
+    /// Waits until the future is done.
     pub async fn join(self) -> T {
         match self {
             Beside::Thread(thread) => {

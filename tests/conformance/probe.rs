@@ -1,4 +1,4 @@
-//! Helpers with which the rules about tasks and runtimes observe them.
+//! Helpers that observe tasks and runtimes, for the rules about them.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -73,7 +73,7 @@ impl<T> Mailbox<T> {
     }
 }
 
-/// A mailbox without contents.
+/// A mailbox for wakes without values.
 pub type Signal = Mailbox<()>;
 
 /// Counts live guards.
@@ -100,7 +100,7 @@ impl Drop for Guard {
     }
 }
 
-/// Calls a function when it is dropped.
+/// Calls a function on drop.
 pub struct OnDrop<F: FnMut()>(pub F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {
@@ -115,12 +115,12 @@ pub async fn hold<T>(thing: T) {
     std::future::pending().await
 }
 
-/// Returns the waker of the task that awaits this.
+/// Returns the waker of the task that awaits this future.
 pub async fn own_waker() -> Waker {
     poll_fn(|cx| Poll::Ready(cx.waker().clone())).await
 }
 
-/// Waits until the task that awaits this is woken, by whoever has its waker.
+/// Waits until the waker of the awaiting task is woken.
 pub async fn until_woken() {
     let mut is_first = true;
     poll_fn(|_| match std::mem::take(&mut is_first) {
@@ -135,7 +135,7 @@ pub fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Ou
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
-/// Awaits all tasks at once, and returns their outputs in order.
+/// Awaits all tasks concurrently, and returns their outputs in order.
 pub async fn join_all<T>(tasks: impl IntoIterator<Item = Task<T>>) -> Vec<T> {
     let mut tasks: Vec<_> = tasks.into_iter().map(|task| (task, None)).collect();
     for (task, output) in &mut tasks {
@@ -151,7 +151,7 @@ pub async fn join_all<T>(tasks: impl IntoIterator<Item = Task<T>>) -> Vec<T> {
     outputs
 }
 
-/// Two connected streams.
+/// Returns two connected streams.
 pub async fn tcp_pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
     let address = listener.local_addr().expect("it has an address");

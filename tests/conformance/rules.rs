@@ -1,4 +1,4 @@
-//! Checks `rules.txt`, which says which test shows which rule.
+//! Checks `rules.txt`, which lists the tests that show each rule.
 
 use std::collections::{HashMap, HashSet};
 use std::process::Command;
@@ -7,7 +7,7 @@ use crate::support::LIMIT;
 
 const RULES: &str = include_str!("rules.txt");
 
-/// Tests that are programs of their own, by their prefix in `rules.txt`.
+/// Tests in separate programs, by their prefix in `rules.txt`.
 const OTHERS: [(&str, &str); 2] = [
     ("signals::", include_str!("../signals.rs")),
     ("ends::", include_str!("../ends.rs")),
@@ -26,7 +26,7 @@ fn tests() -> HashSet<String> {
         .collect()
 }
 
-/// So that the reasons of [`world`](crate::support::world)'s exceptions are about something.
+/// The reasons of [`world`](crate::support::world)'s exceptions must be about existing tests.
 #[test]
 #[cfg(feature = "sim")]
 fn every_exception_of_the_world_is_a_test() {
@@ -35,7 +35,7 @@ fn every_exception_of_the_world_is_a_test() {
     for (name, reason) in crate::support::world::exceptions() {
         assert!(!reason.is_empty(), "{name} has no reason");
         assert!(seen.insert(name), "{name} is there twice");
-        // Some of them are for Linux only, and some for a feature.
+        // Some tests are for Linux only, and some for a feature.
         let may_be_absent = !cfg!(target_os = "linux") || !cfg!(feature = "compat");
         let exists = match name.strip_suffix('*') {
             Some(prefix) => tests.iter().any(|test| test.starts_with(prefix)),

@@ -27,7 +27,7 @@ fn a_scope_ends_when_all_its_tasks_have_ended() {
                 for (n, number) in numbers.iter_mut().enumerate() {
                     let ended = &ended;
                     scope.spawn(async move {
-                        // Some wait for the kernel, and each spawns another one.
+                        // Some wait for the kernel, and each spawns another task.
                         match n % 4 {
                             0 => sleep(Duration::from_micros(50)).await,
                             _ => yield_now().await,
@@ -69,8 +69,8 @@ fn tasks_of_a_scope_are_awaited_there_and_local_ones_share_cells() {
     });
 }
 
-/// The caller's future panics while tasks borrow from its caller: they are cancelled, and dropped
-/// before the panic goes on.
+/// The future panics while tasks borrow from its caller: they are cancelled, and dropped before the
+/// panic continues.
 #[test]
 fn a_scope_whose_future_panics_cancels_its_tasks_first() {
     on_every_backend(|backend| {
@@ -188,7 +188,7 @@ fn what_is_spawned_after_the_scopes_future_has_panicked_is_cancelled_too() {
     });
 }
 
-/// Within a drive of another runtime, and of its own.
+/// Within another runtime, and within the same one.
 #[test]
 fn scopes_nest() {
     on_every_backend(|backend| {
@@ -213,7 +213,7 @@ fn scopes_nest() {
     });
 }
 
-/// Nobody else ends the tasks' lives: not the drop of a handle, nor of what they were to wait for.
+/// Forgetting a handle does not end its task: the scope waits until the task completes.
 #[test]
 fn a_scope_waits_for_tasks_whose_handles_are_forgotten() {
     on_every_backend(|backend| {
@@ -234,7 +234,7 @@ fn a_scope_waits_for_tasks_whose_handles_are_forgotten() {
     });
 }
 
-/// It may hold what must not leave the thread.
+/// A local task may hold values that must not leave the thread.
 #[test]
 fn a_local_task_of_a_scope_is_refused_where_another_worker_or_another_runtime_is_driven() {
     on_every_backend(|backend| {
@@ -253,13 +253,13 @@ fn a_local_task_of_a_scope_is_refused_where_another_worker_or_another_runtime_is
                 threads.spawn(|| is_refused(scope));
             });
             scope.spawn(async {
-                // Without a pool this is its thread.
+                // Without a pool this is the driving thread.
                 if has_pool {
                     is_refused(scope);
                 }
                 refused.fetch_add(1, SeqCst);
             });
-            // And here it runs.
+            // Here the local task runs.
             scope.spawn_local(async {}).await;
         });
         assert_eq!(refused.into_inner(), 1);

@@ -1,4 +1,4 @@
-//! `net::serve`: the loop that accepts.
+//! `net::serve`: the accept loop.
 
 use std::future::IntoFuture;
 use std::io::{self, ErrorKind};
@@ -31,7 +31,7 @@ async fn echo(mut stream: TcpStream) {
     let _ = copy(reader, writer).await; // A client may go as it likes.
 }
 
-/// A client that sends something, receives it back, and closes.
+/// A client that sends a word, receives it back, and closes.
 async fn client(address: SocketAddr, word: &str) {
     let mut stream = TcpStream::connect(address).await.expect("it listens");
     stream.write_all(word.as_bytes()).await.expect("it reads");
@@ -42,8 +42,8 @@ async fn client(address: SocketAddr, word: &str) {
     assert_eq!(back, word);
 }
 
-/// Waits until a connection is refused: a child of another test also has the listener, between its
-/// `fork` and its `exec`.
+/// Waits until a connection is refused: a child of another test also holds the listener, between
+/// its `fork` and its `exec`.
 pub async fn nobody_listens(address: SocketAddr) {
     while let Ok(stream) = TcpStream::connect(address).await {
         drop(stream);
@@ -51,7 +51,7 @@ pub async fn nobody_listens(address: SocketAddr) {
     }
 }
 
-/// Clients that have sent a byte each, and wait in the queues of these listeners.
+/// Returns clients that have sent a byte each, and wait in the queues of these listeners.
 pub async fn clients_in_queues(listeners: &[TcpListener], count: usize) -> Vec<TcpStream> {
     let address = listeners[0].local_addr().expect("it has one");
     let mut clients = Vec::new();
@@ -65,7 +65,7 @@ pub async fn clients_in_queues(listeners: &[TcpListener], count: usize) -> Vec<T
     clients
 }
 
-/// Waits until each of them has its byte back.
+/// Waits until each client has its byte back.
 pub async fn all_are_served(clients: Vec<TcpStream>) {
     for mut client in clients {
         let back = client.read_exact(&mut [0]).await;
@@ -73,8 +73,8 @@ pub async fn all_are_served(clients: Vec<TcpStream>) {
     }
 }
 
-/// Whether so many connections wait in the queues of these listeners. A client may be connected
-/// before that. (Where the system does not say, it is believed.)
+/// Whether at least `count` connections wait in the queues of these listeners. A client may be
+/// connected earlier. (True where the system cannot tell.)
 pub fn queued(listeners: &[TcpListener], count: usize) -> bool {
     if is_in_world() {
         return true; // Whoever asks has let everything arrive.
@@ -88,7 +88,8 @@ pub fn queued(listeners: &[TcpListener], count: usize) -> bool {
     };
 }
 
-/// The length of a listener's queue: `tcpi_unacked`, by tcp_get_info() of Linux' net/ipv4/tcp.c.
+/// Returns the length of a listener's queue: `tcpi_unacked`, by tcp_get_info() of Linux'
+/// net/ipv4/tcp.c.
 #[cfg(target_os = "linux")]
 fn queue(listener: &TcpListener) -> usize {
     use std::os::fd::AsRawFd;
@@ -131,7 +132,7 @@ fn clients_are_served_until_it_is_told_to_stop_and_counted() {
         let summary = summary.expect("it was told to stop");
         assert_eq!(summary.accepted, clients as u64 / 10 * 10);
         assert_eq!(summary.finished + summary.cancelled, summary.accepted);
-        // Not a round's number: a client may be through before its task at the server has ended.
+        // Not the size of a round: a client may finish before its task at the server has ended.
         assert!((1..=clients).contains(&summary.most_at_once));
         assert_eq!((summary.panicked, summary.errors), (0, 0));
         nobody_listens(address).await;
@@ -146,8 +147,8 @@ fn a_limit_stops_accepting_and_loses_nobody() {
         let (listener, address) = listen().await;
         let stop = Latch::new();
         let now_and_most = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
-        // The first ones stay until there are as many as there may be: else each might be through
-        // before the next is accepted.
+        // The first connections stay until the limit is reached: otherwise each might finish before
+        // the next is accepted.
         let full = Arc::new(Latch::new());
         let handler = {
             let (counts, full) = (now_and_most.clone(), full.clone());
@@ -320,12 +321,13 @@ fn dropping_it_cancels_its_connections_and_closes_the_listener() {
     });
 }
 
-/// No accepted connection is forgotten, whenever it stops.
+/// Every accepted connection is served, whenever the server stops.
 #[test]
 fn whoever_was_accepted_is_served_also_while_it_stops() {
     in_every_runtime(|backend| async move {
         for round in 0..sized(backend, 50) {
-            // Clients come after it has stopped, too: none is to find another test at its port.
+            // Clients connect after the server has stopped, too: none may reach another test's
+            // listener at this port.
             let (listener, address, _holder) = listening(1_024).await;
             let (stop, begun) = (Latch::new(), Arc::new(AtomicUsize::new(0)));
             let handler = {
@@ -366,7 +368,7 @@ fn whoever_was_accepted_is_served_also_while_it_stops() {
     });
 }
 
-/// More than a task may accept in one poll.
+/// More clients than a task may accept in one poll.
 #[test]
 fn whoever_waits_in_the_queue_when_it_stops_is_served_within_the_grace_period() {
     in_every_runtime(|_| async {
@@ -463,7 +465,7 @@ fn of_those_who_wait_when_it_stops_no_more_are_accepted_than_the_limit_allows() 
 }
 
 /// A listener that accepts in several steps, as for a handshake: it passes a connection to `serve`
-/// once its first byte was read.
+/// after reading its first byte.
 struct Greeted {
     listener: TcpListener,
     /// The number of connections that have reached the first step.
@@ -491,7 +493,7 @@ impl Listener for Greeted {
     }
 }
 
-/// A client of such a listener that is served.
+/// Connects a client to such a listener, and waits until it is served.
 async fn greet(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.expect("it listens");
     let served = async {
@@ -575,7 +577,7 @@ fn an_accept_that_is_not_done_is_dropped_when_it_stops() {
             stop.set();
             assert!(matches!(slow.read(&mut [0]).await, Ok(0) | Err(_)));
             nobody_listens(address).await;
-            // All that while the grace period goes on.
+            // The grace period still runs.
             other.write_all(b"y").await.expect("it is served still");
             let read = other.read_exact(&mut [0]).await;
             read.expect("it is served still");
@@ -620,7 +622,7 @@ fn unix_sockets_are_served_too() {
     });
 }
 
-/// With several workers, connections are spread over them.
+/// With several workers, connections are distributed among them.
 #[test]
 fn connections_are_served_by_several_workers() {
     on_every_backend(|backend| {
@@ -698,7 +700,7 @@ fn clients_that_vanish_harm_nobody() {
     });
 }
 
-/// With the error numbers of Unix.
+/// Tests with the error numbers of Unix.
 #[cfg(unix)]
 mod errors {
     use super::*;
@@ -794,7 +796,7 @@ mod errors {
             let took = polder::time::now() - start;
             assert_eq!(summary.finished, errors.len() as u64);
             assert_eq!(summary.errors, 2 * errors.len() as u64);
-            // Once for two in a row.
+            // Reported once for two in a row.
             assert_eq!(*told.lock().expect("nobody panics"), errors);
             assert!(took < Duration::from_secs(10), "it took {took:?}");
         });
@@ -834,7 +836,7 @@ mod errors {
         in_every_runtime(|_| async {
             let run = async |script: Script, stops_after: usize| {
                 let (attempts, mut told) = (script.attempts.clone(), Vec::new());
-                // It is looked at before each attempt.
+                // The loop polls this future before each attempt.
                 let end = poll_fn(|_| match attempts.load(Ordering::SeqCst) < stops_after {
                     true => Poll::Pending,
                     false => Poll::Ready(()),
@@ -859,8 +861,8 @@ mod errors {
         });
     }
 
-    /// No event reports that descriptors are available again, but the end of a connection of its
-    /// own does.
+    /// No event reports that descriptors are available again, but the end of one of the server's
+    /// connections does.
     #[test]
     fn a_connection_that_ends_ends_the_rest() {
         in_every_runtime_alone(|_| async {
@@ -890,7 +892,7 @@ mod errors {
                 }
                 let before = attempts.load(Ordering::SeqCst);
                 end.set();
-                // Without the clock.
+                // Waits without the clock.
                 for _ in 0..100 {
                     if attempts.load(Ordering::SeqCst) > before {
                         return;
@@ -905,7 +907,7 @@ mod errors {
         });
     }
 
-    /// Errors about single connections may have a lasting cause all the same.
+    /// Errors about single connections may have a lasting cause too.
     #[test]
     fn errors_without_end_do_not_make_the_loop_spin() {
         in_every_runtime(|_| async {
@@ -919,7 +921,7 @@ mod errors {
                 let took = polder::time::now() - start;
                 let attempts = attempts.load(Ordering::SeqCst);
                 assert_eq!(summary.errors, attempts as u64);
-                // 16 at once, 6 in the first 63 ms, then one in 50 ms.
+                // 16 immediately, 6 in the first 63 ms, then one every 50 ms.
                 let most = 16 + 7 + took.as_millis() as usize / 50;
                 assert!(attempts <= most, "{attempts} attempts in {took:?}");
                 assert!(attempts >= 3, "{attempts} attempts in {took:?}");
@@ -948,7 +950,7 @@ mod errors {
                 assert_eq!(error.raw_os_error(), Some(code));
                 assert_eq!(finished.load(Ordering::SeqCst), 2);
             }
-            // A real one, which stops listening: Linux says EINVAL from then on.
+            // A real listener that is shut down: Linux returns EINVAL from then on.
             #[cfg(target_os = "linux")]
             if !is_in_world() {
                 let (listener, _) = listen().await;
@@ -962,7 +964,7 @@ mod errors {
     }
 }
 
-/// A dump has no better name for a connection than the place where its server was made.
+/// A dump can name a connection only by the place where its server was made.
 #[test]
 fn dumps_tell_connections_by_the_place_of_the_call_of_serve() {
     on_every_backend(|backend| {

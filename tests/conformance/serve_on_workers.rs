@@ -28,8 +28,8 @@ const BALANCES: bool = cfg!(any(
     target_os = "dragonfly"
 ));
 
-/// Runs `rule` on every backend, in a runtime of 1, of 2, and of 4 workers, whose number it is
-/// passed.
+/// Runs `rule` on every backend, in a runtime of 1, of 2, and of 4 workers; passes it the number of
+/// workers.
 fn with_1_2_and_4_workers<F: Future<Output = ()>>(
     rule: impl Fn(usize) -> F + Clone + Send + 'static,
 ) {
@@ -81,8 +81,8 @@ fn connections_reach_all_workers_and_each_stays_where_it_was_accepted() {
         .grace(Duration::MAX);
         let all = async {
             let (mut reached, mut streams) = (HashSet::new(), Vec::new());
-            // The kernel chooses by a hash: with four, the 300th client finds the last worker
-            // untouched once in 10³⁷ runs.
+            // The kernel chooses by a hash: with four workers, the probability that 300 clients all
+            // miss the last worker is 10⁻³⁷.
             while streams.len() < 20 || BALANCES && reached.len() < workers {
                 assert!(streams.len() < 300, "only {reached:?} were reached");
                 let mut stream = TcpStream::connect(address).await.expect("it listens");
@@ -168,7 +168,7 @@ fn it_stops_on_all_workers_when_it_is_dropped_and_when_it_panics_on_one() {
     });
 }
 
-/// With one worker, no loop has begun.
+/// With one worker, no loop has started.
 #[test]
 fn a_runtime_that_ends_before_the_loops_have_begun_ends_the_server() {
     on_every_backend_alone(|backend| {
@@ -186,7 +186,7 @@ fn a_runtime_that_ends_before_the_loops_have_begun_ends_the_server() {
     });
 }
 
-/// Linux says EINVAL of a listener that was shut down.
+/// Linux returns EINVAL for a listener that was shut down.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_listener_that_cannot_go_on_stops_all_others_after_their_grace_period() {
@@ -226,12 +226,13 @@ fn a_listener_that_cannot_go_on_stops_all_others_after_their_grace_period() {
         let (error, ()) = zip(server.into_future(), all).await;
         let error = error.expect_err("one cannot go on");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        // Whoever looked whether anybody listens was served too, until nobody did.
+        // The clients that tested whether the address still listens were served too, until none
+        // was.
         assert!(finished.load(Ordering::SeqCst) >= 1);
     });
 }
 
-/// Otherwise each connection wakes all workers, and all but one in vain.
+/// Otherwise each connection wakes all workers, all but one spuriously.
 #[test]
 fn listeners_that_the_kernel_balances_have_each_a_queue_of_its_own() {
     with_1_2_and_4_workers(|workers| async move {
@@ -254,7 +255,7 @@ fn listeners_that_the_kernel_balances_have_each_a_queue_of_its_own() {
     });
 }
 
-/// As `bind_balanced` returns them where the kernel does not distribute connections.
+/// The listeners that `bind_balanced` returns where the kernel does not distribute connections.
 #[test]
 fn workers_whose_listeners_are_clones_share_one_queue_and_lose_nobody() {
     with_1_2_and_4_workers(|workers| async move {
@@ -292,7 +293,7 @@ fn workers_whose_listeners_are_clones_share_one_queue_and_lose_nobody() {
     });
 }
 
-/// A listener whose first two attempts fail.
+/// A listener that fails its first two attempts.
 struct Failing {
     listener: TcpListener,
     attempts: AtomicUsize,
@@ -339,7 +340,8 @@ fn errors_of_accept_are_told_once_in_a_row_on_the_worker_of_their_listener() {
         })
         .grace(Duration::MAX);
         let summaries = server.await.expect("it was told to stop");
-        // Whether a listener fails twice, or stops before that, is a race; it is told once.
+        // Whether a listener fails twice, or stops before that, is a race; the error is reported
+        // once.
         assert!(
             summaries.iter().all(|it| (1..=2).contains(&it.errors)),
             "{summaries:?}"
@@ -498,7 +500,7 @@ fn more_listeners_than_workers_are_served_and_none_is_an_error() {
         }
         let none = TcpListener::bind_balanced("127.0.0.1:0", 0).await;
         assert_eq!(none.unwrap_err().kind(), ErrorKind::InvalidInput);
-        // Nobody shares an address with a listener that does not want it.
+        // An address is not shared with a listener that did not allow it.
         let alone = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let taken = TcpListener::bind_balanced(alone.local_addr().unwrap(), 2).await;
         assert_eq!(taken.unwrap_err().kind(), ErrorKind::AddrInUse);

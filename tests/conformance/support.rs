@@ -1,11 +1,11 @@
-//! How a rule is run: on every backend, with one worker and with several, each time on a thread of
-//! its own, with a deadline.
+//! How a rule is run: on every backend, with one worker and with several, each time on its own
+//! thread, with a deadline.
 //!
 //! A rule makes its runtimes by [`runtime`], on the thread that it is called on: a thread-local has
 //! the number of workers. Rules about the driving thread, or the order in which it does things,
 //! need a single worker: [`on_every_backend_alone`].
 //!
-//! With the feature `sim`, what is given as a future runs in a simulated [`world`] too.
+//! With the feature `sim`, rules given as futures run in a simulated [`world`] too.
 //!
 //! Environment variables change how rules run: with `POLDER_STORM` each runs in a [`storm`] of
 //! signals; with `POLDER_RULES` the tests that passed are written to a file, see [`passed`]; for
@@ -38,7 +38,7 @@ const SEVERAL: [usize; 2] = [2, 4];
 thread_local! {
     /// The number of workers of the runtimes that the rule on this thread makes.
     static WORKERS: Cell<usize> = const { Cell::new(1) };
-    /// Whether it has made any.
+    /// Whether the rule on this thread has made a runtime.
     static USES_RUNTIMES: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -77,7 +77,7 @@ pub fn on_every_backend_alone(rule: impl Fn(Backend) + Clone + Send + 'static) {
     }
 }
 
-/// Runs `rule` on every backend of this machine, with several workers, whose number it is passed.
+/// Runs `rule` on every backend of this machine, with several workers; passes it their number.
 pub fn on_every_backend_with_several(rule: impl Fn(Backend, usize) + Clone + Send + 'static) {
     for backend in backends() {
         for workers in SEVERAL {
@@ -89,7 +89,7 @@ pub fn on_every_backend_with_several(rule: impl Fn(Backend, usize) + Clone + Sen
     }
 }
 
-/// Runs `rule` with this number of workers. Returns whether it has made a runtime.
+/// Runs `rule` with this number of workers. Returns whether `rule` has made a runtime.
 fn run(
     rule: &(impl Fn(Backend) + Clone + Send + 'static),
     backend: Backend,
@@ -118,7 +118,7 @@ where
     in_a_world(rule, false);
 }
 
-/// As [`in_every_runtime`], with one worker.
+/// Like [`in_every_runtime`], with one worker.
 pub fn in_every_runtime_alone<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static)
 where
     F: Future<Output = ()> + 'static,
@@ -138,7 +138,7 @@ where
     let _ = (rule, is_alone);
 }
 
-/// Whether the rule that asks runs in a simulated world.
+/// Whether the calling rule runs in a simulated world.
 pub fn is_in_world() -> bool {
     #[cfg(feature = "sim")]
     return world::is_here();
@@ -146,8 +146,8 @@ pub fn is_in_world() -> bool {
     false
 }
 
-/// Lets others run, and the kernel be polled. In a world, where yielding takes no time, this takes
-/// some, in which what is under way arrives.
+/// Lets other tasks run, and the kernel be polled. In a world, where yielding takes no time, sleeps
+/// long enough for data in transit to arrive.
 pub async fn a_turn() {
     match is_in_world() {
         true => polder::time::sleep(ARRIVAL).await,
@@ -155,10 +155,10 @@ pub async fn a_turn() {
     }
 }
 
-/// In a world: longer than what is sent to the own host takes, with its answer.
+/// In a world: longer than a round trip to the own host takes.
 const ARRIVAL: Duration = Duration::from_micros(100);
 
-/// Runs `f` on a thread of its own; panics, with words, if it does or if it takes too long.
+/// Runs `f` on its own thread; panics, with words, if `f` panics or takes too long.
 pub fn within<T: Send + 'static>(
     limit: Duration,
     what: &str,
@@ -181,8 +181,8 @@ pub fn within<T: Send + 'static>(
     }
 }
 
-/// The test that calls this has passed on a backend, or in a world: a line of the file that
-/// `POLDER_RULES` names, if it names one. `ci/rules.sh` makes a table of them.
+/// Records that the calling test has passed on a backend, or in a world: one line in the file that
+/// `POLDER_RULES` names, if it is set. `ci/rules.sh` makes a table of these lines.
 pub fn passed(on: impl Display) {
     note(on, "ok");
 }
@@ -193,15 +193,15 @@ fn note(on: impl Display, what: &str) {
     };
     let mut file = (OpenOptions::new().append(true).create(true).open(path))
         .expect("the file that POLDER_RULES names can be written to");
-    // One call for the whole line: others append to the file at the same time.
+    // A single write for the whole line: others append to the file at the same time.
     let line = format!("{on}\t{}\t{what}\n", test());
     file.write_all(line.as_bytes()).expect("a line is written");
 }
 
-/// The name of the test that calls this, with its module.
+/// Returns the name of the calling test, with its module.
 fn test() -> String {
-    // A test's thread is called after the test, but a test that is alone runs on the main thread:
-    // that is how children are started, with the whole name behind `--exact` or before it.
+    // A test's thread is named after the test, but a test that runs alone runs on the main thread:
+    // this is how children are started, with the whole name behind `--exact` or before it.
     match thread::current().name() {
         Some(name) if name != "main" => name.into(),
         _ => (std::env::args().skip(1))
@@ -218,7 +218,7 @@ pub fn message(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("a panic without words")
 }
 
-/// A runtime with as many workers as the rule on this thread is run with.
+/// Returns a runtime with as many workers as the rule on this thread is run with.
 pub fn runtime(backend: Backend) -> Runtime {
     USES_RUNTIMES.set(true);
     runtime_of(backend, WORKERS.get())
@@ -232,22 +232,22 @@ pub fn runtime_of(backend: Backend, workers: usize) -> Runtime {
         .expect("an available backend can be opened")
 }
 
-/// Heavy rules run at full size on the platform's default backend with one worker, and at a tenth
-/// elsewhere, as in a world.
+/// Returns the size of a heavy rule: full on the platform's default backend with one worker, a
+/// tenth elsewhere, as in a world.
 pub fn sized(backend: Backend, full: usize) -> usize {
     let is_default = backend == Backend::default() && WORKERS.get() == 1;
     share(is_default && !is_in_world(), full)
 }
 
-/// All of it or a tenth; of either a tenth again where a sanitizer makes everything ten times
-/// slower.
+/// Returns all of it or a tenth; of either a tenth again under a sanitizer that makes everything
+/// ten times slower.
 pub fn share(all: bool, full: usize) -> usize {
     let part = if all { full } else { full / 10 };
     let part = if cfg!(tsan) { part / 10 } else { part };
     part.max(1)
 }
 
-/// Lets others run until `condition` holds, whichever thread they run on.
+/// Lets other tasks run until `condition` holds, regardless of their threads.
 pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = polder::time::now();
     while !condition() {
@@ -259,7 +259,7 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Waits, by looking again and again, until `condition` holds: for what cannot be awaited.
+/// Polls `condition` until it holds: for conditions that cannot be awaited.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
@@ -268,8 +268,8 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Makes these system calls fail on this thread, and on those that it starts, in the programs
-/// too that these start.
+/// Makes these system calls fail on this thread, on the threads that it starts, and in the programs
+/// that these start.
 #[cfg(target_os = "linux")]
 pub fn refuse(calls: &[libc::c_long], errno: libc::c_int) {
     let step = |code: u32, jump_if_not: u8, value: u32| libc::sock_filter {
@@ -278,7 +278,7 @@ pub fn refuse(calls: &[libc::c_long], errno: libc::c_int) {
         jf: jump_if_not,
         k: value,
     };
-    // The number of the system call is the first that a filter is shown (`seccomp_data`).
+    // The number of the system call is the first field that a filter is shown (`seccomp_data`).
     let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
     for call in calls {
         let fail = libc::SECCOMP_RET_ERRNO | errno as u32;
@@ -298,8 +298,7 @@ pub fn refuse(calls: &[libc::c_long], errno: libc::c_int) {
         len: program.len() as u16,
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: the kernel reads a program, which lives as long as the call; it is about this
-    // thread.
+    // SAFETY: the kernel reads a program, which lives as long as the call; it is about this thread.
     let result = unsafe {
         match libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) {
             0 => libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program),
@@ -309,12 +308,12 @@ pub fn refuse(calls: &[libc::c_long], errno: libc::c_int) {
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// A storm of signals: while a rule runs on its thread, that thread is interrupted as many times a
-/// second as `POLDER_STORM` says, and every other one of this process a tenth as often. The handler
-/// does nothing and is installed without `SA_RESTART`, so whatever can fail with `EINTR` does.
+/// A storm of signals: while a rule runs on its thread, that thread is interrupted `POLDER_STORM`
+/// times a second, and every other thread of this process a tenth as often. The handler does
+/// nothing and is installed without `SA_RESTART`, so every call that can fail with `EINTR` does.
 ///
-/// It is SIGUSR2, since the pollers' rules count each SIGUSR1. A child that a test starts is
-/// another process and gets none, unless it is this program, and makes a storm of its own.
+/// The signal is SIGUSR2, since the pollers' rules count each SIGUSR1. A child that a test starts
+/// is another process and gets none, unless it is this program, which makes its own storm.
 #[cfg(target_os = "linux")]
 pub mod storm {
     use std::cell::Cell;
@@ -326,8 +325,8 @@ pub mod storm {
     static TARGETS: Mutex<Vec<libc::pid_t>> = Mutex::new(Vec::new());
 
     thread_local! {
-        /// How often this thread was interrupted. Neither made nor dropped by any code, so the
-        /// handler may touch it.
+        /// The number of times that this thread was interrupted. Neither made nor dropped by any
+        /// code, so the handler may touch it.
         static INTERRUPTS: Cell<u64> = const { Cell::new(0) };
     }
 
@@ -344,7 +343,7 @@ pub mod storm {
         unsafe { libc::gettid() }
     }
 
-    /// Runs `f` on this thread, in the storm if there is to be one.
+    /// Runs `f` on this thread, in the storm if one is configured.
     pub fn within<T>(f: impl FnOnce() -> T) -> T {
         struct Target;
         impl Drop for Target {
@@ -358,13 +357,13 @@ pub mod storm {
         targets().push(this_thread());
         let target = Target;
         let result = f();
-        // Otherwise a storm that never came would change no result.
+        // Otherwise a storm that never started would go unnoticed.
         super::eventually("the storm reaches this thread", || INTERRUPTS.get() > 0);
         drop(target);
         result
     }
 
-    /// Starts the storm, once; whether there is to be one.
+    /// Starts the storm, once. Returns whether one is configured.
     fn begin() -> bool {
         static STORM: OnceLock<bool> = OnceLock::new();
         *STORM.get_or_init(|| {
@@ -387,18 +386,19 @@ pub mod storm {
         // SAFETY: all zero is a valid `sigaction`: no flags (so no SA_RESTART), an empty mask.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = count as extern "C" fn(libc::c_int) as usize;
-        // SAFETY: the handler does no more than add to a number of its own thread's; nobody else
-        // here uses this signal.
+        // SAFETY: the handler only adds to a number of its own thread; no other code here uses this
+        // signal.
         let result = unsafe { libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()) };
         assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
     }
 
     fn blow(period: Duration) {
-        // SAFETY: two numbers. Without it a sleep is 50 µs longer than it is told.
+        // SAFETY: two numbers. Without it a sleep is 50 µs longer than requested.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
-        // The list of threads takes a descriptor to read, and some rules count this process's. So
-        // this thread has descriptors of its own from here on, and none of the others'.
-        // SAFETY: what is closed is closed in this thread only, which owns nothing.
+        // Reading the list of threads takes a descriptor, and some rules count those of this
+        // process. So this thread has its own descriptor table from here on, without the others'
+        // descriptors.
+        // SAFETY: the descriptors are closed in this thread only, which owns none.
         let alone = unsafe {
             let unshare = libc::CLOSE_RANGE_UNSHARE;
             libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, unshare) == 0
@@ -412,15 +412,15 @@ pub mod storm {
                 others(&rules).into_iter().for_each(interrupt);
             }
             drop(rules);
-            // Late by much, as on a loaded machine, it does not catch up: signals that come
-            // together count as one.
+            // If it is much too late, as on a loaded machine, it does not catch up: signals that
+            // come together count as one.
             next = (next + period).max(Instant::now());
             thread::sleep(next.saturating_duration_since(Instant::now()));
         }
     }
 
     fn others(rules: &[libc::pid_t]) -> Vec<libc::pid_t> {
-        // Where a rule has taken away the right to more descriptors, one cannot look.
+        // If a rule has lowered the limit of descriptors, the list cannot be read.
         let Ok(list) = std::fs::read_dir("/proc/self/task") else {
             return Vec::new();
         };
@@ -431,8 +431,8 @@ pub mod storm {
     }
 
     fn interrupt(thread: libc::pid_t) {
-        // SAFETY: three numbers; a thread that is gone is an error, and another process's is one
-        // too, since ours is named.
+        // SAFETY: three numbers; a thread that has exited is an error, and so is another process's
+        // thread, since our process is named.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR2) };
     }
 }

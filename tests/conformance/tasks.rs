@@ -142,7 +142,7 @@ fn a_wake_from_another_thread_reaches_an_idle_and_a_busy_runtime() {
                     }
                 }
             });
-            // The future of `block_on` waits for one half, a task for the other.
+            // The future of `block_on` waits for one half, a task for the other half.
             let count = sized(backend, 1_000);
             let rounds = async move |asked: &mpsc::Sender<usize>, answers: &Mailbox<usize>| {
                 for round in 0..count {
@@ -157,7 +157,7 @@ fn a_wake_from_another_thread_reaches_an_idle_and_a_busy_runtime() {
     });
 }
 
-/// More than the ring of the inbox holds, at once.
+/// Spawns more tasks together than the ring of the inbox holds.
 #[test]
 fn ten_thousand_spawns_from_each_of_eight_threads_all_run() {
     on_every_backend(|backend| {
@@ -199,7 +199,7 @@ fn what_one_thread_spawns_starts_in_its_order() {
     on_every_backend_alone(|backend| {
         let runtime = runtime(backend);
         let each = sized(backend, 20_000);
-        // By thread: how many have started.
+        // The number of tasks that have started, by spawning thread.
         let started: Arc<[AtomicUsize; 4]> = Arc::default();
         let done = Mailbox::default();
         let threads: Vec<_> = (0..started.len())
@@ -246,14 +246,14 @@ fn local_spawns_start_in_their_order() {
             let order = order.clone();
             async move { order.borrow_mut().push(index) }
         };
-        // From outside, through the inbox and what it holds beyond its ring.
+        // From outside the runtime, through the inbox's ring and its overflow.
         for index in 0..1_000 {
             runtime.spawn_local(spawn(index)).detach();
         }
         runtime.run();
         assert!(order.borrow().iter().copied().eq(0..1_000));
         order.borrow_mut().clear();
-        // From inside.
+        // From inside the runtime.
         runtime.block_on(async {
             join_all((0..1_000).map(|index| polder::spawn_local(spawn(index)))).await;
         });
@@ -261,7 +261,7 @@ fn local_spawns_start_in_their_order() {
     });
 }
 
-// 45: nobody is starved.
+// 45: no task is starved.
 
 #[test]
 fn block_on_returns_under_full_load() {
@@ -319,7 +319,7 @@ fn io_and_timers_are_served_while_a_task_always_is_ready() {
     });
 }
 
-/// Returns how many turns it has had.
+/// Returns a counter of the task's polls.
 fn spawn_one_that_always_yields() -> Arc<AtomicUsize> {
     let turns = Arc::new(AtomicUsize::new(0));
     let count = turns.clone();
@@ -342,15 +342,15 @@ fn a_task_that_always_yields_starves_nobody() {
     });
 }
 
-/// A loop of yields must not get ahead of the kernel, the clock and other threads: whatever is
-/// ready when a task yields runs before that task runs again. Otherwise events would be served
+/// A loop of yields must not get ahead of the kernel, the clock and other threads: everything that
+/// is ready when a task yields runs before that task runs again. Otherwise events would be served
 /// late, by the time that all yielding tasks take.
 #[test]
 fn what_is_ready_when_a_task_yields_runs_before_that_task_runs_again() {
     in_every_runtime_alone(|_| async {
         let (mut near, far) = tcp_pair().await;
         let mut far: std::net::TcpStream = far.try_into().unwrap();
-        // The same socket as `near`, for a look at what the kernel has.
+        // The same socket as `near`, used to look at the kernel's buffer.
         let kernel: std::net::TcpStream = near.clone().try_into().unwrap();
         let [read, fired, woken] = [(); 3].map(|()| Rc::new(Cell::new(0)));
         let signal = Signal::default();
@@ -387,7 +387,7 @@ fn what_is_ready_when_a_task_yields_runs_before_that_task_runs_again() {
             for round in 1..=20 {
                 let deadline = polder::time::now() + Duration::from_millis(2);
                 deadlines.send(deadline);
-                // By the end of this each of the three waits.
+                // After this loop each of the three tasks waits.
                 for _ in 0..3 {
                     future::yield_now().await;
                 }
@@ -440,7 +440,7 @@ fn a_task_whose_socket_is_always_ready_does_not_hold_the_loop() {
             let reader = polder::spawn_local(async move {
                 let mut bytes = vec![0; CHUNK];
                 let mut received = 0;
-                // How many reads succeed within one poll: this needs no clock.
+                // Counts the reads that succeed within one poll, which needs no clock.
                 let (reads, most) = (Cell::new(0), Cell::new(0));
                 let mut reading = Box::pin(async {
                     loop {
@@ -484,7 +484,8 @@ fn a_task_whose_socket_is_always_ready_does_not_hold_the_loop() {
 /// The operations of one poll share its budget, and continue in the next poll.
 #[test]
 fn timers_that_are_due_and_listeners_that_are_full_let_others_run() {
-    // One worker: of several, one may not run at all for a while, and the other be done.
+    // One worker: with several, the one that runs `others` may get no processor until `task` is
+    // done.
     in_every_runtime_alone(|_| async {
         let others = spawn_one_that_always_yields();
         let task = polder::spawn(async move {
@@ -498,8 +499,8 @@ fn timers_that_are_due_and_listeners_that_are_full_let_others_run() {
     });
 }
 
-/// What never has to wait: an event and a latch that are set, tasks that are done, a budget that is
-/// consumed by hand.
+/// Operations that never have to wait: on events and latches that are set, on finished tasks, and
+/// on a budget that is consumed by hand.
 #[test]
 fn events_latches_and_tasks_that_are_done_let_others_run() {
     in_every_runtime_alone(|_| async {
@@ -632,14 +633,14 @@ fn whoever_awaits_a_panicking_task_sees_its_panic() {
             }
             let cancel = AssertUnwindSafe(async { late.cancel().await });
             assert_eq!(reason(cancel.catch_unwind().await.map(drop)), Reason(5));
-            // Through a task that awaits it, and on to whoever awaits that one.
+            // Through a task that awaits it, and on to the task that awaits that task.
             late = polder::spawn(async { polder::spawn(fail()).await });
             assert_eq!(
                 reason(AssertUnwindSafe(late).catch_unwind().await),
                 Reason(5)
             );
         });
-        // On another thread, which drives nothing.
+        // On another thread, which drives no runtime.
         let task = runtime.spawn(fail());
         let thread = thread::spawn(move || {
             futures_lite::future::block_on(AssertUnwindSafe(task).catch_unwind())
@@ -705,7 +706,7 @@ fn a_panic_that_nobody_awaits_is_reported() {
 
 // 47: cancelling.
 
-/// Yields a few times; whatever is prompt is done by then.
+/// Yields a few times; every prompt task is done by then.
 async fn a_few_turns() {
     for _ in 0..3 {
         future::yield_now().await;
@@ -824,7 +825,7 @@ fn cancel_waits_until_the_future_is_dropped() {
             waker.receive().await.wake();
             assert!(task.cancel().await.is_none());
             assert_eq!(alive.count(), 0);
-            // What is done gives its output.
+            // Cancelling a finished task returns its output.
             let task = polder::spawn(async { 3 });
             until("it is done", || task.is_finished()).await;
             assert_eq!(task.cancel().await, Some(3));
@@ -940,7 +941,7 @@ fn an_abort_handle_cancels_a_detached_task_and_keeps_none() {
         until("the future is dropped", || alive.count() == 0).await;
         until("the task is finished", || abort.is_finished()).await;
 
-        // Dropping the task cancels it, whatever handles there are.
+        // Dropping the task cancels it, even while abort handles exist.
         let task = spawn();
         let abort = task.abort_handle();
         drop(task);
@@ -952,7 +953,7 @@ fn an_abort_handle_cancels_a_detached_task_and_keeps_none() {
         assert_eq!(alive.count(), 0);
         assert!(abort.is_finished());
 
-        // The last handle of a detached task lets it run.
+        // Dropping the last handle of a detached task lets the task run.
         let done = Arc::new(Event::new());
         let task = polder::spawn({
             let done = done.clone();
@@ -978,7 +979,7 @@ fn aborting_what_is_done_leaves_its_output() {
         assert_eq!(task.await, 5);
         abort.abort();
 
-        // A call that has begun runs to its end; one that has not is never made.
+        // A call that has begun runs to its end; a call that has not begun is never made.
         let (begun, go_on) = (
             Arc::new(AtomicBool::new(false)),
             Arc::new(AtomicBool::new(false)),
@@ -1021,12 +1022,12 @@ fn an_abort_from_within_the_poll_of_the_awaiting_side_is_not_lost() {
             pending::<()>().await;
         })
         .fallible();
-        // The second poll drops the waker of the first one.
+        // The second poll drops the waker of the first poll.
         let waker = std::task::Waker::from(Arc::new(Aborts(task.abort_handle())));
         assert!(poll_with(&mut task, &waker).is_pending());
         drop(waker);
         let other = std::task::Waker::noop();
-        // Its worker may be quicker.
+        // The task's worker may have finished before this poll.
         if poll_with(&mut task, other).is_pending() {
             assert_eq!(task.await, None);
         }
@@ -1034,8 +1035,8 @@ fn an_abort_from_within_the_poll_of_the_awaiting_side_is_not_lost() {
     });
 }
 
-/// Whether the task was aborted before its first poll or after it, awaited before or not, and
-/// whether or not its handle is fallible: its listener is closed by then.
+/// The aborted task's listener is closed by then, whether the task was aborted before or after its
+/// first poll, awaited before or not, and with a fallible handle or not.
 #[test]
 fn awaiting_an_aborted_task_waits_until_its_future_is_dropped() {
     on_every_backend(|backend| {
@@ -1065,7 +1066,7 @@ fn awaiting_an_aborted_task_waits_until_its_future_is_dropped() {
     });
 }
 
-/// The poll lasts until the canceller has come.
+/// The poll lasts until the canceller has arrived.
 #[test]
 fn cancelling_a_task_returns_the_output_of_a_poll_under_way() {
     on_every_backend_with_several(|backend, _| {
@@ -1156,7 +1157,7 @@ fn a_function_that_blocks_knows_its_task() {
         if is_in_world() {
             return; // No runtime is driven within a call there.
         }
-        // Within a call a runtime's tasks are themselves.
+        // Within a blocking call, tasks of an inner runtime have their own ids.
         let call = polder::unblock(|| {
             let inner = polder::block_on(async {
                 let task = polder::spawn(async { task::id() });
@@ -1178,7 +1179,7 @@ fn awaiting_an_aborted_call_waits_until_its_function_is_dropped() {
             for _ in 0..20 {
                 let alive = Alive::default();
                 let guard = alive.guard();
-                // It lasts, so that the other side could come before its end.
+                // The drop is slow, so that the other side can arrive before it ends.
                 let slow = OnDrop(|| thread::sleep(Duration::from_millis(2)));
                 let call = polder::unblock(move || drop((slow, guard)));
                 let abort = call.abort_handle();
@@ -1221,7 +1222,7 @@ fn a_destructor_of_a_cancelled_future_knows_its_task() {
             assert_eq!(seen_id, Some(id));
             assert_eq!(seen_name.as_deref(), Some("held"));
         }
-        // The one that cancels is itself again.
+        // After the drop, the current task is the cancelling task again.
         let outer = polder::spawn(async {
             drop(polder::spawn(pending::<()>()));
             future::yield_now().await;
@@ -1237,7 +1238,7 @@ fn a_panic_in_a_futures_destructor_is_contained() {
     on_every_backend(|backend| {
         let runtime = runtime(backend);
         runtime.block_on(async {
-            // Cancelled before it began, after it began, and with a wait for it.
+            // Cancelled before its first poll, after its first poll, and with a wait for its end.
             drop(polder::spawn(hold(bomb())));
             a_few_turns().await;
             let task = polder::spawn(hold(bomb()));
@@ -1245,7 +1246,8 @@ fn a_panic_in_a_futures_destructor_is_contained() {
             drop(task);
             a_few_turns().await;
             assert!(polder::spawn(hold(bomb())).cancel().await.is_none());
-            // Kept by the future to its end: dropped with it, after its output.
+            // The future keeps the bomb to its end: it is dropped with the future, after the
+            // output.
             struct Done(#[expect(dead_code, reason = "its drop matters")] OnDrop<fn()>);
             impl Future for Done {
                 type Output = u32;
@@ -1260,7 +1262,7 @@ fn a_panic_in_a_futures_destructor_is_contained() {
             assert_eq!(polder::spawn(Done(OnDrop(explode))).await, 4);
             polder::spawn(Done(OnDrop(explode))).detach();
             a_few_turns().await;
-            // On top of its own panic.
+            // In addition to the task's own panic.
             struct Twice(#[expect(dead_code, reason = "its drop matters")] OnDrop<fn()>);
             impl Future for Twice {
                 type Output = ();
@@ -1278,7 +1280,7 @@ fn a_panic_in_a_futures_destructor_is_contained() {
             );
             io_and_timers().await;
         });
-        // By the end of the runtime, and by a spawn after it.
+        // At the end of the runtime, and in a spawn after that end.
         runtime.spawn(hold(bomb())).detach();
         let waiting = runtime.spawn_local(hold(bomb()));
         runtime.turn(Duration::ZERO);
@@ -1301,7 +1303,7 @@ fn a_panic_in_an_outputs_destructor_is_contained() {
             a_few_turns().await;
             assert!(task.is_finished());
             drop(task);
-            // Detached when it is done already.
+            // Detached after it is done.
             let task = polder::spawn(async { bomb() });
             a_few_turns().await;
             task.detach();
@@ -1311,7 +1313,7 @@ fn a_panic_in_an_outputs_destructor_is_contained() {
             a_few_turns().await;
             thread.join().unwrap();
             a_few_turns().await;
-            // What it panicked with, too.
+            // The panic's payload panics when it is dropped.
             let task = polder::spawn(async { panic_any(Mutex::new(Some(bomb()))) });
             a_few_turns().await;
             let task: Task<()> = task;
@@ -1323,7 +1325,7 @@ fn a_panic_in_an_outputs_destructor_is_contained() {
     });
 }
 
-// The rest of what a task is.
+// Other properties of tasks.
 
 #[test]
 fn is_finished_tells_done_cancelled_and_panicked() {
@@ -1354,11 +1356,11 @@ fn a_fallible_task_gives_none_where_a_task_would_panic() {
         drop(first);
         let second = runtime(backend);
         assert_eq!(second.block_on(fallible), None);
-        // What was done before stays.
+        // Tasks that finished before the shutdown keep their results.
         assert_eq!(second.block_on(done), 2);
         let panic = catch_unwind(AssertUnwindSafe(|| second.block_on(kept))).unwrap_err();
         assert!(message(&*panic).contains("cancelled by runtime shutdown"));
-        // Dropping one cancels.
+        // Dropping a fallible task cancels it.
         let alive = Alive::default();
         second.block_on(async {
             drop(polder::spawn(hold(alive.guard())).fallible());
@@ -1367,7 +1369,7 @@ fn a_fallible_task_gives_none_where_a_task_would_panic() {
     });
 }
 
-/// The spawning side is a pool worker, whose stack has 2 MiB.
+/// The spawning side is a pool worker, with a stack of 2 MiB.
 #[test]
 fn a_large_future_does_not_overflow_the_stack_of_a_worker() {
     const SIZE: usize = 400 * 1024;
@@ -1376,7 +1378,7 @@ fn a_large_future_does_not_overflow_the_stack_of_a_worker() {
         future::yield_now().await;
         bytes.iter().map(|&byte| usize::from(byte)).sum()
     }
-    // Functions, so that each has the stack to itself.
+    // Separate functions, so that each has the whole stack.
     let spawns: [fn() -> Task<usize>; 6] = [
         || polder::spawn(large()),
         || polder::spawn_named("large", large()),
@@ -1448,7 +1450,7 @@ fn a_task_moves_into_another_task() {
                 5
             }
         });
-        // Polled here first: whoever awaits it last is the one who is told.
+        // Polled here first: only the waiter that polls last is woken.
         assert!(future::poll_once(&mut polled).await.is_none());
         let outer = polder::spawn(async move {
             polder::spawn(polled).await + polder::spawn_local(async { 1 }).await
@@ -1456,7 +1458,7 @@ fn a_task_moves_into_another_task() {
         a_few_turns().await;
         signal.send(());
         assert_eq!(outer.await, 6);
-        // And goes with it.
+        // The inner task is dropped with the outer task.
         let alive = Alive::default();
         let inner = polder::spawn(hold(alive.guard()));
         let outer = polder::spawn(inner);
@@ -1476,7 +1478,7 @@ fn spawn_local_on_a_plain_thread_panics_with_words() {
     );
 }
 
-/// Wakers are foreign code, and so are their destructors. It runs in a process of its own, since a
+/// Wakers are foreign code, and so are their destructors. The test runs in its own process, since a
 /// failure here would abort the process.
 #[test]
 fn a_wakers_destructor_may_run_a_runtime() {
@@ -1509,7 +1511,7 @@ fn a_wakers_destructor_may_run_a_runtime() {
             assert!(poll_with(&mut timer, &waker()).is_pending());
             assert!(poll_with(&mut task, &waker()).is_pending());
         }
-        // Each displaces the second waker, which was the last of its kind.
+        // Each of these replaces the second waker, and drops its last reference.
         peer.write_all(&[1]).await.unwrap();
         assert_eq!(stream.read(&mut byte).await.unwrap(), 1);
         assert!(future::poll_once(&mut timer).await.is_none());
@@ -1521,7 +1523,7 @@ fn a_wakers_destructor_may_run_a_runtime() {
     in_children(ME, |backend| runtime(backend).block_on(rule), |_, _| {});
 }
 
-// 58, as far as `unblock` goes.
+// Rule 58, the part about `unblock`.
 
 #[test]
 fn a_panic_in_unblock_reaches_whoever_awaits() {
@@ -1550,7 +1552,8 @@ fn cancelling_a_call_drops_it_at_once_or_waits_for_its_end_and_gives_its_output(
         assert!(future::poll_once(&mut cancelled).await.is_none());
         end.send(14).unwrap();
         assert_eq!(cancelled.await, Some(14));
-        // One that has not begun never begins: so either it has, or what it was made of is gone.
+        // A dropped call that has not begun never begins: either it has begun, or its closure is
+        // dropped.
         for _ in 0..100 {
             let began = Arc::new(AtomicBool::new(false));
             let begins = began.clone();
@@ -1580,9 +1583,9 @@ fn many_blocking_calls_at_once_all_finish() {
         let start = polder::time::now();
         assert!(join_all(tasks).await.into_iter().eq(0..count));
         assert!(begun.load(SeqCst));
-        // In a world such calls take no time.
+        // In a simulated world such calls take no time.
         assert!(polder::time::now() - start > Duration::ZERO || is_in_world());
-        // Dropped before they begin, or while they run: either way nothing hangs.
+        // Dropped before they begin, or while they run: neither hangs.
         for _ in 0..50 {
             drop(polder::unblock(|| ()));
         }
@@ -1590,7 +1593,7 @@ fn many_blocking_calls_at_once_all_finish() {
     });
 }
 
-/// There is one pool per process, so this test has a process of its own.
+/// The pool is per process, so this test runs in its own process.
 #[test]
 #[cfg(target_os = "linux")]
 fn the_blocking_pool_grows_and_retires_idle_threads() {
@@ -1599,7 +1602,7 @@ fn the_blocking_pool_grows_and_retires_idle_threads() {
     fn threads() -> usize {
         let threads = std::fs::read_dir("/proc/self/task").expect("Linux has it");
         let names = threads.filter_map(|thread| {
-            // A thread may go just now.
+            // A thread may exit between the listing and this read.
             std::fs::read_to_string(thread.ok()?.path().join("comm")).ok()
         });
         names
@@ -1611,7 +1614,7 @@ fn the_blocking_pool_grows_and_retires_idle_threads() {
         let runtime = runtime(backend);
         assert_eq!(threads(), 0, "a pool that nobody has used");
         for _ in 0..2 {
-            // Each waits for all the others, so they must run at once.
+            // Each call waits for all the others, so they must run at the same time.
             let barrier = Arc::new(std::sync::Barrier::new(CALLS));
             let calls = (0..CALLS).map(|_| {
                 let barrier = barrier.clone();

@@ -50,7 +50,7 @@ fn outputs_come_as_tasks_end_and_then_none() {
             assert_eq!(set.join_next().await, Some(n));
         }
         assert_eq!(set.join_next().await, None);
-        // Once more, as a stream.
+        // The same set again, as a stream.
         for n in 0..5 {
             set.spawn(async move { n });
         }
@@ -67,7 +67,7 @@ fn a_panic_is_passed_on_and_the_others_go_on() {
         let mut set = TaskSet::new();
         set.spawn(async { resume_unwind(Box::new("bad luck")) });
         set.spawn(async { 5 });
-        // In whichever order they end.
+        // The tasks may end in either order.
         let mut results = Vec::new();
         while let Some(result) = set.join_next_result().await {
             results.push(result);
@@ -130,7 +130,7 @@ fn what_has_ended_can_be_joined_without_waiting() {
     });
 }
 
-/// A panic comes out of it, as it does where it is awaited.
+/// `try_join_next` passes on a panic, as awaiting does.
 #[test]
 fn joining_without_waiting_passes_over_the_cancelled_and_passes_panics_on() {
     in_every_runtime_alone(|backend| async move {
@@ -199,7 +199,7 @@ fn a_set_is_made_of_futures_and_takes_more_of_them() {
     });
 }
 
-/// What else the harness prints would be mixed with it.
+/// In a child process, since the harness's other output would be mixed with it.
 #[test]
 fn a_report_of_a_panic_is_captured_with_the_output_of_its_test() {
     const ME: &str = "taskset::a_report_of_a_panic_is_captured_with_the_output_of_its_test";
@@ -302,7 +302,7 @@ fn cancel_all_waits_until_the_futures_are_dropped_and_keeps_what_was_done() {
         assert_eq!(set.cancel_all().await, 0);
         set.spawn(async { 1 });
         assert_eq!(set.join_next().await, Some(1));
-        // Given up after the first poll, it has cancelled them all the same.
+        // Dropped after its first poll, `cancel_all` has still cancelled all tasks.
         set.spawn(pending());
         let _ = poll_once(set.cancel_all()).await;
         assert_eq!(set.join_next().await, None);
@@ -330,7 +330,7 @@ fn detached_tasks_run_on() {
     });
 }
 
-/// What a task holds is dropped before its end is reported.
+/// A task's future is dropped before the end of the task is reported.
 #[test]
 fn a_task_is_joined_after_its_future_was_dropped() {
     in_every_runtime(|_| async {
@@ -394,7 +394,7 @@ fn a_set_is_joined_on_another_thread_than_its_tasks_run() {
     on_every_backend(|backend| {
         let mut set = TaskSet::new();
         let go = Arc::new(Latch::new());
-        // The background runtime's, since this thread drives none.
+        // Spawned in the background runtime, since this thread drives none.
         for n in 0..200_u64 {
             let go = go.clone();
             set.spawn(async move {
@@ -415,7 +415,7 @@ fn a_set_is_joined_on_another_thread_than_its_tasks_run() {
     });
 }
 
-/// Each end takes the same time, however many tasks still run.
+/// Each end takes the same time, regardless of the number of tasks that still run.
 #[test]
 fn tens_of_thousands_end_one_by_one() {
     in_every_runtime(|backend| async move {
@@ -434,7 +434,7 @@ fn tens_of_thousands_end_one_by_one() {
     });
 }
 
-/// With several workers, tasks end on all of them at once.
+/// With several workers, tasks end on all of them at the same time.
 #[test]
 fn every_end_is_told_once_whichever_worker_it_comes_from() {
     on_every_backend(|backend| {
@@ -490,7 +490,7 @@ fn each_task_of_a_set_can_be_aborted_alone_and_a_handle_never_means_another_task
         assert!(!aborts[0].is_finished());
         assert!(poll_once(set.join_next()).await.is_none());
         assert_eq!(set.len(), 2);
-        // Its place has another task now.
+        // Another task takes its place in the set now.
         let event = Arc::new(Event::new());
         let other = event.clone();
         let later = set.spawn(async move {
@@ -544,7 +544,7 @@ fn a_set_has_tasks_of_several_runtimes() {
         let mut outputs = [0; 2].map(|_| here.block_on(set.join_next()).unwrap());
         outputs.sort_unstable();
         assert_eq!(outputs, [1, 2]);
-        // The runtime that ends cancels the rest.
+        // The end of the runtime cancels the rest.
         drop(other);
         assert_eq!(here.block_on(set.join_next()), None);
     });

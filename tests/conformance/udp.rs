@@ -14,17 +14,17 @@ use crate::descriptor::{Owned, is_inherited, is_nonblocking, number_of};
 use crate::streams::{Count, assert_no_wake_up, has_ipv6, poll_future, some_turns};
 use crate::support::{in_every_runtime, on_every_backend, runtime, sized};
 
-/// Far more than any datagram needs over loopback.
+/// Far longer than any datagram needs over loopback.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A socket and its address.
+/// Returns a socket and its address.
 async fn bound() -> (UdpSocket, SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();
     (socket, address)
 }
 
-/// Two sockets that are connected with each other.
+/// Returns two sockets that are connected with each other.
 async fn both() -> (UdpSocket, UdpSocket) {
     let ((near, near_address), (far, far_address)) = (bound().await, bound().await);
     near.connect(far_address).await.unwrap();
@@ -45,7 +45,7 @@ fn datagrams_are_sent_and_received_with_their_senders() {
             assert_eq!(receive.await.unwrap(), (4, near_address));
         }
         assert_eq!(&bytes[..4], b"ping");
-        // By name too, and one without bytes.
+        // Sent to a name too, and without bytes.
         let name = format!("127.0.0.1:{}", near_address.port());
         assert_eq!(far.send_to(b"", name).await.unwrap(), 0);
         assert_eq!(near.recv_from(&mut bytes).await.unwrap(), (0, far_address));
@@ -78,7 +78,7 @@ fn connected_sockets_send_to_their_peer_and_hear_nobody_else() {
         near.send(b"reply").await.unwrap();
         let received = far.recv_from(&mut bytes).await.unwrap();
         assert_eq!(received, (5, near_address));
-        // Somebody else from now on, while it is registered.
+        // Connected to another peer from now on, while registered.
         assert!(poll_once(near.recv(&mut bytes)).await.is_none());
         let (third, third_address) = bound().await;
         near.connect(&[third_address][..]).await.unwrap();
@@ -111,8 +111,8 @@ fn peek_keeps_the_datagram_and_its_sender() {
     });
 }
 
-/// Several datagrams come with one event: each read is shorter than its buffer, which says nothing
-/// of the rest.
+/// Several datagrams come with one event: each read is shorter than its buffer, which does not mean
+/// that nothing is left.
 #[test]
 fn datagrams_that_come_together_are_all_received() {
     in_every_runtime(|_| async {
@@ -124,7 +124,7 @@ fn datagrams_that_come_together_are_all_received() {
                 let mut receive = Box::pin(far.recv(&mut bytes));
                 assert!(poll_future(&mut receive, &count).is_pending());
             }
-            // What was given up is woken by nobody, and the socket is still watched.
+            // The cancelled receive is not woken, and the socket is still registered.
             for number in 1..=5 {
                 near.send_to(&[b'x'; 5][..number], far_address)
                     .await
@@ -191,7 +191,7 @@ fn a_peer_that_is_not_there_is_an_error_and_the_socket_goes_on() {
 #[test]
 fn tasks_send_and_receive_on_one_udp_socket_at_once() {
     on_every_backend(|backend| {
-        // In small waves: a datagram for which the buffer has no room is lost.
+        // In small waves: a datagram that finds no room in the buffer is lost.
         const WAVE: usize = 16;
         let waves = sized(backend, 200);
         runtime(backend).block_on(async move {
@@ -298,7 +298,7 @@ fn multicast_reaches_those_who_joined() {
         receiver
             .join_multicast_v4(group, Ipv4Addr::LOCALHOST)
             .unwrap();
-        // Loopback may be an interface that takes no multicast.
+        // The loopback interface may not take multicast.
         if sender.send_to(b"to all", (group, port)).await.is_ok() {
             let mut bytes = [0; 64];
             let received = timeout(SOON, receiver.recv_from(&mut bytes)).await;
@@ -334,7 +334,7 @@ fn broadcast_and_ttl_are_options() {
     in_every_runtime(|_| async {
         let (socket, _) = bound().await;
         assert!(!socket.broadcast().unwrap());
-        // Loopback's own broadcast address is refused without the option.
+        // The broadcast address of loopback is refused without the option.
         #[cfg(target_os = "linux")]
         {
             let error = socket.send_to(b"x", "127.255.255.255:9").await;
@@ -473,7 +473,8 @@ fn tries_and_polls_of_a_udp_socket_do_what_its_futures_do() {
         assert_eq!(far.try_send(b"hello").unwrap(), 5);
         count.until_woken().await;
         readable.await.unwrap();
-        // Also one without a byte of room: a datagram is waited for all the same.
+        // Peeks leave the datagram in place; a receive into an empty buffer (below) still waits for
+        // one.
         assert_eq!(near.try_peek(&mut bytes).unwrap(), 5);
         assert_eq!(near.try_peek_from(&mut bytes).unwrap(), (5, far_address));
         let peeked = poll_fn(|cx| near.poll_peek_from(cx, &mut bytes)).await;

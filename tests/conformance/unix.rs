@@ -1,4 +1,4 @@
-//! Rules 13, 23a, 23b and 34: what only Unix sockets have. What they share with TCP is in
+//! Rules 13, 23a, 23b and 34: features of Unix sockets only. Behaviour shared with TCP is in
 //! `streams`, which runs over both.
 
 use std::future::poll_fn;
@@ -24,10 +24,10 @@ use crate::streams::{
 };
 use crate::support::{in_every_runtime, on_every_backend, runtime};
 
-/// Far more than any wake needs.
+/// Far longer than any wake needs.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A unique path, in a directory that is removed with it.
+/// A unique path, in a directory that is removed on drop.
 struct Place(PathBuf);
 
 impl Place {
@@ -58,12 +58,12 @@ fn abstract_address() -> SocketAddr {
 
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    // A NUL in it is a byte like others.
+    // A NUL in the name is a byte like others.
     let name = format!("polder\0{}-{number}", std::process::id());
     SocketAddr::from_abstract_name(name).unwrap()
 }
 
-/// Sends `bytes`, and a descriptor along with them.
+/// Sends `bytes` with a descriptor attached.
 fn send_with_descriptor(stream: &impl AsFd, bytes: &[u8]) {
     let sent = try_send_with_descriptor(stream, bytes).unwrap();
     assert_eq!(sent, bytes.len());
@@ -78,7 +78,7 @@ fn try_send_with_descriptor(stream: &impl AsFd, bytes: &[u8]) -> std::io::Result
     Ok(sendmsg(stream, &slices, &mut control, SendFlags::empty())?)
 }
 
-/// Whether streams of polder's own refuse descriptors here.
+/// Whether streams made by polder refuse descriptors here.
 fn descriptors_can_be_refused() -> bool {
     let can = !UnixStream::pair().unwrap().0.passrights().unwrap();
     if !can {
@@ -87,8 +87,8 @@ fn descriptors_can_be_refused() -> bool {
     can
 }
 
-/// The ends of a connection between a client and a listener whose `passrights` is set as told, and
-/// of a pair.
+/// Returns the ends of two connections, as client and as server, to a listener whose `passrights`
+/// is set as given, and the ends of a pair.
 async fn own_streams(place: &Place, passrights: bool) -> [(UnixStream, UnixStream); 3] {
     let path = place.path("own");
     let listener = UnixListener::bind(&path).unwrap();
@@ -108,7 +108,7 @@ async fn own_streams(place: &Place, passrights: bool) -> [(UnixStream, UnixStrea
     streams.try_into().unwrap()
 }
 
-/// Reads `length` bytes, as many at once as are available.
+/// Reads `length` bytes, in pieces as large as are available.
 async fn read_pieces(near: &mut UnixStream, length: usize, vectored: bool) -> Vec<u8> {
     let mut bytes = [0; 64];
     let mut got = Vec::new();
@@ -132,7 +132,7 @@ fn descriptors_between_two_writes_lose_nothing() {
         for vectored in [false, true] {
             let (mut near, far) = unix::pair();
             for _ in 0..3 {
-                // One event for all three.
+                // One event for all three pieces.
                 let count = Count::new();
                 assert!(poll_read(&mut near, &count, &mut [0; 64]).is_pending());
                 (&far).write_all(b"first").unwrap();
@@ -146,7 +146,7 @@ fn descriptors_between_two_writes_lose_nothing() {
     });
 }
 
-/// Connected, accepted, and one of a pair.
+/// Connected, accepted, and from a pair.
 #[test]
 fn a_stream_of_ones_own_takes_descriptors_only_where_that_is_allowed() {
     if !descriptors_can_be_refused() {
@@ -158,7 +158,7 @@ fn a_stream_of_ones_own_takes_descriptors_only_where_that_is_allowed() {
             assert!(!near.passrights().unwrap());
             let refused = try_send_with_descriptor(&far, b"first").unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
-            // The stream goes on as if nothing had been.
+            // The stream continues as if nothing had happened.
             assert_eq!(send_plainly(&far, b"second"), 6);
             assert_eq!(read_pieces(&mut near, 6, false).await, b"second");
 
@@ -174,7 +174,8 @@ fn a_stream_of_ones_own_takes_descriptors_only_where_that_is_allowed() {
     });
 }
 
-/// The clone that reads learns that another one has allowed them, in the middle of a wait too.
+/// A reading clone notices that another clone has allowed descriptors, even in the middle of a
+/// wait.
 #[test]
 fn a_stream_of_ones_own_that_takes_descriptors_loses_nothing() {
     in_every_runtime(|_| async {
@@ -208,14 +209,15 @@ fn a_stream_of_ones_own_that_takes_descriptors_loses_nothing() {
     });
 }
 
-/// As the standard library's, or bare; alone, or shared with a clone that goes on reading.
+/// Given away as the standard library's type or bare; alone, or shared with a clone that goes on
+/// reading.
 #[test]
 fn a_stream_that_is_given_away_takes_descriptors_again() {
     in_every_runtime(|_| async {
         let place = Place::new();
         for shared in [false, true] {
             for (near, far) in own_streams(&place, false).await {
-                // It is registered, and its clone waits.
+                // The stream is registered, and its clone waits.
                 let mut clone = near.clone();
                 let count = Count::new();
                 assert!(poll_read(&mut clone, &count, &mut [0; 64]).is_pending());
@@ -249,7 +251,7 @@ fn a_stream_that_is_given_away_takes_descriptors_again() {
     });
 }
 
-/// Sends bytes and nothing else.
+/// Sends bytes without a descriptor.
 fn send_plainly(stream: &impl AsFd, bytes: &[u8]) -> usize {
     socket2::SockRef::from(stream).send(bytes).unwrap()
 }
@@ -297,7 +299,7 @@ fn random_pieces_some_with_descriptors_lose_nothing() {
 #[test]
 fn credentials_between_two_writes_lose_nothing() {
     in_every_runtime(|_| async {
-        // One that was made elsewhere, and one of polder's own, whose descriptor was borrowed.
+        // A stream that was made elsewhere, and one made by polder, with a borrowed descriptor.
         let own = UnixStream::pair().unwrap();
         let far = net::UnixStream::try_from(own.1).unwrap();
         far.set_nonblocking(false).unwrap();
@@ -335,7 +337,7 @@ fn urgent_data_of_a_unix_stream_loses_nothing() {
             if after_the_first_event {
                 count.until_woken().await;
             }
-            // Linux before 5.15 has no such thing.
+            // Linux before 5.15 has no out-of-band data here.
             let Ok(1) = far.send_out_of_band(b"!") else {
                 return;
             };
@@ -344,7 +346,7 @@ fn urgent_data_of_a_unix_stream_loses_nothing() {
             let got = read_pieces(&mut near, 11, false).await;
             assert_eq!(got, b"firstsecond");
             assert!(poll_once(near.read(&mut [0; 64])).await.is_none());
-            // With nothing behind it.
+            // With no data behind the urgent byte.
             let count = Count::new();
             assert!(poll_read(&mut near, &count, &mut [0; 64]).is_pending());
             assert_eq!(far.send_out_of_band(b"!").unwrap(), 1);
@@ -362,7 +364,7 @@ fn sending_on_a_unix_stream_wakes_nobody_for_nothing() {
         let runtime = runtime(backend);
         let (mut near, mut far) = unix::pair();
         let mut bytes = vec![0; 1 << 20];
-        // Registered, for reading at least.
+        // Registered, at least for reading.
         runtime.block_on(async {
             assert!(poll_once(near.read(&mut bytes)).await.is_none());
         });
@@ -429,7 +431,7 @@ fn sending_a_unix_datagram_wakes_nobody_for_nothing() {
     });
 }
 
-/// Clients that find the queue full wait, and all connect; so does one that was given up meanwhile.
+/// Clients that find the queue full wait, and all connect, except one that was cancelled meanwhile.
 #[test]
 fn a_connect_to_a_full_unix_listener_waits_until_there_is_room() {
     in_every_runtime(|_| async {
@@ -446,7 +448,7 @@ fn a_connect_to_a_full_unix_listener_waits_until_there_is_room() {
             let mut connect = Box::pin(UnixStream::connect(path.clone()));
             match poll_once(&mut connect).await {
                 Some(Ok(stream)) => connected.push(stream),
-                // The BSDs and Apple's systems refuse.
+                // The BSDs and Apple's systems refuse the connection.
                 Some(Err(error)) if !cfg!(any(target_os = "linux", target_os = "android")) => {
                     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
                     return;
@@ -456,7 +458,7 @@ fn a_connect_to_a_full_unix_listener_waits_until_there_is_room() {
             }
         }
         assert!(connected.len() >= 2, "{}", connected.len());
-        // One is given up, and leaves nothing in the queue.
+        // One connect is cancelled, and leaves nothing in the queue.
         drop(waiting.pop());
         let expected = connected.len() + waiting.len();
         let clients = waiting.into_iter().map(polder::spawn_local);
@@ -526,7 +528,7 @@ fn streams_connect_by_path() {
         assert_eq!(far.local_addr().unwrap().as_pathname(), Some(&*path));
         talk(&mut near, &mut far).await;
 
-        // One with a name of its own.
+        // A client with a bound name.
         let own = place.path("client");
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
         socket.bind(&SockAddr::unix(&own).unwrap()).unwrap();
@@ -537,11 +539,11 @@ fn streams_connect_by_path() {
         assert_ne!(is_nonblocking(&near), Some(false));
         talk(&mut near, &mut far).await;
 
-        // As they come.
+        // Accepted as a stream of connections.
         let _client = UnixStream::connect_addr(&address).await.unwrap();
         assert!(listener.incoming().next().await.unwrap().is_ok());
 
-        // In use, until the file is removed: also when nobody listens any more.
+        // The path is in use until the file is removed, even after the listener is closed.
         let error = UnixListener::bind(&path).expect_err("it is in use");
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
         drop(listener);
@@ -638,7 +640,7 @@ fn a_peer_says_who_it_is_or_that_the_system_does_not_tell() {
             Err(error) if error.kind() == ErrorKind::Unsupported && !linux => return,
             Err(error) => panic!("{error}"),
         };
-        // SAFETY: these only look.
+        // SAFETY: these only read.
         let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
         assert_eq!((peer.uid(), peer.gid()), (uid, gid));
         let this = std::process::id() as i32;
@@ -665,7 +667,7 @@ fn a_path_that_is_empty_or_too_long_or_has_a_nul_is_an_error() {
                 assert!(error.to_string().contains("Unix socket"), "{error}");
             }
         }
-        // The longest that fits.
+        // The longest path that fits.
         let place = Place::new();
         let longest = 107 - place.0.as_os_str().len() - 1;
         if cfg!(target_os = "linux") {
@@ -675,7 +677,7 @@ fn a_path_that_is_empty_or_too_long_or_has_a_nul_is_an_error() {
             assert_eq!(stream.peer_addr().unwrap().as_pathname(), Some(&*path));
             UnixListener::bind(place.path(&"x".repeat(longest + 1))).unwrap_err();
         }
-        // Whatever else the system says.
+        // Other errors of the system.
         UnixListener::bind("/nowhere/at/all").unwrap_err();
         UnixStream::connect("/dev/null").await.unwrap_err();
     });
@@ -745,7 +747,8 @@ fn unix_datagrams_are_sent_and_received() {
         }
         assert_eq!(&bytes[..9], b"to a path");
 
-        // What comes together with another comes; one without bytes too; what is too long is cut.
+        // Datagrams that arrive together are all received; an empty one too; one that is too long
+        // is cut.
         sender.connect(&path).unwrap();
         assert_eq!(sender.peer_addr().unwrap().as_pathname(), Some(&*path));
         for datagram in [&b"first"[..], b"", b"a longer one", b"last"] {
@@ -757,7 +760,7 @@ fn unix_datagrams_are_sent_and_received() {
         assert_eq!(&bytes[..8], b"a longer");
         assert_eq!(receiver.recv(&mut bytes).await.unwrap(), 4);
 
-        // Nobody can answer a socket without a name.
+        // A datagram from an unnamed socket cannot be answered.
         let nobody = UnixDatagram::unbound().unwrap();
         nobody.send(b"x").await.expect_err("to whom?");
         nobody.send_to(b"x", &path).await.unwrap();
@@ -771,7 +774,7 @@ fn unix_datagrams_are_sent_and_received() {
     });
 }
 
-/// Returns `None` if it is pending, and not only because it yielded.
+/// Returns `None` if the future is pending, and not only because it yielded.
 async fn poll_in_turns<T>(mut future: impl Future<Output = T> + Unpin) -> Option<T> {
     for _ in 0..2 {
         if let Some(done) = poll_once(&mut future).await {
@@ -782,8 +785,8 @@ async fn poll_in_turns<T>(mut future: impl Future<Output = T> + Unpin) -> Option
     None
 }
 
-/// Whether the two are connected with each other, one with the other, or not at all: the kernel
-/// reports room in the first two cases only.
+/// With the two sockets connected with each other, with one connected to the other, and
+/// unconnected: the kernel reports room in the first two cases only.
 #[test]
 fn a_datagram_for_which_there_is_no_room_waits_until_there_is() {
     in_every_runtime(|_| async {
@@ -945,8 +948,8 @@ fn more_slices_than_the_kernel_takes_are_read_and_written() {
     });
 }
 
-/// A socket at a path that fills the kernel's form to its last byte, without a NUL: Linux takes it,
-/// and the standard library makes no such address.
+/// A socket at a path that fills the kernel's structure to its last byte, without a NUL: Linux
+/// accepts it, and the standard library makes no such address.
 #[cfg(target_os = "linux")]
 fn bound_to_the_last_byte(place: &Place, kind: Type) -> Socket {
     use std::os::fd::AsRawFd;
@@ -1017,7 +1020,7 @@ fn fill_receiver(path: &Path) {
     assert_eq!(error.kind(), ErrorKind::WouldBlock);
 }
 
-/// The room that the kernel reports for a socket is that of the receiver that it is connected to.
+/// The room that the kernel reports for a socket is the room of the receiver it is connected to.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_datagram_to_one_receiver_does_not_wait_for_another() {
@@ -1089,7 +1092,7 @@ fn tries_and_polls_of_a_unix_datagram_socket_do_what_its_futures_do() {
         readable.await.unwrap();
         assert_eq!(near.try_recv(&mut bytes).unwrap(), 5);
 
-        // Until the queue is full; then until there is room.
+        // Sends until the queue is full; then waits until there is room.
         let mut sent = 0;
         while far.try_send(b"x").is_ok() {
             sent += 1;
@@ -1119,7 +1122,7 @@ fn tries_and_polls_of_a_unix_datagram_socket_do_what_its_futures_do() {
         sender.try_send_to(b"more", &path).unwrap();
         assert_eq!(mailbox.try_recv_from(&mut bytes).unwrap().0, 4);
         would_block(mailbox.try_recv(&mut bytes).unwrap_err());
-        // After its end nothing waits.
+        // After the end no operation waits.
         near.shutdown(std::net::Shutdown::Both).unwrap();
         near.readable().await.unwrap();
         assert_eq!(near.try_recv(&mut bytes).unwrap(), 0);

@@ -1,4 +1,4 @@
-//! Who waits, and with which waker: rules 60, 63 to 66, 71, 73 and 74.
+//! Waiters and their wakers: rules 60, 63 to 66, 71, 73 and 74.
 //!
 //! A waker is foreign code: it may do anything where it is cloned, called or dropped.
 
@@ -30,10 +30,10 @@ use crate::support::{
 const SOON: Duration = Duration::from_millis(2);
 const FAR: Duration = Duration::from_secs(3_600);
 
-/// A time limit for what ends at once or never.
+/// A time limit for operations that end immediately or never.
 const SHORT: Duration = Duration::from_secs(10);
 
-/// A waker that runs code where it is cloned and where it is dropped.
+/// A waker that runs given code in its clone and in its drop.
 struct Foreign {
     on_clone: Box<dyn Fn() + Send + Sync>,
     on_drop: Box<dyn Fn() + Send + Sync>,
@@ -52,7 +52,7 @@ impl Foreign {
         })
     }
 
-    /// Makes a waker that calls `f` in both places.
+    /// Makes a waker that calls `f` in its clone and in its drop.
     fn doing(f: impl Fn() + Send + Sync + Clone + 'static) -> Arc<Foreign> {
         Foreign::new(f.clone(), f)
     }
@@ -76,7 +76,7 @@ static VTABLE: RawWakerVTable = RawWakerVTable::new(
         RawWaker::new(data.cast(), &VTABLE)
     },
     |data| {
-        // SAFETY: the waker's count is taken over.
+        // SAFETY: this takes over the waker's count.
         let foreign = unsafe { Arc::from_raw(data.cast::<Foreign>()) };
         foreign.wakes.fetch_add(1, Ordering::SeqCst);
         (foreign.on_drop)();
@@ -88,7 +88,7 @@ static VTABLE: RawWakerVTable = RawWakerVTable::new(
             .fetch_add(1, Ordering::SeqCst);
     },
     |data| {
-        // SAFETY: the waker's count is taken over.
+        // SAFETY: this takes over the waker's count.
         let foreign = unsafe { Arc::from_raw(data.cast::<Foreign>()) };
         (foreign.on_drop)();
     },
@@ -99,8 +99,8 @@ fn poll_as<F: Future + Unpin>(future: &mut F, foreign: &Arc<Foreign>) -> Poll<F:
     Pin::new(future).poll(&mut Context::from_waker(&foreign.waker()))
 }
 
-/// `make` returns a future that waits. It is polled with wakers that make, poll and drop another
-/// such future where they are cloned and dropped; each replaces the one before.
+/// `make` returns a future that waits. It is polled with wakers whose clone and drop make, poll and
+/// drop another such future; each waker replaces the one before.
 fn reenter<F: Future + Unpin>(make: impl Fn() -> F + Send + Sync + Clone + 'static) {
     let calls = Arc::new(AtomicUsize::new(0));
     let again = {
@@ -120,13 +120,12 @@ fn reenter<F: Future + Unpin>(make: impl Fn() -> F + Send + Sync + Clone + 'stat
     assert!(calls.load(Ordering::SeqCst) > 0, "nobody was called");
 }
 
-/// `make` returns a future that waits. It is polled with a waker whose clone panics, and then with
-/// a normal one.
+/// Polls a pending future with a waker whose clone panics, and then with a normal one.
 fn cannot_be_cloned<F: Future + Unpin>(mut future: F) -> F {
     let foreign = Foreign::new(|| panic!("a clone that panics, on purpose"), || {});
     let polled = catch_unwind(AssertUnwindSafe(|| poll_as(&mut future, &foreign)));
     assert!(polled.is_err(), "it was not cloned");
-    // And where a waker is left already.
+    // And once more, where a waker is already registered.
     let count = Count::new();
     assert!(poll_future(&mut future, &count).is_pending());
     let polled = catch_unwind(AssertUnwindSafe(|| poll_as(&mut future, &foreign)));
@@ -142,7 +141,7 @@ fn udp() -> (Arc<Async<net::UdpSocket>>, net::UdpSocket) {
     (Arc::new(Async::new(near).unwrap()), far)
 }
 
-// 60: wakers run anything.
+// 60: wakers run arbitrary code.
 
 #[test]
 fn a_waker_that_uses_an_event_where_it_is_cloned_and_dropped_finds_no_lock_held() {
@@ -177,7 +176,7 @@ fn a_waker_that_uses_a_socket_where_it_is_cloned_and_dropped_finds_no_lock_held(
 
 #[test]
 fn a_waker_that_uses_a_timer_where_it_is_cloned_and_dropped_finds_no_lock_held() {
-    // A worker's own, and those of a plain thread.
+    // Timers of a worker, and of a plain thread.
     in_every_runtime(|_| async {
         reenter(|| Timer::after(FAR));
         let (mut timer, count) = (Timer::after(SOON), Count::new());
@@ -196,7 +195,7 @@ fn a_waker_that_uses_a_timer_where_it_is_cloned_and_dropped_finds_no_lock_held()
     });
 }
 
-/// Polls with a waker that is not kept.
+/// Polls a fired timer with a waker, which is not kept.
 fn reenter_a_fired_timer(mut timer: Timer) {
     let again = || {
         let mut other = Timer::after(FAR);
@@ -221,7 +220,8 @@ fn a_waker_whose_clone_panics_leaves_events_sockets_and_timers_usable() {
         let near = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let far = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let mut bytes = [0; 8];
-        // An `async fn` that has panicked is done for. The socket is not, nor is who waits for it.
+        // An `async fn` that has panicked cannot be polled again. The socket and its other waiters
+        // still work.
         let count = Count::new();
         let mut receive = Box::pin(near.recv(&mut bytes));
         assert!(poll_future(&mut receive, &count).is_pending());
@@ -256,7 +256,7 @@ fn a_waker_whose_clone_panics_leaves_events_sockets_and_timers_usable() {
 fn a_waker_whose_drop_panics_costs_nobody_else_a_wake() {
     in_every_runtime(|_| async {
         let panics = || Foreign::new(|| {}, || panic!("a drop that panics, on purpose"));
-        // What is left of it is its own waker here, which is not ours to drop.
+        // Only the clones that polder keeps are dropped: we leak our own waker.
         let poll = |future: Pin<&mut dyn Future<Output = ()>>, foreign: &Arc<Foreign>| {
             let waker = std::mem::ManuallyDrop::new(foreign.waker());
             assert!(future.poll(&mut Context::from_waker(&waker)).is_pending());
@@ -298,7 +298,7 @@ fn a_waker_whose_drop_panics_costs_nobody_else_a_wake() {
     });
 }
 
-// 63: nobody drives, and others go on.
+// 63: one runtime is not driven, and others go on.
 
 #[cfg(target_os = "linux")]
 #[test]
@@ -353,7 +353,7 @@ fn what_foreign_threads_do_to_a_runtime_that_nobody_drives_keeps_memory_bounded(
     );
 }
 
-// 64: who has left is not woken.
+// 64: a runtime that was left is not woken.
 
 #[test]
 fn a_runtime_that_was_left_is_not_woken_for_a_socket_that_is_used_elsewhere() {
@@ -400,7 +400,7 @@ fn a_runtime_that_was_left_is_not_woken_for_a_timer_that_is_used_elsewhere() {
 }
 
 /// A timer that was polled on a plain thread is registered with the background runtime; once it is
-/// polled on a worker, with that one.
+/// polled on a worker, it is registered with that worker.
 #[test]
 fn a_timer_of_a_plain_thread_follows_its_user_into_a_runtime() {
     on_every_backend_alone(|backend| {
@@ -417,7 +417,7 @@ fn a_timer_of_a_plain_thread_follows_its_user_into_a_runtime() {
     });
 }
 
-// 65: in their order.
+// 65: waiters are served in order.
 
 #[test]
 fn a_hundred_accepts_by_two_tasks_are_fifty_each() {
@@ -478,7 +478,7 @@ fn those_who_wait_for_one_socket_are_served_in_the_order_in_which_they_came() {
     });
 }
 
-/// Two clones of one stream that are read in turn get the same share.
+/// Two clones that read one stream alternately get the same share.
 #[test]
 fn two_handles_that_read_one_stream_are_served_by_turns() {
     in_every_runtime_alone(|_| async {
@@ -510,7 +510,7 @@ fn two_handles_that_read_one_stream_are_served_by_turns() {
     });
 }
 
-/// A waiter that was woken has had its turn, and registers again if it found nothing.
+/// Yields until a woken waiter has run, and has registered again if it found nothing.
 async fn turns() {
     for _ in 0..4 {
         yield_now().await;
@@ -519,7 +519,7 @@ async fn turns() {
 
 // 66: budgets.
 
-/// Within a task, and so with its budget, but polled by an executor that never returns to the
+/// Runs within a task, and so with its budget, but polled by an executor that never returns to the
 /// worker.
 #[test]
 fn an_operation_under_a_foreign_executor_does_not_livelock() {
@@ -540,7 +540,7 @@ fn an_operation_under_a_foreign_executor_does_not_livelock() {
     });
 }
 
-// 71: done is done, and empty is empty.
+// 71: completed futures, and empty buffers.
 
 #[test]
 fn what_is_done_stays_done_and_never_pends_for_ever() {
@@ -587,7 +587,7 @@ fn what_is_done_stays_done_and_never_pends_for_ever() {
     });
 }
 
-/// It yields all the same: a task that polls a completed future again and again blocks no other.
+/// A completed timer still yields: a task that polls it again and again blocks no other task.
 #[test]
 fn a_timer_that_is_done_starves_nobody() {
     in_every_runtime_alone(|_| async {
@@ -628,7 +628,7 @@ fn a_read_into_an_empty_buffer_is_done_at_once_on_streams() {
             .await
             .unwrap();
         let (server, _) = listener.accept().await.unwrap();
-        // Once as it is made, once when it is known that nothing is there.
+        // Once for new streams, once after a read that found nothing.
         for _ in 0..2 {
             assert_eq!(at_once("TCP", client.read(&mut [])).await.unwrap(), 0);
             assert_eq!(at_once("peek", client.peek(&mut [])).await.unwrap(), 0);
@@ -654,7 +654,7 @@ fn a_read_into_an_empty_buffer_is_done_at_once_on_streams() {
             assert_eq!(at_once("Unix", near.read(&mut [])).await.unwrap(), 0);
         }
 
-        // A datagram is taken by it, and waited for.
+        // On a datagram socket an empty read waits for a datagram, and takes it.
         let near = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         assert!(future::poll_once(near.recv(&mut [])).await.is_none());
         near.send_to(b"x", near.local_addr().unwrap())
@@ -673,9 +673,9 @@ async fn at_once<F: Future>(what: &str, future: F) -> F::Output {
     result.unwrap_or_else(|| panic!("{what}: it waits for nothing"))
 }
 
-// 73: as many as there are.
+// 73: the cost of many waiters.
 
-/// Returns the CPU time of `f`: the least of three measurements, since other threads run too.
+/// Returns the CPU time of `f`: the minimum of three measurements, since other threads run too.
 fn least(mut f: impl FnMut()) -> Duration {
     let time = |()| {
         let start = time();
@@ -685,7 +685,8 @@ fn least(mut f: impl FnMut()) -> Duration {
     [(); 3].map(time).into_iter().min().unwrap()
 }
 
-/// The CPU time of this thread: on a loaded machine other processes take most of the elapsed time.
+/// Returns this thread's CPU time: on a loaded machine other processes take most of the elapsed
+/// time.
 #[cfg(target_os = "linux")]
 fn time() -> Duration {
     let mut time = libc::timespec {
@@ -717,8 +718,7 @@ fn assert_no_square(what: &str, mut f: impl FnMut(usize)) {
     );
 }
 
-/// Each future is polled twice, the second time with another waker, and dropped, the last one
-/// first.
+/// Polls each future twice, the second time with another waker, and drops them, the last one first.
 fn poll_and_drop<F: Future>(waits: impl Iterator<Item = F>) {
     struct Nobody;
     impl Wake for Nobody {
@@ -761,7 +761,7 @@ fn waiting_for_an_event_takes_the_same_time_however_many_do() {
     });
 }
 
-/// Not run per backend: the waiters are kept in the same way for all of them.
+/// Not run per backend: all backends keep waiters in the same way.
 #[test]
 fn waiting_for_a_socket_takes_the_same_time_however_many_do() {
     within(crate::support::LIMIT, "a socket", || {
@@ -781,9 +781,9 @@ fn waiting_for_a_socket_takes_the_same_time_however_many_do() {
     });
 }
 
-// 74: what looks like TCP.
+// 74: sockets that look like TCP.
 
-/// For each kind of socket that reports to be an internet stream: all data arrives, and the end.
+/// For each kind of socket that looks like an internet stream: all data arrives, and the end.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_stream_that_only_looks_like_tcp_loses_nothing() {
@@ -820,7 +820,7 @@ fn a_stream_that_only_looks_like_tcp_loses_nothing() {
     });
 }
 
-/// Wakers of executors whose state is static often point nowhere.
+/// Wakers of executors with static state often have a null data pointer.
 #[test]
 fn a_waker_that_points_nowhere_is_called_like_any_other() {
     use std::cell::{Cell, RefCell};
@@ -830,7 +830,7 @@ fn a_waker_that_points_nowhere_is_called_like_any_other() {
         static WAKES: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Uses the stream whose event it is called for.
+    /// Uses the stream that called this waker.
     fn wake() {
         WAKES.set(WAKES.get() + 1);
         let stream = STREAM.with_borrow(|stream| stream.clone());
@@ -843,7 +843,7 @@ fn a_waker_that_points_nowhere_is_called_like_any_other() {
         RawWakerVTable::new(|_| NOWHERE, |_| wake(), |_| wake(), |_| ());
 
     in_every_runtime_alone(|_| async {
-        // SAFETY: there is no data to be shared or to be freed.
+        // SAFETY: there is no data to share or to free.
         let waker = unsafe { Waker::from_raw(NOWHERE) };
         let (mut stream, mut peer) = tcp_pair().await;
         STREAM.set(Some(stream.clone()));

@@ -35,8 +35,8 @@ use crate::support::{
     LIMIT, eventually, message, on_every_backend_with_several, runtime_of, share,
 };
 
-/// The full size on the default backend, a tenth on the others: there is no run with one worker
-/// here.
+/// The full size on the default backend, a tenth of it on the others: there is no run with one
+/// worker here.
 fn sized(backend: Backend, full: usize) -> usize {
     share(backend == Backend::default(), full)
 }
@@ -66,7 +66,7 @@ fn here() -> ThreadId {
 
 // 75: a task that is not `Send` stays on its worker.
 
-/// Counts its polls, and its drop, on other threads than that of its first poll.
+/// Counts its polls and its drop on threads other than that of its first poll.
 struct OnOneThread<F> {
     future: Pin<Box<F>>,
     thread: Option<ThreadId>,
@@ -111,7 +111,7 @@ fn a_future_that_is_not_send_is_polled_and_dropped_only_on_its_worker() {
         let signals: Arc<Vec<Signal>> = Arc::new((0..40).map(|_| Signal::default()).collect());
         let tasks: Mailbox<Task<()>> = Mailbox::default();
         let stop = Arc::new(AtomicBool::new(false));
-        // From two plain threads, and from one task on each worker: wakes, and cancels.
+        // Wakes and cancels tasks, from two plain threads and from one task on each worker.
         let disturb = {
             let (signals, tasks) = (signals.clone(), tasks.clone());
             move |round: usize| {
@@ -149,7 +149,7 @@ fn a_future_that_is_not_send_is_polled_and_dropped_only_on_its_worker() {
                     }
                 };
                 tasks.send(polder::spawn_local(OnOneThread::new(future, &elsewhere)));
-                // Not more of them than can be had at once.
+                // Bounds the number of tasks alive at a time.
                 if tasks.count() > 500 {
                     drop(tasks.try_receive());
                 }
@@ -232,7 +232,7 @@ fn block_ons_future_and_local_tasks_stay_on_the_thread_that_drives() {
                     questions.send(1);
                     shared.set(shared.get() + answers.receive().await);
                     assert_eq!(here(), main);
-                    // One that a task of a worker spawns locally stays there.
+                    // A task that a worker's task spawns locally stays on that worker.
                     if shared.get() % 20 == 0 {
                         polder::spawn(async {
                             let outer = here();
@@ -279,7 +279,7 @@ fn as_many_tasks_as_there_are_workers_block_their_threads_at_once() {
                     .collect();
                 join_all(tasks)
             };
-            // Spawned by the future that drives, by a plain thread, by a task.
+            // Spawned by the driving future, by a plain thread, and by a task.
             let leaders = match round % 3 {
                 0 => runtime.block_on(block(handle.clone())),
                 1 => {
@@ -311,7 +311,8 @@ fn a_worker_that_is_stuck_keeps_no_new_task_from_the_others() {
                 let (stuck, begun) = (stuck.clone(), begun.clone());
                 runtime.spawn(async move {
                     begun.fetch_add(1, SeqCst);
-                    // Whoever has the lock waits for the end, and the others for the lock.
+                    // The worker that holds the lock waits for the end, and the others wait for the
+                    // lock.
                     let _ = stuck.lock().unwrap().recv();
                 })
             })
@@ -319,11 +320,11 @@ fn a_worker_that_is_stuck_keeps_no_new_task_from_the_others() {
         eventually("all but one are stuck", || {
             begun.load(SeqCst) == workers - 1
         });
-        // Short ones.
+        // Short tasks.
         runtime.block_on(async {
             join_all((0..200).map(|index| polder::spawn(async move { index }))).await;
         });
-        // Ones that stay, which the others will never take.
+        // Long-lived tasks, which the stuck workers will never take.
         let (started, latch) = (Arc::new(AtomicUsize::new(0)), Arc::new(Latch::new()));
         let staying: Vec<_> = (0..60)
             .map(|_| {
@@ -342,7 +343,8 @@ fn a_worker_that_is_stuck_keeps_no_new_task_from_the_others() {
     });
 }
 
-/// The spawning worker is never idle, and should keep some tasks, although the others have none.
+/// The spawning worker is never idle, and should keep some tasks although the other workers have
+/// none.
 #[test]
 fn a_worker_that_is_stuck_keeps_no_new_task_from_one_that_is_always_busy() {
     on_every_backend_with_several(|backend, workers| {
@@ -384,8 +386,8 @@ fn a_worker_that_is_stuck_keeps_no_new_task_from_one_that_is_always_busy() {
     });
 }
 
-/// The first task that a task spawns wakes no worker while the spawning task runs, unless that
-/// drives another runtime.
+/// The first task that a task spawns wakes no worker while the spawning task runs, unless the
+/// spawning task drives another runtime.
 #[test]
 fn a_nested_block_on_may_wait_for_a_task_of_the_outer_runtime() {
     on_every_backend_with_several(|backend, workers| {
@@ -403,16 +405,16 @@ fn a_nested_block_on_may_wait_for_a_task_of_the_outer_runtime() {
     });
 }
 
-/// Injected tasks that are left are taken by workers that become idle, also if workers are woken by
-/// something else at the same moment: see the head of `src/scheduler/idle.rs`.
+/// Injected tasks that are left are taken by workers that become idle, even if other events wake
+/// workers at the same moment: see the head of `src/scheduler/idle.rs`.
 #[test]
 fn no_new_task_is_left_lying_while_workers_are_woken_by_other_things() {
     on_every_backend_with_several(|backend, workers| {
         let runtime = runtime_of(backend, workers);
         let signals: Arc<Vec<Signal>> = Arc::new((0..workers).map(|_| Signal::default()).collect());
         let echoes = Arc::new(AtomicUsize::new(0));
-        // On each worker a task that is woken from elsewhere, and a socket, so that it looks at
-        // the kernel between two runs.
+        // Each worker has a task that is woken from elsewhere, and a socket, so that the worker
+        // polls the kernel between two runs.
         spread(&runtime, |index| {
             let (signals, echoes) = (signals.clone(), echoes.clone());
             async move {
@@ -448,7 +450,7 @@ fn no_new_task_is_left_lying_while_workers_are_woken_by_other_things() {
         let spawner = thread::spawn(move || {
             for round in 0..rounds {
                 barrier.wait();
-                // While the others are woken; and then when they are not.
+                // First while the others are woken, then while they are not.
                 for _ in 0..4 {
                     handle.spawn(async {}).detach();
                 }
@@ -490,7 +492,7 @@ fn a_thousand_connections_that_one_task_accepts_are_spread_evenly() {
     let rule = |backend| {
         crate::numbers::allow(2 * CLIENTS as libc::rlim_t + 100);
         let runtime = runtime_of(backend, 4);
-        // On which thread each was polled last.
+        // The thread that polled each connection last.
         let threads = Arc::new(Mutex::new(HashMap::<usize, ThreadId>::new()));
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -519,7 +521,7 @@ fn a_thousand_connections_that_one_task_accepts_are_spread_evenly() {
             .map(|index| {
                 use std::io::{Read, Write};
                 let mut client = std::net::TcpStream::connect(address).unwrap();
-                // Some speak at once, most are silent.
+                // Some clients write immediately, most are silent.
                 if index % 10 == 0 {
                     client.write_all(b"x").unwrap();
                     client.read_exact(&mut [0]).unwrap();
@@ -544,7 +546,7 @@ fn a_thousand_connections_that_one_task_accepts_are_spread_evenly() {
     in_children(ME, rule, |_, _| {});
 }
 
-/// Returns how often the threads whose name begins with `name` have gone to sleep.
+/// Returns the number of times that threads with names beginning with `name` have gone to sleep.
 #[cfg(target_os = "linux")]
 fn sleeps(name: &str) -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
@@ -567,7 +569,7 @@ fn sleeps(name: &str) -> usize {
 fn one_worker_is_woken_for_one_task_and_no_herd() {
     on_every_backend_with_several(|backend, workers| {
         const ROUNDS: usize = 300;
-        // Threads' names are cut after 15 bytes.
+        // Thread names are cut after 15 bytes.
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let name = format!("herd{}", NUMBER.fetch_add(1, SeqCst));
         let runtime = Runtime::builder()
@@ -585,14 +587,14 @@ fn one_worker_is_woken_for_one_task_and_no_herd() {
                 .spawn(async move { sender.send(()).unwrap() })
                 .detach();
             receiver.recv().unwrap();
-            // Long enough, mostly, for it to be asleep again.
+            // Usually long enough for the worker to sleep again.
             thread::sleep(Duration::from_micros(100));
         }
         let sleeps = sleeps(&name) - before;
-        // One looks after the others, 2,500 times a second.
+        // One worker looks at the others, 2,500 times a second.
         let looks = start.elapsed().as_micros() as usize / 400;
-        // One each; all of them would be as many as there are workers. (A busy machine makes it
-        // fewer, a storm of signals more.)
+        // One sleep per task; waking all workers would give one sleep per worker. (A busy machine
+        // makes it fewer, a storm of signals more.)
         assert!(
             sleeps < ROUNDS * 7 / 4 + looks || std::env::var_os("POLDER_STORM").is_some(),
             "the workers slept {sleeps} times for {ROUNDS} tasks"
@@ -615,9 +617,9 @@ fn run_returns_exactly_when_the_last_task_of_all_workers_has_ended() {
         }
         let runtime = runtime_of(backend, workers);
         let done = Arc::new(AtomicUsize::new(0));
-        // Small, and often: the last one ends while the main worker goes to sleep.
+        // Small trees, many rounds: the last task ends while the main worker goes to sleep.
         for round in 0..sized(backend, 20_000) {
-            // 1, 2, 5: all that the tree has.
+            // Trees of 1, 2 and 5 tasks.
             let depth = round % 3;
             runtime.spawn(tree(depth, done.clone())).detach();
             if round % 4 == 0 {
@@ -632,11 +634,11 @@ fn run_returns_exactly_when_the_last_task_of_all_workers_has_ended() {
             let expected = [1, 2, 5][depth] + usize::from(round % 4 == 0);
             assert_eq!(done.swap(0, SeqCst), expected, "round {round}");
         }
-        // Large: 1 + 6 + 6·5 + … tasks.
+        // A large tree: 1 + 6 + 6·5 + … tasks.
         runtime.spawn(tree(6, done.clone())).detach();
         runtime.run();
         assert_eq!(done.swap(0, SeqCst), 1_957);
-        // From outside as well, each while a task waits for it.
+        // Spawned by another thread too, while a task waits for that thread.
         for _ in 0..sized(backend, 300) {
             let thread = {
                 let (handle, done, signal) = (runtime.handle(), done.clone(), Signal::default());
@@ -681,8 +683,8 @@ fn shutdown_of_several_workers_lets_tasks_finish_and_counts_those_that_did_not()
         };
         assert_eq!(fill(20, 0).shutdown(Duration::MAX).task_count(), 0);
         assert_eq!((done.swap(0, SeqCst), alive.count()), (20, 0));
-        // On a machine with much else to do, those that sleep may take longer than the limit, so
-        // that more are left, and it is another one's turn.
+        // On a busy machine, sleeping tasks may need longer than the limit, so that more tasks are
+        // left. Then we try again with twice the limit.
         let mut limit = Duration::from_millis(200);
         loop {
             let start = Instant::now();
@@ -698,7 +700,7 @@ fn shutdown_of_several_workers_lets_tasks_finish_and_counts_those_that_did_not()
             limit *= 2;
         }
         assert_eq!(fill(0, 6).shutdown(Duration::ZERO).task_count(), 6);
-        // Always ready.
+        // Tasks that are always ready.
         let runtime = runtime_of(backend, workers);
         for _ in 0..workers {
             runtime
@@ -717,8 +719,8 @@ fn shutdown_of_several_workers_lets_tasks_finish_and_counts_those_that_did_not()
     });
 }
 
-/// A runtime is dropped in the middle of everything; sockets and timers that outlive it work in
-/// another.
+/// A runtime is dropped in the middle of heavy use; sockets and timers that outlive it work in
+/// another runtime.
 #[cfg_attr(
     not(target_os = "linux"),
     allow(dead_code, reason = "counts are Linux's")
@@ -777,7 +779,7 @@ fn end_in_the_middle(backend: Backend, workers: usize, round: usize) {
                         wakers.send(waker);
                     }
                     drop(tasks.try_receive());
-                    // Otherwise memory fills while the workers wait for a processor.
+                    // Otherwise memory grows while the workers wait for a processor.
                     thread::yield_now();
                 }
             })
@@ -799,7 +801,7 @@ fn end_in_the_middle(backend: Backend, workers: usize, round: usize) {
     while tasks.try_receive().is_some() {}
     wakers.try_receive().into_iter().for_each(Waker::wake);
     assert_eq!(alive.count(), 0, "futures outlive their runtime");
-    // Sockets and timers live on in another runtime.
+    // Sockets and timers continue in another runtime.
     runtime_of(backend, 1 + round % 2).block_on(async {
         while let Some((mut a, mut b, timer)) = survivors.try_receive() {
             let mut byte = [0];
@@ -847,18 +849,18 @@ fn hundreds_of_ends_in_the_middle_of_everything_leave_no_descriptor_thread_or_me
         (0..40).for_each(one);
         let (before, memory) = (left(), resident());
         (0..sized(backend, 400)).for_each(one);
-        // A thread that was joined may still be listed for a moment.
+        // A joined thread may still be listed for a moment.
         eventually("descriptors and threads are gone", || {
             no_more(left(), before)
         });
         let more = resident().saturating_sub(memory);
-        // Each has two to five pollers, queues and threads.
+        // Each runtime has two to five pollers, queues and threads.
         assert!(more < 8_000_000, "{more} bytes more memory");
     };
     in_children(ME, rule, |_, _| {});
 }
 
-// What goes wrong in one place.
+// Failures in one place.
 
 #[test]
 fn a_panic_in_a_task_harms_no_worker() {
@@ -875,7 +877,7 @@ fn a_panic_in_a_task_harms_no_worker() {
                     let panic = AssertUnwindSafe(task).catch_unwind().await.unwrap_err();
                     assert_eq!(message(&*panic), "on purpose");
                 }
-                // All are still there.
+                // All workers are still there.
                 join_all(spread(&runtime, |_| async {
                     sleep(Duration::from_micros(100)).await;
                 }))
@@ -902,7 +904,7 @@ fn numbers_of_workers_and_names_that_cannot_be_are_errors_with_words() {
         );
         assert!(error(2, "a\0b").contains("NUL"));
         assert!(error(1, "\0").contains("NUL"));
-        // A long one is cut by the kernel, and none is none.
+        // The kernel cuts a long name, and keeps an empty one empty.
         for name in [
             "a name that no kernel takes as it is, long and wide",
             "",
@@ -975,8 +977,7 @@ fn build_without_enough_threads_is_an_error_that_leaks_nothing() {
     let rule = |backend| {
         let left = || [entries("/proc/self/fd"), entries("/proc/self/task")];
         drop(runtime_of(backend, 3));
-        // A thread that was joined is in the list for a moment more; counted, it would be missed
-        // for ever.
+        // A joined thread is listed for a moment longer; if counted, it would be missing forever.
         let is_worker = |task: std::fs::DirEntry| {
             std::fs::read_to_string(task.path().join("comm"))
                 .is_ok_and(|it| it.starts_with("polder-"))
@@ -986,8 +987,9 @@ fn build_without_enough_threads_is_an_error_that_leaks_nothing() {
             !tasks.filter_map(Result::ok).any(is_worker)
         });
         let before = left();
-        // No limit holds for root. For one whom nobody else is, this process's threads count alone.
-        // SAFETY: numbers only; it is a process of its own.
+        // The limit does not apply to root. It counts all threads of a user, so we take a user id
+        // without other processes.
+        // SAFETY: numbers only; this is a separate process.
         let alone = unsafe { libc::geteuid() == 0 && libc::setuid(54_321) == 0 };
         let most = if alone { before[1] + 3 } else { 1 };
         let mut failed = 0;
@@ -1011,7 +1013,7 @@ fn build_without_enough_threads_is_an_error_that_leaks_nothing() {
     in_children(ME, rule, |_, _| {});
 }
 
-// Runtimes within, beside and after each other.
+// Runtimes within, next to and after each other.
 
 #[test]
 fn runtimes_of_several_workers_are_made_inside_tasks_of_others() {
@@ -1032,7 +1034,7 @@ fn runtimes_of_several_workers_are_made_inside_tasks_of_others() {
                 });
                 join_all(tasks).await.into_iter().sum::<usize>()
             });
-            // It goes while the outer one is at work, or is driven to its end.
+            // The inner runtime is dropped or shut down while the outer one runs.
             inner.spawn(hold(())).detach();
             match index % 2 {
                 0 => drop(inner),
@@ -1084,7 +1086,7 @@ fn handles_spawn_from_plain_threads_and_after_the_end() {
             .map(|index| {
                 let (handle, alive) = (runtime.handle(), alive.clone());
                 thread::spawn(move || {
-                    // Nobody drives: the workers run it all the same.
+                    // The runtime is not driven: the pool workers run the task.
                     let task = handle.spawn(async move {
                         assert_eq!(polder::spawn(async { 1 }).await, 1);
                         assert!(Handle::try_current().is_some());
@@ -1113,14 +1115,14 @@ fn handles_spawn_from_plain_threads_and_after_the_end() {
     });
 }
 
-// What goes from worker to worker.
+// Values that move between workers.
 
 #[test]
 fn tasks_await_tasks_of_other_workers() {
     on_every_backend_with_several(|backend, workers| {
         let runtime = runtime_of(backend, workers);
         for _ in 0..sized(backend, 50) {
-            // Each waits for the one before it, on another worker.
+            // Each task waits for the one before it, on another worker.
             let slots: Arc<Vec<Mailbox<Task<usize>>>> =
                 Arc::new((0..=workers).map(|_| Mailbox::default()).collect());
             let tasks = spread(&runtime, |index| {
@@ -1172,7 +1174,7 @@ fn a_stream_goes_round_the_workers_and_loses_nothing() {
         let slots: Arc<Vec<Mailbox<TcpStream>>> =
             Arc::new((0..workers).map(|_| Mailbox::default()).collect());
         let (wandering, mut peer) = runtime.block_on(tcp_pair());
-        // Each reads a byte, answers, and hands the stream on.
+        // Each task reads a byte, answers, and hands the stream on.
         let hands = spread(&runtime, |index| {
             let slots = slots.clone();
             async move {
@@ -1189,7 +1191,7 @@ fn a_stream_goes_round_the_workers_and_loses_nothing() {
         let talk = runtime.spawn(async move {
             let mut byte = [0];
             for round in 0..rounds * workers {
-                // At once, or when the reader has gone to sleep on its worker.
+                // Immediately, or after the reader has gone to sleep on its worker.
                 if round % 16 == 0 {
                     sleep(Duration::from_micros(50)).await;
                 }
@@ -1227,8 +1229,8 @@ fn two_tasks_on_two_workers_read_and_write_one_stream() {
         let runtime = runtime_of(backend, workers);
         let total = sized(backend, 4_000_000);
         let (a, b) = runtime.block_on(tcp_pair());
-        // With two workers each writes to one end and reads from the other; with four each does one
-        // of the four things.
+        // With two workers, each writes to one end and reads from the other; with four, each does
+        // one of the four.
         let tasks = spread(&runtime, |index| {
             let (a, b) = (a.clone(), b.clone());
             async move {
@@ -1262,7 +1264,7 @@ fn timers_set_on_one_worker_fire_on_another() {
                     let mut timer = Timer::at(due);
                     if round % 2 == 0 {
                         let _ = future::poll_once(&mut timer).await;
-                        // It may have fired by now; then it is another one.
+                        // If the timer has fired by now, this makes it a new one.
                         timer.set_at(due);
                     }
                     slots[(index + 1) % slots.len()].send((timer, due));
@@ -1276,7 +1278,7 @@ fn timers_set_on_one_worker_fire_on_another() {
     });
 }
 
-// Many.
+// Many tasks.
 
 #[test]
 fn tasks_that_wait_for_their_own_children_go_deep() {
@@ -1328,7 +1330,7 @@ fn a_storm_of_spawns_from_four_threads_and_every_worker_all_runs() {
                         }
                         done.fetch_add(1, SeqCst);
                     });
-                    // Cancelled at once, or awaited by nobody.
+                    // Cancelled immediately, or not awaited.
                     if index % 8 == 0 {
                         drop(handle.spawn(async {}));
                     }
@@ -1358,7 +1360,7 @@ fn a_storm_of_spawns_from_four_threads_and_every_worker_all_runs() {
     });
 }
 
-/// A task is woken by an event of another worker, by each in turn.
+/// Each worker's task is woken by an event that another worker sets, round-robin.
 #[test]
 fn events_go_round_the_workers() {
     on_every_backend_with_several(|backend, workers| {
@@ -1380,7 +1382,7 @@ fn events_go_round_the_workers() {
     });
 }
 
-// 60: wakers that do anything.
+// 60: wakers that run arbitrary code.
 
 /// A waker that blocks its thread on a task of its runtime, and then wakes `then`.
 struct Blocks {
@@ -1406,7 +1408,7 @@ async fn woken_by_blocking<F: Future>(future: F) -> F::Output {
     .await
 }
 
-/// Each worker in turn is in the waker while the others sleep, so it is also the one with the
+/// Each worker in turn runs the waker while the others sleep, so it is also the worker with the
 /// fewest tasks. A socket's waker is called directly after the wait, a timer's somewhat later.
 #[test]
 fn a_waker_may_block_on_a_task_that_it_spawns_into_its_own_runtime() {
@@ -1442,7 +1444,7 @@ fn a_waker_may_block_on_a_task_that_it_spawns_into_its_own_runtime() {
     });
 }
 
-// A worker of one's choice.
+// Spawning on a chosen worker.
 
 #[test]
 fn what_is_spawned_on_a_worker_is_made_polled_and_dropped_there() {
@@ -1469,7 +1471,7 @@ fn what_is_spawned_on_a_worker_is_made_polled_and_dropped_there() {
             .map(|n| {
                 let (guard, wrong) = (alive.guard(), wrong.clone());
                 let create = move || {
-                    // Not `Send`, and its destructor looks where it is.
+                    // Not `Send`; its destructor checks which thread it runs on.
                     let here = Rc::new(thread::current().id());
                     let at_end = here.clone();
                     let on_drop = OnDrop(move || {
@@ -1502,13 +1504,13 @@ fn what_is_spawned_on_a_worker_is_made_polled_and_dropped_there() {
                 }
             }
         }
-        // A worker with no task that was awaited may start later.
+        // A worker that ran no awaited task may start later.
         eventually("each worker starts", || {
             started.lock().unwrap().len() == workers
         });
         drop(runtime);
         assert_eq!((alive.count(), wrong.load(SeqCst)), (0, 0));
-        // A runtime that has ended drops what was never made.
+        // A runtime that has ended drops the closure without calling it.
         let guard = alive.guard();
         let late = handle.spawn_on(0, move || async move { drop(guard) });
         assert_eq!(polder::block_on(late.fallible()), None);
@@ -1516,7 +1518,7 @@ fn what_is_spawned_on_a_worker_is_made_polled_and_dropped_there() {
     });
 }
 
-/// A task for one worker is not lost, and keeps nobody waiting, whenever the runtime ends.
+/// A task for one worker is not lost, and blocks no waiter, whenever the runtime ends.
 #[test]
 fn a_runtime_ends_while_others_spawn_on_its_workers() {
     on_every_backend_with_several(|backend, workers| {

@@ -1,16 +1,17 @@
-//! One more column: what [`in_every_runtime`](super::in_every_runtime) runs in a runtime of each
-//! backend runs as a process of a simulated world too (feature `sim`), for [`SEEDS`]: with one
+//! One more column: every rule that [`in_every_runtime`](super::in_every_runtime) runs on each
+//! backend also runs as a process of a simulated world (feature `sim`), for [`SEEDS`]: with one
 //! worker, and with several.
 //!
-//! In a world time passes only when nobody has anything to do, and what is sent takes some. So what
-//! waits there for something to arrive sleeps, where it would yield otherwise ([`super::a_turn`]).
-//! The two ends of a connection are on one host.
+//! In a world time passes only when no task is ready, and sent data takes time to arrive. So a rule
+//! that waits there for an arrival sleeps, where it would yield otherwise ([`super::a_turn`]). The
+//! two ends of a connection are on one host.
 //!
-//! `exceptions.txt` names the tests that cannot be run so, each with the reason. One that could is
-//! found with `POLDER_EXCEPTIONS=1`: then exceptions run too, and fail if they pass.
+//! `exceptions.txt` names the tests that cannot run in a world, each with the reason.
+//! `POLDER_EXCEPTIONS=1` finds an exception that could: then exceptions run too, and fail if they
+//! pass.
 //!
-//! With `POLDER_COLUMN=simulated` nothing runs on the backends. Where `POLDER_RULES` names a file,
-//! it has a line for each test of this column, the exceptions too: `ci/sim.sh` counts them.
+//! With `POLDER_COLUMN=simulated` nothing runs on the backends. If `POLDER_RULES` names a file, it
+//! gets a line for each test of this column, including exceptions: `ci/sim.sh` counts them.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -25,15 +26,15 @@ use polder::sim::{self, Sim};
 
 use super::{LIMIT, passed, test, within};
 
-/// Each has an order of tasks of its own. `POLDER_SEEDS` and `POLDER_SEED` choose others.
+/// Each seed gives another order of tasks. `POLDER_SEEDS` and `POLDER_SEED` choose others.
 const SEEDS: Range<u64> = 0..4;
 
-/// How many workers the process of each seed has, unless the rule is about one: in turn.
+/// The number of workers of each seed's process, round-robin, unless the rule is about one worker.
 const WORKERS: [usize; 4] = [1, 2, 1, 4];
 
 const AN_HOUR: Duration = Duration::from_secs(3_600);
 
-/// For an exception, which may wait for ever.
+/// The time limit of an exception, which may wait forever.
 const SHORT: Duration = Duration::from_secs(10);
 
 /// The name of the column.
@@ -42,21 +43,22 @@ pub const COLUMN: &str = "simulated";
 const EXCEPTIONS: &str = include_str!("exceptions.txt");
 
 thread_local! {
-    /// Whether this thread is a world's.
+    /// Whether this thread belongs to a world.
     static IS_HERE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the rule that asks runs in a world.
+/// Whether the calling rule runs in a world.
 pub fn is_here() -> bool {
     IS_HERE.get()
 }
 
-/// Whether this is all that is to run.
+/// Whether only this column runs.
 pub fn is_only_column() -> bool {
     std::env::var_os("POLDER_COLUMN").is_some_and(|column| column == COLUMN)
 }
 
-/// The exceptions, each with its reason: names of tests, or of several, which end with `*`.
+/// Returns the exceptions, each with its reason: names of tests, or prefixes of names, which end
+/// with `*`.
 pub fn exceptions() -> impl Iterator<Item = (&'static str, &'static str)> {
     let mut reason = "";
     let lines = EXCEPTIONS.lines();
@@ -70,7 +72,7 @@ pub fn exceptions() -> impl Iterator<Item = (&'static str, &'static str)> {
     })
 }
 
-/// Why that test is an exception, if it is one.
+/// Returns the reason if the test is an exception.
 fn reason(test: &str) -> Option<&'static str> {
     let mut all = exceptions();
     let found = all.find(|(name, _)| match name.strip_suffix('*') {
@@ -80,10 +82,10 @@ fn reason(test: &str) -> Option<&'static str> {
     found.map(|(_, reason)| reason)
 }
 
-/// Makes the future of a rule.
+/// A function that makes the future of a rule.
 type Program = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>;
 
-/// Runs a rule in a world of each seed. Compiled once, for all of them.
+/// Runs a rule in a world of each seed. Not generic, so that it is compiled once.
 fn in_worlds(program: &(dyn Fn() -> Program + Sync), is_alone: bool) {
     sim::check(SEEDS, |sim: Sim| {
         IS_HERE.set(true);
@@ -91,7 +93,7 @@ fn in_worlds(program: &(dyn Fn() -> Program + Sync), is_alone: bool) {
         async move {
             // Some rules have thousands of tasks.
             sim.steps(300_000);
-            // Others are about panics that are contained.
+            // Other rules are about contained panics.
             sim.permit_panics();
             match WORKERS[sim.seed() as usize % WORKERS.len()] {
                 several if several > 1 && !is_alone => {
@@ -105,11 +107,10 @@ fn in_worlds(program: &(dyn Fn() -> Program + Sync), is_alone: bool) {
     });
 }
 
-/// Runs the rule of the test that calls this in a world of each seed, unless it is an exception.
+/// Runs the rule of the calling test in a world of each seed, unless it is an exception.
 ///
-/// `is_alone` says that it needs a runtime of one worker. (Other programs that have this file run
-/// in no world.) The rule is passed the default backend, which some take as the measure of how much
-/// to do.
+/// `is_alone` says that it needs a runtime of one worker. (Other programs that include this file do
+/// not run in a world.) The rule is passed the default backend, from which some derive their size.
 pub fn run<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static, is_alone: bool)
 where
     F: Future<Output = ()> + 'static,

@@ -1,7 +1,7 @@
 //! Fault injection: what happens when the kernel refuses a system call.
 //!
-//! `cargo test` runs the [`subject`], a program that does everything once, on each backend, without
-//! faults. `ci/faults.sh` runs the [`matrix`]: the subject again and again, under strace, which
+//! `cargo test` runs the [`subject`], a program that uses each feature once, on each backend,
+//! without faults. `ci/faults.sh` runs the [`matrix`]: the subject repeatedly under strace, which
 //! makes one call fail.
 //!
 //! This test has no harness: it starts itself again, traced, with its role as the first argument.
@@ -26,10 +26,9 @@ fn main() -> std::process::ExitCode {
         ["matrix", page] => matrix::write(Path::new(page)),
         ["sample"] => matrix::check(),
         ["one", call, errno, when, backend] => matrix::one(call, errno, when, backend),
-        // There is no test that could be chosen.
+        // There are no tests to choose from.
         ref others if others.contains(&"--list") => std::process::ExitCode::SUCCESS,
-        // What the harness would understand, `--nocapture` or the name of a test, means nothing
-        // here.
+        // Harness arguments, such as `--nocapture` or a test's name, have no meaning here.
         _ => matrix::without_faults(),
     }
 }

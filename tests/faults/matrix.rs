@@ -1,7 +1,7 @@
 //! Runs the subject under strace, once for each call, errno, backend and place, and reports the
 //! results.
 //!
-//! The subject stops itself before it does anything, and strace is attached there. So the calls of
+//! The subject stops itself before it does anything, and strace is attached then. So the calls of
 //! the dynamic linker and of the standard library's start are not affected, and counting begins
 //! with the first part.
 
@@ -24,40 +24,41 @@ use crate::subject::UNSERVED;
 /// A run that takes longer counts as hanging. It takes a second normally.
 const LIMIT: Duration = Duration::from_secs(12);
 
-/// The same for what hung once, and is run again to be sure.
+/// The time limit of the second run of a case that hung once.
 const LAST_LIMIT: Duration = Duration::from_secs(40);
 
 /// After this number of hangs a row is known to hang on a backend: from then on only lasting faults
 /// are tried.
 const HANGS: usize = 3;
 
-/// The backends that are polder's own.
+/// The backends that polder implements itself.
 const BACKENDS: [Backend; 3] = [Backend::Epoll, Backend::Poll, Backend::Select];
 
-/// One fault after so many calls of a thread's, or every one from there on.
+/// A single fault at the Nth call of a thread, or a fault at each call from the Nth.
 const ONCE: [&str; 6] = ["1", "2", "3", "5", "8", "13"];
 const FROM_THEN_ON: [&str; 2] = ["1+", "4+"];
 
-/// Every second call. Nobody makes progress where every single one is interrupted.
+/// Every second call: if every call is interrupted, no code can make progress.
 const EVERY_OTHER: [&str; 1] = ["1+2"];
 
-/// How long a fault stays.
+/// How long a fault lasts.
 #[derive(Clone, Copy, PartialEq)]
 enum Lasts {
-    /// For one call, and from one call on.
+    /// For one call, or for every call from the Nth.
     Both,
-    /// For one call, or every second one: the kernel itself does not say it again and again.
+    /// For one call, or every second one: the kernel itself does not return it repeatedly.
     Passes,
 }
 
-/// What else may come of a fault than a right result or an error with words.
+/// The results of a fault that are allowed besides a right result or an error with a message.
 #[derive(Clone, Copy, PartialEq)]
 enum Excuse {
     None,
-    /// A hang, on this backend or on all, or a panic with a message: what strace injects is not so.
+    /// A hang, on this backend or on all, or a panic with a message: the error that strace injects
+    /// is untrue.
     Hang(Option<Backend>),
-    /// A panic with a message: what fails has no error to return. Where the poller cannot wait any
-    /// more that is `block_on`; where no thread can be started, `unblock`.
+    /// A panic with a message: the failing function has no error to return. If the poller cannot
+    /// wait any more that is `block_on`; if no thread can be started, `unblock`.
     Panic,
 }
 
@@ -67,12 +68,12 @@ struct Row {
     errno: &'static str,
     lasts: Lasts,
     excuse: Excuse,
-    /// A fault that strace can inject but no kernel produces.
+    /// Whether strace can inject the fault but no kernel produces it; if so, the reason.
     fake: &'static str,
 }
 
 const LIMITS: [&str; 3] = ["EMFILE", "ENFILE", "ENOMEM"];
-/// What a seccomp filter says, most likely.
+/// The usual errors of a seccomp filter.
 const DENIED: [&str; 2] = ["EPERM", "ENOSYS"];
 
 const EDGE: &str = "the kernel refuses so where a socket is not ready, and reports when it is; here it \
@@ -283,7 +284,7 @@ impl Row {
     fn allows(&self, outcome: &Outcome, backend: Backend) -> bool {
         match outcome {
             Outcome::Untouched | Outcome::Right | Outcome::Said => true,
-            // Out of descriptors, a server waits until there are some.
+            // Without free descriptors, a server waits until some are closed.
             Outcome::Unserved => self.call == "accept4" && self.lasts == Lasts::Both,
             Outcome::Told => self.excuse != Excuse::None,
             Outcome::Hang => match self.excuse {
@@ -301,11 +302,11 @@ enum Outcome {
     /// The call was not made, or not that often.
     Untouched,
     Right,
-    /// An error with words.
+    /// An error with a message.
     Said,
-    /// A server went on waiting.
+    /// A server that kept waiting.
     Unserved,
-    /// A panic, and its message says what the kernel said.
+    /// A panic with a message that contains the kernel's error.
     Told,
     Panic,
     Hang,
@@ -330,7 +331,7 @@ impl Outcome {
 
 struct Run {
     outcome: Outcome,
-    /// What parts said, each with the part's name.
+    /// The messages of parts, each with the part's name.
     words: Vec<String>,
 }
 
@@ -394,7 +395,7 @@ impl Drop for Process {
     }
 }
 
-/// Runs the subject, with a fault or without. An error says why that is not possible here.
+/// Runs the subject, with or without a fault. An error explains why that is not possible here.
 fn run(backend: Backend, fault: Option<&str>, limit: Duration) -> Result<Run, String> {
     let folder = Folder::new();
     let report = folder.0.join("report");
@@ -405,10 +406,10 @@ fn run(backend: Backend, fault: Option<&str>, limit: Duration) -> Result<Run, St
         report.as_os_str(),
     ];
     let mut subject = Process::start(this, &arguments).expect("the subject starts");
-    // It writes little there, if anything: the panic hook is its own. What is left unread is no
-    // loss.
+    // The subject writes little there, if anything: its panic hook replaces the default. Losing
+    // unread output is harmless.
     let mut status = 0;
-    // SAFETY: the id is a child's that nobody has waited for; the number is there to be written. A
+    // SAFETY: the id is that of a child that was not waited for; there is room for the status. A
     // child that has stopped is not reaped by this.
     let stopped = unsafe { libc::waitpid(subject.id(), &mut status, libc::WUNTRACED) };
     assert!(
@@ -445,7 +446,7 @@ fn run(backend: Backend, fault: Option<&str>, limit: Duration) -> Result<Run, St
     let status = subject.ended_within(limit);
     drop(subject);
     if let Some(tracer) = &mut tracer {
-        // With its last tracee it ends by itself, having written its log.
+        // Without a tracee strace exits by itself, after writing its log.
         tracer.ended_within(Duration::from_secs(5));
     }
     let log = fs::read(&log).unwrap_or_default();
@@ -509,7 +510,8 @@ fn judge(status: Option<std::process::ExitStatus>, touched: bool, report: &str) 
             _ => continue,
         };
         let words = match (kind, part) {
-            // Another thread than the one that runs the parts: which of them it was for is chance.
+            // A panic on another thread than the one that runs the parts: the part it belonged to
+            // is a matter of timing.
             ("panic", thread) if thread != "main" => format!("panic of thread {thread}: {words}"),
             ("panic", _) => format!("{current}: panic: {words}"),
             ("wrong", _) => format!("{current}: wrong: {words}"),
@@ -531,14 +533,13 @@ fn judge(status: Option<std::process::ExitStatus>, touched: bool, report: &str) 
     }
     run.outcome = match touched {
         true => outcomes.pop_last().unwrap_or(Outcome::Right),
-        // Without a fault nothing may go wrong; a hang whose log is lost is none the less one.
+        // Without a fault nothing may go wrong; a hang counts as a hang even if its log is lost.
         false => outcomes.pop_last().unwrap_or(Outcome::Untouched),
     };
     run
 }
 
-/// A run, and once more, for longer, if it hung and that is not to be expected: a machine may be
-/// slow.
+/// A run, repeated with a longer limit if it hung unexpectedly: a machine may be slow.
 fn run_surely(backend: Backend, fault: &str, expected: bool) -> Result<Run, String> {
     let first = run(backend, Some(fault), LIMIT)?;
     match first.outcome {
@@ -555,7 +556,7 @@ struct Cell {
     unknown: Option<String>,
 }
 
-/// Runs rows on several threads, and gives back a cell for each row and backend.
+/// Runs rows on several threads, and returns a cell for each row and backend.
 fn run_all(
     rows: &[Row],
     whens: impl Fn(usize, Backend) -> Vec<&'static str> + Sync,
@@ -569,7 +570,7 @@ fn run_all(
         .lock()
         .unwrap()
         .resize_with(rows.len(), || BACKENDS.map(|_| Cell::default()));
-    // Many of them wait for what does not come.
+    // Many of these threads wait for events that never come.
     let threads = 2 * thread::available_parallelism().map_or(2, usize::from);
     thread::scope(|scope| {
         for _ in 0..threads {
@@ -626,7 +627,7 @@ fn fill(row: &Row, backend: Backend, whens: &[&'static str]) -> Cell {
     cell
 }
 
-/// The same words for each run and on each machine: paths differ, lines, and which worker it was.
+/// Normalises a message between runs and machines: paths, lines and worker numbers differ.
 fn plain(words: &str) -> String {
     let words = words.split(' ').map(|word| {
         if word.contains("polder-faults-") {
@@ -635,7 +636,8 @@ fn plain(words: &str) -> String {
         if word.starts_with("polder-") && word.ends_with(':') {
             return word.replace(|one: char| one.is_ascii_digit(), "N");
         }
-        // A place: its line changes with each edit, and where the crate lies with each machine.
+        // A source location: its line changes with each edit, and the crate's path with each
+        // machine.
         match word.split_once(".rs:") {
             Some((path, _)) => {
                 let path = path.trim_start_matches('(');
@@ -676,7 +678,7 @@ pub fn without_faults() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs one cell, to look for the cause.
+/// Runs one cell, to investigate a failure.
 pub fn one(call: &str, errno: &str, when: &str, backend: &str) -> ExitCode {
     let backend = backend.parse().expect("a backend of this machine");
     let fault = format!("{call}:error={errno}:when={when}");
@@ -687,7 +689,7 @@ pub fn one(call: &str, errno: &str, when: &str, backend: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A part of the matrix: on each backend one fault of each row, another one for each.
+/// A part of the matrix: on each backend one fault of each row, a different one per backend.
 pub fn check() -> ExitCode {
     if !can_trace() {
         return ExitCode::SUCCESS;
@@ -697,7 +699,7 @@ pub fn check() -> ExitCode {
         let place = BACKENDS.iter().position(|other| *other == backend);
         let turn = row + place.expect("it is one of them");
         let mut whens = ["1", "2", "3"][turn % 3..][..1].to_vec();
-        // Where a hang is no more than what strace says wrongly, once is enough.
+        // If a hang only means that the injected fault is untrue, one run is enough.
         if turn % 3 == 0 && !rows[row].allows(&Outcome::Hang, backend) {
             whens = rows[row].whens().skip(ONCE.len()).take(1).collect();
         }

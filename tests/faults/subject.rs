@@ -1,12 +1,12 @@
-//! The program that faults are injected into: one part for each feature of polder, each with a
-//! runtime of its own and an exact expectation.
+//! The program that faults are injected into: one part for each feature of polder, each in a
+//! separate runtime and with an exact expectation.
 //!
 //! A part ends in one of four ways: as expected; with an `io::Error`; with a panic; or with a wrong
 //! result, wrong data for instance. Each is a line of the report. The report is written by
 //! `pwrite`, which polder never calls, so faults do not affect it.
 //!
-//! No part waits for an end of file that comes from `close`: it uses `shutdown`. An injected fault
-//! makes `close` leave the descriptor open, which no kernel does.
+//! No part waits for an end of file caused by `close`: it uses `shutdown`. An injected fault makes
+//! `close` leave the descriptor open, which no kernel does.
 
 use std::fmt;
 use std::fs::File;
@@ -32,10 +32,10 @@ use polder::{Async, Backend, Runtime, TaskSet};
 /// More than a socket's buffers hold, so that both sides have to wait.
 const LARGE: usize = 3 << 20;
 
-/// The report for a server that does not answer: without descriptors it waits for one.
+/// The report for a server that does not answer: it waits for a free descriptor.
 pub const UNSERVED: &str = "nobody served the client";
 
-/// The result of a part that is not as expected.
+/// The result of a part that deviates from the expectation.
 pub enum Failure {
     Said(io::Error),
     Wrong(String),
@@ -60,7 +60,7 @@ type Outcome = Result<(), Failure>;
 
 struct Place<'a> {
     backend: Backend,
-    /// For Unix sockets that have a name.
+    /// The folder for named Unix sockets.
     folder: &'a Path,
 }
 
@@ -89,12 +89,12 @@ impl Report {
     fn line(&self, kind: &str, part: &str, words: &str) {
         let line = format!("{kind}\t{part}\t{}\n", words.replace(['\n', '\t'], " "));
         let place = self.1.fetch_add(line.len() as u64, Ordering::Relaxed);
-        // Whoever reads it sees that the last line is missing.
+        // On failure the reader notices that the last line is missing.
         let _ = self.0.write_all_at(line.as_bytes(), place);
     }
 }
 
-/// Does everything once, and reports. It stops itself first, so that strace can be attached.
+/// Runs every part once, and reports. Stops itself first, so that strace can attach.
 pub fn run(backend: Backend, report: &Path) {
     static REPORT: OnceLock<Report> = OnceLock::new();
     let file = File::create(report).expect("the report can be written");
@@ -111,8 +111,8 @@ pub fn run(backend: Backend, report: &Path) {
             report.line("panic", thread.name().unwrap_or("a thread"), &words);
         }
     }));
-    // SAFETY: three calls that touch no memory. Where only a parent may attach, this lets anybody;
-    // and nothing that hangs outlives whoever started it.
+    // SAFETY: three calls that touch no memory. If only a parent may attach, this permits any
+    // process; and nothing that hangs outlives the process that started it.
     unsafe {
         libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY);
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -140,7 +140,7 @@ fn runtime(place: &Place) -> io::Result<Runtime> {
     Runtime::builder().backend(place.backend).build()
 }
 
-/// Runs a part that is a future, in a runtime of its own.
+/// Runs a part that is a future, in a separate runtime.
 fn drive(place: &Place, part: impl Future<Output = Outcome>) -> Outcome {
     runtime(place)?.block_on(part)
 }
@@ -152,7 +152,7 @@ fn expect(holds: bool, what: impl FnOnce() -> String) -> Outcome {
     }
 }
 
-/// Test data in which no two stretches are alike.
+/// Test data without repeated stretches.
 fn bytes(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let next = |_| {
@@ -235,7 +235,7 @@ fn udp(place: &Place) -> Outcome {
         let mut buffer = [0; 2048];
         for round in 0..4 {
             let sent = bytes(700 + round, round as u64);
-            // The receiver waits before it is sent to.
+            // The receiver waits before anything is sent.
             let receive = far.recv_from(&mut buffer);
             let send = async {
                 yield_now().await;
@@ -311,7 +311,7 @@ fn unix_datagrams(place: &Place) -> Outcome {
         let far = UnixDatagram::bind(&path)?;
         let near = UnixDatagram::unbound()?;
         let mut buffer = [0; 2048];
-        // More than the receiver's queue holds (net.unix.max_dgram_qlen, 10 for most).
+        // More than the receiver's queue holds (net.unix.max_dgram_qlen, 10 on most systems).
         let count = 40;
         let send = async {
             for round in 0..count {
@@ -435,7 +435,7 @@ fn threads(place: &Place) -> Outcome {
                     let _ = task.try_send(number);
                 })
                 .detach();
-            // It sleeps by now, most likely.
+            // The task is probably asleep by now.
             thread::sleep(Duration::from_millis(1));
             let _ = sender.try_send(100 + number);
         }
@@ -491,7 +491,7 @@ fn serving(place: &Place) -> Outcome {
     drive(place, async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        // A client whose connection was cut is told why.
+        // A client gets the reason if its connection was cut.
         let cut = Arc::new(Mutex::new(None));
         let server = serve(listener, |stream: TcpStream, _| {
             let cut = cut.clone();
@@ -527,7 +527,7 @@ fn signals(place: &Place) -> Outcome {
     drive(place, async {
         let mut signals = Signals::new([Signal::Usr1])?;
         for _ in 0..2 {
-            // SAFETY: this sends a signal, which is caught since the line above, and touches no
+            // SAFETY: this sends a signal, which has a handler since the line above, and touches no
             // memory.
             unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
             let signal = signals.next().await;
@@ -560,7 +560,7 @@ fn resolving(place: &Place) -> Outcome {
     })
 }
 
-/// A foreign loop waits for the runtime's descriptor, where it has one.
+/// A foreign loop waits for the runtime's descriptor, if it has one.
 fn embedding(place: &Place) -> Outcome {
     use rustix::event::{PollFd, PollFlags, poll};
 

@@ -1,9 +1,9 @@
 //! Fuzzing: random programs against a model, from a seed.
 //!
-//! Each case starts from a seed of its own, which a failure prints. `POLDER_FUZZ_SEED` runs that
-//! case alone, and `POLDER_BACKEND` one backend. `POLDER_FUZZ_STEPS` is the total number of steps
-//! of each test; a step is an operation on a poller, a stream, a timer or a task. `cargo test`
-//! takes few, `ci/fuzz.sh` more.
+//! Each case has a separate seed, which a failure prints. `POLDER_FUZZ_SEED` runs that case alone,
+//! and `POLDER_BACKEND` one backend. `POLDER_FUZZ_STEPS` is the total number of steps of each test;
+//! a step is an operation on a poller, a stream, a timer or a task. `cargo test` runs few,
+//! `ci/fuzz.sh` more.
 
 #![cfg(unix)]
 
@@ -20,8 +20,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use polder::Backend;
 
-/// The time limit of one case, on a loaded machine. It is far longer than any needs: it turns a
-/// lost wake-up into a failure.
+/// The time limit of one case, on a loaded machine. It is far longer than any case needs: it turns
+/// a lost wake-up into a failure.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// A small generator: xorshift*, as in Vigna, "An experimental exploration of Marsaglia's xorshift
@@ -31,7 +31,7 @@ pub struct Rng(u64);
 
 impl Rng {
     pub fn new(seed: u64) -> Rng {
-        // Zero would stay zero; near seeds are to give far numbers.
+        // Zero would stay zero; the multiplication separates neighbouring seeds.
         let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         rng.number();
         rng
@@ -78,8 +78,8 @@ fn variable(name: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
-/// Runs cases on each backend until `steps` (or `POLDER_FUZZ_STEPS`) were taken on all together. A
-/// case returns how many it took.
+/// Runs cases on each backend until all together have taken `steps` (or `POLDER_FUZZ_STEPS`). A
+/// case returns its number of steps.
 pub fn fuzz(
     test: &str,
     steps: u64,
@@ -102,7 +102,7 @@ pub fn fuzz(
     let start = Instant::now();
     while taken < steps {
         let seed = seeds.number();
-        // The seed is all that there is to know, the backend too.
+        // The seed determines everything, including the backend.
         let backend = backends[seed as usize % backends.len()];
         taken += run(test, backend, seed, case.clone());
         cases += 1;
@@ -113,7 +113,7 @@ pub fn fuzz(
     );
 }
 
-/// Runs one case, on a thread of its own and with a deadline.
+/// Runs one case, on a new thread and with a deadline.
 fn run(
     test: &str,
     backend: Backend,

@@ -1,6 +1,6 @@
 //! Raw poller operations, in every mode, against the contract (the documentation of
-//! `polder::poller`). The test asks the kernel whether a source is ready by a `poll` of its own.
-//! Kernels differ in what `poll` reports of a closed end; this test expects Linux.
+//! `polder::poller`). The test asks the kernel for a source's readiness with a separate `poll`.
+//! Kernels differ in what `poll` reports for a closed end; this test expects Linux.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -23,7 +23,7 @@ fn pollers_keep_their_contract_whatever_is_done_to_them() {
     });
 }
 
-/// The time limit of a `wait` that has to return at once, on a loaded machine.
+/// The time limit of a `wait` that must return immediately, on a loaded machine.
 const PROMPT: Duration = Duration::from_secs(15);
 
 /// How a source is registered.
@@ -31,25 +31,26 @@ struct Registered {
     token: Token,
     interest: Interest,
     mode: Mode,
-    /// One-shot: reported since it was armed. Without interest: its end was reported.
+    /// One-shot: whether it was reported since it was armed. Without interest: whether its end was
+    /// reported.
     reported: bool,
-    /// Edge: what has to be reported if it still holds: something new came, or it held at
-    /// registration.
+    /// Edge: the readiness that must be reported if it still holds: something new arrived, or it
+    /// held at registration.
     due: Interest,
 }
 
-/// One end of a pair of sockets: ours, or a duplicate of it.
+/// One end of a pair of sockets: ours, or its duplicate.
 struct Source {
     near: UnixStream,
     registered: Option<Registered>,
-    /// The pair that it is an end of.
+    /// The number of its pair.
     pair: usize,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Notified {
     No,
-    /// A wait was under way, which the notification has either ended or missed.
+    /// A wait was in progress, which the notification has either ended or missed.
     Perhaps,
     Yes,
 }
@@ -58,13 +59,13 @@ struct World {
     backend: Backend,
     poller: Poller,
     modes: Vec<Mode>,
-    /// What `wait` finds are events by source; there may be holes.
+    /// The sources by number, to which the events of `wait` are matched; there may be gaps.
     sources: BTreeMap<usize, Source>,
     /// The other ends; `None` once closed.
     peers: BTreeMap<usize, Option<UnixStream>>,
     next: usize,
     token: u64,
-    /// Whether somebody has notified, and there was no wait since.
+    /// Whether a notification was sent since the last wait.
     notified: Notified,
 }
 
@@ -96,7 +97,7 @@ impl Truth {
         self.is_over() || self.0.intersects(PollFlags::OUT)
     }
 
-    /// The part of an interest that is to be reported.
+    /// The part of an interest that must be reported.
     fn answers(self, interest: Interest) -> Interest {
         let mut answers = Interest::NONE;
         if interest.contains(Interest::READABLE) && self.is_readable() {
@@ -128,7 +129,7 @@ fn intersects(a: Interest, b: Interest) -> bool {
 }
 
 impl Registered {
-    /// What must be reported soon for a source in this state.
+    /// The readiness that must be reported soon for a source in this state.
     fn owes(&self, truth: Truth) -> Interest {
         let answers = truth.answers(self.interest);
         match self.mode {
@@ -228,7 +229,7 @@ impl World {
         self.peers.insert(number, Some(far));
     }
 
-    /// Deregistered first: its number may be reused.
+    /// Deregisters the source first: its number may be reused.
     fn close(&mut self, rng: &mut Rng) {
         let Some(number) = self.some(rng) else { return };
         let source = self.sources.remove(&number).expect("it is one of them");
@@ -268,7 +269,7 @@ impl World {
         let descriptor = source.near.as_fd();
         for other in [Mode::Level, Mode::OneShot, Mode::Edge] {
             if !self.modes.contains(&other) && rng.one_in(4) {
-                // SAFETY: it is refused.
+                // SAFETY: the poller refuses it.
                 let result = unsafe { self.poller.register(descriptor, token, interest, other) };
                 assert_eq!(result.unwrap_err().kind(), ErrorKind::Unsupported);
             }
@@ -279,7 +280,7 @@ impl World {
                 .modify(descriptor, Token::RESERVED, interest, mode);
             assert_eq!(modify.unwrap_err().kind(), ErrorKind::InvalidInput);
         }
-        // SAFETY: whatever closes it deregisters it first.
+        // SAFETY: all code that closes the source deregisters it first.
         let result = unsafe { self.poller.register(descriptor, token, interest, mode) };
         if source.registered.is_some() {
             let kind = result.expect_err("it is registered already").kind();
@@ -314,7 +315,7 @@ impl World {
         }
     }
 
-    /// A random action of the other end.
+    /// Performs a random action at the other end.
     fn act(&mut self, rng: &mut Rng) {
         let Some(number) = self.some(rng) else { return };
         let pair = self.sources[&number].pair;
@@ -331,7 +332,7 @@ impl World {
         self.mark_due(pair, due);
     }
 
-    /// Edges are due for all that share the pair.
+    /// Marks edges as due for all sources that share the pair.
     fn mark_due(&mut self, pair: usize, due: Interest) {
         for source in self
             .sources
@@ -369,15 +370,15 @@ impl World {
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> usize {
         let count = self.poller.wait(events, timeout).expect("it can wait");
         assert_eq!(count, events.len());
-        // It was for this wait, whatever ended it.
+        // The notification was for this wait, even if something else ended it.
         self.notified = Notified::No;
         self.note(events, None);
         count
     }
 
-    /// Checks each event, and records it. One with the token `old` is from before a change.
+    /// Checks each event, and records it. An event with the token `old` predates a change.
     fn note(&mut self, events: &Events, old: Option<Token>) {
-        // One wait may report a source twice, which for a one-shot is no second time.
+        // One wait may report a source twice, which does not violate one-shot.
         let before: BTreeMap<usize, bool> = (self.sources.iter())
             .filter_map(|(number, source)| Some((*number, source.registered.as_ref()?.reported)))
             .collect();
@@ -400,7 +401,7 @@ impl World {
                 event.is_writable(),
                 truth.0
             );
-            // With edges an end that comes in two steps is told twice.
+            // With edges, an end that happens in two steps is reported twice.
             if interest.is_empty() && mode != Mode::Edge {
                 assert!(truth.is_over(), "no end: {what}");
                 assert!(!before[&number], "an end without interest, twice: {what}");
@@ -408,7 +409,7 @@ impl World {
             if mode == Mode::OneShot && before[&number] {
                 panic!("a one-shot source, twice: {what}");
             }
-            // Ours report what is so; the others may also report what was.
+            // Our own backends report the current state; others may also report a past one.
             if matches!(self.backend.name(), "epoll" | "poll" | "select") && mode != Mode::Edge {
                 assert!(!event.is_readable() || truth.is_readable(), "{what}");
                 assert!(!event.is_writable() || truth.is_writable(), "{what}");
@@ -430,7 +431,7 @@ impl World {
         self.wait(&mut events, Some(Duration::ZERO));
     }
 
-    /// Everything that is due comes within as many waits as it takes to report each source.
+    /// Everything that is due is reported within as many waits as it takes to report each source.
     fn settle(&mut self, rng: &mut Rng) {
         let room = capacity(rng);
         let mut events = Events::with_capacity(room);
@@ -441,7 +442,7 @@ impl World {
             })
             .collect();
         let mut came: BTreeMap<Token, Interest> = BTreeMap::new();
-        // Each source may be reported in two parts, and our own descriptors take places too.
+        // Each source may be reported in two parts, and our own descriptors take slots too.
         for _ in 0..4 * self.sources.len() + 8 {
             self.wait(&mut events, Some(Duration::ZERO));
             for event in &events {
@@ -458,7 +459,7 @@ impl World {
             let source = &self.sources[&number];
             let registered = source.registered.as_ref().expect("it still is");
             let told = came.get(&registered.token).copied().unwrap_or_default();
-            // A one-shot source is done with the first that it reports.
+            // The first report disarms a one-shot source.
             let is_kept = match registered.mode {
                 Mode::OneShot => intersects(told, owes),
                 _ => told.contains(owes),
@@ -480,7 +481,7 @@ impl World {
             .any(|owes| !owes.is_empty())
     }
 
-    /// A timeout that is not zero is never early, and a notification ends it.
+    /// A non-zero timeout never expires early, and a notification ends it.
     fn sleep(&mut self, rng: &mut Rng) {
         if self.owes_anything() {
             self.settle(rng);
@@ -504,7 +505,7 @@ impl World {
         }
     }
 
-    /// Another thread ends a wait: by a notification, by a change, or by an action of a peer.
+    /// Another thread ends a wait: by a notification, a change, or an action of a peer.
     fn wait_in_company(&mut self, rng: &mut Rng) {
         if self.owes_anything() {
             self.settle(rng);
@@ -520,8 +521,7 @@ impl World {
             let source = number.map(|number| &self.sources[&number]);
             let old = source.and_then(|source| Some(source.registered.as_ref()?.token));
             let far = source.and_then(|source| self.peers[&source.pair].as_ref());
-            // Gives what was changed, if anything, and what is due; and sees to it that the wait
-            // ends.
+            // Returns the change, if any, and what is due; makes sure that the wait ends.
             let other = scope.spawn(move || {
                 thread::sleep(pause);
                 let interest = both();
@@ -531,7 +531,7 @@ impl World {
                         let descriptor = source.near.as_fd();
                         match source.registered {
                             Some(_) => poller.modify(descriptor, token, interest, mode),
-                            // SAFETY: whatever closes it deregisters it first.
+                            // SAFETY: all code that closes the source deregisters it first.
                             None => unsafe { poller.register(descriptor, token, interest, mode) },
                         }
                         .expect("it can be changed");
@@ -576,9 +576,9 @@ impl World {
             let pair = source.pair;
             self.mark_due(pair, due);
         }
-        // What the wait took before the change has the token from before.
+        // Events that the wait took before the change have the old token.
         self.note(&events, old.filter(|_| changed.is_some()));
-        // Something else may have ended the wait before the notification came.
+        // Something else may have ended the wait before the notification arrived.
         self.notified = Notified::Perhaps;
     }
 }
@@ -590,7 +590,7 @@ impl Registered {
             interest,
             mode,
             reported: false,
-            // Registering makes due whatever is ready.
+            // Registering makes all current readiness due.
             due: interest,
         }
     }
@@ -620,7 +620,8 @@ impl Deed {
         ])
     }
 
-    /// Does it, except for closing. Returns what is certainly new to our end.
+    /// Performs the action, except for closing. Returns the readiness that is certainly new to our
+    /// end.
     fn does(self, mut far: &UnixStream, size: usize) -> Interest {
         match self {
             Deed::Write => match far.write(&vec![2; size]) {

@@ -32,13 +32,14 @@ fn runtimes_lose_no_task_whatever_is_done_to_them() {
             for _ in 0..1 + rng.below(4) {
                 drive(&runtime, &world, rng);
             }
-            // In the middle of everything, most likely.
+            // Probably in the middle of everything.
             world.closing.store(true, Ordering::SeqCst);
             drop(runtime);
             world.closed.store(true, Ordering::SeqCst);
             world.open_all();
         });
-        // Those that were spawned by others while it ended, and cancelled, are dropped there.
+        // Tasks that other tasks spawned during the end, and that were cancelled, are dropped
+        // there.
         let start = Instant::now();
         while world.live.load(Ordering::SeqCst) > 0 {
             let live = world.live.load(Ordering::SeqCst);
@@ -57,20 +58,20 @@ fn runtimes_lose_no_task_whatever_is_done_to_them() {
     });
 }
 
-/// What the tasks of one case share.
+/// The state that the tasks of one case share.
 #[derive(Default)]
 struct World {
-    /// Futures that were made and not dropped.
+    /// The number of futures that were made and not dropped.
     live: AtomicUsize,
     steps: AtomicU64,
     wrong: AtomicUsize,
-    /// The runtime is ending: tasks that are spawned from now on may be cancelled.
+    /// Whether the runtime is ending: tasks spawned from now on may be cancelled.
     closing: AtomicBool,
     closed: AtomicBool,
     gates: [Gate; 4],
 }
 
-/// A gate at which tasks wait: each opening releases all that wait.
+/// A gate at which tasks wait: each opening releases all waiters.
 #[derive(Default)]
 struct Gate {
     state: Mutex<(u64, Vec<Waker>)>,
@@ -111,7 +112,7 @@ impl World {
         self.gates.iter().for_each(Gate::open);
     }
 
-    /// What was awaited within a task of the runtime.
+    /// Checks a result awaited within a task of the runtime.
     fn expect_unless_closing(&self, got: Option<u64>, expected: u64) {
         self.expect(match got {
             Some(got) => got == expected,
@@ -124,7 +125,8 @@ impl World {
     }
 }
 
-/// A future that counts while it lives, and is dropped once, and polled only before it is done.
+/// A future that counts while it lives, and checks that it is dropped once, and not polled after
+/// completion.
 struct Counted<F> {
     inner: Option<Pin<Box<F>>>,
     world: Arc<World>,
@@ -148,7 +150,7 @@ impl<F: Future> Future for Counted<F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let Some(inner) = &mut self.inner else {
-            // A panic here might be that of a task that nobody awaits.
+            // A panic here might belong to a task that is never awaited.
             self.world.expect(false);
             return Poll::Pending;
         };
@@ -179,7 +181,7 @@ fn task(world: &Arc<World>, mut rng: Rng, depth: usize, result: u64) -> Boxed {
             match rng.below(16) {
                 0..=3 => yield_now().await,
                 4 | 5 => sleep(rng.micros(300)).await,
-                // Somebody opens it, or time does.
+                // Another task opens the gate, or a timer does.
                 6 | 7 => {
                     let gate = &shared.gates[rng.below(4)];
                     let limit = rng.micros(800);
@@ -187,7 +189,7 @@ fn task(world: &Arc<World>, mut rng: Rng, depth: usize, result: u64) -> Boxed {
                 }
                 8 | 9 => shared.gates[rng.below(4)].open(),
                 10 if depth > 0 => {
-                    // A drive within: of what it spawns itself.
+                    // A nested drive: of the task that it spawns itself.
                     let inner = task(&shared, rng.fork(), depth - 1, 5);
                     let got = polder::block_on(async { polder::spawn(inner).fallible().await });
                     shared.expect_unless_closing(got, 5);
@@ -200,7 +202,7 @@ fn task(world: &Arc<World>, mut rng: Rng, depth: usize, result: u64) -> Boxed {
                     polder::spawn(task(&shared, rng.fork(), depth - 1, 1)).detach();
                 }
                 13 if depth > 0 => {
-                    // One that stays with this worker.
+                    // A task that stays on this worker.
                     let rc = std::rc::Rc::new(7_u64);
                     let local = async move {
                         yield_now().await;
@@ -211,7 +213,7 @@ fn task(world: &Arc<World>, mut rng: Rng, depth: usize, result: u64) -> Boxed {
                     shared.expect_unless_closing(got, 7);
                 }
                 14 => {
-                    // It wakes itself, and is woken once more when it is done.
+                    // It wakes itself, and is woken again after completion.
                     let mut woken = 0;
                     poll_fn(|cx| {
                         let another = cx.waker().clone();
@@ -283,7 +285,7 @@ fn drive(runtime: &Runtime, world: &Arc<World>, rng: &mut Rng) {
     }
 }
 
-/// What another thread does with a handle, also to a runtime that has ended.
+/// The operations of another thread with a handle, also on a runtime that has ended.
 fn foreign(handle: Handle, world: &Arc<World>, mut rng: Rng) {
     let mut tasks = Vec::new();
     for _ in 0..20 + rng.below(60) {
@@ -297,8 +299,8 @@ fn foreign(handle: Handle, world: &Arc<World>, mut rng: Rng) {
             _ => thread::yield_now(),
         }
     }
-    // The runtime may be between two drives, and never be driven again: what is left is not waited
-    // for while that is so. Once it has ended each of them is done, or cancelled.
+    // The runtime may be between two drives, and never be driven again: until it ends, remaining
+    // tasks are not awaited. Once it has ended, each of them has completed or was cancelled.
     let start = Instant::now();
     while !world.closed.load(Ordering::SeqCst) {
         assert!(start.elapsed() < LIMIT / 2, "the runtime does not end");

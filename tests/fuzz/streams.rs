@@ -2,8 +2,8 @@
 //! every datagram must arrive in its place.
 //!
 //! A cancelled operation was polled, was pending, and is dropped: it must have had no effect. A
-//! byte's value follows from its offset in the stream, so a lost or repeated byte is detected at
-//! once.
+//! byte's value follows from its offset in the stream, so a lost or repeated byte is detected
+//! immediately.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -71,7 +71,7 @@ fn runtime(backend: Backend, rng: &mut Rng) -> Runtime {
     builder.workers(workers).build().expect("a runtime starts")
 }
 
-/// Both ends of what is tested.
+/// Both ends of a stream under test.
 trait End: AsyncRead + AsyncWrite + Clone + Unpin + Send + 'static {
     fn finish(&self) -> io::Result<()>;
     fn peek<'a>(
@@ -102,7 +102,7 @@ end!(UnixStream);
 /// The period of the byte sequence: a prime, so that no buffer length hides a shift.
 const PERIOD: usize = 65_521;
 
-/// Returns up to `length` of the bytes that one side sends, from an offset on.
+/// Returns up to `length` of the bytes that one side sends, starting at an offset.
 fn bytes_at(side: u64, place: u64, length: usize) -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     let bytes = BYTES.get_or_init(|| {
@@ -138,17 +138,17 @@ fn are_right(mut bytes: &[u8], side: u64, mut place: u64) -> bool {
 /// The state that the two sides share.
 #[derive(Default)]
 struct Direction {
-    /// Written, for sure.
+    /// The number of bytes that were certainly written.
     sent: AtomicU64,
-    /// The writer has shut it down, having written all that it says.
+    /// Whether the writer has written everything and shut the direction down.
     finished: AtomicBool,
 }
 
 #[derive(Default)]
 struct Shared {
-    /// By the side that sends.
+    /// The directions, by the side that sends.
     directions: [Direction; 2],
-    /// One side was dropped in the middle: from then on errors and ends are allowed.
+    /// Whether one side was dropped in the middle: errors and ends are allowed from then on.
     abandoned: AtomicBool,
     steps: AtomicU64,
 }
@@ -160,7 +160,8 @@ async fn run_streams<S: End>(runtime: &Runtime, near: S, far: S, rng: &mut Rng) 
     let mut tasks = Vec::new();
     for (side, stream) in [near, far].into_iter().enumerate() {
         let steps = 10 + rng.below(60) as u64;
-        // Who leaves is a writer; the stream goes when its reader has seen that, too.
+        // The side that leaves early is a writer; the stream is dropped when its reader has
+        // noticed, too.
         let gives_up_after = (leaver == Some(side)).then(|| rng.below(30) as u64);
         let write = write_side(
             stream.clone(),
@@ -188,8 +189,8 @@ async fn run_streams<S: End>(runtime: &Runtime, near: S, far: S, rng: &mut Rng) 
     shared.steps.load(Ordering::Relaxed)
 }
 
-/// Runs a side as a task, or, now and then, on a plain thread under another crate's executor: then
-/// the background runtime drives what it waits for, and events come while it tries.
+/// Runs a side as a task, or sometimes on a plain thread under another crate's executor: then the
+/// background runtime drives its I/O, and events arrive during its attempts.
 fn spawn(
     runtime: &Runtime,
     rng: &mut Rng,
@@ -298,14 +299,14 @@ async fn write_side<S: End>(
             None => {}
         }
         if rng.one_in(10) {
-            // Another waiter of the same source; the one before takes its waker along.
+            // Another waiter on the same source; the previous one removes its waker.
             stream = stream.clone();
         }
         dawdle(&mut rng).await;
     }
     direction.finished.store(true, Ordering::SeqCst);
     if let Err(error) = stream.finish() {
-        // A peer that has left, or is about to.
+        // A peer that has left, or is about to leave.
         let is_right = shared.abandoned.load(Ordering::SeqCst) && is_leaving(&error);
         assert!(is_right, "shutting down: {error}");
     }
@@ -365,7 +366,7 @@ async fn read_side<S: End>(mut stream: S, from: usize, shared: Arc<Shared>, mut 
     }
 }
 
-/// Both ends of what carries datagrams.
+/// Both ends of a datagram transport.
 trait Datagrams: Clone + Send + Sync + 'static {
     fn send<'a>(&'a self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + Send + 'a;
     fn recv<'a>(
@@ -425,7 +426,7 @@ async fn run_datagrams<S: Datagrams>(runtime: &Runtime, near: S, far: S, rng: &m
                         assert_eq!(length, bytes.len(), "of datagram {number}");
                         number += 1;
                     }
-                    // What Apple's systems and the BSDs say of a queue that is full.
+                    // The error for a full queue on Apple's systems and the BSDs.
                     Some(Err(error)) if error.raw_os_error() == Some(libc::ENOBUFS) => {
                         yield_now().await;
                     }

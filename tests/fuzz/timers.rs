@@ -1,6 +1,6 @@
 //! Timers against a model: several threads set, reset and clear them and move them between
 //! runtimes, while tasks wait for them. None fires before its deadline or without one, none is
-//! lost, and those that no thread touches fire in their order.
+//! lost, and timers that no thread changes fire in order.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -37,11 +37,11 @@ struct Slot {
 
 struct State {
     timer: Timer,
-    /// The time before which it must not fire; `None` if it must not fire at all.
+    /// The time before which it must not fire; `None` if it must not fire.
     deadline: Option<Instant>,
-    /// It was set since it last fired. A completed timer is not polled.
+    /// Whether it was set since it last fired. A completed timer is not polled.
     armed: bool,
-    /// The watcher that it belongs to; the others end.
+    /// The watcher that owns it; other watchers end.
     watcher: usize,
     /// The waker of the task that waits for it to be set.
     waker: Option<Waker>,
@@ -96,7 +96,7 @@ impl Slot {
             if state.watcher != me {
                 return Poll::Ready(());
             }
-            // Also for the next watcher to come, which replaces it.
+            // Also for the next watcher, which replaces it.
             state.waker = Some(cx.waker().clone());
             if !state.armed {
                 return Poll::Pending;
@@ -105,7 +105,7 @@ impl Slot {
                 return Poll::Pending;
             };
             let now = Instant::now();
-            // A panic here would be that of a task that nobody awaits.
+            // A panic here would belong to a task that is never awaited.
             let wrong = match state.deadline.take() {
                 None => Some("it fired, and had been cleared, or had fired before".into()),
                 Some(deadline) if when != deadline => Some("another deadline than was set".into()),
@@ -119,7 +119,7 @@ impl Slot {
     }
 }
 
-/// Makes a task on that runtime watch the timer, and the previous watcher end.
+/// Makes a task on that runtime watch the timer, and ends the previous watcher.
 fn watch(slot: &Arc<Slot>, handle: &Handle) {
     let mut state = slot.lock();
     state.watcher += 1;
@@ -135,7 +135,7 @@ fn watch(slot: &Arc<Slot>, handle: &Handle) {
     }
 }
 
-/// A runtime on a thread of its own, driven until it is stopped.
+/// A runtime on a separate thread, driven until it is stopped.
 struct Driven {
     handle: Handle,
     stop: Arc<Latch>,
@@ -202,8 +202,8 @@ fn disturbed(backend: Backend, rng: &mut Rng) -> u64 {
         .iter()
         .map(|slot| slot.fired.load(Ordering::SeqCst))
         .sum();
-    // Each still works, wherever it is by now: set when it has just fired, while its worker is
-    // about to sleep, and nothing else wakes that one.
+    // Each timer still works, wherever it is by now: it is set just after it fired, while its
+    // worker is about to sleep, and nothing else wakes that worker.
     for slot in &slots {
         for round in 0..6 {
             slot.set_at(Instant::now() + rng.micros(300));
@@ -225,18 +225,18 @@ fn disturbed(backend: Backend, rng: &mut Rng) -> u64 {
     for runtime in runtimes {
         runtime.stop();
     }
-    // Whoever waited was dropped with its runtime; timers may go after it.
+    // Each waiter was dropped with its runtime; timers may be dropped later.
     for slot in slots {
         slot.lock().waker = None;
     }
     (threads * steps) as u64 + fired
 }
 
-/// One random operation, from a thread that drives nothing.
+/// Performs one random operation, from a thread that drives no runtime.
 fn disturb(slot: &Arc<Slot>, handles: &[Handle], rng: &mut Rng) {
     match rng.below(10) {
         0..=4 => slot.set_at(Instant::now() + rng.micros(1_500)),
-        // Far away: then it is pushed forward, or dropped.
+        // Far in the future: then it is reset, or dropped.
         5 => slot.set_at(Instant::now() + Duration::from_secs(3_600)),
         6 => slot.set(|state| {
             if state.armed {
@@ -245,7 +245,7 @@ fn disturb(slot: &Arc<Slot>, handles: &[Handle], rng: &mut Rng) {
             }
         }),
         7 => watch(slot, &handles[rng.below(handles.len())]),
-        // Another timer in its place; the one before is dropped here, while it is pending
+        // Another timer in its place; the previous one is dropped here, while it is pending
         // elsewhere.
         8 => {
             let deadline = Instant::now() + rng.micros(1_000);
@@ -285,7 +285,7 @@ fn undisturbed(backend: Backend, rng: &mut Rng) -> u64 {
                 .await;
                 assert!(Instant::now() >= deadline, "early");
                 assert_eq!(when, deadline);
-                // One that was due when it was first polled has no place among the others.
+                // A timer that was due at its first poll has no place in the order.
                 if has_waited {
                     done.lock().unwrap().push(deadline);
                 }

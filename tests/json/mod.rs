@@ -1,4 +1,4 @@
-//! Reads JSON, for tests of what writes it. It panics at whatever is not valid (RFC 8259).
+//! Parses JSON, for tests of code that writes it. Panics on invalid input (RFC 8259).
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;
@@ -23,7 +23,7 @@ impl Value {
         value
     }
 
-    /// What an object has by that key.
+    /// Returns an object's value for that key.
     pub fn get(&self, key: &str) -> Option<&Value> {
         match self {
             Value::Object(object) => object.get(key),
@@ -112,7 +112,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What stands between brackets, and is divided by commas.
+    /// Parses the comma-separated members between brackets.
     fn members(&mut self, open: char, close: char, mut member: impl FnMut(&mut Self)) {
         assert_eq!(self.0.next(), Some(open));
         self.space();

@@ -1,4 +1,4 @@
-//! A server whose accept loop ends with the first error, which is that descriptors are used up.
+//! A server that stops accepting after the first error, which is that descriptors are used up.
 
 use std::io::Result;
 
@@ -32,12 +32,12 @@ async fn server(has_bug: bool) -> Result<()> {
             }
         }
     });
-    // The process has other things to do, and nobody looks at why the loop has ended.
+    // The process has other work, and the error that ended the loop is never checked.
     let _error = accepting.await;
     std::future::pending().await
 }
 
-/// Asks now and then, over one connection.
+/// Sends requests now and then, over one connection.
 async fn client() -> Result<()> {
     let mut stream = TcpStream::connect("server:1").await?;
     for _ in 0..20 {
@@ -56,7 +56,7 @@ fn an_accept_loop_that_ends_is_found() {
         "not served",
         |sim, has_bug| async move {
             let server = sim.host("server").start(move || server(has_bug));
-            // The listener's, and that many for clients, of which there may be more.
+            // One for the listener, and three for clients, of which there may be more.
             server.descriptors(4);
             sim.sleep(ms(1)).await;
             let mut clients = Vec::new();

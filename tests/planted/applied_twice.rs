@@ -1,4 +1,5 @@
-//! A client that repeats a request after a timeout, and a server that does not know it again.
+//! A client that repeats a request after a timeout, and a server that does not recognise the
+//! repetition.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

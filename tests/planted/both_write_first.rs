@@ -1,4 +1,4 @@
-//! Two peers that both write what they have before they read: their windows fill.
+//! Two peers that both write all their data before they read: their windows fill.
 
 use std::io::Result;
 

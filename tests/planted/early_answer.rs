@@ -1,5 +1,5 @@
-//! A store that answers a write when it is in its log, and syncs the log every now and then: what a
-//! client was told is written is gone after a power failure.
+//! A store that answers a write when it is in its log, and syncs the log periodically: acknowledged
+//! writes are lost in a power failure.
 
 use std::io::{ErrorKind, Result};
 
@@ -32,7 +32,7 @@ struct Store {
 }
 
 impl Store {
-    /// What the log has, until a record that is not whole.
+    /// Reads the log up to the first incomplete record.
     async fn open() -> Result<Store> {
         fs::create_dir_all("/data").await?;
         let mut options = OpenOptions::new();
@@ -68,7 +68,7 @@ impl Store {
     }
 }
 
-/// Answers one request after the other: a key, and a value to be written, or zero to read.
+/// Answers requests one after the other: a key, and a value to be written, or zero to read.
 async fn store(has_bug: bool) -> Result<()> {
     let mut store = Store::open().await?;
     if has_bug {
@@ -107,7 +107,7 @@ async fn receive(stream: &mut TcpStream) -> Result<(u64, u64)> {
     Ok((a, b))
 }
 
-/// A key, and what is to be written to it, or zero to read.
+/// A key, and the value to be written to it, or zero to read.
 type Input = (u64, u64);
 
 async fn ask(request: Input) -> Result<u64> {
@@ -127,7 +127,7 @@ async fn client(name: &'static str, first: u64, history: History<Input, u64>) {
             let asked = history.invoke(name, input);
             match ask(input).await {
                 Ok(value) => asked.answer(value),
-                // It may have been written, or will be. Others do not count on it.
+                // The write may have happened, or may happen later. Others do not rely on it.
                 Err(_) => sleep(ms(20)).await,
             }
         }
@@ -135,7 +135,7 @@ async fn client(name: &'static str, first: u64, history: History<Input, u64>) {
     }
 }
 
-/// A read has what was written last.
+/// A read returns the last written value.
 struct Registers;
 
 impl Model for Registers {

@@ -1,4 +1,4 @@
-//! A client that reads the answer to its end, and forgets to end its question.
+//! A client that reads the answer to its end, and forgets to shut down its own direction.
 
 use std::io::Result;
 

@@ -1,7 +1,7 @@
-//! A task subscribes to a bus when it first runs, and what is announced before that it never hears.
-//! Mostly it runs in time: whoever announces has to ask a store for its settings first, several
-//! times. So it fails only if one task is kept waiting while two others take many steps, which
-//! choices at random hardly ever do, and priorities often.
+//! A task subscribes to a bus when it first runs, and misses earlier announcements. It usually runs
+//! in time: the announcer first asks a store for its settings, several times. So the program fails
+//! only if one task is delayed while two others take many steps. Random choices rarely do this,
+//! priorities often.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -36,7 +36,7 @@ async fn store(questions: Receiver<(u32, Sender<u32>)>) {
     }
 }
 
-/// Returns the sum of its settings, when all its parts know that they are there.
+/// Returns the sum of its settings, when all its parts have received them.
 async fn program(has_bug: bool) -> u32 {
     let bus = Rc::new(Bus::default());
     let (ask, questions) = unbounded();
@@ -58,7 +58,7 @@ async fn program(has_bug: bool) -> u32 {
     sum
 }
 
-/// How many of so many seeds find the bug, and the first one that does.
+/// Returns the number of seeds that find the bug, and the first one that does.
 fn found(order: Order, seeds: u64) -> (usize, Option<u64>) {
     let fails = |seed: &u64| {
         let report = sim::run(*seed, move |sim| async move {

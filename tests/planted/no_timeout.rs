@@ -1,4 +1,4 @@
-//! A client without a timeout, whose server loses its power.
+//! A client without a timeout; its server loses power.
 
 use std::io::{ErrorKind, Result};
 
@@ -15,7 +15,7 @@ async fn server() -> Result<()> {
     let (mut stream, _) = listener.accept().await?;
     let mut bytes = [0; 4];
     stream.read_exact(&mut bytes).await?;
-    // The answer takes long.
+    // A slow answer.
     sleep(secs(10)).await;
     stream.write_all(&bytes).await
 }

@@ -1,5 +1,5 @@
-//! Clients that try again at once when an answer is late. After a pause of the server's the queue
-//! is full of requests that nobody waits for any more, and stays so.
+//! Clients that retry immediately when an answer is late. After the server pauses, the queue stays
+//! full of requests that no client waits for any more.
 
 use std::cell::Cell;
 use std::io::Result;
@@ -13,16 +13,15 @@ use polder::time::{sleep, timeout};
 use super::plant;
 use crate::{ms, secs};
 
-/// So many clients, each with a request in the time of so much work: the server has a quarter of
-/// its time left.
+/// The number of clients, and the work for a request: the server is idle for a quarter of the time.
 const CLIENTS: u64 = 16;
 const WORK: Duration = Duration::from_millis(10);
 const BETWEEN: Duration = Duration::from_millis(200);
 
-/// How long a client waits for an answer.
+/// The client's timeout for an answer.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// One request after the other.
+/// Serves one request after the other.
 async fn server() -> Result<()> {
     let listener = TcpListener::bind("0.0.0.0:1").await?;
     loop {

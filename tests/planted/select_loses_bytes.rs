@@ -1,4 +1,4 @@
-//! A reader of messages that gives up `read_exact` for a tick, and begins anew.
+//! A reader of messages that drops `read_exact` on a tick, and then restarts it.
 
 use std::io::Result;
 

@@ -1,5 +1,5 @@
-//! Two nodes that lead while they have a lease, each by its own clock, without an allowance for
-//! how these differ.
+//! Two nodes that lead while they hold a lease, each by its own clock, without an allowance for
+//! clock drift.
 
 use std::cell::Cell;
 use std::io::Result;
@@ -13,20 +13,20 @@ use polder::time::{now, sleep, timeout};
 use super::plant;
 use crate::{ms, secs};
 
-/// For how long a lease is given.
+/// The duration of a lease.
 const LEASE: Duration = Duration::from_secs(2);
 
-/// By how many millionths a node's clock is wrong at most.
+/// The maximum error of a node's clock, in millionths.
 const DRIFT: i32 = 100_000;
 
-/// Gives the lease to one at a time: to who has it, or to anybody when it has run out.
+/// Grants the lease to one node at a time: to its holder, or to any node once it has expired.
 async fn keeper() -> Result<()> {
     let listener = TcpListener::bind("0.0.0.0:1").await?;
     let mut lease = (u8::MAX, now());
     loop {
         let (mut stream, _) = listener.accept().await?;
         let mut node = [0];
-        // A node that was cut off is not waited for.
+        // Does not wait for a node that was cut off.
         if !matches!(
             timeout(ms(50), stream.read_exact(&mut node)).await,
             Ok(Ok(()))
@@ -50,7 +50,7 @@ async fn ask(node: u8) -> Result<bool> {
 }
 
 async fn node(node: u8, leads: Rc<Cell<bool>>, has_bug: bool) {
-    // The lease counts from before it was asked for.
+    // The lease counts from before the request.
     let safe = match has_bug {
         true => LEASE,
         false => LEASE / 2,
@@ -60,7 +60,7 @@ async fn node(node: u8, leads: Rc<Cell<bool>>, has_bug: bool) {
         if let Ok(Ok(true)) = timeout(ms(300), ask(node)).await {
             leads.set(true);
             let rest = (asked + safe).saturating_duration_since(now());
-            // It renews when half of that has passed, as often as there is time.
+            // Renews after half of that time, and again as long as time remains.
             let until = now() + rest;
             sleep(rest / 2).await;
             while now() < until {

@@ -62,7 +62,7 @@ fn an_address_that_is_kept_for_ever_is_found() {
                 .start(move || client(counted.clone(), has_bug));
             sim.sleep(secs(1) + ms(sim.choose(3_000))).await;
             sim.names().set("service", [new.address()]);
-            // What was there is another service by now.
+            // The old host runs another service by now.
             old.kill();
             sim.host("old").start(std::future::pending::<()>);
             let before = count.get();

@@ -1,5 +1,5 @@
-//! A client that reads from a replica when the primary does not answer, and so may not see what it
-//! has written itself.
+//! A client that reads from a replica when the primary does not answer, and so may miss its own
+//! writes.
 
 use std::cell::{Cell, RefCell};
 use std::io::Result;
@@ -15,7 +15,7 @@ use crate::{ms, secs};
 
 const ROUNDS: u64 = 20;
 
-/// A value, and how many writes there were until then.
+/// A value, and the number of writes up to it.
 type Version = (u64, u64);
 
 async fn send(stream: &mut TcpStream, (a, b): (u64, u64)) -> Result<()> {
@@ -40,7 +40,7 @@ async fn primary(log: Rc<RefCell<Vec<u64>>>) -> Result<()> {
         let log = log.clone();
         polder::spawn_local(async move {
             while let Ok((value, _)) = receive(&mut stream).await {
-                // (A request that was given up may come late.)
+                // (A request that was given up may arrive late.)
                 if value > log.borrow().last().copied().unwrap_or(0) {
                     log.borrow_mut().push(value);
                 }
@@ -58,7 +58,7 @@ fn last(log: &RefCell<Vec<u64>>) -> Version {
     (log.last().copied().unwrap_or(0), log.len() as u64)
 }
 
-/// Tells the replica of each new version, a while later.
+/// Sends each new version to the replica, with a delay.
 async fn replicate(log: Rc<RefCell<Vec<u64>>>) {
     loop {
         let Ok(Ok(mut stream)) = timeout(secs(1), TcpStream::connect("replica:2")).await else {
@@ -110,7 +110,7 @@ async fn replica(has_bug: bool) -> Result<()> {
         let version = version.clone();
         polder::spawn_local(async move {
             while let Ok((_, seen)) = receive(&mut stream).await {
-                // Who has seen more is not answered before this is here.
+                // A client that has seen a later version waits until it arrives here.
                 while !has_bug && version.get().1 < seen {
                     sleep(ms(10)).await;
                 }
@@ -131,7 +131,7 @@ async fn ask(address: &str, request: (u64, u64)) -> Option<Version> {
     timeout(ms(200), answer).await.ok()?.ok()
 }
 
-/// The first of these that answers, again and again.
+/// Returns the answer of the first of these that answers, trying repeatedly.
 async fn ask_any(addresses: &[&str], request: (u64, u64)) -> Version {
     loop {
         for address in addresses {
@@ -143,7 +143,7 @@ async fn ask_any(addresses: &[&str], request: (u64, u64)) -> Version {
     }
 }
 
-/// What a client has asked: to write a value, or to read (`None`).
+/// The request of a client: to write a value, or to read (`None`).
 type Input = Option<u64>;
 
 async fn client(history: History<Input, u64>) {
@@ -160,7 +160,7 @@ async fn client(history: History<Input, u64>) {
     }
 }
 
-/// A client sees what it has written.
+/// A client sees its own writes.
 struct ReadYourWrites;
 
 impl Model for ReadYourWrites {

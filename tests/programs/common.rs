@@ -1,4 +1,4 @@
-//! What all examples have in common: help, arguments, output that nobody reads, and how they end.
+//! Behaviour that all examples share: help, arguments, output without a reader, and how they end.
 
 use std::io::{Read, Write};
 use std::process::Command;
@@ -19,14 +19,14 @@ const ALL: [&str; 9] = [
     "workers",
 ];
 const SERVERS: [&str; 2] = ["echo", "poll_loop"];
-/// They end by themselves.
+/// These end by themselves.
 const OTHERS: [&str; 3] = ["embed", "event", "timers"];
 
 fn server(name: &str) -> Command {
     with_arguments(name, ["127.0.0.1:0"])
 }
 
-/// What follows the address in the first line.
+/// The text after the address in the first line.
 fn told(name: &str) -> String {
     match name {
         "echo" => format!("backend {}", Backend::default()),
@@ -34,7 +34,7 @@ fn told(name: &str) -> String {
     }
 }
 
-/// A request that both servers answer with the same again.
+/// Sends a request that both servers echo.
 fn exchange(greeting: &str, name: &str) {
     let mut client = connect(address(greeting, &told(name)));
     client.write_all(&[1, 0, 0, 0, 7]).expect("it takes this");
@@ -86,12 +86,12 @@ fn a_variable_that_is_empty_counts_as_none() {
     }
 }
 
-/// `event | head -1`, and as if `head` had never been there.
+/// `event | head -1`; and as if `head` had exited before the first line.
 #[test]
 fn examples_whose_output_nobody_reads_on_end_quietly() {
     for name in OTHERS {
         for lines in [0, 1] {
-            // With so much time that the reader is gone when the next line comes.
+            // The examples run long enough for the reader to be gone when the next line comes.
             let mut program = Program::heard_for(lines, command(name));
             while program.next_line().is_some() {}
             program.ended_well();
@@ -133,12 +133,12 @@ fn a_reader_of_standard_output_that_stalls_stops_neither_service_nor_ctrl_c() {
             .strip_prefix(&expected)
             .and_then(|lost| lost.parse().ok());
         let lost: u32 = lost.unwrap_or_else(|| panic!("{line:?}"));
-        // Of each client two, but for the last, and that it stopped.
+        // Two lines for each client, except the last one, plus "stopped".
         assert!((39..=41).contains(&lost), "{line}");
     }
 }
 
-/// No thread gets the stack that is asked for here.
+/// No thread can get the stack size that is requested here.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_server_that_cannot_hear_of_ctrl_c_fails_and_says_so() {
@@ -149,7 +149,7 @@ fn a_server_that_cannot_hear_of_ctrl_c_fails_and_says_so() {
     }
 }
 
-/// Whatever it is that they cannot have for want of descriptors: one line, and no panic.
+/// If any descriptor is missing at the start: one line, and no panic.
 #[test]
 fn too_few_descriptors_to_start_with_are_an_error_with_words() {
     for name in SERVERS {
@@ -164,8 +164,8 @@ fn too_few_descriptors_to_start_with_are_an_error_with_words() {
                     started = true;
                     program.stops_on_ctrl_c();
                 }
-                // The dynamic loader's status: it found no descriptor for a library, which depends
-                // on what is inherited.
+                // The dynamic loader's status: it had no descriptor for a library, which depends on
+                // inherited ones.
                 None if !started && program.end().code() == Some(127) => {}
                 None => {
                     let line = program.complaint(1);

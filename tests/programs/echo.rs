@@ -45,7 +45,7 @@ fn echo_takes_the_backend_from_the_environment_unless_it_is_told() {
 #[test]
 fn echo_listens_at_port_7000_unless_it_is_told_otherwise() {
     let mut echo = Program::start(command("echo"));
-    // Where somebody else has that port, the error tells which one was wanted.
+    // If another process has that port, the error names the port that was wanted.
     match echo.next_line() {
         Some(line) => {
             let default = Backend::default();
@@ -80,7 +80,7 @@ fn echo_listens_on_ipv6_and_by_name() {
 fn echo_sends_back_every_byte_to_hundreds_of_clients_at_once() {
     const CLIENTS: usize = 300;
     const THREADS: usize = 4;
-    // Of one byte, of a few, and of more than the server reads at a time.
+    // One byte, a few, and more than the server reads in one call.
     const ROUNDS: [usize; 3] = [1, 700, 20_000];
 
     for backend in Backend::available() {
@@ -89,7 +89,7 @@ fn echo_sends_back_every_byte_to_hundreds_of_clients_at_once() {
         let mut expected: HashMap<String, u8> = HashMap::new();
         let mut names: Vec<String> = clients.iter().map(name).collect();
         names.sort();
-        // All are there at once before the first byte is sent.
+        // All are connected before the first byte is sent.
         let mut connected: Vec<String> = (0..CLIENTS)
             .map(|_| {
                 let line = echo.line();
@@ -135,12 +135,12 @@ fn echo_sends_back_every_byte_to_hundreds_of_clients_at_once() {
     }
 }
 
-/// More than three times what libc's `fd_set` holds.
+/// More than three times the capacity of libc's `fd_set`.
 #[test]
 #[cfg(target_os = "linux")]
 fn echo_on_select_serves_thousands_of_connections_at_once() {
     let limit = raised_descriptor_limit();
-    // Some are left for the other tests, which run in this process at the same time.
+    // Leaves some for the other tests, which run in this process at the same time.
     let clients = limit.saturating_sub(900).min(3_000);
     let told = format!("{clients} clients, with {limit} descriptors at most");
     assert!(clients >= 100, "too few to mean anything: {told}");
@@ -161,7 +161,7 @@ fn echo_on_select_serves_thousands_of_connections_at_once() {
         read.unwrap_or_else(|error| panic!("{told}: no echo for {number}: {error}"));
         assert_eq!(back, bytes(number), "{told}: another's echo");
     }
-    // Reset, so that they leave no ports that wait for their time to be over.
+    // Resets the connections, so that no port stays in TIME_WAIT.
     let count = clients.len();
     clients.into_iter().for_each(reset);
     for _ in 0..count {
@@ -171,7 +171,7 @@ fn echo_on_select_serves_thousands_of_connections_at_once() {
     echo.stops_on_ctrl_c();
 }
 
-/// Raises this process's limit as far as it is allowed to; programs that it starts inherit it.
+/// Raises this process's limit as far as allowed; programs that it starts inherit it.
 #[cfg(target_os = "linux")]
 fn raised_descriptor_limit() -> usize {
     let mut limit = libc::rlimit {
@@ -181,7 +181,8 @@ fn raised_descriptor_limit() -> usize {
     // SAFETY: it writes to the structure, which is ours.
     let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
-    // No more than is needed: what closes all that it could have takes its time with a billion.
+    // No more than needed: a program that closes every possible descriptor takes long with a limit
+    // of a billion.
     limit.rlim_cur = limit.rlim_cur.max(limit.rlim_max.min(4_096));
     // SAFETY: it reads the structure.
     let result = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
@@ -248,8 +249,8 @@ fn echo_serves_others_while_and_after_clients_reset() {
             let line = echo.line();
             assert!(line.starts_with(&format!("{name} lost: ")), "{line:?}");
         }
-        // Reset as soon as they are there, most of them before they are accepted. Some systems
-        // do not hand out such a connection at all, so nothing is asked of what is told.
+        // Resets connections immediately, most of them before they are accepted. Some systems never
+        // return such a connection from `accept`, so the output is not checked.
         for _ in 0..20 {
             reset(echo.client());
         }
@@ -266,7 +267,7 @@ fn echo_serves_others_while_and_after_clients_stop_reading_and_vanish() {
         let mut echo = Echo::start(backend);
         let mut client = echo.client();
         echo.says(&client, "connected");
-        // It writes until nothing fits any more: the server's task now waits for it to read.
+        // Writes until the buffers are full: the server's task now waits for the client to read.
         client.set_nonblocking(true).expect("an option is set");
         let chunk = vec![7; 64 * 1024];
         let mut refused = 0;
@@ -278,7 +279,7 @@ fn echo_serves_others_while_and_after_clients_stop_reading_and_vanish() {
                 }
                 Err(error) => {
                     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-                    // Let the server take what it still can.
+                    // Let the server take the bytes that still fit.
                     echo.serves_a_client_and_says_so();
                     refused += 1;
                 }
@@ -303,7 +304,7 @@ fn echo_goes_on_by_itself_after_it_had_no_descriptors_left() {
         let mut echo = Echo::greeted(Program::start(prepared(limited)), backend);
         let mut clients: Vec<_> = (0..40).map(|_| echo.client()).collect();
         while !echo.line().starts_with("cannot accept: ") {}
-        // The first was accepted, and is served meanwhile.
+        // The first client was accepted, and is served meanwhile.
         exchange(&mut clients[0]);
         let mut last = clients.pop().expect("a client that waits in the queue");
         drop(clients);
@@ -312,8 +313,8 @@ fn echo_goes_on_by_itself_after_it_had_no_descriptors_left() {
     }
 }
 
-/// `ulimit -n 64`, and 500 clients: nearly nothing is spent on waiting for descriptors, service
-/// goes on as soon as there are some, and nobody who was accepted is forgotten.
+/// `ulimit -n 64`, and 500 clients: waiting for descriptors costs almost no CPU time, service
+/// resumes soon after some are free, and every accepted client is served.
 #[test]
 #[cfg(target_os = "linux")]
 fn echo_that_is_starved_of_descriptors_does_not_spin_and_serves_everyone_in_the_end() {
@@ -327,8 +328,8 @@ fn echo_that_is_starved_of_descriptors_does_not_spin_and_serves_everyone_in_the_
         limited.arg(binary("echo"));
         limited.args(["127.0.0.1:0", "--backend", backend.name()]);
         let mut echo = Echo::greeted(Program::start(prepared(limited)), backend);
-        // Each says its number and is done with that, so whoever is accepted is served at once, and
-        // goes only when we do.
+        // Each client sends its number and nothing else, so an accepted client is served
+        // immediately, and leaves only when we close it.
         let mut waiting: Vec<_> = (0..CLIENTS).map(|_| echo.client()).collect();
         for (number, client) in waiting.iter_mut().enumerate() {
             let bytes = (number as u32).to_le_bytes();
@@ -336,7 +337,7 @@ fn echo_that_is_starved_of_descriptors_does_not_spin_and_serves_everyone_in_the_
         }
         while !echo.line().starts_with("cannot accept: ") {}
 
-        // Starved: what it costs to wait.
+        // Starved: measures the cost of waiting.
         let (before, start) = (echo.program.time(), Instant::now());
         thread::sleep(Duration::from_millis(1_000));
         let (spent, took) = (echo.program.time() - before, start.elapsed());
@@ -344,7 +345,7 @@ fn echo_that_is_starved_of_descriptors_does_not_spin_and_serves_everyone_in_the_
         println!("{backend}: {:.2} % of a core while starved", share * 100.0);
         assert!(share < 0.1, "{spent:?} of {took:?} on {backend}");
 
-        // There are more of them: no event tells of that, and nobody has gone.
+        // The limit is raised: no event reports that, and no client has left.
         let first = waiting
             .iter()
             .take_while(|client| has_answer(client))
@@ -358,7 +359,7 @@ fn echo_that_is_starved_of_descriptors_does_not_spin_and_serves_everyone_in_the_
         println!("{backend}: served {took:?} after there were descriptors again");
         assert!(took < Duration::from_secs(5), "{took:?} on {backend}");
 
-        // They come free, a few at a time, and the next are served soon.
+        // Descriptors are freed, a few at a time, and the next clients are served soon.
         let mut served = vec![];
         let mut slowest = Duration::ZERO;
         let mut number = 0;
@@ -368,7 +369,7 @@ fn echo_that_is_starved_of_descriptors_does_not_spin_and_serves_everyone_in_the_
             let read = client.read_exact(&mut back);
             read.unwrap_or_else(|error| panic!("no echo for {number} on {backend}: {error}"));
             assert_eq!(back, (number as u32).to_le_bytes(), "another's echo");
-            // The first ones were served before.
+            // The first clients were served before.
             if number > 64 + 8 {
                 slowest = slowest.max(start.elapsed());
             }
@@ -420,7 +421,7 @@ fn echo_stops_on_ctrl_c_with_clients_connected() {
 fn echo_goes_on_when_nobody_reads_its_output() {
     for backend in Backend::available() {
         let arguments = ["127.0.0.1:0", "--backend", backend.name()];
-        // One line is read, and then the pipe is closed.
+        // The test reads one line, and then closes the pipe.
         let mut program = Program::heard_for(1, with_arguments("echo", arguments));
         let address = address(&program.line(), &format!("backend {backend}"));
         assert_eq!(program.next_line(), None);
@@ -474,7 +475,7 @@ fn has_answer(client: &TcpStream) -> bool {
     there
 }
 
-/// The echo server, and where it listens.
+/// The echo server, and its address.
 struct Echo {
     program: Program,
     address: SocketAddr,
@@ -486,7 +487,7 @@ impl Echo {
         Echo::greeted(Program::start(with_arguments("echo", arguments)), backend)
     }
 
-    /// Waits until it says where it listens, and on which backend.
+    /// Waits until it prints its address and backend.
     fn greeted(mut program: Program, backend: Backend) -> Echo {
         let line = program.line();
         let address = address(&line, &format!("backend {backend}"));
@@ -501,17 +502,17 @@ impl Echo {
         self.program.line()
     }
 
-    /// The next line is about this client.
+    /// Asserts that the next line is about this client.
     fn says(&mut self, client: &TcpStream, what: &str) {
         assert_eq!(self.line(), format!("{} {what}", name(client)));
     }
 
-    /// One client comes, is echoed to, and goes; its name.
+    /// A client connects, gets its echo, and leaves. Returns its name.
     fn serves_a_client(&self) -> String {
         serve(self.address)
     }
 
-    /// Where no other line can come in between.
+    /// For when no other line can come in between.
     fn serves_a_client_and_says_so(&mut self) {
         let client = self.serves_a_client();
         assert_eq!(self.line(), format!("{client} connected"));

@@ -39,7 +39,7 @@ fn embeds(command: std::process::Command, backend: Backend) {
     let expected = format!("driving a runtime on {backend} by {way}");
     assert_eq!(*first, expected, "{lines:#?}");
 
-    // Two of the loop's own bytes may be read at once where the machine is busy.
+    // On a busy machine one read may return two of the loop's own bytes.
     let counts: Vec<_> = own
         .iter()
         .map(|line| {
@@ -57,8 +57,8 @@ fn embeds(command: std::process::Command, backend: Backend) {
         .and_then(|rest| rest.strip_suffix(" rounds"))
         .and_then(|rounds| rounds.parse::<u32>().ok());
     let rounds = rounds.unwrap_or_else(|| panic!("on {backend}: {last:?}"));
-    // A few rounds a client. A descriptor that stays readable with nothing to do would make
-    // thousands, whatever else the machine does.
+    // A few rounds a client. A descriptor that stays readable with nothing to do would cause
+    // thousands, even on a busy machine.
     if has_descriptor {
         assert!(rounds < 1_000, "on {backend}, it spins: {rounds} rounds");
     }

@@ -20,7 +20,7 @@ fn event_tells_each_way_of_setting_and_ends_by_itself() {
             "task 1: released",
             "task 2: released",
             "task 3: released",
-            // It is set in the fifth, and that one's turn sees it.
+            // The event is set in the fifth frame, and the turn of that frame sees it.
             "a foreign loop drove the runtime for 5 frames",
         ];
         assert_eq!(lines, expected, "on {backend}");

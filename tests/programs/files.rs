@@ -1,4 +1,4 @@
-//! `files`: sums of files and folders, and what cannot be read.
+//! `files`: sums of files and folders, and errors for unreadable ones.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
 //! The examples, run as a user runs them: programs with arguments, standard output and error, and
-//! an exit status. Everything that the README promises of them is tested here, on every backend.
+//! an exit status. All promises that the README makes about them are tested here, on every backend.
 //!
 //! Every wait has a limit (lines, exits, sockets), and a program that is still running at the end
 //! of its test is killed.

@@ -52,7 +52,8 @@ fn poll_loop_replies_to_requests_that_come_byte_by_byte() {
         let requests: Vec<_> = [5, 0, 1].into_iter().map(|size| request(size, 7)).collect();
         for byte in requests.concat() {
             slow.write_all(&[byte]).expect("a write");
-            // Once the other has its reply, the server has seen, or is about to see, that byte.
+            // Once the other client has its reply, the server has seen, or is about to see, that
+            // byte.
             exchange(&mut other, 3, way);
         }
         for request in requests {
@@ -86,7 +87,7 @@ fn poll_loop_replies_in_order_to_thousands_of_pipelined_requests() {
 #[test]
 fn poll_loop_replies_to_the_longest_request() {
     for way in ways() {
-        // At full size where it matters most, smaller elsewhere.
+        // At full size for the default backend in level mode, smaller elsewhere.
         let full = way.backend == Backend::default() && way.mode == Mode::Level;
         let size = if full { LONGEST } else { 1 << 20 };
         let server = Server::start(way);
@@ -97,7 +98,7 @@ fn poll_loop_replies_to_the_longest_request() {
             scope.spawn(|| writer.write_all(&request).expect("a write"));
             replies(&mut client, &request, way);
         });
-        // And the connection goes on.
+        // The connection continues.
         exchange(&mut client, 10, way);
         server.stops_on_ctrl_c();
     }
@@ -126,7 +127,7 @@ fn poll_loop_closes_after_a_request_that_is_too_long_and_the_replies_before_it()
     }
 }
 
-/// Closing with bytes unread would reset the connection, and with it what was not delivered yet.
+/// Closing with unread bytes would reset the connection, and lose undelivered replies.
 #[test]
 fn poll_loop_delivers_the_replies_before_a_request_that_is_too_long_to_whoever_goes_on_sending() {
     for way in ways() {
@@ -227,7 +228,7 @@ fn poll_loop_stops_reading_from_a_client_that_takes_no_replies_and_goes_on_once_
                 }
                 Err(error) => {
                     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-                    // Let the server take what it still can. Others are served meanwhile.
+                    // Let the server take the bytes that still fit. Others are served meanwhile.
                     server.serves_a_client();
                     refused += 1;
                 }
@@ -253,7 +254,7 @@ fn poll_loop_stops_reading_from_a_client_that_takes_no_replies_and_goes_on_once_
             replies_and_ends(&mut client, &[], way);
         });
 
-        // Another one vanishes, with bytes unread.
+        // Another client vanishes, with bytes unread.
         let mut client = server.client();
         let name = name(&client);
         client.set_nonblocking(true).expect("an option is set");
@@ -336,7 +337,7 @@ fn poll_loop_goes_on_by_itself_after_it_had_no_descriptors_left() {
         let mut server = Server::greeted(prepared(limited), way);
         let mut clients: Vec<_> = (0..40).map(|_| server.client()).collect();
         while !server.line().starts_with("cannot accept: ") {}
-        // The first was accepted, and is served meanwhile.
+        // The first client was accepted, and is served meanwhile.
         exchange(&mut clients[0], 10, way);
         let mut last = clients.pop().expect("a client that waits in the queue");
         drop(clients);
@@ -364,7 +365,7 @@ fn poll_loop_stops_on_ctrl_c_with_clients_connected() {
     }
 }
 
-/// From its first line on, Ctrl-C is its own.
+/// The server handles Ctrl-C from its first line on.
 #[test]
 fn poll_loop_stops_on_ctrl_c_at_once() {
     for _ in 0..20 {
@@ -475,7 +476,7 @@ impl Way {
         ["127.0.0.1:0", "--backend", backend, "--mode", mode]
     }
 
-    /// What it says of itself.
+    /// The text that the server prints about its configuration.
     fn told(self) -> String {
         format!("backend {}, {:?}", self.backend, self.mode)
     }
@@ -483,7 +484,7 @@ impl Way {
 
 // ---------------------------------------------------------------------------------- its protocol
 
-/// A length and as many bytes; the reply is the same again.
+/// A length and that number of bytes; the reply repeats them.
 fn request(size: usize, seed: usize) -> Vec<u8> {
     let length = u32::try_from(size).expect("it fits");
     let mut request = length.to_le_bytes().to_vec();
@@ -504,7 +505,7 @@ fn replies(client: &mut TcpStream, expected: &[u8], way: Way) {
     assert!(back == expected, "{way:?}: other bytes came back");
 }
 
-/// These, and nothing after them.
+/// Asserts that these replies come, and then the end.
 fn replies_and_ends(client: &mut TcpStream, expected: &[u8], way: Way) {
     let mut back = Vec::new();
     let read = client.read_to_end(&mut back);
@@ -514,7 +515,7 @@ fn replies_and_ends(client: &mut TcpStream, expected: &[u8], way: Way) {
     assert!(back == expected, "{way:?}: other bytes came back");
 }
 
-/// The server, and where it listens.
+/// The server, and its address.
 struct Server {
     program: Program,
     address: SocketAddr,
@@ -526,7 +527,7 @@ impl Server {
         Server::greeted(with_arguments("poll_loop", way.arguments()), way)
     }
 
-    /// Waits until it says where it listens, on which backend, and in which mode.
+    /// Waits until it prints its address, backend and mode.
     fn greeted(command: Command, way: Way) -> Server {
         let mut program = Program::start(command);
         let address = address(&program.line(), &way.told());
@@ -545,7 +546,7 @@ impl Server {
         self.program.line()
     }
 
-    /// The next line is about this client.
+    /// Asserts that the next line is about this client.
     fn says(&mut self, client: &TcpStream, what: &str) {
         assert_eq!(self.line(), format!("{} {what}", name(client)));
     }

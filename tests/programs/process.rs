@@ -1,4 +1,4 @@
-//! `process`: output as it comes, the end, and what takes too long.
+//! `process`: output as it arrives, the exit status, and time limits.
 
 #![cfg(any(target_os = "linux", target_vendor = "apple"))]
 
@@ -6,7 +6,7 @@ use polder::Backend;
 
 use crate::support::*;
 
-/// What it says, without the times.
+/// Returns the program's output, without the times.
 fn said(program: &mut Program) -> Vec<String> {
     let lines = std::iter::from_fn(|| program.next_line());
     let text = |line: String| {
@@ -45,7 +45,7 @@ fn process_kills_what_takes_longer_than_its_limit() {
     }
 }
 
-/// A program of another user (setuid) may not be killed. Here the system refuses it to all.
+/// A program of another user (setuid) may not be killed. Here the system refuses every kill.
 #[test]
 #[cfg(target_os = "linux")]
 fn process_that_may_not_kill_its_command_says_so_and_does_not_wait_for_it() {
@@ -76,7 +76,7 @@ fn process_that_may_not_kill_its_command_says_so_and_does_not_wait_for_it() {
             len: filter.len() as u16,
             filter: filter.as_mut_ptr(),
         };
-        // SAFETY: numbers, and a program that lives until the call has returned.
+        // SAFETY: the arguments are numbers, and a program that outlives the call.
         let results = unsafe {
             [
                 libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
@@ -89,7 +89,7 @@ fn process_that_may_not_kill_its_command_says_so_and_does_not_wait_for_it() {
         }
     }
 
-    // Its standard error is the one that is read to its end below.
+    // The script's standard error is the one that is read to its end below.
     let script = "echo $$; exec sleep 1000 2>/dev/null";
     let mut command = with_arguments("process", ["--limit", "1", "sh", "-c", script]);
     // SAFETY: it makes two system calls, and allocates nothing.
@@ -106,7 +106,7 @@ fn process_that_may_not_kill_its_command_says_so_and_does_not_wait_for_it() {
     assert_eq!(result, 0, "it was still running");
 }
 
-/// The pipe of one that has ended may be another one's, which goes on.
+/// The pipe of a process that has ended may be inherited by another one, which is still running.
 #[test]
 fn process_does_not_wait_for_whoever_has_inherited_the_pipe() {
     let script = "sleep 300 2>/dev/null & echo $!";
@@ -121,7 +121,7 @@ fn process_does_not_wait_for_whoever_has_inherited_the_pipe() {
 
 #[test]
 fn process_has_no_thread_beside_its_own() {
-    // Its parent's threads, seen by the child.
+    // The threads of its parent, as seen by the child.
     let script = "ls /proc/$PPID/task | wc -l";
     if cfg!(target_os = "linux") {
         let mut program = Program::start(with_arguments("process", ["sh", "-c", script]));

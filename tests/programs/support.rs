@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use socket2::SockRef;
 
-/// The time limit of a single step on a loaded machine; far longer than any needs.
+/// The time limit of a single step on a loaded machine; far longer than any step needs.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs the program with these arguments: it must print one line to standard error that contains
@@ -45,7 +45,7 @@ fn ends_with(status: i32, command: Command, expected: &[&str]) {
     }
 }
 
-/// The address in the line that a server begins with.
+/// Returns the address in a server's first line.
 pub fn address(greeting: &str, with: &str) -> SocketAddr {
     greeting
         .strip_prefix("listening on ")
@@ -58,14 +58,14 @@ pub fn connect(address: SocketAddr) -> TcpStream {
     limited(TcpStream::connect_timeout(&address, LIMIT).expect("the server takes clients"))
 }
 
-/// No read and no write of it waits for ever.
+/// Sets a time limit on each read and write.
 pub fn limited(client: TcpStream) -> TcpStream {
     client.set_read_timeout(Some(LIMIT)).expect("a limit");
     client.set_write_timeout(Some(LIMIT)).expect("a limit");
     client
 }
 
-/// The name of this client in the server's output.
+/// Returns the name of this client in the server's output.
 pub fn name(client: &TcpStream) -> String {
     client.local_addr().expect("it is connected").to_string()
 }
@@ -83,10 +83,10 @@ pub fn is_timeout(error: &io::Error) -> bool {
     )
 }
 
-/// Bytes that a shift, a swap or another client's would not leave equal.
+/// Bytes that would differ after a shift, a swap or a mix-up of clients.
 pub fn pattern(size: usize, seed: usize) -> Vec<u8> {
-    // Made once, and begun elsewhere for each seed. The length is prime: no multiple of what a
-    // program reads at once.
+    // Generated once, and read from another offset for each seed. The length is prime, so it is not
+    // a multiple of a program's read size.
     const LENGTH: usize = 65_521;
     static RANDOM: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let mut state = 1_u64;
@@ -112,7 +112,7 @@ pub struct Program {
     child: Child,
     lines: Receiver<String>,
     complaints: Receiver<String>,
-    /// All its output, for failure messages.
+    /// All its output so far, for failure messages.
     said: Vec<String>,
 }
 
@@ -121,7 +121,7 @@ impl Program {
         Program::heard_for(usize::MAX, command)
     }
 
-    /// Its standard output is closed after this number of lines.
+    /// Starts a program; closes its output after this number of lines.
     pub fn heard_for(count: usize, mut command: Command) -> Program {
         let mut child = command.spawn().expect("the example starts");
         Program {
@@ -132,13 +132,13 @@ impl Program {
         }
     }
 
-    /// Its standard output takes no more after its first line, which is the second result. It is a
-    /// pipe whose reader, the third, is kept and reads nothing.
+    /// Starts a program with a standard output that is full after its first line. Returns that
+    /// line, and the reading end of the pipe, which is kept and never read.
     pub fn stalled(mut command: Command) -> (Program, String, std::fs::File) {
         let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
         command.stdout(writer.try_clone().expect("a descriptor"));
         let mut child = command.spawn().expect("the example starts");
-        // Holds the writing end, as the child does.
+        // The command holds the writing end, as the child does.
         drop(command);
         let mut reader = std::fs::File::from(reader);
         let mut line = Vec::new();
@@ -148,11 +148,12 @@ impl Program {
             line.extend(byte);
         }
         line.pop();
-        // The mode is the pipe's, and so the program's too: it has nothing to say meanwhile.
+        // The mode belongs to the pipe, and so also applies to the program, which prints nothing
+        // meanwhile.
         let mode = fcntl_getfl(&writer).expect("a mode");
         fcntl_setfl(&writer, mode | OFlags::NONBLOCK).expect("a mode is set");
         let mut writer = std::fs::File::from(writer);
-        // With single bytes last, so that not even one more fits.
+        // Single bytes last, so that the pipe is completely full.
         for chunk in [&[b'.'; 512][..], b"."] {
             while writer.write(chunk).is_ok() {}
         }
@@ -167,7 +168,7 @@ impl Program {
         (program, line, reader)
     }
 
-    /// The next line of standard output; `None` at its end.
+    /// Returns the next line of standard output; `None` at its end.
     pub fn next_line(&mut self) -> Option<String> {
         match self.lines.recv_timeout(LIMIT) {
             Ok(line) => {
@@ -188,13 +189,13 @@ impl Program {
         })
     }
 
-    /// All the lines of standard output that were read so far.
+    /// Returns all the lines of standard output that were read so far.
     #[cfg(target_os = "linux")]
     pub fn said(&self) -> &[String] {
         &self.said
     }
 
-    /// Changes how many descriptors it may have.
+    /// Changes its descriptor limit.
     #[cfg(target_os = "linux")]
     pub fn limit_descriptors(&self, count: libc::rlim_t) {
         let id = libc::pid_t::try_from(self.child.id()).expect("an id fits");
@@ -253,25 +254,25 @@ impl Program {
         let [line] = &complaints[..] else {
             panic!("one line was expected: {complaints:#?}");
         };
-        // A panic gives 101, a signal none.
+        // A panic gives 101, a signal no code.
         assert_eq!(end.code(), Some(status), "{line}");
         line.clone()
     }
 
-    /// Ctrl-C.
+    /// Sends Ctrl-C.
     pub fn interrupt(&mut self) {
         self.signal(libc::SIGINT);
     }
 
-    /// What `kill` and service managers send.
+    /// Sends SIGTERM, like `kill` and service managers.
     pub fn terminate(&mut self) {
         self.signal(libc::SIGTERM);
     }
 
     fn signal(&mut self, signal: libc::c_int) {
         let id = libc::pid_t::try_from(self.child.id()).expect("an id fits");
-        // SAFETY: this sends a signal and touches no memory. The id is the child's still: nobody
-        // has waited for it, and from then on `child` is not asked for it again.
+        // SAFETY: this sends a signal and touches no memory. The id is still the child's: it has
+        // not been waited for, and `child` is not asked for the id afterwards.
         let result = unsafe { libc::kill(id, signal) };
         assert_eq!(result, 0, "{}", io::Error::last_os_error());
     }
@@ -325,13 +326,13 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Does nothing where its end was seen already.
+        // Does nothing if its end was already seen.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A thread reads them, so that the program never waits for us, and we wait with a limit.
+/// Reads lines on a thread, so that the program never waits for us, and our wait has a limit.
 fn lines(count: usize, stream: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
@@ -341,7 +342,7 @@ fn lines(count: usize, stream: impl Read + Send + 'static) -> Receiver<String> {
                 break;
             }
         }
-        // The stream is closed by now; only then the sender goes.
+        // The stream is closed before the sender is dropped.
     });
     receiver
 }
@@ -367,7 +368,7 @@ pub fn prepared(mut command: Command) -> Command {
     command
 }
 
-/// The example, as `cargo test` builds it, next to this very program.
+/// Returns the path of the example, as `cargo test` builds it, next to this program.
 pub fn binary(name: &str) -> PathBuf {
     let this = std::env::current_exe().expect("this program has a path");
     let profile = this.ancestors().nth(2).expect("PROFILE/deps/programs-HASH");
@@ -381,21 +382,21 @@ pub fn binary(name: &str) -> PathBuf {
     binary
 }
 
-/// Whether it is younger than all sources that it was made of, as listed in the file that cargo
-/// puts beside it. `cargo test --test programs` and `cargo test --all-targets` build no examples
-/// that could be run, and testing an old one would be worse than testing none.
+/// Whether it is newer than all its sources, as listed in the file that cargo puts next to it.
+/// `cargo test --test programs` and `cargo test --all-targets` build no runnable examples, and
+/// testing an old one would be worse than testing none.
 fn is_up_to_date(binary: &Path) -> bool {
     let changed = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
     let Some(built) = changed(binary) else {
         return false;
     };
     let list = std::fs::read_to_string(binary.with_extension("d")).unwrap_or_default();
-    // `binary: source source …`; a space in a path is escaped, and such a path is passed over.
+    // `binary: source source …`; a space in a path is escaped, and such a path is skipped.
     let mut sources = list.split_ascii_whitespace().skip(1).map(Path::new);
     sources.all(|source| changed(source).is_none_or(|changed| changed <= built))
 }
 
-/// Has cargo build the examples the way it built this program.
+/// Makes cargo build the examples the way it built this program.
 fn build(profile: &Path) {
     let target_directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
     let target_directory = target_directory.expect("TARGET/tmp");
@@ -407,13 +408,13 @@ fn build(profile: &Path) {
         name if name == "debug" => {}
         name => drop(cargo.arg("--profile").arg(name)),
     }
-    // TARGET/PROFILE, or TARGET/PLATFORM/PROFILE where one was asked for.
+    // TARGET/PROFILE, or TARGET/PLATFORM/PROFILE if a platform was requested.
     match profile.parent().and_then(Path::file_name) {
         platform if platform == target_directory.file_name() => {}
         platform => drop(cargo.arg("--target").arg(platform.expect("a name"))),
     }
     let mut cargo = Program::start(prepared(cargo));
-    // Far more than a build takes, also where others build at the same time.
+    // Far longer than a build takes, even if others build at the same time.
     let complaints = cargo.complaints_within(Duration::from_secs(600));
     let end = cargo.end();
     assert!(end.success(), "cargo built no examples: {complaints:#?}");

@@ -1,4 +1,4 @@
-//! `terminal`: a pseudo-terminal, at whose other end this test types.
+//! `terminal`: a pseudo-terminal, with this test typing at its other end.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -12,9 +12,9 @@ use polder::Backend;
 
 use crate::support::*;
 
-/// Both ends: the one that types, and the terminal.
+/// Returns both ends: the typing one, and the terminal.
 fn pseudo_terminal() -> (File, File) {
-    // SAFETY: the descriptor is new, and nobody else's.
+    // SAFETY: the descriptor is new, and has no other owner.
     let near = unsafe {
         let number = libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
         assert!(number >= 0, "{}", std::io::Error::last_os_error());
@@ -22,8 +22,8 @@ fn pseudo_terminal() -> (File, File) {
     };
     static NAMING: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let naming = NAMING.lock().unwrap();
-    // SAFETY: the descriptor is a pseudo-terminal's, and the name is copied before another one's is
-    // asked for.
+    // SAFETY: the descriptor is a pseudo-terminal's, and the name is copied before another one is
+    // requested.
     let name = unsafe {
         assert_eq!(libc::grantpt(near.as_raw_fd()), 0);
         assert_eq!(libc::unlockpt(near.as_raw_fd()), 0);
@@ -39,7 +39,7 @@ fn pseudo_terminal() -> (File, File) {
     (near, far.expect("the terminal opens"))
 }
 
-/// `terminal`, whose controlling terminal is `far`.
+/// Returns a command for `terminal` with `far` as its controlling terminal.
 fn on_terminal(far: File, arguments: &[&str]) -> Command {
     let mut command = with_arguments("terminal", arguments);
     command.stdin(Stdio::from(far));
@@ -55,7 +55,7 @@ fn on_terminal(far: File, arguments: &[&str]) -> Command {
     command
 }
 
-/// Not on Macs, for every backend but one: kqueue and poll cannot wait for a terminal there.
+/// On Macs only with one backend: kqueue and poll cannot wait for a terminal there.
 fn can_wait_for_terminals(backend: Backend) -> bool {
     !cfg!(target_vendor = "apple") || backend == Backend::Select
 }
@@ -76,10 +76,10 @@ fn lines_typed_at_the_terminal_come_one_by_one_until_its_end() {
         }
         for (typed, answer) in [
             ("hello\n", "\"hello\": 5 characters"),
-            // What comes while nobody waits.
+            // Input that arrives while the program does not wait.
             ("one\ntwo\n", "\"one\": 3 characters"),
             ("", "\"two\": 3 characters"),
-            // Ctrl-D after half a line ends that half only.
+            // Ctrl-D after half a line ends only that half.
             ("half", ""),
             ("\x04 of it\n", "\"half of it\": 10 characters"),
             ("\x04", "the end"),

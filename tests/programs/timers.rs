@@ -7,8 +7,7 @@ use polder::Backend;
 
 use crate::support::*;
 
-/// At a tenth, the two ends lie 100 ms apart: enough that a machine that is busy with other things
-/// does not turn them round.
+/// At a tenth, the two ends lie 100 ms apart: enough that a busy machine does not reverse them.
 #[test]
 fn timers_says_that_work2_finishes_and_then_work_and_ends_by_itself() {
     let started: Vec<_> = Backend::available()

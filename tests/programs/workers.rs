@@ -50,7 +50,7 @@ fn clients_of_one_worker_share_its_words_and_no_others() {
             let mut clients: Vec<_> = (0..CLIENTS)
                 .map(|_| BufReader::new(connect(address)))
                 .collect();
-            // How many have sent the word to the same worker before.
+            // The number of clients that sent the word to the same worker before.
             let counts = clients.iter_mut().map(|client| count(client, "hello"));
             let mut times: HashMap<u64, usize> = HashMap::new();
             for count in counts {
@@ -58,7 +58,8 @@ fn clients_of_one_worker_share_its_words_and_no_others() {
             }
             let reached = times[&1];
             assert!((1..=workers).contains(&reached), "{times:?}");
-            // Each count follows the one before, of its worker: so none is more frequent.
+            // Counts increase by one for each worker, so no count is more frequent than its
+            // predecessor.
             for count in 2..=CLIENTS as u64 {
                 let before = times[&(count - 1)];
                 assert!(
@@ -70,7 +71,8 @@ fn clients_of_one_worker_share_its_words_and_no_others() {
                 }
             }
             program.interrupt();
-            // They have a moment to finish, in which a loaded machine may not reach all of them.
+            // The clients have a grace period to finish, in which a loaded machine may not reach
+            // all.
             for client in &mut clients {
                 if !goodbye(client) {
                     break;

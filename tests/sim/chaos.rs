@@ -1,4 +1,4 @@
-//! Harm by chance: what a seed draws, what the program sees of it, and that it ends.
+//! Chaos: the faults that a seed draws, how the program sees them, and that they end.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,11 +19,11 @@ fn fail_on_purpose() {
     panic!("on purpose");
 }
 
-/// So often an echo is asked on a connection.
+/// The number of requests on each connection.
 const ASKS: u32 = 4;
 
-/// Asks an echo for ten seconds of chaos, on one connection after the other, and then fails: the
-/// report says what was drawn, and what happened.
+/// Sends requests to an echo during ten seconds of chaos, on one connection after the other, and
+/// then fails: the report lists the faults drawn and the events.
 fn report_of(seed: u64, add: fn(Chaos, &sim::Host) -> Chaos) -> String {
     let report = sim::run(seed, move |sim: Sim| async move {
         let server = sim.host("server").start(echo);
@@ -62,7 +62,7 @@ fn a_kind_of_faults_is_on_for_half_of_the_seeds_at_rates_that_differ() {
     assert!(on.len() > 15, "{on:?}");
 }
 
-/// A kind by name, how a report names its faults, and how it is asked for.
+/// A kind of fault: its name, its name in a report, and the function that enables it.
 type KindOfFaults = (&'static str, &'static str, fn(Chaos, &sim::Host) -> Chaos);
 
 #[test]
@@ -211,7 +211,7 @@ fn with_the_seed_zero_delays_are_their_means_and_what_is_ready_runs_in_turn() {
                 task.await;
             }
             assert_eq!(*list.borrow(), (0..20).collect::<Vec<_>>());
-            // It has no effect.
+            // Setting the order has no effect.
             sim.order(order);
         }
         Result::Ok(())
@@ -339,7 +339,7 @@ fn a_fault_that_is_left_out_shifts_no_other() {
         list.split("; ").map(str::to_owned).collect()
     };
     let report = |seed| sim::run(seed, fails).failure.unwrap();
-    // All of them are told.
+    // The report lists all faults.
     let few = |seed: &u64| {
         let report = report(*seed);
         let line = report.lines().nth(1).unwrap();
@@ -359,7 +359,8 @@ fn a_fault_that_is_left_out_shifts_no_other() {
 
 #[test]
 fn of_two_chaoses_each_ends_by_itself() {
-    // How many of 190 datagrams come through from 0 to 5 s, from 5 s to 10 s, and of 218 after.
+    // The number of datagrams received: of 190 from 0 to 5 s, of 190 from 5 s to 10 s, and of 218
+    // later.
     let came = |seed| {
         let counts = Arc::new(Mutex::new([0; 3]));
         let shared = counts.clone();
@@ -418,7 +419,7 @@ fn each_direction_of_a_link_has_a_latency_that_differs_from_seed_to_seed() {
 #[test]
 fn a_latency_that_is_left_out_is_the_one_that_the_test_has_set() {
     let name = "chaos::a_latency_that_is_left_out_is_the_one_that_the_test_has_set";
-    // Fails where an answer does not take what the test says.
+    // Fails if an answer does not take as long as the test expects.
     let fails = |sim: Sim| async move {
         sim.host("server").start(echo);
         sleep(ms(1)).await;
@@ -446,7 +447,7 @@ fn a_latency_that_is_left_out_is_the_one_that_the_test_has_set() {
 fn clocks_jump_and_drift_and_run_evenly_in_the_end() {
     sim::check(10..60, |sim| async move {
         let host = sim.host("host");
-        // How much passes in the world while ten milliseconds pass there, at least and at most.
+        // The shortest and the longest time in the world while ten milliseconds pass on the host.
         let passed = Rc::new(RefCell::new((ms(10), ms(10))));
         let (seen, world) = (passed.clone(), sim.clone());
         host.start(move || {
@@ -506,7 +507,7 @@ fn an_order_is_drawn_for_half_of_the_seeds_and_ends_with_its_chaos() {
             sim.chaos(secs(1)).orders();
             sim.quiesce();
             let in_order: Vec<i32> = (0..20).collect();
-            // Any order again: of so many, the first one is unlikely.
+            // The order is random again: the initial order is unlikely with this number of tasks.
             assert!(later != in_order && turns(sim).await != in_order);
             assert_eq!(list, in_order, "another order");
             fail_on_purpose();

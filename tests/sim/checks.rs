@@ -1,4 +1,4 @@
-//! Checks that a test asks for: retry storms, and what processes leave behind.
+//! Checks that a test enables: retry storms, and resources that processes leak.
 
 use std::io::Result;
 
@@ -11,7 +11,7 @@ use polder::time::sleep;
 use super::failing::assert_contains;
 use super::{ms, secs};
 
-/// Connects to nobody, so often with so long in between.
+/// Connects `times` times to a port without a listener, with `pause` between attempts.
 async fn retries(sim: Sim, pause: u64, times: u32) {
     sim.most_connects(100);
     sim.host("server");
@@ -49,7 +49,7 @@ fn a_host_that_sends_too_many_datagrams_within_a_second_is_a_storm() {
             let send = move || async move {
                 let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
                 for _ in 0..60 {
-                    // Refused, one time or the other.
+                    // Alternates between success and refusal.
                     let _ = socket.send_to(b"?", address).await;
                     sleep(ms(pause)).await;
                 }
@@ -66,7 +66,7 @@ fn a_host_that_sends_too_many_datagrams_within_a_second_is_a_storm() {
     assert_eq!(run(25, 2).failure, None, "each host has its own count");
 }
 
-/// A client that returns: with everything, or leaving something.
+/// A client that returns, either with everything closed or leaking something.
 async fn leaves(sim: Sim, what: &'static str) {
     sim.forbid_leaks();
     sim.host("server").start(|| async {

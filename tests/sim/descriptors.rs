@@ -1,4 +1,4 @@
-//! What a simulated socket lends where a descriptor is asked for.
+//! The descriptor that a simulated socket lends when a program asks for one.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,7 +13,7 @@ use super::ms;
 
 const WORDS: &str = "a descriptor of a simulated socket was asked for";
 
-/// Everything that a program may try with a descriptor of a socket's.
+/// Calls everything that a program may try with a socket's descriptor.
 fn fails(socket: &impl AsFd) {
     let fd = socket.as_fd();
     assert!(rustix::io::read(fd, &mut [0; 4]).is_err());
@@ -29,7 +29,7 @@ fn fails(socket: &impl AsFd) {
     assert!(socket.listen(1).is_err());
     assert!(socket.connect(&any).is_err());
     assert!(socket.shutdown(std::net::Shutdown::Both).is_err());
-    // What std's `set_nonblocking` does.
+    // The call behind std's `set_nonblocking`.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     assert!(socket.set_nonblocking(true).is_err());
 }
@@ -42,7 +42,7 @@ fn no_call_of_a_socket_succeeds_on_a_lent_descriptor() {
         fails(&listener);
         fails(&stream);
         fails(&UdpSocket::bind("127.0.0.1:0").await?);
-        // And the socket is what it was.
+        // The socket is unaffected.
         stream.set_nodelay(true)?;
         assert!(stream.nodelay()?);
         std::io::Result::Ok(())

@@ -90,8 +90,8 @@ fn a_seed_with_chaos_has_the_same_fingerprint_each_time() {
     assert_eq!(all(0..40), all(0..40));
 }
 
-/// What `fingerprints` said when this was written: other builds and platforms must say the same. A
-/// change of the world, or of what the runtime does when, writes them anew.
+/// The `fingerprints` recorded when this was written: other builds and platforms must produce the
+/// same. A change to the world, or to the order in which the runtime acts, requires new values.
 const KNOWN: [u64; 3] = [
     0xe3a4_7df0_63cb_f619,
     0x3c76_fd77_f35a_81e8,
@@ -153,7 +153,7 @@ fn what_the_seed_does_not_decide_is_found() {
     });
 }
 
-/// What two runs say of which one sends other bytes than the other.
+/// The report of two runs that send different bytes.
 fn runs_that_differ(lends: bool) -> String {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     let runs = AtomicU64::new(0);
@@ -180,7 +180,7 @@ fn runs_that_differ(lends: bool) -> String {
                         if lends {
                             lend(&stream);
                         }
-                        // The world hears of it by the byte that comes.
+                        // The world detects the difference by this byte.
                         stream.write_all(&[run as u8]).await.unwrap();
                     }
                 });
@@ -250,12 +250,12 @@ fn where_runs_differ_within_a_poll_its_task_is_told() {
     );
 }
 
-/// In this program nothing answers for the C library: see `tests/answers.rs`.
+/// In this program worlds do not answer for the C library: see `tests/answers.rs`.
 #[test]
 fn where_the_order_of_a_map_has_an_influence_the_first_difference_and_its_cause_are_told() {
     let words = failure(|| {
         sim::check(0..1, |_| async {
-            // Two runs with the same order of so many keys are unlikely.
+            // With this number of keys, two runs are unlikely to have the same order.
             let map: std::collections::HashSet<u64> = (0..50).collect();
             for key in map {
                 sleep(ms(key)).await;

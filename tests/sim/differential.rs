@@ -1,27 +1,27 @@
-//! The world's TCP beside the kernel's: random scripts of calls, by both ends of connections, run
-//! against Linux's loopback and in a world, and each call has to have the same result.
+//! Compares the world's TCP with the kernel's: random scripts of calls, made by both ends of
+//! connections, run on Linux's loopback and in a world. Each call must have the same result.
 //!
-//! One task makes the calls in one order, and after each of them lets everything arrive. So what a
-//! call finds does not depend on time, and its result is one word: how many bytes (their values
-//! are those of their place in the stream, or the result says that they are not), the end, the kind
-//! of an error, or that it would wait.
+//! One task makes the calls in order, and after each call lets everything arrive. So results do not
+//! depend on time. A result is one word: a byte count (each byte's value follows from its offset in
+//! the stream, and the result reports a wrong one), the end, the kind of an error, or that the call
+//! would wait.
 //!
-//! `POLDER_SCRIPTS` is the number of scripts, and `POLDER_SCRIPT` the only one. One that fails is
-//! shrunk before it is shown: calls are left out as long as it still fails.
+//! `POLDER_SCRIPTS` sets the number of scripts, and `POLDER_SCRIPT` selects a single one. A failing
+//! script is shrunk before it is shown: calls are removed as long as it still fails.
 //!
 //! # Permitted differences
 //!
-//! * How much fits into the buffers of a direction: Linux's grow, and count their own overhead. So
-//!   [`Call::Fill`] writes until it would wait, and does not say how much that was.
-//! * When a writer may go on after a full buffer, and so whether its bytes meet a peer that has
-//!   shut down both directions meanwhile: a receiver tells of its window when that is worth it,
-//!   which depends on buffers and on the size of segments. So until [`Call::Drain`] a full
-//!   direction is not written, and at most [`SURE`] bytes of it are read; none after both were
-//!   shut down.
-//! * How much of a full direction is read before its reset: what had arrived, which depends on the
-//!   same. So [`Call::Drain`] says "a part".
-//! * Where a UDP socket sends that has a peer, and was refused to be connected to everybody: Linux
-//!   6.18 sends one datagram to its peer, and all others to everybody. So none of those tries.
+//! * The capacity of a direction's buffers: Linux's grow, and count their own overhead. So
+//!   [`Call::Fill`] writes until it would wait, and does not report the byte count.
+//! * When a writer may continue after a full buffer, and so whether its bytes reach a peer that has
+//!   shut down both directions meanwhile: a receiver announces its window when that is worthwhile,
+//!   which depends on buffers and on segment sizes. So until [`Call::Drain`] a full direction is
+//!   not written, and at most [`SURE`] bytes of it are read; none after both were shut down.
+//! * How much of a full direction is read before its reset: the part that had arrived, which
+//!   depends on the same. So [`Call::Drain`] returns "a part".
+//! * The destination of a UDP socket with a peer, after its connect to the broadcast address was
+//!   refused: Linux 6.18 sends one datagram to its peer, and all others to the broadcast address.
+//!   So no script does that.
 
 mod loopback;
 mod udp;
@@ -48,33 +48,34 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 use super::ms;
 
-/// How many scripts `cargo test` runs.
+/// The number of scripts that `cargo test` runs.
 const SCRIPTS: u64 = 300;
 
-/// How many scripts run at once. Most of the time they wait for acknowledgements that the kernel
-/// delays, of what came to connections that nobody has accepted yet.
+/// The number of scripts that run in parallel. Most of the time they wait for acknowledgements that
+/// the kernel delays, for data on connections that were not accepted yet.
 const JOBS: usize = 8;
 
-/// The most connections of a script.
+/// The maximum number of connections of a script.
 const CONNECTIONS: usize = 3;
 
-/// So many bytes may be unread in a direction unless it is filled: both kernels take them.
+/// The maximum number of unread bytes in a direction that is not filled on purpose: both kernels
+/// accept them.
 const UNREAD: u64 = 48 * 1024;
 
-/// So many bytes have arrived in a direction that is full, in any case.
+/// The number of bytes that have certainly arrived in a direction that is full.
 const SURE: u64 = 16 * 1024;
 
-/// How often a reader looks for what was written and has not come: in a world for less than any
-/// timer of TCP's, and on loopback a millisecond apart at least.
+/// How often a reader checks for written bytes that have not arrived: in a world for less time than
+/// any TCP timer, and on loopback at least a millisecond apart.
 const LOOKS: (u32, u32) = (20, 20_000);
 
-/// How long a script may take on loopback.
+/// The time limit of a script on loopback.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The most runs that shrinking a script takes.
+/// The maximum number of runs for shrinking a script.
 const SHRINKING: u32 = 400;
 
-/// What lingering is set to: mostly what resets.
+/// The values for `SO_LINGER`: mostly those that reset.
 const LINGERS: [Option<Duration>; 4] = [
     Some(Duration::ZERO),
     Some(Duration::ZERO),
@@ -82,10 +83,10 @@ const LINGERS: [Option<Duration>; 4] = [
     None,
 ];
 
-/// What the time to live is set to: some of it is refused.
+/// The values for the time to live: some are refused.
 const TTLS: [u32; 5] = [1, 64, 255, 0, 256];
 
-/// What scripts have to come to, so that it was compared.
+/// The results that scripts must reach, which proves that they were compared.
 const KINDS: [&str; 18] = [
     "10 bytes",
     "0 bytes",
@@ -107,11 +108,11 @@ const KINDS: [&str; 18] = [
     "shut",
 ];
 
-/// An end of a connection: twice its number, and one more for the end that was accepted.
+/// An end of a connection: twice the connection's number, plus one for the accepted end.
 type End = usize;
 
-/// How a call is made: as a try, with two buffers too, or by polling, which heeds what events have
-/// said.
+/// How a call is made: as a try, also with two buffers, or by polling, which respects the readiness
+/// reported by events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum How {
     Try,
@@ -131,7 +132,7 @@ enum Call {
     Write(End, usize, How),
     /// Writes until it would wait.
     Fill(End),
-    /// Reads all that was written.
+    /// Reads all unread bytes.
     Drain(End),
     Shutdown(End, Shutdown),
     Linger(End, Option<Duration>),
@@ -212,8 +213,8 @@ fn script(seed: u64) -> Vec<Call> {
     calls
 }
 
-/// Where a script runs, and what is known of its sockets. What a call is left to do is decided by
-/// what is the same on both grounds.
+/// The ground of a script, and the state of its sockets. Whether a call is skipped depends only on
+/// state that is the same on both grounds.
 struct Stage {
     ground: Ground,
     address: SocketAddr,
@@ -235,27 +236,27 @@ enum Ground {
 #[derive(Default)]
 struct EndState {
     stream: Option<TcpStream>,
-    /// It was closed.
+    /// Whether it was closed.
     is_gone: bool,
-    /// The peer was closed in a way that resets (asked on loopback only).
+    /// Whether the peer was closed in a way that resets (determined on loopback only).
     is_reset: bool,
-    /// What it writes does not fit any more.
+    /// Whether its sending direction is full.
     is_full: bool,
-    /// Reading and writing were shut down.
+    /// Whether reading and writing were shut down.
     is_shut: [bool; 2],
     written: u64,
     read: u64,
     read_of_full: u64,
 }
 
-/// The byte that is written at a place of an end's stream.
+/// The byte at an offset of an end's stream.
 fn byte(end: End, place: u64) -> u8 {
     let number = place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
     number as u8 ^ end as u8
 }
 
-/// Polls, and once more when the worker had the opportunity to ask for events, which it does not
-/// before somebody waits.
+/// Polls, and polls again after the worker could ask for events, which it does only once a task
+/// waits.
 async fn poll_once<T>(mut f: impl FnMut(&mut Context<'_>) -> Poll<Result<T>>) -> Result<T> {
     for _ in 0..2 {
         let polled = poll_fn(|cx| Poll::Ready(f(cx))).await;
@@ -301,7 +302,7 @@ impl Stage {
     /// Lets everything arrive.
     async fn settle(&self) {
         match self.ground {
-            // Many times loopback's latency, and less than any timer of TCP's.
+            // Many times loopback's latency, and less than any TCP timer.
             Ground::World => sleep(ms(5)).await,
             Ground::Loopback => loopback::settle(self).await,
         }
@@ -387,7 +388,7 @@ impl Stage {
 
     fn take(&mut self, end: End, stream: TcpStream) {
         if self.ground == Ground::Loopback {
-            // Filling it takes less, and it does not grow.
+            // The smaller buffer is filled faster, and does not grow.
             SockRef::from(&stream)
                 .set_send_buffer_size(1 << 15)
                 .unwrap();
@@ -475,7 +476,7 @@ impl Stage {
                 format!("linger {linger}, nodelay {nodelay}, ttl {ttl}")
             }
             Call::Close(_) => {
-                // A close that waits would block the thread, and timers would run meanwhile.
+                // A close that lingers would block the thread while timers run.
                 if stream.linger().unwrap() != Some(Duration::ZERO) {
                     stream.set_linger(None).unwrap();
                 }
@@ -483,7 +484,7 @@ impl Stage {
                     self.ends[end ^ 1].is_reset |= loopback::closing_resets(&stream);
                 }
                 (self.ends[end].stream, self.ends[end].is_gone) = (None, true);
-                // Whoever writes to it hears at once.
+                // A writer to this end gets an error immediately.
                 self.ends[end ^ 1].is_full = false;
                 "closed".into()
             }
@@ -493,10 +494,11 @@ impl Stage {
         }
     }
 
-    /// Whether both grounds have so many bytes for an end, if they have any.
+    /// Whether both grounds have `count` bytes for an end, if they have any.
     fn may_read(&self, end: End, count: usize) -> bool {
         let (reader, writer) = (&self.ends[end], &self.ends[end ^ 1]);
-        // What comes to an end that was shut down resets, as soon as the window has opened.
+        // Data for an end with both directions shut down causes a reset, as soon as the window
+        // opens.
         let resets = reader.is_shut == [true; 2];
         !writer.is_full || !resets && reader.read_of_full + count as u64 <= SURE
     }
@@ -516,7 +518,7 @@ impl Stage {
                     if !std::mem::take(&mut is_new) {
                         return "full".into();
                     }
-                    // Some of it may have gone since.
+                    // Some bytes may have left the buffer since.
                     self.settle().await;
                 }
                 Err(error) => {
@@ -528,7 +530,7 @@ impl Stage {
     }
 
     async fn drain(&mut self, end: End, stream: TcpStream) -> String {
-        // After that, an empty queue looks like the end, although more may come.
+        // Once shut down, an empty queue looks like the end, although more may arrive.
         if self.ends[end].is_shut[0] && self.ends[end ^ 1].is_full {
             return "skipped".into();
         }
@@ -578,7 +580,7 @@ impl Stage {
     }
 }
 
-/// Whether these are the bytes that were written at a place of an end's stream.
+/// Whether the bytes are those written at an offset of an end's stream.
 fn are_right(writer: End, place: u64, bytes: &[u8]) -> bool {
     (place..)
         .zip(bytes)
@@ -595,7 +597,7 @@ fn name_read(writer: End, place: u64, bytes: &[u8], read: usize) -> String {
 
 /// The results of a script's calls on loopback.
 fn on_loopback(_: u64, calls: &[Call]) -> Vec<String> {
-    // It keeps a port for the listener, and one where nobody listens.
+    // Reserves a port for the listener, and one without a listener.
     let keep = || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.set_reuse_address(true).unwrap();
@@ -608,7 +610,7 @@ fn on_loopback(_: u64, calls: &[Call]) -> Vec<String> {
     polder::block_on(async {
         let mut stage = Stage::new(Ground::Loopback, address, nobody);
         let results = timeout(LIMIT, stage.run(calls)).await;
-        // No port is to rest in TIME_WAIT.
+        // Leaves no port in TIME_WAIT.
         for stream in stage.ends.iter().filter_map(|it| it.stream.as_ref()) {
             let _ = stream.set_linger(Some(Duration::ZERO));
         }
@@ -624,7 +626,7 @@ fn in_a_world(seed: u64, calls: &[Call]) -> Vec<String> {
     })
 }
 
-/// The results of a world, or why it has failed.
+/// Returns the results of a world, or the reason for its failure.
 fn results_of<C, F>(seed: u64, calls: &[C], run: impl Fn(Vec<C>) -> F + Copy + Sync) -> Vec<String>
 where
     C: Clone + Sync + 'static,
@@ -642,16 +644,16 @@ where
     results.clone()
 }
 
-/// What is compared: the calls of one kind of socket.
+/// The subject of a comparison: the calls of one kind of socket.
 struct Subject<C> {
-    /// Of the test.
+    /// The name of the test.
     name: &'static str,
     script: fn(u64) -> Vec<C>,
     on_loopback: fn(u64, &[C]) -> Vec<String>,
     in_a_world: fn(u64, &[C]) -> Vec<String>,
-    /// A difference counts when it is there so many times in a row.
+    /// The number of consecutive runs in which a difference must show to count.
     tries: u32,
-    /// What scripts have to come to, so that it was compared.
+    /// The results that scripts must reach, which proves that they were compared.
     kinds: &'static [&'static str],
 }
 
@@ -674,7 +676,7 @@ impl<C: Clone + Debug> Subject<C> {
         kernel != world
     }
 
-    /// Leaves out what is not needed for a difference.
+    /// Removes the calls that are not needed for a difference.
     fn shrink(&self, seed: u64, mut calls: Vec<C>) -> Vec<C> {
         let mut runs = 0;
         let mut at = calls.len();
@@ -772,7 +774,7 @@ fn calls_have_the_results_that_they_have_on_loopback() {
         script,
         on_loopback,
         in_a_world,
-        // On a loaded machine the kernel's side may take another turn.
+        // On a loaded machine the kernel may schedule differently.
         tries: 2,
         kinds: &KINDS,
     };

@@ -1,4 +1,5 @@
-//! The rules of simulated disks: what a process reads, what survives which end, and what fails.
+//! The rules of simulated disks: what a process reads, what survives each kind of end, and which
+//! calls fail.
 
 #[cfg(target_os = "linux")]
 mod script;
@@ -19,7 +20,7 @@ use polder::time::{sleep, timeout};
 use super::failing::{assert_contains, failure};
 use super::{ms, secs};
 
-/// Runs this on a host, after whatever ran there before.
+/// Runs a program on a host, replacing the previous one.
 async fn on<F>(host: &Host, program: impl Fn() -> F + 'static) -> F::Output
 where
     F: Future + 'static,
@@ -32,14 +33,14 @@ async fn sync(path: &str) -> Result<()> {
     File::open(path).await?.sync_all().await
 }
 
-/// Writes a file that is there whatever comes.
+/// Writes a file that survives any crash.
 async fn write_synced(path: &'static str, bytes: &'static [u8]) -> Result<()> {
     fs::write(path, bytes).await?;
     sync(path).await?;
     sync("/").await
 }
 
-/// What some number of seeds come to.
+/// Returns the set of outcomes over a number of seeds.
 fn outcomes<T, F>(seeds: u64, test: impl Fn(Sim) -> F + Sync) -> BTreeSet<T>
 where
     T: Ord + Send + 'static,
@@ -114,7 +115,7 @@ fn a_read_or_write_whose_future_is_dropped_has_done_nothing() {
         file.seek(SeekFrom::Start(0)).await?;
         let mut bytes = [0; 7];
         assert!(timeout(ms(5), file.read(&mut bytes)).await.is_err());
-        // The other way meanwhile.
+        // The same in the other direction.
         assert!(timeout(ms(5), file.write_all(b"W")).await.is_err());
         file.read_exact(&mut bytes).await?;
         assert_eq!(&bytes, b"written");
@@ -145,7 +146,8 @@ fn without_power_what_was_not_synced_is_there_or_not_or_in_part() {
         });
         (bytes.len(), sectors.collect::<Vec<u8>>())
     });
-    // Each sector as it was or as it is; and the length, with zeroes where nothing has come.
+    // Each sector is either old or new; the same holds for the length, with zeroes in place of
+    // unwritten data.
     for first in [1, 2] {
         for second in [1, 2] {
             for (len, third) in [(1_024, None), (1_500, Some(0)), (1_500, Some(2))] {
@@ -157,7 +159,7 @@ fn without_power_what_was_not_synced_is_there_or_not_or_in_part() {
     assert_eq!(left.len(), 12);
 }
 
-/// A log of records, each synced before it counts, and how many do.
+/// Appends records to a log, syncing each before it is counted in `count`.
 async fn append(count: Rc<Cell<u8>>) -> Result<()> {
     let mut log = OpenOptions::new()
         .append(true)
@@ -315,7 +317,7 @@ fn after_a_sync_that_failed_the_next_one_succeeds_and_the_bytes_are_lost() {
             let mut file = OpenOptions::new().write(true).open("/a").await?;
             file.write_all(b"new").await?;
             let error = file.sync_all().await.unwrap_err();
-            // As the page cache has it.
+            // The content of the page cache.
             assert_eq!(fs::read("/a").await?, b"new");
             Result::Ok(error)
         };
@@ -345,7 +347,7 @@ fn a_sync_that_failed_is_told_to_each_who_had_the_file_open() {
                 disk.sync_errors(1.0).sync_latency(Latency::fixed(ms(10)));
                 let failing = polder::spawn_local(async move { file.sync_all().await });
                 sleep(ms(2)).await;
-                // The one that has begun fails all the same.
+                // The sync in progress still fails.
                 disk.sync_errors(0.0);
                 let others = other.sync_all().await;
                 let later = File::open("/a").await?.sync_all().await;
@@ -448,7 +450,7 @@ fn a_file_is_of_its_host_also_where_a_call_has_begun() {
             let error = file.seek(SeekFrom::End(0)).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported);
         }
-        // It is closed nevertheless.
+        // The file is closed nevertheless.
         drop(file);
     });
 }
@@ -468,7 +470,7 @@ fn what_a_process_does_in_the_poll_in_which_it_was_killed_changes_nothing() {
                 assert!(timeout(ms(5), &mut making).await.is_err());
                 sleep(ms(20)).await;
                 host.kill();
-                // The times of both are over, so they would be done at once.
+                // Both latencies have passed, so the operations would complete immediately.
                 for result in [file.write_all(b"x").await, making.await] {
                     let error = result.unwrap_err();
                     assert!(error.to_string().contains("has ended"), "{error}");
@@ -600,7 +602,7 @@ fn a_full_disk_takes_what_there_is_room_for_until_something_is_removed() {
         assert_eq!(file.write(&[1; 3_000]).await?, 2_048);
         let error = file.write(&[1]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::StorageFull);
-        // What is there can be overwritten, and a hole takes nothing.
+        // Existing data can be overwritten, and a hole takes no space.
         file.seek(SeekFrom::Start(0)).await?;
         file.write_all(&[2; 2_048]).await?;
         file.set_len(1 << 40).await?;
@@ -682,7 +684,7 @@ fn futures_and_files_can_be_sent() {
     assert_send(&File::open("/a"));
 }
 
-/// Writes here and there, syncs now and then, until the power fails, again and again.
+/// Writes at various places and syncs now and then, until the power fails; repeatedly.
 async fn busy(sim: Sim) -> Vec<u8> {
     let store = sim.host("store");
     let program = || async {

@@ -5,7 +5,7 @@ use polder::sim::{self, Latency, Sim};
 use super::failing::{in_a_process, is_inner, shrunk};
 use super::{ms, secs};
 
-/// The program: nothing in it knows of worlds, but for the account that its clients keep.
+/// The program: only the record that its clients keep refers to a world.
 mod counter {
     use std::cell::{Cell, RefCell};
     use std::collections::BTreeMap;
@@ -19,16 +19,16 @@ mod counter {
 
     use crate::{ms, secs};
 
-    /// What a server keeps when it crashes.
+    /// The state of a server that survives a crash.
     #[derive(Default)]
     pub(super) struct Disk {
         pub(super) count: Cell<u64>,
-        /// What each request was answered.
+        /// The answer to each request.
         answers: RefCell<BTreeMap<[u8; 16], u64>>,
     }
 
-    /// Increments a counter for each request, and answers how much it is. A request that comes
-    /// twice is applied once, but for the bug.
+    /// Increments a counter for each request, and answers with the new value. A request that comes
+    /// twice is applied once, except with the bug.
     pub(super) async fn server(address: &str, disk: Rc<Disk>, has_bug: bool) -> Result<()> {
         let listener = TcpListener::bind(address).await?;
         loop {
@@ -62,14 +62,14 @@ mod counter {
         Ok(u64::from_le_bytes(answer))
     }
 
-    /// What a client has asked for.
+    /// The request of a client.
     #[derive(Clone, Debug)]
     pub(super) struct Increment;
 
     pub(super) type Account = Vec<Operation<Increment, u64>>;
 
-    /// Increments so often; each time until it is answered. Counts in `reconnects` how often that
-    /// took another connection.
+    /// Sends increments, each until it is answered. Counts in `reconnects` the number of additional
+    /// connections that this took.
     pub(super) async fn client(
         name: &'static str,
         address: &str,
@@ -98,7 +98,7 @@ mod counter {
         account
     }
 
-    /// Each increment gives one more than the one before.
+    /// Each increment returns one more than the previous one.
     pub(super) struct Model;
 
     impl polder::sim::Model for Model {
@@ -136,7 +136,7 @@ async fn test(sim: Sim, has_bug: bool) {
     sim.links()
         .latency(Latency::uniform(ms(1)..ms(80)))
         .loss(0.02);
-    // Harm by chance, drawn anew for each seed, for the first 30 virtual seconds.
+    // Random faults, drawn for each seed, during the first 30 virtual seconds.
     sim.chaos(secs(30)).cuts().crashes(&[&store]).pauses();
 
     let (mut last, seen) = (0, disk.clone());
@@ -168,8 +168,8 @@ fn no_increment_is_lost_or_applied_twice() {
     sim::check(0..100, |sim| test(sim, false));
 }
 
-/// So many seeds, instead of a few; and a file for what they come to, a line each. `ci/sim.sh`
-/// compares the files of two processes, of a debug and a release build.
+/// The number of seeds, instead of a few; and a file for their fingerprints, one a line.
+/// `ci/sim.sh` compares the files of two processes, of a debug and a release build.
 const SEEDS: &str = "POLDER_FINGERPRINT_SEEDS";
 const FILE: &str = "POLDER_FINGERPRINTS";
 
@@ -193,7 +193,7 @@ fn a_seed_of_the_example_comes_to_the_same_twice_with_all_kinds_of_chaos() {
     }
 }
 
-/// The test above with the bug, and what its report has to show.
+/// The test above with the bug, and the contents that its report must have.
 #[test]
 fn the_report_of_a_failure_shows_all_that_is_known_of_it() {
     let name = "example::the_report_of_a_failure_shows_all_that_is_known_of_it";
@@ -221,7 +221,7 @@ fn the_report_of_a_failure_shows_all_that_is_known_of_it() {
     let seed = report.split_whitespace().nth(1).unwrap();
     let replay = format!("  replay: POLDER_SEED={seed} cargo test {name}");
     assert!(report.contains(&replay), "{report}");
-    // The pictures are there.
+    // The pictures exist.
     let file = |label: &str| {
         let path = report.lines().find_map(|it| it.strip_prefix(label));
         std::fs::read_to_string(path.unwrap_or_else(|| panic!("{report}"))).unwrap()
@@ -229,7 +229,7 @@ fn the_report_of_a_failure_shows_all_that_is_known_of_it() {
     let page = file("  timeline: ");
     assert!(page.starts_with("<!DOCTYPE html>") && page.contains("not linearizable"));
     assert!(file("  Perfetto: ").contains("\"process_name\""));
-    // And the seed fails again, whole and shrunk.
+    // The seed fails again, whole and shrunk.
     let (passes, again) = in_a_process(name, &[("POLDER_SEED", seed)]);
     assert!(!passes && again.contains(&replay), "{again}");
     let (passes, again) = in_a_process(name, &[("POLDER_SIM", shrunk(report))]);

@@ -1,4 +1,4 @@
-//! What is said of a run that fails: its faults, by number, and how it is run again without some.
+//! The report of a failing run: its faults, by number, and how to run it again without some.
 
 use std::panic::{UnwindSafe, catch_unwind};
 use std::process::Command;
@@ -13,8 +13,8 @@ use super::{ms, secs};
 /// The variable that makes this program run the check of a test below, which fails.
 const INNER: &str = "POLDER_TEST_INNER";
 
-/// Runs one test of this program in another process, with these variables, and returns whether it
-/// passes, with all that it prints.
+/// Runs one test of this program in another process, with these variables. Returns whether it
+/// passes, and all its output.
 pub(super) fn in_a_process(name: &str, variables: &[(&str, &str)]) -> (bool, String) {
     let mut program = Command::new(std::env::current_exe().unwrap());
     for variable in [
@@ -41,13 +41,13 @@ pub(super) fn in_a_process(name: &str, variables: &[(&str, &str)]) -> (bool, Str
     (output.status.success(), text)
 }
 
-/// What a check that fails says.
+/// Returns the message of a failing check.
 pub(super) fn failure(check: impl Fn() + UnwindSafe) -> String {
     let panic = catch_unwind(check).expect_err("it fails");
     *panic.downcast::<String>().expect("words")
 }
 
-/// A text has all of these parts.
+/// Asserts that a text contains all of these parts.
 pub(super) fn assert_contains(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "{part}: {text}");
@@ -100,14 +100,14 @@ fn faults_have_numbers_and_are_left_out_by_them() {
     assert!(!passes, "{text}");
     assert!(text.contains(&format!("seed {seed:#x} failed")), "{text}");
     assert!(text.contains("loss of "), "{text}");
-    // The full run ends where it fails, and has so many faults until then.
+    // The full run ends at the failure; its report counts the faults until then.
     let failure = sim::run(seed, no_delay).failure.unwrap();
     let line = failure.lines().nth(1).unwrap();
     let count: usize = line.split_whitespace().next().unwrap().parse().unwrap();
     let all = format!("{seed:#x}:-1..{count}");
     let (passes, text) = in_a_process(name, &[("POLDER_SIM", &all)]);
     assert!(passes, "without any fault it passes: {text}");
-    // Without those before the last one it fails still, and says how.
+    // With no fault left out it still fails, and reports how to replay that.
     let but_one = format!("{seed:#x}:");
     let (passes, text) = in_a_process(name, &[("POLDER_SIM", &but_one)]);
     assert!(!passes, "{text}");
@@ -155,7 +155,7 @@ pub(super) fn shrunk(text: &str) -> &str {
     line.split_once(' ').expect("a command follows").0
 }
 
-/// Two cuts at once, of which neither is enough, fail it, in a world with many other faults.
+/// Fails after two simultaneous cuts, of which neither suffices, in a world with many other faults.
 async fn fails_by_two_cuts(sim: Sim) {
     sim.host("a").start(answer);
     sim.host("b").start(answer);
@@ -188,9 +188,9 @@ fn a_failure_is_shrunk_to_the_faults_that_it_needs() {
     let line = line.unwrap_or_else(|| panic!("{text}"));
     let words: Vec<&str> = line.split_whitespace().collect();
     let (all, needed): (u32, u32) = (words[0].parse().unwrap(), words[2].parse().unwrap());
-    // (On a slow machine time may be up before it is as small as it gets.)
+    // (On a slow machine the time may run out before the minimum is reached.)
     assert!(1 <= needed && needed < all, "{line}");
-    // What is shrunk fails with these faults alone.
+    // The shrunk run fails with these faults alone.
     let again = shrunk(&text).to_owned();
     let (passes, text) = in_a_process(name, &[("POLDER_SIM", &again)]);
     assert!(
@@ -198,7 +198,7 @@ fn a_failure_is_shrunk_to_the_faults_that_it_needs() {
         "{text}"
     );
     assert!(text.contains(&format!("  {needed} fault")), "{text}");
-    // None of them can be left out.
+    // No further fault can be left out.
     assert!(
         text.contains(&format!("replay: POLDER_SIM={again}")),
         "{text}"
@@ -289,7 +289,7 @@ fn a_failure_for_another_reason_is_not_the_same() {
     let name = "failing::a_failure_for_another_reason_is_not_the_same";
     let test = |sim: Sim| async move {
         no_delay(sim).await;
-        // Without a loss it fails too, here.
+        // Without a loss it also fails, here.
         panic_on_purpose();
     };
     if is_inner() {
@@ -305,7 +305,8 @@ fn a_failure_for_another_reason_is_not_the_same() {
     assert!(text.contains(" of them needed: loss of "), "{text}");
 }
 
-/// Fails for the seed, and again with what `shrunk` says, which has these words.
+/// Fails for the seed, and again with the `shrunk` address, which must end with these words.
+/// Returns both reports.
 fn becomes_simpler(name: &str, seed: u64, words: &str) -> String {
     let seed = format!("{seed:#x}");
     let (passes, text) = in_a_process(name, &[("POLDER_SEED", &seed)]);
@@ -349,7 +350,7 @@ fn what_a_test_chooses_becomes_as_small_as_it_fails_with() {
 fn what_fails_by_its_order_alone_is_not_told_to_fail_in_turn() {
     let name = "failing::what_fails_by_its_order_alone_is_not_told_to_fail_in_turn";
     let fails = |sim: Sim| async move {
-        // What a failure is made simpler by comes before this.
+        // The simplifications take effect before this call.
         sim.order(sim::Order::Pct(1));
         let list = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
         let tasks = [1, 2, 3].map(|n| {

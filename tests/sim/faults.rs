@@ -1,4 +1,4 @@
-//! What a program sees of faults.
+//! The effects of faults on a program.
 
 use std::io::{ErrorKind, Result};
 use std::rc::Rc;
@@ -109,7 +109,7 @@ fn a_killed_peer_ends_its_connections_and_one_without_power_says_nothing() {
         );
         sim.host("echo").restart();
         sleep(ms(1)).await;
-        // The machine knows nothing of the connection any more.
+        // The machine has lost all state of the connection.
         let reset = ask(&mut stream).await.unwrap_err();
         assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
         Result::Ok(())
@@ -133,7 +133,7 @@ fn a_name_leads_to_its_host_after_a_while() {
     });
 }
 
-/// Reads what a test sends to it, when it is told to; until then it lets its window fill.
+/// A reader that starts when `go` is set; the test fills its window first.
 async fn full(sim: &Sim) -> (Process<()>, TcpStream, Rc<Event>) {
     let go = Rc::new(Event::new());
     let wait = go.clone();
@@ -220,7 +220,7 @@ fn a_writer_goes_on_after_any_number_of_lost_window_updates() {
 fn a_writer_waits_for_a_paused_reader_as_long_as_it_takes() {
     sim::check(0..5, |sim| async move {
         let (reader, mut stream, go) = full(&sim).await;
-        // What the reader says of its window is lost, often: it is asked for it again.
+        // The reader's window updates are often lost: the sender probes for them.
         sim.link("test", "reader").loss(0.9);
         let pause = reader.pause();
         go.set();
@@ -311,7 +311,7 @@ fn of_cuts_that_overlap_the_last_one_opens_the_way() {
         });
         sim.host("third");
         let comes = async || {
-            // What was under way before.
+            // Datagrams from before, still in transit.
             while timeout(ms(5), near.recv(&mut [0])).await.is_ok() {}
             timeout(ms(100), near.recv(&mut [0])).await.is_ok()
         };
@@ -328,7 +328,7 @@ fn of_cuts_that_overlap_the_last_one_opens_the_way() {
         let back = sim.cut(&["test"], &["far"]).one_way();
         assert!(comes().await, "the other direction only");
         drop(back);
-        // One that has been healed with all others ends nothing afterwards.
+        // A cut that was healed together with all others has no effect when it is dropped later.
         let old = sim.cut(&["test"], &["far"]);
         sim.quiesce();
         assert!(comes().await);
@@ -346,7 +346,7 @@ fn what_is_held_arrives_in_its_order_when_nothing_holds_it_any_more() {
         for (name, first) in [("b", 0_u8), ("a", 1)] {
             sim.host(name).start(move || async move {
                 let socket = UdpSocket::bind("0.0.0.0:0").await?;
-                // By turns with the other one, and one after the other.
+                // Alternates with the other host, each sending in order.
                 sleep(ms(1 + 20 * u64::from(first))).await;
                 for n in 0..5 {
                     socket.send_to(&[2 * n + first], "test:7").await?;

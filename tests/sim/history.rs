@@ -1,4 +1,4 @@
-//! Histories of worlds: what is recorded when, and what a run says of it.
+//! Histories of worlds: when operations are recorded, and what a run reports.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -96,7 +96,7 @@ fn a_violation_fails_the_run_at_once_and_says_when() {
 #[test]
 fn what_was_not_decided_is_not_called_fine() {
     let report = sim::run(3, |sim: Sim| async move {
-        // Any of thirty writes at once may come first, and none explains what is read.
+        // Any of thirty concurrent writes may come first, and none explains the value that is read.
         let history = sim.history();
         let writes: Vec<_> = (1..=30).map(|it| history.invoke("a", Some(it))).collect();
         let read = history.invoke("b", None);
@@ -111,8 +111,8 @@ fn what_was_not_decided_is_not_called_fine() {
     );
 }
 
-/// Writes and reads a register by turns, each operation at one moment between its ends; one that
-/// has a bug reads what was there when it began its last write.
+/// Alternately writes and reads a register, each operation at one moment between its ends; one with
+/// the bug reads the value from before its last write began.
 async fn client(name: &'static str, first: u32, cell: Rc<Cell<u32>>, has_bug: bool) -> Account {
     let mut account = Vec::new();
     for number in first..first + 12 {
@@ -133,7 +133,7 @@ async fn client(name: &'static str, first: u32, cell: Rc<Cell<u32>>, has_bug: bo
 
 type Account = Vec<Operation<Option<u32>, u32>>;
 
-/// Clients whose clocks drift and jump, by the test's hand and by chaos.
+/// Clients with clocks that drift and jump, set by the test and by chaos.
 async fn by_other_clocks(sim: Sim, has_bug: bool) {
     let cell = Rc::new(Cell::new(0));
     let clients = [("one", 100), ("two", 200), ("three", 300)].map(|(name, first)| {
@@ -173,7 +173,7 @@ fn what_is_wrong_is_found_although_clocks_drift_and_jump() {
 
 #[test]
 fn what_a_host_notes_later_has_its_place_by_what_the_clock_was_then() {
-    // The last nanosecond at which the register may still be as before, and the next one.
+    // The last nanosecond at which the register may still have its old value, and the next one.
     for (nanos, is_possible) in [(10_000_000, true), (10_000_001, false)] {
         sim::check(0..3, move |sim| async move {
             let start = now();
@@ -203,7 +203,7 @@ fn a_history_that_nobody_checks_beside_one_that_is_checked_fails_the_run_by_its_
         let report = sim::run(1, move |sim| async move {
             let history = sim.history();
             history.invoke("writer", Some(7)).answer(7);
-            // The literals are of another type, unless somebody says which.
+            // The literals would have another type without an annotation.
             match what {
                 "another" => {
                     sim.history().invoke("reader", None::<i32>).answer(8);
@@ -233,7 +233,7 @@ fn a_history_that_nobody_checks_beside_one_that_is_checked_fails_the_run_by_its_
     }
 }
 
-/// A register that nobody writes, read as a wider number.
+/// A register that is never written, read as a wider number.
 struct Wide;
 
 impl Model for Wide {

@@ -72,7 +72,7 @@ fn timers_are_late_by_less_than_was_said_until_everything_is_quiet() {
         ] {
             assert!(late.iter().filter(in_part).count() > 5, "{late:?}");
         }
-        // Those of another host are not, nor is one that waits when everything is quiet.
+        // Timers of another host are not late, nor is a timer that is pending at `quiesce`.
         let start = sim.now();
         host.faults().late(secs(1_000));
         let nap = host.start(|| sleep(secs(2)));
@@ -172,7 +172,7 @@ fn a_name_is_what_the_test_says_and_may_be_missing_or_stale() {
     });
 }
 
-/// A server that greets, and says how often.
+/// A server that greets clients, and counts them.
 async fn greeter(count: Rc<Cell<u32>>) -> Result<()> {
     let listener = TcpListener::bind("0.0.0.0:1").await?;
     loop {
@@ -209,7 +209,7 @@ fn serve_goes_on_when_descriptors_are_free_again() {
             streams.push(TcpStream::connect("server:1").await?);
         }
         sleep(secs(1)).await;
-        // Two are served, and the others wait to be.
+        // Two are served, and the others wait in the queue.
         let mut last = streams.pop().unwrap();
         last.write_all(b"x").await?;
         assert!(timeout(secs(5), last.read(&mut [0; 1])).await.is_err());
@@ -295,7 +295,7 @@ fn a_read_is_as_short_as_was_said() {
         sim.host("test").faults().short(1.0);
         let read = far.read(&mut [0; 1_000]).await?;
         assert!((1..1_000).contains(&read), "{read}");
-        // The rest is still reported.
+        // The remaining bytes are still reported.
         far.readable().await?;
         sim.host("test").faults().short(0.0);
         assert_eq!(far.read(&mut [0; 2_000]).await?, 1_000 - read);
@@ -303,7 +303,7 @@ fn a_read_is_as_short_as_was_said() {
     });
 }
 
-/// A server that dies by what it is sent.
+/// A server that panics on demand.
 async fn dies_when_asked() {
     let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
     let (mut stream, _) = listener.accept().await.unwrap();
@@ -322,7 +322,7 @@ fn a_process_that_panics_can_be_started_again_where_that_is_permitted() {
             stream.write_all(b"x").await?;
             assert_eq!(server.finished().await, Exit::Panicked);
             assert!(!server.is_up());
-            // Its kernel has closed what it had.
+            // Its kernel has closed its sockets.
             assert_eq!(stream.read(&mut [0; 1]).await?, 0);
             let refused = TcpStream::connect("server:1").await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
@@ -348,7 +348,7 @@ fn a_panic_of_a_process_fails_the_run_unless_it_is_permitted_and_one_of_the_test
         assert_eq!(sim.seed(), 2, "of the test");
     });
     assert!(test.failure.unwrap().contains("of the test"));
-    // What is owed by a process that has panicked is not given.
+    // A process that has panicked returns no value to its waiter.
     let owed = sim::run(1, |sim| async move {
         sim.permit_panics();
         let host = sim.host("host").start(|| async { panic!("of a process") });
@@ -427,7 +427,7 @@ mod signals {
             host.signal(Signal::Term);
             assert_eq!(host.finished().await, Exit::Killed);
             host.signal(Signal::Term);
-            // A new process has to ask for it anew.
+            // A new process must register for the signal again.
             host.restart();
             host.signal(Signal::Kill);
             assert_eq!(host.finished().await, Exit::Killed);

@@ -1,4 +1,4 @@
-//! Losses in rows, slow links, hosts that cannot be reached, and what reports say of links.
+//! Runs of losses, slow links, unreachable hosts, and the reports about links.
 
 use std::io::{ErrorKind, Result};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use polder::time::{now, sleep, timeout};
 
 use super::{ask, echo, ms, secs};
 
-/// Sends numbered datagrams from a host to the test, and returns which have come.
+/// Sends numbered datagrams from a host to the test, and returns those that arrived.
 async fn numbers(sim: &Sim, count: u32) -> Vec<u32> {
     let near = UdpSocket::bind("0.0.0.0:7").await.unwrap();
     let far = sim.host("far").start(move || async move {
@@ -31,7 +31,7 @@ async fn numbers(sim: &Sim, count: u32) -> Vec<u32> {
     all
 }
 
-/// How long the rows of numbers are that are missing.
+/// Returns the lengths of the runs of missing numbers.
 fn rows(all: &[u32]) -> Vec<u32> {
     let gaps = all.windows(2).map(|it| it[1] - it[0] - 1);
     gaps.filter(|it| *it > 0).collect()
@@ -61,7 +61,7 @@ fn losses_come_in_rows_that_are_as_long_as_was_said() {
         (number("rows: "), number("lost: "), failure)
     };
     let (rows, lost, failure) = sum(0.01, 10);
-    // About 18 rows of 10, more or less.
+    // About 18 runs of 10.
     assert!(
         (8..32).contains(&rows) && (5..20).contains(&(lost / rows)),
         "{rows} {lost}"
@@ -92,7 +92,7 @@ fn bursts_delay_tcp_and_end_with_quiet() {
     });
 }
 
-/// Sends so many bytes to a new host, and returns how long that took.
+/// Sends `length` bytes to a new host, and returns how long that took.
 async fn takes(sim: &Sim, name: &str, length: usize) -> Duration {
     let far = sim.host(name).start(move || async move {
         let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
@@ -120,13 +120,13 @@ fn a_bandwidth_can_be_taken_back() {
         sim.link("test", "fast").unlimited();
         let fast = takes(&sim, "fast", 50_000).await;
         assert!(fast < ms(500), "{fast:?}");
-        // The others are as they were.
+        // The other links are unaffected.
         let slow = takes(&sim, "other", 50_000).await;
         assert!(slow > secs(5), "{slow:?}");
     });
 }
 
-/// Reads all that comes, one connection after the other, and then ends it.
+/// Reads each connection to its end, one after the other, and then closes it.
 async fn sink() {
     let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
     loop {
@@ -135,7 +135,7 @@ async fn sink() {
     }
 }
 
-/// How long it takes until a host has read so many bytes.
+/// Returns the time until a host has read `length` bytes.
 async fn upload(length: usize) -> Duration {
     let start = now();
     let mut stream = TcpStream::connect("sink:1").await.unwrap();
@@ -145,7 +145,7 @@ async fn upload(length: usize) -> Duration {
     now() - start
 }
 
-/// Sends to a host while its link is slow by chance, and fails; returns the report.
+/// Sends to a host while chaos makes its link slow, and fails; returns the report.
 fn slow_by_chance(seed: u64) -> String {
     let report = sim::run(seed, |sim| async move {
         sim.host("sink").start(sink);
@@ -192,7 +192,7 @@ fn where_a_router_says_so_connecting_fails_at_once() {
                 .await
                 .is_err()
         );
-        // It says so when the next SYN comes.
+        // The error is reported on the next SYN.
         let waits = polder::spawn(TcpStream::connect((sim.host("echo").address(), 1)));
         sleep(ms(10)).await;
         let cut = silent.unreachable();
@@ -206,7 +206,7 @@ fn where_a_router_says_so_connecting_fails_at_once() {
             assert_eq!(error.kind(), ErrorKind::HostUnreachable);
             assert!(now() - begun < ms(5));
         }
-        // A connection that is there is not ended by it.
+        // The fault does not end an established connection.
         before.write_all(b"ping").await?;
         assert!(timeout(secs(20), before.read(&mut [0; 4])).await.is_err());
         drop(cut);

@@ -43,7 +43,7 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// Echoes four bytes at a time, to whoever connects to port 1.
+/// Echoes four bytes at a time, for each client of port 1.
 async fn echo() {
     let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
     loop {
@@ -60,7 +60,7 @@ async fn echo() {
     }
 }
 
-/// Asks an [`echo`] once.
+/// Sends one request to an [`echo`].
 async fn ask(stream: &mut TcpStream) -> Result<()> {
     stream.write_all(b"ping").await?;
     stream.read_exact(&mut [0; 4]).await

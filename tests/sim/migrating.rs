@@ -1,5 +1,5 @@
-//! The tests of docs/MIGRATING.md, as they are there. (Those that they replace are compiled and run
-//! by benches/simulators, which has turmoil and madsim.)
+//! The tests of docs/MIGRATING.md, as printed there. (The tests that they replace are compiled and
+//! run by benches/simulators, which depends on turmoil and madsim.)
 
 mod from_turmoil {
     use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -83,7 +83,7 @@ mod from_madsim {
     }
 }
 
-/// What the page shows of polder is in this file, line by line.
+/// All polder code on the page must be in this file, line by line.
 #[test]
 fn the_page_shows_these_tests() {
     let without_margins = |text: &str| -> String {

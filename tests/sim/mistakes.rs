@@ -1,4 +1,4 @@
-//! Mistakes of programs and of tests: each is found, and said with its seed and its place.
+//! Mistakes of programs and tests: each is detected, and reported with its seed and location.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -53,7 +53,7 @@ fn a_panic_in_a_handler_of_serve_fails_the_run() {
     });
 }
 
-/// A task panics whose handle is kept, and awaited by nobody.
+/// A task panics; its handle is kept but never awaited.
 async fn keeps_a_panic() {
     let task = polder::spawn(async { panic!("in a task") });
     pending::<()>().await;
@@ -69,7 +69,7 @@ fn a_panic_of_a_task_that_is_held_until_the_end_fails_the_run() {
         },
         "in a task",
     );
-    // Also of a process that was killed since.
+    // Also if the process was killed since.
     fails(
         |sim| async move {
             let keeper = sim.host("keeper").start(keeps_a_panic);
@@ -79,7 +79,7 @@ fn a_panic_of_a_task_that_is_held_until_the_end_fails_the_run() {
         },
         "in a task",
     );
-    // It is said what panicked, and not what panicked last.
+    // The report names the panic of the task, not the latest panic.
     let report = sim::run(1, |sim| async move {
         sim.host("keeper").start(keeps_a_panic);
         sim.sleep(ms(1)).await;
@@ -91,7 +91,7 @@ fn a_panic_of_a_task_that_is_held_until_the_end_fails_the_run() {
         failure.contains("keeper: its process ran when the test ended"),
         "{failure}"
     );
-    // One that is taken is the program's own affair.
+    // A panic taken from its task is the program's concern.
     passes(|_| async {
         use futures_lite::FutureExt;
         let task = polder::spawn(async { panic!("in a task") });
@@ -136,7 +136,7 @@ fn a_panic_in_a_destructor_fails_the_run_unless_it_would_not_have_run() {
         drop(task);
         sleep(ms(1)).await;
     });
-    // One that is killed runs no destructors, nor do those that are there at the end.
+    // A killed process runs no destructors, nor do the processes that exist at the end.
     passes(|sim| async move {
         let killed = sim.host("killed").start(panics_when_dropped);
         sim.host("left").start(panics_when_dropped);
@@ -267,7 +267,8 @@ fn a_process_that_restarts_its_own_host_and_returns_has_a_successor() {
                     }
                 });
                 sim.sleep(secs(1)).await;
-                // The three before were killed, and whoever asks now is told of the last one.
+                // The three processes before were killed; a waiter now gets the exit of the last
+                // one.
                 assert_eq!(host.finished().await, Exit::Returned(3));
             }
         });
@@ -365,10 +366,10 @@ fn an_empty_variable_is_none() {
     assert!(!passes && text.contains("there is no seed"), "{text}");
 }
 
-/// A server keeps the handle of its task beside what the task holds too.
+/// Like a server that keeps a task's handle in state that the task holds as well.
 #[test]
 fn a_panic_of_a_task_whose_handle_is_forgotten_or_keeps_itself_alive_fails_the_run() {
-    /// What has a reference to itself, and so is never dropped.
+    /// A value that refers to itself, and so is never dropped.
     struct Cycle(
         #[allow(dead_code)] polder::Task<()>,
         RefCell<Option<Rc<Cycle>>>,
@@ -412,7 +413,7 @@ fn who_sends_and_connects_without_end_at_one_moment_is_stopped_before_memory_is_
         },
         "\"test\" sends without any time passing",
     );
-    // Many datagrams, but time passes.
+    // Many datagrams, but time advances.
     passes(|sim: Sim| async move {
         let to = (sim.host("other").address(), 1);
         let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
@@ -447,7 +448,7 @@ fn names_are_the_same_in_upper_and_lower_case() {
     });
 }
 
-/// As deep as on the main thread of a program.
+/// As large as that of a program's main thread.
 #[test]
 fn worlds_have_the_stack_of_a_main_thread() {
     fn deep(depth: usize) -> usize {

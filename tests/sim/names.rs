@@ -1,4 +1,4 @@
-//! Addresses of names: both families, several of them, and in another order.
+//! Addresses of names: both families, several addresses, and in another order.
 
 use std::io::{ErrorKind, Result};
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ async fn addresses(name: &str) -> Result<Vec<IpAddr>> {
     Ok(found.iter().map(|it| it.ip()).collect())
 }
 
-/// Says a byte to whoever connects.
+/// Sends a byte to each client.
 async fn serve(address: &'static str, byte: u8) {
     let listener = TcpListener::bind(address).await.unwrap();
     loop {
@@ -58,11 +58,11 @@ fn a_client_goes_on_to_the_next_address_where_the_first_one_is_dead() {
         let v4 = sim.host("v4").start(|| serve("0.0.0.0:80", 4));
         let v6 = sim.host("v6").start(|| serve("[::]:80", 6));
         sleep(ms(1)).await;
-        // Nobody listens at the first one.
+        // The first address has no listener.
         sim.names().v6_first();
         assert_eq!(ask("v4").await?, 4);
         assert_eq!(ask("v6").await?, 6);
-        // A router says that the first one cannot be reached.
+        // A router reports that the first address is unreachable.
         sim.names().set("store", [v4.address(), v6.address_v6()]);
         let cut = sim.cut(&["test"], &["v4"]).unreachable();
         let start = now();
@@ -70,7 +70,7 @@ fn a_client_goes_on_to_the_next_address_where_the_first_one_is_dead() {
         assert!(now() - start < ms(50));
         drop(cut);
         assert_eq!(ask("store").await?, 4);
-        // The first one is silent.
+        // The first address does not answer.
         v4.power_off();
         assert_eq!(ask("store").await?, 6);
         Result::Ok(())
@@ -97,7 +97,7 @@ fn an_answer_in_another_order_is_a_fault_that_begins_with_another_address() {
         });
         report.failure.unwrap()
     };
-    // What is certain is no fault.
+    // A certain event is not a fault.
     let all = orders(1, 1.0);
     assert!(
         all.contains("20 others") && !all.contains("a question"),

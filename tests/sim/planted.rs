@@ -1,10 +1,10 @@
-//! Programs that a colleague could have written, each with its bug and without. With it the bug is
-//! found within the seeds named; without it no seed fails.
+//! Programs that a colleague could have written, each with its bug and without. With the bug, a
+//! failure is found within the number of seeds given; without it no seed fails.
 //!
-//! `POLDER_PLANTED_SEEDS` says how many seeds those without a bug run: `ci/sim.sh` runs 1,000. With
-//! `POLDER_PLANTED_SCORES` it is told too how long it took to find the bug, and how many of the
-//! seeds find it where what is ready runs by turns, and without chaos: each part of a world is to
-//! earn its place.
+//! `POLDER_PLANTED_SEEDS` sets the number of seeds for the runs without a bug: `ci/sim.sh` runs
+//! 1,000. With `POLDER_PLANTED_SCORES`, the output also has the time until the bug was found, and
+//! the number of seeds that find it with round-robin order, and without chaos: each part of a world
+//! must earn its place.
 
 #[path = "../planted/accept_loop_ends.rs"]
 mod accept_loop_ends;
@@ -37,15 +37,16 @@ use std::time::{Duration, Instant};
 
 use polder::sim::{self, Order, Sim};
 
-/// What comes of running seeds with a bug.
+/// The result of running seeds with a bug.
 struct Score {
     found: Vec<u64>,
-    /// How long it took until the first one found it, by the real clock.
+    /// The real time until the first seed found the bug.
     first_after: Option<Duration>,
     fingerprints: Vec<u64>,
 }
 
-/// Runs `test` with its bug, after `prepare`: it may fail by saying `words`, and not otherwise.
+/// Runs `test` with its bug, after `prepare`: it may only fail with a message that contains
+/// `words`.
 fn score<F>(
     seeds: u64,
     words: &str,
@@ -76,7 +77,7 @@ where
     score
 }
 
-/// Runs `test` with its bug, which is to be found within `seeds` by a failure that says `words`,
+/// Runs `test` with its bug, which must be found within `seeds` by a failure that contains `words`,
 /// and without.
 fn plant<F>(name: &str, seeds: u64, words: &str, test: impl Fn(Sim, bool) -> F + Sync)
 where
@@ -95,7 +96,7 @@ where
         let by_turns = score(seeds, words, |sim| sim.order(Order::Fifo), &test);
         line += &format!("; by turns: {}", by_turns.found.len());
         let calm = score(seeds, words, Sim::__without_chaos, &test);
-        // The same, if there is no chaos.
+        // A test without chaos has the same fingerprints.
         if calm.fingerprints != usual.fingerprints {
             line += &format!("; without chaos: {}", calm.found.len());
         }

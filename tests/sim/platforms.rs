@@ -1,9 +1,9 @@
-//! Programs of each kind, with chaos, whose runs are the same on every platform: of twenty seeds
-//! each the fingerprints, folded into a number that is written down.
+//! Programs of each kind, with chaos, that run identically on every platform: the fingerprints of
+//! twenty seeds each, folded into one recorded number.
 //!
 //! Linux, macOS and Windows run these in CI by `ci/features.sh`, the BSDs by `ci/fingerprints.sh`.
-//! A change of what a world does, or of what the runtime does when, writes them anew, on one
-//! platform, and the others have to say the same.
+//! After a change to a world's behaviour, or to the order in which the runtime acts, the numbers
+//! are recorded again on one platform, and the others must produce the same.
 
 use std::io::Result;
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ use polder::time::{now, sleep, timeout};
 
 use super::{ms, secs};
 
-/// Two of them are calm.
+/// Two of these seeds are calm.
 const SEEDS: std::ops::Range<u64> = 8..28;
 
 /// The fingerprints of the seeds, as one number.
@@ -35,13 +35,13 @@ where
     })
 }
 
-/// Fails unless the runs are those that were written down.
+/// Fails unless the runs are the recorded ones.
 #[track_caller]
 fn assert_known(folded: u64, known: u64) {
     assert_eq!(folded, known, "it is {folded:#x} now, and was {known:#x}");
 }
 
-/// Gives back what it is sent, on each connection, as long as it has a socket.
+/// Echoes on each connection, as long as it has a socket.
 async fn echo() -> Result<()> {
     let listener = TcpListener::bind("0.0.0.0:1").await?;
     loop {
@@ -61,7 +61,7 @@ async fn echo() -> Result<()> {
     }
 }
 
-/// Asks an echo again and again, on a connection that it makes anew where it has to.
+/// Sends requests to an echo repeatedly, reconnecting when necessary.
 async fn ask(pause: Duration) {
     let limit = ms(300);
     loop {
@@ -99,7 +99,7 @@ fn streams_are_the_same_on_every_platform() {
     assert_known(folded, 0x21cc_0a08_189d_4526);
 }
 
-/// Sends numbers to its peers, and to all at once, and answers what is sent to it.
+/// Sends numbers to its peers, and to the broadcast address, and answers what it receives.
 async fn gossip(peers: Rc<[IpAddr]>) -> Result<()> {
     let socket = UdpSocket::bind("0.0.0.0:9").await?;
     socket.set_broadcast(true)?;
@@ -139,7 +139,7 @@ fn datagrams_are_the_same_on_every_platform() {
     assert_known(folded, 0x7669_c989_a9e7_6197);
 }
 
-/// Tasks that wait for each other, for time, and for nothing; some of them are cancelled.
+/// Tasks that wait for each other, for timers, and for nothing; some are cancelled.
 async fn busy() {
     let event = Rc::new(Event::new());
     for round in 0.. {
@@ -158,7 +158,7 @@ async fn busy() {
             })
             .collect();
         for (n, task) in tasks.into_iter().enumerate() {
-            // Who waits for an event may wait in vain.
+            // A task may wait for an event that is never set.
             let _ = timeout(ms(10 + n as u64), task).await;
         }
     }
@@ -179,7 +179,7 @@ fn tasks_and_timers_are_the_same_on_every_platform() {
     assert_known(folded, 0x3926_cf76_0bc1_0d0a);
 }
 
-/// Keeps a log and a directory, whatever fails.
+/// Keeps a log and a directory, despite all errors.
 async fn store() -> Result<()> {
     while fs::create_dir_all("/data/old").await.is_err() {}
     for round in 0_u32.. {

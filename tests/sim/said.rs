@@ -1,5 +1,5 @@
-//! What a program says of itself (`always!`, `sometimes!`), and what a run says as it goes on
-//! (`Sim::on_step`, `POLDER_SIM_LOG`).
+//! The properties that a program states (`always!`, `sometimes!`), and the output of a run in
+//! progress (`Sim::on_step`, `POLDER_SIM_LOG`).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -39,7 +39,7 @@ fn nobody_evaluates_what_a_program_says_outside_of_worlds() {
     polder::always!(is_asked(), "always");
     polder::sometimes!(is_asked(), "sometimes");
     polder::block_on(async { polder::always!(is_asked(), "always") });
-    // In one somebody does, once.
+    // In a world the condition is evaluated once.
     let report = sim::run(1, |_| async {
         let asked = Cell::new(0);
         polder::always!(asked.replace(asked.get() + 1) == 0, "always");
@@ -106,7 +106,7 @@ fn whoever_observes_is_told_each_event_in_its_order_and_changes_nothing() {
             if observes {
                 let (told, inner) = (told.clone(), sim.clone());
                 sim.on_step(move |step| {
-                    // It may ask the world for what it likes, also to be told by another one.
+                    // The function may query the world, and also replace itself by another one.
                     assert_eq!(inner.now(), step.time);
                     told.borrow_mut().push(step.clone());
                     inner.on_step(|_| {});
@@ -145,7 +145,7 @@ fn each_event_of_a_run_is_printed_once_where_that_is_asked_for() {
         return sim::check(0..3, |sim| async move {
             let host = sim.host("store").start(|| sleep(secs(3)));
             host.finished().within(secs(4)).await;
-            // Of this seed there are many runs.
+            // This seed runs many times.
             assert!(sim.seed() != 2 || sim.choose(9) == 10, "the last one fails");
         });
     }

@@ -1,4 +1,5 @@
-//! What hosts share beside the network: a task that another host's code wakes is told in a report.
+//! State that hosts share besides the network: a report names a task that another host's code
+//! wakes.
 
 use async_channel::{Receiver, Sender, unbounded};
 use polder::future::pending;
@@ -10,7 +11,7 @@ use polder::time::sleep;
 use super::failing::assert_contains;
 use super::{ms, secs};
 
-/// What a world says that fails after ten seconds.
+/// Returns the report of a world that fails after ten seconds.
 fn failure_after<F>(test: impl Fn(Sim) -> F + Sync) -> String
 where
     F: Future<Output = ()> + 'static,
@@ -92,7 +93,7 @@ fn what_hosts_send_and_what_the_test_does_is_nothing_to_be_told() {
     let failure = failure_after(|sim| async move {
         let (sender, receiver) = channel();
         let (answers, all) = channel();
-        // By the network, from host to host; by channels, from the test and to it.
+        // Between hosts by the network; between the test and hosts by channels.
         let server = sim.host("server").start(|| async {
             let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -111,7 +112,7 @@ fn what_hosts_send_and_what_the_test_does_is_nothing_to_be_told() {
         sleep(ms(1)).await;
         sender.send(1).await.unwrap();
         all.recv().await.unwrap();
-        // A supervisor on a host starts another one: nothing of that one was there to be woken.
+        // A supervisor on a host restarts another one, which had no task that could be woken.
         let supervised = server.clone();
         sim.host("supervisor").start(move || {
             let server = supervised.clone();

@@ -1,4 +1,4 @@
-//! Sockets: what a program sees of TCP.
+//! Sockets: TCP as a program sees it.
 
 use std::cell::Cell;
 use std::io::{ErrorKind, IoSlice, Result};
@@ -13,8 +13,8 @@ use polder::time::{now, sleep, timeout};
 
 use super::{ms, secs};
 
-/// A listener on the test's own host, and both ends of a connection between two hosts of the world:
-/// the far one is the test's.
+/// Returns both ends of a connection between two hosts of the world; the far end was accepted on
+/// the test's own host.
 async fn pair(sim: &Sim) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
     let give = Rc::new(Cell::new(None));
@@ -177,7 +177,7 @@ fn writing_to_a_closed_peer_resets() {
         assert_eq!(far.read(&mut [0; 8]).await.unwrap(), 0);
         far.write_all(b"to nobody").await.unwrap();
         sleep(secs(1)).await;
-        // Linux's tcp_reset(): in CLOSE_WAIT it is EPIPE, which reading does not tell.
+        // Linux's tcp_reset(): in CLOSE_WAIT the error is EPIPE, which reading does not report.
         assert_eq!(far.read(&mut [0; 8]).await.unwrap(), 0);
         let broken = far.write_all(b"again").await.unwrap_err();
         assert_eq!(broken.kind(), ErrorKind::BrokenPipe);
@@ -263,7 +263,7 @@ fn what_comes_after_reading_was_shut_down_is_read_nevertheless() {
         let (mut near, mut far) = pair(&sim).await;
         far.shutdown(Shutdown::Read).unwrap();
         assert_eq!(far.read(&mut [0; 8]).await.unwrap(), 0);
-        // tcp(7) has nothing about it: tcp_rcv_established() does not ask.
+        // tcp(7) does not document it: tcp_rcv_established() does not check.
         near.write_all(b"late").await.unwrap();
         sleep(secs(1)).await;
         let mut bytes = [0; 8];
@@ -298,7 +298,7 @@ fn a_window_opens_by_a_segment_or_not_at_all() {
         }
         assert_eq!(written, 2 * 64 * 1024, "both buffers are full");
         assert_eq!(far.try_read(&mut [0; 1_000]).unwrap(), 1_000);
-        // It says that, and nothing of the window: RFC 9293, 3.8.6.2.2.
+        // The FIN does not announce a window update: RFC 9293, 3.8.6.2.2.
         far.shutdown(Shutdown::Write).unwrap();
         sleep(secs(1)).await;
         let full = near.try_write(b"more").unwrap_err();
@@ -318,7 +318,7 @@ fn a_port_that_is_used_again_belongs_to_the_new_connection() {
         let address = old.local_addr().unwrap();
         old.set_linger(Some(Duration::ZERO)).unwrap();
         drop(old);
-        // Every other port is used once, until it is that one's turn again.
+        // Every other port is used once before this port is reused.
         let (mut near, mut far) = loop {
             let near = TcpStream::connect("127.0.0.1:1").await.unwrap();
             let (far, _) = listener.accept().await.unwrap();
@@ -459,7 +459,7 @@ fn a_server_serves_many_clients_at_once() {
     });
 }
 
-/// Its numbers are not those of the life that it comes to: RFC 9293, 3.10.7.
+/// Its sequence numbers are not those of the later life: RFC 9293, 3.10.7.
 #[test]
 fn what_was_sent_to_an_earlier_life_of_a_server_makes_no_connection_with_a_later_one() {
     sim::check(0..10, |sim: Sim| async move {

@@ -1,4 +1,4 @@
-//! Threads of worlds: who looks after them, and worlds that share one.
+//! Threads of worlds: the watchdog, and worlds that share a thread.
 
 use std::cell::Cell;
 use std::panic::{catch_unwind, resume_unwind};
@@ -16,11 +16,11 @@ use super::failing::{assert_contains, failure, in_a_process, is_inner};
 use super::{ms, secs};
 
 thread_local! {
-    /// How many worlds this thread has had before.
+    /// The number of worlds that this thread has run before.
     static WORLDS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Another world begins: returns how many this thread has had before.
+/// Counts a new world. Returns the number of worlds that this thread has run before.
 fn count_worlds() -> u64 {
     WORLDS.replace(WORLDS.get() + 1)
 }
@@ -31,7 +31,7 @@ fn a_check_ends_at_once_though_its_worlds_were_watched() {
     for seed in 0..40 {
         sim::check([seed], |sim| async move { sim.sleep(secs(1)).await });
         assert_eq!(sim::run(seed, |_| async {}).failure, None);
-        // By a panic too. (The first seeds are not shrunk: there is nothing to leave out.)
+        // Also after a panic. (The first seeds are not shrunk: there is nothing to leave out.)
         let failing = || {
             sim::check(
                 [seed],
@@ -40,7 +40,7 @@ fn a_check_ends_at_once_though_its_worlds_were_watched() {
         };
         assert!(catch_unwind(failing).is_err());
     }
-    // It would be half a second for each if one waited for the watchdog's next look.
+    // Each world would take half a second if it waited for the watchdog's next check.
     let took = start.elapsed();
     assert!(took < secs(40), "{took:?}");
 }
@@ -65,7 +65,7 @@ fn a_run_whose_poll_never_returns_ends_the_program_too() {
 fn the_watchdog_names_the_world_that_is_stuck_and_none_of_the_others() {
     let name = "threads::the_watchdog_names_the_world_that_is_stuck_and_none_of_the_others";
     if is_inner() {
-        // Three threads at once: one world never ends, and others go on beside it.
+        // Three threads in parallel: one world never ends, and the others continue.
         return sim::check(0..10_000, |sim| async move {
             if sim.seed() == 0x21 {
                 thread::sleep(secs(60));
@@ -87,7 +87,7 @@ fn a_world_in_a_world_is_watched_as_a_part_of_the_outer_one() {
     let worlds = |count: u64, millis: u64| {
         sim::check([0x22], move |_| async move {
             sim::check(0..count, move |sim| async move {
-                // It has no effect here, as the outer world gets on with each thread that ends.
+                // Has no effect here: the outer world makes progress with each thread that ends.
                 sim.share_thread();
                 thread::sleep(ms(millis));
             });
@@ -95,9 +95,9 @@ fn a_world_in_a_world_is_watched_as_a_part_of_the_outer_one() {
     };
     if is_inner() {
         return match std::env::var_os("POLDER_TEST_STUCK") {
-            // The inner one is stuck: it is the outer one's poll that does not return.
+            // The inner world is stuck: the poll of the outer one does not return.
             Some(_) => worlds(1, 60_000),
-            // The outer one's poll takes longer than the limit, and gets on.
+            // The poll of the outer world takes longer than the limit, but makes progress.
             None => worlds(15, 200),
         };
     }
@@ -187,8 +187,8 @@ fn a_world_on_a_shared_thread_does_what_it_does_on_a_new_one() {
         assert_eq!(threads.len(), 600);
         threads.sort_by_key(|it| format!("{it:?}"));
         threads.dedup();
-        // The first world has one of its own, and the others share one: of all but that it is not
-        // the first world.
+        // The first world has its own thread, the others share one, and each comparison run has a
+        // new one.
         assert_eq!((threads.len(), shared.into_inner()), (302, 298));
         return;
     }
@@ -209,7 +209,7 @@ fn thread_locals_are_new_unless_the_world_before_has_shared_its_thread() {
             let before = count_worlds();
             most.fetch_max(before, Relaxed);
             assert!(before == 0 || HAS_SHARED.get(), "nobody has shared it");
-            // Its name is no other seed's.
+            // The thread's name is not that of another seed.
             let name = thread::current().name().map(str::to_owned);
             let name = name.expect("all of them have names");
             let own = format!("polder-sim {:#x}", sim.seed());
@@ -261,10 +261,10 @@ fn a_thread_local_that_has_an_influence_is_found() {
         return check(50);
     }
     let cause = "(Sim::share_thread)";
-    // By the first world that has the thread of another one, which runs twice.
+    // Found in the first world that reuses a thread, which runs twice.
     let text = failure(|| check(1));
     assert!(text.contains(cause), "{text}");
-    // One that comes to light later is found if all run twice.
+    // A difference that shows later is found if all seeds run twice.
     let jobs = ("POLDER_SIM_JOBS", "1");
     let (passes, text) = in_a_process(name, &[jobs]);
     assert!(passes, "{text}");
@@ -309,11 +309,11 @@ fn a_panic_of_an_earlier_world_is_not_taken_for_one_of_this() {
         sim::check(0..300, |sim| async move {
             sim.share_thread();
             if sim.seed() < 250 {
-                // It is seen by the hook, and reported by nobody.
+                // The hook sees this panic, but no report contains it.
                 let caught = catch_unwind(|| panic!("the same words"));
                 assert!(caught.is_err());
             } else {
-                // This one is not: it has no place.
+                // The hook does not see this one: it has no location.
                 struct Resumes;
                 impl Drop for Resumes {
                     fn drop(&mut self) {

@@ -13,7 +13,8 @@ use polder::time::{sleep, timeout};
 
 use super::{ms, secs};
 
-/// The numbers of the datagrams, of so many sent one millisecond apart, that a host has received.
+/// Returns the numbers of the datagrams that a host has received, of `count` sent one millisecond
+/// apart.
 async fn received(sim: Sim, count: u32) -> Vec<u32> {
     let all = Rc::new(RefCell::new(Vec::new()));
     let seen = all.clone();
@@ -114,7 +115,7 @@ fn a_closed_port_refuses_and_a_host_without_power_is_silent() {
         socket.send(b"anybody?").await?;
         let refused = timeout(secs(1), socket.recv(&mut [0; 4])).await?;
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
-        // It was told once.
+        // The error was reported once.
         assert_eq!(
             socket.try_recv(&mut [0; 4]).unwrap_err().kind(),
             ErrorKind::WouldBlock
@@ -170,7 +171,7 @@ fn a_broadcast_reaches_every_host_that_listens_if_it_is_allowed() {
         for host in hosts {
             assert_eq!(host.finished().within(secs(1)).await, from);
         }
-        // Whoever is connected to everybody has found the way, as on Linux.
+        // A socket that is connected to the broadcast address keeps its route, as on Linux.
         socket.connect(everybody).await?;
         socket.set_broadcast(false)?;
         assert_eq!(socket.send(b"hello").await?, 5);

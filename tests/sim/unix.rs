@@ -90,7 +90,7 @@ fn a_connection_waits_for_room_in_the_queue() {
         sim.steps(1_000_000);
         let listener = UnixListener::bind("/run/it")?;
         let mut streams = Vec::new();
-        // So many as a queue of polder's takes, by one more.
+        // As many as the backlog of polder's listeners, plus one.
         let last = loop {
             match timeout(secs(1), UnixStream::connect("/run/it")).await {
                 Ok(stream) => streams.push(stream?),

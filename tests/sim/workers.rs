@@ -1,4 +1,4 @@
-//! Processes with several workers: their tasks move, and all of it follows the seed.
+//! Processes with several workers: their tasks move, and everything follows the seed.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,13 +17,13 @@ use polder::time::{sleep, timeout};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Polls by worker: the main worker's are the last.
+/// Polls by worker: those of the main worker are last.
 fn polls() -> Vec<usize> {
     let metrics = Handle::current().metrics();
     metrics.workers.iter().map(|it| it.polls).collect()
 }
 
-/// Tasks that talk by a channel of their own, wait for timers, yield and spawn others.
+/// Tasks that talk over a private channel, wait for timers, yield and spawn others.
 async fn busy(tasks: usize) -> usize {
     let (sender, receiver) = async_channel::bounded(2);
     let spawn = |number: usize| {
@@ -100,7 +100,7 @@ fn which_worker_runs_what_is_another_one_for_each_seed_and_the_same_for_one() {
     assert!(distinct.len() > 10, "{all:?}");
 }
 
-/// Two workers have it registered at the same time.
+/// The stream is registered with two workers at the same time.
 #[test]
 fn halves_of_a_stream_are_used_by_tasks_of_two_workers() {
     const BYTES: usize = 100_000;
@@ -138,7 +138,7 @@ fn halves_of_a_stream_are_used_by_tasks_of_two_workers() {
                 .await
                 .expect("somebody listens");
             let (mut reader, mut writer) = stream.into_split();
-            // These move.
+            // These tasks may move.
             let writing = polder::spawn(async move {
                 writer
                     .write_all(&vec![7; BYTES])
@@ -217,7 +217,7 @@ fn a_server_with_several_workers_serves_on_each_of_them() {
     assert!(counts.iter().all(|it| *it > 0), "{counts:?}");
 }
 
-/// Its tasks are dropped on all workers, in the middle of whatever they do.
+/// Its tasks are dropped on all workers, in the middle of arbitrary work.
 #[test]
 fn a_process_with_several_workers_is_killed_and_restarted_at_any_moment() {
     struct Counted(Arc<AtomicUsize>);
@@ -473,7 +473,7 @@ fn serve_moves_connections_among_workers() {
     });
 }
 
-/// Of a worker's two queues neither is passed over for ever, whatever the priorities.
+/// Neither of a worker's two queues starves, at any priority.
 #[test]
 fn a_task_that_may_move_has_its_turn_beside_tasks_that_stay_and_wake_each_other() {
     sim::check(0..40, |sim: Sim| async move {

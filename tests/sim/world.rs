@@ -511,7 +511,7 @@ fn what_threads_of_the_pool_would_do_in_a_world_says_that_it_is_not_simulated() 
         });
         reader.finished().within(secs(1)).await;
     });
-    // There is nobody to whom an error could be given.
+    // The operation has no way to return an error.
     let failure = failure_of(1, |_| async {
         Unblock::new(1..4).with_mut(|it| it.len()).await;
     });
@@ -528,7 +528,7 @@ fn what_another_thread_has_begun_to_read_can_be_dropped_in_a_world() {
     use polder::io::Unblock;
     use std::sync::Mutex;
 
-    // It has been asked to read, and reads until the test is over.
+    // A read has started, and lasts until the test is over.
     struct Slow(Arc<Mutex<()>>);
     impl std::io::Read for Slow {
         fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
@@ -556,7 +556,7 @@ fn what_another_thread_has_begun_to_read_can_be_dropped_in_a_world() {
     drop(open);
 }
 
-/// The task belongs to the process that runs just then, or to one that waits.
+/// The task belongs to the running process, or to a waiting one.
 #[test]
 fn a_wake_from_another_thread_fails_the_run() {
     for is_other in [true, false] {
@@ -586,7 +586,7 @@ fn an_unblocked_function_runs_in_line_after_a_delay() {
         let there = polder::unblock(move || std::thread::current().id()).await;
         assert_eq!(thread, there);
         assert!(sim.now() >= Duration::from_micros(5) && sim.now() < ms(1));
-        // One that is given up before is never run.
+        // A call that is cancelled before it starts never runs.
         let ran = Arc::new(AtomicU32::new(0));
         let count = ran.clone();
         sim.host("test").blocking(Latency::fixed(secs(1)));

@@ -1,4 +1,4 @@
-//! What a dump tells of tasks and workers.
+//! The contents of a dump: tasks and workers.
 
 use std::collections::HashSet;
 use std::panic::Location;
@@ -30,13 +30,13 @@ pub(super) fn told(dump: &Dump, id: Id) -> Option<&TaskDump> {
     dump.tasks.iter().find(|task| task.id == Some(id))
 }
 
-/// For tasks that are told in any case: movable ones that were polled, and those of this thread.
+/// For tasks that are always in the dump: movable tasks that were polled, and those of this thread.
 pub(super) fn find(dump: &Dump, id: Id) -> &TaskDump {
     told(dump, id).unwrap_or_else(|| panic!("no task {id} in {dump}"))
 }
 
-/// What `look` finds in a dump, which is taken anew until it does. On a busy machine a worker may
-/// be silent in any single one, and a task new or in its first poll.
+/// Returns the result of `look` on the first dump in which it finds something. On a busy machine
+/// any single dump may lack a worker's answer, or show a task as new or in its first poll.
 fn eventually_told<T>(handle: &Handle, what: &str, mut look: impl FnMut(Dump) -> Option<T>) -> T {
     let mut found = None;
     eventually(what, || {
@@ -46,14 +46,15 @@ fn eventually_told<T>(handle: &Handle, what: &str, mut look: impl FnMut(Dump) ->
     found.expect("it was found")
 }
 
-/// A dump by another thread in which so many tasks of this runtime wait, and no other is there,
-/// while this one drives it. Nothing happens meanwhile: it is the second that says the same.
+/// Returns a dump, taken by another thread while this one drives the runtime, in which exactly
+/// `tasks` tasks of this runtime exist and all wait. It is the second such dump in a row, so
+/// nothing happened in between.
 async fn when_all_wait(tasks: usize) -> Dump {
     let handle = Handle::current();
     polder::unblock(move || {
         let mut polls_before = None;
         eventually_told(&handle, "all tasks wait", |dump| {
-            // The future of `block_on` too.
+            // The count includes the future of `block_on`.
             let all_wait = dump.tasks.len() == tasks + 1
                 && dump.untold == 0
                 && (dump.tasks.iter()).all(|task| task.state == TaskState::Waiting);
@@ -210,8 +211,8 @@ fn is_unread(task: &TaskDump) -> bool {
     waits.any(|it| matches!(it, Wait::Socket { ready_unread, .. } if *ready_unread))
 }
 
-/// The future that would read is neither polled nor dropped. (With one worker: where a task has
-/// moved since it last waited, its waker is not kept.)
+/// The future that would read is neither polled nor dropped. (With one worker: the waker of a task
+/// that has moved since it last waited is not kept.)
 #[test]
 fn what_is_readable_and_not_read_is_told() {
     in_every_runtime_alone(|_| async {
@@ -247,7 +248,7 @@ fn what_is_readable_and_not_read_is_told() {
             })
         });
         let unread = unread.await;
-        // That socket is not what it waits for.
+        // The task does not wait for that socket.
         assert!(unread.waits_for.contains(&Wait::Elsewhere), "{unread}");
     });
 }
@@ -262,7 +263,7 @@ fn a_worker_that_computes_is_told_with_the_task_that_it_runs() {
         let stuck = runtime.spawn_named("stuck", {
             let begun = begun.clone();
             async move {
-                // Not in its first poll.
+                // Blocks in a later poll than the first.
                 future::yield_now().await;
                 begun.store(true, Ordering::Relaxed);
                 let _ = wait.recv();
@@ -375,7 +376,7 @@ fn the_future_of_block_on_that_takes_a_dump_runs_and_one_that_was_woken_is_ready
         let runtime = runtime(backend);
         let event = Arc::new(Event::new());
         let within = runtime.block_on(async {
-            // Of a task that runs between two polls of the future.
+            // Dumps by a task that runs between two polls of the future.
             let other = polder::spawn({
                 let event = event.clone();
                 async move {
@@ -395,7 +396,7 @@ fn the_future_of_block_on_that_takes_a_dump_runs_and_one_that_was_woken_is_ready
     });
 }
 
-/// An outer future says what it waits for, and then drives another one within its poll.
+/// An outer future registers a wait, and then drives another future within its poll.
 #[test]
 fn a_block_on_within_another_ones_poll_leaves_alone_what_that_one_waits_for() {
     on_every_backend_alone(|backend| {
@@ -525,12 +526,12 @@ fn dumps_in_a_storm_of_spawns_wakes_and_ends_tell_each_task_once() {
             drop(accepts);
         });
         done.store(true, Ordering::Relaxed);
-        // The last one asks a runtime that nobody drives any more.
+        // The last dumper queries a runtime that is no longer driven.
         dumpers.into_iter().for_each(|it| it.join().unwrap());
     });
 }
 
-/// A pool's tasks can be told whoever drives the main worker.
+/// Tasks of pool workers appear in a dump even if the main worker is not driven.
 #[test]
 fn movable_tasks_are_told_though_nobody_drives_the_main_worker() {
     on_every_backend_with_several(|backend, workers| {

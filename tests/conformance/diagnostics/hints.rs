@@ -1,4 +1,4 @@
-//! What a dump gives hints of: each fault, planted, and what looks like it and is none.
+//! The hints in a dump: each fault, planted, and similar behaviour that is no fault.
 
 use std::future::Future;
 use std::pin::pin;
@@ -24,10 +24,10 @@ use crate::support::{
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// How often what is no fault is looked at.
+/// The number of dumps in which a non-fault is checked.
 const LOOKS: usize = 200;
 
-/// Drives the runtime, with what `plant` has spawned, while `look` takes dumps on another thread.
+/// Drives the runtime, with its spawned tasks, while `look` takes dumps on another thread.
 fn while_driven<T>(runtime: &Runtime, look: impl FnOnce(&Handle) -> T + Send + 'static) -> T
 where
     T: Send + 'static,
@@ -49,7 +49,7 @@ where
     }
 }
 
-/// The hint of a kind that comes, sooner or later.
+/// Waits for a hint of a kind, and returns it.
 fn hint(handle: &Handle, is_meant: impl Fn(&Hint) -> bool) -> Hint {
     let mut found = None;
     let mut last = None;
@@ -67,7 +67,7 @@ fn hint(handle: &Handle, is_meant: impl Fn(&Hint) -> bool) -> Hint {
     found.expect("it was found")
 }
 
-/// A number of dumps, none of which has a hint. All of `tasks` tasks wait in each.
+/// Asserts that a number of dumps have no hint, after all of `tasks` tasks wait.
 fn no_hint(handle: &Handle, tasks: usize) {
     eventually("all tasks wait", || {
         let dump = handle.dump();
@@ -102,7 +102,7 @@ fn tasks_that_nothing_will_wake_are_told() {
     });
 }
 
-/// What another crate makes of a waker, to know who is to be polled.
+/// A waker that wraps another, as crates do to know which future to poll.
 pub(super) struct Wrapped(pub(super) Waker);
 
 impl Wake for Wrapped {
@@ -136,8 +136,9 @@ fn tasks_that_a_timer_or_a_socket_will_wake_are_no_hint() {
     });
 }
 
-/// A future that would read is neither polled nor dropped. (With one worker: where a task has moved
-/// since it last waited, its waker is not kept. On Windows nobody says how many bytes there are.)
+/// A future that would read is neither polled nor dropped. (With one worker: the waker of a task
+/// that has moved since it last waited is not kept. On Windows the number of available bytes is
+/// unknown.)
 #[cfg(unix)]
 #[test]
 fn what_nobody_reads_is_told_with_its_peer_and_since_when() {
@@ -179,8 +180,8 @@ fn what_nobody_reads_is_told_with_its_peer_and_since_when() {
     });
 }
 
-/// Reads frames, and does something else after each while its peer sends on. (The first times it
-/// waits: a task's waker is kept from then on.)
+/// Reads frames, and does other work after each while its peer keeps sending. (The first few times
+/// the task waits for data: its waker is kept from then on.)
 #[test]
 fn what_is_read_slowly_is_no_hint() {
     on_every_backend_alone(|backend| {
@@ -212,7 +213,7 @@ fn what_is_read_slowly_is_no_hint() {
     });
 }
 
-/// Whatever was said last in a poll.
+/// Regardless of the wait that a poll registered last.
 #[test]
 fn a_call_that_blocks_and_a_signal_are_no_hint() {
     on_every_backend_alone(|backend| {
@@ -227,7 +228,7 @@ fn a_call_that_blocks_and_a_signal_are_no_hint() {
             let mut set: TaskSet<()> = (0..3).map(|_| work()).collect();
             while set.next().await.is_some() {}
         });
-        // The set has three of its own.
+        // The set has three tasks.
         while_driven(&runtime, |handle| no_hint(handle, 5));
         drop((calls, set));
         #[cfg(unix)]
@@ -247,7 +248,7 @@ fn a_call_that_blocks_and_a_signal_are_no_hint() {
     });
 }
 
-/// Two tasks that wake each other, on two workers: each looks idle when the other is looked at.
+/// Two tasks that wake each other, on two workers: each looks idle while the other is inspected.
 #[test]
 fn tasks_of_two_workers_that_wake_each_other_are_no_hint() {
     on_every_backend_with_several(|backend, workers| {
@@ -282,10 +283,10 @@ async fn connection() -> (TcpStream, TcpStream) {
     (near.unwrap(), far.unwrap().0)
 }
 
-/// Where a task is handed another one.
+/// The slot through which a task is handed another task.
 type Slot = Arc<Mutex<Option<Task<()>>>>;
 
-/// A task that awaits what it is handed, once it is told that it was.
+/// Spawns a task that awaits the task in its slot, once its event is set.
 fn awaits(runtime: &Runtime) -> (Task<()>, Slot, Arc<Event>) {
     let (slot, go): (Slot, Arc<Event>) = Default::default();
     let task = runtime.spawn({
@@ -314,7 +315,7 @@ fn tasks_that_await_each_other_are_told_in_their_order() {
             *slot.lock().unwrap() = Some(task);
             go.set();
         }
-        // Who awaits one of a ring is not in it.
+        // A task that awaits a member of a ring is not in the ring.
         let outside = runtime.spawn(sleep(LONG));
         let hint = while_driven(&runtime, |handle| {
             hint(handle, |hint| matches!(hint, Hint::AwaitEachOther(_)))
@@ -360,7 +361,7 @@ fn a_task_that_wakes_itself_again_and_again_is_told() {
     });
 }
 
-/// Two that wake each other: neither is idle, and neither wakes itself.
+/// Two tasks that wake each other: neither is idle, and neither wakes itself.
 #[test]
 fn tasks_that_wake_each_other_are_no_hint() {
     on_every_backend_alone(|backend| {

@@ -1,4 +1,4 @@
-//! Numbers of a runtime.
+//! Metrics of a runtime.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::mpsc;
@@ -14,7 +14,7 @@ use polder::time::sleep;
 
 use crate::support::{eventually, on_every_backend, runtime, until};
 
-/// The sum over all workers.
+/// Returns the sum over all workers.
 fn sum(metrics: &Metrics, number: impl Fn(&polder::diagnostics::WorkerMetrics) -> usize) -> usize {
     metrics.workers.iter().map(number).sum()
 }
@@ -69,7 +69,7 @@ fn events_timers_and_used_up_budgets_are_counted() {
             }
             drop(near);
             echo.await;
-            // So many operations that a poll has no budget for them, which do not block.
+            // More operations than a poll has budget for, none of which blocks.
             let mut near = TcpStream::connect(listener.local_addr().unwrap())
                 .await
                 .unwrap();
@@ -153,7 +153,7 @@ fn the_processor_time_of_a_worker_grows_while_it_computes_and_not_while_it_sleep
     });
 }
 
-/// What this thread has used, as the system tells it to itself.
+/// Returns this thread's CPU time, as the system reports it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn cpu_time() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
@@ -176,7 +176,7 @@ fn metrics_are_read_while_a_worker_is_stuck() {
             let runtime = runtime(backend);
             let handle = runtime.handle();
             runtime.block_on(async {
-                // It blocks its thread on purpose.
+                // Blocks the worker's thread on purpose.
                 sender.send(handle).unwrap();
                 ends.recv().unwrap();
             });
@@ -231,9 +231,9 @@ fn numbers_are_written_as_openmetrics_text() {
     });
 }
 
-/// Reads text by the grammar of OpenMetrics 1.0, as far as it is used: families of metrics in one
-/// piece, each with its type before its samples, samples with the suffixes of that type, once each,
-/// and buckets that grow up to `+Inf`.
+/// Parses text by the grammar of OpenMetrics 1.0, as far as it is used: families of metrics are
+/// contiguous, each with its type before its samples; samples have the suffixes of that type, once
+/// each; buckets grow up to `+Inf`.
 fn parse(text: &str) -> Result<HashMap<String, f64>, String> {
     let text = text
         .strip_suffix("# EOF\n")

@@ -1,4 +1,4 @@
-//! What a program can learn of its tasks and workers.
+//! Information for a program about its tasks and workers.
 
 mod dump;
 mod hints;

@@ -31,7 +31,7 @@ fn a_task_knows_its_id_and_its_name_and_nobody_else_does() {
     });
 }
 
-/// When a task ends, whoever awaited it is woken last: then its memory may be gone.
+/// The end of a task wakes its awaiter last: by then the task's memory may be gone.
 #[test]
 fn a_waker_that_a_task_wakes_as_it_ends_is_in_no_task() {
     struct Asks(Mutex<Vec<(Option<task::Id>, Option<task::Name>)>>);

@@ -1,4 +1,4 @@
-//! What a traced runtime tells of its last events, as a file for trace viewers.
+//! The trace of a runtime's last events, as a file for trace viewers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,10 +17,10 @@ use polder::{Backend, Runtime};
 use crate::json::Value;
 use crate::support::{on_every_backend_alone, on_every_backend_with_several};
 
-/// How many traces are taken while the workers go on.
+/// The number of traces taken while the workers run.
 const TAKEN: usize = 50;
 
-/// In microseconds, as text has it: to three digits.
+/// The precision of times in the text, in microseconds: three digits.
 const EXACT: f64 = 0.000_5;
 
 /// A slice of a track.
@@ -33,20 +33,20 @@ struct Slice {
     task: Option<f64>,
 }
 
-/// A trace, as its file says.
+/// A parsed trace file.
 struct Told {
-    /// By track.
+    /// The slices, by track.
     slices: BTreeMap<usize, Vec<Slice>>,
     names: BTreeMap<usize, String>,
     instants: Vec<(String, Value)>,
-    /// Where arrows begin and end: track and time of both.
+    /// The ends of arrows: track and time of both.
     arrows: Vec<[(usize, f64); 2]>,
-    /// How many calls of `unblock` begin and end.
+    /// The numbers of calls of `unblock` that begin and end.
     calls: [usize; 2],
 }
 
 impl Told {
-    /// Reads a trace, and asks of it what the format wants.
+    /// Parses a trace, and checks it against the format.
     fn read(json: &str) -> Told {
         let value = Value::parse(json);
         assert!(value.at("otherData").at("began").number() > 1e9);
@@ -109,7 +109,8 @@ impl Told {
         told
     }
 
-    /// Slices of one track lie beside or within each other, and arrows begin and end on them.
+    /// Checks that slices of one track are disjoint or nested, and that arrows begin and end on
+    /// them.
     fn check(&self) {
         for slices in self.slices.values() {
             for (index, one) in slices.iter().enumerate() {
@@ -186,7 +187,7 @@ fn a_trace_tells_polls_wakes_events_timers_sleeps_and_ends() {
             assert!(all.iter().any(|it| it.category == "sleep"));
             let place = format!("block_on {}", file!());
             assert!(all.iter().any(|it| it.name.starts_with(&place)), "{all:?}");
-            // Each poll of a task but those of `yield_now` follows a wake, and those too.
+            // Each poll of a task follows a wake, including those after `yield_now`.
             assert!(told.arrows.len() >= 6, "{}", told.arrows.len());
             assert_eq!(told.names.len(), if workers == 1 { 2 } else { 4 });
             assert!(
@@ -197,7 +198,7 @@ fn a_trace_tells_polls_wakes_events_timers_sleeps_and_ends() {
     });
 }
 
-/// Two tasks of the current runtime.
+/// Runs two tasks of the current runtime.
 async fn echo_once() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -209,7 +210,7 @@ async fn echo_once() -> io::Result<()> {
     });
     let client = polder::spawn(async move {
         let mut stream = polder::net::TcpStream::connect(address).await?;
-        // So that the other end waits for it.
+        // Makes the other end wait.
         sleep(Duration::from_millis(5)).await;
         stream.write_all(b"x").await?;
         stream.read_exact(&mut [0]).await
@@ -305,7 +306,7 @@ fn a_future_of_block_on_that_panics_ends_its_poll() {
     });
 }
 
-/// A poll that follows another one at once begins when that has ended, and only such a one.
+/// Only a poll that directly follows another begins when the other has ended.
 #[test]
 fn a_poll_does_not_begin_before_the_worker_has_slept_or_was_left_alone() {
     const PAUSE: Duration = Duration::from_millis(20);

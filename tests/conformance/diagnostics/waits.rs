@@ -1,4 +1,4 @@
-//! Each thing that a task can wait for, as a dump tells it: those that dump.rs has not all at once.
+//! Each kind of wait as a dump shows it: those that dump.rs does not cover in one dump.
 
 use std::future::poll_fn;
 use std::io;
@@ -28,8 +28,8 @@ use crate::support::{
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// A dump in which the task waits, for what `is_it` says. Taken by the future of `block_on`, or by
-/// what stands for it in a world.
+/// Returns a dump in which the task waits, for something that `is_it` accepts. The future of
+/// `block_on` takes the dump, or its replacement in a world.
 async fn when_told(id: Id, what: &str, is_it: impl Fn(&[Wait]) -> bool) -> Dump {
     let handle = Handle::current();
     let mut found = None;
@@ -45,7 +45,7 @@ async fn when_told(id: Id, what: &str, is_it: impl Fn(&[Wait]) -> bool) -> Dump 
     found.expect("it was found")
 }
 
-/// What the dump's JSON has of what the task waits for.
+/// Returns the task's waits from the dump's JSON.
 fn in_json(dump: &Dump, id: Id) -> Vec<Value> {
     let json = Value::parse(&dump.json());
     let mut tasks = json.at("tasks").list().iter();
@@ -59,7 +59,7 @@ fn is_reading(waits: &[Wait], kind: &str) -> bool {
     matches!(waits, [Wait::Socket { kind: it, writes: false, ready_unread: false, .. }] if *it == kind)
 }
 
-/// Both ends of a connection.
+/// Returns both ends of a connection.
 async fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let near = TcpStream::connect(listener.local_addr()?).await?;
@@ -106,7 +106,7 @@ fn a_timer_whose_worker_does_not_get_round_to_it_is_told_to_be_overdue() {
             let late = polder::spawn(sleep(delay));
             let later = polder::spawn(sleep(LONG));
             future::yield_now().await;
-            // The worker is kept from its timers: nothing else may have fired this one.
+            // The worker cannot reach its timers: nothing else may have fired this one.
             thread::sleep(4 * delay);
             let dump = Handle::current().dump();
             let [Wait::Timer { due }] = find(&dump, late.id()).waits_for[..] else {
@@ -154,7 +154,7 @@ fn a_task_that_waits_for_a_file_or_the_like_is_told_so() {
 
     use polder::io::Unblock;
 
-    /// Blocks until the other end goes.
+    /// A reader that blocks until the other end is dropped.
     struct Slow(mpsc::Receiver<()>);
     impl Read for Slow {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
@@ -180,7 +180,7 @@ fn a_task_that_waits_for_a_file_or_the_like_is_told_so() {
     });
 }
 
-/// (On one worker, which takes the dump itself.)
+/// (With one worker, which takes the dump itself.)
 #[test]
 fn a_task_that_is_new_or_was_woken_waits_for_nothing() {
     in_every_runtime_alone(|_| async {
@@ -244,13 +244,13 @@ fn of_several_events_the_last_one_that_was_polled_is_told_and_of_sockets_and_tim
         })
         .await;
         assert_eq!(in_json(&dump, task.id()).len(), 4);
-        // It is not to be woken, since its futures are polled whatever has become of them.
+        // The task must not be woken, since it would poll futures that may have completed.
         task.cancel().await;
         drop(near);
     });
 }
 
-/// What another crate makes of a waker is not followed.
+/// The dump does not see through a waker that another crate has wrapped.
 #[test]
 fn a_task_whose_waker_is_wrapped_waits_elsewhere() {
     in_every_runtime(|_| async {

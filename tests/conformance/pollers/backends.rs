@@ -1,4 +1,4 @@
-//! [`Backend`] as a value: names, what is available, `POLDER_BACKEND`.
+//! [`Backend`] as a value: names, availability, `POLDER_BACKEND`.
 
 use std::collections::HashSet;
 use std::io;
@@ -111,7 +111,7 @@ fn environment_is_heeded() {
                 assert!(error.to_string().contains("POLDER_BACKEND"), "{error}");
                 lists_what_is_available(&error);
             }
-            // It is not asked where the program chooses.
+            // The variable is ignored where the program chooses a backend.
             for backend in Backend::available() {
                 Runtime::builder().backend(backend).build().unwrap();
             }
@@ -140,7 +140,7 @@ fn an_environment_that_names_no_backend_is_an_error() {
     }
 }
 
-/// Those that are not available here, whichever features are on.
+/// Returns the backends that are not available here, with any features.
 fn absent() -> Vec<Backend> {
     let others = [Backend::Kqueue, Backend::Iocp, Backend::EventPorts];
     others.into_iter().filter(|it| !it.is_available()).collect()
@@ -197,7 +197,7 @@ fn a_list_for_which_there_are_no_descriptors_says_so() {
     const NAME: &str = "pollers::backends::a_list_for_which_there_are_no_descriptors_says_so";
     in_a_child(NAME, &[], || {
         let mut wishes = Backend::available();
-        // Its reactor is the process's, and a panic of its own if it cannot be made.
+        // Its reactor is per process, and panics if it cannot be created.
         wishes.retain(|backend| *backend != Backend::AsyncIo);
         set_descriptor_limit(0);
         let opened = Poller::first_of(wishes.clone());
@@ -210,7 +210,7 @@ fn a_list_for_which_there_are_no_descriptors_says_so() {
     });
 }
 
-/// The child's half: the list of the environment, of which all are available but the first.
+/// The child's half: the list of the environment, in which all but the first are available.
 fn the_rest_of_the_list_is_there() {
     let list = Backend::list_from_env().unwrap();
     assert!(list.iter().all(|backend| backend.is_available()));
@@ -232,7 +232,7 @@ fn the_environment_may_have_a_list() {
     }
 }
 
-/// What a container's filter does, a sandbox, and an old kernel.
+/// The refusals of a container's filter, of a sandbox, and of an old kernel.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_ring_that_is_refused_is_passed_over_and_alone_says_why() {
@@ -252,7 +252,7 @@ fn a_ring_that_is_refused_is_passed_over_and_alone_says_why() {
             let Some((_, kind, reason)) = reasons.into_iter().find(|it| it.0 == errno) else {
                 panic!("an errno of another test");
             };
-            // Before anybody has asked for a ring.
+            // Before the first ring is requested.
             crate::support::refuse(&[libc::SYS_io_uring_setup], errno);
             assert_eq!(Runtime::new().unwrap().backend(), Backend::Poll);
             assert!(!Backend::IoUring.is_available());
@@ -277,7 +277,7 @@ fn a_ring_that_is_refused_is_passed_over_and_alone_says_why() {
                         target_arch = "s390x"
                     )
                 )) {
-                    // The crate io-uring does not know them.
+                    // The crate io-uring does not support these architectures.
                     assert!(words.contains("Linux for"), "{words}");
                 } else if cfg!(feature = "io-uring") {
                     assert_eq!(error.kind(), kind, "{words}");
@@ -291,7 +291,7 @@ fn a_ring_that_is_refused_is_passed_over_and_alone_says_why() {
     }
 }
 
-/// ci/kqueue.sh asks for this test by its name.
+/// ci/kqueue.sh runs this test by its name.
 #[cfg(polder_kqueue_model)]
 #[test]
 fn the_model_of_kqueue_is_among_the_backends() {

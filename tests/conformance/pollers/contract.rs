@@ -29,7 +29,7 @@ fn a_mode_that_is_not_there_is_unsupported() {
         let (ours, mut theirs) = local_pair();
         theirs.write_all(b"x").unwrap();
         for mode in lacking {
-            // SAFETY: it is not registered by this.
+            // SAFETY: this does not register it.
             let result = unsafe { poller.register(borrow(&ours), Token(1), READABLE, mode) };
             let error = fails(
                 result,
@@ -59,7 +59,7 @@ fn a_reserved_token_is_invalid_and_all_others_are_the_callers() {
         let (ours, mut theirs) = local_pair();
         theirs.write_all(b"x").unwrap();
         for token in [Token::RESERVED, Token(u64::MAX - 1), Token(u64::MAX)] {
-            // SAFETY: it is not registered by this.
+            // SAFETY: this does not register it.
             let result = unsafe { poller.register(borrow(&ours), token, READABLE, mode) };
             fails(result, io::ErrorKind::InvalidInput, "a reserved token");
         }
@@ -70,7 +70,7 @@ fn a_reserved_token_is_invalid_and_all_others_are_the_callers() {
             let result = poller.modify(borrow(&ours), Token::RESERVED, READABLE, mode);
             fails(result, io::ErrorKind::InvalidInput, "a reserved token");
         }
-        // Two may share one.
+        // Two sources may share one token.
         let (other, mut others) = local_pair();
         others.write_all(b"x").unwrap();
         let _ours = Source::new(poller, &ours, 5, READABLE, mode);
@@ -119,7 +119,7 @@ fn a_wait_replaces_the_events_of_the_last_one() {
 fn a_wait_reports_no_more_than_there_is_room_for_and_everybody_has_a_turn() {
     in_every_mode(|poller, mode| {
         for capacity in [0, 1, 2, 3, 6] {
-            // Nothing is left of an earlier capacity.
+            // No event is left from an earlier capacity.
             quiet(poller, "nothing is there yet");
             let sources: Vec<_> = (0..7)
                 .map(|token| {
@@ -134,7 +134,7 @@ fn a_wait_reports_no_more_than_there_is_room_for_and_everybody_has_a_turn() {
                     round < 7 * 7,
                     "capacity {capacity}: only {seen:?} had a turn"
                 );
-                // With edges and one-shot an event without room must come in a later wait.
+                // In edge and one-shot mode, an event that finds no room must come in a later wait.
                 poller.wait(&mut events, Some(Duration::ZERO)).unwrap();
                 assert!(
                     events.len() <= capacity.max(1),
@@ -189,13 +189,13 @@ fn a_pollers_descriptor_is_readable_while_a_wait_would_return() {
         let outer = open(Backend::Poll);
         let inner = poller.descriptor().unwrap();
         let is_readable = || {
-            // SAFETY: it is deregistered at once.
+            // SAFETY: it is deregistered right after the wait.
             unsafe { outer.register(inner, Token(1), READABLE, Mode::OneShot) }.unwrap();
             let events = poll_now(&outer);
             outer.deregister(inner).unwrap();
             events.iter().any(Event::is_readable)
         };
-        // What is told to a foreign loop twice is told in vain, and not again and again.
+        // A foreign loop may see a few spurious readable reports, but not an endless series.
         let is_quiet = |when: &str| {
             let mut rounds = 0;
             while is_readable() {
@@ -224,10 +224,10 @@ fn a_pollers_descriptor_is_readable_while_a_wait_would_return() {
     });
 }
 
-/// One thread, many sources, random operations: what must be reported is known each time.
+/// One thread, many sources, random operations: the expected reports are known at each step.
 ///
-/// Not on Windows: a change cancels what the kernel is asked there, and a wait without time ends
-/// before it is asked anew, so that the wait after it is the first to report.
+/// Not on Windows: there a change cancels the kernel's pending operation, and a wait with a zero
+/// timeout ends before the operation is submitted again, so that only the next wait reports.
 #[cfg(unix)]
 #[test]
 fn what_is_ready_is_reported_and_what_is_gone_is_not() {
@@ -236,7 +236,7 @@ fn what_is_ready_is_reported_and_what_is_gone_is_not() {
         theirs: Option<Socket>,
         unread: usize,
         registered: Option<(u64, Interest)>,
-        /// Not reported since it was registered, armed, or written to.
+        /// Whether it has not been reported since it was registered, armed, or written to.
         fresh: bool,
     }
 
@@ -262,8 +262,8 @@ fn what_is_ready_is_reported_and_what_is_gone_is_not() {
             match (random.below(8), slot.registered) {
                 (0..=3, None) => {
                     last_token += 1;
-                    // SAFETY: a slot is deregistered before it is replaced, and the poller goes
-                    // before the rest of them.
+                    // SAFETY: a slot is deregistered before it is replaced, and the poller is
+                    // dropped before the remaining slots.
                     unsafe {
                         poller.register(borrow(&slot.ours), Token(last_token), interest, mode)
                     }
@@ -296,11 +296,12 @@ fn what_is_ready_is_reported_and_what_is_gone_is_not() {
                     slot.unread = 0;
                 }
                 (_, registered) => {
-                    // The end, or, after it, another pair, most likely of the same numbers.
+                    // Closes the peer, or, once closed, replaces the pair, most likely with the
+                    // same descriptor numbers.
                     match slot.theirs.take() {
                         Some(theirs) => {
-                            // Told at once, even while a child that another test is starting
-                            // has a duplicate still.
+                            // Reported immediately, even while a child that another test is
+                            // starting still has a duplicate.
                             theirs.shutdown(Shutdown::Both).unwrap();
                             drop(theirs);
                             slot.fresh |= mode == Mode::Edge;
@@ -379,7 +380,7 @@ fn changes_by_many_threads_lose_no_event_and_leave_no_stale_one() {
                     for _ in 0..sized(backend, 1_000).max(300) {
                         let pair = &mut pairs[random.below(3) as usize];
                         if random.below(4) == 0 {
-                            // Others get these numbers.
+                            // Other sources get these descriptor numbers.
                             *pair = local_pair();
                         }
                         let (ours, theirs) = (&pair.0, &pair.1);
@@ -387,7 +388,7 @@ fn changes_by_many_threads_lose_no_event_and_leave_no_stale_one() {
                         let first = [NONE, READABLE, WRITABLE][random.below(3) as usize];
                         let mut source = Source::new(&poller, ours, token(), first, mode);
                         for _ in 0..random.below(3) {
-                            // The byte comes before the wait, or after.
+                            // The byte arrives before the wait, or after.
                             let early = random.below(2) == 0;
                             if early {
                                 (&*theirs).write_all(b"x").unwrap();
@@ -406,7 +407,7 @@ fn changes_by_many_threads_lose_no_event_and_leave_no_stale_one() {
                             }
                         }
                         if random.below(2) == 0 {
-                            // It goes while it is ready.
+                            // It is deregistered while it is ready.
                             source.set(READABLE | WRITABLE);
                         }
                         source.deregister().unwrap();

@@ -16,11 +16,11 @@ use super::{
 };
 use crate::support::{LIMIT, on_every_backend};
 
-/// The flags of every descriptor of this process.
+/// Returns the flags of every descriptor of this process.
 fn descriptors() -> HashMap<RawFd, libc::c_int> {
     (0..1024)
         .map(|number| {
-            // SAFETY: this call only asks, and answers -1 for what is not open.
+            // SAFETY: this call only reads, and returns -1 for a number that is not open.
             (number, unsafe { libc::fcntl(number, libc::F_GETFD) })
         })
         .filter(|(_, flags)| *flags != -1)
@@ -31,7 +31,7 @@ fn descriptors() -> HashMap<RawFd, libc::c_int> {
 fn rule_23_all_descriptors_are_close_on_exec() {
     const NAME: &str = "pollers::descriptors::rule_23_all_descriptors_are_close_on_exec";
     in_a_child(NAME, &[], || {
-        // The descriptors of a child process.
+        // Returns the descriptors that a child process inherits.
         let inherited = || {
             let list = "for n in 3 4 5 6 7 8 9; do (true <&$n) 2>/dev/null && echo $n; done; true";
             let output = Command::new("sh").args(["-c", list]).output().unwrap();
@@ -54,7 +54,7 @@ fn rule_23_all_descriptors_are_close_on_exec() {
             theirs.write_all(b"x").unwrap();
             poll_now(&poller);
 
-            // And what stands on it: a descriptor with a deadline, a listener, a connection.
+            // And the users of a poller: a descriptor with a deadline, a listener, a connection.
             let runtime = Runtime::builder().backend(backend).build().unwrap();
             let descriptor = runtime.backend_fd();
             assert_eq!(descriptor.is_ok(), poller.capabilities().descriptor);
@@ -92,7 +92,7 @@ fn rule_23_a_poller_that_goes_leaves_no_descriptor_and_no_registration_behind() 
             let before = descriptors();
             for round in 0..100 {
                 let other = open(poller.backend());
-                // SAFETY: the poller goes before the socket does.
+                // SAFETY: the poller is dropped before the socket.
                 unsafe { other.register(borrow(&ours), Token(round), READABLE, mode) }.unwrap();
                 assert_eq!(tokens(&wait(&other, Some(LIMIT))), [round]);
                 other.notify().unwrap();
@@ -111,13 +111,13 @@ fn a_poller_that_cannot_be_opened_is_an_error_and_leaks_nothing() {
         on_every_backend(|backend| {
             let before = descriptors();
             let highest = before.keys().max().unwrap() + 1;
-            // Nothing, then one descriptor, then two, and so on, until it is enough.
+            // No descriptor, then one, then two, and so on, until there are enough.
             for allowed in 0.. {
                 assert!(allowed < 32, "a poller needs {allowed} descriptors");
                 let mut hoard = Vec::new();
                 let limit = highest + allowed;
                 set_descriptor_limit(limit as libc::rlim_t);
-                // What lies below and is free is taken away.
+                // Takes all lower numbers that are free.
                 while let Ok(taken) = rustix::io::fcntl_dupfd_cloexec(stdin(), 0) {
                     match taken.as_raw_fd() >= highest {
                         true => break,
@@ -138,7 +138,7 @@ fn a_poller_that_cannot_be_opened_is_an_error_and_leaks_nothing() {
                 assert_eq!(descriptors(), before, "{allowed}: something was left open");
             }
             let before = match backend {
-                // Its reactor is the process's, and stays.
+                // Its reactor is per process, and stays.
                 Backend::AsyncIo => descriptors(),
                 _ => before,
             };

@@ -1,12 +1,12 @@
 //! The raw readiness contract: rules 1 to 11, 14 to 20, 22, 23, 68, 72 and 76, on a [`Poller`]
 //! without a runtime, and [`Backend`] as a value.
 //!
-//! Each rule runs in every mode that the backend offers. No test asks for a backend's name to
-//! decide what to expect. Only two kinds of test wait for time to pass: [`quiet`], which asserts
-//! that nothing is reported, and those of timeouts (rule 19).
+//! Each rule runs in every mode that the backend offers. No test decides by a backend's name what
+//! to expect. Only two kinds of test wait for time to pass: [`quiet`], which asserts that nothing
+//! is reported, and those of timeouts (rule 19).
 //!
 //! A test that uses descriptor numbers that it does not own, the environment, or the process's list
-//! of descriptors, runs in a process of its own: see [`in_a_child`].
+//! of descriptors, runs in its own process: see [`in_a_child`].
 
 mod backends;
 mod contract;
@@ -48,7 +48,7 @@ fn open(backend: Backend) -> Arc<Poller> {
     Arc::new(Poller::new(backend).expect("an available backend can be opened"))
 }
 
-/// The modes that the poller offers, and those that it lacks.
+/// Returns the modes that the poller offers, and those that it lacks.
 fn modes(poller: &Poller) -> (Vec<Mode>, Vec<Mode>) {
     let capabilities = poller.capabilities();
     let all = [
@@ -76,7 +76,7 @@ fn in_every_mode(rule: impl Fn(&Arc<Poller>, Mode) + Clone + Send + 'static) {
     }
 }
 
-/// One wait.
+/// Waits once.
 fn wait(poller: &Poller, timeout: Option<Duration>) -> Vec<Event> {
     let mut events = Events::new();
     let count = poller.wait(&mut events, timeout).expect("a wait");
@@ -88,7 +88,7 @@ fn wait(poller: &Poller, timeout: Option<Duration>) -> Vec<Event> {
     events.iter().copied().collect()
 }
 
-/// Returns what is ready now, without waiting.
+/// Returns the sources that are ready now, without waiting.
 fn poll_now(poller: &Poller) -> Vec<Event> {
     wait(poller, Some(Duration::ZERO))
 }
@@ -130,8 +130,8 @@ fn reports_at_most(poller: &Poller, limit: usize, when: &str) {
     }
 }
 
-/// Waits in a thread of its own; the wait is under way when this returns. Nothing may be ready or
-/// notified before, since the check whether it is under way would consume it.
+/// Waits on a new thread; the wait is under way when this returns. Nothing may be ready or notified
+/// before, since the check whether the wait is under way would consume it.
 fn waiter(poller: &Arc<Poller>, timeout: Option<Duration>) -> JoinHandle<Vec<Event>> {
     let thread = thread::spawn({
         let poller = poller.clone();
@@ -139,7 +139,7 @@ fn waiter(poller: &Arc<Poller>, timeout: Option<Duration>) -> JoinHandle<Vec<Eve
             let mut events = Events::new();
             loop {
                 match poller.wait(&mut events, timeout) {
-                    // An attempt of the other thread came first.
+                    // The other thread's attempt came first.
                     Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                         thread::yield_now();
                     }
@@ -175,7 +175,7 @@ fn tokens(events: &[Event]) -> Vec<u64> {
     events.iter().map(|event| event.token().0).collect()
 }
 
-/// Something registered, which is deregistered before it is closed.
+/// A registered source, which is deregistered before it is closed.
 struct Source<S: AsDescriptor> {
     poller: Arc<Poller>,
     socket: S,
@@ -220,7 +220,7 @@ impl<S: AsDescriptor> Source<S> {
         self.poller.deregister(borrow(&self.socket))
     }
 
-    /// Waits until it is reported.
+    /// Waits until the source is reported.
     fn next(&self) -> Event {
         next(&self.poller, self.token)
     }
@@ -241,7 +241,7 @@ impl<S: AsDescriptor> Source<S>
 where
     for<'a> &'a S: Read,
 {
-    /// Reads once, and waits if there is nothing.
+    /// Reads once; waits first if nothing is available.
     fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             match (&self.socket).read(bytes) {
@@ -261,7 +261,7 @@ impl<S: AsDescriptor> Drop for Source<S> {
     }
 }
 
-/// A pair of stream sockets whose bytes arrive as they are written.
+/// Returns a pair of stream sockets that deliver bytes as soon as they are written.
 #[cfg(unix)]
 fn local_pair() -> (Socket, Socket) {
     let (ours, theirs) = Socket::pair(Domain::UNIX, Type::STREAM, None).expect("a pair of sockets");
@@ -271,7 +271,7 @@ fn local_pair() -> (Socket, Socket) {
     (ours, theirs)
 }
 
-/// The same where Unix sockets are not.
+/// The same on systems without Unix sockets.
 #[cfg(windows)]
 fn local_pair() -> (Socket, Socket) {
     tcp_pair()
@@ -288,13 +288,13 @@ fn tcp_pair() -> (Socket, Socket) {
     (ours.into(), theirs.into())
 }
 
-/// A connected pair of each kind.
+/// Returns a connected pair of each kind.
 fn pairs() -> [(&'static str, Socket, Socket); 2] {
     let (local, tcp) = (local_pair(), tcp_pair());
     [(LOCAL, local.0, local.1), ("TCP", tcp.0, tcp.1)]
 }
 
-/// What a [`local_pair`] is called.
+/// The name of a [`local_pair`] in messages.
 const LOCAL: &str = if cfg!(unix) { "Unix" } else { "local" };
 
 /// Writes until there is no room. Returns the number of bytes.
@@ -343,8 +343,8 @@ fn fails<T: std::fmt::Debug>(result: io::Result<T>, kind: io::ErrorKind, what: &
 
 const CHILD: &str = "POLDER_TEST_CHILD";
 
-/// Runs `rule` in a process of its own: this program, restricted to the test with the full name
-/// `name`, with `variables` in its environment. Such a test does nothing else.
+/// Runs `rule` in its own process: this program, restricted to the test with the full name `name`,
+/// with `variables` in its environment. Such a test does nothing else.
 fn in_a_child(name: &str, variables: &[(&str, &str)], rule: impl FnOnce()) {
     if std::env::var_os(CHILD).is_some() {
         return rule();
@@ -379,19 +379,19 @@ impl Random {
     }
 }
 
-/// What a waiting thread has seen, by the number of its wait.
+/// The reports that a waiting thread has seen, by the number of its wait.
 #[derive(Default)]
 struct Seen {
-    /// How many waits have begun.
+    /// The number of waits that have begun.
     started: AtomicU64,
-    /// By token: the number of the last wait that reported it.
+    /// The number of the last wait that reported a token, by token.
     last: Mutex<HashMap<u64, u64>>,
     changed: Condvar,
     over: AtomicBool,
 }
 
 impl Seen {
-    /// Waits on `poller`, in a thread of its own, until it is stopped.
+    /// Waits on `poller`, on a new thread, until stopped.
     fn watch(poller: &Arc<Poller>) -> (Arc<Seen>, JoinHandle<()>) {
         let seen = Arc::new(Seen::default());
         let thread = thread::spawn({
@@ -422,7 +422,7 @@ impl Seen {
         assert!(!timeout.timed_out(), "token {token} is never reported");
     }
 
-    /// The number of waits that may still report a source that is gone: those that have begun by
+    /// The number of waits that may still report a deregistered source: those that have begun by
     /// now.
     fn bound(&self) -> u64 {
         self.started.load(Ordering::SeqCst)

@@ -66,16 +66,16 @@ fn rule_18_a_notification_comes_with_events_and_takes_none_away() {
         poller.notify().unwrap();
         ours.next();
         assert_eq!((&ours.socket).read(&mut [0; 8]).unwrap(), 1);
-        // It may have come apart from the event.
+        // The notification may be reported apart from the event.
         let _ = poll_now(poller);
         quiet(poller, "both were told");
     });
 }
 
-/// Several threads notify, each again as soon as a wait has ended after its last call. So calls
-/// also come between the end of a wait and the beginning of the next.
+/// Several threads notify, each again as soon as a wait has ended after its last call. So some
+/// calls come between the end of a wait and the beginning of the next.
 fn notifications_arrive(poller: &Arc<Poller>, rounds: u64, storm: bool) {
-    /// How often a thread has notified, and for how many of these a wait has ended since.
+    /// The number of a thread's notifications, and of those after which a wait has ended.
     #[derive(Default)]
     struct Tally {
         asked: AtomicU64,
@@ -116,7 +116,7 @@ fn notifications_arrive(poller: &Arc<Poller>, rounds: u64, storm: bool) {
                         assert!(start.elapsed() < LIMIT / 2, "notification {round} is lost");
                         thread::yield_now();
                     }
-                    // Now and then the waiter has the time to fall asleep.
+                    // Now and then the waiter has time to fall asleep.
                     if round % 16 == 0 {
                         thread::sleep(Duration::from_micros(50));
                     }
@@ -141,7 +141,8 @@ fn rule_18_no_notification_is_lost_among_interrupts() {
 #[test]
 fn rule_18_no_notification_is_lost_among_changes() {
     in_every_mode(|poller, mode| {
-        // A change may wake the waiting thread by the same way, and must not eat a notification.
+        // A change may wake the waiting thread by the same means, and must not consume a
+        // notification.
         let over = Arc::new(AtomicBool::new(false));
         let changer = thread::spawn({
             let (poller, over) = (poller.clone(), over.clone());

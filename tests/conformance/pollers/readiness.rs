@@ -1,4 +1,4 @@
-//! Rules 1 to 10 and 68: what is readable, what is writable, and what an end looks like.
+//! Rules 1 to 10 and 68: readable, writable, and the forms of an end.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -28,12 +28,12 @@ fn rule_01_spurious_readiness_is_followed_by_another_wake_up() {
                 if round % 2 == 0 {
                     assert!(ours.next().is_readable(), "{kind}");
                 }
-                // Somebody else takes it, after or before the report.
+                // A duplicate takes the byte, after or before the report.
                 drain(&mut thief, 1);
                 would_block((&ours.socket).read(&mut [0]), kind);
                 ours.rearm(READABLE);
                 reports_at_most(poller, 1, "nothing is there");
-                // A false alarm has spent a one-shot interest.
+                // The spurious report has disarmed a one-shot interest.
                 ours.rearm(READABLE);
             }
             theirs.write_all(b"y").unwrap();
@@ -115,7 +115,7 @@ fn rule_04_an_end_that_comes_with_data_is_not_lost_by_a_short_read() {
             assert_eq!(ours.read(&mut bytes).unwrap(), 5, "{kind}");
             assert_eq!(&bytes[..5], b"hello");
             match poller.capabilities().hints {
-                // Both are known to be here.
+                // Both the data and the end are known to have arrived.
                 true => assert_eq!((&ours.socket).read(&mut bytes).unwrap(), 0, "{kind}"),
                 false => assert_eq!(ours.read(&mut bytes).unwrap(), 0, "{kind}"),
             }
@@ -130,7 +130,7 @@ fn rule_04_an_end_that_comes_after_a_short_read_is_reported() {
             let ours = Source::new(poller, ours, 1, READABLE, mode);
             theirs.write_all(b"hello").unwrap();
             ours.next();
-            // Short, so an edge has nothing more to tell until something new comes.
+            // A short read, so an edge reports nothing more until new data arrives.
             let mut bytes = [0; 64];
             assert_eq!((&ours.socket).read(&mut bytes).unwrap(), 5, "{kind}");
             ours.rearm(READABLE);
@@ -149,7 +149,7 @@ fn rule_05_a_half_closed_peer_takes_writes_and_does_not_spin() {
             theirs.shutdown(Shutdown::Write).unwrap();
             assert!(ours.next().is_readable(), "{kind}");
             assert_eq!(ours.read(&mut [0; 8]).unwrap(), 0, "{kind}: the end");
-            // The end was read and nobody waits for more.
+            // The end was read, and there is no further interest.
             match mode {
                 Mode::Level => ours.set(NONE),
                 _ => reports_at_most(poller, 1, kind),
@@ -159,8 +159,8 @@ fn rule_05_a_half_closed_peer_takes_writes_and_does_not_spin() {
             (&ours.socket).write_all(b"still").unwrap();
             drain(&mut theirs, 5);
 
-            // A full buffer is what is waited for now, and the peer's end is no room in it. What is
-            // under way may still make some.
+            // Now we wait for room in a full buffer, and the peer's end does not make room. Data in
+            // transit may still make some.
             let mut written = 0;
             for round in 0.. {
                 assert!(round < 100, "{kind}: a half-closed peer's writer spins");
@@ -225,7 +225,7 @@ fn rule_06_reading_goes_on_after_our_own_shutdown_of_writing() {
     });
 }
 
-/// All that was sent can be read after the hang-up.
+/// Asserts that all sent data can be read after the hang-up.
 pub(super) fn all_of_it<S: AsDescriptor>(
     kind: &str,
     poller: &Arc<Poller>,
@@ -235,7 +235,7 @@ pub(super) fn all_of_it<S: AsDescriptor>(
 ) where
     for<'a> &'a S: Read,
 {
-    // Read in pieces that do not divide it, and little enough to arrive with the end.
+    // Not a multiple of the read size, and small enough to arrive with the end.
     const SIZE: usize = 30_000;
     let ours = Source::new(poller, ours, 1, READABLE, mode);
     let mut theirs = theirs;
@@ -256,7 +256,7 @@ pub(super) fn all_of_it<S: AsDescriptor>(
 fn rule_07_all_data_can_be_read_after_a_hang_up() {
     in_every_mode(|poller, mode| {
         for (kind, ours, theirs) in pairs() {
-            // Closed both ways is what makes a hang-up of TCP's end.
+            // A TCP socket hangs up only when both directions are closed.
             ours.shutdown(Shutdown::Write).unwrap();
             all_of_it(kind, poller, mode, ours, theirs);
         }
@@ -285,10 +285,10 @@ fn rule_08_a_reply_before_a_reset_is_read_before_the_error() {
     });
 }
 
-/// The kind, the registered end, and what makes it hang up.
+/// The kind, the registered end, and a function that makes it hang up.
 type End = (&'static str, Owned, Box<dyn FnOnce()>);
 
-/// Every kind of end.
+/// Returns every kind of end.
 fn ends() -> Vec<End> {
     let (unix, unix_peer) = local_pair();
     let (tcp, tcp_peer) = tcp_pair();
@@ -390,7 +390,7 @@ fn rule_10_an_end_that_was_reported_does_not_end_every_wait() {
     });
 }
 
-/// Room that comes while bytes are unread is reported, and nothing is reported before.
+/// New room is reported while bytes are unread, and not before there is room.
 #[test]
 fn rule_68_a_writer_beside_unread_bytes_is_told_of_room() {
     in_every_mode(|poller, mode| {

@@ -23,15 +23,15 @@ fn rule_14_the_same_descriptor_registered_twice_is_an_error() {
         let (ours, mut theirs) = local_pair();
         let first = Source::new(poller, &ours, 1, READABLE, mode);
         for (token, interest) in [(1, READABLE), (2, READABLE | WRITABLE)] {
-            // SAFETY: it is not registered by this, and `first` deregisters it in any case.
+            // SAFETY: this does not register it, and `first` deregisters it.
             let again = unsafe { poller.register(borrow(&ours), Token(token), interest, mode) };
             fails(again, io::ErrorKind::AlreadyExists, "registered twice");
         }
-        // The first registration stands as it was.
+        // The first registration is unchanged.
         quiet(poller, "what failed changed nothing");
         theirs.write_all(b"x").unwrap();
         assert_eq!(tokens(&wait(poller, None)), [1]);
-        // Gone is gone: it can come back.
+        // After deregistration the descriptor can be registered again.
         first.deregister().unwrap();
         let _second = Source::new(poller, &ours, 3, READABLE, mode);
         assert_eq!(tokens(&wait(poller, None)), [3]);
@@ -70,7 +70,7 @@ fn rule_14_an_unknown_descriptor_is_not_found() {
             fails(deregistered, io::ErrorKind::NotFound, what);
         };
         unknown(&ours, "never registered");
-        // Far beyond every number that the poller has seen.
+        // Far higher than any number that the poller has seen.
         #[cfg(unix)]
         let far = Socket::from(rustix::io::fcntl_dupfd_cloexec(&ours, 900).unwrap());
         #[cfg(windows)]
@@ -94,7 +94,7 @@ fn rule_15_deregistering_before_closing_leaves_nothing_behind() {
             source.rearm(READABLE | WRITABLE);
             source.deregister().unwrap();
             drop(source);
-            // The file lives on, readable and writable.
+            // The open file stays, readable and writable.
             theirs.write_all(b"x").unwrap();
             quiet(poller, &format!("{kind}: deregistered, a duplicate lives"));
             drop(theirs);
@@ -122,10 +122,10 @@ fn rule_16_a_second_waiter_is_an_error() {
             let second = poller.wait(&mut Events::new(), timeout);
             fails(second, io::ErrorKind::ResourceBusy, "a second waiter");
         }
-        // It took nothing away from the first.
+        // The refused wait took no event from the first wait.
         theirs.write_all(b"x").unwrap();
         assert_eq!(tokens(&waiter.join().unwrap()), [1]);
-        // And the poller is free again.
+        // And the poller can be used again.
         ours.rearm(READABLE);
         assert_eq!((&ours.socket).read(&mut [0; 8]).unwrap(), 1);
         reports_at_most(poller, 1, "read empty");
@@ -139,7 +139,7 @@ fn rule_16_no_wait_that_starts_later_reports_what_was_deregistered() {
         let mut gone = Vec::new();
         let (ours, _theirs) = local_pair();
         for token in 1..=sized(poller.backend(), 2_000) as u64 {
-            // Ready at once, and, with levels, all the time; the number stays the same.
+            // Ready immediately, and, in level mode, all the time; the number stays the same.
             let source = Source::new(poller, &ours, token, WRITABLE, mode);
             seen.expect(token);
             source.rearm(WRITABLE);

@@ -74,8 +74,8 @@ fn rule_19_short_timeouts_are_late_by_less_than_a_millisecond() {
             late[late.len() / 2]
         };
         for micros in [20, 300, 1_020] {
-            // A machine that is busy is late for its own reasons, but not for ever; one that rounds
-            // up to milliseconds would be late by 700 µs to 980 µs each time.
+            // A busy machine is late for other reasons, but not forever; a backend that rounds up
+            // to milliseconds would be late by 700 µs to 980 µs each time.
             eventually("the median is late by less than 600 µs", || {
                 median(Duration::from_micros(micros)) < Duration::from_micros(600)
             });
@@ -92,7 +92,7 @@ fn rule_19_no_timeout_overflows() {
         Duration::from_secs(i64::MAX as u64 + 1),
         Duration::from_nanos(i64::MAX as u64 + 1),
         Duration::from_nanos(u64::MAX),
-        // What an int or an unsigned int of milliseconds holds, and what would wrap to one.
+        // The maxima of an int and an unsigned int of milliseconds, and values that would wrap.
         Duration::from_millis(i32::MAX as u64),
         Duration::from_millis(i32::MAX as u64 + 1),
         Duration::from_millis(u32::MAX as u64),

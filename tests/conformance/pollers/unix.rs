@@ -1,5 +1,5 @@
-//! What only Unix has: descriptors that are closed behind the poller's back, files and devices,
-//! pipes, pairs of Unix sockets, and signals. Rules 7, 9, 11, 14, 20, 22 and 68.
+//! Unix only: descriptors that are closed behind the poller's back, files and devices, pipes, pairs
+//! of Unix sockets, and signals. Rules 7, 9, 11, 14, 20, 22 and 68.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -24,11 +24,11 @@ use crate::support::on_every_backend;
 pub(super) struct Pipe(pub(super) OwnedFd);
 
 impl Pipe {
-    /// The end for reading, and the one for writing.
+    /// Returns the end for reading and the end for writing.
     pub(super) fn pair() -> (Pipe, Pipe) {
         let mut ends = [-1; 2];
-        // The flags are set in the same call where there is one, so that no child that another
-        // test starts holds an end open.
+        // The flags are set in the same call where one exists, so that no child that another test
+        // starts inherits an end.
         #[cfg(not(target_vendor = "apple"))]
         // SAFETY: the kernel writes two numbers to an array of two.
         let result = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) };
@@ -69,25 +69,25 @@ impl Write for Pipe {
     }
 }
 
-/// Only for children: the limit is the process's.
+/// Only for child processes: the limit applies to the whole process.
 pub(super) fn set_descriptor_limit(soft: libc::rlim_t) {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: the kernel writes a limit to a limit.
+    // SAFETY: the kernel writes one `rlimit`.
     assert_eq!(
         unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) },
         0
     );
     limit.rlim_cur = soft;
-    // SAFETY: the kernel reads a limit.
+    // SAFETY: the kernel reads one `rlimit`.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
 }
 
 pub(super) static SIGNALS: AtomicUsize = AtomicUsize::new(0);
 
-/// Interrupts the thread that made it, thousands of times a second, until it is dropped there.
+/// Interrupts the thread that made it, thousands of times a second, until dropped on that thread.
 pub(super) struct Storm {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -103,8 +103,7 @@ impl Storm {
             // SAFETY: all zero is a valid `sigaction`: no flags (so no SA_RESTART), an empty mask.
             let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
             action.sa_sigaction = count as extern "C" fn(libc::c_int) as usize;
-            // SAFETY: the handler does no more than add to an atomic; nobody else here uses this
-            // signal.
+            // SAFETY: the handler only adds to an atomic; no other code here uses this signal.
             let result = unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) };
             assert_eq!(result, 0, "{}", io::Error::last_os_error());
         });
@@ -143,7 +142,7 @@ fn rule_07_all_data_can_be_read_after_a_pipes_writer_is_gone() {
     });
 }
 
-/// A descriptor that is registered, and is closed before it is deregistered.
+/// A registered descriptor that is closed before it is deregistered.
 struct Victim {
     number: RawFd,
     peer: Socket,
@@ -166,7 +165,7 @@ impl Victim {
         assert_eq!(unsafe { libc::close(self.number) }, 0);
     }
 
-    /// A descriptor with the number of the one that was closed.
+    /// Returns a descriptor with the number of the closed one.
     fn reborn(&self, socket: &Socket) -> OwnedFd {
         let heir = rustix::io::fcntl_dupfd_cloexec(socket, self.number).unwrap();
         assert_eq!(heir.as_raw_fd(), self.number, "the number is free");
@@ -185,7 +184,7 @@ fn rule_11_a_descriptor_closed_behind_the_pollers_back_harms_nobody() {
                 ("between two waits", true, false),
                 ("while a duplicate lives on", true, true),
             ] {
-                // Each time another one, so that no number is registered already.
+                // A new poller each time, so that no number is registered already.
                 let poller = open(poller.backend());
                 let (ours, mut theirs) = local_pair();
                 let ours = Source::new(&poller, ours, 1, READABLE, mode);
@@ -235,7 +234,7 @@ fn rule_11_a_descriptor_closed_while_a_thread_waits_harms_nobody() {
             drop(victim.peer);
             theirs.write_all(b"x").unwrap();
             waiter.join().unwrap();
-            // The wait may have ended for the one that was closed.
+            // The wait may have ended because of the closed descriptor.
             ours.rearm(READABLE);
             assert_eq!(ours.read(&mut [0; 8]).unwrap(), 1);
             theirs.write_all(b"y").unwrap();
@@ -245,7 +244,7 @@ fn rule_11_a_descriptor_closed_while_a_thread_waits_harms_nobody() {
     });
 }
 
-/// Whether the backend is polder's own, and not the `polling` crate's.
+/// Whether the backend is implemented by polder, and not by the `polling` crate.
 fn ours_alone(backend: Backend) -> bool {
     matches!(
         backend,
@@ -260,14 +259,14 @@ fn rule_11_the_next_owner_of_a_number_that_was_found_closed_can_use_it() {
     in_a_child(NAME, &[], || {
         in_every_mode(|poller, mode| {
             // The adapter to `polling` keeps a table, and its kernels do not report a closed
-            // descriptor: so it cannot know.
+            // descriptor, so it cannot notice.
             if !ours_alone(poller.backend()) {
                 return;
             }
             let (ours, mut theirs) = local_pair();
             let victim = Victim::new(poller, 1, mode);
             victim.close();
-            // Whatever the poller can learn of it, it learns here.
+            // Any report about the closed descriptor comes in these polls.
             for _ in 0..3 {
                 poll_now(poller);
             }
@@ -302,7 +301,7 @@ fn rule_20_what_cannot_be_waited_for_is_an_error_at_registration() {
         for (what, file) in [("a regular file", file), ("a directory", directory)] {
             // Twice: the first attempt leaves nothing behind.
             for _ in 0..2 {
-                // SAFETY: it is not registered by this.
+                // SAFETY: this does not register it.
                 let result = unsafe { poller.register(borrow(&file), Token(1), READABLE, mode) };
                 fails(result, io::ErrorKind::PermissionDenied, what);
             }
@@ -326,7 +325,7 @@ fn rule_20_a_device_that_is_always_ready_is_an_error_or_ready() {
     });
 }
 
-/// A descriptor that only names a place in the file system (`O_PATH`); poll(2) treats it as closed.
+/// A descriptor that only names a path (`O_PATH`); poll(2) treats it as closed.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[test]
 fn rule_20_a_descriptor_that_only_names_a_place_is_an_error_at_registration() {
@@ -336,14 +335,14 @@ fn rule_20_a_descriptor_that_only_names_a_place_is_an_error_at_registration() {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         for path in ["/dev/null", "/", "/dev/tty"] {
             let place = rustix::fs::open(path, flags, Permissions::empty()).unwrap();
-            // SAFETY: it is not registered by this, or else the test fails and the poller goes.
+            // SAFETY: this does not register it; otherwise the test fails and drops the poller.
             let result = unsafe { poller.register(borrow(&place), Token(1), READABLE, mode) };
             assert!(result.is_err(), "{path} as a place only is taken");
         }
     });
 }
 
-/// A disk is always ready, as a file is. Only if this machine has one that may be opened.
+/// A disk is always ready, like a file. Only if this machine has one that may be opened.
 #[test]
 fn rule_20_a_block_device_is_an_error_at_registration() {
     use std::os::unix::fs::FileTypeExt;
@@ -356,7 +355,7 @@ fn rule_20_a_block_device_is_an_error_at_registration() {
             let Ok(device) = std::fs::File::open(entry.path()) else {
                 continue;
             };
-            // SAFETY: it is not registered by this, or else the test fails and the poller goes.
+            // SAFETY: this does not register it; otherwise the test fails and drops the poller.
             let result = unsafe { poller.register(borrow(&device), Token(1), READABLE, mode) };
             fails(result, io::ErrorKind::PermissionDenied, "a block device");
         }
@@ -389,7 +388,7 @@ fn rule_09_a_closed_pipe_reader_wakes_the_writer() {
     });
 }
 
-/// The calling thread's CPU time so far.
+/// Returns the calling thread's CPU time so far.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -398,7 +397,7 @@ fn cpu_time() -> Duration {
 
 #[test]
 fn rule_68_the_end_of_a_peer_that_keeps_its_descriptor_wakes_a_blocked_writer() {
-    // What is waited for, and whether something to read lies there all the time.
+    // The interest, and whether unread data is available all the time.
     let cases = [
         (WRITABLE, false),
         (WRITABLE, true),
@@ -464,7 +463,7 @@ fn rule_22_a_signal_storm_makes_no_timeout_early_or_endless() {
         let _storm = Storm::here();
         let before = SIGNALS.load(Ordering::Relaxed);
         let mut waits = 0;
-        // Far more interrupts than waits: each wait has to go on after several.
+        // Far more interrupts than waits: each wait has to resume several times.
         while waits < 40 || SIGNALS.load(Ordering::Relaxed) - before < 10 * waits {
             for timeout in [Duration::from_micros(2_500), Duration::from_millis(3)] {
                 let start = Instant::now();
@@ -486,7 +485,7 @@ fn rule_22_a_signal_storm_loses_nothing() {
         let (go, when) = mpsc::channel::<u8>();
         let writer = thread::spawn(move || {
             for byte in when {
-                // Time enough for the other to fall asleep, and to be interrupted.
+                // Long enough for the waiter to fall asleep, and to be interrupted.
                 thread::sleep(Duration::from_micros(200));
                 theirs.write_all(&[byte]).unwrap();
             }
@@ -496,7 +495,7 @@ fn rule_22_a_signal_storm_loses_nothing() {
         for timeout in [None, Some(Duration::MAX), Some(Duration::from_secs(3600))] {
             for round in 0..50 {
                 go.send(round).unwrap();
-                // A wait that only a signal could have ended would return without events.
+                // A wait ended by a signal alone would return without events.
                 let events = wait(poller, timeout);
                 assert_eq!(tokens(&events), [1], "round {round}");
                 let mut bytes = [0; 8];

@@ -42,7 +42,7 @@ fn run_returns_exactly_when_no_task_is_left() {
                 count.fetch_add(1, SeqCst);
             })
             .detach();
-        // The last one comes from another thread, while a task waits for it.
+        // The last task comes from another thread, while a task waits for that thread.
         let signal = Signal::default();
         let thread = thread::spawn({
             let (handle, signal, done) = (runtime.handle(), signal.clone(), done.clone());
@@ -63,7 +63,7 @@ fn run_returns_exactly_when_no_task_is_left() {
         runtime.run();
         assert_eq!(done.load(SeqCst), 103, "tasks were left");
         thread.join().unwrap();
-        // What is pending beside tasks does not count.
+        // `run` does not wait for other pending operations.
         let mut timer = Timer::after(Duration::from_secs(3_600));
         let (mut stream, _peer) = runtime.block_on(async {
             let (mut stream, peer) = tcp_pair().await;
@@ -72,7 +72,7 @@ fn run_returns_exactly_when_no_task_is_left() {
             (stream, peer)
         });
         runtime.run();
-        // Nor does one that is cancelled, or whose future has panicked.
+        // Nor for cancelled tasks, or tasks that have panicked.
         drop(runtime.spawn(hold(())));
         runtime.spawn(async { panic!("on purpose") }).detach();
         runtime.run();
@@ -94,18 +94,18 @@ fn a_turn_of_no_time_never_blocks() {
             stream.read_exact(&mut [0]).await.unwrap();
         });
         runtime.turn(Duration::ZERO);
-        // Were one of them to block, it would be for an hour.
+        // If a turn blocked, it would block for an hour.
         for _ in 0..1_000 {
             runtime.turn(Duration::ZERO);
         }
         assert!(!task.is_finished());
-        // It looks at the kernel all the same.
+        // Each turn still polls the kernel.
         io::Write::write_all(&mut blocking(&mut peer), b"x").unwrap();
         eventually("the byte is read", || {
             runtime.turn(Duration::ZERO);
             task.is_finished()
         });
-        // And at the clock.
+        // And the clock.
         let task = runtime.spawn(sleep(Duration::from_millis(1)));
         eventually("the timer fires", || {
             runtime.turn(Duration::ZERO);
@@ -160,7 +160,7 @@ fn a_turn_without_a_limit_sleeps_until_there_is_something_to_do() {
             while runtime.turn(Duration::ZERO) {}
         }
         runtime.block_on(reader);
-        // A timer ends it too, and so does the limit, neither early.
+        // A timer ends a turn too, and so does the limit, neither early.
         let start = Instant::now();
         let task = runtime.spawn(sleep(Duration::from_millis(3)));
         while !task.is_finished() {
@@ -174,8 +174,7 @@ fn a_turn_without_a_limit_sleeps_until_there_is_something_to_do() {
     });
 }
 
-/// What the kernel has reported and what the clock has are not taken for nothing where both come.
-/// The kernel ends a wait when a handler has run.
+/// The kernel ends a wait after a signal handler has run.
 #[test]
 #[cfg(all(unix, feature = "signal"))]
 fn a_turn_without_a_limit_is_not_ended_by_a_signal() {
@@ -204,11 +203,12 @@ fn a_turn_without_a_limit_is_not_ended_by_a_signal() {
     });
 }
 
+/// The result of a turn is true if the kernel or the clock had something, even if both had.
 #[test]
 fn a_turn_that_finds_an_event_and_a_timer_at_once_had_something_to_do() {
     on_every_backend_alone(|backend| {
         let runtime = runtime(backend);
-        // No task is woken, so that no task is what there was to do.
+        // No task is woken, so a task cannot be the reason for the turn's result.
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(woken.clone());
         let (mut stream, mut peer) = runtime.block_on(tcp_pair());
@@ -234,7 +234,7 @@ fn a_turn_that_finds_an_event_and_a_timer_at_once_had_something_to_do() {
     });
 }
 
-/// How often it was called.
+/// A waker that counts its calls.
 #[derive(Default)]
 struct Woken(AtomicUsize);
 
@@ -288,7 +288,7 @@ fn a_runtime_kept_in_a_thread_local_is_dropped_at_the_threads_end() {
     }
     on_every_backend(|backend| {
         let alive = Alive::default();
-        // Which of the thread's locals goes first depends on which was used first.
+        // The order in which thread-locals are destroyed depends on their first use.
         for drives_before in [false, true] {
             let alive = alive.clone();
             let thread = thread::spawn(move || {

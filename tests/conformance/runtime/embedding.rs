@@ -34,8 +34,8 @@ fn the_descriptor_is_where_the_capability_says_so() {
     });
 }
 
-/// Waits as a foreign loop does: on the descriptor alone, or, if there is none, for the next
-/// timeout, capped at a short time.
+/// Waits as a foreign loop does: on the descriptor alone, or, without one, for the next timeout,
+/// capped at a short time.
 fn foreign_wait(runtime: &Runtime) {
     match runtime.backend_fd() {
         Ok(descriptor) => wait_until_readable(descriptor),
@@ -47,7 +47,7 @@ fn foreign_wait(runtime: &Runtime) {
     }
 }
 
-/// A foreign loop. Returns the number of its rounds.
+/// Runs a foreign loop. Returns the number of its rounds.
 fn foreign_loop(runtime: &Runtime, mut done: impl FnMut() -> bool) -> usize {
     let mut rounds = 0;
     while !done() {
@@ -62,7 +62,7 @@ fn foreign_loop(runtime: &Runtime, mut done: impl FnMut() -> bool) -> usize {
 fn a_foreign_loop_drives_sockets_and_timers() {
     on_every_backend_alone(|backend| {
         let runtime = runtime(backend);
-        // Queued before the descriptor is asked for.
+        // Queued before the descriptor is requested.
         let task = runtime.spawn(async {
             let (mut a, mut b) = tcp_pair().await;
             let writer = polder::spawn(async move {
@@ -78,7 +78,7 @@ fn a_foreign_loop_drives_sockets_and_timers() {
         });
         foreign_loop(&runtime, || task.is_finished());
         runtime.block_on(task);
-        // A timer that was set in a drive of another kind.
+        // A timer that was set while driven in another way.
         let mut timer = Timer::after(Duration::from_millis(20));
         runtime.block_on(async { assert!(future::poll_once(&mut timer).await.is_none()) });
         let start = Instant::now();
@@ -181,7 +181,7 @@ fn the_descriptor_is_quiet_while_there_is_nothing_to_do() {
         let descriptor = runtime.backend_fd().unwrap();
         let is_readable = || is_readable(descriptor);
         let quiet = |after: &str| {
-            // A round or two for what is left over.
+            // A round or two for remaining events.
             let mut rounds = 0;
             while is_readable() {
                 runtime.turn(Duration::ZERO);

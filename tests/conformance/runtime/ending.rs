@@ -1,5 +1,5 @@
-//! Rules 48 and 55: what a runtime does when it is dropped or shut down, and what it leaves
-//! (nothing).
+//! Rules 48 and 55: what a runtime does when it is dropped or shut down, and that it leaves
+//! nothing.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,7 +32,7 @@ fn dropping_the_runtime_drops_every_future() {
         let local = |thing| runtime.spawn_local(hold(thing)).detach();
 
         runtime.block_on(async {
-            // Those that wait for the kernel, or for the clock.
+            // Tasks that wait for the kernel or the clock.
             let (mut reader, writer) = tcp_pair().await;
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let things = guard();
@@ -75,10 +75,10 @@ fn dropping_the_runtime_drops_every_future() {
             future::yield_now().await;
         });
 
-        // One that cannot be sent; one that holds the last handle.
+        // A task that is not `Send`; a task that holds the last handle.
         local((guard(), Rc::new(()), None));
         local((guard(), Rc::new(()), Some(runtime.handle())));
-        // Ones that spawn in their destructors, in each of the ways that there are.
+        // Tasks that spawn in their destructors, in each of the possible ways.
         let spawns: [fn(&Handle, Alive); 3] = [
             |_, alive| {
                 polder::spawn(hold(alive.guard())).detach();
@@ -99,7 +99,8 @@ fn dropping_the_runtime_drops_every_future() {
             });
             runtime.spawn_local(hold(things)).detach();
         }
-        // Futures whose destructors wake another task, use sockets and timers, and drive a runtime.
+        // Futures that wake another task, use sockets and timers, and drive a runtime in their
+        // destructors.
         let wakers = Mailbox::<Waker>::default();
         for _ in 0..3 {
             let (guard, mine) = (guard(), wakers.clone());
@@ -146,7 +147,7 @@ fn dropping_the_runtime_drops_every_future() {
             chain = runtime.spawn(hold2(guard(), chain));
         }
         chain.detach();
-        // Cancelled already, and not dropped yet.
+        // Cancelled already, and not yet dropped.
         drop(runtime.spawn(hold(guard())));
         while runtime.turn(Duration::ZERO) && wakers.is_empty() {}
         runtime.turn(Duration::ZERO);
@@ -168,8 +169,6 @@ async fn hold2<A, B>(a: A, b: B) {
     hold((a, b)).await
 }
 
-/// The waker of a task that waits for a socket stays with it, and an event wakes the task there and
-/// then. So nothing of the task's may be dropped by a wake.
 /// How a destructor spawns.
 #[derive(Clone)]
 enum Spawns {
@@ -191,7 +190,7 @@ impl Spawns {
     }
 }
 
-/// Its destructor spawns a task that has the next one, until `left` is zero.
+/// A value that spawns a task holding the next such value in its destructor, until `left` is zero.
 struct SpawnsTheNext {
     left: usize,
     spawns: Spawns,
@@ -211,9 +210,9 @@ impl Drop for SpawnsTheNext {
     }
 }
 
-/// Drops runtimes with a task whose destructor spawns one whose destructor spawns the next one, and
-/// so on: `count` in a row, in each way to spawn. Does the same with the handle of a runtime that
-/// is gone. Returns how many were dropped in each.
+/// Drops runtimes with a task that spawns a task in its destructor, which spawns the next one in
+/// its destructor, and so on: `count` in a row, in each way to spawn. Does the same with the handle
+/// of a runtime that has ended. Returns the number of tasks dropped in each case.
 fn dropped_in_a_row(backend: Backend, count: usize) -> Vec<usize> {
     let mut all = Vec::new();
     let mut first = |spawns| {
@@ -238,7 +237,7 @@ fn dropped_in_a_row(backend: Backend, count: usize) -> Vec<usize> {
             };
             match is_local {
                 true => runtime.spawn_local(task).detach(),
-                // Where there are several workers, it is dropped on one of their threads.
+                // With several workers, it is dropped on one of their threads.
                 false => runtime.spawn(task).detach(),
             }
             runtime.block_on(has_begun.receive());
@@ -269,7 +268,8 @@ fn a_task_that_spawns_itself_again_when_it_is_dropped_does_not_keep_its_runtime_
     });
 }
 
-/// The outer one's queue has tasks of the inner one, which waits until they are dropped.
+/// The queue of the outer runtime has tasks of the inner runtime, which waits until they are
+/// dropped.
 #[test]
 fn a_runtime_ends_within_the_destructor_of_a_task_that_is_spawned_too_late() {
     on_every_backend(|backend| {
@@ -291,6 +291,8 @@ fn a_runtime_ends_within_the_destructor_of_a_task_that_is_spawned_too_late() {
     });
 }
 
+/// A socket keeps the waker of the task that waits for it, and an event wakes the task directly. So
+/// a wake must not drop anything that belongs to the task.
 #[test]
 fn a_future_whose_destructor_uses_its_socket_is_dropped_while_events_come() {
     on_every_backend(|backend| {
@@ -313,14 +315,14 @@ fn a_future_whose_destructor_uses_its_socket_is_dropped_while_events_come() {
                         reader.read_exact(&mut [0]).await.unwrap();
                     }
                 });
-                // It waits for the second time, with the same waker.
+                // The task waits again, with the same waker.
                 for _ in 0..3 {
                     peer.write_all(&[1]).await.unwrap();
                     sleep(Duration::from_millis(1)).await;
                 }
                 (peer, task)
             });
-            // An event that nobody has been told of.
+            // An event that has not been delivered.
             std::io::Write::write_all(&mut super::blocking(&mut peer), &[1]).unwrap();
             match way {
                 0 => drop(runtime),
@@ -360,7 +362,7 @@ fn dropping_the_runtime_races_with_wakes_cancels_and_spawns() {
                     let mut round = me;
                     while !stop.load(SeqCst) {
                         round += 1;
-                        // What is called is called without the lock.
+                        // Wakers and tasks are used without holding the lock.
                         let (handle, waker, task) = {
                             let mut target = target.lock().unwrap();
                             let waker = match target.wakers.len() {
@@ -452,7 +454,8 @@ fn a_thousand_runtimes_leave_no_descriptor_thread_or_memory() {
                 runtime.turn(Duration::ZERO);
             }
             runtime.block_on(task);
-            // Left to the end of the runtime: a task with a socket, a timer, a buffer and a handle.
+            // Left until the end of the runtime: a task with a socket, a timer, a buffer and a
+            // handle.
             let guard = alive.guard();
             runtime
                 .spawn(async move {
@@ -474,7 +477,7 @@ fn a_thousand_runtimes_leave_no_descriptor_thread_or_memory() {
         (0..sized(backend, 1_000)).for_each(one);
         assert_eq!(left(), left_before, "descriptors, threads");
         let more = resident().saturating_sub(memory_before);
-        // A thousand queues, or buffers, that were left would be more.
+        // A thousand leaked queues or buffers would be more.
         assert!(more < 3_000_000, "{more} bytes more memory");
     };
     in_children(ME, rule, |_, _| {});
@@ -502,12 +505,12 @@ fn shutdown_lets_tasks_finish_and_counts_those_that_did_not() {
             }
             runtime
         };
-        // All end by themselves: no need to wait for the limit.
+        // All tasks end by themselves, so the limit is not waited for.
         assert_eq!(fill(10, 0).shutdown(Duration::MAX).task_count(), 0);
         assert_eq!((done.swap(0, SeqCst), alive.count()), (10, 0));
         assert_eq!(fill(0, 0).shutdown(Duration::ZERO).task_count(), 0);
-        // Some never end. How long the others need is the machine's business: they are given more
-        // and more time until it was enough.
+        // Some tasks never end. The time that the others need depends on the machine, so we double
+        // the limit until it is enough.
         let mut limit = Duration::from_millis(100);
         loop {
             let runtime = fill(10, 3);
@@ -521,7 +524,7 @@ fn shutdown_lets_tasks_finish_and_counts_those_that_did_not() {
             }
             limit *= 2;
         }
-        // With no time at all, whether the tasks were polled before or not.
+        // With a limit of zero, whether the tasks were polled before or not.
         assert_eq!(fill(0, 4).shutdown(Duration::ZERO).task_count(), 4);
         let runtime = fill(0, 2);
         for _ in 0..2 {
@@ -530,7 +533,7 @@ fn shutdown_lets_tasks_finish_and_counts_those_that_did_not() {
         runtime.turn(Duration::ZERO);
         assert_eq!(runtime.shutdown(Duration::ZERO).task_count(), 4);
         assert_eq!(alive.count(), 0);
-        // One that is always ready does not keep it for ever.
+        // A task that is always ready does not block the shutdown forever.
         let runtime = fill(0, 0);
         runtime
             .spawn(async {
@@ -549,7 +552,7 @@ fn whoever_waits_for_the_last_task_sleeps_meanwhile() {
         let runtime = runtime(backend);
         let handle = runtime.handle();
         let parks = || handle.metrics().workers[0].parks;
-        // Each sleep is one that the worker goes to sleep for.
+        // The worker sleeps for each of these timers.
         let task = runtime.spawn(async {
             for _ in 0..5 {
                 sleep(Duration::from_millis(2)).await;
@@ -585,14 +588,14 @@ fn a_turn_within_a_task_drives_the_others() {
                         order.borrow_mut().push("inner again");
                     }
                 });
-                // This task itself is woken meanwhile, and runs only when it has returned.
+                // This task is woken meanwhile, and runs again only after it has returned.
                 let waker = own_waker().await;
                 while !inner.is_finished() {
                     waker.wake_by_ref();
                     runtime.turn(Duration::from_millis(1));
                 }
                 log("outer");
-                // Any way of driving works.
+                // Every way of driving works.
                 assert_eq!(runtime.block_on(polder::spawn(async { 8 })), 8);
                 future::yield_now().await;
                 drop(runtime);
@@ -607,14 +610,14 @@ fn a_turn_within_a_task_drives_the_others() {
     });
 }
 
-/// A value in a thread-local may have to say goodbye: its destructor drives the runtime.
+/// A thread-local value may need the runtime in its destructor, which drives it.
 #[test]
 fn a_runtime_is_driven_while_a_thread_ends() {
     struct Kept(Option<Runtime>, Alive);
     impl Drop for Kept {
         fn drop(&mut self) {
             let runtime = self.0.take().unwrap();
-            // The end of a thread that panics takes the whole process along.
+            // A panic while a thread ends aborts the whole process.
             let result = catch_unwind(AssertUnwindSafe(|| {
                 runtime.block_on(async {
                     let (a, b) = tcp_pair().await;
@@ -684,7 +687,7 @@ fn a_leaked_runtime_harms_nothing() {
         });
         leaked.turn(Duration::ZERO);
         std::mem::forget(leaked);
-        // Its tasks take wakes, cancels and company, and never run.
+        // Its tasks accept wakes, cancels and further tasks, and never run.
         for _ in 0..1_000 {
             handle.spawn(async {}).detach();
         }
@@ -743,7 +746,7 @@ fn a_handle_tells_the_backend_as_its_runtime_does_also_from_afar_and_after_its_e
     });
 }
 
-/// Each destructor waits for the task that it spawns, whose destructor does so too.
+/// Each destructor spawns a task and waits for it; the task's destructor does the same.
 #[test]
 fn a_destructor_at_the_end_may_wait_for_what_it_spawns() {
     struct Again(Handle, u32, Arc<AtomicUsize>);

@@ -1,4 +1,4 @@
-//! Rules 52 to 54 and 59: runtimes within and beside each other, plain threads, other reactors.
+//! Rules 52 to 54 and 59: runtimes nested and side by side, plain threads, other reactors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -31,14 +31,14 @@ fn a_nested_block_on_drives_only_its_own_tasks() {
             let sum = polder::block_on(async {
                 let waker = own_waker().await;
                 assert!(!waker.will_wake(&outer_waker), "the wakers are the same");
-                // A wake of the outer one in here is kept for it.
+                // A wake of the outer future in here is kept for the outer runtime.
                 outer_waker.wake_by_ref();
                 polder::spawn(hold(cancelled.guard())).detach();
                 sleep(Duration::from_millis(1)).await;
                 let (mut a, b) = tcp_pair().await;
                 a.write_all(b"x").await.unwrap();
                 one_byte(b).await;
-                // A third one.
+                // A third runtime.
                 let three = polder::block_on(async { polder::spawn(async { 3 }).await });
                 polder::spawn_local(async move { three + 1 }).await
             });
@@ -62,7 +62,8 @@ fn each_future_of_nested_block_ons_is_woken_by_its_own_waker() {
         let (outer, inner) = (runtime(backend), runtime(backend));
         let (one, two) = (Signal::default(), Signal::default());
         outer.block_on(async {
-            // The outer future and an outer task wait, and are woken while the inner one is driven.
+            // The outer future and an outer task wait, and are woken while the inner runtime is
+            // driven.
             let task = polder::spawn({
                 let one = one.clone();
                 async move { one.receive().await }
@@ -86,8 +87,8 @@ fn each_future_of_nested_block_ons_is_woken_by_its_own_waker() {
 }
 
 /// A ready operation needs no worker. A task that has used up its budget yields, and then has a new
-/// budget, even if only the foreign executor has polled it again. It runs in a process of its own,
-/// since nothing else could end it.
+/// budget, even if only the foreign executor has polled it again. The test runs in its own process,
+/// since nothing else could end a hang.
 #[test]
 fn a_foreign_executor_within_a_task_is_served_what_is_ready() {
     const ME: &str = "runtime::nesting::a_foreign_executor_within_a_task_is_served_what_is_ready";
@@ -137,7 +138,7 @@ fn two_runtimes_on_two_threads_pass_sockets_timers_and_tasks() {
                                         pair.1
                                     }
                                 };
-                                // It waits here before it goes.
+                                // The stream waits here before it is given away.
                                 let mut byte = [0];
                                 let read = future::poll_once(stream.read(&mut byte)).await;
                                 assert!(read.is_none());
@@ -145,7 +146,7 @@ fn two_runtimes_on_two_threads_pass_sockets_timers_and_tasks() {
                                 tasks.push(polder::spawn(async move {
                                     future::yield_now().await;
                                     writer.write_all(&[number]).await.unwrap();
-                                    // Until the other side has it.
+                                    // Until the other side has read the byte.
                                     writer.read_exact(&mut [0]).await.unwrap();
                                     0
                                 }));
@@ -190,7 +191,7 @@ fn two_runtimes_on_two_threads_pass_sockets_timers_and_tasks() {
                     }
                 }
                 sender.await;
-                // Tasks that were given away run here until the other side has them all.
+                // Drives the tasks that were given away until the other side has them all.
                 theirs.send(());
                 ours.receive().await;
             })
@@ -222,7 +223,7 @@ fn sockets_timers_and_spawn_work_on_plain_threads() {
                         assert!(start.elapsed() >= Duration::from_millis(2));
                         assert_eq!(polder::spawn(async { 1 }).await, 1);
                         assert_eq!(Handle::current().spawn(async { 2 }).await, 2);
-                        // From here into a task of the background runtime, and back.
+                        // Data goes from here through a task of the background runtime, and back.
                         let echo = polder::spawn(async move {
                             assert!(Handle::try_current().is_some(), "it runs nowhere");
                             let (reader, writer) = b.into_split();
@@ -242,7 +243,8 @@ fn sockets_timers_and_spawn_work_on_plain_threads() {
                         assert_eq!(echo.await, 100_000);
                         let late = timeout(Duration::from_millis(1), std::future::pending::<()>());
                         assert!(late.await.is_err());
-                        // A panic there reaches whoever awaits it here, and it goes on.
+                        // A panic in the background runtime reaches the awaiting thread, and that
+                        // runtime continues.
                         let task = polder::spawn(async { panic!("on purpose") });
                         let task: Task<()> = task;
                         let result =
@@ -267,8 +269,8 @@ fn sockets_timers_and_spawn_work_on_plain_threads() {
     in_children(ME, rule, |_, _| {});
 }
 
-/// A waker is foreign code. If one panics, no other waiter may be left waiting, and the background
-/// runtime goes on.
+/// A waker is foreign code. If one panics, every other waiter must still be woken, and the
+/// background runtime goes on.
 #[test]
 fn a_waker_that_panics_leaves_nobody_else_waiting() {
     struct Panics;
@@ -317,8 +319,8 @@ fn a_waker_that_panics_leaves_nobody_else_waiting() {
     in_children(ME, rule, |_, _| {});
 }
 
-/// Nothing of polder is pending meanwhile. async-io calls the wakers of its timers and sockets on a
-/// thread of its own, or, in its `block_on`, on ours.
+/// Nothing of polder is pending meanwhile. async-io calls the wakers of its timers and sockets on
+/// its own thread, or, in its `block_on`, on ours.
 #[test]
 fn another_reactors_timers_sockets_and_wakers_end_a_wait() {
     use std::net::UdpSocket;
@@ -341,7 +343,7 @@ fn another_reactors_timers_sockets_and_wakers_end_a_wait() {
             near.recv(&mut [0; 1]).await.unwrap();
         }
         far.await;
-        // Within a task of ours, its own loop drives both: it wakes a task of this worker.
+        // Within our task, async-io's loop drives both: it wakes a task of this worker.
         let event = Arc::new(polder::event::Event::new());
         let waits = polder::spawn({
             let event = event.clone();

@@ -33,7 +33,7 @@ fn a_stream_and_a_timer_that_outlive_their_runtime_work_in_the_next() {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let mut timer = Timer::after(Duration::from_millis(20));
             let mut far = Timer::after(Duration::from_secs(3_600));
-            // They wait here.
+            // They are registered with the first runtime.
             assert!(future::poll_once(stream.read(&mut [0])).await.is_none());
             assert!(future::poll_once(listener.accept()).await.is_none());
             assert!(future::poll_once(&mut timer).await.is_none());
@@ -68,7 +68,7 @@ fn a_stream_and_a_timer_that_outlive_their_runtime_work_in_the_next() {
     });
 }
 
-/// A wait of one thread can be registered in the runtime of another, if both wait for the same
+/// A wait of one thread can be registered with another thread's runtime, if both wait for the same
 /// stream.
 #[test]
 fn waits_of_other_threads_go_on_when_the_runtime_that_they_are_in_goes() {
@@ -77,7 +77,7 @@ fn waits_of_other_threads_go_on_when_the_runtime_that_they_are_in_goes() {
             let first = runtime(backend);
             let (reader, mut peer) = first.block_on(tcp_pair());
             let mut other = reader.clone();
-            // First a task of this runtime waits; so it is registered here.
+            // A task of this runtime waits first, so the stream is registered here.
             let mut mine = reader.clone();
             first
                 .spawn(async move {
@@ -114,7 +114,7 @@ fn waits_of_other_threads_go_on_when_the_runtime_that_they_are_in_goes() {
     });
 }
 
-/// A future that is polled by hand, with a foreign waker, is woken so that it is polled again.
+/// A future that is polled by hand is woken through its foreign waker, so that it is polled again.
 #[test]
 fn foreign_wakers_that_wait_in_a_runtime_are_called_when_it_goes() {
     on_every_backend(|backend| {
@@ -201,7 +201,7 @@ fn a_waker_may_be_called_when_its_runtime_is_gone() {
 #[test]
 fn a_stream_connected_in_one_block_on_is_read_in_the_next() {
     const ME: &str = "runtime::outliving::a_stream_connected_in_one_block_on_is_read_in_the_next";
-    // In a process of its own, since the free function takes its backend from the environment.
+    // In its own process, since the free function takes its backend from the environment.
     let rule = |_| {
         let (mut stream, mut peer) = polder::block_on(async {
             let (mut stream, mut peer) = tcp_pair().await;
@@ -216,7 +216,7 @@ fn a_stream_connected_in_one_block_on_is_read_in_the_next() {
         polder::block_on(async {
             future::zip(one_byte(stream.clone()), send_byte(peer.clone())).await;
         });
-        // Nested: the outer one waits for nothing meanwhile.
+        // Nested: the outer future waits for nothing meanwhile.
         polder::block_on(async {
             polder::block_on(async {
                 future::zip(one_byte(stream.clone()), send_byte(peer.clone())).await;
@@ -238,7 +238,7 @@ fn a_stream_made_in_block_ons_future_moves_into_a_task_while_the_future_ends() {
         let runtime = runtime(backend);
         let (task, mut peer) = runtime.block_on(async {
             let (mut stream, peer) = tcp_pair().await;
-            // It waits in this future first.
+            // The stream waits in this future first.
             assert!(future::poll_once(stream.read(&mut [0])).await.is_none());
             let task = polder::spawn(async move {
                 let mut text = String::new();
@@ -247,7 +247,7 @@ fn a_stream_made_in_block_ons_future_moves_into_a_task_while_the_future_ends() {
             });
             (task, peer)
         });
-        // In a task of another thread's runtime, it waits there.
+        // The peer writes from another thread's runtime, while the task waits here.
         let thread = thread::spawn(move || {
             self::runtime(backend).block_on(async move {
                 peer.write_all(b"moved").await.unwrap();
@@ -303,7 +303,8 @@ fn a_stream_is_used_by_turns_from_two_runtimes() {
     });
 }
 
-/// A stream that is used on `runtime`, registered there and with nothing to read; and its peer.
+/// Returns a stream that is registered with the current runtime and has nothing to read; and its
+/// peer.
 async fn waited_for() -> (TcpStream, std::net::TcpStream) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -311,7 +312,7 @@ async fn waited_for() -> (TcpStream, std::net::TcpStream) {
     far.set_read_timeout(Some(LIMIT)).unwrap();
     let mut near = TcpStream::try_from(near).unwrap();
     assert!(future::poll_once(near.read(&mut [0])).await.is_none());
-    // A turn or two: what is registered the kernel knows by then.
+    // A turn or two, after which the registration has reached the kernel.
     sleep(Duration::from_millis(1)).await;
     (near, far)
 }
@@ -335,7 +336,7 @@ fn what_is_dropped_elsewhere_closes_while_its_runtime_is_not_driven() {
             let (near, far) = runtime.block_on(waited_for());
             thread::spawn(move || drop(near)).join().unwrap();
             sees_the_end(&far);
-            // On the thread itself, too.
+            // On the runtime's thread, too.
             let (near, far) = runtime.block_on(waited_for());
             drop(near);
             sees_the_end(&far);
@@ -374,7 +375,7 @@ fn what_is_dropped_elsewhere_closes_while_its_runtime_sleeps_or_has_other_work()
     });
 }
 
-/// A task that has read leaves its waker with the stream, for its next read.
+/// After a read, the stream keeps the task's waker for the next read.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_stream_that_outlives_its_runtime_keeps_no_descriptor_of_it() {
@@ -406,7 +407,8 @@ fn a_stream_that_outlives_its_runtime_keeps_no_descriptor_of_it() {
     in_children(ME, rule, |_, _| {});
 }
 
-/// A worker that goes to sleep finds that another thread has dropped a timer, and drops its waker.
+/// A worker about to sleep notices that another thread has dropped a timer, and drops the timer's
+/// waker.
 #[test]
 fn the_waker_of_a_timer_that_is_dropped_elsewhere_is_dropped_before_its_worker_sleeps() {
     struct SaysWhenDropped(Signal);
@@ -425,15 +427,15 @@ fn the_waker_of_a_timer_that_is_dropped_elsewhere_is_dropped_before_its_worker_s
             let mut timer = Timer::after(Duration::from_secs(3_600));
             assert!(poll_with(&mut timer, &waker).is_pending());
             drop(waker);
-            // This thread is awake meanwhile, and has nothing to do but to sleep afterwards.
+            // This thread is awake meanwhile, and has nothing to do afterwards but sleep.
             thread::spawn(move || drop(timer)).join().unwrap();
             dropped.receive().await;
         });
     });
 }
 
-/// On a backend whose kernel holds what it polls (io-uring), the blocked worker's own turn would be
-/// needed, if no other worker took its place.
+/// With io-uring the kernel holds references to polled files, so closing needs the blocked worker's
+/// own turn, unless another worker takes over.
 #[test]
 fn what_is_dropped_elsewhere_closes_while_its_worker_is_blocked() {
     on_every_backend_with_several(|backend, workers| {
@@ -455,7 +457,7 @@ fn what_is_dropped_elsewhere_closes_while_its_worker_is_blocked() {
     });
 }
 
-/// The main worker drops the task that has the socket, which its own worker polls.
+/// The main worker drops the task that owns the socket, which the task's own worker polls.
 #[test]
 fn a_socket_whose_worker_is_blocked_closes_while_its_runtime_ends() {
     on_every_backend_with_several(|backend, workers| {
@@ -483,8 +485,8 @@ fn a_socket_whose_worker_is_blocked_closes_while_its_runtime_ends() {
     });
 }
 
-/// A worker takes its poller back from the one that has helped it, also where that takes a
-/// descriptor (io-uring).
+/// A worker takes its poller back from the worker that helped, even if that needs a descriptor
+/// (io-uring).
 #[cfg(target_os = "linux")]
 #[test]
 fn a_worker_that_was_helped_goes_on_where_no_descriptor_is_left() {
@@ -500,7 +502,7 @@ fn a_worker_that_was_helped_goes_on_where_no_descriptor_is_left() {
             let mut datagram = Box::pin(socket.recv(&mut byte));
             assert!(future::poll_once(&mut datagram).await.is_none());
             addresses.send(socket.local_addr().unwrap()).unwrap();
-            // In the same poll: the other worker helps.
+            // Blocks within the same poll: the other worker helps.
             is_released.recv_timeout(LIMIT / 2).unwrap();
             datagram.await.unwrap();
         });
@@ -523,7 +525,7 @@ fn a_worker_that_was_helped_goes_on_where_no_descriptor_is_left() {
             rlim_cur: 0,
             rlim_max: 0,
         };
-        // SAFETY: plain system call with a place for the limit.
+        // SAFETY: a plain system call with room for one limit.
         assert_eq!(
             unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut most) },
             0

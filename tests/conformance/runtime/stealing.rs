@@ -1,7 +1,7 @@
-//! Rule 75: with several workers, what is ready waits for no worker that computes.
+//! Rule 75: with several workers, no ready task waits for a worker that computes.
 //!
-//! Computing is shown at its worst: a worker is blocked until the task that is to be helped has
-//! run. So nothing but the help of another worker lets these tests go on, and they need no clock.
+//! Computing is shown at its worst: a worker is blocked until the task that needs help has run. So
+//! these tests continue only with the help of another worker, and they need no clock.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -28,10 +28,10 @@ fn here() -> ThreadId {
     thread::current().id()
 }
 
-/// Blocks all workers but one, each by a local task that first calls `block` with its number, until
-/// a movable task of the same worker is done. That one awaits what `wait` returns, which it begins
-/// to do before its worker is blocked. `unblock` is called when all are blocked. Returns, for each
-/// task, how often the worker that is not blocked went to sleep from then on until the task ran.
+/// Blocks all workers but one, each by a local task that first calls `block` with its number, and
+/// then blocks until a movable task of the same worker is done. The movable task begins to await
+/// the future from `wait` before its worker is blocked. `unblock` is called when all are blocked.
+/// Returns, for each task, how often the free worker went to sleep from then until the task ran.
 fn beside_blocked_workers<F>(
     runtime: &Runtime,
     wait: impl Fn(usize) -> F + Clone + Send + 'static,
@@ -56,7 +56,7 @@ where
             let (wait, block) = (wait.clone(), block.clone());
             let (sleeps, before) = (sleeps.clone(), before.clone());
             runtime.spawn(async move {
-                // One on each worker; the last one stays free.
+                // One task on each worker; the last worker stays free.
                 barrier.wait();
                 if index == workers - 1 {
                     return None;
@@ -92,9 +92,9 @@ where
         .collect()
 }
 
-/// Repeats `round`, in which a worker that sleeps between its looks at the others serves what is
-/// ready there: it takes few looks. (A thread that is off its processor in the middle of a round
-/// lets it look in vain, so it is the median that counts.)
+/// Repeats `round`, in which a worker that sleeps between its looks at the others serves ready
+/// events there, and asserts that it takes few looks. (If a thread is preempted in the middle of a
+/// round, a look finds nothing, so we compare the median.)
 fn after_few_looks(round: impl Fn() -> Vec<usize>) {
     let mut looks: Vec<_> = (0..8).flat_map(|_| round()).collect();
     looks.sort_unstable();
@@ -106,7 +106,7 @@ fn events(workers: usize) -> Arc<[Event]> {
     (0..workers).map(|_| Event::new()).collect()
 }
 
-/// What the task of each worker waits for.
+/// Returns the future that the task of each worker awaits: its event.
 fn until_set(
     events: &Arc<[Event]>,
 ) -> impl Fn(usize) -> Pin<Box<dyn Future<Output = ()> + Send>> + Clone + use<> {
@@ -151,7 +151,7 @@ fn tasks_that_yield_wait_for_no_worker_that_computes() {
     });
 }
 
-/// A timer of the task at this index.
+/// Returns a timer for the task at this index.
 fn soon(index: usize) -> impl Future<Output = ()> + Send {
     sleep(Duration::from_millis(2 + index as u64))
 }
@@ -194,7 +194,7 @@ fn a_socket_that_is_readable_waits_for_no_worker_that_computes() {
     });
 }
 
-/// A task that always runs again, on the one worker that is not blocked.
+/// Spawns a task that is always ready, on the one worker that is not blocked.
 fn always_busy(runtime: &Runtime) -> Task<()> {
     let polls = Arc::new(AtomicUsize::new(0));
     let task = runtime.spawn({
@@ -210,7 +210,7 @@ fn always_busy(runtime: &Runtime) -> Task<()> {
     task
 }
 
-/// No worker is idle, so that none looks but the one that has work.
+/// No worker is idle: only the one that has work can look at the others.
 #[test]
 fn what_is_ready_waits_for_no_worker_that_computes_while_the_others_have_work() {
     on_every_backend_with_several(|backend, workers| {
@@ -234,7 +234,7 @@ fn what_is_ready_waits_for_no_worker_that_computes_while_the_others_have_work() 
     });
 }
 
-/// A worker begins to compute after all others have gone to sleep, with more to do behind it.
+/// A worker begins to compute after all others have gone to sleep, with a backlog behind the task.
 #[test]
 fn a_backlog_behind_a_task_that_computes_is_run_by_those_that_slept() {
     on_every_backend_with_several(|backend, workers| {
@@ -243,7 +243,7 @@ fn a_backlog_behind_a_task_that_computes_is_run_by_those_that_slept() {
             let event = Arc::new(Event::new());
             let (done, is_done) = mpsc::channel::<()>();
             let left = Arc::new(AtomicUsize::new(0));
-            // Their first polls share them out; then all wait for one and the same worker's wakes.
+            // Their first polls distribute them; then all wait for wakes by the same worker.
             let wakers = Mailbox::default();
             let tasks: Vec<_> = (0..40)
                 .map(|_| {
@@ -279,8 +279,9 @@ fn a_backlog_behind_a_task_that_computes_is_run_by_those_that_slept() {
     });
 }
 
-/// 40 tasks that wait come to the worker of a task that wakes them all, and then blocks it until
-/// others have run them. Each calls `run` then, when all are woken, with its place among them.
+/// Makes 40 waiting tasks move to the worker of a task that wakes them all and then blocks the
+/// worker until other workers have run them. When all are woken, each calls `run` with its place
+/// among them.
 fn taken_from_a_blocked_worker(runtime: &Runtime, run: impl Fn(usize) + Clone + Send + 'static) {
     let (wakers, ended) = <(Mailbox<_>, Arc<AtomicUsize>)>::default();
     let all_are_woken = Arc::new(AtomicBool::new(false));
@@ -311,7 +312,7 @@ fn taken_from_a_blocked_worker(runtime: &Runtime, run: impl Fn(usize) + Clone + 
 }
 
 /// Otherwise the last of them would wait for as many looks as it takes to halve their number, with
-/// a sleep before each.
+/// a sleep before each look.
 #[test]
 fn what_is_left_behind_a_poll_that_goes_on_is_taken_without_a_sleep_in_between() {
     on_every_backend_alone(|backend| {
@@ -337,12 +338,12 @@ fn what_is_left_behind_a_poll_that_goes_on_is_taken_without_a_sleep_in_between()
             });
         }
         let sleeps = sleeps.load(SeqCst);
-        // Where it is not so, there is at least one in each.
+        // If the rule were broken, each round would have at least one sleep.
         assert!(sleeps * 2 < rounds, "{sleeps} sleeps in {rounds} rounds");
     });
 }
 
-/// Which worker takes how many of the new ones is decided by how many it has.
+/// The number of tasks on a worker decides how many new ones it takes.
 #[test]
 fn tasks_that_were_taken_from_a_worker_count_there_no_more() {
     on_every_backend_with_several(|backend, workers| {
@@ -357,7 +358,7 @@ fn tasks_that_were_taken_from_a_worker_count_there_no_more() {
     });
 }
 
-/// A worker that idles more briefly than it works, and works longer than a look is put off.
+/// A worker that idles for less time than it works, and works for longer than the delay of a look.
 #[test]
 fn a_worker_that_works_and_idles_by_turns_looks_after_those_that_compute() {
     on_every_backend_with_several(|backend, workers| {
@@ -396,17 +397,17 @@ fn compute(duration: Duration) {
     }
 }
 
-/// What a task of a [`ring`] has beside its mailbox.
+/// The second event source of a [`ring`]'s task, besides its mailbox.
 #[derive(Clone, Copy)]
 enum Beside {
-    /// A timer that it sets anew each time, and does not wait for.
+    /// A timer that the task resets each time, and does not await.
     Timer,
-    /// A socket that it waits for too.
+    /// A socket that the task awaits too.
     Socket,
 }
 
-/// How often a task of a [`ring`] has gone to another worker, and been woken from another one; and
-/// how many tasks were stolen meanwhile, since their workers looked stuck.
+/// How often a task of a [`ring`] has moved to another worker, and was woken from another one; and
+/// how many tasks were stolen meanwhile because their workers looked stuck.
 #[derive(Debug)]
 struct Moves {
     moved: usize,
@@ -416,7 +417,7 @@ struct Moves {
 
 const ROUNDS: usize = 1_000;
 
-/// Runs a ring of tasks, one begun on each worker, of which each wakes the next one by its mailbox.
+/// Runs a ring of tasks, started one on each worker; each task wakes the next one by its mailbox.
 fn ring(runtime: &Runtime, beside: Beside) -> Moves {
     let workers = runtime.workers();
     let counts = || {
@@ -474,7 +475,7 @@ fn ring(runtime: &Runtime, beside: Beside) -> Moves {
     }
 }
 
-/// Then their wakes are their worker's own, but for a few after each time that one was stolen.
+/// Once together, they are woken by their own worker, except for a few wakes after each steal.
 #[test]
 fn tasks_that_talk_to_each_other_come_to_one_worker() {
     on_every_backend_with_several(|backend, workers| {
@@ -521,7 +522,7 @@ where
     runtime.block_on(join_all(tasks));
 }
 
-/// Each of two tasks runs next, since the other one has just woken it; and a third is ready.
+/// Each of two tasks runs next, since the other one has just woken it; meanwhile a third is ready.
 #[test]
 fn two_tasks_that_wake_each_other_let_a_third_one_run() {
     on_every_backend_with_several(|backend, workers| {
@@ -550,7 +551,7 @@ fn two_tasks_that_wake_each_other_let_a_third_one_run() {
                     }
                 })
             });
-            // All three wait.
+            // All three tasks wait.
             for _ in 0..10 {
                 future::yield_now().await;
             }
@@ -562,8 +563,8 @@ fn two_tasks_that_wake_each_other_let_a_third_one_run() {
     });
 }
 
-/// On each worker there is a local task, and each wakes each movable task by turns, which takes it
-/// along.
+/// Each worker has a local task, which wakes all movable tasks in turn; a wake moves the movable
+/// task to the waking worker.
 #[test]
 fn nothing_is_lost_where_tasks_move_at_every_poll() {
     on_every_backend_with_several(|backend, workers| {
@@ -617,8 +618,8 @@ fn nothing_is_lost_where_tasks_move_at_every_poll() {
     });
 }
 
-/// Tasks that wait for channels, timers and sockets by turns, beside others that compute, so that
-/// they are taken along, helped and brought back all the time.
+/// Tasks that wait for channels, timers and sockets alternately, next to others that compute, so
+/// that they are moved, stolen and brought back all the time.
 #[test]
 fn nothing_is_lost_while_tasks_move_all_the_time() {
     on_every_backend_with_several(|backend, workers| {
@@ -667,7 +668,7 @@ fn nothing_is_lost_while_tasks_move_all_the_time() {
                                 assert_eq!(read, byte);
                             }
                             _ => {
-                                // One that is dropped, wherever it is by then.
+                                // A task that is dropped on the worker that it has reached by then.
                                 let task = Handle::current().spawn(std::future::pending::<()>());
                                 future::yield_now().await;
                                 assert!(task.cancel().await.is_none());
@@ -721,8 +722,9 @@ fn a_runtime_ends_where_its_workers_wait_for_tasks_of_theirs_to_be_dropped() {
     });
 }
 
-/// A task that was woken in order to drop it is polled once more, by a worker that has not noticed
-/// yet, when the one that has looked for it has exited: nobody but the main worker is left to.
+/// A worker that has not noticed the shutdown polls a task once more, although the task was woken
+/// to be dropped, and the worker that was responsible for it has exited: only the main worker is
+/// left to drop it.
 #[test]
 fn a_task_that_is_polled_after_its_first_worker_has_exited_is_dropped() {
     struct AtExit(mpsc::Sender<()>);
@@ -751,7 +753,8 @@ fn a_task_that_is_polled_after_its_first_worker_has_exited_is_dropped() {
             let task = runtime.spawn(async move {
                 barrier.wait();
                 let Some((has_exited, mailbox)) = last else {
-                    // All but one are blocked until the runtime closes, and one tells its end.
+                    // All workers but one are blocked until the runtime closes; one of them reports
+                    // its exit.
                     polder::spawn_local(async move {
                         if index == 1 {
                             AT_EXIT.with(|at_exit| at_exit.replace(Some(AtExit(exited))));
@@ -787,7 +790,7 @@ fn a_task_that_is_polled_after_its_first_worker_has_exited_is_dropped() {
     });
 }
 
-/// The directories of the threads of `runtime`'s pool, which are called `name` and a number.
+/// Returns the directories of the threads of `runtime`'s pool, which are named `name` and a number.
 #[cfg(target_os = "linux")]
 fn threads_called(name: &str) -> Vec<std::path::PathBuf> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
@@ -800,13 +803,13 @@ fn threads_called(name: &str) -> Vec<std::path::PathBuf> {
         .collect()
 }
 
-/// A runtime of which one worker is blocked, which has a socket, and the directories of its
-/// threads. The worker is released when the result is dropped.
+/// Returns a runtime that has one blocked worker and a socket, and the directories of its threads.
+/// The worker is released when the result is dropped.
 #[cfg(target_os = "linux")]
 fn with_one_blocked_worker(
     builder: polder::runtime::Builder,
 ) -> (Runtime, mpsc::Sender<()>, Vec<std::path::PathBuf>) {
-    // Threads' names are cut after 15 bytes.
+    // Thread names are cut after 15 bytes.
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let name = format!("look{}", NUMBER.fetch_add(1, SeqCst));
     let runtime = builder.name(&*name).build().unwrap();
@@ -830,7 +833,7 @@ fn with_one_blocked_worker(
     (runtime, release, threads)
 }
 
-/// How often a thread has gone to sleep.
+/// Returns how often a thread has gone to sleep.
 #[cfg(target_os = "linux")]
 fn sleeps(thread: &std::path::Path) -> usize {
     let status = std::fs::read_to_string(thread.join("status")).unwrap();
@@ -879,7 +882,7 @@ fn looks_at_others_are_no_reason_to_poll_busily() {
             let sleeps: usize = threads.iter().map(|thread| sleeps(thread)).sum();
             (computed, sleeps)
         };
-        // A look takes microseconds, and polling for as long as until the next one hundreds.
+        // A look takes microseconds; busy polling until the next look would take hundreds.
         let before = sum();
         let end = before.0 + Duration::from_millis(10);
         eventually("they compute", || sum().0 >= end);

@@ -16,8 +16,8 @@ use crate::support::{
     LIMIT, backends, in_every_runtime, is_in_world, on_every_backend, passed, runtime, within,
 };
 
-/// An address that refuses for as long as the socket lives: bound, so that nobody else gets it, and
-/// not listening.
+/// Returns an address that refuses as long as the socket lives: bound, so that no other socket gets
+/// it, and not listening.
 fn refusing(ip: impl Into<std::net::IpAddr>) -> (Option<Socket>, SocketAddr) {
     let mut address = SocketAddr::new(ip.into(), 0);
     if is_in_world() {
@@ -167,7 +167,7 @@ fn unreachable_is_an_error_of_connect() {
     });
 }
 
-/// As the system gives it, with its number: programs look at that.
+/// The system's own error, with its number, which programs inspect.
 #[test]
 fn of_several_addresses_that_fail_the_last_ones_error_is_given() {
     in_every_runtime(|_| async {
@@ -222,7 +222,7 @@ fn bad_text_and_an_empty_list_are_errors_with_words() {
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(error.to_string().contains("empty"), "{error}");
         }
-        // No resolver is asked for these: one is empty, the other cannot be passed on.
+        // No resolver is queried for these: one is empty, the other cannot be passed on.
         for host in ["", "a\0b"] {
             let error = TcpStream::connect((host, 80)).await.unwrap_err();
             assert!(error.to_string().contains(&format!("{host:?}")), "{error}");
@@ -250,9 +250,9 @@ fn peer_addr_works_right_after_connect() {
     });
 }
 
-/// A listener whose queue is full drops what asks to connect, and the kernel asks again after a
-/// second: the one way on loopback to a connect that really waits. So this takes that second, on
-/// all backends at once.
+/// A listener with a full queue drops connection requests, and the kernel repeats them after a
+/// second: the one way on loopback to a connect that really waits. So this test takes that second,
+/// on all backends at the same time.
 #[test]
 fn a_connect_that_waits_connects_or_is_refused_in_the_end() {
     fn full() -> (
@@ -299,7 +299,7 @@ fn a_connect_that_waits_connects_or_is_refused_in_the_end() {
     backends().into_iter().for_each(passed);
 }
 
-/// With no runtime around, and with one of the other kinds.
+/// Without a runtime, and with another kind of runtime.
 #[test]
 fn connect_and_accept_work_on_plain_threads() {
     on_every_backend(|backend| {

@@ -13,7 +13,7 @@ use super::{Count, pair, poll_read, some_turns, std_pair};
 use crate::descriptor::{Owned, is_inherited, is_nonblocking, number_of};
 use crate::support::in_every_runtime;
 
-/// That both ends understand each other, without and with waiting.
+/// Checks that both ends can exchange data, without and with waiting.
 async fn talk(near: &mut TcpStream, far: &mut net::TcpStream) {
     let mut bytes = [0; 4];
     far.write_all(b"ping").unwrap();
@@ -37,7 +37,7 @@ fn a_std_stream_comes_and_goes_and_keeps_working() {
         assert_ne!(is_nonblocking(&near), Some(false), "it was made so");
         talk(&mut near, &mut far).await;
 
-        // The only handle: the descriptor itself goes, though it was registered.
+        // For the only handle, the descriptor itself is returned, although it was registered.
         let mut near = net::TcpStream::try_from(near).unwrap();
         assert_eq!(number_of(&near), number);
         assert_ne!(is_nonblocking(&near), Some(false), "it stays so");
@@ -48,7 +48,7 @@ fn a_std_stream_comes_and_goes_and_keeps_working() {
         far.write_all(b"once").unwrap();
         near.read_exact(&mut bytes).unwrap();
 
-        // And back, blocking as it is; as a bare descriptor this time.
+        // And back, from a blocking socket; as a bare descriptor this time.
         let mut near = TcpStream::try_from(Owned::from(near)).unwrap();
         assert_ne!(is_nonblocking(&near), Some(false));
         talk(&mut near, &mut far).await;
@@ -65,13 +65,13 @@ fn a_clone_that_is_left_still_works() {
         let mut std = net::TcpStream::try_from(clone).unwrap();
         assert_ne!(number_of(&std), number_of(&near), "a duplicate");
         assert_ne!(is_nonblocking(&std), Some(false));
-        // Who waits goes on waiting, and is woken.
+        // A waiting reader still waits, and is woken.
         far.write_all(b"x").unwrap();
         count.until_woken().await;
         near.read_exact(&mut [0]).await.unwrap();
         talk(&mut near, &mut far).await;
 
-        // The duplicate outlives the clone, which has left nothing behind in the reactor.
+        // The duplicate outlives the clone, which leaves nothing in the reactor.
         assert!(poll_read(&mut near, &count, &mut [0; 8]).is_pending());
         drop(near);
         let count = Count::new();
@@ -82,7 +82,7 @@ fn a_clone_that_is_left_still_works() {
         std.write_all(b"z").unwrap();
         far.read_exact(&mut [0]).unwrap();
 
-        // A second life for it here, beside the number that its original may have left.
+        // The duplicate is registered, next to any stale entry of the original's number.
         let mut near = TcpStream::try_from(std).unwrap();
         assert!(poll_read(&mut near, &count, &mut [0; 8]).is_pending());
         talk(&mut near, &mut far).await;
@@ -184,8 +184,8 @@ fn a_descriptor_of_another_kind_is_an_error_at_the_latest_when_it_is_used() {
     });
 }
 
-/// What a short read says of a TCP stream it does not say of a datagram socket, whose next message
-/// makes no edge of its own when it came together with this one.
+/// A short read of a TCP stream means that it is drained. On a datagram socket it does not: a next
+/// message that came together with this one makes no edge.
 #[test]
 fn a_datagram_socket_in_a_streams_clothes_is_an_error_or_loses_nothing() {
     in_every_runtime(|_| async {
@@ -209,7 +209,7 @@ fn a_datagram_socket_in_a_streams_clothes_is_an_error_or_loses_nothing() {
     });
 }
 
-/// Nor of a Unix stream, where a read ends at a message that carried descriptors.
+/// Nor on a Unix stream, where a read ends at a message that carried descriptors.
 #[cfg(unix)]
 #[test]
 fn a_unix_stream_in_a_tcp_streams_clothes_is_an_error_or_loses_nothing() {

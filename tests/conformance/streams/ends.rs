@@ -1,4 +1,4 @@
-//! Rules 1 and 4 to 10, as a stream shows them: ends, halves of ends, resets.
+//! Rules 1 and 4 to 10, as a stream shows them: ends, half-closes, resets.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -25,10 +25,10 @@ async fn end_has_arrived(stream: &Stream) {
     });
 }
 
-/// As long as an end may take to arrive where one cannot see it.
+/// The time for an end to arrive, where the arrival is not visible.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// How often an idle loop comes round in a while.
+/// Returns the number of turns of an idle loop in a fixed time.
 fn turns_in_a_while(runtime: &Runtime) -> usize {
     let end = Instant::now() + Duration::from_millis(30);
     let mut turns = 0;
@@ -41,7 +41,7 @@ fn turns_in_a_while(runtime: &Runtime) -> usize {
     }
 }
 
-/// Events that are on their way may wake it a few times; what spins does so thousands of times.
+/// Events in transit may wake the loop a few times; a spinning loop runs thousands of turns.
 fn assert_idle(runtime: &Runtime, when: &str) {
     let turns = turns_in_a_while(runtime);
     assert!(turns < 20, "{when}: {turns} turns with nothing to do");
@@ -60,7 +60,7 @@ fn who_finds_nothing_waits_again_and_is_woken_again() {
             far.send(b"once").await;
             first.until_woken().await;
             second.until_woken().await;
-            // The first takes all there is.
+            // The first reader takes all data.
             assert!(matches!(
                 poll_read(&mut near, &first, &mut bytes),
                 Poll::Ready(Ok(4))
@@ -77,7 +77,7 @@ fn who_finds_nothing_waits_again_and_is_woken_again() {
     });
 }
 
-/// In every order in which the reader, the reactor and the end can meet.
+/// In every order of the reader, the reactor and the end.
 #[test]
 fn data_and_end_together_a_short_read_loses_no_end() {
     #[derive(Clone, Copy, Debug)]
@@ -150,7 +150,7 @@ fn a_half_closed_peer_takes_writes_and_does_not_make_the_loop_spin() {
             assert_eq!(near.read(&mut bytes).await.unwrap(), 0);
             near.write_all(b"still here").await.unwrap();
             assert_eq!(far.read(&mut bytes).unwrap(), 10);
-            // A writer that has to wait.
+            // Makes a writer wait.
             fill(&mut near, &count);
         });
         assert_idle(&runtime, "half-closed, a writer waits");
@@ -208,7 +208,7 @@ fn unread_data_comes_before_the_end() {
             far.end().await;
             end_has_arrived(&near).await;
             some_turns().await;
-            // Our own end as well, so that the kernel reports HUP.
+            // Closes our direction as well, so that the kernel reports HUP.
             near.shutdown(Shutdown::Write).unwrap();
             some_turns().await;
             let mut got = Vec::new();
@@ -232,7 +232,7 @@ fn a_reply_comes_before_the_reset_that_follows_it() {
             if registered {
                 assert!(poll_once(near.read(&mut bytes)).await.is_none());
             }
-            // What the peer leaves unread makes its end a reset.
+            // If the peer leaves data unread, its close is a reset.
             near.write_all(b"a request, the rest of which is not read")
                 .await
                 .unwrap();
@@ -247,7 +247,7 @@ fn a_reply_comes_before_the_reset_that_follows_it() {
             assert_eq!(&bytes[..5], b"reply");
             let error = near.read(&mut bytes).await.expect_err("then the reset");
             assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-            // It was told; after it there is the end.
+            // After the error was reported, reads return the end.
             assert_eq!(near.read(&mut bytes).await.unwrap(), 0);
         }
     });
@@ -268,7 +268,8 @@ fn a_reset_wakes_a_reader_and_a_writer_that_wait() {
             reset(far);
             reads.until_woken().await;
             writes.until_woken().await;
-            // One of them is told of the reset, the other finds a stream that has ended.
+            // Either the read or the write reports the reset; the other finds a stream that has
+            // ended.
             let read = near.read(&mut bytes).await;
             let write = writer.write(&bytes).await.expect_err("nobody reads it");
             assert!(
@@ -298,7 +299,7 @@ fn an_end_that_nobody_waits_for_does_not_make_the_loop_spin() {
         for (what, end) in ends {
             let (mut near, far) = pair();
             runtime.block_on(async {
-                // Registered for both directions; then nobody wants it any more.
+                // Registered for both directions; then there is no waiter any more.
                 assert!(poll_once(near.read(&mut [0; 4])).await.is_none());
                 fill(&mut near, &Count::new());
             });
@@ -329,7 +330,7 @@ fn without_edges_only_what_is_waited_for_is_reported() {
         assert_eq!(events(), 0, "room was reported, and no writer waits");
         far.write_all(b"one").unwrap();
         runtime.block_on(count.until_woken());
-        // It is not read, and more arrives.
+        // The data is not read, and more arrives.
         far.write_all(b"two").unwrap();
         assert_idle(&runtime, "unread");
         assert!(events() <= 2, "{} events", events());
@@ -341,7 +342,7 @@ fn errors_are_told_and_the_loop_goes_on() {
     in_every_runtime(|_| async {
         let (mut near, far) = with_peer().await;
         let mut bytes = [0; 4];
-        // What it leaves unread makes a Unix stream's end a reset.
+        // Data left unread makes the close of a Unix stream a reset.
         near.write_all(b"unread").await.unwrap();
         let mut read = near.read(&mut bytes);
         assert!(poll_once(&mut read).await.is_none());

@@ -16,7 +16,7 @@ use polder::time::timeout;
 use super::{Count, Peer, listening, poll_future, some_turns, with_peer};
 use crate::support::{in_every_runtime, on_every_backend, runtime, sized};
 
-/// A listener, and where it is.
+/// Returns a listener and its address.
 async fn listener() -> (TcpListener, net::SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -188,7 +188,7 @@ fn a_cancelled_accept_loses_no_connection() {
     });
 }
 
-/// Every accept is given so little time that most are cancelled; every client is served.
+/// Every accept has so little time that most are cancelled; every client is served.
 #[test]
 fn accepts_that_keep_being_cancelled_lose_no_connection() {
     on_every_backend(|backend| {
@@ -219,7 +219,7 @@ fn accepts_that_keep_being_cancelled_lose_no_connection() {
 #[test]
 fn many_clients_are_accepted_by_one_that_waits() {
     on_every_backend(|backend| {
-        // No more at once than any listener's queue takes.
+        // At most as many at a time as any listener's queue takes.
         const AT_ONCE: usize = 50;
         let waves = sized(backend, 10);
         runtime(backend).block_on(async move {
@@ -264,7 +264,7 @@ fn a_connection_that_its_peer_gave_up_in_the_queue_harms_nobody() {
         }
         let mut client = Peer::connect(address).await;
         client.send(b"here").await;
-        // Linux hands out the dead ones too; others pass over them.
+        // Linux returns the reset connections too; other systems skip them.
         loop {
             let (mut stream, peer) = listener.accept().await.unwrap();
             let mut bytes = [0; 4];
@@ -306,7 +306,7 @@ fn closing_a_listener_resets_what_waits_in_its_queue_and_refuses_the_rest() {
             .await
             .expect_err("nobody listens");
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
-        // What was accepted before lives on.
+        // The connection accepted before stays usable.
         drop(accepted);
         assert_eq!(queued.read(&mut bytes).await.unwrap(), 0);
     });
@@ -336,7 +336,7 @@ fn a_clone_that_goes_leaves_the_others_accepting() {
     });
 }
 
-/// Waiters come and go in numbers, and the last that is left is woken.
+/// Many waiters come and go, and the last remaining one is woken.
 #[test]
 fn of_many_waiters_that_go_the_last_is_woken() {
     in_every_runtime(|_| async {
@@ -384,8 +384,8 @@ fn many_connections_all_echo() {
             let mut streams = Vec::new();
             for _ in 0..connections {
                 let mut stream = TcpStream::connect(address).await.unwrap();
-                // Accepted, before the next one: what overflows the listener's queue would be
-                // asked to come again in a second.
+                // Accepted before the next one: a connection that overflows the queue would be
+                // retried after a second.
                 stream.write_all(b"?").await.unwrap();
                 stream.read_exact(&mut [0]).await.unwrap();
                 streams.push(stream);

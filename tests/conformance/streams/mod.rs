@@ -1,9 +1,9 @@
 //! Rules 24 to 32 and 36, and the parts of rules 4 to 12, 23a and 35 that streams and listeners
-//! show. Except for what only TCP has, the tests run with Unix streams too.
+//! show. Except for the features of TCP only, the tests run with Unix streams too.
 //!
-//! Where it matters what the kernel does in between, the other end is a blocking socket of the
-//! standard library, whose calls happen when they are made. Where two polls and an event must come
-//! in a fixed order, the test polls by hand, with a waker that counts.
+//! If the kernel's state in between matters, the other end is a blocking socket of the standard
+//! library: its calls take effect when they are made. If two polls and an event must come in a
+//! fixed order, the test polls by hand, with a waker that counts.
 
 mod addresses;
 mod conversions;
@@ -36,11 +36,11 @@ use socket2::{Domain, SockRef, Socket, Type};
 pub use crate::peer::TcpPeer as Peer;
 use crate::support::{a_turn, is_in_world};
 
-/// The two ends of a connection, as the standard library has them.
+/// Returns the two ends of a connection, as the standard library's streams.
 fn std_pair() -> (StdStream, StdStream) {
     let listener = net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let near = StdStream::connect(listener.local_addr().unwrap()).unwrap();
-    // A client of another test, whose listener has had this port until now, may come in between.
+    // A client of another test, which used a listener at this port before, may connect in between.
     let (far, _) = std::iter::repeat_with(|| listener.accept().unwrap())
         .find(|(_, peer)| *peer == near.local_addr().unwrap())
         .unwrap();
@@ -49,19 +49,19 @@ fn std_pair() -> (StdStream, StdStream) {
     (near, far)
 }
 
-/// A connection with one end of ours and one of the standard library's.
+/// Returns a connection: our end, and the standard library's.
 fn pair() -> (Stream, StdStream) {
     let (near, far) = std_pair();
     (near.try_into().unwrap(), far)
 }
 
-/// A connection with both ends ours.
+/// Returns a connection with both ends ours.
 fn both() -> (Stream, Stream) {
     let (near, far) = std_pair();
     (near.try_into().unwrap(), far.try_into().unwrap())
 }
 
-/// A connection with one end of ours and a [`Peer`], wherever the rule runs.
+/// Returns our end of a connection and a [`Peer`], wherever the rule runs.
 async fn with_peer() -> (Stream, Peer) {
     if !is_in_world() {
         let (near, far) = pair();
@@ -71,7 +71,7 @@ async fn with_peer() -> (Stream, Peer) {
     (near, Peer::Simulated(far))
 }
 
-/// A connection with both ends ours, wherever the rule runs.
+/// Returns a connection with both ends ours, wherever the rule runs.
 async fn connection() -> (Stream, Stream) {
     if !is_in_world() {
         return both();
@@ -90,12 +90,13 @@ fn reset(stream: StdStream) {
         .unwrap();
 }
 
-/// A listener, its address, and a socket that reserves the port: once the listener is closed,
-/// connecting there is refused, and no other test gets the port.
+/// Returns a listener, its address, and a socket that reserves the port: once the listener is
+/// closed, connects are refused, and no other test gets the port.
 pub fn held_listener(backlog: i32) -> (net::TcpListener, net::SocketAddr, Socket) {
     let bound = |address: net::SocketAddr| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        // Windows and illumos let two bind that only say this, as long as one of them listens.
+        // On Windows and illumos this option suffices for two binds, as long as only one socket
+        // listens.
         #[cfg(any(windows, target_os = "illumos", target_os = "solaris"))]
         socket.set_reuse_address(true).unwrap();
         #[cfg(not(any(windows, target_os = "illumos", target_os = "solaris")))]
@@ -110,7 +111,8 @@ pub fn held_listener(backlog: i32) -> (net::TcpListener, net::SocketAddr, Socket
     (listener.into(), address, holder)
 }
 
-/// [`held_listener`] as one of ours, wherever the rule runs. In a world nobody else takes ports.
+/// Like [`held_listener`], with our type, wherever the rule runs. In a world nothing else takes
+/// ports.
 pub async fn listening(backlog: i32) -> (TcpListener, net::SocketAddr, Option<Socket>) {
     if !is_in_world() {
         let (listener, address, holder) = held_listener(backlog);
@@ -121,7 +123,7 @@ pub async fn listening(backlog: i32) -> (TcpListener, net::SocketAddr, Option<So
     (listener, address, None)
 }
 
-/// Some containers have no `::1`.
+/// Whether `::1` exists: some containers have none.
 pub fn has_ipv6() -> bool {
     net::TcpListener::bind((net::Ipv6Addr::LOCALHOST, 0)).is_ok()
 }
@@ -145,14 +147,14 @@ impl Count {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Yields until this was woken, or the test's deadline ends it.
+    /// Yields until the waker was woken, or the test's deadline ends it.
     pub async fn until_woken(&self) {
         while self.woken() == 0 {
             a_turn().await;
         }
     }
 
-    /// Returns how many clones of the waker are kept.
+    /// Returns the number of the waker's clones.
     pub fn kept(self: &Arc<Self>) -> usize {
         Arc::strong_count(self) - 1
     }
@@ -165,8 +167,8 @@ pub async fn some_turns() {
     }
 }
 
-/// Asserts that the loop goes on sleeping while `send` sends something and the other end takes it.
-/// The first time is not counted: it may disarm the interest in writing.
+/// Asserts that the loop stays asleep while `send` sends data and the other end takes it. The first
+/// call is not counted: it may disarm the interest in writing.
 pub fn assert_no_wake_up(runtime: &Runtime, mut send: impl FnMut()) {
     send();
     runtime.turn(Duration::ZERO);
@@ -212,8 +214,8 @@ pub fn fill(stream: &mut (impl AsyncWrite + Unpin), count: &Arc<Count>) -> usize
     written
 }
 
-/// [`fill`], until no more fits although time passes. On loopback that is at once. In a world what
-/// was written leaves the send buffer as it arrives, as long as the receiver has room.
+/// Like [`fill`], until no more fits even after a while. On loopback that is immediate. In a world,
+/// written data leaves the send buffer as it arrives, as long as the receiver has room.
 pub async fn fill_up(stream: &mut (impl AsyncWrite + Unpin), count: &Arc<Count>) -> usize {
     let mut written = 0;
     while is_in_world() {
@@ -226,7 +228,7 @@ pub async fn fill_up(stream: &mut (impl AsyncWrite + Unpin), count: &Arc<Count>)
     written + fill(stream, count)
 }
 
-/// A small generator of numbers (xorshift): random splits that are the same in every run.
+/// A small random number generator (xorshift): random splits that are the same in every run.
 pub struct Random(u64);
 
 impl Random {
@@ -234,7 +236,7 @@ impl Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// From 0 to `end` - 1.
+    /// Returns a number from 0 to `end` - 1.
     pub fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -242,7 +244,7 @@ impl Random {
         (self.0 >> 16) as usize % end
     }
 
-    /// From 1 to `end`; small numbers are as likely as large ones.
+    /// Returns a number from 1 to `end`; small numbers are as likely as large ones.
     pub fn size(&mut self, end: usize) -> usize {
         let bits = usize::BITS - end.leading_zeros();
         let limit = 1 << (1 + self.below(bits as usize));

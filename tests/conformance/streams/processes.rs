@@ -1,5 +1,5 @@
-//! Rules 35 and 36, and that nothing leaks: these are about a whole process, so each test starts
-//! itself again, with the name of a backend in its environment.
+//! Rules 35 and 36, and leaks: these are about a whole process, so each test starts itself again,
+//! with the name of a backend in its environment.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{self, Ipv4Addr, SocketAddr};
@@ -21,8 +21,7 @@ use crate::support::{LIMIT, eventually, on_every_backend, runtime, within};
 
 const CHILD: &str = "POLDER_CONFORMANCE_CHILD";
 
-/// Runs `child` on every backend, each in a process that has nothing else to do. `test` is the
-/// calling test's name.
+/// Runs `child` on every backend, each in its own process. `test` is the calling test's name.
 fn in_a_process_of_its_own(test: &'static str, child: fn(Backend)) {
     if let Ok(name) = std::env::var(CHILD) {
         let backend = name.parse().expect("the parent names a backend");
@@ -57,7 +56,7 @@ fn descriptor_limit() -> libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: the kernel writes one `rlimit` to where one is.
+    // SAFETY: the kernel writes one `rlimit`.
     let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
     assert_eq!(result, 0);
     limit
@@ -69,7 +68,7 @@ fn set_descriptor_limit(limit: libc::rlimit) {
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Raises the limit to what a test needs, where it is lower.
+/// Raises the limit to `needed`, if it is lower.
 pub fn allow_descriptors(needed: libc::rlim_t) {
     let mut limit = descriptor_limit();
     if limit.rlim_cur < needed {
@@ -83,7 +82,7 @@ pub fn allow_descriptors(needed: libc::rlim_t) {
     }
 }
 
-/// From here on there is no descriptor left, but those that are closed.
+/// From here on no descriptor can be opened, except in place of closed ones.
 fn leave_no_descriptor() {
     let lowest_free = File::open().0.as_raw_fd();
     set_descriptor_limit(libc::rlimit {
@@ -96,7 +95,7 @@ fn leave_no_descriptor() {
     );
 }
 
-/// Something that holds a descriptor.
+/// A value that holds a descriptor.
 struct File(OwnedFd);
 
 impl File {
@@ -109,7 +108,7 @@ fn is_out_of_descriptors(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(libc::EMFILE)
 }
 
-/// Accepts one, answers it, and lets it go.
+/// Accepts a connection, answers it, and closes it.
 async fn serve(listener: &TcpListener) -> SocketAddr {
     let (mut stream, peer) = listener.accept().await.expect("there is a descriptor");
     let mut byte = [0];
@@ -153,13 +152,14 @@ fn accept_reports_that_there_are_no_descriptors_and_recovers() {
                     assert!(served.contains(&client.local_addr().unwrap()));
                 }
 
-                // Who waits already when the last one goes is told as well.
+                // An accept that waits already when the last descriptor is taken gets the error
+                // too.
                 let count = Count::new();
                 let mut accept = Box::pin(listener.accept());
                 assert!(poll_future(&mut accept, &count).is_pending());
                 let spare = File::open();
                 match late.connect(&address.into()) {
-                    // A signal has ended the call; connecting goes on, and writing waits for it.
+                    // A signal has ended the call; the connect continues, and a write waits for it.
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     result => result.expect("it listens"),
                 }
@@ -171,7 +171,8 @@ fn accept_reports_that_there_are_no_descriptors_and_recovers() {
                     other => panic!("none is left, and accept says {other:?}"),
                 }
                 drop(accept);
-                // No event tells that descriptors came free, nor of the connection once more.
+                // No event reports that descriptors are free again, nor is the connection reported
+                // again.
                 some_turns().await;
                 drop(spare);
                 assert_eq!(serve(&listener).await, late.local_addr().unwrap());
@@ -203,7 +204,7 @@ fn a_plain_thread_is_told_that_there_are_no_descriptors_and_recovers() {
     );
 }
 
-/// Writes to `stream`, in both ways, are errors.
+/// Asserts that writes to `stream`, plain and vectored, are errors.
 async fn writes_fail(stream: &mut (impl AsyncWrite + Unpin)) {
     for _ in 0..3 {
         let slices = [IoSlice::new(b"vec"), IoSlice::new(b"tored")];
@@ -223,7 +224,7 @@ fn a_write_to_a_peer_that_is_gone_is_an_error_and_no_signal() {
     const CONTROL: &str = "control";
 
     fn die_by_default() {
-        // SAFETY: the default disposition is no handler that could do anything wrong.
+        // SAFETY: the default disposition runs no handler.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     }
     if std::env::var(CHILD).as_deref() == Ok(CONTROL) {
@@ -237,7 +238,7 @@ fn a_write_to_a_peer_that_is_gone_is_an_error_and_no_signal() {
     in_a_process_of_its_own(NAME, |backend| {
         die_by_default();
         let rule = async {
-            // A peer that reset.
+            // A peer that has reset the connection.
             let (mut near, far) = pair();
             reset(far);
             near.read(&mut [0]).await.expect_err("it was reset");
@@ -248,14 +249,14 @@ fn a_write_to_a_peer_that_is_gone_is_an_error_and_no_signal() {
             let (mut near, _far) = pair();
             near.close().await.unwrap();
             writes_fail(&mut near).await;
-            // A peer that goes while the writer waits, and one that went with data unread.
+            // A peer that closes while the writer waits, with data unread.
             let (mut near, far) = pair();
             let count = Count::new();
             fill(&mut near, &count);
             drop(far);
             while near.write(b"x").await.is_ok() {}
             writes_fail(&mut near).await;
-            // The same of Unix sockets.
+            // The same with Unix sockets.
             let (mut near, far) = super::unix::pair();
             fill(&mut near, &count);
             drop(far);
@@ -278,7 +279,7 @@ fn a_write_to_a_peer_that_is_gone_is_an_error_and_no_signal() {
             writes_fail(&mut near).await;
         });
     });
-    // That the signal would have come: a write of another kind ends the process.
+    // Shows that the signal would have come: another kind of write ends the process.
     if std::env::var(CHILD).is_err() {
         let output = start_again(NAME, CONTROL);
         assert_eq!(output.status.signal(), Some(libc::SIGPIPE));
@@ -289,11 +290,11 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/dev/fd").unwrap().count()
 }
 
-/// What sockets do in their lives, with every way to leave in the middle.
+/// Uses sockets through their lifetimes, with every way to leave in the middle.
 async fn lives(refusing: SocketAddr, full: SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    // Connects that are refused, that find no address, that are given up.
+    // Connects that are refused, that find no address, that are cancelled.
     TcpStream::connect(refusing).await.unwrap_err();
     TcpStream::connect(":").await.unwrap_err();
     TcpListener::bind(address).await.unwrap_err();
@@ -301,7 +302,7 @@ async fn lives(refusing: SocketAddr, full: SocketAddr) {
     let near = TcpStream::connect([refusing, address]).await.unwrap();
     let (far, _) = listener.accept().await.unwrap();
     assert!(poll_once(listener.accept()).await.is_none());
-    // Waiting, split, cloned, turned into something else, with and without a clone left.
+    // Waiting, split, cloned, converted, with and without a remaining clone.
     let (mut near, clone) = (near.clone(), near);
     assert!(poll_once(near.read(&mut [0])).await.is_none());
     let std = net::TcpStream::try_from(clone).unwrap();
@@ -313,7 +314,7 @@ async fn lives(refusing: SocketAddr, full: SocketAddr) {
     assert_eq!(reader.read(&mut [0]).await.unwrap(), 0);
     drop(reader);
     drop(writer);
-    // One left in the queue, and one in a task that is never finished.
+    // One connection left in the queue, and one in a task that never finishes.
     let _queued = TcpStream::connect(address).await.unwrap();
     let (mut near, far) = both();
     polder::spawn(async move {
@@ -322,7 +323,7 @@ async fn lives(refusing: SocketAddr, full: SocketAddr) {
     })
     .detach();
     some_turns().await;
-    // Given up, or refused, while others go on: datagrams and Unix sockets.
+    // Cancelled or refused while others go on: datagrams and Unix sockets.
     let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     assert!(poll_once(udp.recv(&mut [0])).await.is_none());
     UdpSocket::bind(udp.local_addr().unwrap())
@@ -338,7 +339,7 @@ async fn lives(refusing: SocketAddr, full: SocketAddr) {
     UnixStream::connect("/nowhere/at/all").await.unwrap_err();
     let silent = TcpStream::connect_timeout(full, Duration::from_millis(1)).await;
     silent.unwrap_err();
-    // What is no socket, or another one.
+    // Descriptors of another kind.
     drop(TcpStream::try_from(File::open().0));
     UnixDatagram::try_from(OwnedFd::try_from(udp).unwrap()).unwrap_err();
 }
@@ -367,7 +368,7 @@ fn sockets_leave_no_descriptor_and_no_waker_behind() {
             }
             assert_eq!(open_descriptors(), before);
 
-            // In one runtime, and with none.
+            // In one runtime, and without one.
             let kept = runtime(backend);
             let count = Count::new();
             kept.block_on(async {
@@ -396,7 +397,7 @@ fn sockets_leave_no_descriptor_and_no_waker_behind() {
                 });
                 drop((near, far));
             }
-            // The background's thread may hold one for a moment longer.
+            // The background runtime's thread may hold one for a moment longer.
             eventually("what the background runtime held is closed", || {
                 open_descriptors() <= before && count.kept() == 0
             });

@@ -1,4 +1,4 @@
-//! Rule 29a: waiting for readiness, and tries that do not wait.
+//! Rule 29a: waiting for readiness, and `try_*` operations, which do not wait.
 
 use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Write};
@@ -19,7 +19,7 @@ use crate::support::{in_every_runtime, is_in_world, on_every_backend, runtime, s
 
 const BOTH: [Interest; 2] = [Interest::READABLE, Interest::WRITABLE];
 
-/// Fails with what a try that would block fails with.
+/// Asserts that the result is `WouldBlock`.
 #[track_caller]
 fn assert_would_block<T: std::fmt::Debug>(result: std::io::Result<T>) {
     assert_eq!(result.unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -40,7 +40,7 @@ fn try_fill(stream: &Stream) -> usize {
     }
 }
 
-/// Until no more fits although time passes: see [`fill_up`](super::fill_up).
+/// Like [`fill_up`](super::fill_up): until no more fits even after a while.
 async fn try_fill_up(stream: &Stream) -> usize {
     let mut written = try_fill(stream);
     while is_in_world() {
@@ -83,7 +83,7 @@ fn a_try_asks_the_kernel_whatever_events_have_said() {
         let (near, mut far) = with_peer().await;
         let mut bytes = [0; 8];
         for _ in 0..3 {
-            // Nobody waits, so no event tells of what comes.
+            // Without a waiter, no event reports the new data.
             assert_would_block(near.try_read(&mut bytes));
             far.send(b"hello").await;
             until("the bytes arrive", || near.try_read(&mut bytes).is_ok()).await;
@@ -110,7 +110,7 @@ fn a_full_send_buffer_makes_tries_fail_and_draining_makes_it_writable() {
                 some_turns().await;
                 match count.woken() {
                     0 => break (writable, either),
-                    // A ring may report late that there was room before (rule 1).
+                    // A ring may report earlier room late (rule 1).
                     _ => assert_eq!(backend.name(), "io-uring", "there is no room yet"),
                 }
             };
@@ -147,7 +147,7 @@ fn all_who_wait_for_one_direction_are_woken_and_a_read_takes_nobodys_wake() {
             }
             near.read_exact(&mut [0; 5]).await.unwrap();
             assert_would_block(near.try_read(&mut [0]));
-            // It was all taken before they looked: so they wait for more, and hear of it.
+            // All data was taken before they polled: so they wait for more, and are woken.
             assert!(poll_future(&mut first, &counts[0]).is_pending());
             far.send(b"more").await;
             zip(first, second).await.0.unwrap();
@@ -204,8 +204,8 @@ fn an_event_during_a_try_in_vain_is_not_lost() {
         let (ready, is_ready) = mpsc::channel();
         let (waits, is_waiting) = mpsc::channel();
         let (tried, is_tried) = mpsc::channel();
-        // Another thread sees the event while the operation is still under way here. It waits again
-        // where the socket is registered already, and so hears of nothing twice.
+        // Another thread sees the event while the operation is still running here. It waits again
+        // on an already registered socket, so the event is not reported to it twice.
         let other = thread::spawn(move || {
             runtime(backend).block_on(async {
                 assert_would_block(reader.try_read(&mut [0]));
@@ -287,10 +287,10 @@ fn an_operation_of_the_users_is_tried_once_and_for_what_it_is_said_to_be() {
         assert_would_block(in_vain);
         assert_eq!(calls, 1);
         assert!(poll_once(Box::pin(near.readable())).await.is_none());
-        // Writing has nothing to do with it.
+        // Writing is not affected.
         let both = near.ready(BOTH[0] | BOTH[1]).await.unwrap();
         assert_eq!(both, Interest::WRITABLE);
-        // Another error says nothing of the readiness, and is passed on.
+        // Another error does not change the readiness, and is passed on.
         far.send(b"x").await;
         near.readable().await.unwrap();
         let broken = near.try_io(Interest::READABLE, || {
@@ -339,7 +339,7 @@ fn halves_try_and_peek_as_their_stream_does() {
 fn without_room_for_a_byte_nothing_waits_and_nothing_fails() {
     in_every_runtime(|_| async {
         let (mut near, _far) = with_peer().await;
-        // Now it is known that nothing is there.
+        // Now readiness is known to be cleared.
         assert_would_block(near.try_read(&mut [0]));
         assert_eq!(near.try_read(&mut []).unwrap(), 0);
         assert_eq!(near.try_read_vectored(&mut []).unwrap(), 0);

@@ -17,13 +17,13 @@ use super::{
 use crate::descriptor::{number_of, raw};
 use crate::support::{in_every_runtime, on_every_backend, runtime, sized};
 
-/// The longest piece that is read or written at once.
+/// The longest piece of one read or write.
 const PIECE: usize = 96 * 1024;
 
-/// What is sent repeats itself after this many bytes, which no buffer's size divides.
+/// The period of the sent bytes; no buffer's size divides it.
 const PERIOD: usize = 251_387;
 
-/// Long enough that any piece of what is sent lies in it at one place.
+/// Long enough to contain any piece of the sent bytes contiguously.
 static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut random = Random::new(1);
     let mut bytes: Vec<u8> = (0..PERIOD).map(|_| random.below(256) as u8).collect();
@@ -60,7 +60,7 @@ async fn send(mut stream: impl AsyncWrite + Unpin, total: usize, how: How, seed:
     stream.close().await.unwrap();
 }
 
-/// Reads to the end and compares.
+/// Reads to the end and compares with the pattern.
 async fn receive(mut stream: impl AsyncRead + Unpin, total: usize, how: How, seed: u64) {
     let mut random = Random::new(seed);
     let mut buffer = vec![0; PIECE];
@@ -97,7 +97,7 @@ async fn read(
     }
 }
 
-/// Sends back what comes, in whatever pieces, until the end, and closes.
+/// Echoes the received bytes, in pieces of any size, until the end, and closes.
 async fn echo(mut stream: Stream, how: How, seed: u64) {
     let mut random = Random::new(seed);
     let mut buffer = vec![0; PIECE];
@@ -135,7 +135,7 @@ fn echo_until_the_end_byte_for_byte_vectored() {
     on_every_backend(|backend| echo_gives_everything_back(backend, How::Vectored));
 }
 
-/// The other end has a thread and a runtime of its own, so that both run at once.
+/// The other end has its own thread and runtime, so that both run at the same time.
 #[test]
 fn two_threads_echo_byte_for_byte() {
     on_every_backend(|backend| {
@@ -151,7 +151,7 @@ fn two_threads_echo_byte_for_byte() {
     });
 }
 
-/// The kernel takes 1,024 slices in one call on most systems; what is beyond waits for the next.
+/// The kernel takes 1,024 slices in one call on most systems; the rest waits for the next call.
 #[test]
 fn a_vectored_call_takes_any_number_of_slices() {
     in_every_runtime(|_| async {
@@ -169,7 +169,8 @@ fn a_vectored_call_takes_any_number_of_slices() {
         let mut at = 0;
         while at < got.len() {
             let mut slices: Vec<_> = got[at..].chunks_mut(1).map(IoSliceMut::new).collect();
-            // A read that stops for want of slices says nothing of what is left.
+            // A read that stops because its slices are full does not tell whether more is
+            // available.
             let read = far
                 .read_vectored(&mut slices)
                 .await
@@ -181,7 +182,7 @@ fn a_vectored_call_takes_any_number_of_slices() {
     });
 }
 
-/// Each way to have one stream in two tasks, in full use in both directions.
+/// Each way to use one stream in two tasks, at full load in both directions.
 #[test]
 fn two_tasks_use_one_stream_at_once() {
     on_every_backend(|backend| {
@@ -206,7 +207,7 @@ fn two_tasks_use_one_stream_at_once() {
             .await;
             server.await;
 
-            // Owned halves. Dropping the writing one is the end, closed or not.
+            // Owned halves. Dropping the writing half is the end, closed or not.
             let (near, far) = both();
             let server = polder::spawn(echo(far, How::Plain, 14));
             let (reader, mut writer) = near.into_split();
@@ -236,7 +237,7 @@ fn halves_of_one_stream_are_reunited_and_strangers_given_back() {
             .expect_err("they are strangers");
         let (reader, other_writer): (OwnedReadHalf, OwnedWriteHalf) = (error.0, error.1);
 
-        // Both are whole: nothing was shut down on the way.
+        // Both streams are whole: nothing was shut down before.
         let mut near = reader.reunite(writer).expect("they belong together");
         let mut other = other_reader.reunite(other_writer).expect("likewise");
         assert_eq!(number_of(&near), number);
@@ -254,7 +255,7 @@ fn halves_of_one_stream_are_reunited_and_strangers_given_back() {
     });
 }
 
-/// For whatever takes a descriptor: socket2, to set an option.
+/// For APIs that take a descriptor: socket2, to set an option.
 #[test]
 fn both_sorts_of_halves_lend_their_streams_descriptor() {
     in_every_runtime(|_| async {
@@ -295,7 +296,7 @@ fn peek_does_not_consume() {
         let (mut near, mut far) = with_peer().await;
         let (count, other) = (Count::new(), Count::new());
         let (mut a, mut b) = ([0; 8], [0; 8]);
-        // Two wait for it at once, and a reader; a short peek keeps nobody from reading on.
+        // Two peeks wait at the same time; after a short peek all bytes can still be read.
         {
             let mut first = Box::pin(near.peek(&mut a));
             let mut second = Box::pin(near.peek(&mut b));
@@ -314,7 +315,7 @@ fn peek_does_not_consume() {
         assert_eq!(near.read(&mut a).await.unwrap(), 1);
         assert_eq!(a[0], b'c');
 
-        // The end can be peeked at too, and stays.
+        // The end of the stream can be peeked at too, and stays.
         far.end().await;
         assert_eq!(near.peek(&mut a).await.unwrap(), 0);
         assert_eq!(near.peek(&mut a).await.unwrap(), 0);
@@ -344,7 +345,7 @@ fn shutdown_of_writing_gives_the_peer_the_end_and_twice_is_no_panic() {
         let (mut near, mut far) = connection().await;
         near.write_all(b"last").await.unwrap();
         near.shutdown(Shutdown::Write).unwrap();
-        // What the second one says differs from system to system.
+        // The result of a second shutdown differs between systems.
         let _ = near.shutdown(Shutdown::Write);
         near.close().await.unwrap();
         near.close().await.unwrap();
@@ -352,13 +353,13 @@ fn shutdown_of_writing_gives_the_peer_the_end_and_twice_is_no_panic() {
         far.read_to_string(&mut text).await.unwrap();
         assert_eq!(text, "last");
         let error = near.write(b"x").await.expect_err("writing has ended");
-        // The standard library has no kind for Windows' error of this name, WSAESHUTDOWN.
+        // The standard library has no kind for the Windows error WSAESHUTDOWN.
         match cfg!(windows) {
             true => assert_eq!(error.raw_os_error(), Some(10_058)),
             false => assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe),
         }
 
-        // The other half lives.
+        // The other half still works.
         far.write_all(b"reply").await.unwrap();
         drop(far);
         text.clear();
@@ -371,7 +372,7 @@ fn shutdown_of_writing_gives_the_peer_the_end_and_twice_is_no_panic() {
     });
 }
 
-/// An end by our own hand reaches whoever waits in another clone.
+/// Our own shutdown wakes the waiters of another clone.
 #[test]
 fn shutdown_in_one_clone_wakes_those_that_wait_in_another() {
     in_every_runtime(|_| async {
@@ -390,7 +391,7 @@ fn shutdown_in_one_clone_wakes_those_that_wait_in_another() {
     });
 }
 
-/// Fast enough to be sure that a plain thread's waits are served by somebody.
+/// Fast enough to show that the waits of a plain thread are served.
 #[test]
 fn a_stream_works_on_a_plain_thread() {
     let (mut near, mut far) = pair();

@@ -26,7 +26,7 @@ pub fn pair() -> (Stream, StdStream) {
     (near.try_into().unwrap(), far)
 }
 
-/// A connection with one end of ours and a [`Peer`], wherever the rule runs.
+/// Returns our end of a connection and a [`Peer`], wherever the rule runs.
 async fn with_peer() -> (Stream, Peer) {
     if !is_in_world() {
         let (near, far) = pair();
@@ -36,7 +36,7 @@ async fn with_peer() -> (Stream, Peer) {
     (near, Peer::Simulated(far))
 }
 
-/// A connection with both ends ours, wherever the rule runs.
+/// Returns a connection with both ends ours, wherever the rule runs.
 async fn connection() -> (Stream, Stream) {
     both()
 }
@@ -45,7 +45,7 @@ fn both() -> (Stream, Stream) {
     Stream::pair().unwrap()
 }
 
-/// It is a reset if something was left unread, and an end otherwise.
+/// Closes the connection: a reset if data was left unread, an end otherwise.
 fn reset(stream: StdStream) {
     drop(stream);
 }

@@ -1,7 +1,7 @@
-//! Rule 23a: short reads with edges lose nothing, urgent data in between or not.
+//! Rule 23a: short reads with edges lose nothing, with or without urgent data in between.
 //!
-//! A read stops at the urgent mark, wherever that is: it is short although there is more. The
-//! urgent byte itself is part of the stream only with `SO_OOBINLINE`.
+//! A read stops at the urgent mark: it is short although more data is available. The urgent byte
+//! itself is part of the stream only with `SO_OOBINLINE`.
 
 use std::io::Write;
 use std::net;
@@ -20,7 +20,7 @@ fn send_urgent(stream: &net::TcpStream) {
     assert_eq!(sent, 1);
 }
 
-/// `!` is urgent; a space lets the receiver's reactor look.
+/// Sends by a script: `!` is urgent; a space lets the receiver's reactor poll.
 async fn send(far: &mut net::TcpStream, script: &str) {
     for part in script.split_inclusive(['!', ' ']) {
         let text = part.trim_end_matches(['!', ' ']);
@@ -35,7 +35,7 @@ async fn send(far: &mut net::TcpStream, script: &str) {
     }
 }
 
-/// Reads as a user does, with more room than is needed, until `expected` is there.
+/// Reads as a user does, with more room than needed, until `expected` has arrived.
 async fn expect(near: &mut TcpStream, expected: &str) {
     let mut got = String::new();
     let mut bytes = [0; 256];
@@ -65,7 +65,7 @@ fn urgent_data_between_two_writes_loses_nothing() {
                 if registered {
                     assert!(poll_read(&mut near, &count, &mut [0; 8]).is_pending());
                 }
-                // In this order on one stream: what was reported once is remembered.
+                // In this order on one stream: earlier reports have an effect.
                 for script in [
                     "before",
                     "before!after",
@@ -106,7 +106,7 @@ fn urgent_data_after_a_short_read_loses_nothing() {
                 assert!(poll_read(&mut near, &count, &mut [0; 8]).is_pending());
                 far.write_all(b"abc").unwrap();
                 count.until_woken().await;
-                // The mark and what follows come before the read, and are reported after it.
+                // The mark and the data after it arrive before the read, and are reported after it.
                 send_urgent(&far);
                 far.write_all(b"def").unwrap();
                 if turns {
@@ -119,7 +119,7 @@ fn urgent_data_after_a_short_read_loses_nothing() {
 }
 
 /// Urgent bytes at random among plain ones, read by another thread in random pieces. Urgent bytes
-/// that overtake each other may end up in the stream or not; all others must be there, in order.
+/// that overtake each other may end up in the stream or not; all others must arrive, in order.
 #[test]
 fn random_urgent_data_among_random_pieces_loses_nothing() {
     on_every_backend(|backend| {
@@ -162,7 +162,7 @@ fn random_urgent_data_among_random_pieces_loses_nothing() {
     });
 }
 
-/// No urgent data, only chance: bursts and pauses against reads that are mostly short.
+/// No urgent data, but random timing: bursts and pauses against reads that are mostly short.
 #[test]
 fn random_bursts_against_short_reads_lose_nothing() {
     on_every_backend(|backend| {

@@ -1,4 +1,4 @@
-//! Rules 29 and 30: who waits, who is woken, and which wakers are kept.
+//! Rules 29 and 30: which waiters are woken, and which wakers are kept.
 
 use std::io::{Read, Write};
 use std::sync::mpsc;
@@ -17,11 +17,11 @@ use super::{
 };
 use crate::support::{LIMIT, a_turn, in_every_runtime, on_every_backend, runtime, within};
 
-/// Far more than any wake needs, and less than the rule's own deadline: so that what was lost is
-/// told by name.
+/// Far longer than any wake needs, and shorter than the rule's own deadline, so that a lost wake is
+/// reported by name.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Reads what is there, without waiting.
+/// Reads the available bytes, without waiting.
 fn drain(stream: &mut StdStream) -> usize {
     stream.set_nonblocking(true).unwrap();
     let mut buffer = vec![0; 1 << 18];
@@ -68,7 +68,7 @@ fn a_writer_that_is_dropped_in_the_middle_leaves_no_waker() {
         let count = Count::new();
         fill_up(&mut near, &count).await;
 
-        // A clone, and a half, that wait and go.
+        // A clone and a half that wait and are dropped.
         let mut clone = near.clone();
         let second = Count::new();
         assert!(poll_write(&mut clone, &second, b"x").is_pending());
@@ -81,8 +81,8 @@ fn a_writer_that_is_dropped_in_the_middle_leaves_no_waker() {
         drop(reader.reunite(writer).unwrap());
         assert_eq!(second.kept(), 0);
 
-        // Writes of one handle that are given up leave its latest waker, not one each, and none
-        // when it goes.
+        // Cancelled writes of one handle leave its latest waker, not one each, and none after the
+        // handle is dropped.
         let mut counts = vec![count];
         for _ in 0..5 {
             let count = Count::new();
@@ -108,7 +108,7 @@ fn a_reader_that_is_dropped_leaves_no_waker() {
         assert!(poll_read(&mut near, &first, &mut [0]).is_pending());
         assert!(poll_read(&mut clone, &second, &mut [0]).is_pending());
         assert!(poll_read(&mut half, &third, &mut [0]).is_pending());
-        // In the order in which they came, the first first.
+        // Dropped in the order in which they registered, the first one first.
         drop(near);
         assert_eq!((first.kept(), second.kept(), third.kept()), (0, 1, 1));
         drop(half);
@@ -135,7 +135,7 @@ fn a_clone_and_its_original_that_both_wait_are_both_woken() {
                 count.until_woken().await;
                 assert_eq!(count.kept(), 0);
             }
-            // A byte for each.
+            // One byte for each.
             near.read_exact(&mut [0]).await.unwrap();
             clone.read_exact(&mut [0]).await.unwrap();
             half.read_exact(&mut [0]).await.unwrap();
@@ -162,7 +162,7 @@ fn writers_in_two_clones_are_both_woken() {
 fn of_several_wakers_of_one_handle_the_last_is_woken() {
     in_every_runtime(|_| async {
         let (mut near, mut far) = with_peer().await;
-        // With the place of its own, and in the list behind another waiter.
+        // Alone in the inline slot, and in the list behind another waiter.
         for behind in [false, true] {
             let mut other = near.clone();
             let others = Count::new();
@@ -187,7 +187,7 @@ fn of_several_wakers_of_one_handle_the_last_is_woken() {
 #[test]
 fn a_handle_that_goes_does_not_take_another_ones_wake() {
     in_every_runtime(|_| async {
-        // Which of three goes; all wait, in the same order.
+        // `goes` is the handle that is dropped; all three wait, in the same order.
         for goes in 0..3 {
             let (near, mut far) = with_peer().await;
             let mut handles = vec![near.clone(), near.clone(), near];
@@ -196,7 +196,7 @@ fn a_handle_that_goes_does_not_take_another_ones_wake() {
                 assert!(poll_read(handle, count, &mut [0]).is_pending());
             }
             drop(handles.remove(goes));
-            // Those left may come again, with the same waker or another.
+            // The remaining waiters may register again, with the same waker or another.
             let mut left: Vec<_> = (0..3).filter(|&i| i != goes).collect();
             assert!(poll_read(&mut handles[0], &counts[left[0]], &mut [0]).is_pending());
             far.send(b"x").await;
@@ -209,7 +209,7 @@ fn a_handle_that_goes_does_not_take_another_ones_wake() {
     });
 }
 
-/// The directions of one handle are apart: an event of one is none of the other.
+/// The directions of one handle are separate: an event of one direction does not wake the other.
 #[test]
 fn a_reader_and_a_writer_of_one_handle_are_woken_each_by_its_own() {
     in_every_runtime(|_| async {
@@ -227,15 +227,15 @@ fn a_reader_and_a_writer_of_one_handle_are_woken_each_by_its_own() {
             far.drain().await;
             a_turn().await;
         }
-        // That was room to write. The reader still waits, and is still woken.
+        // That event was room to write. The reader still waits, and is still woken.
         near.write_all(b"y").await.unwrap();
         far.send(b"x").await;
         reads.until_woken().await;
     });
 }
 
-/// A stream cannot be dropped while somebody borrows it to read, and a clone keeps it open: so
-/// nothing hangs. That futures and halves are what they should be is checked at compile time.
+/// A stream cannot be dropped while it is borrowed for reading, and a clone keeps it open, so
+/// nothing hangs. The auto traits of futures and halves are checked at compile time.
 #[test]
 fn a_reader_in_another_task_outlives_the_handle_that_it_was_cloned_from() {
     in_every_runtime(|_| async {
@@ -255,11 +255,11 @@ fn a_reader_in_another_task_outlives_the_handle_that_it_was_cloned_from() {
     });
 }
 
-/// Passes a stream, in the middle of waiting, from runtime to runtime, each on a thread of its
-/// own, of every pair of backends, and to a thread with none.
+/// Passes a stream, in the middle of a wait, from runtime to runtime, each on its own thread, for
+/// every pair of backends, and to a thread without a runtime.
 #[test]
 fn a_stream_moves_between_threads_with_different_runtimes() {
-    /// Waits on `stream` in `runtime`, in vain.
+    /// Waits on `stream` in `runtime`, without getting anything.
     fn wait_in(runtime: Option<&Runtime>, stream: &mut Stream) {
         let wait = async {
             let mut byte = [0];
@@ -280,7 +280,7 @@ fn a_stream_moves_between_threads_with_different_runtimes() {
                 let (mut near, mut far) = pair();
                 let runtime_from = from.map(runtime);
                 wait_in(runtime_from.as_ref(), &mut near);
-                // The first runtime lives on, and is not driven.
+                // The first runtime stays alive, and is not driven.
                 let thread = thread::spawn(move || {
                     let runtime = to.map(runtime);
                     drain(&mut far);
@@ -299,7 +299,7 @@ fn a_stream_moves_between_threads_with_different_runtimes() {
                     wait_in(runtime.as_ref(), &mut near);
                     (near, far)
                 });
-                // Back, and this time the runtime it waited in is gone.
+                // Back again; this time the runtime in which it waited is dropped.
                 let (mut near, mut far) = thread.join().unwrap();
                 drain(&mut far);
                 far.write_all(b"back").unwrap();
@@ -317,7 +317,7 @@ fn a_stream_moves_between_threads_with_different_runtimes() {
     }
 }
 
-/// Reader and writer of one stream in two runtimes at once, both moving all the time.
+/// Reader and writer of one stream in two runtimes at the same time, both moving all the time.
 #[test]
 fn halves_in_two_runtimes_lose_no_wake() {
     on_every_backend(|backend| {
@@ -334,7 +334,7 @@ fn halves_in_two_runtimes_lose_no_wake() {
             let piece = [b'x'; 10_000];
             let mut left = total;
             while left > 0 {
-                // A runtime of its own for every few writes.
+                // A new runtime for every few writes.
                 runtime(backend).block_on(async {
                     for _ in 0..100 {
                         let length = piece.len().min(left);
@@ -366,7 +366,7 @@ fn halves_in_two_runtimes_lose_no_wake() {
     });
 }
 
-/// What a clone left in a runtime that nobody drives for the moment is no reason to wait there.
+/// A waiter that a clone left in an idle runtime does not make other clones wait for that runtime.
 #[test]
 fn a_read_given_up_in_an_idle_runtime_holds_no_clone_back() {
     on_every_backend(|backend| {
@@ -393,8 +393,8 @@ fn a_read_given_up_in_an_idle_runtime_holds_no_clone_back() {
     });
 }
 
-/// The same with a waiter that has not given up: it waits for its runtime to be driven again, and
-/// nobody else has to.
+/// The same with a waiter that was not cancelled: it waits until its runtime is driven again, and
+/// no other waiter has to.
 #[test]
 fn a_reader_in_an_idle_runtime_holds_no_writer_back() {
     on_every_backend(|backend| {
@@ -427,7 +427,7 @@ fn a_reader_in_an_idle_runtime_holds_no_writer_back() {
     });
 }
 
-/// Both wait at once, in runtimes that are both driven; then one of them is no longer.
+/// Both wait at the same time, in two driven runtimes; then one runtime is no longer driven.
 #[test]
 fn a_wait_goes_on_when_another_waiters_runtime_falls_idle() {
     on_every_backend(|backend| {
@@ -455,7 +455,7 @@ fn a_wait_goes_on_when_another_waiters_runtime_falls_idle() {
         far.write_all(b"x").unwrap();
         thread.join().unwrap();
 
-        // And the first, driven again, is woken for what comes then.
+        // The first one, driven again, is woken by the next data.
         let task = first.spawn(async move { near.read(&mut [0]).await });
         first.block_on(some_turns());
         far.write_all(b"y").unwrap();
@@ -463,8 +463,8 @@ fn a_wait_goes_on_when_another_waiters_runtime_falls_idle() {
     });
 }
 
-/// Streams that are registered with one thread's reactor are closed by another thread at any
-/// moment, and their numbers come again at once; those who wait beside them are not disturbed.
+/// Another thread closes streams that are registered with this thread's reactor, at any moment, and
+/// their descriptor numbers are reused immediately; the other waiters are not disturbed.
 #[test]
 fn streams_closed_by_another_thread_disturb_nobody_who_waits() {
     on_every_backend(|backend| {
@@ -502,14 +502,15 @@ fn streams_closed_by_another_thread_disturb_nobody_who_waits() {
     });
 }
 
-/// The runtime ends while a stream of it waits, in a task of another one.
+/// The runtime that a stream is registered with ends, while a clone waits in a task of another
+/// runtime.
 #[test]
 fn a_runtime_that_ends_takes_nobody_elses_wait_along() {
     on_every_backend(|backend| {
         let ending = runtime(backend);
         let (mut near, mut far) = pair();
         let mut clone = near.clone();
-        // Registered there, and somebody waits there.
+        // Registered with the ending runtime, with a waiter there.
         ending.block_on(async {
             assert!(poll_once(near.read(&mut [0])).await.is_none());
         });
@@ -531,7 +532,7 @@ fn a_runtime_that_ends_takes_nobody_elses_wait_along() {
     });
 }
 
-/// 128 reads in one poll are enough; then others have their turn, and nothing is lost.
+/// A poll makes at most 128 reads; then other tasks run, and nothing is lost.
 #[test]
 fn a_stream_that_is_always_ready_lets_others_run_and_loses_no_wake() {
     in_every_runtime(|_| async {
@@ -543,7 +544,7 @@ fn a_stream_that_is_always_ready_lets_others_run_and_loses_no_wake() {
             match poll_read(&mut near, &count, &mut [0]) {
                 Poll::Ready(result) => read += result.unwrap(),
                 Poll::Pending => {
-                    // Either there was nothing yet, or this poll's share is used up.
+                    // Either nothing had arrived yet, or this poll's budget is used up.
                     count.until_woken().await;
                     a_turn().await;
                 }

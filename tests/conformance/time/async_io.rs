@@ -1,4 +1,4 @@
-//! The interface of async-io's timer: both timers go through the same scenarios.
+//! The interface of async-io's timer: both timers run the same scenarios.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -96,7 +96,7 @@ enum Do {
     Await,
     /// Awaits its next item as a stream.
     Next,
-    /// Another future waits for it, and is dropped.
+    /// Awaits it in another future, which is then dropped.
     GiveUp,
 }
 
@@ -105,7 +105,7 @@ enum Saw {
     Pending,
     /// The deadline. It is exact: the instant that was set, not the time of a clock.
     Due(i64),
-    /// A deadline that it has computed from its own clock.
+    /// A deadline that the timer has computed from its own clock.
     SomeTime,
     Woken,
     WillFire(bool),
@@ -126,7 +126,7 @@ fn run<T: AnyTimer>(scenario: &[Do]) -> Vec<Saw> {
     let mut timer = T::never();
     let mut count = Count::new();
     let mut saw = Vec::new();
-    // Whether it was set to fire once; and then what it gave.
+    // Whether the timer was set to fire once; and then its output.
     let (mut once, mut done) = (false, None);
     for step in scenario {
         match *step {
@@ -363,11 +363,11 @@ fn compare_with_async_io() {
     );
 }
 
-/// Two cases in which async-io's timer differs from its documentation.
+/// Two cases in which async-io's timer contradicts its documentation.
 #[test]
 fn a_timer_keeps_its_word_where_that_of_async_io_does_not() {
     in_every_runtime(|_| async {
-        // Whoever polled it while it was never to fire is woken when it is set.
+        // A waiter that polled the timer before it had a deadline is woken once it is set.
         let count = Count::new();
         let mut timer = Timer::never();
         assert!(poll_with(&mut timer, &count).is_pending());
@@ -377,7 +377,7 @@ fn a_timer_keeps_its_word_where_that_of_async_io_does_not() {
         }
         timer.await;
 
-        // One that is set to fire once fires once, also if it was an interval before.
+        // A timer set to fire once fires once, even if it was an interval before.
         let mut timer = Timer::interval(FAR);
         let deadline = polder::time::now() + ms(1);
         timer.set_at(deadline);

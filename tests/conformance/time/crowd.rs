@@ -42,7 +42,7 @@ fn a_million_timers_set_and_cancelled_in_random_order_fire_right_and_leave_nothi
         let log = Arc::new(Mutex::new(Vec::new()));
         let start = Instant::now();
 
-        // All of them pending at once, none of them soon.
+        // All of them pending at the same time, none of them soon.
         let mut crowd: Vec<_> = (0..count)
             .map(|name| {
                 let deadline = start + FAR + Duration::from_micros(random.below(FAR.as_secs()));
@@ -69,7 +69,7 @@ fn a_million_timers_set_and_cancelled_in_random_order_fire_right_and_leave_nothi
             }
         });
 
-        // In another order: a third is cancelled, a third comes soon, a third later.
+        // In another order: a third is cancelled, a third set to soon, a third to later.
         random.shuffle(&mut order);
         let soon = Instant::now();
         for name in &order {
@@ -102,7 +102,7 @@ fn a_million_timers_set_and_cancelled_in_random_order_fire_right_and_leave_nothi
             assert!(deadlines.is_sorted(), "they fired out of order");
         }
 
-        // The last third is cancelled by turns with what has fired being taken.
+        // The last third is cancelled, interleaved with polls of the fired timers.
         runtime.block_on(async {
             for (i, name) in order.iter().enumerate() {
                 let (timer, entry) = &mut crowd[*name];

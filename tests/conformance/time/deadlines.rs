@@ -1,4 +1,5 @@
-//! Rules 37 and 38: never early, in order, and deadlines that are zero, past, or too far away.
+//! Rules 37 and 38: never early, in order, and deadlines that are zero, in the past, or too far
+//! away.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -52,7 +53,7 @@ fn timers_are_never_early() {
     });
 }
 
-/// One after the other, so that the worker sleeps for each: what it rounds, it rounds up.
+/// One timer after the other, so that the worker sleeps for each: timeouts are rounded up.
 #[test]
 fn a_timer_that_the_worker_sleeps_for_is_never_early() {
     in_every_runtime(|_| async {
@@ -63,7 +64,7 @@ fn a_timer_that_the_worker_sleeps_for_is_never_early() {
             sleep(duration).await;
             let took = polder::time::now() - before;
             assert!(took >= duration, "{took:?} is less than {duration:?}");
-            // Where nothing but the timer takes time, it is exact.
+            // In a world, where only the timer takes time, it is exact.
             assert!(took == duration || !is_in_world(), "{took:?} is late");
         }
     });
@@ -95,7 +96,7 @@ fn zero_and_past_deadlines_are_ready_at_the_first_poll() {
     });
 }
 
-/// As `async-io`'s, whether or not a waker is registered.
+/// As in `async-io`, whether or not a waker is registered.
 #[test]
 fn a_pending_timer_that_is_set_to_the_past_is_ready_at_the_next_poll() {
     in_every_runtime(|_| async {
@@ -117,7 +118,7 @@ fn a_pending_timer_that_is_set_to_the_past_is_ready_at_the_next_poll() {
         idle.reset(past());
         assert!(poll_with(&mut idle, &count).is_ready(), "Sleep::reset");
 
-        // The second and third ticks of these have been missed.
+        // The second and third ticks of this interval were missed.
         let mut timer = Timer::after(FAR);
         assert!(poll_with(&mut timer, &count).is_pending());
         let start = past();
@@ -147,7 +148,7 @@ fn a_pending_timer_that_is_set_to_the_past_wakes_whoever_waits() {
     });
 }
 
-/// Runs `rule` with deadlines further and further away, until it returns that the machine was fast
+/// Runs `rule` with more and more distant deadlines, until it returns that the machine was fast
 /// enough to set all timers in time.
 async fn in_time(rule: impl AsyncFn(Instant) -> bool) {
     for lead in [20, 100, 500, 2_500, 12_500] {
@@ -168,7 +169,7 @@ fn equal_deadlines_fire_in_the_order_they_were_set() {
                 .map(|i| {
                     let (log, late) = (log.clone(), late.clone());
                     polder::spawn(async move {
-                        // Others come and go between them.
+                        // Other timers come and go between them.
                         let mut gone = Timer::at(deadline);
                         let _ = poll_once(&mut gone).await;
                         let mut timer = Timer::at(deadline);
@@ -217,7 +218,7 @@ fn a_timer_that_is_set_anew_to_the_same_deadline_is_the_last_of_its_equals() {
                 let waker = Waker::from(Arc::new(Named(i, log.clone())));
                 let _ = Pin::new(timer).poll(&mut Context::from_waker(&waker));
             }
-            // Later and back, earlier and back, and straight to the same.
+            // Later and back, earlier and back, and directly to the same deadline.
             timers[0].set_at(deadline + FAR);
             timers[0].set_at(deadline);
             timers[50].set_at(deadline - ms(5));
@@ -261,7 +262,7 @@ fn deadlines_too_far_away_never_panic() {
                 let at = Instant::now().checked_add(duration);
                 timers.extend(at.map(Timer::at));
                 timers.extend(at.map(|at| Timer::interval_at(at, duration)));
-                // Some while somebody waits for them, some while nobody does.
+                // Some are set while a waiter is registered, some without a waiter.
                 for timer in &mut timers[2..6] {
                     assert!(poll_now(timer).is_pending());
                 }
@@ -276,7 +277,7 @@ fn deadlines_too_far_away_never_panic() {
                 for timer in &mut timers {
                     assert!(poll_now(timer).is_pending(), "{duration:?}");
                 }
-                // The first tick is now; there is no second.
+                // The first tick is now; a second never comes.
                 let mut once = Timer::interval_at(Instant::now(), duration);
                 assert!(poll_now(&mut once).is_ready());
                 assert!(poll_now(&mut once).is_pending());
@@ -307,10 +308,10 @@ fn deadlines_too_far_away_never_panic() {
                     assert_eq!(ticks.tick().await, start);
                     assert!(poll_now(&mut pin!(ticks.tick())).is_pending());
                 }
-                // The worker goes to sleep with all of them pending.
+                // The worker goes to sleep while all of them are pending.
                 polder::unblock(|| thread::sleep(ms(1))).await;
             });
-            // And with a limit of its own.
+            // And with this duration as its limit.
             runtime.spawn_local(async {}).detach();
             assert!(runtime.turn(duration));
         }
@@ -341,7 +342,7 @@ fn the_last_instant_of_all_is_a_deadline_like_others() {
             let mut ticks = interval_at(last, tiny).missed_ticks(missed);
             assert!(poll_now(&mut pin!(ticks.tick())).is_pending());
         }
-        // The worker sleeps for nothing else.
+        // The worker sleeps only for these.
         polder::unblock(|| thread::sleep(ms(1))).await;
         asleep.reset(polder::time::now() + ms(1));
         asleep.await;
@@ -360,7 +361,7 @@ fn a_sleep_that_is_reset_ends_at_its_new_deadline() {
         (&mut asleep).await;
         assert!(polder::time::now() >= deadline);
 
-        // After its end it can be used again; pushed back, it does not end at the old deadline.
+        // After its end a sleep can be reused; pushed back, it does not end at the old deadline.
         let near = polder::time::now() + ms(1);
         asleep.reset(near);
         let first = poll_once(&mut asleep).await;
@@ -371,7 +372,7 @@ fn a_sleep_that_is_reset_ends_at_its_new_deadline() {
             assert!(polder::time::now() >= later, "it ended at the old deadline");
         }
 
-        // One that was to last for ever, too.
+        // The same for a sleep without a deadline.
         let mut asleep: Sleep = sleep(Duration::MAX);
         assert_eq!(asleep.deadline(), None);
         let count = Count::new();

@@ -1,4 +1,4 @@
-//! Rule 39: timers that are dropped, and the wakers that they kept.
+//! Rule 39: dropped timers, and the wakers that they kept.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -15,7 +15,7 @@ use polder::time::{sleep, timeout};
 use super::{Count, FAR, Random, ms, past, poll_now, poll_with};
 use crate::support::{in_every_runtime, on_every_backend, runtime};
 
-/// A waker that drops all the timers that it has, including the one that wakes it.
+/// A waker that drops all of its timers, including the one that wakes it.
 #[derive(Default)]
 struct Dropper {
     timers: Mutex<Vec<Timer>>,
@@ -36,7 +36,7 @@ fn a_timer_may_be_dropped_inside_a_waker() {
         let dropper = Arc::new(Dropper::default());
         let waker = Waker::from(dropper.clone());
         let deadline = polder::time::now() + ms(5);
-        // Several are due at once: those behind the first are dropped while they fire.
+        // Several are due together: those behind the first are dropped while they fire.
         let mut timers: Vec<_> = (0..10).map(|_| Timer::at(deadline)).collect();
         timers.extend((0..10).map(|_| Timer::after(FAR)));
         let mut cx = Context::from_waker(&waker);

@@ -27,7 +27,7 @@ fn under_burst_every_tick_comes_and_stays_on_the_grid() {
             assert!(polder::time::now() >= tick, "tick {i} is early");
             assert_eq!(tick, start + period * i, "tick {i}");
         }
-        // Missed ticks come at once, all of them.
+        // Missed ticks come immediately, all of them.
         be_away(period * 3).await;
         for i in 20..23 {
             let tick = poll_now(&mut pin!(ticks.tick()));
@@ -164,7 +164,7 @@ fn an_interval_that_is_reset_ticks_when_it_is_told_and_then_by_its_period() {
         let period = ms(2);
         let mut ticks = interval(FAR);
         ticks.tick().await;
-        // While it is waited for too.
+        // Also while a tick is awaited.
         let count = Count::new();
         assert!(poll_with(&mut pin!(ticks.tick()), &count).is_pending());
         let asked = now();
@@ -185,10 +185,10 @@ fn an_interval_that_is_reset_ticks_when_it_is_told_and_then_by_its_period() {
             start + period,
             "the period is the old one"
         );
-        // One that has passed is a tick at once.
+        // A past instant is an immediate tick.
         ticks.reset_at(start);
         assert_eq!(poll_now(&mut pin!(ticks.tick())), Poll::Ready(start));
-        // What cannot be represented never comes, until it is reset.
+        // An instant that cannot be represented never comes, until the interval is reset.
         ticks.reset_after(Duration::MAX);
         let count = Count::new();
         assert!(poll_with(&mut pin!(ticks.tick()), &count).is_pending());

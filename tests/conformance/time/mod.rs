@@ -1,9 +1,8 @@
 //! Rules 37 to 43: time.
 //!
-//! A deadline that has to be pending is [`FAR`] away, one that has to be past is well past, and one
-//! that has to come is milliseconds away and only awaited. So no test depends on how fast the
-//! machine is. A lost wake-up becomes a wait until [`FAR`], which the test's deadline turns into a
-//! failure.
+//! A deadline that must be pending is [`FAR`] away, one that must be past is well past, and one
+//! that must come is milliseconds away and only awaited. So no test depends on how fast the machine
+//! is. A lost wake-up becomes a wait until [`FAR`], which the test's deadline turns into a failure.
 
 mod async_io;
 mod crowd;
@@ -42,16 +41,16 @@ fn past() -> Instant {
         .expect("the machine runs for more than a second")
 }
 
-/// Returns after so long, in which no task of this thread ran.
+/// Returns after `duration`, during which no task of this thread ran.
 async fn be_away(duration: Duration) {
     match is_in_world() {
-        // There the caller is the only one.
+        // In a world the caller is the only task.
         true => polder::time::sleep(duration).await,
         false => thread::sleep(duration),
     }
 }
 
-/// A waker that counts.
+/// A waker that counts its wakes.
 #[derive(Default)]
 struct Count(AtomicUsize);
 
@@ -125,7 +124,7 @@ fn last_instant() -> Instant {
     last
 }
 
-/// A runtime on a thread of its own, which sleeps until `FAR` or until this is dropped.
+/// A runtime on its own thread, which sleeps until `FAR` or until this is dropped.
 struct Asleep {
     handle: Handle,
     stop: Option<mpsc::Sender<()>>,

@@ -37,7 +37,7 @@ fn a_timer_goes_on_in_the_next_runtime() {
         assert_eq!(runtime(backend).block_on(&mut timer), deadline);
         assert!(Instant::now() >= deadline);
 
-        // It is not taken for one that has come, and not for one that cannot be set.
+        // The timer does not count as fired, and it can still be set.
         let mut timer = Timer::after(FAR);
         assert!(pending(&mut timer, &count));
         assert!(pending(&mut timer, &count));
@@ -57,7 +57,7 @@ fn a_timer_goes_on_in_the_next_runtime() {
     });
 }
 
-/// A thread sets a timer at the moment at which its runtime is dropped.
+/// Another thread sets a timer at the moment at which its runtime is dropped.
 #[test]
 fn a_timer_that_is_set_while_its_runtime_goes_is_not_lost() {
     on_every_backend(|backend| {
@@ -96,21 +96,21 @@ fn timers_work_in_nested_runtimes_and_move_between_them() {
         let _ = poll_once(&mut outer).await;
         let inner = runtime(backend);
         inner.block_on(async {
-            // A timer of its own, one of the outer runtime that completes here, one that is only
-            // polled.
+            // A timer of the inner runtime, one of the outer runtime that completes here, and one
+            // that is only polled.
             sleep(ms(1)).await;
             shared.set_after(ms(1));
             (&mut shared).await;
             shared.set_after(FAR);
             assert!(poll_once(&mut shared).await.is_none());
         });
-        // Due long before, or not yet: in any case it fires out here.
+        // Due long ago, or not yet: it fires out here.
         if outer.will_fire() {
             assert_eq!((&mut outer).await, outer_due);
         }
         shared.set_after(ms(1));
         (&mut shared).await;
-        // And back, while the inner runtime is still there; and once more when it is not.
+        // And back, while the inner runtime still exists; and once more after it was dropped.
         shared.set_after(FAR);
         assert!(poll_once(&mut shared).await.is_none());
         inner.block_on(async { assert!(poll_once(&mut shared).await.is_none()) });
@@ -163,14 +163,14 @@ fn timers_that_wander_between_runtimes_are_neither_early_nor_lost() {
     });
 }
 
-/// Timers are used while the thread-locals are destroyed.
+/// Timers are used while thread-locals are destroyed.
 #[test]
 fn a_timer_may_be_polled_and_dropped_while_its_thread_ends() {
     struct Last(Timer, mpsc::Sender<thread::Result<()>>);
     impl Drop for Last {
         fn drop(&mut self) {
             let Last(timer, done) = self;
-            // A panic in such a place would end the process.
+            // A panic here would end the process.
             let result = catch_unwind(AssertUnwindSafe(|| {
                 let count = Count::new();
                 timer.set_after(FAR);
@@ -188,7 +188,7 @@ fn a_timer_may_be_polled_and_dropped_while_its_thread_ends() {
         static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
     }
     on_every_backend(|backend| {
-        // What was used first may go first or last: both ways round.
+        // The order of destruction depends on the first use: we test both.
         for ours_first in [false, true] {
             let (sender, receiver) = mpsc::channel();
             let thread = thread::spawn(move || {
@@ -214,8 +214,8 @@ fn a_timer_may_be_polled_and_dropped_while_its_thread_ends() {
     });
 }
 
-/// In each round it is polled, set or cleared at random places; then it is set to a near deadline,
-/// and wakes the one that polled it last.
+/// In each round the timer is polled, set or cleared at random places; then it is set to a near
+/// deadline, and wakes its last poller.
 #[test]
 fn a_timer_that_is_set_elsewhere_fires_where_it_was_polled_last() {
     #[derive(Clone, Copy)]
@@ -273,7 +273,7 @@ fn a_timer_that_is_set_elsewhere_fires_where_it_was_polled_last() {
                     Place::Thread => thread::yield_now(),
                 }
             }
-            // A wake may be for nothing, as where a timer moves; what the timer says is not.
+            // A wake may be spurious, as when a timer moves; the timer's output may not.
             assert_eq!(runtimes[0].block_on(timer), due);
             assert!(Instant::now() >= due, "early");
         }

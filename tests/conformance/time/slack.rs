@@ -11,7 +11,7 @@ fn with_slack(backend: Backend, workers: usize, slack: Duration) -> Runtime {
     builder.timer_slack(slack).build().expect("a runtime")
 }
 
-/// The first moment at which the worker would wake is an hour after it was made.
+/// The worker first has to wake an hour after the runtime was made.
 #[test]
 fn a_worker_that_is_awake_fires_what_is_due_and_one_that_sleeps_waits_for_the_slack() {
     on_every_backend_alone(|backend| {
@@ -39,11 +39,11 @@ fn a_worker_that_is_awake_fires_what_is_due_and_one_that_sleeps_waits_for_the_sl
 #[test]
 fn a_worker_that_busy_polls_is_awake_and_fires_what_is_due() {
     on_every_backend_alone(|backend| {
-        // Far beyond what anything here takes.
+        // Far longer than this test takes.
         const LONG: Duration = Duration::from_secs(20);
         let builder = Runtime::builder().backend(backend).timer_slack(FAR);
         let runtime = builder.busy_poll(LONG).build().expect("a runtime");
-        // Short idle times, so that it expects more of them.
+        // Short idle times, so that the worker expects more of them.
         runtime.block_on(async {
             for _ in 0..20 {
                 polder::unblock(|| std::thread::sleep(ms(2))).await;
@@ -80,8 +80,8 @@ fn timers_with_slack_come_together_and_none_is_early() {
                     task.await;
                 }
             });
-            // A worker sleeps until then, unless a signal wakes it, or a worker that is idle looks
-            // after it.
+            // A worker sleeps until then, unless a signal wakes it, or an idle worker looks at its
+            // timers.
             let took = before.elapsed();
             let may_wake = workers > 1 || std::env::var_os("POLDER_STORM").is_some();
             assert!(took >= SLACK || may_wake, "on {backend}: {took:?}");

@@ -1,4 +1,5 @@
-//! Rule 42: what another thread does to a timer takes effect at once, also while the worker sleeps.
+//! Rule 42: changes of a timer by another thread take effect immediately, even while the worker
+//! sleeps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -51,18 +52,18 @@ fn a_timer_that_is_set_nearer_from_another_thread_shortens_a_sleep() {
                 0 => shared.set(|timer| timer.set_at(near)),
                 1 => shared.set(|timer| timer.set_interval_at(near, FAR)),
                 2 => {
-                    // Away and back.
+                    // Cleared and set again.
                     shared.set(|timer| timer.clear());
                     shared.set(|timer| timer.set_at(near));
                 }
                 3 => {
-                    // Pushed back, and then to between the two.
+                    // Pushed back, and then to an instant between the two.
                     shared.set(|timer| timer.set_at(near));
                     shared.set(|timer| timer.set_after(FAR));
                     shared.set(|timer| timer.set_at(near + Duration::from_micros(100)));
                 }
                 _ => {
-                    // While another one becomes the earliest, and goes.
+                    // While another timer becomes the earliest, and is dropped.
                     let other = Shared::new(Timer::after(ms(1)));
                     let task = asleep.handle.spawn(other.clone());
                     other.wait_until_polled();
@@ -86,7 +87,7 @@ fn a_timer_that_moves_to_a_sleeping_runtime_shortens_its_sleep() {
             let deadline = Instant::now() + ms(1);
             let mut timer = Timer::at(deadline);
             let count = Count::new();
-            // It is pending here, in a runtime that nobody drives any more, or on the background.
+            // Pending in a runtime that is no longer driven, or in the background runtime.
             let result = match round % 2 {
                 0 => runtime.block_on(async { poll_with(&mut timer, &count) }),
                 _ => poll_with(&mut timer, &count),
@@ -123,22 +124,22 @@ fn a_timer_of_a_plain_thread_shortens_the_sleep_of_the_background() {
         for thread in threads {
             thread.join().expect("timers work on a plain thread");
         }
-        // The one that made it sleep so long is itself set nearer, by a thread that is not its.
+        // The timer with the far deadline is itself set nearer, by another thread than its own.
         far.set_after(ms(1));
         eventually("its waker is called", || count.get() > 0);
         assert!(poll_with(&mut far, &count).is_ready());
     });
 }
 
-/// The deadline that the worker sleeps for, against a list that is searched.
+/// The deadline that the worker sleeps for, compared with a search of a list.
 #[test]
 fn a_runtime_sleeps_until_the_earliest_of_its_timers() {
     on_every_backend(|backend| {
         let runtime = runtime(backend);
         let other = crate::support::runtime(backend);
         let mut random = Random(142);
-        // Each with what it is set to, if it is the runtime's: that it is, it stays while it is
-        // cleared.
+        // Each timer with its deadline, if it belongs to the runtime, and whether it does: a
+        // cleared timer still does.
         let mut timers: Vec<(Timer, Option<Instant>, bool)> = Vec::new();
         let start = Instant::now();
         for step in 0..4_000 {
@@ -152,7 +153,7 @@ fn a_runtime_sleeps_until_the_earliest_of_its_timers() {
                     timers.push((timer, Some(when), true));
                 }
                 (3..7, Some((timer, deadline, ours))) => {
-                    // Set away from its runtime.
+                    // Set outside its runtime.
                     timer.set_at(when);
                     *deadline = ours.then_some(when);
                 }
@@ -204,7 +205,7 @@ fn timers_that_many_threads_set_at_once_fire_for_the_last_of_it() {
             .iter()
             .cloned()
             .map(|(mut shared, last)| {
-                // Until it fires for what it was set to last.
+                // Until it fires for the last deadline it was set to.
                 asleep.handle.spawn(async move {
                     loop {
                         let due = (&mut shared).await;
@@ -218,7 +219,7 @@ fn timers_that_many_threads_set_at_once_fire_for_the_last_of_it() {
             .collect();
         let setters: Vec<_> = (0..3)
             .map(|seed| {
-                // Each sets those that are its own, so that what came last is known.
+                // Each thread sets only its own timers, so that the last deadline is known.
                 let mine: Vec<_> = shared.iter().skip(seed).step_by(3).cloned().collect();
                 thread::spawn(move || {
                     let mut random = Random(seed as u64);
@@ -250,7 +251,7 @@ fn timers_that_many_threads_set_at_once_fire_for_the_last_of_it() {
     });
 }
 
-/// A foreign loop that sleeps is woken too.
+/// A sleeping foreign loop is woken too.
 #[test]
 fn a_timer_that_is_set_nearer_between_turns_makes_the_descriptor_readable() {
     on_every_backend_alone(|backend| {
@@ -290,7 +291,7 @@ fn a_timer_that_is_set_nearer_between_turns_makes_the_descriptor_readable() {
     });
 }
 
-/// A timer that others reset all the time, as an idle timeout is.
+/// A timer that others reset all the time, like an idle timeout.
 #[test]
 fn a_timeout_that_is_pushed_back_again_and_again_ends_after_the_last_time() {
     on_every_backend(|backend| {
@@ -315,12 +316,12 @@ fn a_timeout_that_is_pushed_back_again_and_again_ends_after_the_last_time() {
     });
 }
 
-/// Printing a timer reads what its runtime is using at that moment.
+/// Printing a timer reads data that its runtime is using at that moment.
 #[test]
 fn printing_a_timer_does_not_disturb_its_runtime() {
     use std::fmt::Write;
 
-    /// Is slow, as a terminal is.
+    /// A writer as slow as a terminal.
     #[derive(Default)]
     struct Slow(String);
     impl Write for Slow {
@@ -335,7 +336,7 @@ fn printing_a_timer_does_not_disturb_its_runtime() {
         let shared = Shared::new(Timer::after(FAR));
         let _task = asleep.handle.spawn(shared.clone());
         shared.wait_until_polled();
-        // A worker that goes to sleep again and again, meanwhile.
+        // Meanwhile a worker goes to sleep again and again.
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let busy = asleep.handle.spawn(async move {
@@ -353,12 +354,12 @@ fn printing_a_timer_does_not_disturb_its_runtime() {
         }
         stop.store(true, Ordering::Relaxed);
         wait_for(busy);
-        // It is still there to be woken.
+        // The runtime can still be woken.
         wait_for(asleep.handle.spawn(async {}));
     });
 }
 
-/// A deadline may need a descriptor (timerfd): without one it is met all the same.
+/// A deadline may need a descriptor (timerfd): without one it is still met.
 #[cfg(target_os = "linux")]
 #[test]
 fn timers_fire_though_no_descriptor_is_left() {
@@ -378,8 +379,8 @@ fn timers_fire_though_no_descriptor_is_left() {
     in_children(ME, rule, |_, _| {});
 }
 
-/// A foreign loop learns of a deadline from the kernel, which needs a descriptor: it is opened when
-/// embedding begins, or that is an error.
+/// A foreign loop gets a deadline from the kernel, which needs a descriptor: it is opened when
+/// embedding begins, or embedding returns an error.
 #[cfg(target_os = "linux")]
 #[test]
 fn an_embedded_runtime_keeps_its_deadlines_though_no_descriptor_is_left() {

@@ -1,4 +1,4 @@
-//! Rule 40: `timeout`, and deadlines beside a future that is always ready.
+//! Rule 40: `timeout`, and deadlines next to a future that is always ready.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -21,7 +21,7 @@ fn timeout_prefers_a_ready_future_over_an_elapsed_deadline() {
         assert_eq!(timeout(Duration::ZERO, async { 1 }).await, Ok(1));
         assert_eq!(timeout_at(past(), async { 2 }).await, Ok(2));
 
-        // Both have come, long after both were waited for.
+        // Both are due, long after both were polled.
         let ready = AtomicBool::new(false);
         let deadline = polder::time::now() + ms(5);
         let mut limited = timeout_at(
@@ -77,7 +77,7 @@ fn a_timeout_ends_a_future_that_is_always_ready() {
     });
 }
 
-/// The same, written as users of smol write it.
+/// The same, in the style of smol's users.
 #[test]
 fn a_timer_behind_a_future_that_is_always_ready_fires() {
     in_every_runtime(|_| async {

@@ -1,9 +1,9 @@
-//! When everything has arrived that was sent over the kernel's loopback: what it says of each
-//! socket, and no time, decides.
+//! Detects when everything sent over the kernel's loopback has arrived, by the kernel's state of
+//! each socket and not by time.
 //!
-//! A connection is quiet if nothing is on its way that was not acknowledged (`tcpi_unacked`, which
-//! counts a FIN), and if what an end that was closed has sent last has come to the other one's
-//! state. Acknowledgements that the kernel delays are asked for (`TCP_QUICKACK`).
+//! A connection is quiet if no segment is unacknowledged (`tcpi_unacked`, which counts a FIN), and
+//! if the last segment of a closed end has changed the state of the other end. Acknowledgements
+//! that the kernel delays are requested (`TCP_QUICKACK`).
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
@@ -14,13 +14,13 @@ use socket2::SockRef;
 
 use super::Stage;
 
-/// Nothing takes so long, whatever else the machine does: it is told as a failure.
+/// Longer than anything takes, even on a loaded machine: exceeding it is reported as a failure.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How often to look before sleeping between two looks.
+/// The number of checks before sleeping between two checks.
 const LOOKS: u32 = 50;
 
-/// The states of `include/net/tcp_states.h` that are asked for here.
+/// The states of `include/net/tcp_states.h` that are checked here.
 const ESTABLISHED: u8 = 1;
 const SYN_RECV: u8 = 3;
 const FIN_WAIT1: u8 = 4;
@@ -28,8 +28,8 @@ const FIN_WAIT2: u8 = 5;
 const CLOSE: u8 = 7;
 const CLOSE_WAIT: u8 = 8;
 
-/// The state of a socket, and how many segments are on their way; of a listener, how many
-/// connections are in its queue.
+/// Returns a socket's state and its number of unacknowledged segments; for a listener, the number
+/// of connections in its queue.
 fn info(socket: &impl AsFd) -> (u8, u32) {
     // SAFETY: all zero is a valid `tcp_info`.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -48,7 +48,8 @@ fn info(socket: &impl AsFd) -> (u8, u32) {
     (info.tcpi_state, info.tcpi_unacked)
 }
 
-/// How many bytes a socket holds for a reader (`FIONREAD`), or of a writer (`TIOCOUTQ`).
+/// Returns the number of bytes that a socket holds for a reader (`FIONREAD`), or from a writer
+/// (`TIOCOUTQ`).
 fn count(socket: &TcpStream, which: libc::Ioctl) -> u64 {
     let mut count: libc::c_int = 0;
     // SAFETY: both write one `int`.
@@ -78,7 +79,8 @@ pub(super) async fn settle(stage: &Stage) {
             false => std::thread::sleep(Duration::from_micros(100)),
         }
     }
-    // The first lets the worker ask the kernel for events, the second what they woke.
+    // The first lets the worker ask the kernel for events, the second runs the tasks that they
+    // woke.
     yield_now().await;
     yield_now().await;
 }
@@ -96,7 +98,7 @@ fn unrest(stage: &Stage) -> Option<String> {
 fn unrest_at(stage: &Stage, index: usize) -> Option<String> {
     let (end, peer) = (&stage.ends[index], &stage.ends[index ^ 1]);
     let stream = end.stream.as_ref()?;
-    // It sends the acknowledgement that is due, if one is. (An error: the socket is closed.)
+    // Sends the acknowledgement that is due, if any. (An error: the socket is closed.)
     let _ = SockRef::from(stream).set_tcp_quickack(true);
     let (state, unacked) = info(stream);
     if state == CLOSE {

@@ -1,12 +1,11 @@
 //! Scripts of UDP: up to four sockets on one host, which bind, connect, send to each other and to
-//! nobody, and are closed.
+//! unused addresses, and are closed.
 //!
-//! Each script has an address of its own of the loopback's network, so that ports are free. A
-//! datagram has its number in its bytes. Loopback's are delivered by the sender's thread, mostly: a
-//! marker that is sent after them has come when they have. Where that does not hold, the script is
-//! run again.
+//! Each script uses a separate address in the loopback network, so that ports are free. A datagram
+//! carries its number in its bytes. The sender's thread usually delivers loopback datagrams: once a
+//! marker sent after them arrives, they have arrived. If that fails, the script is run again.
 //!
-//! Not compared is what fits into a buffer: scripts stay below that.
+//! The capacity of buffers is not compared: scripts stay below it.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,7 +23,7 @@ const SOCKETS: usize = 4;
 const PORTS: u16 = 3;
 const FIRST_PORT: u16 = 7_000;
 
-/// The most datagrams of a script that take much of a buffer.
+/// The maximum number of datagrams in a script that take much of a buffer.
 const BIG: usize = 2;
 
 const KINDS: [&str; 20] = [
@@ -55,12 +54,12 @@ enum Place {
     /// One of the ports at the script's own address, or at 0.0.0.0.
     Own(u16),
     Anywhere(u16),
-    /// Where a socket is.
+    /// The address of a socket.
     Socket(usize),
     Nobody,
     /// 127.255.255.255.
     Everybody(u16),
-    /// Of nobody's here: it cannot be bound.
+    /// Not an address of this machine: it cannot be bound.
     Foreign,
 }
 
@@ -71,7 +70,7 @@ enum Call {
     Connect(usize, Place),
     Send(usize, usize, How),
     SendTo(usize, Place, usize, How),
-    /// `true`: with the sender's address.
+    /// Whether the sender's address is returned.
     Receive(usize, usize, How, bool),
     Peek(usize, usize, How, bool),
     Ready(usize),
@@ -141,15 +140,15 @@ struct Stage {
     ground: Ground,
     own: Ipv4Addr,
     sockets: [Option<UdpSocket>; SOCKETS],
-    /// Those that have had a peer.
+    /// Whether each socket has had a peer.
     connected: [bool; SOCKETS],
-    /// Whose an ephemeral port is, or was.
+    /// The socket that an ephemeral port belongs, or belonged, to.
     ephemeral: BTreeMap<u16, usize>,
     sent: u64,
     marker: Option<[UdpSocket; 2]>,
 }
 
-/// The bytes of the datagram of that number.
+/// The bytes of the datagram with this number.
 fn bytes_of(number: u64, count: usize) -> Vec<u8> {
     (0..count).map(|it| number as u8 ^ it as u8).collect()
 }
@@ -214,7 +213,7 @@ impl Stage {
         format!("{ip}:{port}")
     }
 
-    /// What was received: how much of which datagram.
+    /// Describes a received datagram: its number and length.
     fn received(&self, bytes: &[u8], count: usize) -> String {
         let number = (0..self.sent).rev();
         let mut number = number.filter(|it| bytes[..count] == bytes_of(*it, count));
@@ -231,7 +230,7 @@ impl Stage {
                 if self.sockets[socket].is_some() {
                     return "taken".into();
                 }
-                // A port of its own for all scripts, or of the system's.
+                // Either one port shared by all scripts, or one chosen by the system.
                 let place = match place {
                     Place::Everybody(_) => Place::Own(PORTS),
                     other => other,
@@ -274,7 +273,7 @@ impl Stage {
                 if is_for_all && self.connected[index] && !socket.broadcast().unwrap() {
                     return "skipped".into();
                 }
-                // Where a network is, another error.
+                // On a machine with a network, the error differs.
                 if place == Place::Foreign {
                     return "skipped".into();
                 }
@@ -359,7 +358,7 @@ impl Stage {
     }
 }
 
-/// An error without a kind says its number.
+/// An error without a kind is described by its number.
 pub(super) fn word_of<T>(result: std::io::Result<T>, ok: impl FnOnce(T) -> String) -> String {
     let number = result.as_ref().err().and_then(std::io::Error::raw_os_error);
     match (number, word(result, ok)) {

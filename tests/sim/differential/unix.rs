@@ -1,12 +1,12 @@
 //! Scripts of Unix sockets: streams with their listeners, datagrams, pairs, by paths and abstract
-//! names. What is sent is there at once on either ground, so nothing is waited for.
+//! names. Sent data is available immediately on both grounds, so scripts wait for nothing.
 //!
 //! # Permitted differences
 //!
-//! * How much fits into a buffer: Linux counts its own overhead. So a direction that was filled is
-//!   not written until it was drained, and a queue that was has "many" datagrams.
-//! * A path whose socket has gone may be bound again in a world, which does not see
-//!   `std::fs::remove_file`. So on Linux the file is removed before.
+//! * The capacity of a buffer: Linux counts its own overhead. So a filled direction is not written
+//!   until it is drained, and a queue that was filled has "many" datagrams.
+//! * In a world, the path of a closed socket may be bound again, since the world does not see
+//!   `std::fs::remove_file`. So on Linux the file is removed first.
 
 use std::io::{ErrorKind, Result};
 use std::os::linux::net::SocketAddrExt;
@@ -27,11 +27,11 @@ use crate::ms;
 const SLOTS: usize = 5;
 const NAMES: usize = 3;
 
-/// So many bytes may be unread in a direction unless it is filled: both kernels take them, also in
-/// small parts.
+/// The maximum number of unread bytes in a direction that is not filled on purpose: both kernels
+/// accept them, also in small parts.
 const UNREAD: usize = 32 * 1024;
 
-/// So many datagrams may wait unless a queue is filled.
+/// The maximum number of queued datagrams, unless a queue is filled on purpose.
 const WAITING: usize = 8;
 
 const KINDS: [&str; 25] = [
@@ -72,13 +72,13 @@ enum Call {
     Unbound(usize),
     DatagramPair(usize, usize),
     SetPeer(usize, usize),
-    /// Of a stream, or a datagram of either.
+    /// Writes to a stream, or sends a datagram to the peer.
     Write(usize, usize, How),
     SendTo(usize, usize, usize),
     Read(usize, usize, How),
     ReceiveFrom(usize, usize),
     Peek(usize, usize),
-    /// Until it would wait.
+    /// Writes until it would wait.
     Fill(usize),
     Drain(usize),
     Ready(usize),
@@ -162,9 +162,9 @@ struct Stage {
     ground: Ground,
     folder: PathBuf,
     slots: [Option<Socket>; SLOTS],
-    /// Bytes that were written by anybody and not read since the last drain, about.
+    /// Approximate number of bytes written by all sockets and not read since the last drain.
     unread: usize,
-    /// Something is full.
+    /// Whether anything is full.
     is_full: bool,
 }
 
@@ -197,7 +197,7 @@ impl Stage {
         results
     }
 
-    /// Two paths, and an abstract name.
+    /// Returns one of two paths, or an abstract name.
     fn address(&self, name: usize) -> SocketAddr {
         match name {
             2 => SocketAddr::from_abstract_name(self.folder.as_os_str().as_encoded_bytes()),
@@ -220,7 +220,7 @@ impl Stage {
         }
     }
 
-    /// The file of a path goes, unless somebody has it.
+    /// Removes a path's file, unless a socket is bound to it.
     fn unlink(&self, name: usize) {
         let address = self.address(name);
         let Some(path) = address.as_pathname() else {
@@ -230,7 +230,7 @@ impl Stage {
             let local = match it {
                 Socket::Listener(it) => it.local_addr(),
                 Socket::Datagram(it) => it.local_addr(),
-                // One that was accepted has its listener's name, without having it.
+                // An accepted stream reports its listener's name without owning it.
                 Socket::Stream(_) => return false,
             };
             local.unwrap().as_pathname() == Some(path)
@@ -338,7 +338,7 @@ impl Stage {
         }
     }
 
-    /// How much may be written, so that both grounds take it.
+    /// Returns how much may be written such that both grounds accept it.
     fn may_write(&mut self, count: usize) -> Option<usize> {
         let count = count.min(UNREAD.saturating_sub(self.unread));
         (!self.is_full).then_some(count)
@@ -360,7 +360,7 @@ impl Stage {
                     How::Poll => poll_once(|cx| Pin::new(&mut stream).poll_write(cx, &bytes)).await,
                 };
                 word(written, |written| {
-                    // Each takes a page at least.
+                    // Each takes at least a page.
                     self.unread += written.max(2_048);
                     format!("wrote {written}")
                 })
@@ -406,7 +406,7 @@ impl Stage {
                         error => break word(error, |_| String::new()),
                     }
                 };
-                // What others wait for is not known.
+                // The data that other sockets have queued is unknown.
                 format!("{}, then {ending}", if some { "all" } else { "nothing" })
             }
             Call::Ready(_) if self.is_full => "skipped".into(),

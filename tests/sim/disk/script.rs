@@ -1,12 +1,12 @@
-//! A world's disk beside the system's: random scripts of calls, run in a directory of Linux's file
-//! system by `std::fs`, and in a world. Each call has to have the same result: the kind of an error
-//! and its number, bytes, lengths, names.
+//! Compares a world's disk with the system's: random scripts of calls, run in a directory of
+//! Linux's file system by `std::fs`, and in a world. Each call must have the same result: the kind
+//! of an error and its number, bytes, lengths, names.
 //!
-//! `POLDER_SCRIPTS` is the number of scripts.
+//! `POLDER_SCRIPTS` sets the number of scripts.
 //!
 //! # Permitted differences
 //!
-//! * A `/` or `.` at the end of a path means nothing: the scripts have none.
+//! * A `/` or `.` at the end of a path has no meaning: the scripts use neither.
 //! * The length of a directory, and seeking in it: left out of the results.
 
 use std::collections::BTreeMap;
@@ -21,19 +21,19 @@ use polder::stream::StreamExt;
 
 use crate::differential::Random;
 
-/// How many scripts `cargo test` runs.
+/// The number of scripts that `cargo test` runs.
 const SCRIPTS: u64 = 200;
 
-/// How many calls a script has.
+/// The number of calls in a script.
 const CALLS: usize = 150;
 
-/// Names that meet often, of which some cannot be.
+/// Names that often collide, including invalid ones.
 const PATHS: [&str; 16] = [
     "a", "b", "c", "d", "a/b", "a/c", "b/a", "b/c", "d/e", "a/b/c", "a/b/d", "d/e/f", "a/..",
     "a/../b", "b/./c", "./c",
 ];
 
-/// What scripts have to come to, so that it was compared.
+/// The results that scripts must reach, which proves that they were compared.
 const KINDS: [&str; 12] = [
     "NotFound",
     "AlreadyExists",
@@ -51,7 +51,7 @@ const KINDS: [&str; 12] = [
 
 #[derive(Clone, Copy, Debug)]
 enum Call {
-    /// What is set, from the lowest bit on: read, write, append, truncate, create, create new.
+    /// The options as bits, from the lowest: read, write, append, truncate, create, create new.
     Open(usize, &'static str, u8),
     Close(usize),
     Read(usize, usize),
@@ -73,7 +73,7 @@ enum Call {
 }
 
 impl Call {
-    /// Which open file it is of, if it is of one.
+    /// Returns the open file that the call uses, if any.
     fn file(self) -> Option<usize> {
         match self {
             Call::Read(slot, _)
@@ -107,7 +107,7 @@ fn script(seed: u64) -> Vec<Call> {
         let by = random.below(3_000) as i64 - 1_000;
         match random.below(28) {
             0..=3 => {
-                // Mostly what is permitted.
+                // Mostly permitted combinations.
                 let usual = [
                     0b1, 0b11, 0b10011, 0b11010, 0b10100, 0b101, 0b100010, 0b110011,
                 ];
@@ -299,7 +299,7 @@ async fn simulated_call(files: &mut BTreeMap<usize, fs::File>, call: Call) -> Re
     }
 }
 
-/// An empty directory, which is gone when this is dropped.
+/// An empty directory, removed on drop.
 struct Directory(PathBuf);
 
 impl Directory {
