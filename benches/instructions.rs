@@ -1,4 +1,4 @@
-//! Operations to be counted under callgrind, N of one kind and nothing else: see
+//! Operations to be counted under callgrind: N of one kind, and nothing else. See
 //! `ci/instructions.sh`.
 //!
 //! `instructions KIND N`
@@ -12,7 +12,7 @@ use polder::{Runtime, Timer, future};
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let kind = arguments.next().unwrap_or_default();
-    // `cargo bench` and `cargo test` pass flags of their own: then there is nothing to count.
+    // `cargo bench` and `cargo test` pass their own flags: then there is nothing to count.
     let Some(count) = arguments.next().and_then(|count| count.parse().ok()) else {
         eprintln!("usage: instructions KIND N");
         return;

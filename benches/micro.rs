@@ -1,8 +1,8 @@
-//! Microbenchmarks: what spawning, yielding, waking, a channel and timers cost on the default
-//! backend, in nanoseconds each. All run on one thread, except `wake-across-threads` and those
-//! whose name begins with 2: these have a runtime with two pool workers. `traced-yield-in-task` is
-//! `yield-in-task` with a trace: its three events more (a wake, a poll's begin and its end) are the
-//! difference. `dump` is one of 100,000 tasks, half of which wait for a timer each.
+//! Microbenchmarks: the cost of spawning, yielding, waking, a channel and timers on the default
+//! backend, in nanoseconds each. All run on one thread, except `wake-across-threads` and those with
+//! a name that begins with 2: these have a runtime with two pool workers. `traced-yield-in-task` is
+//! `yield-in-task` with a trace: the difference is the cost of its three events (a wake, the begin
+//! and the end of a poll). `dump` dumps 100,000 tasks, half of which wait for a timer each.
 //!
 //! ```text
 //! cargo bench --bench micro -- --rounds 7 --millis 200
@@ -38,13 +38,13 @@ mod unix {
 
     use super::support::{Clock, Options, Program, Took, compare};
 
-    /// How many tasks, or timers, "many" are.
+    /// The number of tasks, or timers, in the benchmarks with many.
     const MANY: u64 = 10_000;
 
-    /// And of how many tasks a dump is taken.
+    /// The number of tasks in a dump.
     const CROWD: u64 = 100_000;
 
-    /// How many events a trace keeps.
+    /// The number of events that a trace keeps.
     const EVENTS: usize = 65_536;
 
     /// No timer here ever fires.
@@ -88,7 +88,7 @@ mod unix {
         compare("micro: ns each", &options, &mut programs);
     }
 
-    /// Runs `future` and says what it took.
+    /// Runs `future` and returns the time it took.
     fn measured(runtime: &Runtime, future: impl Future<Output = ()>) -> Took {
         runtime.block_on(async {
             let clock = Clock::start();
@@ -125,7 +125,7 @@ mod unix {
         })
     }
 
-    /// By a pool worker.
+    /// Spawns and awaits tasks in a pool worker.
     fn spawn_await_in_task(runtime: &Runtime, count: u64) -> Took {
         measured(
             runtime,
@@ -137,7 +137,7 @@ mod unix {
         )
     }
 
-    /// By two tasks at once, some hundred tasks each time.
+    /// Two tasks concurrently spawn and await a hundred tasks each time.
     fn spawn_many_in_tasks(runtime: &Runtime, count: u64) -> Took {
         let spawner = move || async move {
             let mut tasks = Vec::with_capacity(100);
@@ -164,7 +164,7 @@ mod unix {
         })
     }
 
-    /// A yield of a task, while the future that waits for it sleeps.
+    /// Yields of a task, while the future that waits for it sleeps.
     fn yields_in_task(runtime: &Runtime, count: u64) -> Took {
         let task = runtime.spawn(async move {
             for _ in 0..count {
@@ -174,7 +174,7 @@ mod unix {
         measured(runtime, task)
     }
 
-    /// What an event of a trace costs at least, unless it shares it with another one.
+    /// The minimum cost of a trace event, unless two events share one clock reading.
     fn clock(runtime: &Runtime, count: u64) -> Took {
         measured(runtime, async {
             for _ in 0..count {
@@ -227,7 +227,7 @@ mod unix {
         }
     }
 
-    /// There and back, between two tasks.
+    /// Round trips between two tasks.
     fn channel(runtime: &Runtime, count: u64) -> Took {
         let (questions, questioned) = bounded(1);
         let (answers, answered) = bounded(1);
@@ -247,7 +247,7 @@ mod unix {
         })
     }
 
-    /// As a timeout that is pushed back whenever something arrives.
+    /// Resets timers, as a timeout that is pushed back on each arrival of data.
     fn timer_reset(runtime: &Runtime, count: u64) -> Took {
         let mut timers: Vec<_> = (0..MANY).map(|_| Timer::after(LONG)).collect();
         runtime.block_on(poll_fn(|cx| {
@@ -265,7 +265,7 @@ mod unix {
         })
     }
 
-    /// There and back between two threads that sleep meanwhile.
+    /// Round trips between two threads that sleep while they wait.
     fn across(runtime: &Runtime, count: u64) -> Took {
         let (questions, questioned) = bounded(1);
         let (answers, answered) = bounded(1);

@@ -1,11 +1,11 @@
-//! Pairs: connections over loopback, both ends in this process and on one thread, which send 64
-//! bytes to and fro. Nothing ever sleeps: what is measured is what the runtime adds to the kernel's
+//! Pairs: connections over loopback that send 64 bytes back and forth; both ends are in this
+//! process and on one thread. Nothing ever sleeps: we measure what the runtime adds to the kernel's
 //! work.
 //!
-//! Beside polder, on each backend, run the loops that one would write by hand against the same
-//! kernel interface: one wait, one receive and one send a message, and nothing else (`strace -c -f`
-//! on `--only NAME --count N` shows that of both). The raw loops receive into one buffer for all
-//! connections; a second one has a buffer for each, as tasks have.
+//! polder, on each backend, is compared with hand-written loops against the same kernel interface:
+//! one wait, one receive and one send per message, and nothing else (`strace -c -f` on `--only NAME
+//! --count N` shows that of both). The raw loops receive into one buffer for all connections; a
+//! second loop has a buffer per connection, as tasks have.
 //!
 //! ```text
 //! cargo bench --bench pairs -- --pairs 1,50 --rounds 7 --millis 200
@@ -38,8 +38,8 @@ mod linux {
 
     const MESSAGE: usize = 64;
 
-    /// Room for more than a message: what is received fills less than was asked for, and so tells
-    /// that there is no more.
+    /// More room than a message needs: a receive that fills less than was asked for shows that
+    /// there is no more.
     const BUFFER: usize = 1024;
 
     pub fn main() {
@@ -58,7 +58,7 @@ mod linux {
     fn table(pairs: usize, options: &Options) {
         let mut programs = Vec::new();
         let with = (options, pairs);
-        // Looking through all descriptors in every wait: nobody does that with hundreds.
+        // A wait with poll or select scans all descriptors: no program does that with hundreds.
         let few = pairs <= 50 || options.pairs.is_some();
         let raw_epoll = add(&mut programs, with, "raw-epoll", None, || {
             let mut raw = Epoll::new(pairs, Shared([0; BUFFER]));
@@ -93,7 +93,7 @@ mod linux {
             let (yardstick, wanted) = match backend {
                 Backend::Poll => (raw_poll, few),
                 Backend::Select => (raw_select, few),
-                // There is no raw loop: both are polder's.
+                // There is no raw loop: both programs are polder's.
                 Backend::IoUring => (polder_epoll, true),
                 _ => (raw_epoll, true),
             };
@@ -112,7 +112,7 @@ mod linux {
         compare(&title, options, &mut programs);
     }
 
-    /// The same over Unix sockets, for the backends that look at them differently.
+    /// The same over Unix sockets, for the backends that treat them differently.
     fn unix_table(pairs: usize, options: &Options) {
         let mut programs = Vec::new();
         let mut first = None;
@@ -136,7 +136,7 @@ mod linux {
 
     type Run<'a> = Box<dyn FnMut(u64) -> Took + 'a>;
 
-    /// The program's place in the table, if it is wanted.
+    /// Returns the program's place in the table, if it is wanted.
     fn add<'a>(
         programs: &mut Vec<Program<'a>>,
         (options, pairs): (&Options, usize),
@@ -156,7 +156,8 @@ mod linux {
         Some(programs.len() - 1)
     }
 
-    /// Connected over loopback; Nagle is off, as in every program that sends small messages.
+    /// Returns a pair connected over loopback. Nagle is off, as in every program that sends small
+    /// messages.
     fn pair() -> (net::TcpStream, net::TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let near = net::TcpStream::connect(listener.local_addr().expect("it is bound"))
@@ -169,14 +170,14 @@ mod linux {
         (near, far)
     }
 
-    // polder: a task for each end, as anybody would write it.
+    // polder: a task for each end, as users write it.
 
     struct Polder<S> {
         runtime: Runtime,
         near: Vec<S>,
     }
 
-    /// What a task reads from and writes to.
+    /// A stream that a task reads from and writes to.
     trait Stream: AsyncRead + AsyncWrite + Unpin + 'static {}
     impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Stream for S {}
 
@@ -243,12 +244,13 @@ mod linux {
         Ok(stream)
     }
 
-    // By hand.
+    // Hand-written loops.
 
     /// The connections of a raw loop: both ends of pair `n` are `2 n` and `2 n + 1`.
     struct Ends {
         sockets: Vec<OwnedFd>,
-        /// What the asking end still has to ask; what has come of the current message.
+        /// By end: the messages that an asking end still has to send, and the bytes received of the
+        /// current message.
         states: Vec<State>,
     }
 
@@ -284,7 +286,7 @@ mod linux {
             }
         }
 
-        /// The end is readable. True if its pair is done.
+        /// Serves a readable end. Returns whether its pair is done.
         #[inline]
         fn serve(&mut self, place: usize, buffer: &mut [u8; BUFFER]) -> bool {
             let state = &mut self.states[place];
@@ -305,7 +307,7 @@ mod linux {
         }
     }
 
-    /// Zero for what would block.
+    /// Returns the number of bytes received, zero if it would block.
     #[inline]
     fn receive(socket: RawFd, buffer: &mut [u8]) -> usize {
         // SAFETY: the kernel writes into the buffer, which is that long.
@@ -318,7 +320,7 @@ mod linux {
         }
     }
 
-    /// One message is on its way at a time: there always is room for it.
+    /// Sends one message. One is in flight at a time, so there is always room for it.
     #[inline]
     fn send(socket: RawFd, message: &[u8]) {
         let flags = libc::MSG_NOSIGNAL;
@@ -332,7 +334,7 @@ mod linux {
         );
     }
 
-    /// Where a raw loop receives.
+    /// The buffers that a raw loop receives into.
     trait Buffers {
         fn of(&mut self, place: usize) -> &mut [u8; BUFFER];
     }

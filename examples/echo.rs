@@ -35,7 +35,7 @@ fn main() -> ExitCode {
             let _ = writeln!(io::stdout(), "{USAGE}");
             return ExitCode::SUCCESS;
         }
-        // Usage errors have a status of their own, as is usual.
+        // Usage errors have a separate exit status, as is customary.
         Err(error) => (Err(error), 2),
     };
     log::end("echo");
@@ -146,7 +146,7 @@ fn at(address: &str, error: io::Error) -> io::Error {
         io::ErrorKind::AddrNotAvailable => "; it should be an address of this machine",
         _ => "",
     };
-    // Escaped, so that it stays one line whatever was given.
+    // Escaped, so that the message stays one line for any input.
     let address = address.escape_debug();
     io::Error::new(
         error.kind(),

@@ -1,11 +1,11 @@
-//! A runtime embedded in a foreign loop, which polls descriptors of its own with `poll(2)`.
+//! A runtime embedded in a foreign loop that polls its own descriptors with `poll(2)`.
 //!
 //! ```text
 //! cargo run --release --example embed -- [--backend NAMES]
 //! ```
-//! If the backend has a descriptor, the foreign loop polls that too: it is readable when the
-//! runtime has something to do. If it has none, the loop wakes in time for the runtime's timers,
-//! and often enough for its sockets.
+//! If the backend has a descriptor, the foreign loop polls it too: it is readable when the runtime
+//! has something to do. Otherwise the loop wakes up in time for the runtime's timers, and often
+//! enough for its sockets.
 
 #[cfg(unix)]
 fn main() -> std::process::ExitCode {
@@ -30,7 +30,7 @@ mod unix {
     use polder::{Backend, Runtime};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-    /// Without a descriptor: how long the runtime's sockets may wait for a turn.
+    /// The longest delay for the runtime's sockets if the backend has no descriptor.
     const LATENCY: Duration = Duration::from_millis(2);
 
     const USAGE: &str = "usage: embed [--backend NAMES]";

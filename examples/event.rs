@@ -1,5 +1,5 @@
 //! `Event` and `Latch`: set before the wait, after it, and from another thread; and a foreign loop
-//! that drives the runtime by turns that do not block.
+//! that drives the runtime with turns that do not block.
 //!
 //! ```text
 //! cargo run --release --example event
@@ -93,7 +93,7 @@ fn run() -> io::Result<()> {
         }
     });
 
-    // A foreign loop does its own work, and lets the runtime run what is ready.
+    // A foreign loop does its own work, and lets the runtime run its ready tasks.
     let event = Arc::new(Event::new());
     let waiter = event.clone();
     let task = runtime.spawn(async move { waiter.wait().await });

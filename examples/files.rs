@@ -1,11 +1,11 @@
-//! Files: the whole job in one `unblock`, and not an await for each read.
+//! Files: one `unblock` for the whole job, instead of an await for each read.
 //!
 //! ```text
 //! cargo run --release --example files -- PATH…
 //! ```
-//! It counts the lines and bytes of each file, and of the files in each folder, all at once, while
-//! a timer says every second how far it has come. Where a call goes to another thread, that costs
-//! more than most reads; so what belongs together goes there at once, and is plain `std::fs` there.
+//! Counts the lines and bytes of each file, and of the files in each folder, all concurrently; a
+//! timer reports progress every second. Moving a call to another thread costs more than most reads
+//! do, so related calls move there together, as plain `std::fs`.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -55,7 +55,7 @@ async fn count_all(paths: Vec<PathBuf>) -> io::Result<()> {
         .into_iter()
         .map(|path| {
             let progress = progress.clone();
-            // One job, however many files there are. `BLOCKING_MAX_THREADS` limits how many run.
+            // One job for all files of a path. `BLOCKING_MAX_THREADS` limits how many jobs run.
             unblock(move || {
                 let mut sum = Sum::default();
                 count(&path, &mut sum, &progress)?;
@@ -75,7 +75,7 @@ async fn count_all(paths: Vec<PathBuf>) -> io::Result<()> {
     };
     let told = async {
         let mut seconds = interval(Duration::from_secs(1));
-        // The first tick comes at once.
+        // The first tick is immediate.
         seconds.tick().await;
         loop {
             seconds.tick().await;
@@ -92,14 +92,14 @@ struct Sum {
     bytes: u64,
 }
 
-/// What jobs and their owner tell each other.
+/// State shared by the jobs and their owner.
 #[derive(Default)]
 struct Progress {
     bytes: AtomicU64,
     stopped: AtomicBool,
 }
 
-/// A job that has begun cannot be cancelled from outside: it looks whether anybody still wants it.
+/// A running job cannot be cancelled from outside: dropping this sets the flag that jobs check.
 struct Stop(Arc<Progress>);
 
 impl Drop for Stop {
@@ -113,7 +113,7 @@ fn count(path: &Path, sum: &mut Sum, progress: &Progress) -> io::Result<()> {
         let path = path.display();
         io::Error::new(error.kind(), format!("{path}: {error}"))
     };
-    // Not through symbolic links below the given paths: they may lead in circles.
+    // Symbolic links below the given paths are not followed: they may form cycles.
     if fs::metadata(path).map_err(named)?.is_dir() {
         for entry in fs::read_dir(path).map_err(named)? {
             let entry = entry.map_err(named)?;

@@ -28,7 +28,7 @@ use log::say;
 
 const USAGE: &str = "usage: poll_loop [ADDR] [--backend NAMES] [--mode level|oneshot|edge]";
 
-/// The longest request.
+/// The maximum length of a request.
 const LONGEST: usize = 32 * 1024 * 1024;
 
 /// The size of one read.
@@ -37,8 +37,8 @@ const CHUNK: usize = 64 * 1024;
 /// A connection with this many outgoing bytes does not read. A single reply may be longer.
 const ENOUGH: usize = 256 * 1024;
 
-/// With edges one has to read until nothing is left, which may never happen: after this many reads
-/// the other connections have their turn.
+/// In edge mode a connection has to be read until nothing is left, which may never happen: after
+/// this many reads the other connections have their turn.
 const SHARE: usize = 16;
 
 /// How long accepting pauses when no descriptors are left.
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
             let _ = writeln!(io::stdout(), "{USAGE}");
             return ExitCode::SUCCESS;
         }
-        // Usage errors have a status of their own, as is usual.
+        // Usage errors have a separate exit status, as is customary.
         Err(error) => (Err(error), 2),
     };
     log::end("poll_loop");
@@ -118,7 +118,7 @@ struct Server {
     mode: Mode,
     stop: Arc<AtomicBool>,
     listener: TcpListener,
-    /// No descriptors were left: accepting continues at this time.
+    /// When accepting resumes, after descriptors ran out.
     paused_until: Option<Instant>,
     connections: HashMap<Token, Connection>,
     /// The connections that used up their share.
@@ -140,7 +140,7 @@ impl Server {
             false => Mode::OneShot,
         });
         let listener = TcpListener::bind(&options.address).map_err(|error| {
-            // Escaped, so that it stays one line whatever was given.
+            // Escaped, so that the message stays one line for any input.
             let address = options.address.escape_debug();
             let what = format!("cannot listen on {address}: {error}");
             io::Error::new(error.kind(), what)
@@ -165,7 +165,7 @@ impl Server {
     fn run(mut self) -> io::Result<()> {
         self.watch_for_signals()?;
         log::start()?;
-        // Printed last: the reader may press Ctrl-C at once.
+        // Printed last: from here on the reader may press Ctrl-C.
         say(format_args!(
             "listening on {} (backend {}, {:?})",
             self.listener.local_addr()?,
@@ -207,8 +207,8 @@ impl Server {
         Ok(())
     }
 
-    /// A thread waits for Ctrl-C or SIGTERM and wakes the loop: the only future here. When this
-    /// returns the thread has the descriptors that it needs, before clients take the last ones.
+    /// Starts a thread that waits for Ctrl-C or SIGTERM and wakes the loop: the only future here.
+    /// When this returns, the thread has its descriptors, before clients can take the last ones.
     fn watch_for_signals(&self) -> io::Result<()> {
         let unheard = |error: io::Error| {
             io::Error::new(error.kind(), format!("cannot wait for Ctrl-C: {error}"))
@@ -242,14 +242,14 @@ impl Server {
                     let token = Token(self.next);
                     self.next += 1;
                     let mut connection = Connection::new(stream, peer.to_string());
-                    // With edges both directions are registered once.
+                    // In edge mode both directions are registered once.
                     connection.registered = match self.mode {
                         Mode::Edge => Interest::READABLE | Interest::WRITABLE,
                         _ => Interest::READABLE,
                     };
                     let (stream, interest) = (&connection.stream, connection.registered);
-                    // SAFETY: it is deregistered before it is closed, in `update`, or the poller no
-                    // longer waits.
+                    // SAFETY: the stream is deregistered before it is closed, in `update`, or the
+                    // poller no longer waits.
                     unsafe { self.poller.register(stream, token, interest, self.mode)? };
                     say(format_args!("{peer} connected"));
                     self.connections.insert(token, connection);
@@ -329,11 +329,11 @@ struct Connection {
     peer: String,
     incoming: Buffer,
     outgoing: Buffer,
-    /// The client has closed, or nothing can be sent any more.
+    /// Whether the client has closed, or nothing can be sent any more.
     wants_close: bool,
-    /// A request was too long: what follows it is discarded.
+    /// Whether a request was too long; the input after it is discarded.
     refused: Refused,
-    /// The interest that is registered.
+    /// The registered interest.
     registered: Interest,
     requests: u64,
     last_words: String,
@@ -394,7 +394,7 @@ impl Connection {
         if writable {
             self.flush()?;
         }
-        // With edges, input that was not read because the outgoing buffer was long is not reported
+        // In edge mode, input left unread because the outgoing buffer was long is not reported
         // again: try once there is room.
         let mut may_read = readable || mode == Mode::Edge;
         let mut reads = 0;
@@ -500,7 +500,7 @@ impl Buffer {
         if self.consumed * 2 > self.bytes.len() {
             self.bytes.drain(..self.consumed);
             self.consumed = 0;
-            // After a large request: an idle connection keeps little memory.
+            // After a large request: shrink, so that an idle connection keeps little memory.
             if self.bytes.len() < CHUNK && self.bytes.capacity() > 4 * CHUNK {
                 self.bytes.shrink_to(CHUNK);
             }

@@ -1,15 +1,15 @@
-//! A child process, without a second reactor, a thread or a handler for SIGCHLD: its end is a
-//! descriptor that becomes readable, and so is its output.
+//! A child process without a second reactor, a thread or a SIGCHLD handler: a descriptor becomes
+//! readable when the child ends, and its output is read from another one.
 //!
 //! ```text
 //! cargo run --release --example process -- [--limit SECONDS] COMMAND [ARGUMENT…]
 //! ```
-//! It runs the command, prints each line of its output with the time at which it came, and how it
-//! ended. A command that takes longer than the limit is killed. The status is that of the command,
-//! or 1 if it has none.
+//! Runs the command, and prints each line of its output with the time at which it came, and how the
+//! command ended. A command that takes longer than the limit is killed. Exits with the command's
+//! status, or 1 if it has none.
 //!
 //! On Linux the descriptor is a pidfd (`pidfd_open(2)`, Linux 5.3), on macOS and the BSDs a kqueue
-//! that watches for the end (`EVFILT_PROC`). Elsewhere there is the crate async-process.
+//! that watches for the end (`EVFILT_PROC`). Elsewhere, use the crate async-process.
 
 #[cfg(unix)]
 fn main() -> std::process::ExitCode {
@@ -37,7 +37,7 @@ mod unix {
 
     const USAGE: &str = "usage: process [--limit SECONDS] COMMAND [ARGUMENT...]";
 
-    /// How long output may still come after the end: who has inherited the pipe may keep it.
+    /// How long to read output after the end: a process that inherited the pipe may keep it open.
     const GRACE: Duration = Duration::from_millis(500);
 
     pub fn main() -> ExitCode {
@@ -107,7 +107,7 @@ mod unix {
         let status = match ended {
             Ok(status) => status?,
             Err(_) => {
-                // It may have become another user's.
+                // Fails if the child now runs as another user.
                 running.0.kill().map_err(|error| {
                     let text = format!("it takes too long, and cannot be killed: {error}");
                     io::Error::new(error.kind(), text)
@@ -116,7 +116,7 @@ mod unix {
                 running.end().await?
             }
         };
-        // If time is up the task is dropped, and so cancelled.
+        // On a timeout the task is dropped, which cancels it.
         if let Ok(read) = timeout(GRACE, lines).await {
             read?;
         }
@@ -139,7 +139,7 @@ mod unix {
         let _ = writeln!(io::stdout(), "[{time:7.3} s] {line}");
     }
 
-    /// A child that does not outlive its owner, unless it may not be killed.
+    /// A child that is killed when its owner is dropped, unless that is not permitted.
     struct Running(Child);
 
     impl Running {
@@ -152,13 +152,13 @@ mod unix {
             Ok(Running(child))
         }
 
-        /// Waits for its end. The id is the child's until it has been waited for, which nobody else
-        /// does.
+        /// Waits for the child's end. Its id cannot be reused until it has been waited for, which
+        /// only this function and `drop` do.
         async fn end(&mut self) -> io::Result<ExitStatus> {
             match end_of(Pid::from_child(&self.0)) {
-                // It is never read.
+                // The descriptor is only polled, never read.
                 Ok(end) => Async::new_nonblocking(end)?.readable().await?,
-                // A BSD's kernel does not watch what has ended.
+                // BSD kernels refuse to watch a process that has ended.
                 Err(Errno::SRCH) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -168,7 +168,7 @@ mod unix {
 
     impl Drop for Running {
         fn drop(&mut self) {
-            // Does nothing where its end was seen already.
+            // Does nothing if the child has already been waited for.
             if self.0.kill().is_ok() {
                 let _ = self.0.wait();
             }

@@ -1,16 +1,16 @@
-//! A counter and its clients, which ask again until they are answered: for real, over loopback, or
-//! in simulated worlds with losses and cuts, where a bug shows that loopback never does.
+//! A counter and clients that retry until they are answered: for real, over loopback, or in
+//! simulated worlds with losses and cuts, which reveal a bug that loopback never shows.
 //!
 //! ```text
 //! cargo run --features sim --example simulated -- [--bug] [--simulate | --backend NAMES]
 //! cargo test --features sim --example simulated
 //! ```
-//! With `--simulate` the same functions run as hosts of a world, for a hundred seeds. With `--bug`
-//! too, a seed fails, and the report says what it takes: a request whose answer is lost comes
-//! twice, and is counted twice.
+//! With `--simulate` the same functions run as hosts of a world, with a hundred seeds. With `--bug`
+//! as well, a seed fails, and the report says what it takes: if an answer is lost, its request is
+//! sent twice and counted twice.
 //!
-//! The program knows nothing of worlds but the line with `polder::sometimes!`, of which nothing is
-//! left where polder is built without the feature `sim`.
+//! The only mention of worlds in the program is the line with `polder::sometimes!`, which compiles
+//! to nothing if polder is built without the feature `sim`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -34,13 +34,13 @@ const TIMES: u64 = 20;
 /// The number of a client, and that of its request.
 type Request = [u64; 2];
 
-/// Counts the requests that come to an address, each once.
+/// Counts the requests to an address, each once.
 async fn server(address: &str, has_bug: bool) -> io::Result<()> {
     serve(TcpListener::bind(address).await?, has_bug).await
 }
 
 async fn serve(listener: TcpListener, has_bug: bool) -> io::Result<()> {
-    // By its request, what each was answered.
+    // The answer to each request.
     let answers: Rc<RefCell<BTreeMap<Request, u64>>> = Rc::default();
     let count = Rc::new(RefCell::new(0));
     loop {
@@ -63,7 +63,7 @@ async fn serve(listener: TcpListener, has_bug: bool) -> io::Result<()> {
     }
 }
 
-/// Increments the counter so often, and returns how much it was in the end.
+/// Increments the counter `times` times, and returns its last value.
 async fn client(address: &str, number: u64, times: u64) -> u64 {
     let (mut stream, mut last) = (None, 0);
     for nth in 0..times {
@@ -71,7 +71,7 @@ async fn client(address: &str, number: u64, times: u64) -> u64 {
         last = loop {
             match timeout(limit, ask(&mut stream, address, [number, nth])).await {
                 Ok(Ok(answer)) => break answer,
-                // It may have been counted or not, so it has the same number when it comes again.
+                // The request may have been counted or not, so it is repeated with the same number.
                 _ => stream = None,
             }
             sleep(limit).await;
@@ -101,7 +101,7 @@ async fn read_numbers<const N: usize>(stream: &mut TcpStream) -> io::Result<[u64
     Ok(numbers)
 }
 
-/// The program in worlds.
+/// Runs the program in worlds.
 fn simulate(has_bug: bool) {
     let (until, limit) = (Duration::from_secs(10), Duration::from_secs(60));
     sim::check(0..100, |sim| async move {
@@ -123,7 +123,7 @@ fn simulate(has_bug: bool) {
     });
 }
 
-/// The program over loopback.
+/// Runs the program over loopback.
 async fn for_real(has_bug: bool) -> io::Result<u64> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?.to_string();
@@ -152,7 +152,7 @@ fn main() -> ExitCode {
             let _ = writeln!(io::stdout(), "{USAGE}");
             return ExitCode::SUCCESS;
         }
-        // Usage errors have a status of their own, as is usual.
+        // Usage errors have a separate exit status, as is customary.
         Err(error) => (Err(error), 2),
     };
     match result {
@@ -197,7 +197,7 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Option<O
     Ok(Some(options))
 }
 
-/// Runs it, and says what has come of that. A world that fails panics, with its report.
+/// Runs the program and returns a line about the result. A failing world panics with its report.
 fn run(options: Options) -> io::Result<String> {
     if options.simulates {
         simulate(options.has_bug);
@@ -222,7 +222,7 @@ mod tests {
         Duration::from_secs(n)
     }
 
-    // README.md shows this one, with its report where the bug is switched on.
+    // README.md shows this test, and its report with the bug switched on.
     #[test]
     fn each_request_counts_once() {
         check(0..100, |sim| async move {

@@ -1,11 +1,11 @@
-//! Lines from the controlling terminal, `/dev/tty`, with a limit of time: a prompt of a program
-//! whose standard input may be a pipe.
+//! Lines from the controlling terminal, `/dev/tty`, with a timeout: a prompt for a program that may
+//! have a pipe as its standard input.
 //!
 //! ```text
 //! cargo run --release --example terminal -- [--idle SECONDS]
 //! ```
-//! The backend is `select` where nothing else was chosen by `POLDER_BACKEND`: on macOS neither
-//! kqueue nor poll can wait for `/dev/tty`. Ends with Ctrl-D, or when nothing is typed for 60 s.
+//! The backend is `select` unless `POLDER_BACKEND` names another: on macOS neither kqueue nor poll
+//! can wait for `/dev/tty`. Ends with Ctrl-D, or when nothing is typed for 60 s.
 
 #[cfg(unix)]
 fn main() -> std::process::ExitCode {
@@ -64,7 +64,7 @@ mod unix {
                 .build()?,
         };
         let mut out = io::stdout();
-        // Opened anew, so that it becomes non-blocking for nobody else: standard input is shared.
+        // Opened separately, so that the shared standard input does not become non-blocking.
         let terminal = File::open("/dev/tty").map_err(named)?;
         writeln!(out, "type; Ctrl-D ends (backend {})", runtime.backend())?;
         runtime.block_on(async {

@@ -1,15 +1,15 @@
-//! A thread for each core that shares nothing with the others: each worker has a listener, and a
-//! store of its own.
+//! A thread for each core, which shares nothing with the others: each worker has its own listener
+//! and its own store.
 //!
 //! ```text
 //! cargo run --release --example workers -- [ADDR] [--workers N] [--backend NAMES]
 //! ```
-//! A client sends words, one a line, and is told how often this worker has been sent each of them.
-//! So two clients of one worker see each other's words, and those of two workers do not. It stops
+//! A client sends words, one per line; the answer is how often this worker has received the word.
+//! So clients of one worker see each other's counts, and those of different workers do not. Stops
 //! on Ctrl-C or SIGTERM; clients then have a moment to finish.
 //!
-//! What a worker's clients share is in an `Rc<RefCell<…>>`: there is no lock, and nothing to be
-//! `Send`. Where one store is to serve all, see the example `echo`, whose tasks move.
+//! A worker's clients share an `Rc<RefCell<…>>`: there is no lock, and nothing needs to be `Send`.
+//! For one store shared by all workers, see the example `echo`, which has tasks that move.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ const USAGE: &str = "usage: workers [ADDR] [--workers N] [--backend NAMES]";
 /// How long clients may continue after Ctrl-C.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// The longest word, and the number of words that a worker remembers.
+/// The maximum length of a word, and the maximum number of words that a worker remembers.
 const LONGEST: u64 = 256;
 const MOST: usize = 100_000;
 
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
             let _ = writeln!(io::stdout(), "{USAGE}");
             return ExitCode::SUCCESS;
         }
-        // Usage errors have a status of their own, as is usual.
+        // Usage errors have a separate exit status, as is customary.
         Err(error) => (Err(error), 2),
     };
     match result {
@@ -112,7 +112,7 @@ fn run(options: Options) -> io::Result<()> {
         let address = &options.address;
         let listeners = TcpListener::bind_balanced(address, workers).await;
         let listeners = listeners.map_err(|error| {
-            // Escaped, so that it stays one line whatever was given.
+            // Escaped, so that the message stays one line for any input.
             let address = address.escape_debug();
             io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
         })?;
@@ -160,7 +160,7 @@ async fn client(mut stream: TcpStream, words: Words) -> io::Result<()> {
                 _ => writer.write_all(b"that is no word\n").await,
             };
         };
-        // Between two `await`s nobody else has the store.
+        // No other task borrows the store between two `await`s.
         let count = {
             let mut words = words.borrow_mut();
             match words.get_mut(word) {

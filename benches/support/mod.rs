@@ -1,36 +1,35 @@
-//! What the benches share: bounded measurements, interleaved, and their ratios.
+//! Shared by the benches: bounded measurements, interleaved, and their ratios.
 //!
-//! Absolute times mean nothing on a machine that others use too. So all programs of one table run
-//! in turns (A B C A B C …), and what counts is the median over the rounds of each round's own
-//! ratio. Everything measured in pairs stays on one thread and never sleeps, so the thread's CPU
-//! time says the same as the clock on an idle machine, and still says it on a busy one: both are
-//! shown.
+//! Absolute times mean nothing on a shared machine. So all programs of one table run round-robin (A
+//! B C A B C …), and the figure is the median over the rounds of each round's own ratio. Programs
+//! measured in pairs stay on one thread and never sleep, so the thread's CPU time equals the wall
+//! clock's on an idle machine, and stays valid on a busy one: both are shown.
 
 #![allow(dead_code, reason = "each bench uses its part")]
 
 use std::ops::AddAssign;
 use std::time::{Duration, Instant};
 
-/// What the command line says. Numbers where a bench has no use for them are ignored.
+/// The parsed command line. Numbers that a bench does not use are ignored.
 #[derive(Debug)]
 pub struct Options {
-    /// How many rounds are counted; one more goes before them.
+    /// The number of rounds that count; one more precedes them.
     pub rounds: usize,
-    /// How long one measurement takes, about.
+    /// The approximate duration of one measurement.
     pub limit: Duration,
     /// `--pairs 1,50`.
     pub pairs: Option<Vec<usize>>,
-    /// `--only NAME`: this program alone, for a profiler; or `--only NAME,NAME`: these.
+    /// `--only NAME`: only this program, for a profiler; or `--only NAME,NAME`: only these.
     pub only: Option<String>,
     /// `--count N`: exactly that many operations, once, without warming up: for counting system
     /// calls or instructions as the slope between two counts.
     pub count: Option<u64>,
-    /// Not a measurement, only a look whether the bench works: under `cargo test`.
+    /// Whether this is only a check that the bench works, not a measurement: under `cargo test`.
     pub tiny: bool,
 }
 
 impl Options {
-    /// From the command line; explains itself and exits where that makes no sense.
+    /// Parses the command line; prints the usage and exits if it is invalid.
     pub fn parse() -> Options {
         let mut options = Options {
             rounds: 7,
@@ -56,7 +55,8 @@ impl Options {
                 "--pairs" => options.pairs = Some(value().split(',').map(number).collect()),
                 "--only" => options.only = Some(value()),
                 "--count" => options.count = Some(number(&value())),
-                // What cargo and the test harness understand besides: filters, `--nocapture`, …
+                // Other arguments that cargo and the test harness understand: filters,
+                // `--nocapture`, …
                 other if other.starts_with("--help") => usage(""),
                 _ => {}
             }
@@ -86,11 +86,11 @@ fn usage(what: &str) -> ! {
     std::process::exit(2)
 }
 
-/// What something took.
+/// The time that something took.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Took {
     pub wall: Duration,
-    /// Of this thread.
+    /// CPU time of this thread.
     pub cpu: Duration,
 }
 
@@ -124,7 +124,7 @@ impl Clock {
     }
 }
 
-/// By libc's function: it goes well under valgrind too.
+/// Returns this thread's CPU time, by libc's function, which also works under valgrind.
 fn cpu() -> Duration {
     let mut now = libc::timespec {
         tv_sec: 0,
@@ -139,15 +139,15 @@ fn cpu() -> Duration {
 /// One program of a table.
 pub struct Program<'a> {
     pub name: String,
-    /// Which program, by its place in the table, this one is compared with.
+    /// The place in the table of the program that this one is compared with.
     pub yardstick: Option<usize>,
-    /// It does a multiple of so many operations.
+    /// The program does a multiple of this number of operations.
     pub step: u64,
-    /// Does a number of operations, and says what they took.
+    /// Does a number of operations, and returns the time they took.
     pub run: Box<dyn FnMut(u64) -> Took + 'a>,
 }
 
-/// Runs the programs in turns, and prints the table.
+/// Runs the programs round-robin, and prints the table.
 pub fn compare(title: &str, options: &Options, programs: &mut [Program<'_>]) {
     if programs.is_empty() {
         return;
@@ -160,8 +160,8 @@ pub fn compare(title: &str, options: &Options, programs: &mut [Program<'_>]) {
         }
         return;
     }
-    // How many operations fit into one measurement: asked of each program, in growing numbers,
-    // which warms it up as well.
+    // The number of operations that fit into one measurement: each program is run with growing
+    // numbers, which warms it up as well.
     let counts: Vec<u64> = programs
         .iter_mut()
         .map(|program| {
@@ -177,7 +177,7 @@ pub fn compare(title: &str, options: &Options, programs: &mut [Program<'_>]) {
             }
         })
         .collect();
-    // By program, then by round: nanoseconds an operation, on the wall and of the CPU.
+    // By program, then by round: nanoseconds per operation, of wall-clock time and of CPU time.
     let mut nanos = vec![Vec::new(); programs.len()];
     for round in 0..options.rounds + 1 {
         for (place, program) in programs.iter_mut().enumerate() {

@@ -1,13 +1,13 @@
-//! [`Broker`]: lines that several servers share, over redis' publish and subscribe.
+//! [`Broker`]: lines shared by several servers, over redis' publish and subscribe.
 //!
-//! Each server publishes what is said on it, and subscribes to what is said on the others. Redis
-//! keeps nothing, so a line that is published while a server is not subscribed is not heard there.
-//! What this adds: a server that cannot reach the broker goes on trying, and keeps up to
-//! [`CAPACITY`] lines meanwhile; lines whose publication was not confirmed are published again; and
-//! each has a number, so that the others drop what comes twice, and can tell how many are missing.
+//! Each server publishes its own clients' lines, and subscribes to those of the others. Redis
+//! stores nothing, so a line that is published while a server is not subscribed does not reach it.
+//! This module adds: a server that cannot reach the broker retries, and keeps up to [`CAPACITY`]
+//! lines meanwhile; lines without a confirmation are published again; and each line has a number,
+//! so that the others drop duplicates, and can count the missing ones.
 //!
-//! Of redis' protocol (RESP2) it needs two commands, and speaks it itself: the crate `redis` queues
-//! what it hears without a limit, while here a listener that is slow has the broker wait.
+//! It needs two commands of redis' protocol (RESP2), and implements them itself: the crate `redis`
+//! has an unbounded queue of received messages, while here a slow listener makes the broker wait.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -30,65 +30,65 @@ use polder::time::{sleep, timeout};
 /// The number of lines that may wait for the broker.
 const CAPACITY: usize = 1_000;
 
-/// How long a line waits for room among these, while the broker takes any.
+/// How long a line waits for room in that queue, while the broker takes any.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The number of lines that are published at once, before their confirmations are awaited.
+/// The number of lines in one batch, before their confirmations are awaited.
 const BATCH: usize = 100;
 
-/// How long to wait before the broker is tried again: this after the first failure, and twice as
-/// long after each further one.
+/// The pause before the broker is tried again: `FIRST_PAUSE` after the first failure, doubled after
+/// each further one, up to `LONGEST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// The longest payload that is taken, and the longest line of the protocol.
+/// The maximum length of an accepted payload, and of a line of the protocol.
 const LONGEST: usize = 64 * 1024;
 const LONGEST_HEAD: u64 = 1_024;
 
-/// The most strings of one answer: a message has three.
+/// The maximum number of strings in one answer: a message has three.
 const MOST_PARTS: usize = 8;
 
-/// The number of servers that are told apart. There are never so many at once, but each that is
-/// started has an id of its own.
+/// The number of servers that are tracked. There are never that many at a time, but each new start
+/// has a new id.
 const SERVERS: usize = 10_000;
 
-/// What comes from the broker.
+/// An event from the broker.
 #[derive(Debug)]
 pub enum Heard {
-    /// A line that was said on another server, with its end.
+    /// A line from another server, with its end.
     Line(String),
-    /// So many lines of another server are missing.
+    /// The number of missing lines of another server.
     Lost(u64),
-    /// The broker refuses to publish. It is asked again and again, and what it hears is passed on
+    /// The broker refuses to publish. Publishing is retried, and received lines are passed on
     /// meanwhile.
     Refused(io::Error),
-    /// It publishes again.
+    /// The broker publishes again.
     Taken,
     /// The broker is reached.
     Reached,
-    /// The broker cannot be reached any more, or not to begin with.
+    /// The broker cannot be reached any more, or could not be reached initially.
     Unreached(io::Error),
 }
 
-/// The side that publishes: a handle, which can be cloned.
+/// The publishing side: a handle, which can be cloned.
 #[derive(Clone)]
 pub struct Broker {
     lines: Sender<String>,
     state: Arc<State>,
 }
 
-/// The side that is connected.
+/// The connected side.
 pub struct Connection {
     address: String,
     channel: String,
     limit: Duration,
     lines: Receiver<String>,
     state: Arc<State>,
-    /// This server's.
+    /// The id of this server.
     id: u64,
-    /// The number of the line that was taken last.
+    /// The number of the last line taken.
     number: u64,
-    /// What was taken, and not confirmed.
+    /// Lines that were taken but not confirmed.
     unconfirmed: VecDeque<Vec<u8>>,
     /// The number of the last line of each other server.
     heard: HashMap<u64, u64>,
@@ -96,15 +96,15 @@ pub struct Connection {
 
 #[derive(Default)]
 struct State {
-    /// Whether the broker takes lines, so that waiting for it has a point.
+    /// Whether the broker takes lines, so that it is worth waiting.
     takes: AtomicBool,
-    /// Lines that found no room.
+    /// The number of lines that found no room.
     lost: AtomicU64,
 }
 
 impl Broker {
     /// Returns both sides. `address` is a host and a port, or the path of a Unix socket, which
-    /// begins with a slash. A broker that is silent for `limit` is gone.
+    /// begins with a slash. A broker that is silent for `limit` is considered gone.
     pub fn new(address: &str, channel: &str, limit: Duration) -> (Broker, Connection) {
         let (sender, lines) = async_channel::bounded(CAPACITY);
         let state = Arc::new(State::default());
@@ -114,7 +114,7 @@ impl Broker {
             limit,
             lines,
             state: state.clone(),
-            // Keyed at random.
+            // Randomly keyed.
             id: RandomState::new().build_hasher().finish(),
             number: 0,
             unconfirmed: VecDeque::new(),
@@ -124,8 +124,8 @@ impl Broker {
         (Broker { lines, state }, connection)
     }
 
-    /// Publishes a line. It waits while too many lines wait already, but not for long, and not for
-    /// a broker that takes none: then the line is lost, and the other servers will know.
+    /// Publishes a line. Waits while the queue is full, but not for long, and not for a broker that
+    /// takes no lines: then the line is lost, and the other servers can count it as missing.
     pub async fn publish(&self, line: String) {
         let Err(full) = self.lines.try_send(line) else {
             return;
@@ -147,8 +147,8 @@ impl Broker {
 }
 
 impl Connection {
-    /// Publishes and listens until [`Broker::close`]. What it hears it passes to `hear`, and waits
-    /// for it.
+    /// Publishes and listens until [`Broker::close`]. Passes each event to `hear`, and waits for
+    /// it.
     pub async fn run(mut self, hear: impl AsyncFn(Heard)) {
         let (mut pause, mut told) = (FIRST_PAUSE, false);
         loop {
@@ -177,7 +177,7 @@ impl Connection {
         }
     }
 
-    /// Connects twice: one that is subscribed can do nothing else.
+    /// Connects twice: a subscribed connection can do nothing else.
     async fn connected(&self) -> io::Result<(Stream, Stream)> {
         let both = async {
             let mut listening = connect(&self.address).await?;
@@ -212,7 +212,7 @@ impl Connection {
         let over = Latch::new();
         let publish = async {
             let mut stream = publishing;
-            // How long to wait after a refusal.
+            // The pause after a refusal.
             let mut pause = None;
             loop {
                 if unconfirmed.is_empty() {
@@ -237,7 +237,8 @@ impl Connection {
                     let mut refused = 0;
                     for _ in 0..unconfirmed.len() {
                         match reply(&mut stream).await? {
-                            // The others take no line that is older than one that they have.
+                            // Drops refused lines before it too: the others accept no line older
+                            // than their last.
                             Reply::Number => {
                                 drop(unconfirmed.drain(..=std::mem::take(&mut refused)))
                             }
@@ -282,7 +283,7 @@ impl Connection {
                 let mut next = Box::pin(future::or(ended, next));
                 let reply = match timeout(*limit, next.as_mut()).await {
                     Ok(reply) => reply?,
-                    // It may have nothing to say.
+                    // The broker may be idle.
                     Err(_) => {
                         timeout(*limit, command(&mut writer, &[b"PING"])).await??;
                         timeout(*limit, next).await??
@@ -299,7 +300,7 @@ impl Connection {
                 if kind != b"message" {
                     continue;
                 }
-                // Anybody may publish anything on the channel.
+                // Any client may publish anything on the channel.
                 let Some((server, number, line)) = parsed(payload) else {
                     continue;
                 };
@@ -321,7 +322,7 @@ impl Connection {
                 hear(Heard::Line(line)).await;
             }
         };
-        // What is being heard is heard to its end.
+        // Delivers a message that is being received completely.
         let publish = async {
             let published = publish.await;
             over.set();
@@ -349,13 +350,13 @@ async fn connect(address: &str) -> io::Result<Stream> {
     Ok(BufReader::new(Box::new(stream)))
 }
 
-/// A line with the id of this server and a number. What was lost has a number, too.
+/// Formats a line with the id of this server and a number. Lost lines have a number, too.
 fn numbered(id: u64, number: &mut u64, state: &State, line: &str) -> Vec<u8> {
     *number += 1 + state.lost.swap(0, Ordering::Relaxed);
     format!("{id:x} {number} {line}").into_bytes()
 }
 
-/// Whose line it is, its number, and the line, of which there is one.
+/// Returns the server's id, the number, and the line; only one line.
 fn parsed(payload: &[u8]) -> Option<(u64, u64, String)> {
     let payload = String::from_utf8_lossy(payload);
     let (id, rest) = payload.split_once(' ')?;
@@ -376,13 +377,13 @@ async fn command(stream: &mut (impl AsyncWrite + Unpin), parts: &[&[u8]]) -> io:
     stream.flush().await
 }
 
-/// What the broker answers, as far as it matters.
+/// An answer of the broker, as far as it matters.
 #[derive(Debug)]
 enum Reply {
     Number,
     Text,
     Error(io::Error),
-    /// Strings; of a number, its digits.
+    /// Strings; for a number, its digits.
     List(Vec<Vec<u8>>),
 }
 

@@ -1,5 +1,5 @@
-//! What the programs share that put a runtime into a foreign loop: a server whose clients are told
-//! how often that loop's own timer has ticked.
+//! Shared by the programs that put a runtime into a foreign loop: a server that sends its clients
+//! the number of ticks of that loop's own timer.
 
 use std::future::Future;
 use std::io;
@@ -13,17 +13,17 @@ use polder::time::timeout;
 
 use crate::{served, told};
 
-/// How often the foreign loop's timer ticks.
+/// The period of the foreign loop's timer.
 pub const TICK: Duration = Duration::from_millis(10);
 
-/// Where the runtime has no descriptor: how long its sockets may wait for a turn.
+/// The longest delay for the runtime's sockets if the backend has no descriptor.
 pub const LATENCY: Duration = Duration::from_millis(2);
 
 /// How long clients may continue after Ctrl-C.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// Tells clients the number of ticks for each line that they send, until `stopped`. `limit` is how
-/// long they may say nothing.
+/// Answers each line of a client with the number of ticks, until `stopped`. `limit` is how long
+/// clients may be silent.
 pub async fn serve_ticks(
     listener: TcpListener,
     stopped: impl Future<Output = ()> + Send,

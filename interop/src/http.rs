@@ -50,7 +50,7 @@ where
 }
 
 /// Serves one connection until it ends, or until `stop`: then it ends after the current response. A
-/// client that sends no request for `limit` is disconnected; for bodies there is [`limited`].
+/// client that sends no request for `limit` is disconnected; for bodies, use [`limited`].
 pub async fn serve<S, H, B>(
     stream: S,
     service: H,
@@ -86,7 +86,7 @@ where
     }
 }
 
-/// Answers a request for the site, of either version of HTTP.
+/// Answers a request for the site, for both versions of HTTP.
 pub async fn answer(request: Request<Incoming>, limit: Duration) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path();
@@ -114,7 +114,7 @@ fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     response
 }
 
-/// What `/bytes` repeats: a prime number of bytes, so that swapped or lost data is detected.
+/// The pattern of `/bytes`: a prime number of bytes, so that swapped or lost data is detected.
 pub static PATTERN: [u8; 65_521] = {
     let mut bytes = [0; 65_521];
     let mut state = 1_u32;

@@ -1,7 +1,6 @@
-//! What hyper needs of a runtime: streams, timers, and tasks for HTTP/2.
+//! hyper's runtime interface: streams, timers, and tasks for HTTP/2.
 //!
-//! It is a file to be copied, and needs hyper and polder, and no further crate. A server is then
-//! three lines:
+//! Copy this file; it needs hyper and polder, and no other crate. A server is then three lines:
 //!
 //! ```
 //! # use hyper::server::conn::http1;
@@ -30,12 +29,12 @@ use hyper::rt::{Executor, Read, ReadBufCursor, Write};
 use polder::io::{AsyncRead, AsyncWrite};
 use polder::time;
 
-/// The most bytes of one read, which are zeroed before it.
+/// The maximum size of one read, which is zeroed before it.
 const CHUNK: usize = 16 * 1024;
 
-/// Adapts a stream with the traits of futures-io, polder's or another, to hyper.
-/// It supports vectored writes. hyper then sends the parts of a body from where they are; otherwise
-/// it copies them into one buffer first, up to 400 KiB for a client that reads nothing.
+/// Adapts a stream with the traits of futures-io, polder's or another, to hyper. It supports
+/// vectored writes. hyper then sends the parts of a body from where they are; otherwise it copies
+/// them into one buffer first, up to 400 KiB for a client that reads nothing.
 pub struct HyperStream<S>(S);
 
 impl<S> HyperStream<S> {
@@ -50,8 +49,8 @@ impl<S: AsyncRead + Unpin> Read for HyperStream<S> {
         cx: &mut Context<'_>,
         mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        // It is read where hyper wants it. futures-io needs an initialised buffer, so that much is
-        // zeroed, and nothing is copied.
+        // Reads directly into hyper's buffer. futures-io needs an initialised buffer, so that much
+        // is zeroed, and nothing is copied.
         let size = buffer.remaining().min(CHUNK);
         let chunk = buffer.initialize_unfilled_to(size);
         let read = ready!(Pin::new(&mut self.0).poll_read(cx, chunk))?;
@@ -59,7 +58,7 @@ impl<S: AsyncRead + Unpin> Read for HyperStream<S> {
             read <= size,
             "the stream says that it has read more than it was offered"
         );
-        // SAFETY: so many bytes, and more, are initialised.
+        // SAFETY: at least that many bytes are initialised.
         unsafe { buffer.advance(read) };
         Poll::Ready(Ok(()))
     }
@@ -132,7 +131,7 @@ impl Future for Sleep {
     }
 }
 
-/// Runs what an HTTP/2 connection has beside itself in tasks of the current runtime.
+/// Runs the auxiliary futures of an HTTP/2 connection in tasks of the current runtime.
 #[allow(dead_code)] // By who serves HTTP/1 alone.
 #[derive(Clone, Copy, Debug)]
 pub struct HyperExecutor;

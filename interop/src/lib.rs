@@ -1,5 +1,5 @@
-//! What the programs in `src/bin/` share: the command line, a time limit for stalled peers, lines
-//! that servers share, and the adapters for hyper, quinn and hickory.
+//! Shared by the programs in `src/bin/`: the command line, a time limit for stalled peers, lines
+//! shared by servers, and the adapters for hyper, quinn and hickory.
 
 pub mod broker;
 pub mod embedded;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use polder::io::{AsyncRead, AsyncWrite};
 use polder::time::{Sleep, sleep};
 
-/// A stream on which writing fails once nothing could be written for a while, since the peer reads
+/// A stream on which writing fails once nothing could be written for a while because the peer reads
 /// nothing. Reading has no limit here: how long a peer may be silent depends on the protocol.
 pub struct Limited<S> {
     stream: S,

@@ -1,4 +1,4 @@
-//! What all programs share: the command line (an argument, `--backend NAME`, `--timeout-ms N`, and
+//! Shared by all programs: the command line (an argument, `--backend NAME`, `--timeout-ms N`, and
 //! the program's own options), how they are stopped, and their output.
 //! A usage error prints one line with the usage, and exits with status 2; any other error prints
 //! one line, and exits with status 1. `--help` prints the usage.
@@ -157,7 +157,7 @@ impl Arguments {
     pub async fn listen(&self) -> io::Result<TcpListener> {
         let address = self.plain().unwrap_or("127.0.0.1:0");
         let listener = TcpListener::bind(address).await.map_err(|error| {
-            // Escaped, so that it stays one line whatever was given.
+            // Escaped, so that the message stays one line for any input.
             let address = address.escape_debug();
             io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
         })?;
@@ -196,7 +196,8 @@ pub fn stopped() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Awaits a server, tells of connections that it cannot accept, and says when it has stopped.
+/// Awaits a server, reports connections that it cannot accept, and prints a line when it has
+/// stopped.
 pub async fn served<'a, L, H, U>(server: Serve<'a, L, H, U>) -> io::Result<()>
 where
     Serve<'a, L, H, U>: IntoFuture<Output = io::Result<Summary>>,
@@ -289,7 +290,7 @@ impl Log {
         }
     }
 
-    /// Waits until all is written, but not for ever. Returns the number of lines that were not.
+    /// Waits until all is written, for a limited time. Returns the number of lines that were not.
     fn end(&self) -> usize {
         let lines = self.lines.lock().unwrap();
         let busy = |lines: &mut Lines| lines.writing || !lines.waiting.is_empty();

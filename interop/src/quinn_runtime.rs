@@ -1,7 +1,7 @@
-//! What quinn needs of a runtime: a UDP socket, timers and tasks. quinn-udp makes the system calls
-//! on polder's socket: many datagrams by one call (GSO, GRO), and marks of congestion (ECN).
+//! quinn's runtime interface: a UDP socket, timers and tasks. quinn-udp makes the system calls on
+//! polder's socket: many datagrams per call (GSO, GRO), and congestion marks (ECN).
 //!
-//! It is a file to be copied. An endpoint is then made so:
+//! Copy this file. An endpoint is then made like this:
 //!
 //! ```
 //! use interop::QuinnRuntime;
@@ -19,7 +19,7 @@
 //! # std::io::Result::Ok(())
 //! ```
 //!
-//! Or by [`QuinnRuntime::endpoint`], which works in a simulated world as well: there polder's own
+//! Or with [`QuinnRuntime::endpoint`], which works in a simulated world as well: there polder's own
 //! calls send and receive one datagram each.
 
 use std::future::Future;
@@ -45,14 +45,14 @@ use socket2::{SockRef, Type};
 pub struct QuinnRuntime;
 
 impl QuinnRuntime {
-    /// An endpoint at this address, of the system's or of a simulated world.
+    /// Returns an endpoint at this address, of the system or of a simulated world.
     pub async fn endpoint(
         config: EndpointConfig,
         server: Option<ServerConfig>,
         address: impl AsyncToSocketAddrs,
     ) -> io::Result<Endpoint> {
         let socket = UdpSocket::bind(address).await?;
-        // The descriptor of a simulated socket is that of no datagram socket, or of none at all.
+        // A simulated socket's descriptor is not that of a datagram socket, or there is none.
         let is_simulated = !matches!(SockRef::from(&socket).r#type(), Ok(Type::DGRAM));
         let socket: Arc<dyn AsyncUdpSocket> = match is_simulated {
             true => Arc::new(Simulated(socket)),
@@ -108,7 +108,7 @@ impl Socket {
 
 impl AsyncUdpSocket for Socket {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
-        // Each connection waits by a handle of its own.
+        // Each connection waits on a separate handle.
         Box::pin(Writable(self.socket.clone()))
     }
 
@@ -150,7 +150,7 @@ impl AsyncUdpSocket for Socket {
     }
 }
 
-/// A socket of a simulated world: one datagram a call, no mark of congestion.
+/// A socket of a simulated world: one datagram per call, no congestion marks.
 #[derive(Debug)]
 struct Simulated(UdpSocket);
 

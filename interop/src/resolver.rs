@@ -1,5 +1,5 @@
-//! hickory-resolver on polder: names are looked up by DNS, without a thread of the pool. To be
-//! copied. It needs hickory-resolver without its feature `tokio`, async-trait and futures-io.
+//! hickory-resolver on polder: looks up names by DNS, without a thread of the pool. Copy this file.
+//! It needs hickory-resolver without its feature `tokio`, async-trait and futures-io.
 //!
 //! ```no_run
 //! use hickory_resolver::Resolver;
@@ -31,10 +31,10 @@ use polder::io::{AsyncRead, AsyncWrite};
 use polder::net::{TcpStream, UdpSocket};
 use polder::time::{sleep, timeout};
 
-/// How long a connection to a name server may take, unless hickory says.
+/// How long a connection to a name server may take, unless hickory specifies it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Looks a name up: for [`Builder::resolver`](polder::runtime::Builder::resolver).
+/// Looks up a name, for [`Builder::resolver`](polder::runtime::Builder::resolver).
 pub async fn addresses(dns: &Resolver<PolderProvider>, host: String) -> io::Result<Vec<IpAddr>> {
     match dns.lookup_ip(host).await {
         Ok(found) => Ok(found.iter().collect()),
@@ -45,7 +45,7 @@ pub async fn addresses(dns: &Resolver<PolderProvider>, host: String) -> io::Resu
     }
 }
 
-/// What hickory asks of a runtime.
+/// hickory's runtime interface.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct PolderProvider;
 
@@ -110,7 +110,7 @@ impl Time for PolderProvider {
     }
 }
 
-/// A socket for single questions.
+/// A socket for single queries.
 pub struct Udp(UdpSocket);
 
 impl DnsUdpSocket for Udp {
@@ -134,7 +134,7 @@ impl DnsUdpSocket for Udp {
     }
 }
 
-/// A connection for answers that are long.
+/// A connection for long answers.
 pub struct Tcp(TcpStream);
 
 impl DnsTcpStream for Tcp {

@@ -1,18 +1,18 @@
-//! Measuring: how long so many operations take, how many fit into a measurement; and how much
-//! memory a process has.
+//! Measurements: the time of a number of operations, the number that fits into a measurement, and
+//! the memory of a process.
 //!
-//! A child does one thing, so the CPU time of its whole process is what that thing costs.
+//! A child does one thing, so the CPU time of its whole process is the cost of that thing.
 
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use crate::group::{Skip, Values, values};
 
-/// What something took.
+/// The time that something took.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Took {
     pub wall: Duration,
-    /// Of this process, in user and in kernel mode.
+    /// CPU time of this process, in user and in kernel mode.
     pub cpu: Duration,
 }
 
@@ -39,7 +39,7 @@ impl Clock {
     }
 }
 
-/// CPU time of this process until now.
+/// Returns the CPU time of this process so far.
 pub fn cpu() -> Duration {
     let mut now = libc::timespec {
         tv_sec: 0,
@@ -51,14 +51,14 @@ pub fn cpu() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Does so many operations, and says what they took.
+/// Does a number of operations, and returns the time they took.
 pub type Run = Box<dyn FnMut(u64) -> Took>;
 
-/// A program made ready, or why that cannot be.
+/// A program made ready, or the reason why it cannot run.
 pub type Ready = Result<Run, Skip>;
 
-/// How many operations a measurement takes: asked in growing numbers, which warms up as well. The
-/// numbers are multiples of `step`.
+/// Returns the number of operations that fit into a measurement: tried with growing numbers, which
+/// warms up as well. The result is a multiple of `step`.
 pub fn fit(run: &mut Run, step: u64, limit: Duration) -> u64 {
     let mut count = step;
     loop {
@@ -74,7 +74,7 @@ pub fn fit(run: &mut Run, step: u64, limit: Duration) -> u64 {
     }
 }
 
-/// `ns` and `cpu` an operation.
+/// Returns `ns` and `cpu` per operation.
 pub fn nanos(run: &mut Run, step: u64, limit: Duration) -> Values {
     let count = fit(run, step, limit);
     let took = run(count);
@@ -82,8 +82,8 @@ pub fn nanos(run: &mut Run, step: u64, limit: Duration) -> Values {
     values([("ns", each(took.wall)), ("cpu", each(took.cpu))])
 }
 
-/// The resident set of a process (by its number, or `self`) in bytes. From where it is exact:
-/// `statm` may be some hundred pages behind (proc(5)).
+/// Returns the resident set of a process (by its id, or `self`) in bytes. Read from `smaps_rollup`,
+/// which is exact: `statm` may be some hundred pages behind (proc(5)).
 pub fn resident(process: &str) -> io::Result<f64> {
     let text = fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;
     (text.lines())

@@ -1,12 +1,12 @@
-//! What polder is to reach, beside whom, and what it does reach.
+//! polder's goals, the programs they are relative to, and the results.
 
 use crate::results::{Results, Spread, number, ratio};
 
-/// A goal, and the test that tells: both are of the same program doing the same thing.
+/// A goal, and how to check it: both sides are the same program doing the same thing.
 pub struct Goal {
     group: &'static str,
     workload: &'static str,
-    /// What is compared, for people.
+    /// The comparison, in words.
     what: &'static str,
     key: &'static str,
     program: &'static str,
@@ -19,8 +19,8 @@ enum Against {
     Program(&'static str),
     /// The value itself.
     Itself,
-    /// What the program gains over one of its own kind, as a ratio to what the second of these two
-    /// gains over the first.
+    /// The gain of the program over a related one, as a ratio to the gain of the second of `others`
+    /// over the first.
     Gain {
         own: &'static str,
         others: [&'static str; 2],
@@ -35,15 +35,15 @@ enum Bound {
 use Against::{Gain, Itself, Program};
 use Bound::{AtLeast, AtMost};
 
-/// What was found of a goal.
+/// The result of a goal.
 pub struct Found {
     pub what: String,
     pub goal: String,
     pub value: String,
     pub span: String,
-    /// `None`: not measured.
+    /// `None` if it was not measured.
     pub met: Option<bool>,
-    /// Why it is missed where it is, and what was tried. Empty where nothing is known.
+    /// Why it is missed if it is, and what was tried. Empty if nothing is known.
     pub why: &'static str,
 }
 
@@ -59,7 +59,7 @@ const fn pairs(workload: &'static str, what: &'static str, most: f64) -> Goal {
     }
 }
 
-/// Of the user's side of a round trip over TCP.
+/// A goal for user-mode instructions of a round trip over TCP.
 const fn counted(workload: &'static str, what: &'static str, key: &'static str, most: f64) -> Goal {
     Goal {
         group: "instructions",
@@ -72,7 +72,7 @@ const fn counted(workload: &'static str, what: &'static str, key: &'static str, 
     }
 }
 
-/// Beside tokio's current-thread scheduler.
+/// A goal relative to tokio's current-thread scheduler.
 const fn micro(workload: &'static str, what: &'static str, most: f64) -> Goal {
     Goal {
         group: "micro",
@@ -85,7 +85,7 @@ const fn micro(workload: &'static str, what: &'static str, most: f64) -> Goal {
     }
 }
 
-/// Two workers, beside as many of tokio's.
+/// A goal for two workers, relative to the same number of tokio's.
 const fn workers(workload: &'static str, what: &'static str, most: f64) -> Goal {
     Goal {
         group: "workers",
@@ -98,7 +98,7 @@ const fn workers(workload: &'static str, what: &'static str, most: f64) -> Goal 
     }
 }
 
-/// Milliseconds.
+/// A goal in milliseconds.
 const fn beside(key: &'static str, what: &'static str) -> Goal {
     Goal {
         group: "workers",
@@ -253,7 +253,7 @@ const GOALS: &[Goal] = &[
     beside("timer", "Beside one that computes: a timer, ms"),
 ];
 
-/// All of them, in order.
+/// Returns the results of all goals, in order.
 pub fn found(results: &Results) -> Vec<Found> {
     GOALS.iter().map(|goal| goal.found(results)).collect()
 }
@@ -325,9 +325,9 @@ impl Goal {
     }
 }
 
-// What was measured (callgrind, and perf's clock where instructions do not tell) of rows that are
-// missed. Figures in it are of the machine and the state that it was written on; the tables have
-// those of the run.
+// Measurements (callgrind, and perf's clock where instructions are not conclusive) for rows that
+// are missed. Their figures are from the machine and the commit on which they were written; the
+// tables have those of the run.
 
 const WAKES: &str = "\
 A round trip is some 2,290 user instructions with one pair as `ci/instructions.sh` counts them, 58 of them for what the runtime can be asked (ids, metrics), and 24 are locked: \

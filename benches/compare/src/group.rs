@@ -1,5 +1,5 @@
-//! What a measurement is: groups of workloads, each done by several programs; and the line in which
-//! its result comes back from its process. Knows no group: those are listed in `groups`.
+//! The types of measurements: groups of workloads, each done by several programs; and the line that
+//! carries a result back from its process. Knows no group: those are listed in `groups`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,38 +10,40 @@ pub struct Group {
     pub title: &'static str,
     /// What was measured, and how: a paragraph of the report.
     pub about: &'static str,
-    /// What there is to do; less of it, in the short mode.
+    /// The workloads; the short mode has fewer.
     pub workloads: fn(short: bool) -> Vec<Workload>,
-    /// What cannot be measured on this machine, each with the reason: said in the report.
+    /// Measurements that are impossible on this machine, each with the reason: the report lists
+    /// them.
     pub missing: fn() -> Vec<String>,
-    /// One measurement. Runs in a process of its own.
+    /// Does one measurement. Runs in a separate process.
     pub measure: fn(&Order) -> Outcome,
 }
 
-/// Something that several programs do, one table of the report.
+/// A workload that several programs do: one table of the report.
 pub struct Workload {
-    /// One word, of the command line: `tcp-50`.
+    /// One word, for the command line: `tcp-50`.
     pub name: String,
     /// For people: `TCP, 50 pairs`.
     pub title: String,
-    /// Words of the command line, in the order of the table. Those that may turn out not to be
-    /// available are here too.
+    /// Command-line names, in the order of the table. Programs that may turn out to be unavailable
+    /// are included.
     pub programs: Vec<String>,
     /// The program that the others are compared with.
     pub yardstick: String,
-    /// What a measurement gives, in the order of the columns. The first is what counts.
+    /// The values that a measurement returns, in the order of the columns. The first one is the
+    /// result.
     pub metrics: &'static [Metric],
-    /// About how long a measurement is to take, warming up not included.
+    /// The approximate duration of a measurement, without warm-up.
     pub limit: Duration,
-    /// How long a measurement may take at most, before it counts as hanging.
+    /// The maximum duration of a measurement, after which it counts as hanging.
     pub deadline: Duration,
-    /// Fewer rounds than others, because a round is long or exact.
+    /// A smaller number of rounds than others, because a round is long or exact.
     pub rounds: Option<usize>,
 }
 
-/// One of the numbers that a measurement gives.
+/// One of the values that a measurement returns.
 pub struct Metric {
-    /// One word, of the result line: `ns`.
+    /// One word, for the result line: `ns`.
     pub key: &'static str,
     /// For people: `ns per round trip`.
     pub title: &'static str,
@@ -49,7 +51,7 @@ pub struct Metric {
     pub ratio: bool,
 }
 
-/// What a child is to measure.
+/// The measurement that a child has to make.
 pub struct Order {
     pub workload: String,
     pub program: String,
@@ -57,14 +59,14 @@ pub struct Order {
 }
 
 impl Order {
-    /// The number at the end of the workload's name: `tcp-50`.
+    /// Returns the number at the end of the workload's name: `tcp-50`.
     pub fn number(&self) -> usize {
         (self.workload.rsplit('-').next())
             .and_then(|number| number.parse().ok())
             .unwrap_or_else(|| panic!("{:?} ends in no number", self.workload))
     }
 
-    /// What to say where nothing knows of it.
+    /// Returns the error for an unknown program or workload.
     pub fn unknown<T>(&self) -> Result<T, Skip> {
         Err(Skip(format!(
             "{} has no program for {}",
@@ -73,10 +75,10 @@ impl Order {
     }
 }
 
-/// What a program gave in one round, by the metrics' keys.
+/// The values of a program in one round, by the metrics' keys.
 pub type Values = BTreeMap<String, f64>;
 
-/// Why a program cannot run here. Said once, and the program is left out.
+/// Why a program cannot run here. Reported once; the program is then left out.
 #[derive(Debug)]
 pub struct Skip(pub String);
 
@@ -86,7 +88,7 @@ pub fn values<const N: usize>(values: [(&str, f64); N]) -> Values {
     values.map(|(key, value)| (key.to_string(), value)).into()
 }
 
-/// In one line, the last that a child prints.
+/// Formats the result as one line, the last one that a child prints.
 pub fn line(outcome: &Outcome) -> String {
     match outcome {
         Ok(values) => {
@@ -99,7 +101,7 @@ pub fn line(outcome: &Outcome) -> String {
     }
 }
 
-/// The reverse of [`line`]; `None` where the line is none of these.
+/// The inverse of [`line`]; returns `None` for any other line.
 pub fn parse(line: &str) -> Option<Outcome> {
     let (kind, rest) = line.split_once(' ')?;
     match kind {

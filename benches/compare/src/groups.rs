@@ -1,5 +1,5 @@
-//! All groups, in the order of the report. Named by `options`, `report`, `run` and `main` only: a
-//! group that asked for this list would close a circle.
+//! All groups, in the order of the report. Only `options`, `report`, `run` and `main` use it: a
+//! group that did would create a cycle.
 
 use crate::group::Group;
 use crate::{echo, growth, http, instructions, lto, memory, micro, pairs, small, workers};
@@ -19,7 +19,7 @@ pub fn groups() -> Vec<Group> {
     ]
 }
 
-/// The workloads of all groups, by the names of both, in the order of the report.
+/// Returns the workloads of all groups, by both names, in the order of the report.
 pub fn order() -> Vec<(String, String)> {
     (groups().iter())
         .flat_map(|group| {

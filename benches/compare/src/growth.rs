@@ -1,5 +1,5 @@
-//! Growth: the same operation beside more and more of its kind, which do nothing meanwhile. One
-//! process measures all sizes, so that what they have in common cancels.
+//! Growth: the cost of an operation among a growing number of its kind that stay idle. One process
+//! measures all sizes, so that constant costs cancel.
 
 use std::future::poll_fn;
 use std::hint::black_box;
@@ -18,19 +18,19 @@ use crate::peers;
 use crate::peers::raw::Way;
 use crate::program::{AT_ONCE, Family, LONG, Pairs, Peer};
 
-/// The key of what says how much dearer the most is than the least.
+/// The key of the ratio between the costs at the largest and the smallest size.
 pub const GROWTH: &str = "growth";
 
-/// So many operations at each size.
+/// The number of operations at each size.
 const COUNT: u64 = 200_000;
 
-/// Of timers and tasks.
+/// Sizes: numbers of timers and tasks.
 const MANY: [u64; 4] = [1_000, 10_000, 100_000, 1_000_000];
 
-/// Of idle sockets.
+/// Sizes: numbers of idle sockets.
 const IDLE: [u64; 4] = [0, 1_000, 4_000, 16_000];
 
-/// Of runtimes.
+/// Sizes: numbers of runtimes.
 const RUNTIMES: [u64; 3] = [10, 100, 1_000];
 
 pub fn group() -> Group {
@@ -151,12 +151,13 @@ fn of<P: Peer>(order: &Order) -> Outcome {
     }
 }
 
-/// A new one for each size. It lives as long as the process, with what waits in it.
+/// Returns a new peer for each size. It lives as long as the process, with everything that waits in
+/// it.
 fn new<P: Peer>() -> Result<&'static P, Skip> {
     Ok(Box::leak(Box::new(P::new()?)))
 }
 
-/// What an operation costs at each of these sizes, in nanoseconds, and how that grows.
+/// Measures the cost of an operation at each of these sizes, in nanoseconds, and its growth.
 fn sizes(sizes: &[u64], mut cost: impl FnMut(u64) -> Result<f64, Skip>) -> Outcome {
     let mut found = Values::new();
     let mut costs = Vec::new();
@@ -175,7 +176,7 @@ fn each(took: Took, count: u64) -> f64 {
     took.cpu.as_nanos() as f64 / count as f64
 }
 
-/// Another time within a thousand seconds for each number, in an order that is none.
+/// Returns a different time within a thousand seconds for each number, in scrambled order.
 fn spread(number: u64) -> Duration {
     LONG + Duration::from_millis(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 1_000_000)
 }
@@ -191,7 +192,7 @@ fn timers<P: Peer>(peer: &'static P, many: u64) -> f64 {
         }
         let clock = Clock::start();
         for number in 0..COUNT {
-            // Others than those that are held.
+            // Timers other than those that are held.
             let timer = pin!(peer.sleep(spread(number + many)));
             assert!(poll_once(timer).await.is_none());
             rest(number).await;
@@ -203,7 +204,7 @@ fn timers<P: Peer>(peer: &'static P, many: u64) -> f64 {
     each(took, COUNT)
 }
 
-/// Yields, every so often.
+/// Yields after every `AT_ONCE` numbers.
 async fn rest(number: u64) {
     if number.is_multiple_of(AT_ONCE) {
         yield_now().await;
@@ -216,14 +217,14 @@ fn spawn<P: Peer>(peer: &'static P, many: u64) -> f64 {
         for _ in 0..many {
             held.push(Box::pin(peer.spawn(pending::<()>())));
         }
-        // Until all of them have run, and wait.
+        // Lets all of them run until they wait.
         yield_now().await;
         let clock = Clock::start();
         for number in 0..COUNT {
             black_box(peer.spawn(async move { number }).await);
         }
         let took = clock.stop();
-        // They go with the process: some runtimes would cancel them one by one.
+        // Left to process exit: some runtimes would cancel them one by one.
         std::mem::forget(held);
         took
     });
@@ -303,7 +304,7 @@ fn runtimes<P: Peer>() -> Outcome {
         }
         Ok(each(clock.stop(), many))
     };
-    // What the first one sets up for all.
+    // The first one sets up shared state.
     make(1)?;
     let before = resident("self").map_err(failed)?;
     let mut found = sizes(&RUNTIMES, make)?;

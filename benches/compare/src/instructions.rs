@@ -1,5 +1,5 @@
-//! What an operation costs in user mode, counted by callgrind: `ci/callgrind.sh`, which
-//! `ci/instructions.sh` counts with as well.
+//! User-mode instructions of an operation, counted under callgrind by `ci/callgrind.sh`, which
+//! `ci/instructions.sh` uses as well.
 
 use std::process::Command;
 use std::time::Duration;
@@ -143,7 +143,7 @@ fn measure(order: &Order) -> Outcome {
     }
 }
 
-/// What is counted: exactly so many operations, without warming up.
+/// Does exactly `count` operations, without warming up: the part that is counted.
 pub fn count(order: &mut Order, count: u64) -> Result<(), Skip> {
     let of_pairs = ["tcp-", "unix-"]
         .iter()

@@ -1,5 +1,5 @@
-//! What link-time optimisation changes: *Pairs* by this program, and by this program built in the
-//! profile `lto`. `compare run` builds that one, and `compare lto`.
+//! The effect of link-time optimisation: *Pairs* in this program, and in this program built with
+//! the profile `lto`. `compare run` builds the latter, and `compare lto` does.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::group::{self, Group, Order, Outcome, Skip, Workload};
 use crate::pairs;
 
-/// Of a program's name: it is built so.
+/// The suffix of the names of programs built with it.
 const SUFFIX: &str = "-lto";
 
 pub fn group() -> Group {
@@ -66,7 +66,7 @@ fn measure(order: &Order) -> Outcome {
         .unwrap_or_else(|| Err(Skip(format!("it ended: {}", output.status))))
 }
 
-/// Where it is once it is built: as this one, but for the profile's folder.
+/// Returns the path of the other build: this one's, except for the profile's folder.
 fn other() -> Result<PathBuf, Skip> {
     let this = std::env::current_exe().map_err(|error| Skip(error.to_string()))?;
     let file = this.file_name().expect("it is a file");
@@ -76,7 +76,7 @@ fn other() -> Result<PathBuf, Skip> {
     }
 }
 
-/// Builds it. Only what is out of date is built.
+/// Builds it. Only outdated parts are built.
 pub fn main() -> ExitCode {
     let target = match other() {
         Ok(other) => other.ancestors().nth(2).map(PathBuf::from),

@@ -1,4 +1,4 @@
-//! Where it was measured, and what: as much as helps to read the figures, and nothing that names
+//! The machine and the versions: as much as helps to read the figures, and nothing that identifies
 //! the machine.
 
 use std::fs;
@@ -7,14 +7,14 @@ use std::thread;
 
 use crate::native;
 
-/// Names and values.
+/// Returns names and values.
 pub fn machine() -> Vec<(String, String)> {
     let mut lines = vec![("Processor".into(), processor())];
     if let Ok(cores) = thread::available_parallelism() {
         lines.push(("Cores".into(), cores.to_string()));
     }
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    // What a builder appended says nothing to others.
+    // A suffix that a builder appended means nothing to readers.
     let release = release.trim().split('-').next().unwrap_or_default();
     lines.push(("Kernel".into(), format!("Linux {release}")));
     lines.push(("Compiler".into(), first_line("rustc", &["--version"])));
@@ -43,7 +43,7 @@ fn first_line(program: &str, arguments: &[&str]) -> String {
     text.lines().next().unwrap_or("unknown").to_string()
 }
 
-/// The versions of what is compared, as the lock file has them; of polder, its commit too.
+/// Returns the compared versions, from the lock file; for polder, its commit too.
 pub fn versions() -> Vec<(String, String)> {
     const NAMES: [&str; 13] = [
         "polder",

@@ -1,13 +1,13 @@
-//! The same programs for polder, its peers and by hand, measured in one run.
+//! The same programs for polder, for its peers and hand-written, measured in one run.
 //!
 //! ```text
 //! cargo run --release --manifest-path benches/compare/Cargo.toml -- run
 //! ```
 //!
-//! Every measurement is a child process of its own (`compare measure GROUP WORKLOAD PROGRAM`), so
-//! that allocators, thread-locals and runtimes do not disturb each other, and so that a program
-//! that cannot run here is left out with a line that says why. The programs of a workload take
-//! turns (A B C A B C …), and what counts is the median over the rounds of each round's own ratio.
+//! Every measurement is a separate child process (`compare measure GROUP WORKLOAD PROGRAM`), so
+//! that allocators, thread-locals and runtimes do not disturb each other, and a program that cannot
+//! run here is left out with a line that says why. The programs of a workload run round-robin (A B
+//! C A B C …), and the result is the median over the rounds of each round's own ratio.
 //!
 //! Imports point down; `tests/imports.rs` holds them to this order, which it reads from here:
 //!
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["run", options @ ..] => {
             let options = Options::parse(options);
-            // Nothing to be done in the middle of a measurement.
+            // Built now, not in the middle of a measurement.
             if !options.short {
                 native::main();
                 if options.wants("lto") {
@@ -124,7 +124,7 @@ fn main() -> ExitCode {
             if let Err(Skip(why)) = instructions::count(&mut order, options::count(count)) {
                 println!("skipped {why}");
             }
-            // What other threads still do is not to be counted.
+            // Work that other threads still do must not be counted.
             std::process::exit(0)
         }
         ["serve", program, buffer] => match buffer.parse() {

@@ -1,5 +1,5 @@
-//! What an idle connection costs in memory: the slope of the server's resident set over 10,000 of
-//! them, beyond the buffer that the program itself asks for.
+//! The memory of an idle connection: the slope of the server's resident set over 10,000 of them,
+//! without the buffer that the program itself requests.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -12,10 +12,10 @@ use crate::echo::more_descriptors;
 use crate::echo::server::Server;
 use crate::group::{Group, Metric, Order, Outcome, Skip, Workload, values};
 
-/// Of each connection. Small enough that its memory is resident as a whole.
+/// The buffer size of each connection. Small enough that its memory is resident as a whole.
 const BUFFER: usize = 1024;
 
-/// Connections before the first look: arenas, tables and stacks are there by then.
+/// Connections before the first measurement: arenas, tables and stacks exist by then.
 const BEFORE: usize = 1_000;
 
 pub fn group() -> Group {
@@ -78,7 +78,7 @@ fn measure(order: &Order) -> Outcome {
     Ok(values([("bytes", each - BUFFER as f64)]))
 }
 
-/// Connects until so many are held.
+/// Connects until `count` connections are held.
 fn hold(held: &mut Vec<TcpStream>, count: usize, port: u16) -> io::Result<()> {
     while held.len() < count {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;
@@ -88,13 +88,13 @@ fn hold(held: &mut Vec<TcpStream>, count: usize, port: u16) -> io::Result<()> {
         stream.read_exact(&mut [0; 64])?;
         held.push(stream);
     }
-    // For the last one to be idle as well.
+    // The last connection becomes idle as well.
     thread::sleep(Duration::from_millis(50));
     Ok(())
 }
 
-/// Otherwise its port would be in use for a minute after the end, and 10,000 of them are a third of
-/// all.
+/// Makes closing reset the connection. Otherwise its port would be in use for a minute after the
+/// end, and 10,000 of them are a third of all.
 fn reset_when_closed(stream: &TcpStream) {
     let linger = libc::linger {
         l_onoff: 1,

@@ -1,7 +1,7 @@
-//! The small things, each by itself: what spawning, yielding, waking, a channel and timers cost.
+//! Small operations in isolation: the cost of spawning, yielding, waking, a channel and timers.
 //!
-//! A program is written once, against what a runtime calls spawning, yielding and sleeping
-//! ([`Peer`]), and compiled for each runtime.
+//! A program is written once, against a runtime's spawning, yielding and sleeping ([`Peer`]), and
+//! compiled for each runtime.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -22,7 +22,7 @@ use crate::group::{Group, Metric, Order, Outcome, Skip, Workload, values};
 use crate::peers;
 use crate::program::{AT_ONCE, LONG, MANY, Peer, Resets, answer, ask, measured};
 
-/// How many tasks yield by turns.
+/// The number of tasks that yield round-robin.
 const TASKS: u64 = 100;
 
 pub fn group() -> Group {
@@ -103,7 +103,8 @@ fn workloads(short: bool) -> Vec<Workload> {
         ("timers", "100,000 timers of 0 to 200 ms: lateness", false),
     ];
     (rows.into_iter())
-        // Whether spawning itself is what counts: only then `polder-local` is another program.
+        // The last element is whether spawning itself is measured: only then does `polder-local`
+        // differ.
         .map(|(name, title, spawns)| Workload {
             name: name.into(),
             title: title.into(),
@@ -133,7 +134,7 @@ fn measure(order: &Order) -> Outcome {
     Ok(nanos(&mut run, step(order), order.limit))
 }
 
-/// Operations come in multiples of that many.
+/// Returns the number that operations come in multiples of.
 pub fn step(order: &Order) -> u64 {
     match order.workload.as_str() {
         "spawn-many" | "timer-reset" => MANY,
@@ -199,7 +200,7 @@ fn of<P: Peer>(order: &Order) -> Ready {
         }
         "wake" => Box::new(|count| across(peer, count)),
         "timer" => Box::new(|count| timer(peer, count)),
-        // For `instructions` alone: it takes as long as it sleeps.
+        // For `instructions` only: it takes as long as it sleeps.
         "sleep" => Box::new(move |count| {
             measured(peer, async move {
                 for _ in 0..count {
@@ -242,7 +243,7 @@ fn spawn_many<P: Peer>(peer: &'static P, count: u64) -> Took {
     })
 }
 
-/// There and back, between two tasks.
+/// Round trips between two tasks.
 fn channel<P: Peer>(peer: &P, count: u64) -> Took {
     let (questions, questioned) = bounded(1);
     let (answers, answered) = bounded(1);
@@ -283,7 +284,7 @@ fn mpsc<P: Peer>(peer: &P, count: u64) -> Took {
     })
 }
 
-/// What `SinkExt::feed` does.
+/// Sends as `SinkExt::feed` does.
 async fn send(sender: &mut mpsc::Sender<u64>, number: u64) -> Result<(), mpsc::SendError> {
     poll_fn(|cx| sender.poll_ready(cx)).await?;
     sender.start_send(number)
@@ -323,7 +324,7 @@ async fn reset_all(resets: &RefCell<Resets>) {
     }
 }
 
-/// There and back between two threads that sleep meanwhile.
+/// Round trips between two threads that sleep while they wait.
 fn across<P: Peer>(peer: &P, count: u64) -> Took {
     let (questions, questioned) = bounded(1);
     let (answers, answered) = bounded(1);
@@ -336,7 +337,7 @@ fn across<P: Peer>(peer: &P, count: u64) -> Took {
     took
 }
 
-/// How late many timers are, each in a task of its own.
+/// Measures the lateness of many timers, each in a separate task.
 fn timers<P: Peer>() -> Outcome {
     const TIMERS: u64 = 100_000;
     let peer: &'static P = Box::leak(Box::new(P::new()?));
@@ -344,7 +345,7 @@ fn timers<P: Peer>() -> Outcome {
         let clock = Clock::start();
         let mut tasks = Vec::with_capacity(TIMERS as usize);
         for number in 0..TIMERS {
-            // Spread evenly, in an order that is none.
+            // Spread evenly, in scrambled order.
             let micros = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 200_000;
             tasks.push(peer.sleeper(Duration::from_micros(micros)));
         }

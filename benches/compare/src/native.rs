@@ -1,5 +1,5 @@
-//! The peers in C and C++: built with the system's compiler, once and again when their source is
-//! newer, beside this program. Where that cannot be they are left out with a line that says why.
+//! The peers in C and C++: built with the system's compiler next to this program, and rebuilt when
+//! their source is newer. If that fails they are left out with a line that says why.
 //!
 //! `compare native` builds them; `compare run` does so before it measures.
 
@@ -21,7 +21,7 @@ struct Recipe {
     compiler: &'static str,
     arguments: &'static [&'static str],
     libraries: &'static [&'static str],
-    /// What Debian calls all that it needs.
+    /// The Debian packages that it needs.
     packages: &'static str,
 }
 
@@ -45,7 +45,7 @@ fn recipe(name: &str) -> Recipe {
     }
 }
 
-/// Builds all, and says what came of it.
+/// Builds all, and reports the results.
 pub fn main() -> ExitCode {
     for name in NAMES {
         match build(name) {
@@ -56,7 +56,7 @@ pub fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Builds one, unless it is there and newer than its sources.
+/// Builds one, unless it exists and is newer than its sources.
 pub fn build(name: &str) -> Result<PathBuf, Skip> {
     let recipe = recipe(name);
     let failed = |what: &str| {
@@ -69,7 +69,7 @@ pub fn build(name: &str) -> Result<PathBuf, Skip> {
     if newest.is_some() && changed(&target) > newest {
         return Ok(target);
     }
-    // Under another name until it is whole: somebody else may be building it too.
+    // Under a temporary name until it is complete: another process may be building it too.
     let whole = target.with_extension(std::process::id().to_string());
     let output = Command::new(recipe.compiler)
         .args(recipe.arguments)
@@ -90,7 +90,7 @@ fn changed(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).ok()?.modified().ok()
 }
 
-/// Where it is, once it is built.
+/// Returns its path once it is built.
 fn place(name: &str) -> Result<PathBuf, Skip> {
     let this = std::env::current_exe().map_err(|error| Skip(error.to_string()))?;
     Ok(this.with_file_name(format!("native-{name}")))
@@ -107,7 +107,7 @@ fn built(name: &str) -> Result<PathBuf, Skip> {
     Ok(path)
 }
 
-/// Of what is built, the versions.
+/// Returns the versions of the native programs.
 pub fn versions() -> Vec<(String, String)> {
     (NAMES.iter())
         .filter_map(|name| {
@@ -118,7 +118,7 @@ pub fn versions() -> Vec<(String, String)> {
         .collect()
 }
 
-/// This process becomes the native program. Returns only where that failed.
+/// Replaces this process with the native program. Returns only on failure.
 pub fn become_it(name: &str, arguments: &[&str]) -> ExitCode {
     let why = match built(name) {
         Ok(path) => Command::new(path).args(arguments).exec().to_string(),

@@ -26,7 +26,7 @@ compare native
 compare lto
     builds this program with link-time optimisation, for the chapter on it";
 
-/// How many rounds, if nothing else is said: in full, and in short.
+/// The default number of rounds: in full, and in short.
 const ROUNDS: [usize; 2] = [9, 3];
 
 #[derive(Default)]
@@ -41,7 +41,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Explains itself and exits where the words make no sense.
+    /// Parses the words; prints the usage and exits if they are invalid.
     pub fn parse(words: &[&str]) -> Options {
         let mut options = Options::default();
         let mut words = words.iter();
@@ -69,13 +69,13 @@ impl Options {
         options
     }
 
-    /// Whether anything of this group is wanted.
+    /// Returns whether anything of this group is wanted.
     pub fn wants(&self, group: &str) -> bool {
         let named = |only: &Vec<String>| only.iter().any(|name| name == group);
         self.only.as_ref().is_none_or(named)
     }
 
-    /// What is wanted of a group.
+    /// Returns the wanted workloads of a group.
     pub fn workloads(&self, group: &Group) -> Vec<Workload> {
         if !self.wants(group.name) {
             return Vec::new();

@@ -1,5 +1,5 @@
-//! Pairs: connections with both ends in this process and on one thread, which send 64 bytes to and
-//! fro. Nothing ever sleeps: what is measured is what a runtime adds to the kernel's work.
+//! Pairs: connections with both ends in this process and on one thread, which send 64 bytes back
+//! and forth. Nothing ever sleeps: we measure what a runtime adds to the kernel's work.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ fn workloads(short: bool) -> Vec<Workload> {
 fn programs(family: &str, pairs: usize, short: bool) -> Vec<String> {
     let mut programs: Vec<String> = ["raw", "raw-own", "raw-recvmsg"].map(String::from).into();
     for backend in Backend::available() {
-        // These look through all descriptors in every wait: nobody does that with hundreds.
+        // These scan all descriptors in every wait: no program does that with hundreds.
         let many = pairs > 50 && matches!(backend, Backend::Poll | Backend::Select);
         let other = backend != Backend::default();
         if !(many || short && other) {
@@ -108,7 +108,7 @@ fn programs(family: &str, pairs: usize, short: bool) -> Vec<String> {
     programs
 }
 
-/// The program, connected and waiting.
+/// Returns the program, connected and waiting.
 pub fn ready(order: &Order) -> Ready {
     let pairs = order.number();
     let family = match order.workload.split('-').next() {

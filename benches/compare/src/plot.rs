@@ -1,5 +1,5 @@
-//! Plots, as SVG: bars for ratios, a panel a table; lines for growth, a panel an operation. What a
-//! bar or a line stands for is written at it.
+//! Plots, as SVG: bars for ratios, a panel per table; lines for growth, a panel per operation. Each
+//! bar or line has a label.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use crate::results::{Spread, Table, ratio};
 
-/// Ratios beyond that are cut off; the number at the bar says what they are.
+/// Bars are cut off at this ratio; the number at the bar is the ratio itself.
 const MOST: f64 = 4.0;
 
 const WIDTH: f64 = 1000.0;
@@ -25,7 +25,7 @@ pub struct Bar {
     pub ratios: Spread,
 }
 
-/// The first column's ratios of each table.
+/// Returns the ratios of each table's first column.
 pub fn panels(tables: &[&Table]) -> Vec<Panel> {
     (tables.iter())
         .filter_map(|table| {
@@ -47,7 +47,7 @@ pub fn panels(tables: &[&Table]) -> Vec<Panel> {
         .collect()
 }
 
-/// What the panels of tables show, in words.
+/// Returns what the panels of the tables show, in words.
 pub fn heading(tables: &[&Table], title: &str) -> String {
     let of = |word: fn(&Table) -> &str| {
         let mut words: Vec<&str> = Vec::new();
@@ -63,7 +63,7 @@ pub fn heading(tables: &[&Table], title: &str) -> String {
     format!("{title}: {what}, as a ratio to {yardsticks}; the black line is the rounds' span")
 }
 
-/// Draws bars. False: there is nothing to draw.
+/// Draws bars. Returns whether there is anything to draw.
 pub fn bars(panels: &[Panel], path: &Path, title: &str) -> io::Result<bool> {
     const LINE: f64 = 17.0;
     const HEAD: f64 = 24.0;
@@ -124,7 +124,7 @@ pub fn bars(panels: &[Panel], path: &Path, title: &str) -> io::Result<bool> {
     Ok(true)
 }
 
-/// What an operation costs at each size, for one program.
+/// The cost of an operation at each size, for one program.
 pub struct Curve {
     pub program: String,
     pub costs: Vec<f64>,
@@ -136,7 +136,7 @@ pub struct Curves {
     pub curves: Vec<Curve>,
 }
 
-/// Draws lines, of nanoseconds over sizes. False: there is nothing to draw.
+/// Draws lines, of nanoseconds over sizes. Returns whether there is anything to draw.
 pub fn lines(panels: &[Curves], path: &Path, title: &str) -> io::Result<bool> {
     const HIGH: f64 = 150.0;
     const PANEL: f64 = HIGH + 70.0;
@@ -171,7 +171,7 @@ pub fn lines(panels: &[Curves], path: &Path, title: &str) -> io::Result<bool> {
             let x = zero + place as f64 * step;
             svg.text(x, bottom + 16.0, 11, "middle", "normal", size);
         }
-        // Names do not cover each other.
+        // Names must not overlap.
         let mut ends: Vec<(&Curve, f64)> = (panel.curves.iter())
             .filter_map(|curve| Some((curve, high(*curve.costs.last()?))))
             .collect();
@@ -199,7 +199,7 @@ pub fn lines(panels: &[Curves], path: &Path, title: &str) -> io::Result<bool> {
     Ok(true)
 }
 
-/// A family of colours for each: polder's are blue.
+/// Returns the colour of a program. Each runtime has a family: polder's are blue.
 fn colour(program: &str) -> &'static str {
     const COLOURS: [(&str, &str); 12] = [
         ("polder-poll", "#4292c6"),
@@ -261,10 +261,10 @@ impl Svg {
         );
     }
 
-    /// The title of the picture, which is one column wide, or of a panel in one of several. It is
-    /// made as narrow as its column where it may be wider.
+    /// Writes the title of the picture, which is one column wide, or of a panel in one of several
+    /// columns. It is narrowed to the width of its column if it may be wider.
     fn heading(&mut self, x: f64, y: f64, columns: usize, text: &str) {
-        // A reader's font decides how wide a character is: in a wide one, so many times the size.
+        // The reader's font decides a character's width: `wide` times the size in a wide font.
         let (size, weight, wide) = match columns {
             1 => (15, "normal", 0.6),
             _ => (13, "bold", 0.66),
@@ -288,7 +288,7 @@ impl Svg {
 mod tests {
     use super::*;
 
-    /// Of a line of SVG: what stands between these.
+    /// Returns the part of an SVG line between these.
     fn between<'a>(line: &'a str, before: &str, after: &str) -> &'a str {
         let (_, rest) = line.split_once(before).expect("it is there");
         rest.split_once(after).expect("it ends").0

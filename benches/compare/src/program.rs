@@ -1,8 +1,8 @@
-//! What the program of a runtime is asked for: [`Peer`] and [`Pool`], the pieces that all of them
-//! are made of, and the sockets that they are given.
+//! The interface of a runtime's program: [`Peer`] and [`Pool`], the parts that all of them are
+//! built from, and the sockets that they get.
 //!
-//! It stands between the workloads (`pairs`, `micro`, `workers`, ...), which are written once
-//! against these traits, and `peers`, where each runtime answers them.
+//! It connects the workloads (`pairs`, `micro`, `workers`, ...), which are written once against
+//! these traits, and `peers`, which implements them for each runtime.
 
 use std::future::Future;
 use std::net::{TcpListener, TcpStream};
@@ -17,11 +17,11 @@ use async_channel::{Receiver, Sender};
 use crate::clock::{Clock, Run, Took};
 use crate::group::Skip;
 
-/// What is sent.
+/// The size of a message.
 pub const MESSAGE: usize = 64;
 
-/// The buffer of a task. Room for more than a message: what is received fills less than was asked
-/// for, and so tells that there is no more.
+/// The buffer size of a task. It has room for more than a message: a receive that fills less than
+/// was asked for shows that there is no more.
 pub const BUFFER: usize = 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,8 +30,8 @@ pub enum Family {
     Unix,
 }
 
-/// Connections with both ends in this process. Over those that are active, messages are sent to and
-/// fro; nothing is ever sent over the idle ones, but a task waits for it at each end.
+/// Connections with both ends in this process. The active ones send messages back and forth;
+/// nothing is ever sent over the idle ones, but a task waits at each of their ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Pairs {
     pub family: Family,
@@ -48,7 +48,7 @@ impl Pairs {
         }
     }
 
-    /// All of them, connected; the active ones come first.
+    /// Connects all of them; the active ones come first.
     pub fn connect(&self) -> Vec<(OwnedFd, OwnedFd)> {
         (0..self.active + self.idle)
             .map(|_| pair(self.family, true))
@@ -56,7 +56,8 @@ impl Pairs {
     }
 }
 
-/// Connected over loopback. Nagle is off, as in every program that sends small messages.
+/// Returns a pair connected over loopback. Nagle is off, as in every program that sends small
+/// messages.
 pub fn tcp_pair(nonblocking: bool) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
@@ -94,20 +95,20 @@ pub fn pair(family: Family, nonblocking: bool) -> (OwnedFd, OwnedFd) {
     }
 }
 
-/// How many tasks, or timers, "many" are.
+/// The number of tasks, or timers, in the workloads with many.
 pub const MANY: u64 = 10_000;
 
-/// How many timers a task polls before it yields. Some runtimes let one poll of a task use timers
-/// and sockets 128 times; to the next it answers that they are not ready, without looking.
+/// The number of timers that a task polls before it yields. In some runtimes one poll of a task may
+/// use timers and sockets 128 times; any further one reports "not ready" without a check.
 pub const AT_ONCE: u64 = 100;
 
-/// No timer with it ever fires.
+/// A timer of this duration never fires.
 pub const LONG: Duration = Duration::from_secs(1_000);
 
-/// Pushes the timers at these places back and polls each, in the task whose context it is given.
+/// Pushes back and polls the timers at these places, in the task with the given context.
 pub type Resets = Box<dyn FnMut(Range<usize>, &mut Context<'_>)>;
 
-/// What a runtime calls these things.
+/// A runtime's operations.
 pub trait Peer: 'static {
     fn new() -> Result<Self, Skip>
     where
@@ -115,7 +116,7 @@ pub trait Peer: 'static {
 
     fn block_on<T>(&self, future: impl Future<Output = T>) -> T;
 
-    /// Runs `future` in a task of its own, on this thread.
+    /// Runs `future` in a task, on this thread.
     fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + 'static) -> T;
 
     fn spawn<T: Send + 'static>(
@@ -123,38 +124,38 @@ pub trait Peer: 'static {
         future: impl Future<Output = T> + Send + 'static,
     ) -> impl Future<Output = T>;
 
-    /// Spawns a task that yields so many times.
+    /// Spawns a task that yields `count` times.
     fn yields(&self, count: u64) -> impl Future<Output = ()>;
 
     fn sleep(&self, duration: Duration) -> impl Future;
 
-    /// Spawns a task that sleeps that long, and says how late it was.
+    /// Spawns a task that sleeps that long, and returns how late it was.
     fn sleeper(&self, duration: Duration) -> impl Future<Output = Duration>;
 
-    /// Makes so many timers, and gives what pushes them back and polls them.
+    /// Creates `many` timers, and returns a function that pushes them back and polls them.
     fn resets(&self, many: u64) -> Result<Resets, Skip>;
 
-    /// There and back over a channel of the runtime's own, between two tasks.
+    /// Makes round trips over a channel of the runtime's own, between two tasks.
     fn own_channel(&'static self) -> Result<Run, Skip> {
         Err(Skip("has no channel of its own".into()))
     }
 
-    /// There and back over a oneshot channel of its own, from a new task.
+    /// Makes round trips over a oneshot channel of its own, from a new task.
     fn own_oneshot(&'static self) -> Option<Run> {
         None
     }
 }
 
-/// What a runtime with workers is asked for.
+/// The operations of a runtime with workers.
 pub trait Pool: 'static {
-    /// What spawns from any thread.
+    /// A handle that spawns from any thread.
     type Handle: Clone + Send + 'static;
 
     fn new(workers: usize) -> Result<Self, Skip>
     where
         Self: Sized;
 
-    /// On this thread, which is not one of the workers.
+    /// Runs `future` on this thread, which is not one of the workers.
     fn block_on<T>(&self, future: impl Future<Output = T>) -> T;
 
     fn handle(&self) -> Self::Handle;
@@ -166,14 +167,14 @@ pub trait Pool: 'static {
 
     fn detach(handle: &Self::Handle, future: impl Future<Output = ()> + Send + 'static);
 
-    /// To be called, and awaited, by a task of it.
+    /// Must be called, and awaited, by one of its tasks.
     fn sleep(duration: Duration) -> impl Future<Output = ()> + Send;
 
-    /// Receives one message, in a task of it. The socket does not block.
+    /// Receives one message, in one of its tasks. The socket is non-blocking.
     fn receive(socket: TcpStream) -> impl Future<Output = ()> + Send;
 }
 
-/// Sleeps by `sleep`, and says how late that was.
+/// Sleeps by `sleep`, and returns how late it was.
 pub async fn late<F: Future>(duration: Duration, sleep: impl FnOnce(Duration) -> F) -> Duration {
     // Counted from when the task first runs, not from when it was spawned.
     let until = Instant::now() + duration;
@@ -181,8 +182,8 @@ pub async fn late<F: Future>(duration: Duration, sleep: impl FnOnce(Duration) ->
     until.elapsed()
 }
 
-/// Runs `future` in a task, as most code is, and says what it took. (What is awaited by `block_on`
-/// itself costs tokio a system call each time.)
+/// Runs `future` in a task, as most code does, and returns the time it took. (A future awaited by
+/// `block_on` itself costs tokio a system call each time.)
 pub fn measured<P: Peer>(peer: &P, future: impl Future<Output = ()> + 'static) -> Took {
     peer.run(async {
         let clock = Clock::start();

@@ -1,4 +1,4 @@
-//! The report: a page of Markdown with tables, and plots beside it.
+//! The report: a page of Markdown with tables, and plots next to it.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ use crate::{goals, machine, plot, summary};
 
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Where the report goes: into the repository in full, beside the results in short.
+/// Returns where the report goes: the full one into the repository, the short one next to the
+/// results.
 fn page(options: &Options) -> io::Result<PathBuf> {
     match (&options.out, options.short) {
         (Some(out), _) => Ok(out.into()),
@@ -23,7 +24,8 @@ fn page(options: &Options) -> io::Result<PathBuf> {
     }
 }
 
-/// Writes page and plots, and prints the goals. With the repository's page goes README's table.
+/// Writes page and plots, and prints the goals. README's table is updated with the repository's
+/// page.
 pub fn write(results: &Results, options: &Options) -> io::Result<()> {
     let page = page(options)?;
     let folder = page.with_file_name("performance");
@@ -118,7 +120,7 @@ fn compose(
             detail(table, text);
         }
     }
-    // Of a package of its own: simulators are no peers of a runtime's.
+    // From a separate package: simulators are no peers of a runtime.
     text.push('\n');
     text.push_str(include_str!("../../simulators/report.md"));
     not_measured(results, options, text);
@@ -129,7 +131,7 @@ fn compose(
     Ok(())
 }
 
-/// What a visitor wants to know, and the first plot: four programs.
+/// Writes what a visitor wants to know, and the first plot: four programs.
 fn opening(results: &Results, plots: &Path, text: &mut String) -> io::Result<()> {
     let lines = summary::table(results);
     if lines.is_empty() {
@@ -156,7 +158,7 @@ fn picture(text: &mut String, title: &str, name: &str) {
     let _ = write!(text, "\n![{title}](performance/{name})\n");
 }
 
-/// Of tables whose columns are sizes: those columns.
+/// Returns the columns of tables in which the columns are sizes.
 fn curves(tables: &[&Table]) -> Vec<Curves> {
     (tables.iter())
         .filter(|table| table.columns.iter().any(|column| column.key == GROWTH))
@@ -183,7 +185,7 @@ fn curves(tables: &[&Table]) -> Vec<Curves> {
         .collect()
 }
 
-/// What the page does not have, and why.
+/// Lists what is missing on the page, and why.
 fn not_measured(results: &Results, options: &Options, text: &mut String) {
     let mut lines: Vec<String> = Vec::new();
     for group in groups() {
@@ -205,7 +207,7 @@ fn not_measured(results: &Results, options: &Options, text: &mut String) {
         } else if !absent.is_empty() {
             lines.push(format!("{title}: {} were not run", absent.join(", ")));
         }
-        // Once, if it is so in several tables.
+        // Listed once, even if several tables have it.
         let mut skipped: Vec<(String, Vec<&str>)> = Vec::new();
         for table in results
             .tables
@@ -282,7 +284,7 @@ fn line(text: &mut String, cells: &[&str]) {
     let _ = writeln!(text, "| {} |", cells.join(" | "));
 }
 
-/// What counts of all tables, a line each: the ratios of the first column, or how it grows.
+/// Writes the result of all tables, one line each: the ratios of the first column, or the growth.
 fn overview(tables: &[&Table], text: &mut String) {
     let grows = |table: &&&Table| table.columns.iter().any(|column| column.key == GROWTH);
     let ratios = |table: &&&Table| table.columns.first().is_some_and(|column| column.ratio);
@@ -311,7 +313,7 @@ fn overview(tables: &[&Table], text: &mut String) {
         }
     }
     let _ = write!(text, "\n### All in one\n\n{about}\n\n");
-    // Tables are down, programs across: there are fewer of the programs, or as many.
+    // Tables are rows, programs are columns: there are no more programs than tables.
     let mut head = vec![""];
     head.extend(&programs);
     line(text, &head);
@@ -335,7 +337,7 @@ fn titles(tables: &[&&Table]) -> String {
         .iter()
         .map(|table| table.columns[0].title.as_str())
         .collect();
-    // Neighbours alone are not enough: tables of one kind are not always together.
+    // Checking neighbours is not enough: tables of one kind are not always adjacent.
     let mut seen = Vec::new();
     titles.retain(|title| {
         let new = !seen.contains(title);

@@ -1,5 +1,5 @@
-//! What was measured, as a file, so that groups may be measured again alone and the report written
-//! anew; and the medians and ratios of it.
+//! The measurements, as a file, so that single groups may be measured again and the report
+//! rewritten; and their medians and ratios.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -13,7 +13,7 @@ pub struct Results {
     pub tables: Vec<Table>,
 }
 
-/// One workload, done by several programs.
+/// One workload, with the results of several programs.
 #[derive(Serialize, Deserialize)]
 pub struct Table {
     pub group: String,
@@ -35,13 +35,13 @@ pub struct Column {
 #[derive(Serialize, Deserialize)]
 pub struct Row {
     pub program: String,
-    /// What it gave, round by round; nothing where it broke off.
+    /// Its values, round by round; `None` for an aborted round.
     pub rounds: Vec<Option<Values>>,
     /// Why it was left out.
     pub skipped: Option<String>,
 }
 
-/// A median, and between what the rounds were.
+/// A median, and the range of the rounds.
 #[derive(Clone, Copy)]
 pub struct Spread {
     pub median: f64,
@@ -87,7 +87,7 @@ impl Row {
         )
     }
 
-    /// To another's, round by round.
+    /// Returns the ratios to another row, round by round.
     pub fn ratios(&self, to: &Row, key: &str) -> Option<Spread> {
         let ratio = |round| Some(self.get(round, key)? / to.get(round, key)?);
         let ratios = (0..self.rounds.len()).filter_map(ratio);
@@ -119,12 +119,12 @@ impl Table {
         self.rows.iter().find(|row| row.program == program)
     }
 
-    /// What the others are compared with, if it gave anything.
+    /// Returns the row that the others are compared with, if it has values.
     pub fn yardstick(&self) -> Option<&Row> {
         self.row(&self.yardstick)
     }
 
-    /// Lines of words: the head first. What a program did not give is a dash.
+    /// Returns lines of words, the head first. A missing value is a dash.
     pub fn cells(&self) -> Vec<Vec<String>> {
         let mut head = vec![String::new()];
         for column in &self.columns {
@@ -152,7 +152,7 @@ impl Table {
         lines
     }
 
-    /// What is missing, and why.
+    /// Returns what is missing, and why.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         for row in &self.rows {
@@ -172,7 +172,7 @@ impl Table {
 }
 
 impl Results {
-    /// Beside the program itself, in cargo's target directory.
+    /// Returns a folder next to the program itself, in cargo's target directory.
     pub fn folder() -> io::Result<PathBuf> {
         let program = std::env::current_exe()?;
         let target = program.ancestors().nth(2).unwrap_or(Path::new("."));
@@ -184,7 +184,7 @@ impl Results {
         Ok(Results::folder()?.join(name))
     }
 
-    /// What is there; nothing, if nothing is or if it is of another kind.
+    /// Loads the results; returns none if the file is missing or has another format.
     pub fn load(path: &Path) -> Results {
         let text = fs::read_to_string(path).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_default()
@@ -197,7 +197,7 @@ impl Results {
         fs::write(path, serde_json::to_string_pretty(self)?)
     }
 
-    /// In place of what was there of that workload.
+    /// Replaces the table of the same workload, or adds it.
     pub fn put(&mut self, table: Table) {
         let same = |old: &&mut Table| old.group == table.group && old.workload == table.workload;
         match self.tables.iter_mut().find(same) {
@@ -206,8 +206,8 @@ impl Results {
         }
     }
 
-    /// Puts the tables into this order of groups and workloads. What is not in it is gone: it was
-    /// measured when there was such a workload.
+    /// Sorts the tables into this order of groups and workloads. Tables that are not in it are
+    /// removed: their workload no longer exists.
     pub fn arrange(&mut self, order: &[(String, String)]) {
         let place = |table: &Table| {
             (order.iter())
@@ -222,7 +222,7 @@ impl Results {
     }
 }
 
-/// With as many digits as say something.
+/// Formats with the significant digits.
 pub fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),

@@ -1,4 +1,4 @@
-//! Runs the children in turns, each with a deadline, and keeps what they say.
+//! Runs the children round-robin, each with a deadline, and keeps their output.
 
 use std::io::{IsTerminal, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -41,7 +41,7 @@ fn run(options: &Options) -> std::io::Result<()> {
             let table = measure(group, workload, options, &mut progress)?;
             progress.clear();
             print(&table);
-            // A part of the programs says nothing about the others.
+            // A subset of the programs must not replace the whole table.
             if options.program.is_none() {
                 results.put(table);
                 results.arrange(&order());
@@ -55,7 +55,7 @@ fn run(options: &Options) -> std::io::Result<()> {
     Ok(())
 }
 
-/// All rounds of one workload.
+/// Runs all rounds of one workload.
 fn measure(
     group: &Group,
     workload: &Workload,
@@ -83,7 +83,7 @@ fn measure(
     Ok(table)
 }
 
-/// One measurement, in a process of its own.
+/// Does one measurement, in a separate process.
 fn once(group: &Group, workload: &Workload, row: &mut Row, limit: Duration) -> std::io::Result<()> {
     let mut command = Command::new(std::env::current_exe()?);
     command
@@ -97,7 +97,7 @@ fn once(group: &Group, workload: &Workload, row: &mut Row, limit: Duration) -> s
         Err(why) => {
             eprintln!("\r{} {} {}: {why}", group.name, workload.name, row.program);
             row.rounds.push(None);
-            // It would do so again, and every time takes its deadline.
+            // It would hang again, and each time takes its deadline.
             if row.rounds.iter().filter(|round| round.is_none()).count() == 2 {
                 row.skipped = Some(why);
             }
@@ -112,19 +112,18 @@ fn result(said: &str) -> Result<Outcome, String> {
         .ok_or("it gave no result".into())
 }
 
-/// What a child prints until it ends, unless that takes too long: then it is ended, with what it
-/// started.
+/// Returns the output of a child until it ends. After the deadline it is killed, with all processes
+/// that it started.
 pub fn said(command: &mut Command, deadline: Duration) -> Result<String, String> {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        // With what it starts itself, it can be ended as one.
+        // A process group, so that it can be killed with its own children.
         .process_group(0)
         .spawn()
         .map_err(|error| error.to_string())?;
     let said = read(&mut child, deadline);
-    // Whatever happened, it and what it started are gone after this. It was not waited for, so the
-    // number is still its own.
+    // In either case, kill it and what it started. It was not waited for, so its id is still valid.
     // SAFETY: a system call without pointers.
     unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
     let status = child.wait().map_err(|error| error.to_string())?;
@@ -146,7 +145,7 @@ fn read(child: &mut Child, deadline: Duration) -> Option<String> {
     receiver.recv_timeout(deadline).ok()?.ok()
 }
 
-/// A line on standard error that says how far it is: rewritten on a terminal, else now and then.
+/// A progress line on standard error: rewritten on a terminal, otherwise printed now and then.
 struct Progress {
     start: Instant,
     said: Option<Instant>,
@@ -192,7 +191,7 @@ impl Progress {
     }
 }
 
-/// A table for a terminal.
+/// Prints a table for a terminal.
 fn print(table: &Table) {
     let lines = table.cells();
     let columns = lines[0].len();
@@ -217,9 +216,8 @@ fn print(table: &Table) {
     println!();
 }
 
-/// Whether two runs agree: for each ratio, what the rounds of one lie between overlaps with what
-/// those of the other do, or the medians are within a percent of each other, where what is counted
-/// is nearly exact.
+/// Reports whether two runs agree: for each ratio, the ranges of the rounds overlap, or the medians
+/// are within a percent of each other, for counts that are nearly exact.
 pub fn agree(old: &Results, new: &Results) -> ExitCode {
     let (mut agreed, mut all) = (0, 0);
     for table in &new.tables {

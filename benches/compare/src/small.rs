@@ -1,5 +1,5 @@
-//! How small a program is: what it takes to compile an echo server from nothing, how large it is,
-//! and how many crates are in it.
+//! The size of a program: the time to compile an echo server from scratch, its size, and its number
+//! of crates.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -103,7 +103,7 @@ fn measure(order: &Order) -> Outcome {
     ]))
 }
 
-/// Those that are linked.
+/// Returns the number of crates that are linked.
 fn crates(program: &str) -> Result<usize, Skip> {
     let options = [
         "--offline",
@@ -120,7 +120,7 @@ fn crates(program: &str) -> Result<usize, Skip> {
     Ok(names.len() - 1)
 }
 
-/// What it prints.
+/// Runs cargo and returns its output.
 fn cargo(command: &str, program: &str, options: &[&str]) -> Result<String, Skip> {
     let manifest = Path::new(SOURCES).join(program).join("Cargo.toml");
     let output = Command::new("cargo")

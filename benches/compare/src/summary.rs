@@ -1,4 +1,4 @@
-//! The table that the page opens with: a handful of things, four programs, ratios in words.
+//! The table at the top of the page: a handful of results, four programs, ratios in words.
 
 use crate::plot::{Bar, Panel};
 use crate::results::{Results, Row, Table, number};
@@ -6,17 +6,17 @@ use crate::results::{Results, Row, Table, number};
 /// The columns.
 pub const PROGRAMS: [&str; 4] = ["polder", "tokio", "smol", "by hand"];
 
-/// One thing that a visitor may want to know.
+/// One result that a visitor may want to know.
 struct Line {
     what: &'static str,
     group: &'static str,
     workload: &'static str,
     key: &'static str,
-    /// In the order of the columns; empty where there is no such program.
+    /// In the order of the columns; empty if there is no such program.
     programs: [&'static str; 4],
-    /// Which of them the others are compared with.
+    /// The index of the program that the others are compared with.
     yardstick: usize,
-    /// Of the yardstick's value: divided by that, and named so.
+    /// The unit of the yardstick's value: its divisor and its name.
     unit: (f64, &'static str),
     /// Whether less is better.
     less: bool,
@@ -118,7 +118,7 @@ impl Line {
     }
 }
 
-/// The table's lines, without its head. What was not measured is left out.
+/// Returns the table's lines, without its head. Lines that were not measured are left out.
 pub fn table(results: &Results) -> Vec<Vec<String>> {
     (LINES.iter())
         .filter_map(|line| {
@@ -141,7 +141,7 @@ pub fn table(results: &Results) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// The same as bars, but for lines of which more is better.
+/// Returns the same as bars, without the lines in which more is better.
 pub fn panels(results: &Results) -> Vec<Panel> {
     (LINES.iter().filter(|line| line.less))
         .filter_map(|line| {
@@ -165,7 +165,7 @@ pub fn panels(results: &Results) -> Vec<Panel> {
         .collect()
 }
 
-/// A ratio as one says it.
+/// Formats a ratio as people say it.
 fn words(ratio: f64) -> String {
     let percent = ((ratio - 1.0) * 100.0).round();
     match ratio {

@@ -1,5 +1,5 @@
-//! Every echo server and every HTTP server, on every load, for a moment each: that what is measured
-//! works.
+//! Every echo server and every HTTP server, on every load, for a moment each: checks that what is
+//! measured works.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -11,7 +11,7 @@ const COMPARE: &str = env!("CARGO_BIN_EXE_compare");
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The workloads of a group, each with its programs.
+/// Returns the workloads of a group, each with its programs.
 fn list(group: &str) -> Vec<(String, Vec<String>)> {
     let output = Command::new(COMPARE).arg("list").output();
     let said = String::from_utf8(output.expect("it starts").stdout).expect("it is text");
@@ -51,7 +51,7 @@ fn measured(group: &str, workload: &str, program: &str) {
     println!("{group} {workload} {program}: {last}");
 }
 
-/// More than all buffers hold, sent before anything is read; then the end.
+/// Sends more than all buffers hold before anything is read; then the end of the stream.
 #[test]
 fn what_is_read_late_is_all_there_and_the_server_ends_with_its_input() {
     let message: Vec<u8> = (0..16 << 20)
@@ -80,7 +80,7 @@ fn what_is_read_late_is_all_there_and_the_server_ends_with_its_input() {
                         other.write_all(&message).expect("the server reads");
                         other.shutdown(Shutdown::Write).expect("it is connected");
                     });
-                    // Until everything is full; a moment too short only makes the test easier.
+                    // Until everything is full; a shorter wait only makes the test easier.
                     thread::sleep(Duration::from_millis(100));
                     let mut answer = Vec::new();
                     stream.read_to_end(&mut answer).expect("the server writes");

@@ -1,4 +1,4 @@
-//! Imports point one way: down the list in the head of src/main.rs.
+//! Imports point in one direction: down the list in the head of src/main.rs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
 
-/// The modules of the list, each with its line in it.
+/// Returns the modules of the list, each with its line in it.
 fn levels() -> BTreeMap<String, usize> {
     let main = fs::read_to_string(Path::new(SOURCES).join("main.rs")).expect("it is there");
     let list = (main.lines())
@@ -25,7 +25,7 @@ fn levels() -> BTreeMap<String, usize> {
     levels
 }
 
-/// The files below, each with the module at the crate's root that it belongs to.
+/// Collects the files below, each with its module at the crate's root.
 fn files(folder: &Path, module: Option<&str>, found: &mut Vec<(String, PathBuf)>) {
     for entry in fs::read_dir(folder).expect("it is a folder") {
         let path = entry.expect("it can be read").path();
@@ -38,7 +38,7 @@ fn files(folder: &Path, module: Option<&str>, found: &mut Vec<(String, PathBuf)>
     }
 }
 
-/// What stands after `crate::`, one module or several in braces.
+/// Returns the names after `crate::`, one module or several in braces.
 fn imported(text: &str) -> Vec<String> {
     let code = (text.lines())
         .filter(|line| !line.trim_start().starts_with("//"))

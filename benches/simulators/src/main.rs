@@ -1,15 +1,15 @@
-//! polder's simulated worlds beside madsim and turmoil: the same program in each of them, measured
-//! in one run.
+//! polder's simulated worlds, madsim and turmoil: the same program in each of them, measured in one
+//! run.
 //!
 //! ```text
 //! cargo run --release --manifest-path benches/simulators/Cargo.toml [ROUNDS] > report.md
 //! ```
 //!
-//! It builds the three programs in `src/bin`, which have the simulated program (`src/program.rs`)
-//! and what is measured (`src/work.rs`) in common, and prints a chapter of docs/PERFORMANCE.md,
-//! which is kept as `report.md` beside this package's manifest: `benches/compare` puts it there.
-//! Each figure is CPU time of a process of its own. Those of a row take turns, so that what else
-//! the machine does hits all of them.
+//! Builds the three programs in `src/bin`, which share the simulated program (`src/program.rs`) and
+//! the measured work (`src/work.rs`), and prints a chapter of docs/PERFORMANCE.md. The chapter is
+//! kept as `report.md` in this package's folder: `benches/compare` includes it there. Each figure
+//! is CPU time of a separate process. The processes of a row alternate, so that other load on the
+//! machine affects all of them.
 
 use std::error::Error;
 use std::fs;
@@ -22,11 +22,11 @@ const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 
 struct Program {
     title: &'static str,
-    /// Of this package: it has only the dependencies of one program.
+    /// The feature of this package, with only the dependencies of one program.
     feature: &'static str,
-    /// Of the compiler.
+    /// The compiler's flags.
     flags: &'static str,
-    /// The last of its arguments.
+    /// The last command-line argument.
     last: &'static str,
 }
 
@@ -61,7 +61,7 @@ struct Row {
     title: &'static str,
     kind: &'static str,
     hosts: &'static str,
-    /// How much was done.
+    /// Returns the amount of work done.
     done: fn(&Printed) -> f64,
 }
 
@@ -110,21 +110,21 @@ const ROWS: [Row; 7] = [
     },
 ];
 
-/// By a program: times in seconds.
+/// The output of a program. Times are in seconds.
 struct Printed {
     cpu: f64,
-    /// Of all worlds, by their clocks.
+    /// The simulated time of all worlds, by their clocks.
     simulated: f64,
     worlds: f64,
     answers: f64,
 }
 
-/// CPU time that a measurement is to take, in seconds; and with how many worlds.
+/// The CPU time of a measurement, in seconds, and the range of its number of worlds.
 const SECONDS: f64 = 1.0;
 const WORLDS: std::ops::RangeInclusive<f64> = 1.0..=100_000.0;
 
-/// A program whose world takes longer is measured once; and one that takes longer than the limit,
-/// which is given to the system as it stands, not at all.
+/// A program with a world that takes longer than `LONG` is measured once. One that takes longer
+/// than the limit, which is passed to `ulimit` unchanged, is not measured.
 const LONG: f64 = 5.0;
 const LIMIT: &str = "60";
 
@@ -144,7 +144,8 @@ fn main() -> Result<()> {
 }
 
 impl Program {
-    /// A folder for each: what is built with other flags would be built anew each time.
+    /// Returns a folder per feature: with a shared one, other flags would cause a full rebuild each
+    /// time.
     fn target(&self) -> String {
         format!("{FOLDER}/target/{}", self.feature)
     }
@@ -158,13 +159,13 @@ impl Program {
         succeeds(&mut cargo, &format!("{} cannot be built", self.title))
     }
 
-    /// Returns `None` if it has come to the limit of time.
+    /// Returns `None` if it has reached the time limit.
     fn run(&self, row: &Row, worlds: f64) -> Result<Option<Printed>> {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -t \"$0\"; exec \"$@\"", LIMIT]);
         command.arg(format!("{}/release/on-{}", self.target(), self.feature));
         command.args([row.kind, row.hosts, &worlds.to_string(), self.last]);
-        // Of one core: a world is one thread, and polder would have several at once.
+        // Limits it to one core: a world is one thread, and polder would run several concurrently.
         command.env("POLDER_SIM_JOBS", "1");
         let output = command.stderr(Stdio::inherit()).output()?;
         let text = String::from_utf8(output.stdout)?;
@@ -176,7 +177,7 @@ impl Program {
                 worlds,
                 answers,
             })),
-            // By a signal: the limit's.
+            // Killed by the limit's signal.
             _ if output.status.code().is_none() => Ok(None),
             _ => Err(format!("{}: {} has failed: {text}", self.title, row.title).into()),
         }
@@ -184,7 +185,7 @@ impl Program {
 }
 
 fn succeeds(command: &mut Command, otherwise: &str) -> Result<()> {
-    // The chapter alone goes to the standard output.
+    // Only the chapter goes to the standard output.
     let status = command.stdout(Stdio::null()).status()?;
     match status.success() {
         true => Ok(()),
@@ -192,7 +193,7 @@ fn succeeds(command: &mut Command, otherwise: &str) -> Result<()> {
     }
 }
 
-/// The line of a row.
+/// Returns the line of a row.
 fn measure(row: &Row, rounds: usize) -> Result<String> {
     let figure = |program: &Program, worlds| {
         let printed = program.run(row, worlds)?;
@@ -200,7 +201,7 @@ fn measure(row: &Row, rounds: usize) -> Result<String> {
         eprintln!("{}: {}: {figure:.1?}", row.title, program.title);
         Result::Ok(figure)
     };
-    // A first run warms up, and says how long a world takes.
+    // The first run warms up, and determines how long a world takes.
     let mut programs = Vec::new();
     for program in &PROGRAMS {
         programs.push(match figure(program, 1.0)? {
@@ -230,7 +231,7 @@ fn measure(row: &Row, rounds: usize) -> Result<String> {
     Ok(format!("| {} | {} |\n", row.title, cells.join(" | ")))
 }
 
-/// The median, and from where to where.
+/// Returns the median and the range.
 fn cell(mut figures: Vec<f64>) -> String {
     figures.sort_by(f64::total_cmp);
     let [least, .., most] = figures[..] else {
@@ -240,7 +241,7 @@ fn cell(mut figures: Vec<f64>) -> String {
     format!("{median} ({} – {})", number(least), number(most))
 }
 
-/// Three digits that count, and commas.
+/// Formats with three significant digits, and commas.
 fn number(figure: f64) -> String {
     let decimals = match figure {
         100.0.. => 0,
@@ -262,7 +263,7 @@ fn number(figure: f64) -> String {
     rest.map_or(grouped.clone(), |rest| format!("{grouped}.{rest}"))
 }
 
-/// How many seconds of CPU time 10,000 seeds of the example of docs/SIMULATION.md take.
+/// Returns the seconds of CPU time for 10,000 seeds of the example of docs/SIMULATION.md.
 fn example(rounds: usize) -> Result<String> {
     const TEST: [&str; 6] = ["test", "--release", "--features", "sim", "--test", "sim"];
     const NAME: &str = "example::no_increment_is_lost_or_applied_twice";
@@ -283,7 +284,7 @@ fn example(rounds: usize) -> Result<String> {
             .stderr(Stdio::inherit())
             .output()?;
         let text = String::from_utf8(output.stdout)?;
-        // The shell's own times, and in the second line its children's: `0m4.980s 0m0.120s`.
+        // The shell's own times; the second line has its children's: `0m4.980s 0m0.120s`.
         let times = text.lines().nth(1).ok_or("the example does not pass")?;
         let seconds = times.split_whitespace().map(|it| {
             let (minutes, seconds) = it.trim_end_matches('s').split_once('m')?;
@@ -294,7 +295,7 @@ fn example(rounds: usize) -> Result<String> {
     Ok(cell(took))
 }
 
-/// What is measured, as the lock file has it.
+/// Returns the versions of the measured packages, from the lock file.
 fn versions() -> Result<String> {
     let lock = fs::read_to_string(Path::new(FOLDER).join("Cargo.lock"))?;
     let version = |name: &str| {
@@ -310,7 +311,7 @@ fn versions() -> Result<String> {
     Ok(versions.join(", "))
 }
 
-/// The chapter of docs/PERFORMANCE.md. It has no links, since it lies in two places.
+/// Returns the chapter of docs/PERFORMANCE.md. It has no links, since it is kept in two places.
 fn chapter(table: &str, example: &str, rounds: usize) -> Result<String> {
     let titles = PROGRAMS.map(|it| it.title).join(" | ");
     let versions = versions()?;

@@ -1,6 +1,6 @@
-// The program that each simulator runs: servers, and clients that ask them over TCP. It is included
-// into each binary, word for word, beside a module `net` with that simulator's own names: a
-// listener, a stream, `spawn`, `sleep`, and the extension traits for reading and writing.
+// The program that each simulator runs: servers, and clients that send them requests over TCP. It
+// is included verbatim into each binary, along with a module `net` that has that simulator's names:
+// a listener, a stream, `spawn`, `sleep`, and the extension traits for reading and writing.
 
 use std::cell::Cell;
 use std::io;
@@ -10,7 +10,7 @@ use net::{AsyncReadExt, AsyncWriteExt, TcpListener, TcpStream, sleep, spawn};
 use work::{PORT, SIZE};
 
 thread_local! {
-    /// What the clients of this thread's worlds have asked, and what they were answered.
+    /// The numbers of requests and of answers of the clients of this thread's worlds.
     static ASKED: Cell<u64> = const { Cell::new(0) };
     static ANSWERED: Cell<u64> = const { Cell::new(0) };
 }
@@ -32,7 +32,8 @@ async fn server() -> io::Result<()> {
     }
 }
 
-/// Begins after a while, and asks so many times over one connection, with a pause between.
+/// Starts after `after`, and sends `rounds` requests over one connection, with a pause between
+/// them.
 async fn client(server: String, after: Duration, rounds: u64, pause: Duration) -> io::Result<()> {
     sleep(after).await;
     let mut stream = TcpStream::connect((server.as_str(), PORT)).await?;

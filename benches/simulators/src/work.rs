@@ -1,24 +1,24 @@
-//! What is measured, which the three programs have in common; and how a program says what it took.
+//! The measured work, shared by the three programs; and how a program reports its cost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Where servers listen.
+/// The port of servers.
 pub const PORT: u16 = 7000;
 
-/// Bytes of a request, and of an answer.
+/// The size of a request, and of an answer, in bytes.
 pub const SIZE: usize = 64;
 
-/// From each host to each other, without variation: the tick of one simulator must not decide.
+/// The latency between any two hosts, without variation: a simulator's tick must not matter.
 pub const LATENCY: Duration = Duration::from_millis(1);
 
-/// One measurement: so many worlds, of so many hosts.
+/// One measurement: the numbers of hosts and of worlds.
 #[derive(Clone, Copy)]
 pub struct Work {
     pub kind: Kind,
     pub hosts: u64,
     pub worlds: u64,
-    /// A simulator that has a thread for each world is told that they may share one.
+    /// Whether worlds may share a thread, in a simulator that has a thread for each world.
     #[cfg_attr(not(feature = "polder"), allow(dead_code))]
     pub shares_thread: bool,
 }
@@ -33,14 +33,14 @@ pub enum Kind {
     Heartbeats,
 }
 
-/// Of a client, in worlds of heartbeats: for about 20 seconds.
+/// Requests of a client, in worlds of heartbeats: for about 20 seconds.
 const HEARTBEATS: u64 = 200;
 
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Work {
-    /// Of the command line: `requests 100 5`, or `shared-seeds 3 100`. `None` if it says something
-    /// else.
+    /// Parses the command line: `requests 100 5`, or `shared-seeds 3 100`. Returns `None` for
+    /// anything else.
     fn from_arguments() -> Option<Work> {
         let mut arguments = std::env::args().skip(1);
         let word = arguments.next()?;
@@ -64,7 +64,7 @@ impl Work {
         })
     }
 
-    /// One in ten, and one at least: the others are clients.
+    /// Returns the number of servers: a tenth of the hosts, at least one. The others are clients.
     pub fn servers(self) -> u64 {
         (self.hosts / 10).max(1)
     }
@@ -73,10 +73,10 @@ impl Work {
         self.hosts - self.servers()
     }
 
-    /// How often a client asks.
+    /// Returns the number of requests of a client.
     pub fn rounds(self) -> u64 {
         match self.kind {
-            // So that a world takes about as long, whatever its size.
+            // A world takes about as long with any number of clients.
             Kind::Requests => (30_000 / self.clients()).max(30),
             Kind::Seeds => 3,
             Kind::Heartbeats => HEARTBEATS,
@@ -90,8 +90,8 @@ impl Work {
         }
     }
 
-    /// When a client begins: after the servers, and with heartbeats spread over their pause, in
-    /// whole milliseconds.
+    /// Returns when a client starts: after the servers, and with heartbeats spread over their
+    /// pause, in whole milliseconds.
     pub fn after(self, client: u64) -> Duration {
         match self.kind {
             Kind::Heartbeats => Duration::from_millis(1 + client * 37 % 100),
@@ -99,13 +99,13 @@ impl Work {
         }
     }
 
-    /// What the clients of a world are answered.
+    /// Returns the number of answers that the clients of a world receive.
     pub fn answers(self) -> u64 {
         self.clients() * self.rounds()
     }
 }
 
-/// A world that takes longer fails, in each simulator: none comes close.
+/// A world that takes longer fails, in each simulator; none comes close.
 pub const LIMIT: Duration = Duration::from_secs(3_600);
 
 pub fn server_name(server: u64) -> String {
@@ -116,20 +116,20 @@ pub fn client_name(client: u64) -> String {
     format!("client-{client}")
 }
 
-/// How many worlds were run to their end, and how long they took by their own clocks together, in
-/// nanoseconds. polder runs the first one twice, and the first one that runs on the thread of
-/// another one, to compare them.
+/// The number of worlds that have run to their end, and the sum of their simulated times, in
+/// nanoseconds. polder runs the first world twice, and also the first one that runs on another
+/// one's thread, to compare them.
 static WORLDS: AtomicU64 = AtomicU64::new(0);
 static SIMULATED: AtomicU64 = AtomicU64::new(0);
 
-/// A world has come to its end at that time of its own, and all its clients have been answered.
+/// Records that a world has ended at simulated time `time`, and all its clients have been answered.
 pub fn ended(time: Duration) {
     WORLDS.fetch_add(1, Ordering::Relaxed);
     SIMULATED.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
 }
 
-/// Does the work that the command line names. Prints the CPU time that it took and the time of all
-/// worlds, in nanoseconds, how many worlds these were, and how many answers there were.
+/// Does the work that the command line names. Prints its CPU time and the simulated time of all
+/// worlds, in nanoseconds, the number of worlds, and the number of answers.
 pub fn measure(run: impl FnOnce(Work)) {
     let work = Work::from_arguments();
     let work = work.expect("usage: [shared-]requests|seeds|heartbeats HOSTS WORLDS");
@@ -141,7 +141,7 @@ pub fn measure(run: impl FnOnce(Work)) {
     println!("{took} {simulated} {worlds} {}", worlds * work.answers());
 }
 
-/// CPU time of this process. (By a call that madsim does not answer itself.)
+/// Returns the CPU time of this process, by a call that madsim does not intercept.
 fn cpu() -> Duration {
     // SAFETY: the kernel fills a `rusage`, for which zeroes are valid too.
     let used = unsafe {

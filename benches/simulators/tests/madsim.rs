@@ -1,4 +1,4 @@
-//! The test of madsim's in docs/MIGRATING.md, as it is there.
+//! The madsim test of docs/MIGRATING.md, verbatim.
 #![cfg(all(feature = "madsim", madsim))]
 
 use madsim::net::{NetSim, TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! The test of turmoil's in docs/MIGRATING.md, as it is there.
+//! The turmoil test of docs/MIGRATING.md, verbatim.
 #![cfg(feature = "turmoil")]
 
 use std::io;

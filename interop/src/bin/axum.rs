@@ -56,7 +56,7 @@ fn run(arguments: &Arguments) -> std::io::Result<()> {
             let (app, stop) = (app.clone(), stop.clone());
             async move {
                 let service = service_fn(|request: Request<Incoming>| {
-                    // Of a body, too, something has to come now and then.
+                    // A request's body, too, must not stall.
                     let request = request.map(|body| limited(body, limit));
                     app.clone().call(request)
                 });

@@ -1,12 +1,12 @@
-//! A chat: the first line of a client is its name, and each further one is sent to all others.
-//! Each client has a task for each direction. The reading task sends lines to the channels of the
+//! A chat: the first line of a client is its name, and each further one is sent to all others. Each
+//! client has a task for each direction. The reading task sends lines to the channels of the
 //! others; the writing task receives from the client's own channel. A sender waits for a full
 //! channel: a burst of lines passes at the pace of the slowest reader. A client that is too slow
 //! gets no more lines, and is disconnected when the rest is written, or when nothing could be
-//! written for `--timeout-ms`. So one client never delays the others for long.
-//! With `--broker`, servers share a room: what is said on one is said on all that name the same
-//! `--room`. Redis passes it on, see `src/broker.rs`. While it is away, the clients of each server
-//! go on talking to each other.
+//! written for `--timeout-ms`. So one client never delays the others for long. With `--broker`,
+//! servers share a room: a line sent on one is sent on all that use the same `--room`. Redis relays
+//! it, see `src/broker.rs`. While redis is unreachable, the clients of each server continue to talk
+//! to each other.
 
 use std::collections::HashMap;
 use std::io;
@@ -35,11 +35,11 @@ const CAPACITY: usize = 1_000;
 /// A client with a full channel must take [`PACE`] lines in this time. The sender waits meanwhile.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Few enough for every client that reads at all, also on a busy machine; many enough that the
-/// slowest allowed client does not stop the chat of the others.
+/// Low enough for every client that reads, also on a busy machine; high enough that the slowest
+/// allowed client does not stop the chat of the others.
 const PACE: usize = 100;
 
-/// The longest line, in bytes.
+/// The maximum length of a line, in bytes.
 const LONGEST: u64 = 4_096;
 
 /// How long queued lines may take to be delivered after Ctrl-C.
@@ -78,7 +78,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
         .grace(GRACE);
         served(server).await?;
         if let (Some(sharing), Some(broker)) = (sharing, &room.broker) {
-            // The others are told who has left.
+            // The other servers are notified of who has left.
             broker.close();
             let _ = timeout(GRACE, sharing).await;
         }
@@ -91,7 +91,7 @@ type Line = Arc<str>;
 struct Room {
     /// The clients of this server.
     members: Mutex<HashMap<SocketAddr, Member>>,
-    /// Where those of other servers are reached.
+    /// The connection to the clients of other servers.
     broker: Option<Broker>,
 }
 
@@ -99,12 +99,12 @@ struct Member {
     lines: Sender<Line>,
     /// The number of lines that it has taken.
     taken: Arc<AtomicUsize>,
-    /// Since when its channel is full, and how many lines it had taken then.
+    /// When its channel became full, and the number of lines that it had taken then.
     full: Option<(Instant, usize)>,
 }
 
 impl Member {
-    /// Returns until when a sender waits for its full channel.
+    /// Returns the time until which a sender waits for its full channel.
     fn patience(&mut self) -> Instant {
         let (now, taken) = (Instant::now(), self.taken.load(Ordering::Relaxed));
         let (since, before) = *self.full.get_or_insert((now, taken));
@@ -125,7 +125,7 @@ impl Room {
         }
     }
 
-    /// Takes what comes from the other servers.
+    /// Handles messages from the other servers.
     async fn hear(&self, heard: Heard) {
         let line = match heard {
             Heard::Line(line) => line,
@@ -150,8 +150,8 @@ impl Room {
         self.tell(None, &line).await;
     }
 
-    /// Sends a line to all clients of this server but the speaker. One that is too slow gets no
-    /// more.
+    /// Sends a line to all clients of this server except the speaker. A client that is too slow
+    /// gets no more lines.
     async fn tell(&self, speaker: Option<SocketAddr>, line: &str) {
         let line = Line::from(line);
         let mut full = Vec::new();
@@ -166,7 +166,7 @@ impl Room {
                 self.leave(peer);
             }
         }
-        // Yields, so that a client that sends much does not keep the writing tasks from running.
+        // Yields, so that a client that sends a lot does not starve the writing tasks.
         future::yield_now().await;
     }
 

@@ -1,7 +1,7 @@
-//! Gets a URL and writes the body to standard output: resolve, connect, TLS, HTTP.
-//! `https` trusts the system's certificates, or those in the file given by `--cacert`. Each step is
-//! limited by `--timeout-ms`. A user and a password in the URL are sent as Basic authorization (RFC
-//! 7617), and never as part of the host; over `http` they are readable on the way.
+//! Gets a URL and writes the body to standard output: resolve, connect, TLS, HTTP. `https` trusts
+//! the system's certificates, or those in the file given by `--cacert`. Each step is limited by
+//! `--timeout-ms`. A user and a password in the URL are sent as Basic authorization (RFC 7617), and
+//! never as part of the host; over `http` they travel in clear text.
 
 use std::error::Error;
 use std::io::{self, Write};

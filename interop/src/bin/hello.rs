@@ -1,6 +1,7 @@
-//! The smallest HTTPS server: one page, with a limit for clients that stall, and a graceful end.
+//! The smallest HTTPS server: one page, a time limit for clients that stall, and a graceful
+//! shutdown.
 //!
-//! To be copied, with `hyper_io.rs` beside it, into a package with
+//! Copy it, with `hyper_io.rs` next to it, into a package with
 //!
 //! ```toml
 //! [dependencies]

@@ -1,5 +1,5 @@
-//! An HTTP/1.1 server: hyper, on polder's sockets and timers.
-//! What it serves is in `src/http.rs`. After Ctrl-C or SIGTERM it finishes the current responses.
+//! An HTTP/1.1 server: hyper, on polder's sockets and timers. The site is in `src/http.rs`. After
+//! Ctrl-C or SIGTERM it finishes the current responses.
 
 use std::process::ExitCode;
 use std::sync::Arc;

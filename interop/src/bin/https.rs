@@ -1,8 +1,8 @@
-//! An HTTPS server: hyper, over rustls, on polder's sockets and timers.
-//! With `--key` it reads its certificates and their key from files (PEM). Without, it makes a
-//! certificate for `localhost` and writes it to the given file, so that clients can trust it.
-//! On SIGHUP it does that again. New connections get the new certificate, while those that are
-//! there go on; if it cannot be used, the old one stays. What it serves is in `src/http.rs`.
+//! An HTTPS server: hyper, over rustls, on polder's sockets and timers. With `--key` it reads its
+//! certificates and their key from files (PEM). Without, it makes a certificate for `localhost` and
+//! writes it to the given file, so that clients can trust it. On SIGHUP it does so again. New
+//! connections get the new certificate, while existing ones are unaffected; if it cannot be used,
+//! the old one stays. The site is in `src/http.rs`.
 
 use std::fmt;
 use std::future::pending;
@@ -46,7 +46,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
         let listener = arguments.listen().await?;
         let reloading = async {
             while hangups.next().await.is_some() {
-                // Small files, read once in a while.
+                // The files are small, and rarely read.
                 match self::acceptor(file, key) {
                     Ok(new) => {
                         *acceptor.lock().unwrap() = new;
@@ -86,7 +86,7 @@ async fn client(
     served.map_err(io::Error::other)
 }
 
-/// Makes a TLS acceptor: with what is in the files, or with a new certificate that it writes.
+/// Makes a TLS acceptor: from the files, or with a new certificate, which it writes.
 fn acceptor(certificate: &str, key: Option<&str>) -> io::Result<TlsAcceptor> {
     let (chain, key) = match key {
         Some(key) => {

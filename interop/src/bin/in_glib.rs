@@ -1,6 +1,6 @@
 //! A runtime inside glib's main loop, as in a program with GTK: one thread, and no wait but glib's.
 //!
-//! A client that sends a line is told how often glib's own timer has ticked. It needs the feature
+//! A client that sends a line gets the number of ticks of glib's own timer. Needs the feature
 //! `glib`, and glib (Debian: libglib2.0-dev).
 
 use std::io;
@@ -28,7 +28,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
     let main_loop = MainLoop::new(None, false);
     attach(&runtime)?;
 
-    // What glib does itself.
+    // glib's own work.
     let ticks = Arc::new(AtomicU64::new(0));
     let ticking = ticks.clone();
     glib::timeout_add_local(TICK, move || {
@@ -51,7 +51,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
 /// Has glib's main loop drive the runtime.
 fn attach(runtime: &Rc<Runtime>) -> io::Result<()> {
     match runtime.backend_fd() {
-        // It is readable when a turn has something to do.
+        // The descriptor is readable when a turn has something to do.
         Ok(descriptor) => {
             let driven = Rc::downgrade(runtime);
             glib_unix::unix_fd_add_local(descriptor.as_raw_fd(), IOCondition::IN, move |_, _| {
@@ -76,7 +76,7 @@ fn turn_in_time(runtime: Weak<Runtime>) {
         return;
     };
     let next = driven.next_timeout().unwrap_or(LATENCY).min(LATENCY);
-    // glib keeps the function, so that has no part in the runtime either.
+    // glib keeps the function, which therefore owns no part of the runtime either.
     glib::timeout_add_local_once(next, move || {
         if let Some(driven) = runtime.upgrade() {
             driven.turn(Duration::ZERO);

@@ -1,7 +1,7 @@
 //! A runtime inside libuv's loop, as in a library that a C program with libuv uses: one thread, and
 //! no wait but libuv's.
 //!
-//! A client that sends a line is told how often libuv's own timer has ticked. It needs the feature
+//! A client that sends a line gets the number of ticks of libuv's own timer. Needs the feature
 //! `libuv`, and libuv (Debian: libuv1-dev).
 
 use std::io;
@@ -29,7 +29,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
     let uv = Rc::new(Loop::new()?);
     attach(&runtime, &uv)?;
 
-    // What libuv does itself.
+    // libuv's own work.
     let ticks = Arc::new(AtomicU64::new(0));
     let ticking = ticks.clone();
     uv.every(TICK, move || {
@@ -57,15 +57,16 @@ fn attach(runtime: &Rc<Runtime>, uv: &Loop) -> io::Result<()> {
         }
     };
     match runtime.backend_fd() {
-        // It is readable when a turn has something to do, until then nothing wakes the loop.
+        // The descriptor is readable when a turn has something to do; until then nothing wakes the
+        // loop.
         Ok(descriptor) => uv.when_readable(descriptor, turn),
         Err(error) if error.kind() == io::ErrorKind::Unsupported => uv.every(LATENCY, turn),
         Err(error) => Err(error),
     }
 }
 
-/// What is needed of libuv: a loop, timers, and descriptors that are polled. Callbacks run on the
-/// thread that has the loop, within [`run`](Loop::run).
+/// The part of libuv that is needed: a loop, timers, and polled descriptors. Callbacks run on the
+/// thread that owns the loop, within [`run`](Loop::run).
 mod uv {
     use std::cell::{RefCell, UnsafeCell};
     use std::ffi::{CStr, c_char, c_int, c_void};
@@ -100,8 +101,8 @@ mod uv {
         fn uv_handle_get_data(handle: *const c_void) -> *mut c_void;
     }
 
-    /// Memory of a size that libuv tells, aligned for whatever it has there. It does not move, and
-    /// libuv writes to it at any time.
+    /// Memory of a size that libuv reports, aligned for anything it stores there. It does not move,
+    /// and libuv writes to it at any time.
     struct Memory(Box<[UnsafeCell<u128>]>);
 
     impl Memory {
@@ -126,7 +127,7 @@ mod uv {
     impl Loop {
         pub fn new() -> io::Result<Loop> {
             let memory = Memory::new(uv_loop_size());
-            // SAFETY: there is as much memory as it wants, and it stays where it is.
+            // SAFETY: the memory is as large as libuv requires, and does not move.
             told(unsafe { uv_loop_init(memory.get()) })?;
             Ok(Loop {
                 memory,
@@ -136,7 +137,7 @@ mod uv {
 
         /// Runs until [`stop`](Self::stop).
         pub fn run(&self) {
-            // SAFETY: the loop is initialised, and this is the thread that has it.
+            // SAFETY: the loop is initialised, and this is the thread that owns it.
             unsafe { uv_run(self.memory.get(), DEFAULT) };
         }
 
@@ -145,17 +146,17 @@ mod uv {
             unsafe { uv_stop(self.memory.get()) };
         }
 
-        /// Calls `call` every so often, in milliseconds.
+        /// Calls `call` once per period, in whole milliseconds.
         pub fn every(&self, period: Duration, call: impl FnMut() + 'static) -> io::Result<()> {
             let millis = period.as_millis().try_into().unwrap_or(u64::MAX);
-            // SAFETY: both are what they are taken for; once it is initialised the timer stays as
-            // long as the loop.
+            // SAFETY: both pointers have the right type; once initialised, the timer lives as long
+            // as the loop.
             let timer = self.add(TIMER, call, |uv, timer| unsafe { uv_timer_init(uv, timer) })?;
-            // SAFETY: it is a timer, which is initialised and open.
+            // SAFETY: it is a timer, initialised and open.
             told(unsafe { uv_timer_start(timer, on_timer, millis, millis) })
         }
 
-        /// Calls `call` whenever the descriptor is readable. It has to stay open.
+        /// Calls `call` whenever the descriptor is readable. The descriptor has to stay open.
         pub fn when_readable(
             &self,
             descriptor: BorrowedFd<'_>,
@@ -169,8 +170,8 @@ mod uv {
             told(unsafe { uv_poll_start(poll, READABLE, on_poll) })
         }
 
-        /// Adds a handle that `init` initialises. From then on the loop has it in its list, also if
-        /// it cannot be started: so its memory is kept.
+        /// Adds a handle that `init` initialises. From then on it is in the loop's list, even if it
+        /// cannot be started: so its memory is kept.
         fn add(
             &self,
             kind: c_int,
@@ -182,8 +183,8 @@ mod uv {
             let call: Box<RefCell<Call>> = Box::new(RefCell::new(Box::new(call)));
             told(init(self.memory.get(), handle))?;
             let data = std::ptr::from_ref(&*call).cast_mut().cast();
-            // SAFETY: the handle is initialised. The function is found there for as long as the
-            // handle is open: `handles` has both.
+            // SAFETY: the handle is initialised. The function stays there for as long as the handle
+            // is open: `handles` owns both.
             unsafe { uv_handle_set_data(handle, data) };
             self.handles.borrow_mut().push((memory, call));
             Ok(handle)
@@ -192,8 +193,8 @@ mod uv {
 
     impl Drop for Loop {
         fn drop(&mut self) {
-            // SAFETY: the handles are open, and their memory is there until the loop is closed,
-            // which it cannot be before it has run to their end.
+            // SAFETY: the handles are open. Their memory lives until the loop is closed, which
+            // requires that it has run to their end.
             unsafe {
                 for (handle, _) in &*self.handles.borrow() {
                     uv_close(handle.get(), None);
@@ -214,8 +215,8 @@ mod uv {
     }
 
     fn called(handle: *mut c_void) {
-        // SAFETY: `add` has put it there, and the handle is open. A panic in it does not unwind
-        // into libuv: an `extern "C"` function ends the process then.
+        // SAFETY: `add` has stored it, and the handle is open. A panic does not unwind into libuv:
+        // an `extern "C"` function aborts the process instead.
         let call = unsafe { &*uv_handle_get_data(handle).cast::<RefCell<Call>>() };
         (call.borrow_mut())();
     }
@@ -224,7 +225,7 @@ mod uv {
         if result >= 0 {
             return Ok(());
         }
-        // SAFETY: text that ends with a zero, and is there for ever for an error that is known.
+        // SAFETY: the text is NUL-terminated, and static for a known error.
         let text = unsafe { CStr::from_ptr(uv_strerror(result)) };
         Err(io::Error::other(format!(
             "libuv: {}",

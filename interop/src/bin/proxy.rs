@@ -1,10 +1,9 @@
-//! A TCP proxy: connects each client with another address, in both directions.
-//! The two directions end separately: the end of one is passed on, and the other goes on. Anything
-//! else that ends the connection (a reset, a side that reads nothing for `--timeout-ms`, silence)
-//! resets both sides, so that neither takes partial data for complete.
-//! Silence is allowed for `--idle-ms`, five minutes by default. A side that has ended its direction
-//! may be gone, which looks the same as a client that waits for its response: then the other side
-//! may be silent for `--timeout-ms` only.
+//! A TCP proxy: connects each client with another address, in both directions. The two directions
+//! end separately: the end of one is passed on, and the other continues. Any other end of the
+//! connection (a reset, a side that reads nothing for `--timeout-ms`, silence) resets both sides,
+//! so that neither takes partial data for complete. Silence is allowed for `--idle-ms`, five
+//! minutes by default. A side that has ended its direction may be gone, which looks the same as a
+//! client that waits for its response: then the other side may be silent for `--timeout-ms` only.
 
 use std::io;
 use std::pin::Pin;
@@ -69,7 +68,7 @@ async fn connected(
 ) -> io::Result<(u64, u64)> {
     let mut client = Side::new(client);
     let mut server = Side::new(TcpStream::connect_timeout(to, limit).await?);
-    // The proxy cannot know what comes next, so it sends at once (no Nagle).
+    // The proxy cannot know what comes next, so it sends without delay (no Nagle).
     client.stream.set_nodelay(true)?;
     server.stream.set_nodelay(true)?;
     let traffic = Traffic::default();
@@ -83,7 +82,7 @@ async fn connected(
     Ok(bytes)
 }
 
-/// One of the two connections, as it is copied from and to.
+/// One of the two connections, with its traffic recorded.
 struct Watched<'a> {
     stream: Limited<TcpStream>,
     traffic: &'a Traffic,
@@ -160,7 +159,7 @@ impl Drop for Side {
 /// When data last came, from either side.
 struct Traffic {
     last: Mutex<Instant>,
-    /// One direction has ended.
+    /// Set once one direction has ended.
     half_ended: Event,
 }
 

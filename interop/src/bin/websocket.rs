@@ -1,8 +1,8 @@
-//! A WebSocket echo server: async-tungstenite, on polder's sockets.
-//! A client that sends nothing for `--timeout-ms` is sent a ping, and disconnected if nothing comes
-//! in that time again. So is a client that reads nothing for that time: while a pong or an echo
-//! cannot be sent, nothing more is read, so nothing accumulates. After Ctrl-C or SIGTERM the
-//! clients are sent a close frame ("going away").
+//! A WebSocket echo server: async-tungstenite, on polder's sockets. A client that sends nothing for
+//! `--timeout-ms` gets a ping, and is disconnected if nothing comes in the same time again. So is a
+//! client that reads nothing for that time: while a pong or an echo cannot be sent, nothing more is
+//! read, so nothing accumulates. After Ctrl-C or SIGTERM the clients get a close frame ("going
+//! away").
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use polder::time::timeout;
 
 const USAGE: &str = "websocket [ADDR] [--timeout-ms N] [--backend NAME]";
 
-/// The longest message, in bytes.
+/// The maximum length of a message, in bytes.
 const LONGEST: usize = 4 << 20;
 
 /// The size of the write buffer.
@@ -66,7 +66,7 @@ async fn client(
         .max_message_size(Some(LONGEST))
         .max_frame_size(Some(LONGEST))
         .write_buffer_size(BUFFER)
-        // One message, and small frames beside it: the default is no limit.
+        // One message, plus small frames: the default is no limit.
         .max_write_buffer_size(LONGEST + 2 * BUFFER);
     let greeting = accept_async_with_config(Limited::new(stream, limit), Some(config));
     let mut socket = timeout(limit, greeting)
@@ -101,8 +101,9 @@ async fn echo(
                 Some(message @ (Message::Text(_) | Message::Binary(_))) => {
                     socket.send(message).await?
                 }
-                // tungstenite has put the answers to pings and close frames into its buffer. It
-                // would go on to read and to answer while the client reads none of that.
+                // tungstenite has put the answers to pings and close frames into its buffer.
+                // Without a flush it would continue to read and to answer while the client reads
+                // none of the answers.
                 Some(_) => socket.flush().await?,
                 None => return Ok(()),
             },

@@ -1,4 +1,4 @@
-//! A client: it finds the leader, and repeats what has no answer.
+//! A client: it finds the leader, and repeats requests without an answer.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use super::message::{Change, Request, Response, Write, ask};
 /// How long a client waits before it asks another node.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A client of a replicated log. Each needs a number of its own, by which its writes are known, and
-/// has one write at a time: a write that was given up may still happen, so it is the last one.
+/// A client of a replicated log. Each needs a unique id, which identifies its writes, and has one
+/// write at a time: a write that was given up may still happen, so it is the last one.
 #[derive(Debug)]
 pub struct Client {
     id: u64,
@@ -20,7 +20,7 @@ pub struct Client {
     limit: Duration,
     /// The number of the last write.
     number: u64,
-    /// Whom it asks.
+    /// The index of the node that it asks.
     node: usize,
     connection: Option<TcpStream>,
     repeated: u64,
@@ -39,7 +39,7 @@ impl Client {
         }
     }
 
-    /// Changes a value, once, and returns what it is then. It tries until that is done.
+    /// Changes a value, once, and returns the new value. Retries until that is done.
     pub async fn write(&mut self, change: Change) -> u64 {
         self.number += 1;
         let (client, number) = (self.id, self.number);
@@ -51,12 +51,12 @@ impl Client {
         .await
     }
 
-    /// Reads a value, as it is at some moment until this returns. It tries until that is done.
+    /// Reads a value, as of some moment before this returns. Retries until that is done.
     pub async fn read(&mut self, key: u64) -> u64 {
         self.ask(Request::Read { key }).await
     }
 
-    /// How often a node that was asked did not answer.
+    /// Returns how often a node did not answer a request.
     pub fn repeated(&self) -> u64 {
         self.repeated
     }
@@ -72,7 +72,7 @@ impl Client {
                     None
                 }
             };
-            // What comes late would be an answer to something else.
+            // A late answer would be taken for the answer to a later request.
             self.connection = None;
             let next = (self.node + 1) % self.nodes.len();
             self.node = leader.filter(|it| *it < self.nodes.len()).unwrap_or(next);

@@ -1,4 +1,4 @@
-//! What a node still knows after a crash.
+//! The state of a node that survives a crash.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,8 +6,8 @@ use polder::event::Event;
 
 use super::message::{Entry, Position};
 
-/// A disk, in memory: it survives the program that writes to it, and clones are the same one. What
-/// a call has written is there whenever the program ends after it.
+/// A disk, in memory: it survives the program that writes to it, and clones share it. A completed
+/// write is durable, whenever the program ends after it.
 #[derive(Clone, Debug, Default)]
 pub struct Disk(Arc<Inner>);
 
@@ -20,10 +20,10 @@ struct Inner {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stored {
     pub(super) term: u64,
-    /// For whom the node has voted in this term.
+    /// The node's vote in this term.
     pub(super) vote: Option<usize>,
     pub(super) log: Vec<Entry>,
-    /// How many entries the node has known to be committed. Nothing depends on it.
+    /// The number of entries that the node has known to be committed. Informational.
     commit: u64,
 }
 
@@ -34,13 +34,13 @@ impl Stored {
         Position { index, term }
     }
 
-    /// The entry at an index, if there is one.
+    /// Returns the entry at an index, if there is one.
     pub(super) fn at(&self, index: u64) -> Option<&Entry> {
         let before = usize::try_from(index.checked_sub(1)?).ok()?;
         self.log.get(before)
     }
 
-    /// Whether the log has this place: then it is the same before, too.
+    /// Returns whether the log has this place: then everything before is the same, too.
     pub(super) fn has(&self, place: Position) -> bool {
         match place.index {
             0 => place.term == 0,
@@ -48,7 +48,7 @@ impl Stored {
         }
     }
 
-    /// The entries after an index, as many as that.
+    /// Returns the entries after an index, at most `most`.
     pub(super) fn after(&self, index: u64, most: usize) -> Vec<Entry> {
         let after = self.log.iter().skip(index as usize);
         after.take(most).copied().collect()
@@ -60,23 +60,24 @@ impl Disk {
         self.0.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The node's term, and for whom it has voted in it. (Who leads has voted for itself.)
+    /// Returns the node's term, and its vote in it. (A leader has voted for itself.)
     pub fn vote(&self) -> (u64, Option<usize>) {
         let stored = self.lock();
         (stored.term, stored.vote)
     }
 
-    /// How many entries the node has known to be committed, in this life or an earlier one.
+    /// Returns the number of entries that the node has known to be committed, since its first
+    /// start.
     pub fn committed(&self) -> u64 {
         self.lock().commit
     }
 
-    /// The term of the entry at an index, the first of which is 1.
+    /// Returns the term of the entry at an index. The first index is 1.
     pub fn term_at(&self, index: u64) -> Option<u64> {
         self.lock().at(index).map(|it| it.term)
     }
 
-    /// Waits until something is written. One waits at a time.
+    /// Waits until something is written. Supports one waiter at a time.
     pub async fn written(&self) {
         self.0.written.wait().await;
     }
@@ -101,7 +102,7 @@ impl Disk {
         }
     }
 
-    /// Replaces what comes after an index.
+    /// Replaces the entries after an index.
     pub(super) fn write_log(&self, after: u64, entries: &[Entry]) {
         let mut stored = self.lock();
         stored.log.truncate(after as usize);

@@ -1,14 +1,14 @@
-//! What nodes and clients send to each other. A connection carries requests, each with its
-//! response. Everything is a number of 64 bits, little-endian; a frame is how many numbers follow,
-//! and these. Numbers that mean nothing are an error of the kind `InvalidData`, which ends the
-//! connection.
+//! The messages between nodes and clients. A connection carries requests, each with its response.
+//! Everything is a 64-bit number, little-endian; a frame is a count of numbers, and these. Numbers
+//! without a meaning are an error of the kind `InvalidData`, which ends the connection.
 
 use std::io::{Error, ErrorKind, Result};
 
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::TcpStream;
 
-/// The longest frame, in numbers: half a megabyte, so that nobody makes another one keep more.
+/// The maximum length of a frame, in numbers: half a megabyte, which bounds the memory of a
+/// receiver.
 const LONGEST: u64 = 1 << 16;
 
 /// A place in the log, with the term of the entry there. The first entry has the index 1.
@@ -18,14 +18,14 @@ pub(super) struct Position {
     pub(super) term: u64,
 }
 
-/// What is done to the value of a key, which is zero at first.
+/// A change of a key's value, which is zero at first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     Put { key: u64, value: u64 },
     Add { key: u64, value: u64 },
 }
 
-/// A change that a client wants, with its number among all that this client has asked for.
+/// A change that a client requests, with its sequence number among this client's writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Write {
     pub client: u64,
@@ -40,7 +40,7 @@ pub(super) struct Entry {
     pub(super) write: Option<Write>,
 }
 
-/// What is asked. The first two are what nodes ask each other.
+/// A request. The first two are sent between nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Request {
     Vote {
@@ -55,7 +55,7 @@ pub(super) enum Request {
         before: Position,
         entries: Vec<Entry>,
         commit: u64,
-        /// The number of the last read that waits for it to be known who leads.
+        /// The number of the last read that waits for the leader to be confirmed.
         round: u64,
     },
     Write(Write),
@@ -70,7 +70,7 @@ pub(super) enum Response {
         term: u64,
         is_granted: bool,
     },
-    /// The log is the leader's up to `index`; or, if it `is_not`, may be.
+    /// The log matches the leader's up to `index`; if `is_not`, it may match up to there.
     Appended {
         term: u64,
         is_not: bool,
@@ -78,7 +78,7 @@ pub(super) enum Response {
     },
     /// The value that a key has now.
     Value(u64),
-    /// Somebody else may be.
+    /// This node does not lead; the index of the leader, if known.
     NotLeader(Option<usize>),
 }
 
@@ -86,7 +86,7 @@ fn invalid() -> Error {
     Error::new(ErrorKind::InvalidData, "no message of the replicated log")
 }
 
-/// The numbers of a frame, one after the other.
+/// The numbers of a frame, in order.
 struct Numbers(std::vec::IntoIter<u64>);
 
 impl Numbers {
@@ -149,7 +149,7 @@ fn push_write(numbers: &mut Vec<u64>, write: &Write) {
     numbers.extend([write.client, write.number, is_put, key, value]);
 }
 
-/// What a frame can hold.
+/// A type that a frame can hold.
 pub(super) trait Frame: Sized {
     fn numbers(&self) -> Vec<u64>;
     fn parse(numbers: Vec<u64>) -> Result<Self>;
@@ -268,7 +268,7 @@ pub(super) async fn send(stream: &mut TcpStream, frame: &impl Frame) -> Result<(
     stream.write_all(&bytes).await
 }
 
-/// The next frame; `None` if the connection ends before it.
+/// Receives the next frame; `None` if the connection ends before it.
 pub(super) async fn receive<F: Frame>(stream: &mut TcpStream) -> Result<Option<F>> {
     let mut count = [0; 8];
     if stream.read(&mut count[..1]).await? == 0 {
@@ -286,8 +286,8 @@ pub(super) async fn receive<F: Frame>(stream: &mut TcpStream) -> Result<Option<F
     F::parse(numbers.collect()).map(Some)
 }
 
-/// Sends a request on a connection, which is made if there is none, and returns the response.
-/// The connection is kept only if all went well: what comes late is an answer to something else.
+/// Sends a request on a connection, which is made if there is none, and returns the response. The
+/// connection is kept only on success: a late answer would belong to another request.
 pub(super) async fn ask(
     kept: &mut Option<TcpStream>,
     address: &str,

@@ -1,9 +1,10 @@
 //! A replicated log: Raft (Ongaro and Ousterhout, 2014), with a table of numbers on top.
 //!
-//! Some nodes elect a leader, which appends each write to its log and sends that to the others. A
-//! write that a majority has is committed: each node applies it to its own table, and the leader
-//! answers the client. A read is answered by a leader that has made sure that it still is one. A
-//! client repeats what has no answer; each write has the client's number, so it is applied once.
+//! Some nodes elect a leader, which appends each write to its log and sends the entry to the
+//! others. A write that a majority has is committed: each node applies it to its own table, and the
+//! leader answers the client. A leader answers a read once it has confirmed that it still leads. A
+//! client repeats requests without an answer; each write has the client's number, so it is applied
+//! once.
 //!
 //! | module | |
 //! |---|---|
@@ -17,7 +18,7 @@
 //! There are no snapshots and no changes of membership: the log only grows.
 //!
 //! It is written to be tested in simulated worlds, and runs on the kernel's sockets as well. A
-//! [`Bug`] can be switched on, to see whether a test finds it.
+//! [`Bug`] can be switched on, to check that a test finds it.
 
 mod client;
 mod disk;
@@ -33,29 +34,29 @@ pub use disk::Disk;
 pub use message::{Change, Write};
 pub use server::run;
 
-/// What a node has to know.
+/// A node's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Which of `nodes` this one is.
+    /// The index of this node in `nodes`.
     pub id: usize,
     /// The addresses of all nodes.
     pub nodes: Vec<String>,
-    /// How often a leader says that it is there.
+    /// The period of a leader's heartbeats.
     pub heartbeat: Duration,
-    /// A follower that has heard of no leader for this long wants to be one,
+    /// The minimum time without a leader after which a follower becomes a candidate.
     pub election: Duration,
-    /// or later, by a time of chance up to this: so mostly one of them is first.
+    /// The maximum random addition to that time, so that one follower is usually first.
     pub spread: Duration,
-    /// The most entries of a message.
+    /// The maximum number of entries in a message.
     pub batch: usize,
-    /// The seed of what this node draws by chance: how long until it wants to lead.
+    /// The seed of this node's RNG, which randomizes its election timeout.
     pub seed: u64,
-    /// A mistake that is made on purpose.
+    /// A bug that is switched on deliberately.
     pub bug: Option<Bug>,
 }
 
 impl Config {
-    /// A node of some that are near each other.
+    /// Returns the configuration of a node among some that are close to each other.
     pub fn new(id: usize, nodes: Vec<String>, seed: u64) -> Config {
         Config {
             id,
@@ -70,7 +71,7 @@ impl Config {
     }
 }
 
-/// A mistake that programs of this kind have had.
+/// A bug that programs of this kind have had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bug {
     /// A leader answers reads without asking the others whether it still leads.
@@ -82,14 +83,14 @@ pub enum Bug {
     CountedEarlierTerm,
     /// A write that comes again is applied again.
     AppliedTwice,
-    /// A follower keeps what its log has at an index, whatever the leader has there.
+    /// A follower keeps its own entry at an index, even if the leader has another one there.
     KeptConflict,
-    /// A leader commits what nobody but itself has.
+    /// A leader commits an entry that only it has.
     EarlyAnswer,
 }
 
 impl Bug {
-    /// All of them.
+    /// All bugs.
     pub const ALL: [Bug; 6] = [
         Bug::UnconfirmedRead,
         Bug::ForgottenVote,

@@ -1,9 +1,9 @@
-//! The rules of Raft, as a machine: it is told the time, what others ask and what they answer, and
-//! says what to answer and what to ask. Section numbers are those of the paper ("In Search of an
-//! Understandable Consensus Algorithm", extended version).
+//! The rules of Raft, as a state machine: its inputs are the time, the others' requests and their
+//! responses; its outputs are responses and requests. Section numbers are those of the paper ("In
+//! Search of an Understandable Consensus Algorithm", extended version).
 //!
-//! What the disk has to keep is written before anybody is told. What a node knows of itself beyond
-//! that (who leads, what is committed) may be behind, and never ahead.
+//! Persistent state is written before a message depends on it. A node's other knowledge (the
+//! leader, the commit index) may be behind, and never ahead.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -17,15 +17,15 @@ use super::{Bug, Config};
 pub(super) struct Node {
     config: Config,
     disk: Disk,
-    /// As it is on the disk.
+    /// A copy of the state on disk.
     stored: Stored,
     role: Role,
-    /// Who leads, as far as is known.
+    /// The leader, as far as is known.
     leader: Option<usize>,
     commit: u64,
     applied: u64,
     table: Table,
-    /// When it wants to lead, unless it hears of a leader.
+    /// When it becomes a candidate, unless it hears from a leader.
     election_at: Instant,
     random: u64,
 }
@@ -34,7 +34,7 @@ pub(super) struct Node {
 enum Role {
     Follower,
     Candidate {
-        /// Who has answered, and how.
+        /// The nodes that have answered, by their answer.
         votes: BTreeSet<usize>,
         refusals: BTreeSet<usize>,
     },
@@ -50,32 +50,32 @@ struct Leader {
     round: u64,
 }
 
-/// What a leader knows of a node. (Of itself nothing is written here.)
+/// A leader's knowledge of a node. (Unused for itself.)
 #[derive(Clone, Debug)]
 struct Follower {
-    /// The first entry to send.
+    /// The index of the first entry to send.
     next: u64,
-    /// It has the leader's log up to here.
+    /// The index up to which it has the leader's log.
     matched: u64,
     /// The last round that it has answered.
     round: u64,
 }
 
-/// Whether there is something to tell another node.
+/// Whether there is a message for another node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum News {
     Now,
-    /// Only that there is a leader.
+    /// Only a heartbeat.
     Heartbeat,
     None,
 }
 
-/// A read that waits for a leader to be sure that it leads.
+/// A read that waits until the leader has confirmed that it leads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
     term: u64,
     round: u64,
-    /// What was committed before has to be applied.
+    /// The index that must be applied first: everything committed before the read.
     index: u64,
 }
 
@@ -86,7 +86,7 @@ impl Node {
             stored.vote = None;
         }
         let mut node = Node {
-            // Not the same after each start.
+            // Different after each start.
             random: config.seed ^ stored.term.wrapping_mul(0x2545_f491_4f6c_dd1d),
             config,
             disk,
@@ -110,12 +110,12 @@ impl Node {
         count > self.config.nodes.len() / 2
     }
 
-    /// When [`tick`](Self::tick) has something to do.
+    /// Returns when [`tick`](Self::tick) has something to do.
     pub(super) fn election_at(&self) -> Instant {
         self.election_at
     }
 
-    /// Puts the next election off: by a time of chance, so that mostly one node is first (5.2).
+    /// Postpones the next election by a random time, so that one node is usually first (5.2).
     fn wait_for_leader(&mut self, now: Instant) {
         // splitmix64, by Sebastiano Vigna.
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -154,7 +154,7 @@ impl Node {
         self.disk.write_log(after, entries);
     }
 
-    /// Somebody has a later term: whatever this node is, it is no more.
+    /// Another node has a later term: this node becomes a follower, from any role.
     fn follow_if_later(&mut self, term: u64) {
         if term > self.stored.term {
             self.write_term(term, None);
@@ -163,7 +163,7 @@ impl Node {
         }
     }
 
-    /// Answers what another node asks.
+    /// Answers a request of another node.
     pub(super) fn answer(&mut self, request: Request, now: Instant) -> Response {
         match request {
             Request::Vote {
@@ -178,13 +178,13 @@ impl Node {
                 self.wait_for_leader(now);
                 self.append(request)
             }
-            // A leader of before.
+            // A leader of an earlier term.
             Request::Append { .. } => self.appended(false, 0),
             Request::Write(_) | Request::Read { .. } => Response::NotLeader(self.leader),
         }
     }
 
-    /// One vote a term, for who has all that is committed (5.2, 5.4.1).
+    /// Grants one vote per term, to a candidate that has all committed entries (5.2, 5.4.1).
     fn vote(&mut self, term: u64, candidate: usize, last: Position, now: Instant) -> Response {
         self.follow_if_later(term);
         let ours = self.stored.last();
@@ -209,7 +209,7 @@ impl Node {
         }
     }
 
-    /// Makes the log the leader's, as far as the message goes (5.3).
+    /// Makes the log equal to the leader's, as far as the message goes (5.3).
     fn append(&mut self, request: Request) -> Response {
         let Request::Append {
             before,
@@ -225,7 +225,7 @@ impl Node {
             return self.appended(false, last.min(before.index.saturating_sub(1)));
         }
         let matched = before.index + entries.len() as u64;
-        // What is there already stays: the message may be an old one, and more may have come since.
+        // Existing entries stay: the message may be an old one, and more may have come since.
         let places = (before.index + 1..).zip(&entries);
         let mut new = places.skip_while(|(index, entry)| match self.stored.at(*index) {
             Some(ours) => ours.term == entry.term || self.has(Bug::KeptConflict),
@@ -275,7 +275,7 @@ impl Node {
             round: 0,
         });
         self.leader = Some(self.config.id);
-        // With it everything before is committed (5.4.2, 8).
+        // When it is committed, everything before is committed too (5.4.2, 8).
         self.append_own(None);
     }
 
@@ -289,7 +289,7 @@ impl Node {
         self.commit_what_most_have();
     }
 
-    /// What a majority has is committed, if its last entry is of this term (5.4.2).
+    /// Commits the entries that a majority has, if the last of them is of this term (5.4.2).
     fn commit_what_most_have(&mut self) {
         let Role::Leader(leader) = &self.role else {
             return;
@@ -313,7 +313,7 @@ impl Node {
         }
     }
 
-    /// Whether there is something to tell another node.
+    /// Returns whether there is a message for another node.
     pub(super) fn news(&self, other: usize) -> News {
         match &self.role {
             Role::Follower => News::None,
@@ -333,7 +333,7 @@ impl Node {
         }
     }
 
-    /// What to ask another node now.
+    /// Returns the request to send to another node now.
     pub(super) fn request(&self, other: usize) -> Option<Request> {
         match &self.role {
             Role::Follower => None,
@@ -357,7 +357,7 @@ impl Node {
         }
     }
 
-    /// Another node has answered what it was asked.
+    /// Handles another node's response to a request.
     pub(super) fn answered(&mut self, other: usize, request: &Request, response: Response) {
         match (request, response) {
             (Request::Vote { term: asked, .. }, Response::Voted { term, is_granted }) => {
@@ -409,13 +409,13 @@ impl Node {
         Response::NotLeader(leader)
     }
 
-    /// A client wants to write. Returns the term in which that is under way, or the answer.
+    /// Handles a client's write. Returns the term in which it is under way, or the answer.
     pub(super) fn begin_write(&mut self, write: Write) -> Result<u64, Response> {
         match self.table.last(write.client) {
             Some((number, value)) if number == write.number && !self.has(Bug::AppliedTwice) => {
                 return Err(Response::Value(value));
             }
-            // It has been answered, and nobody waits any more.
+            // It has been answered, and its client has moved on.
             Some((number, _)) if number > write.number => return Err(self.not_leader()),
             _ => {}
         }
@@ -426,7 +426,7 @@ impl Node {
         Ok(self.stored.term)
     }
 
-    /// What to answer to a write that has begun in a term; `None` if that is not known yet.
+    /// Returns the answer to a write that started in a term; `None` if it is not known yet.
     pub(super) fn end_write(&self, write: &Write, term: u64) -> Option<Response> {
         match self.table.last(write.client) {
             Some((number, value)) if number == write.number => Some(Response::Value(value)),
@@ -435,7 +435,7 @@ impl Node {
         }
     }
 
-    /// A client wants to read. The answer is what is committed now, or later (8).
+    /// Handles a client's read. The answer is what is committed now, or later (8).
     pub(super) fn begin_read(&mut self) -> Result<Read, Response> {
         let commit = self.commit;
         match &mut self.role {
@@ -444,7 +444,8 @@ impl Node {
                 Ok(Read {
                     term: self.stored.term,
                     round: leader.round,
-                    // Before its own first entry is committed it does not know what is.
+                    // Before its own first entry is committed, the leader does not know the commit
+                    // index.
                     index: commit.max(leader.first),
                 })
             }
@@ -452,7 +453,7 @@ impl Node {
         }
     }
 
-    /// What to answer to a read; `None` if that is not known yet.
+    /// Returns the answer to a read; `None` if it is not known yet.
     pub(super) fn end_read(&self, read: Read, key: u64) -> Option<Response> {
         let Some(leader) = self.leads(read.term) else {
             return Some(self.not_leader());

@@ -1,11 +1,11 @@
 //! A node on polder's sockets and timers.
 //!
-//! The machine is behind a lock, which nobody holds across an `await`. Whoever changes it sets the
-//! latch that was there and leaves a new one: so who has looked, and found nothing to do, waits for
-//! the latch that it has seen under the same lock, and misses nothing.
+//! The state machine is behind a lock, which is never held across an `await`. A change sets the
+//! current latch and installs a new one. A waiter that finds nothing to do waits for the latch that
+//! it has read under the same lock, so it misses no change.
 //!
-//! There is a task for each other node, with one request under way at a time; one for elections;
-//! and one for each connection that others have made. They end with the future of [`run`].
+//! There is a task for each other node, with one request in flight at a time; one for elections;
+//! and one for each incoming connection. They end with the future of [`run`].
 
 use std::io::Result;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ struct State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic fails the program; the state of the others is whole.
+        // A panic fails the program; the state of the other nodes is whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -41,7 +41,7 @@ impl Shared {
         result
     }
 
-    /// What `look` returns, which is called again after each change.
+    /// Returns the result of `look`, which is called again after each change.
     async fn until<R>(&self, mut look: impl FnMut(&Node) -> Option<R>) -> R {
         loop {
             let changed = {
@@ -72,7 +72,7 @@ pub async fn run(listener: TcpListener, config: Config, disk: Disk) -> Result<()
     serve(listener, |stream, _| {
         let shared = shared.clone();
         async move {
-            // Whoever is there tries again.
+            // The peer retries.
             let _ = answer(stream, &shared).await;
         }
     })
@@ -84,12 +84,12 @@ async fn elections(shared: Arc<Shared>) {
     loop {
         let at = shared.lock().node.election_at();
         sleep_until(at).await;
-        // It may have been put off meanwhile: then nothing changes.
+        // It may have been postponed meanwhile: then nothing changes.
         shared.change(|node| node.tick(now()));
     }
 }
 
-/// Asks another node what there is to ask.
+/// Sends requests to another node.
 async fn talk(shared: Arc<Shared>, config: Config, other: usize) {
     let mut connection = None;
     loop {
@@ -115,7 +115,7 @@ async fn talk(shared: Arc<Shared>, config: Config, other: usize) {
     }
 }
 
-/// Answers who has connected, until the connection ends.
+/// Answers a peer's requests, until the connection ends.
 async fn answer(mut stream: TcpStream, shared: &Shared) -> Result<()> {
     stream.set_nodelay(true)?;
     while let Some(request) = receive(&mut stream).await? {

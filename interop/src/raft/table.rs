@@ -1,4 +1,4 @@
-//! What the log is applied to: a table of numbers, and what each client was answered last.
+//! The state that the log is applied to: a table of numbers, and the last answer to each client.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use super::message::{Change, Write};
 #[derive(Debug, Default)]
 pub(super) struct Table {
     values: BTreeMap<u64, u64>,
-    /// Of each client the number of its last write, and what that made of the value. A client has
-    /// one write at a time.
+    /// For each client, the number of its last write, and the resulting value. A client has one
+    /// write at a time.
     answers: BTreeMap<u64, (u64, u64)>,
 }
 
@@ -17,7 +17,7 @@ impl Table {
         self.values.get(&key).copied().unwrap_or(0)
     }
 
-    /// The number of the last write of a client, and its answer.
+    /// Returns the number of the last write of a client, and its answer.
     pub(super) fn last(&self, client: u64) -> Option<(u64, u64)> {
         self.answers.get(&client).copied()
     }

@@ -1,9 +1,10 @@
-//! Which core runs what: the generator the last of those that this process may use, the server the
-//! first, and a second one too if it has two workers and there are three.
+//! Core assignment: the generator runs on the last of the cores that this process may use, the
+//! server on the first. The server gets a second one too if it has two workers and there are three
+//! cores.
 
 use std::io;
 
-/// The cores that this process may use.
+/// Returns the cores that this process may use.
 pub fn allowed() -> Vec<usize> {
     // SAFETY: all zero is an empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -16,7 +17,7 @@ pub fn allowed() -> Vec<usize> {
         .collect()
 }
 
-/// From now on this thread, and what it starts, runs on these alone.
+/// Pins this thread, and what it starts from now on, to these cores.
 pub fn pin(cores: &[usize]) {
     // SAFETY: all zero is an empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };

@@ -1,5 +1,5 @@
-//! Latencies, counted: buckets that are one nanosecond wide at first, and from 64 ns on 1/64 of
-//! their power of two (so a quantile is right to 1.6 %).
+//! Counts of latencies. Buckets are one nanosecond wide at first, and from 64 ns on 1/64 of their
+//! power of two (so a quantile is accurate to 1.6 %).
 
 use std::time::Duration;
 
@@ -35,17 +35,18 @@ impl Histogram {
         self.most = 0;
     }
 
-    /// How many were added.
+    /// Returns the number of latencies added.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// The longest, in nanoseconds.
+    /// Returns the longest, in nanoseconds.
     pub fn most(&self) -> u64 {
         self.most
     }
 
-    /// So many nanoseconds were enough for this share of them. Zero where there are none.
+    /// Returns the quantile in nanoseconds: `share` of the latencies are at most this. Zero if
+    /// there are none.
     pub fn quantile(&self, share: f64) -> u64 {
         let rank = ((self.total as f64 * share).ceil() as u64).max(1);
         let mut seen = 0;
@@ -59,7 +60,8 @@ impl Histogram {
     }
 }
 
-/// Below 64 the number itself; then a power of two, and the six bits after its first.
+/// Returns the bucket: below 64 the number itself; then its power of two, and the six bits after
+/// its first.
 fn bucket(nanos: u64) -> usize {
     match nanos.checked_ilog2() {
         Some(power) if power >= BITS => {
@@ -71,7 +73,7 @@ fn bucket(nanos: u64) -> usize {
     }
 }
 
-/// The largest number in the bucket.
+/// Returns the largest number in the bucket.
 fn value(bucket: usize) -> u64 {
     match (bucket / EACH).checked_sub(1) {
         None => bucket as u64,

@@ -1,4 +1,4 @@
-//! An echo server and a load generator, in a process and on a core each.
+//! An echo server and a load generator, each in a process and on a core by itself.
 //!
 //! `compare measure echo …` is the generator's process: it starts the server (`compare serve`) on
 //! the first core, moves to the last one, and ends the server when it has measured.
@@ -93,11 +93,11 @@ struct Work {
     name: &'static str,
     title: &'static str,
     load: Load,
-    /// Of the server, for each connection.
+    /// The server's buffer size for each connection.
     buffer: usize,
-    /// Whether the short mode has it.
+    /// Whether it is part of the short mode.
     short: bool,
-    /// Whether those that look through all descriptors for every event take part.
+    /// Whether programs that scan all descriptors for every event take part.
     all: bool,
 }
 
@@ -226,7 +226,7 @@ fn measure(order: &Order) -> Outcome {
     more_descriptors();
     let cores = cores::allowed();
     let last = cores.len() - 1;
-    // What the server inherits.
+    // The server inherits the cores.
     cores::pin(match order.program.as_str() {
         "tokio-mt2" if last >= 2 => &cores[..2],
         _ => &cores[..1],
@@ -258,7 +258,7 @@ fn measure(order: &Order) -> Outcome {
     ]))
 }
 
-/// As many as the system allows: a thousand connections are more than many have by default.
+/// Raises the descriptor limit as far as allowed: a thousand connections exceed many defaults.
 pub fn more_descriptors() {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

@@ -1,5 +1,5 @@
-//! The server's process as the load generator sees it: started on its own core, asked for its port
-//! and its CPU time, ended.
+//! The load generator's handle to the server process: starts it on its core, reads its port and its
+//! CPU time, and ends it.
 
 use std::io::{self, BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -14,8 +14,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// By these words of the command line, of which the second is the program. It runs where this
-    /// thread runs.
+    /// Starts it with these command-line words; the second is the program. It runs on this thread's
+    /// cores.
     pub fn start(words: &[&str; 3]) -> Result<Server, Skip> {
         let program = words[1];
         let failed = |error: io::Error| Skip(format!("cannot start {program}: {error}"));
@@ -27,7 +27,7 @@ impl Server {
             .map_err(failed)?;
         let mut line = String::new();
         let stdout = child.stdout.take().expect("it was asked for");
-        // From here on dropping it ends the process.
+        // From here on, dropping `server` ends the process.
         let mut server = Server {
             clock: clock(&child),
             child,
@@ -48,7 +48,7 @@ impl Server {
         self.child.id()
     }
 
-    /// What it has used until now: all its threads, in user and in kernel mode.
+    /// Returns its CPU time so far: all its threads, in user and in kernel mode.
     pub fn cpu(&self) -> Duration {
         let mut now = libc::timespec {
             tv_sec: 0,
@@ -76,7 +76,7 @@ fn clock(child: &Child) -> libc::clockid_t {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has nothing to save, and may be too busy to notice that its input ends.
+        // It has nothing to save, and may be too busy to notice the end of its input.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

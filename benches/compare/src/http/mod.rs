@@ -1,4 +1,4 @@
-//! hyper on polder and on tokio, under `wrk`: how long requests take, with one worker and with two.
+//! hyper on polder and on tokio, under `wrk`: latencies of requests, with one worker and with two.
 
 mod hyper_io;
 pub mod serve;
@@ -13,7 +13,7 @@ use crate::group::{Group, Metric, Order, Outcome, Skip, Values, Workload, values
 
 const CONNECTIONS: usize = 50;
 
-/// `wrk` measures whole seconds, one at least.
+/// `wrk` measures whole seconds, at least one.
 const SECOND: Duration = Duration::from_secs(1);
 
 const METRICS: &[Metric] = &[
@@ -62,9 +62,9 @@ pub fn group() -> Group {
     }
 }
 
-/// Whether it is there.
+/// Returns whether `wrk` is installed.
 fn wrk() -> bool {
-    // It explains itself, and fails.
+    // It prints its usage, and fails.
     let tried = (Command::new("wrk").arg("--version"))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -110,7 +110,7 @@ fn measure(order: &Order) -> Outcome {
     let last = cores.len() - 1;
     let apart = workers <= last;
     if apart {
-        // What the server inherits.
+        // The server inherits the cores.
         cores::pin(&cores[..workers]);
     }
     let server = Server::start(&["serve-http", &order.program, &workers.to_string()])?;
@@ -163,7 +163,7 @@ fn by_wrk(server: &Server, limit: Duration) -> Outcome {
     }
 }
 
-/// What it measured, and how many requests there were. `None` if any of them failed.
+/// Returns its measurements, and the number of requests. `None` if any of them failed.
 fn read(said: &str) -> Option<(Values, f64)> {
     if said.contains("Socket errors") || said.contains("Non-2xx") {
         return None;
@@ -185,7 +185,7 @@ fn read(said: &str) -> Option<(Values, f64)> {
     Some((found, requests.parse().ok()?))
 }
 
-/// `512.00us`, `1.02ms`, `1.50s`.
+/// Parses `512.00us`, `1.02ms`, `1.50s`.
 fn micros(text: &str) -> Option<f64> {
     let unit = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (number, unit) = text.split_at(unit);

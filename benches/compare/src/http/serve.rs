@@ -1,4 +1,4 @@
-//! The servers: `compare serve-http PROGRAM WORKERS`. They say their port, and end, as those of
+//! The servers: `compare serve-http PROGRAM WORKERS`. They print their port, and end, as those of
 //! `echo::serve` do.
 
 use std::convert::Infallible;
@@ -27,13 +27,13 @@ pub fn main(program: &str, workers: usize) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// One connection, until it ends.
+/// Serves one connection, until it ends.
 async fn connection(stream: impl Read + Write + Unpin) {
     let service = service_fn(async |_: Request<Incoming>| {
         let body = Full::new(Bytes::from_static(b"Hello, World!\n"));
         Ok::<_, Infallible>(Response::new(body))
     });
-    // What goes wrong ends this connection, and the generator says so.
+    // An error ends this connection, and the generator reports it.
     let _ = (http1::Builder::new().serve_connection(stream, service)).await;
 }
 
@@ -50,7 +50,7 @@ fn polder(workers: usize) -> io::Result<Never> {
     })
 }
 
-/// With one worker on the current thread, as polder is then.
+/// Serves on the current thread if there is one worker, as polder does.
 fn tokio(workers: usize) -> io::Result<Never> {
     let mut builder = match workers {
         1 => tokio::runtime::Builder::new_current_thread(),

@@ -29,7 +29,7 @@ fn runtime(uring: bool) -> Result<Runtime, Skip> {
 
 pub fn pairs(family: Family, pairs: usize, uring: bool) -> Ready {
     let runtime = runtime(uring)?;
-    // It makes them as it needs them.
+    // compio sets their mode as it needs.
     let ends: Vec<_> = (0..pairs).map(|_| pair(family, false)).collect();
     Ok(match family {
         Family::Tcp => connected(runtime, ends, |end| TcpStream::from_std(end.into())),
@@ -125,7 +125,7 @@ impl program::Peer for Peer {
     }
 
     fn yields(&self, count: u64) -> impl Future<Output = ()> {
-        // It has no such thing of its own.
+        // It has no such function.
         self.spawn(async move {
             for _ in 0..count {
                 futures_lite::future::yield_now().await;

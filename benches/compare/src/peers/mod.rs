@@ -1,4 +1,4 @@
-//! The programs, a file a runtime: the same work, each as that runtime's users would write it.
+//! The programs, one file per runtime: the same work, each as that runtime's users would write it.
 
 pub mod compio;
 pub mod futures_io;
@@ -13,7 +13,7 @@ use std::io;
 
 use crate::group::Skip;
 
-/// What cannot be had on this machine is left out.
+/// Returns the reason to leave out what this machine does not support.
 fn unavailable(what: &str) -> impl FnOnce(io::Error) -> Skip {
     move |error| Skip(format!("{what}: {error}"))
 }

@@ -16,9 +16,9 @@ use crate::clock::{Clock, Ready, Run};
 use crate::group::Skip;
 use crate::program::{self, BUFFER, Family, LONG, MESSAGE, Resets, late, pair};
 
-/// Which way it waits.
+/// The driver of its runtime.
 pub trait Driver: monoio::Driver + monoio::Buildable + 'static {
-    /// How sockets are to be: a ring gives up at once on those that do not block.
+    /// Whether sockets are non-blocking: on those, a ring returns immediately with an error.
     const NONBLOCKING: bool;
 }
 
@@ -134,7 +134,7 @@ impl program::Peer for Peer {
     }
 
     fn yields(&self, count: u64) -> impl Future<Output = ()> {
-        // It has no such thing of its own.
+        // It has no such function.
         monoio::spawn(async move {
             for _ in 0..count {
                 futures_lite::future::yield_now().await;

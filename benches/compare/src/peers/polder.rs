@@ -29,8 +29,8 @@ pub fn pairs(pairs: Pairs, backend: &str) -> Ready {
     })
 }
 
-/// Unix sockets that were made by the standard library: others may send descriptors over them, so
-/// they are received from with `recvmsg`.
+/// Unix sockets that the standard library created: other processes may send descriptors over them,
+/// so they are received from with `recvmsg`.
 pub fn adopted(pairs: Pairs) -> Ready {
     let runtime = Runtime::new().map_err(unavailable("runtime"))?;
     let stream = |end| {

@@ -1,4 +1,5 @@
-//! By hand: one loop on edge-triggered epoll, with one wait, one receive and one send a message.
+//! Hand-written: one loop on edge-triggered epoll, with one wait, one receive and one send per
+//! message.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -6,15 +7,15 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use crate::clock::{Clock, Ready, Took};
 use crate::program::{BUFFER, MESSAGE, Pairs};
 
-/// How it receives, and where.
+/// The system call that receives, and its buffers.
 #[derive(Clone, Copy, Debug)]
 pub enum Way {
     /// With `recv`, into one buffer for all connections.
     Shared,
     /// With `recv`, into a buffer for each connection, as tasks have them.
     Own,
-    /// With `recvmsg`, which a Unix socket needs over which descriptors may come: nothing else says
-    /// that a read ended at one of them. Into one buffer.
+    /// With `recvmsg`, into one buffer. A Unix socket needs it if descriptors may arrive: nothing
+    /// else reports that a read ended at one of them.
     Message,
 }
 
@@ -58,7 +59,7 @@ fn recvmsg(socket: RawFd, buffer: &mut [u8; BUFFER]) -> isize {
     length
 }
 
-/// Where it receives.
+/// The buffers that it receives into.
 trait Buffers {
     fn of(&mut self, place: usize) -> &mut [u8; BUFFER];
 }
@@ -80,19 +81,19 @@ impl Buffers for Own {
     }
 }
 
-/// One end. Those of pair `n` are at `2 n`, which asks, and `2 n + 1`, which echoes.
+/// One end. Pair `n` has the indices `2 n`, which asks, and `2 n + 1`, which echoes.
 struct End {
     socket: OwnedFd,
-    /// How much has come of the current message.
+    /// The number of bytes received of the current message.
     received: usize,
-    /// What it still has to ask.
+    /// The number of messages that it still has to send.
     left: u64,
 }
 
 struct Epoll<B, R> {
     epoll: OwnedFd,
     ends: Vec<End>,
-    /// How many of the pairs ask.
+    /// The number of pairs that send.
     active: usize,
     buffers: B,
     receive: R,
@@ -169,7 +170,7 @@ where
 }
 
 impl End {
-    /// Receives, and sends back. True: it has asked its last.
+    /// Receives, and sends back. Returns whether it has sent its last message.
     fn serve(
         &mut self,
         place: usize,
@@ -199,7 +200,7 @@ impl End {
                     send(socket, &[7; MESSAGE]);
                 }
             }
-            // Less than asked for: there is no more, and more will be another edge.
+            // Less than asked for: there is no more, and further input is another edge.
             if length < BUFFER {
                 return false;
             }
@@ -211,7 +212,7 @@ fn send(socket: RawFd, message: &[u8]) {
     let flags = libc::MSG_NOSIGNAL;
     // SAFETY: the kernel reads what the slice holds.
     let sent = unsafe { libc::send(socket, message.as_ptr().cast(), message.len(), flags) };
-    // A message is far smaller than what a socket holds.
+    // A message is far smaller than a socket buffer.
     assert_eq!(
         sent,
         message.len() as isize,

@@ -111,7 +111,7 @@ impl program::Peer for Local {
     }
 }
 
-/// An executor that threads run, as its documentation shows it.
+/// An executor that threads run, as smol's documentation shows it.
 pub struct Workers(Arc<Executor<'static>>);
 
 impl Pool for Workers {

@@ -31,7 +31,7 @@ fn multi_thread(workers: usize) -> Result<Runtime, Skip> {
     runtime.map_err(unavailable("runtime"))
 }
 
-/// With no workers: on the current thread.
+/// Runs on the current thread if there are no workers.
 pub fn pairs(pairs: Pairs, workers: usize) -> Ready {
     let runtime = match workers {
         0 => current_thread()?,

@@ -1,11 +1,11 @@
-//! How long a task that is ready waits, when the worker it has waited on computes and another one
-//! is idle.
+//! The delay of a ready task when the worker that it last waited on is computing and another one is
+//! idle.
 //!
 //! A round: the other workers are kept busy until four tasks have started, and wait, on the worker
-//! of the task that starts them. Then the others are let go, and have time to sleep. While the
-//! first task computes, without coming back to its runtime, the four become ready one after the
-//! other: by a message of the task that computes, by a message of another thread, by a socket, by a
-//! timer. Each says how long after that it ran.
+//! of the task that starts them. Then the others are released, and have time to sleep. While the
+//! first task computes, without returning to its runtime, the four become ready in sequence: by a
+//! message from the computing task, by a message from another thread, by a socket, by a timer. Each
+//! reports the delay until it ran.
 
 use std::hint::spin_loop;
 use std::io::Write;
@@ -20,7 +20,7 @@ use futures_lite::future::yield_now;
 use crate::group::{Metric, Order, Outcome, values};
 use crate::program::{MESSAGE, Pool, tcp_pair};
 
-/// By what a task becomes ready: the places of the results, and of [`METRICS`].
+/// The cause of readiness: the indices of the results, and of [`METRICS`].
 #[derive(Clone, Copy)]
 enum By {
     Itself,
@@ -47,8 +47,8 @@ pub const METRICS: &[Metric] = &[
     millis("worst", "longest, ms"),
 ];
 
-/// When each becomes ready, after the others were let go. Far enough apart that an idle worker
-/// which one has woken sleeps again before the next.
+/// When each becomes ready, after the others were released. Far enough apart that an idle worker
+/// that one has woken is asleep again before the next.
 const fn due(by: By) -> Duration {
     Duration::from_millis(match by {
         By::Itself => 15,
@@ -81,7 +81,7 @@ pub fn measure<P: Pool>(order: &Order, workers: usize) -> Outcome {
     Ok(found)
 }
 
-/// Until the task that computes has come to its end. The results come by the channel.
+/// Runs until the computing task has ended. The results are sent over the channel.
 fn round<P: Pool>(pool: &P, workers: usize, computes: Duration, results: Sender<(By, Duration)>) {
     let handle = pool.handle();
     let placed = Arc::new(AtomicBool::new(false));
@@ -94,7 +94,7 @@ fn round<P: Pool>(pool: &P, workers: usize, computes: Duration, results: Sender<
                 spin_loop();
             }
         });
-        // One after the other, so that each has a worker to itself.
+        // Started one after the other, so that each has a worker to itself.
         while busy.load(Ordering::Acquire) < number {
             thread::yield_now();
         }
@@ -156,10 +156,10 @@ async fn compute<P: Pool>(
     near.write_all(&[7; MESSAGE]).expect("there is room");
     until(start + computes);
     thread.join().expect("it only sends");
-    // What has not run by now will, once this task ends.
+    // Tasks that have not run by now will run once this task ends.
 }
 
-/// A task that waits for a message, which says when it was sent.
+/// A task that waits for a message, which carries its send time.
 async fn message(
     by: By,
     receiver: Receiver<Instant>,
@@ -176,7 +176,7 @@ fn send(results: &Sender<(By, Duration)>, by: By, waited: Duration) {
     sent.expect("whoever measures waits for it");
 }
 
-/// Computes until then.
+/// Computes until the deadline.
 fn until(deadline: Instant) {
     while Instant::now() < deadline {
         for _ in 0..100 {

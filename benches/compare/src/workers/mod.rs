@@ -1,5 +1,5 @@
-//! Several workers, against tokio's multi-thread scheduler and smol's `Executor` on as many
-//! threads: two, and where a machine has so many cores, four, eight and sixteen.
+//! Several workers, compared with tokio's multi-thread scheduler and smol's `Executor` on the same
+//! number of threads: two; and four, eight and sixteen on machines with enough cores.
 
 mod beside;
 
@@ -19,10 +19,10 @@ use crate::group::{Group, Metric, Order, Outcome, Workload};
 use crate::peers;
 use crate::program::{Family, Pairs, Pool, answer, ask};
 
-/// How many workers, if there are as many cores. Two are measured everywhere.
+/// Numbers of workers, each used if there are as many cores. Two are measured everywhere.
 const WORKERS: [usize; 4] = [2, 4, 8, 16];
 
-/// Those of [`WORKERS`] that this machine has no cores for.
+/// Returns whether this machine has too few cores for one of [`WORKERS`].
 fn too_many(workers: usize) -> bool {
     workers > cores().max(2)
 }
@@ -86,7 +86,7 @@ const fn nanos_of(title: &'static str) -> [Metric; 2] {
 const TRIP: &[Metric] = &nanos_of("ns per round trip");
 const TASK: &[Metric] = &nanos_of("ns per task");
 
-/// Name, title, metrics, and how many workers at most it has work for.
+/// Name, title, metrics, and the maximum number of workers that it has work for.
 const ROWS: [(&str, &str, &[Metric], usize); 7] = [
     ("echo-200", "Echo, 200 connections", TRIP, usize::MAX),
     (
@@ -138,7 +138,7 @@ fn workloads(short: bool) -> Vec<Workload> {
                 (false, false) => 300,
             };
             workloads.push(Workload {
-                // The number of workers comes first: the work's own stays at the end.
+                // The number of workers comes first: the workload's own number stays at the end.
                 name: format!("w{workers}-{name}"),
                 title: format!("{title}, {workers} workers"),
                 programs: ["polder", "tokio", "smol"].map(String::from).into(),
@@ -153,7 +153,7 @@ fn workloads(short: bool) -> Vec<Workload> {
     workloads
 }
 
-/// The number of workers, and what they do: `w2-echo-200`.
+/// Parses the number of workers and the work: `w2-echo-200`.
 fn parts(order: &Order) -> Option<(usize, &str)> {
     let (workers, work) = order.workload.strip_prefix('w')?.split_once('-')?;
     Some((workers.parse().ok()?, work.rsplit_once('-')?.0))
@@ -204,7 +204,7 @@ fn of<P: Pool>(order: &Order, workers: usize, work: &str) -> Ready {
     Ok(run)
 }
 
-/// A plain thread spawns them all; until they have run.
+/// A plain thread spawns all tasks; measures until they have run.
 fn storm<P: Pool>(pool: &P, count: u64) -> Took {
     let (done, all_ran) = oneshot::channel();
     let handle = pool.handle();
@@ -247,13 +247,13 @@ fn channels<P: Pool>(pool: &P, pairs: u64, each: u64) -> Took {
     clock.stop()
 }
 
-/// Whose turn it is, of two tasks, and who waits for it: what is left of a channel where nothing is
-/// sent. What a round trip costs here is what the runtime's wakes and polls cost.
+/// Which of two tasks has the turn, and the waker of the waiting one: a channel that sends nothing.
+/// A round trip costs only the runtime's wakes and polls.
 #[derive(Default)]
 struct Turns(Mutex<(usize, Option<Waker>)>);
 
 impl Turns {
-    /// Gives the turn to the other one.
+    /// Passes the turn to the other task.
     fn pass(&self, mine: usize) {
         let mut turns = self.0.lock().expect("nobody panics");
         turns.0 = 1 - mine;
@@ -277,7 +277,7 @@ impl Turns {
     }
 }
 
-/// Pairs of tasks that wake each other by turns, `each` times.
+/// Pairs of tasks that wake each other alternately, `each` times.
 fn wakes<P: Pool>(pool: &P, pairs: u64, each: u64) -> Took {
     let handle = pool.handle();
     let clock = Clock::start();
@@ -302,7 +302,7 @@ fn wakes<P: Pool>(pool: &P, pairs: u64, each: u64) -> Took {
     clock.stop()
 }
 
-/// Computes for about so many microseconds.
+/// Computes for about `micros` microseconds.
 fn compute(micros: u64) -> u64 {
     let mut state = micros;
     for _ in 0..micros * 300 {
@@ -315,7 +315,7 @@ fn compute(micros: u64) -> u64 {
     state
 }
 
-/// One task spawns them all, and waits for them.
+/// One task spawns all of them, and waits for them.
 fn uneven<P: Pool>(pool: &P, count: u64) -> Took {
     let handle = pool.handle();
     let clock = Clock::start();

@@ -1,5 +1,5 @@
-//! The program in madsim, as `#[madsim::test]` runs it: with a limit of time, and without its check
-//! of determinism, which is off by default.
+//! The program in madsim, as `#[madsim::test]` runs it: with a time limit, and without its check of
+//! determinism, which is off by default.
 
 #[path = "../work.rs"]
 mod work;

@@ -1,6 +1,7 @@
-//! The program in polder's worlds, by `sim::check`, with every check: fingerprints of all worlds,
-//! the first of which runs twice to compare them; deadlocks, livelocks, panics and foreign wakes,
-//! as ever; and what a test asks for: leaks, retry storms, and a condition after each step.
+//! The program in polder's worlds, by `sim::check`, with every check: fingerprints of all worlds
+//! (the first one runs twice to compare them); deadlocks, livelocks, panics and foreign wakes, as
+//! always; and the checks that a test requests: leaks, retry storms, and a condition after each
+//! step.
 
 #[path = "../work.rs"]
 mod work;
@@ -30,7 +31,7 @@ fn main() {
 async fn world(sim: Sim, work: Work) {
     if work.shares_thread {
         sim.share_thread();
-        // What the program keeps in thread-locals.
+        // The program's thread-locals.
         ASKED.set(0);
         ANSWERED.set(0);
     }
@@ -55,7 +56,7 @@ async fn world(sim: Sim, work: Work) {
     for client in clients {
         client.finished().within(LIMIT).await.unwrap();
     }
-    // Each world counts for itself: its thread is its own, or it has begun from zero.
+    // Each world counts separately: it has its own thread, or it has started from zero.
     assert_eq!(ANSWERED.get(), work.answers());
     work::ended(sim.now());
 }

@@ -1,5 +1,5 @@
-//! The program in turmoil, with the limit of time. A tick is as many milliseconds as the last word
-//! of the command line says, or one, as by default.
+//! The program in turmoil, with the time limit. The last command-line argument is the tick in
+//! milliseconds, one by default.
 
 #[path = "../work.rs"]
 mod work;

@@ -5,7 +5,7 @@ use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
 use polder::time::timeout;
 
-/// A connection on which nothing comes for so long is closed.
+/// The time without input after which a connection is closed.
 const IDLE: Duration = Duration::from_secs(60);
 
 fn main() -> io::Result<()> {

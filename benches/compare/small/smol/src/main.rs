@@ -6,7 +6,7 @@ use smol::future::FutureExt;
 use smol::io::{AsyncReadExt, AsyncWriteExt};
 use smol::net::{TcpListener, TcpStream};
 
-/// A connection on which nothing comes for so long is closed.
+/// The time without input after which a connection is closed.
 const IDLE: Duration = Duration::from_secs(60);
 
 fn main() -> io::Result<()> {

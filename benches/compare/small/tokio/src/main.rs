@@ -6,7 +6,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
-/// A connection on which nothing comes for so long is closed.
+/// The time without input after which a connection is closed.
 const IDLE: Duration = Duration::from_secs(60);
 
 fn main() -> io::Result<()> {

@@ -1,5 +1,5 @@
-//! Requests by HTTP/1.1 over connections that stay, one at a time on each: what `wrk` does, where
-//! `wrk` is not installed or a measurement shorter than its second is wanted.
+//! HTTP/1.1 requests over persistent connections, one at a time on each, as `wrk` sends them. Used
+//! if `wrk` is not installed, or for a measurement shorter than its minimum of a second.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -10,7 +10,7 @@ use super::{Count, Events, Measured, PATIENCE, Phases};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
 
-/// No answer is longer.
+/// The maximum length of an answer.
 const MOST: usize = 1024;
 
 pub fn requests(connections: usize, port: u16, phases: &Phases<'_>) -> io::Result<Measured> {
@@ -37,14 +37,14 @@ pub fn requests(connections: usize, port: u16, phases: &Phases<'_>) -> io::Resul
 struct Client {
     socket: TcpStream,
     asked: Instant,
-    /// The length of an answer: all of them are alike but for the date, which is always as long.
+    /// The length of an answer: all are alike except for the date, which has a fixed length.
     size: usize,
     incoming: [u8; MOST],
     received: usize,
 }
 
 impl Client {
-    /// Connected, and answered once.
+    /// Connects, and waits for one answer.
     fn new(port: u16) -> io::Result<Client> {
         let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         socket.set_nodelay(true)?;
@@ -77,7 +77,7 @@ impl Client {
 
     fn ask(&mut self, now: Instant) -> io::Result<()> {
         self.asked = now;
-        // One request is under way at most: there is always room.
+        // At most one request is in flight: there is always room.
         match self.socket.write(REQUEST)? {
             length if length == REQUEST.len() => Ok(()),
             _ => Err(io::Error::other("no room for a request")),
@@ -108,7 +108,8 @@ fn wrong() -> io::Error {
     io::Error::other("the answer is not what was asked for")
 }
 
-/// The length of the answer that begins here, once its head and its body are there: a success.
+/// Returns the length of the answer at the beginning, once its head and its body are complete. It
+/// must be a success.
 fn whole(bytes: &[u8]) -> Option<usize> {
     let text = std::str::from_utf8(bytes).ok()?;
     let (head, body) = text.split_once("\r\n\r\n")?;

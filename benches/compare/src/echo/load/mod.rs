@@ -1,11 +1,11 @@
-//! The load generator: one thread, one epoll set, connections registered once, for edges.
+//! The load generator: one thread, one epoll set, connections registered once, edge-triggered.
 //!
-//! On a core of its own it never sleeps, but asks again and again: then a wake-up of this side is
-//! part of nobody's latency and nobody's CPU time, and only what the server does is measured. Where
-//! there is one core only it has to sleep, or the server would not run.
+//! On a core by itself it never sleeps, but polls continuously: then no latency and no CPU time
+//! includes a wake-up of this side, and only the server is measured. On a single core it has to
+//! sleep, or the server would not run.
 //!
-//! A request counts when all of its answer is there, and is right. Its latency is from before it
-//! was sent (or its connection was begun) to then.
+//! A request counts once its whole answer has arrived and is correct. Its latency starts before it
+//! is sent (or its connection is started).
 
 mod http;
 
@@ -19,39 +19,39 @@ use crate::clock;
 
 #[derive(Clone, Copy, Debug)]
 pub enum Load {
-    /// Connections that stay, each with so many messages under way.
+    /// Persistent connections, each with `window` messages in flight.
     Messages {
         connections: usize,
         window: usize,
         size: usize,
     },
-    /// Connections that ask once and are gone, so many at a time.
+    /// Connections that send one request and close, `at_once` of them at a time.
     Connects { at_once: usize, size: usize },
-    /// Connections that stay, each with one request by HTTP under way.
+    /// Persistent connections, each with one HTTP request in flight.
     Http { connections: usize },
 }
 
-/// No measurement makes more connections than this. (They end with a reset, so that none waits for
-/// its port to be free again.)
+/// The maximum number of connections of a measurement. (They end with a reset, so that none waits
+/// for its port to be free again.)
 const MOST_CONNECTS: u64 = 50_000;
 
-/// How long nothing may happen.
+/// The maximum time without progress.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// When what happens counts, and who is told so.
+/// The phases of a measurement, and a callback for the server's CPU time.
 pub struct Phases<'a> {
     pub warm: Duration,
     pub limit: Duration,
-    /// Whether there is a core for this thread alone.
+    /// Whether this thread has a core to itself.
     pub spin: bool,
-    /// Called when it begins and when it ends: what the server has used.
+    /// Returns the server's CPU time; called at the start and at the end.
     pub cpu: &'a dyn Fn() -> Duration,
 }
 
 pub struct Measured {
     pub requests: u64,
     pub wall: Duration,
-    /// Of the server, and of this process.
+    /// CPU time of the server, and of this process.
     pub cpu: Duration,
     pub own: Duration,
     pub latencies: Histogram,
@@ -69,12 +69,12 @@ pub fn run(load: Load, port: u16, phases: &Phases<'_>) -> io::Result<Measured> {
     }
 }
 
-/// Counts what happens between the end of the warming up and the end.
+/// Counts answers between the end of the warm-up and the end.
 struct Count<'a> {
     phases: &'a Phases<'a>,
-    /// The next step is at this time.
+    /// The time of the next step.
     until: Instant,
-    /// When it began, and what the server and this process had used by then.
+    /// The start time, and the CPU time of the server and of this process until then.
     begun: Option<(Instant, Duration, Duration)>,
     latencies: Histogram,
 }
@@ -94,7 +94,7 @@ impl<'a> Count<'a> {
         self.latencies.add(now - since);
     }
 
-    /// To be called between rounds of events; at the end, the result.
+    /// Called between rounds of events; returns the result at the end.
     fn step(&mut self, now: Instant) -> Option<Measured> {
         if now < self.until {
             return None;
@@ -108,7 +108,7 @@ impl<'a> Count<'a> {
             return None;
         };
         if self.latencies.total() == 0 {
-            // A short one, on a busy machine.
+            // A short measurement, on a busy machine.
             return None;
         }
         Some(Measured {
@@ -121,7 +121,7 @@ impl<'a> Count<'a> {
     }
 }
 
-/// An epoll set, and the time at which it last had something to say.
+/// An epoll set, and the time of its last event.
 struct Events {
     epoll: OwnedFd,
     events: [libc::epoll_event; 256],
@@ -156,7 +156,7 @@ impl Events {
         Ok(())
     }
 
-    /// How many events there are, and the time.
+    /// Returns the number of events, and the time.
     fn wait(&mut self) -> io::Result<(usize, Instant)> {
         // SAFETY: the kernel writes as many events as there is room for.
         let ready = checked(unsafe {
@@ -192,7 +192,7 @@ fn messages(
     assert!(size >= 16, "a message carries its number twice");
     let mut events = Events::new(phases.spin)?;
     let mut opened = Vec::with_capacity(connections);
-    // No more at a time than any listener's queue holds.
+    // At most as many at a time as any listener's queue holds.
     while opened.len() < connections {
         let from = opened.len();
         for place in from..connections.min(from + 64) {
@@ -220,31 +220,31 @@ fn messages(
     }
 }
 
-/// One that stays.
+/// A persistent connection.
 struct Connection {
     socket: TcpStream,
     window: usize,
     size: usize,
-    /// The numbers of the next message to be sent, and of the next that will come back.
+    /// The number of the next message to send, and of the next one to come back.
     next: u64,
     awaited: u64,
-    /// When those under way were sent, each at its number modulo the window.
+    /// The send times of messages in flight, each at its number modulo the window.
     sent: Vec<Instant>,
-    /// How many may be sent, and have not even been begun.
+    /// The number of messages that may be sent but have not been started.
     owed: usize,
-    /// Room for a window of messages, made up once, but for their numbers.
+    /// A buffer for a window of messages, filled once, except for their numbers.
     outgoing: Vec<u8>,
-    /// What of it is to be sent next, and where that ends.
+    /// The range of it to send next.
     from: usize,
     to: usize,
-    /// Room for a window and one byte more: so receiving always takes less than it asks for, and
-    /// needs not look again.
+    /// A buffer for a window and one more byte: so a receive always gets less than it asks for, and
+    /// need not be repeated.
     incoming: Vec<u8>,
     received: usize,
 }
 
 impl Connection {
-    /// Connected, and its first message sent.
+    /// Connects, and sends the first message.
     fn new(place: usize, window: usize, size: usize, port: u16) -> io::Result<Connection> {
         let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         socket.set_nodelay(true)?;
@@ -271,7 +271,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Accepted, and answered once.
+    /// Waits until the connection is accepted, and answered once.
     fn greeted(&mut self) -> io::Result<()> {
         (self.socket).read_exact(&mut self.incoming[..self.size])?;
         self.check(0)?;
@@ -279,15 +279,15 @@ impl Connection {
         self.socket.set_nonblocking(true)
     }
 
-    /// A message begins and ends with its number.
+    /// Writes a message's number at its start and its end.
     fn number(&mut self, slot: usize, number: u64) {
         let message = &mut self.outgoing[slot * self.size..][..self.size];
         message[..8].copy_from_slice(&number.to_le_bytes());
         message[self.size - 8..].copy_from_slice(&number.to_le_bytes());
     }
 
-    /// All of a small message; of a large one both ends, and some of what is between, elsewhere
-    /// each time.
+    /// Checks a small message completely, and of a large one both ends and a part of the middle, a
+    /// different part each time.
     fn check(&self, at: usize) -> io::Result<()> {
         let message = &self.incoming[at..][..self.size];
         let number = self.awaited.to_le_bytes();
@@ -335,7 +335,7 @@ impl Connection {
         self.send(now)
     }
 
-    /// As much as there is room for: first what was begun.
+    /// Sends as much as there is room for; a started message comes first.
     fn send(&mut self, now: Instant) -> io::Result<()> {
         loop {
             if self.from == self.to {
@@ -382,7 +382,7 @@ fn connects(at_once: usize, size: usize, port: u16, phases: &Phases<'_>) -> io::
             if visits[place].ready(&message, &mut incoming)? {
                 count.answered(visits[place].begun, Instant::now());
                 if made == MOST_CONNECTS {
-                    // Enough: what has been counted by now is the measurement.
+                    // The limit: the measurement is what has been counted so far.
                     count.until = now;
                     if count.begun.is_none() {
                         return Err(io::Error::other("too many connections while warming up"));
@@ -396,7 +396,7 @@ fn connects(at_once: usize, size: usize, port: u16, phases: &Phases<'_>) -> io::
     }
 }
 
-/// One that asks once.
+/// A connection for one request.
 struct Visit {
     socket: socket2::Socket,
     begun: Instant,
@@ -425,7 +425,7 @@ impl Visit {
         })
     }
 
-    /// True once it has its answer.
+    /// Returns whether it has its answer.
     fn ready(&mut self, message: &[u8], incoming: &mut [u8]) -> io::Result<bool> {
         if !self.asked {
             match self.socket.send(message) {

@@ -1,8 +1,8 @@
-//! The echo servers, a file a runtime: `compare serve PROGRAM BUFFER`.
+//! The echo servers, one file per runtime: `compare serve PROGRAM BUFFER`.
 //!
-//! Each listens on a free port of 127.0.0.1, prints `port N`, and sends back what comes, a task a
-//! connection, with a buffer of the given size for each. Nagle is off. It serves until its standard
-//! input ends: so it cannot outlive the process that holds the other end, however that one ends. A
+//! Each listens on a free port of 127.0.0.1, prints `port N`, and echoes its input, with a task and
+//! a buffer of the given size per connection. Nagle is off. It serves until its standard input
+//! ends: so it cannot outlive the process that holds the other end, however that process ends. A
 //! program that cannot run here prints `skipped WHY`.
 
 mod compio;
@@ -23,13 +23,13 @@ use ::compio::driver::DriverType;
 
 use crate::native;
 
-/// How long the programs called `…-busy` look for events before they sleep.
+/// How long the programs called `…-busy` poll for events before they sleep.
 const BUSY: Duration = Duration::from_micros(50);
 
-/// Ends the process, when it ends.
+/// Serves, and ends the process when the standard input ends.
 pub fn main(program: &str, buffer: usize) -> ExitCode {
     if let Some(name) = native::NAMES.iter().find(|&&name| name == program) {
-        // It watches the standard input itself.
+        // The native program watches the standard input itself.
         return native::become_it(name, &["serve", &buffer.to_string()]);
     }
     end_with_input();
@@ -47,7 +47,7 @@ pub fn end_with_input() {
     });
 }
 
-/// What never returns.
+/// The result of a function that never returns.
 pub enum Never {}
 
 fn serve(program: &str, buffer: usize) -> io::Result<Never> {
@@ -71,11 +71,11 @@ fn serve(program: &str, buffer: usize) -> io::Result<Never> {
     }
 }
 
-/// Where the load generator finds it.
+/// Prints the port, for the load generator.
 pub fn announce(address: io::Result<SocketAddr>) -> io::Result<()> {
     println!("port {}", address?.port());
     Ok(())
 }
 
-/// Where everybody listens.
+/// The address on which all servers listen.
 pub const ANYWHERE: &str = "127.0.0.1:0";

@@ -6,7 +6,7 @@ use monoio::{IoUringDriver, LegacyDriver, RuntimeBuilder};
 
 use super::{ANYWHERE, Never, announce};
 
-/// Its driver on epoll.
+/// Serves with its driver on epoll.
 pub fn legacy(buffer: usize) -> io::Result<Never> {
     let mut runtime = RuntimeBuilder::<LegacyDriver>::new().build()?;
     runtime.block_on(serve(buffer))

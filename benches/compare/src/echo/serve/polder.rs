@@ -6,7 +6,7 @@ use polder::{Backend, Runtime};
 
 use super::{ANYWHERE, Never, announce};
 
-/// `epoll`, `poll`, …, or `epoll-busy`.
+/// Serves on backend `name`: `epoll`, `poll`, …, or `epoll-busy`.
 pub fn serve(name: &str, buffer: usize) -> io::Result<Never> {
     let builder = Runtime::builder();
     let (name, builder) = match name.strip_suffix("-busy") {

@@ -1,8 +1,8 @@
-//! By hand: one thread, `epoll(7)`, each connection registered once, for edges. A message costs one
-//! wait (or a part of one), one receive and one send.
+//! Hand-written: one thread, `epoll(7)`, each connection registered once, edge-triggered. A message
+//! costs one wait (or a part of one), one receive and one send.
 //!
-//! A receive that fills less than its buffer has taken all there was, and the next byte is a new
-//! edge. What cannot be sent at once is kept; nothing more is received until it is gone.
+//! A receive that does not fill its buffer has taken all the input, and the next byte is a new
+//! edge. Bytes that cannot be sent now are kept; nothing more is received until they are sent.
 
 use std::io;
 use std::net::TcpListener;
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use super::{ANYWHERE, Never, announce};
 
-/// All connections receive into one buffer.
+/// Serves with one receive buffer for all connections.
 pub fn shared(size: usize, busy: Option<Duration>) -> io::Result<Never> {
     serve(Shared(vec![0; size]), busy)
 }
 
-/// Each connection has a buffer, as tasks have.
+/// Serves with a buffer per connection, as tasks have.
 pub fn own(size: usize, busy: Option<Duration>) -> io::Result<Never> {
     let buffers = Vec::new();
     serve(Own { size, buffers }, busy)
@@ -59,19 +59,19 @@ impl Buffers for Own {
 struct Connection {
     /// `None` between two connections with the same number.
     socket: Option<OwnedFd>,
-    /// What is still to be sent.
+    /// Bytes still to be sent.
     rest: Vec<u8>,
 }
 
 const EVENTS: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 const OUT: u32 = libc::EPOLLOUT as u32;
 
-/// What says that receiving less than was asked for is not the end of it.
+/// Events after which a receive that does not fill its buffer is not the last one.
 const LAST: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
 
 struct Server<B> {
     epoll: OwnedFd,
-    /// By descriptor.
+    /// Indexed by descriptor.
     connections: Vec<Connection>,
     buffers: B,
 }
@@ -103,7 +103,7 @@ fn serve(buffers: impl Buffers, busy: Option<Duration>) -> io::Result<Never> {
 }
 
 impl<B: Buffers> Server<B> {
-    /// Blocks, or looks for so long before it does.
+    /// Blocks, after polling for the duration `busy`, if given.
     fn wait(&self, events: &mut [libc::epoll_event], busy: Option<Duration>) -> io::Result<usize> {
         let mut wait = |timeout| {
             let most = events.len() as i32;
@@ -133,7 +133,7 @@ impl<B: Buffers> Server<B> {
             let descriptor = match checked(accepted) {
                 Ok(descriptor) => descriptor,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                // Given up in the queue.
+                // Aborted while in the queue.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => return Err(error),
             };
@@ -195,7 +195,8 @@ impl<B: Buffers> Server<B> {
                 }
             };
             if sent < length {
-                // From now on it hears of room as well; asking now misses none.
+                // From now on the socket is registered for writability too; registering now misses
+                // no edge.
                 connection.rest.extend_from_slice(&buffer[sent..length]);
                 return control(&self.epoll, libc::EPOLL_CTL_MOD, descriptor, EVENTS | OUT);
             }
@@ -205,7 +206,7 @@ impl<B: Buffers> Server<B> {
         }
     }
 
-    /// A late event for its number finds the next connection with nothing to receive.
+    /// Closes a connection. A stale event for its number finds the next connection with no input.
     fn close(&mut self, descriptor: RawFd) {
         self.connections[descriptor as usize] = Connection::default();
     }
@@ -213,9 +214,9 @@ impl<B: Buffers> Server<B> {
 
 enum Moved {
     Some(usize),
-    /// It would block.
+    /// The operation would block.
     Nothing,
-    /// The peer closed, one way or the other.
+    /// The peer closed the connection, or it failed.
     End,
 }
 
@@ -231,7 +232,7 @@ fn transfer(result: isize) -> Moved {
 
 #[inline]
 fn receive(socket: RawFd, buffer: &mut [u8]) -> isize {
-    // SAFETY: the kernel writes into the buffer, which is that long. A number that is closed is an
+    // SAFETY: the kernel writes into the buffer, which is that long. A closed descriptor is an
     // error.
     unsafe { libc::recv(socket, buffer.as_mut_ptr().cast(), buffer.len(), 0) }
 }

@@ -11,7 +11,7 @@ pub fn current_thread(buffer: usize) -> io::Result<Never> {
     runtime.block_on(serve(buffer))
 }
 
-/// The thread that calls is one more than the workers: it accepts.
+/// Serves with `workers` workers. The calling thread is an additional one, which accepts.
 pub fn multi_thread(buffer: usize, workers: usize) -> io::Result<Never> {
     let runtime = Builder::new_multi_thread()
         .worker_threads(workers)
