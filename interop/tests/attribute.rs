@@ -9,7 +9,7 @@ use polder::net::{TcpListener, TcpStream};
 
 static RUNS: AtomicUsize = AtomicUsize::new(0);
 
-/// Once on each backend, whether or not this has run before.
+/// Runs once on each backend, whether or not it has run before.
 #[apply(polder::test!)]
 async fn a_test_with_the_attribute_runs_on_each_backend() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -23,7 +23,7 @@ async fn a_test_with_the_attribute_runs_on_each_backend() -> io::Result<()> {
 fn it_has_run_as_often_as_there_are_backends() {
     let before = RUNS.load(SeqCst);
     a_test_with_the_attribute_runs_on_each_backend();
-    // The harness may run it at the same time.
+    // The harness may run it concurrently.
     assert!(RUNS.load(SeqCst) >= before + Backend::available().len());
 }
 

@@ -1,7 +1,7 @@
 //! QUIC: quinn on polder, with quinn on tokio as the other end, and with itself.
 //!
-//! How much is sent is `QUIC_BYTES`, by default as much as takes a moment. With it, the times of
-//! all pairs are printed:
+//! `QUIC_BYTES` is the amount to send, by default one that takes a moment. If it is set, the times
+//! of all pairs are printed:
 //!
 //! ```sh
 //! QUIC_BYTES=1000000000 cargo test --release --test quic -- --nocapture --test-threads=1
@@ -30,23 +30,23 @@ use quinn::{
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// The time limit of an exchange on a loaded machine, far longer than any needs: of one as by
-/// default, and of a large one.
+/// The time limits of an exchange on a loaded machine, far longer than any needs: of one with the
+/// default size, and of a large one.
 const LIMITS: [Duration; 2] = [Duration::from_secs(300), Duration::from_secs(3_600)];
 
 /// Enough for many windows.
 const BYTES: u64 = 8_000_000;
 
-/// The most bytes that are taken from a stream at once.
+/// The maximum number of bytes per read from a stream.
 const CHUNK: usize = 1 << 20;
 
-/// How much is sent each way.
+/// Returns the number of bytes to send in each direction.
 fn bytes() -> Option<u64> {
     let text = std::env::var("QUIC_BYTES").ok()?;
     Some(text.parse().expect("QUIC_BYTES is a number"))
 }
 
-/// Who drives an end.
+/// The runtime that drives an end.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Driver {
     Polder(Backend, usize),
@@ -54,7 +54,7 @@ enum Driver {
 }
 
 impl Driver {
-    /// Runs `future` with what it spawns on this thread. (polder may have more workers.)
+    /// Runs `future`, and what it spawns, on this thread. (polder may have more workers.)
     fn run<F: Future>(self, future: F) -> F::Output {
         match self {
             Driver::Polder(backend, workers) => {
@@ -96,7 +96,7 @@ fn configs() -> (ServerConfig, ClientConfig) {
     (server, client)
 }
 
-/// Serves connections, each in a task of its own, until `connections` have ended.
+/// Serves connections, each in a separate task, until `connections` have ended.
 async fn serve(endpoint: Endpoint, runtime: Arc<dyn quinn::Runtime>, connections: usize) {
     let (done, ended) = async_channel::unbounded::<()>();
     for _ in 0..connections {
@@ -121,7 +121,7 @@ async fn connection(incoming: Incoming, runtime: Arc<dyn quinn::Runtime>) {
     }
 }
 
-/// A request is a number. So many bytes of the pattern come behind it, and are sent back.
+/// Answers a request. It is a number, followed by that many bytes of the pattern, which are echoed.
 async fn answer(mut send: SendStream, mut recv: RecvStream) -> Result {
     let mut number = [0; 8];
     recv.read_exact(&mut number).await?;
@@ -139,7 +139,7 @@ async fn send_pattern(send: &mut SendStream, mut left: u64) -> Result {
     Ok(send.finish()?)
 }
 
-/// Reads `count` bytes of the pattern, and the end.
+/// Reads `count` bytes of the pattern, and the end of the stream.
 async fn expect(recv: &mut RecvStream, count: u64) -> Result {
     let mut at = 0;
     while let Some(chunk) = recv.read_chunk(CHUNK, true).await? {
@@ -175,8 +175,8 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Runs a server and a client, each on a thread of its own, with `client` as what the latter does
-/// with its endpoint. Returns what that has, and the processor time of the two threads.
+/// Runs a server and a client, each on a separate thread; `work` is what the client does with its
+/// endpoint. Returns the result of `work`, and the processor time of the two threads.
 fn exchange<T, F>(
     [server, client]: [Driver; 2],
     connections: usize,
@@ -228,7 +228,7 @@ where
     }
 }
 
-/// Sends bytes there and back on one connection.
+/// Sends bytes and receives them back on one connection.
 async fn there_and_back(endpoint: Endpoint, address: SocketAddr) -> Result<quinn::ConnectionStats> {
     let connection = endpoint.connect(address, "localhost")?.await?;
     request(&connection, bytes().unwrap_or(BYTES)).await?;
@@ -237,7 +237,7 @@ async fn there_and_back(endpoint: Endpoint, address: SocketAddr) -> Result<quinn
     Ok(stats)
 }
 
-/// Several connections, with several streams each, at once.
+/// Several concurrent connections, with several streams each.
 async fn crowd(endpoint: Endpoint, address: SocketAddr) -> Result {
     const STREAMS: u64 = 8;
     let one = async || -> Result {
@@ -257,8 +257,8 @@ async fn crowd(endpoint: Endpoint, address: SocketAddr) -> Result {
 
 const CROWD: usize = 4;
 
-/// polder on each backend, alone and with several workers, with tokio at either end; or the pairs
-/// to be measured.
+/// Returns polder on each backend, with one and with several workers, with tokio at either end; or
+/// the pairs to be measured.
 fn pairs() -> Vec<[Driver; 2]> {
     let default = Driver::Polder(Backend::default(), 1);
     if bytes().is_some() {
@@ -286,7 +286,7 @@ fn polder_and_tokio_send_each_other_many_bytes() {
         let start = Instant::now();
         let (stats, times) = exchange(pair, 1, there_and_back);
         if cfg!(target_os = "linux") {
-            // Several datagrams by one system call (GSO).
+            // Several datagrams per system call (GSO).
             let sent = stats.udp_tx;
             assert!(sent.ios * 2 < sent.datagrams, "{client:?}: {sent:?}");
         }
@@ -309,7 +309,7 @@ fn connections_and_streams_at_once_all_get_what_they_sent() {
     }
 }
 
-/// A socket as quinn sees it.
+/// Returns a socket as quinn uses it.
 fn socket() -> Arc<dyn quinn::AsyncUdpSocket> {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     quinn::Runtime::wrap_udp_socket(&QuinnRuntime, socket).unwrap()
@@ -326,7 +326,7 @@ fn segments_and_marks_of_congestion_arrive() {
             std::future::poll_fn(|cx| writable.as_mut().poll_writable(cx))
                 .await
                 .unwrap();
-            // As many at once as the system takes: on Linux more than one.
+            // As many segments per call as the system takes: on Linux more than one.
             let segments = near.max_transmit_segments().min(4);
             assert!(segments == 4 || cfg!(not(target_os = "linux")));
             let contents = &PATTERN[..segments * SEGMENT];

@@ -256,7 +256,7 @@ pub(super) fn watch(shared: &Arc<Shared>, threshold: Duration, tell: Tell) -> io
         if let Err(error) = start_thread("polder-watchdog", Box::new(run)) {
             let watched = watchdog.new.pop();
             drop(watchdog);
-            drop(watched); // Foreign code, and so not under the lock.
+            drop(watched); // Foreign code, so outside the lock.
             return Err(error);
         }
         watchdog.runs = true;

@@ -651,7 +651,7 @@ mod tests {
             assert!(!has_event, "none has come yet");
             let mut state = readiness.lock();
             readiness.deliver(&mut state, Ready::READABLE, &mut Vec::new());
-            Ok::<_, ()>(false) // Asked just before.
+            Ok::<_, ()>(false) // Asked just before the event.
         });
         assert_eq!(is_ready, Ok(false));
         let (_nobody, waker) = waker();

@@ -554,7 +554,7 @@ impl Runtime {
     pub fn shutdown(self, timeout: Duration) -> Dump {
         let run = || self.worker.run(now().checked_add(timeout));
         if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
-            drop(panic); // The message, which was printed.
+            drop(panic); // Its message has been printed.
         }
         // If no task is left, no worker is asked.
         let patience = match self.shared().live_tasks() {

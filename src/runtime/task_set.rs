@@ -175,7 +175,7 @@ impl<T> Outcomes<T> {
         let mut state = self.0.lock();
         if state.closed {
             drop(state);
-            return drop(outcome); // Outside the lock: foreign code, and it reports a panic.
+            return drop(outcome); // Outside the lock: it runs foreign code, and reports a panic.
         }
         state.ended.push_back((index, outcome));
         let joiner = state.joiner.take();

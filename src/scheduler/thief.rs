@@ -260,7 +260,7 @@ impl Thief {
             let before = std::mem::replace(before, found);
             is_anyone_awake |= found.is_awake || found.runs != before.runs;
             if !found.is_awake {
-                continue; // It finds what it has before it sleeps.
+                continue; // A worker checks its queues before it parks.
             }
             let is_stuck = found.is_stuck(before);
             // A worker that is idle has time for one that has not polled for long. One that is not

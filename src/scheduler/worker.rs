@@ -318,7 +318,7 @@ impl Worker {
         let shared = &**self.shared();
         let _exit_guard = ExitGuard(shared);
         self.thief.enable();
-        self.embedded.set(false); // A simulated process's comes here for its end.
+        self.embedded.set(false); // A simulated process's worker comes here to end.
         let _driving = self.drive();
         let served = catch_unwind(AssertUnwindSafe(|| {
             start();
@@ -391,7 +391,7 @@ impl Worker {
     #[inline(always)]
     fn look(&self, timeout: Option<Duration>, stay_awake: impl Fn() -> bool) {
         let local = &*self.local;
-        self.resume(); // Awake anyway: only to learn what has come.
+        self.resume(); // Already awake: only collects what has come.
         if self.needs_look.get() {
             self.look_around();
         }
@@ -670,7 +670,7 @@ impl Worker {
             local.shared.notify_watchers();
         }
         loop {
-            self.resume(); // Awake anyway: only to learn what has come.
+            self.resume(); // Already awake: only collects what has come.
             if self.reactor.has_sources() {
                 self.wait_once(&Until::Now, local.right_to_wait());
             }

@@ -359,7 +359,7 @@ fn pictures(report: &Report, less: &Less, run: &Run<'_>) -> String {
         ..Setup::default()
     };
     let Some(scene) = run(report.seed, setup).scene else {
-        return String::new(); // It did not fail this time: then something else is wrong.
+        return String::new(); // It did not fail this time, so something else is wrong.
     };
     let is_smaller = less
         .kept

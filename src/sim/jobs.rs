@@ -159,7 +159,7 @@ impl<'a> Jobs<'a> {
         let is_same = second.fingerprint == first.fingerprint && second.failure == first.failure;
         if second.has_diverged || !is_same {
             first.failure = Some(diverged(&first, &second, is_used));
-            first.details = None; // Of what is not the same each time nothing more can be said.
+            first.details = None; // Details of a run that cannot be repeated mean nothing.
         }
         first
     }

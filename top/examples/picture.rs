@@ -1,5 +1,5 @@
-//! Writes a picture of polder-top, as it is in docs/top.svg: what it shows of the two lines in
-//! tests/program.jsonl, which the example `program` has told.
+//! Writes a picture of polder-top, as in docs/top.svg: how it shows the two lines in
+//! tests/program.jsonl, which the example `program` has sent.
 
 use polder_top::app::App;
 use polder_top::line::Line;
@@ -13,11 +13,11 @@ use std::fmt::Write;
 const COLUMNS: u16 = 108;
 const ROWS: u16 = 24;
 
-/// Of a character, in pixels.
+/// The size of a character, in pixels.
 const WIDTH: f64 = 7.8;
 const HEIGHT: u16 = 18;
 
-/// Above the first row: a window's title.
+/// The space above the first row: a window's title.
 const TOP: u16 = 36;
 const MARGIN: f64 = 18.0;
 
@@ -80,7 +80,7 @@ struct Look {
     colour: &'static str,
     is_bold: bool,
     is_reversed: bool,
-    /// A part of a bar.
+    /// The opacity of a part of a bar.
     bar: Option<f64>,
 }
 
@@ -104,7 +104,7 @@ fn look(cell: &Cell) -> Look {
     }
 }
 
-/// What looks alike, beside each other on one row.
+/// Draws adjacent cells of one row that look alike.
 fn run(out: &mut String, x: u16, y: u16, text: &str, look: Look) {
     let left = MARGIN + f64::from(x) * WIDTH;
     let top = TOP + y * HEIGHT;

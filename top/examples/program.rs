@@ -1,9 +1,9 @@
 //! A program to look at, and the one in the picture: `POLDER_TOP=/tmp/program cargo run --example
-//! program`, and `polder-top /tmp/program` meanwhile. With an argument it ends after so many
-//! seconds.
+//! program`, with `polder-top /tmp/program` at the same time. With an argument it ends after that
+//! number of seconds.
 //!
-//! It has a server and its clients, of which some talk all the time and most hardly ever, timers,
-//! calls that block; and a reader that has a message and does not read it.
+//! It has a server and its clients, some of which talk all the time and most of which rarely do,
+//! timers, blocking calls; and a reader that has a message and does not read it.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ async fn client(address: std::net::SocketAddr, pause: Duration) {
     }
 }
 
-/// Something that blocks, and what should not.
+/// Blocks in the pool, as it should, and in the task, as it should not.
 async fn reload() {
     loop {
         polder::unblock(|| std::thread::sleep(Duration::from_millis(300))).await;
@@ -71,7 +71,7 @@ async fn reload() {
     }
 }
 
-/// It has read once, asks for more, and then waits for something that takes long.
+/// It reads twice, starts another read, and then waits for something that takes long.
 async fn forget(address: std::net::SocketAddr) {
     let Ok(mut stream) = TcpStream::connect(address).await else {
         return;

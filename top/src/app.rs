@@ -1,4 +1,4 @@
-//! What the user has chosen, and what there is to show.
+//! The user's choices, and the data to show.
 
 use std::cmp::Ordering;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::line::Line;
 use crate::sample::{Row, Sample};
 use crate::text::Text;
 
-/// By which column groups are sorted.
+/// The column by which groups are sorted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Column {
     Tasks,
@@ -44,13 +44,13 @@ impl Column {
         }
     }
 
-    /// The one beside it.
+    /// Returns the column `by` places further.
     fn step(self, by: usize) -> Column {
         let place = Column::ALL.iter().position(|it| *it == self);
         Column::ALL[(place.unwrap_or(0) + by) % Column::ALL.len()]
     }
 
-    /// What matters comes first: much, long, and the rest by the alphabet.
+    /// Sorts what matters first: large, long, and the rest alphabetically.
     fn compare(self, one: &Row, other: &Row) -> Ordering {
         let (a, b) = (&one.group, &other.group);
         match self {
@@ -68,13 +68,13 @@ impl Column {
     }
 }
 
-/// What is known of the program.
+/// The state of the connection to the program.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Link {
-    /// There was nothing yet.
+    /// Nothing has come yet.
     Waits,
     Up,
-    /// Why it is not: it is tried again.
+    /// Why it is down; it is retried.
     Down(Text),
 }
 
@@ -84,13 +84,13 @@ pub struct App {
     pub link: Link,
     pub sort: Column,
     pub is_reversed: bool,
-    /// A row of the table as it is sorted.
+    /// The index of a row in the sorted table.
     pub selected: usize,
     pub is_paused: bool,
     last: Option<(Line, Instant)>,
 }
 
-/// Whether this key ends the program.
+/// Returns whether this key ends the program.
 pub fn ends(key: KeyEvent) -> bool {
     let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
     let is_meant = match key.code {
@@ -100,7 +100,7 @@ pub fn ends(key: KeyEvent) -> bool {
     is_meant && key.kind != KeyEventKind::Release
 }
 
-/// So many rows are a page, whatever the terminal shows.
+/// The number of rows in a page, on any terminal.
 const PAGE: usize = 10;
 
 impl App {
@@ -117,8 +117,8 @@ impl App {
         }
     }
 
-    /// A line has come. Someone who connects gets a line that others have had, and may have had it
-    /// himself: that is passed over. Returns whether it was another one.
+    /// Handles a line. A new connection may begin with a line that other clients have had, and
+    /// perhaps we too: a repeated line is ignored. Returns whether the line was new.
     pub fn line(&mut self, line: Line) -> bool {
         self.link = Link::Up;
         let before = self.last.as_ref().map(|(line, _)| line);
@@ -140,7 +140,7 @@ impl App {
         self.link = Link::Down(why);
     }
 
-    /// For how long no line has come.
+    /// Returns the time since the last line.
     pub fn silence(&self) -> Option<Duration> {
         self.last.as_ref().map(|(_, at)| at.elapsed())
     }
@@ -166,7 +166,7 @@ impl App {
         self.arrange();
     }
 
-    /// Sorts the rows as the user wants them. Those that are alike stay as they came.
+    /// Sorts the rows as the user wants them. The sort is stable.
     fn arrange(&mut self) {
         let Some(sample) = &mut self.sample else {
             return;

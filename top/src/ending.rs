@@ -1,12 +1,12 @@
-//! The end of the program, which a key or a signal asks for, also while its loop is busy.
+//! Ends the program on a key or a signal, also while its loop is busy.
 //!
-//! Requests arrive on threads of their own: one waits for signals, and one reads keys, since a
-//! terminal in raw mode makes a key of Ctrl-C. Neither of them waits for the loop.
+//! Requests arrive on separate threads: one waits for signals, and one reads keys, since a terminal
+//! in raw mode makes a key of Ctrl-C. Neither of them waits for the loop.
 //!
 //! **The first request** sets a flag. The loop reads it in each turn, restores the terminal and
-//! returns. A loop that is busy, or in the middle of a write to a terminal that reads nothing, does
-//! not come to that. **The second request** therefore ends the process from the thread that it
-//! arrives on. Before that the terminal is restored, for which there is [`PATIENCE`].
+//! returns. A loop that is busy, or blocked in a write to a terminal that reads nothing, does not
+//! get there. So **the second request** ends the process from the thread that it arrives on. It
+//! restores the terminal first, for which it allows [`PATIENCE`].
 
 use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -26,10 +26,10 @@ use signal_hook::low_level::{emulate_default_handler, exit};
 /// unless it takes no output.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How often a write that blocks is looked after meanwhile.
+/// How often a blocked write is checked meanwhile.
 const TURN: Duration = Duration::from_millis(10);
 
-/// What asks for the end.
+/// The source of a request to end.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Request {
     Key,
@@ -45,13 +45,13 @@ pub struct Ending {
 }
 
 impl Ending {
-    /// Ends the program, soon or at once: see the module.
+    /// Ends the program, soon or immediately: see the module.
     pub fn request(&self, by: Request) {
         let number = match by {
             Request::Key => -1,
             Request::Signal(number) => number,
         };
-        // Relaxed: nothing but the flag is passed on.
+        // Relaxed: only the flag is passed on.
         let first = (self.first).compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
         if first.is_err() {
             end_now(by);
@@ -67,7 +67,7 @@ impl Ending {
     }
 }
 
-/// Makes the terminal what it was: its modes first, which matter most.
+/// Restores the terminal: its modes first, which matter most.
 ///
 /// # Errors
 ///
@@ -96,14 +96,14 @@ fn end_now(by: Request) -> ! {
             }
         }
     };
-    // A thread of its own: if it waits for the terminal without end, the program ends nevertheless.
+    // A separate thread: if it waits for the terminal forever, the program ends nevertheless.
     let start = Instant::now();
     if thread::Builder::new().spawn(restorer).is_ok() {
         while restored.recv_timeout(TURN) == Err(RecvTimeoutError::Timeout) {
             if start.elapsed() > PATIENCE {
                 break;
             }
-            // Once the restorer has the lock its own output must not be discarded.
+            // Once the restorer has the lock, its own output must not be discarded.
             let is_locked = is_locked.lock().unwrap();
             if !*is_locked {
                 make_room();
@@ -114,15 +114,15 @@ fn end_now(by: Request) -> ! {
         Request::Key => exit(0),
         Request::Signal(number) => {
             let _ = emulate_default_handler(number);
-            // Those of which it does nothing are none of ours.
+            // Signals that `emulate_default_handler` ignores are not among ours.
             exit(1)
         }
     }
 }
 
-/// Ends a write of the loop that waits for room, with the lock of standard output held: what is
-/// written already, and was never shown, is discarded. On Linux the writer does not notice that
-/// until a signal interrupts it. This one has a handler, as keys are read, and means nothing else.
+/// Ends a write of the loop that waits for room and holds the lock of standard output: output that
+/// was written but never shown is discarded. On Linux the writer does not notice that until a
+/// signal interrupts it. SIGWINCH has a handler, as keys are read, and no other effect.
 fn make_room() {
     let _ = tcflush(io::stdout(), QueueSelector::OFlush);
     let _ = kill_process(getpid(), Signal::WINCH);

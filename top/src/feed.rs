@@ -10,24 +10,24 @@ use std::time::Duration;
 use crate::line::{Line, MAX_LINE};
 use crate::text::Text;
 
-/// A program that says nothing for so long, or for three times what it has announced, is connected
-/// to anew: it was killed, maybe, and a child of it keeps the connection.
+/// A program that is silent for this time, or for three times its announced interval, is
+/// reconnected to: it may have been killed, while a child of it keeps the connection.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Nobody announces more.
+/// The maximum announced interval.
 const LONGEST_INTERVAL: f64 = 3_600.0;
 
-/// It is tried again so often.
+/// The pause before a retry.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// How many news wait to be shown. A program that sends more waits, or goes without.
+/// The number of news items that wait to be shown. A program that sends more waits, or skips lines.
 pub const QUEUE: usize = 2;
 
-/// What comes.
+/// An item from the program.
 #[derive(Debug)]
 pub enum News {
     Line(Box<Line>),
-    /// The connection is over, or there is none.
+    /// The connection has ended, or there is none.
     Down(Text),
 }
 
@@ -40,7 +40,7 @@ pub struct Feed {
 impl Feed {
     /// # Errors
     ///
-    /// Words for the user.
+    /// A message for the user.
     pub fn connect(path: &Path) -> Result<Feed, Text> {
         let stream = UnixStream::connect(path)
             .and_then(|stream| stream.set_read_timeout(Some(SILENCE)).map(|()| stream));
@@ -66,7 +66,7 @@ impl Feed {
 
     /// # Errors
     ///
-    /// Words for the user. There is no other line then.
+    /// A message for the user. There are no further lines then.
     pub fn next_line(&mut self) -> Result<Line, Text> {
         self.buffer.clear();
         let limit = MAX_LINE as u64 + 1;
@@ -90,20 +90,20 @@ impl Feed {
         }
         let line = Line::parse(&self.buffer)?;
         let announced = Duration::from_secs_f64(line.interval.clamp(0.0, LONGEST_INTERVAL) * 3.0);
-        // It fails for a socket that is gone only, which the next read finds out.
+        // It only fails if the socket is gone, which the next read detects.
         let _ = (self.reader.get_ref()).set_read_timeout(Some(announced.max(SILENCE)));
         Ok(line)
     }
 }
 
-/// Starts a thread that reads, and connects again whenever it has to. It ends with the receiver.
+/// Starts a thread that reads, and reconnects when necessary. It ends with the receiver.
 pub fn follow(path: PathBuf) -> io::Result<std::sync::mpsc::Receiver<News>> {
     let (sender, receiver) = sync_channel(QUEUE);
     thread::Builder::new().spawn(move || while follow_once(&path, &sender) {})?;
     Ok(receiver)
 }
 
-/// Returns whether somebody wants to know more.
+/// Returns whether the receiver is still there.
 fn follow_once(path: &Path, sender: &SyncSender<News>) -> bool {
     let why = match Feed::connect(path) {
         Ok(mut feed) => loop {

@@ -1,10 +1,10 @@
-//! What a program does that was started with `POLDER_TOP=/path`: it tells so once a second, on a
-//! line of JSON (`line`), which is read (`feed`), compared with the one before (`sample`), and
-//! drawn (`screen`). `app` has what the user has chosen, and `text` what keeps a program that means
-//! no good from the terminal.
+//! Shows what a program that was started with `POLDER_TOP=/path` does. It sends a line of JSON once
+//! a second (`line`), which is read (`feed`), compared with the one before (`sample`), and drawn
+//! (`screen`). `app` has the user's choices, and `text` protects the terminal from a malicious
+//! program.
 //!
-//! Nothing here but `feed`, `ending` and the program itself does any input or output, so that all
-//! of it is tested without a terminal.
+//! Only `feed`, `ending` and the program itself do any input or output, so that everything else is
+//! tested without a terminal.
 
 pub mod app;
 #[cfg(unix)]

@@ -1,5 +1,5 @@
-//! A line as it comes from the socket. What is not known is passed over, and what is missing is
-//! empty, so that a program of another version can be looked at.
+//! A line as it comes from the socket. Unknown fields are ignored, and missing ones are empty, so
+//! that a program of another version can be looked at.
 //!
 //! A line is bounded: in its length, and in the number of elements of each kind. An element can be
 //! as short as `{},` and takes some hundred bytes of memory, so the length alone would allow
@@ -13,24 +13,24 @@ use serde::de::{Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
 
 use crate::text::Text;
 
-/// How long a line is at most. polder begins no other runtime in a line of 2 MiB, and one runtime
-/// takes some 2 MiB at most.
+/// The maximum length of a line. polder starts no further runtime in a line of 2 MiB, and one
+/// runtime takes some 2 MiB at most.
 pub const MAX_LINE: usize = 4 << 20;
 
-/// How many runtimes, groups of a runtime and hints of a runtime polder sends at most: the
-/// constants of these names in `src/diagnostics/line.rs`.
+/// The maximum number of runtimes, groups of a runtime and hints of a runtime that polder sends:
+/// the constants of these names in `src/diagnostics/line.rs`.
 pub const MAX_RUNTIMES: usize = 64;
 pub const MAX_GROUPS: usize = 200;
 pub const MAX_HINTS: usize = 20;
 
-/// How many workers a runtime has at most: those of the pool, which `Builder::workers` limits, and
-/// the main worker.
+/// The maximum number of workers of a runtime: those of the pool, which `Builder::workers` limits,
+/// and the main worker.
 pub const MAX_WORKERS: usize = 1_024 + 1;
 
-/// How many buckets a histogram has: `BUCKETS` in `src/reactor/counters.rs`.
+/// The number of buckets of a histogram: `BUCKETS` in `src/reactor/counters.rs`.
 pub const MAX_BUCKETS: usize = 22;
 
-/// The only version that there is.
+/// The only existing version.
 const VERSION: u32 = 1;
 
 #[derive(Clone, Default, Debug, Deserialize)]
@@ -41,13 +41,13 @@ pub struct Line {
     pub process: u64,
     #[serde(default)]
     pub program: Text,
-    /// In seconds, of Unix time.
+    /// Unix time, in seconds.
     #[serde(default)]
     pub at: f64,
-    /// Of the program, from its first runtime on, in seconds. So are all durations.
+    /// The program's uptime since its first runtime, in seconds, like all durations.
     #[serde(default)]
     pub uptime: f64,
-    /// The next line comes after so long.
+    /// The time until the next line.
     #[serde(default)]
     pub interval: f64,
     #[serde(default, deserialize_with = "limited")]
@@ -67,7 +67,7 @@ pub struct Runtime {
     pub ended: u64,
     pub injected: u64,
     pub untold: u64,
-    /// How long before there was the last line; not in the first one.
+    /// The time since the last line; `None` in the first one.
     pub within: Option<f64>,
     #[serde(deserialize_with = "limited")]
     pub workers: Vec<Worker>,
@@ -88,7 +88,7 @@ pub struct Worker {
     pub metrics: Metrics,
 }
 
-/// Those that are shown.
+/// The metrics that are shown.
 #[derive(Clone, Default, Debug, Deserialize)]
 #[serde(default)]
 pub struct Metrics {
@@ -101,12 +101,12 @@ pub struct Metrics {
     pub longest_queue: u64,
     pub poll_seconds: Histogram,
     pub timer_lateness_seconds: Histogram,
-    /// A program may tell how long it was at work; otherwise that is estimated.
+    /// The worker's CPU time, if the program sends it; otherwise it is estimated.
     pub cpu_seconds: Option<f64>,
 }
 
-/// The bucket `i` counts what took up to 2^i microseconds, and longer than the one before says. The
-/// last one has no limit.
+/// The bucket `i` counts durations of up to 2^i microseconds that are longer than the limit of the
+/// one before. The last one has no limit.
 #[derive(Clone, Default, Debug, Deserialize)]
 #[serde(default)]
 pub struct Histogram {
@@ -144,7 +144,7 @@ pub struct Hint {
     pub text: Text,
 }
 
-/// Elements of a list of which polder sends `MAX` at most.
+/// An element of a list of which polder sends at most `MAX`.
 trait Limited {
     const MAX: usize;
     const NAME: &str;
@@ -176,7 +176,7 @@ impl Limited for u64 {
     const NAME: &str = "buckets";
 }
 
-/// Reads a list. One element more than there may be is an error, before the rest is read.
+/// Reads a list. One element more than the maximum is an error, before the rest is read.
 fn limited<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     T: Limited + Deserialize<'de>,
@@ -213,7 +213,7 @@ where
     deserializer.deserialize_seq(List(PhantomData))
 }
 
-/// What the program says instead, and then closes.
+/// The program's answer if it refuses, after which it closes.
 #[derive(Deserialize)]
 struct Refusal {
     error: Text,
@@ -222,7 +222,7 @@ struct Refusal {
 impl Line {
     /// # Errors
     ///
-    /// Words for the user, in which nothing has to be escaped any more.
+    /// A message for the user, already escaped.
     pub fn parse(bytes: &[u8]) -> Result<Line, Text> {
         if let Ok(Refusal { error }) = serde_json::from_slice(bytes) {
             return Err(format!("the program says: {error}").into());

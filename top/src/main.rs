@@ -1,4 +1,4 @@
-//! The program. Its parts are in the library beside it.
+//! The program. Its parts are in the library next to it.
 
 #[cfg(unix)]
 fn main() -> std::process::ExitCode {
@@ -33,10 +33,10 @@ mod unix {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     use signal_hook::iterator::Signals;
 
-    /// Lines and requests to end are looked for so often. (A key wakes the loop.)
+    /// How often the loop checks for lines and requests to end. (A key wakes the loop.)
     const TURN: Duration = Duration::from_millis(100);
 
-    /// How many keys wait for the loop at most. Those that are pressed beyond that are dropped.
+    /// The maximum number of keys that wait for the loop. Further keys are dropped.
     const KEYS: usize = 16;
 
     pub fn main() -> ExitCode {
@@ -68,7 +68,7 @@ mod unix {
         result.map_err(|error| format!("standard output: {error}"))
     }
 
-    /// Two lines, since most is what differs.
+    /// Reads two lines, since most values are differences.
     fn once(path: &Path, width: u16) -> Result<(), String> {
         let mut app = App::new();
         let mut feed = Feed::connect(path).map_err(|why| why.to_string())?;
@@ -87,17 +87,17 @@ mod unix {
         if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
             return Err("this is no terminal: --once prints text".into());
         }
-        // A first failure is seen as it is, and not on a screen that goes away.
+        // An initial failure is printed as it is, and not on a screen that disappears.
         drop(Feed::connect(&path).map_err(|why| why.to_string())?);
         let ending = Arc::new(Ending::default());
         catch_signals(ending.clone()).map_err(|error| format!("signals: {error}"))?;
         let news = follow(path).map_err(|error| format!("a thread: {error}"))?;
-        // It also has the terminal put right before a panic is reported.
+        // Also makes a panic restore the terminal before it is reported.
         let mut terminal = ratatui::try_init().map_err(|error| format!("the terminal: {error}"))?;
         let result = read_keys(ending.clone())
             .and_then(|events| show(&mut terminal, &news, &events, &ending));
         let restored = restore();
-        // Whoever has sent it sees that the program has ended by it.
+        // The sender of the signal sees that the program was ended by it.
         if let Some(Request::Signal(number)) = ending.requested() {
             let _ = signal_hook::low_level::emulate_default_handler(number);
         }
@@ -116,7 +116,7 @@ mod unix {
         thread::Builder::new().spawn(wait).map(drop)
     }
 
-    /// Reads keys on a thread of its own, which never waits for the loop: see `ending`.
+    /// Reads keys on a separate thread, which never waits for the loop: see `ending`.
     fn read_keys(ending: Arc<Ending>) -> io::Result<Receiver<io::Result<Event>>> {
         let (sender, events) = sync_channel(KEYS);
         let read = move || while read_key(&ending, &sender) {};
@@ -129,7 +129,7 @@ mod unix {
         let event = match event::read() {
             Ok(event) => event,
             Err(error) => {
-                // It is the last, so it may wait.
+                // It is the last one, so it may wait.
                 let _ = sender.send(Err(error));
                 return false;
             }
@@ -139,7 +139,7 @@ mod unix {
         {
             ending.request(Request::Key);
         }
-        // It wakes the loop, too. If the queue is full there is enough that does.
+        // This wakes the loop, too. If the queue is full, its contents do that.
         let _ = sender.try_send(Ok(event));
         true
     }
@@ -152,7 +152,8 @@ mod unix {
     ) -> io::Result<()> {
         let mut app = App::new();
         while ending.requested().is_none() {
-            // No more than wait: a program that sends without a pause keeps nothing else waiting.
+            // At most as many as are queued: a program that sends without a pause starves nothing
+            // else.
             for _ in 0..QUEUE {
                 match news.try_recv() {
                     Ok(News::Line(line)) => {

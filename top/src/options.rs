@@ -1,4 +1,4 @@
-//! What was asked for on the command line.
+//! The parsed command line.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ It ends with 0, with 1 if the program cannot be looked at, and with 2 if the
 command line is wrong.
 ";
 
-/// Wide enough for a table. What is wider than any terminal is a mistake.
+/// Wide enough for a table. A width beyond any terminal's is a mistake.
 const WIDTHS: std::ops::RangeInclusive<u16> = 40..=1_000;
 
 #[derive(PartialEq, Debug)]
@@ -32,14 +32,14 @@ pub enum Command {
     Help,
     Version,
     Watch(PathBuf),
-    /// And so many columns.
+    /// The path, and the number of columns.
     Once(PathBuf, u16),
 }
 
 impl Command {
     /// # Errors
     ///
-    /// What is wrong, in words.
+    /// A message about the mistake.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, String> {
         let mut arguments = arguments.into_iter();
         let (mut path, mut once, mut width, mut only_paths) = (None, false, None, false);

@@ -1,4 +1,4 @@
-//! What is shown, in numbers: a line, compared with the one before.
+//! The displayed numbers: a line, compared with the one before.
 
 use std::collections::HashMap;
 
@@ -10,26 +10,26 @@ pub struct Sample {
     pub program: Text,
     pub process: u64,
     pub uptime: f64,
-    /// When the next line was to come.
+    /// The announced interval until the next line.
     pub interval: f64,
     pub backends: Vec<Text>,
     pub tasks: u64,
     pub untold: u64,
     /// The number of runtimes that the program has left out.
     pub runtimes_left_out: u64,
-    /// `None` if there is no line before.
+    /// `None` if there is no previous line.
     pub rates: Option<Rates>,
     pub poll_times: Quantiles,
     pub lateness: Quantiles,
     pub workers: Vec<Worker>,
     pub rows: Vec<Row>,
-    /// Groups, and tasks in them, that the program has left out.
+    /// The number of groups, and of tasks in them, that the program has left out.
     pub left_out: (u64, u64),
     pub hints: Vec<Text>,
     pub hints_left_out: u64,
 }
 
-/// In a second.
+/// Rates per second.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Rates {
     pub polls: f64,
@@ -46,9 +46,9 @@ pub struct Worker {
     pub index: usize,
     pub state: Text,
     pub since: Option<f64>,
-    /// What it runs, if it does not answer.
+    /// The task that it runs, if it does not answer.
     pub runs: Option<Text>,
-    /// From 0 to 1. `None` if there is no line before.
+    /// From 0 to 1. `None` if there is no previous line.
     pub load: Option<f64>,
     pub tasks: u64,
     pub sources: u64,
@@ -60,11 +60,11 @@ pub struct Worker {
 pub struct Row {
     pub runtime: u64,
     pub group: Group,
-    /// In a second, of all of them.
+    /// Polls per second, of the whole group.
     pub polls: Option<f64>,
 }
 
-/// How long something took that was counted in a histogram: the limits of buckets.
+/// The durations in a histogram, as limits of buckets.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Quantiles {
     pub half: Option<Limit>,
@@ -81,7 +81,7 @@ pub enum Limit {
 }
 
 impl Sample {
-    /// `before` is passed over if it is another program's.
+    /// Compares two lines; `before` is ignored if it is another program's.
     pub fn new(before: Option<&Line>, now: &Line) -> Sample {
         let before = before.filter(|it| it.process == now.process && it.uptime < now.uptime);
         let mut sample = Sample {
@@ -95,7 +95,7 @@ impl Sample {
         let within = before.map(|before| now.uptime - before.uptime);
         sample.rates = within.map(|_| Rates::default());
         let (mut polls, mut lateness) = (Vec::new(), Vec::new());
-        // (Numbers that are there twice are not polder's: they mean the first.)
+        // (polder sends no number twice; if one is repeated, the first one counts.)
         let by_number: HashMap<u64, &line::Runtime> = (before.iter())
             .flat_map(|line| line.runtimes.iter().rev())
             .map(|runtime| (runtime.number, runtime))
@@ -161,13 +161,13 @@ impl Sample {
     }
 }
 
-/// What does not grow has begun anew.
+/// Returns the growth of a counter; zero if it has been reset.
 fn grown(before: u64, now: u64) -> f64 {
     now.saturating_sub(before) as f64
 }
 
 impl Rates {
-    /// All of a runtime that was not there before is new.
+    /// Adds the growth of a runtime; a runtime without a previous line counts in full.
     fn add(&mut self, before: Option<&line::Runtime>, now: &line::Runtime, within: f64) {
         let nothing = line::Runtime::default();
         let before = before.unwrap_or(&nothing);
@@ -193,10 +193,10 @@ fn runs(worker: &line::Worker) -> Option<Text> {
     }))
 }
 
-/// Which part of the time it was at work. Unless the program tells that, it is estimated: so many
-/// polls, each of which took as long as those that were timed.
+/// Returns the busy fraction of a worker. Unless the program reports it, it is estimated: the
+/// number of polls, times the mean duration of those that were timed.
 ///
-/// (`max` behind `clamp` makes zero of what is no number.)
+/// (`max` after `clamp` turns NaN into zero.)
 fn load(before: &line::Worker, now: &line::Worker, within: f64) -> Option<f64> {
     if now.state.as_str() == "silent" {
         return Some(1.0);
@@ -211,7 +211,7 @@ fn load(before: &line::Worker, now: &line::Worker, within: f64) -> Option<f64> {
     let mut timed = total(&counts);
     let mut sum = now.poll_seconds.sum - before.poll_seconds.sum;
     if timed == 0 {
-        // None was timed: as long as all the others before.
+        // None was timed: use the mean of all polls before.
         (timed, sum) = (total(&now.poll_seconds.counts), now.poll_seconds.sum);
     }
     let mean = if timed == 0 { 0.0 } else { sum / timed as f64 };
@@ -222,7 +222,7 @@ fn total(counts: &[u64]) -> u64 {
     counts.iter().copied().fold(0, u64::saturating_add)
 }
 
-/// Adds what was counted between two lines.
+/// Adds the counts between two lines.
 fn add(counts: &mut Vec<u64>, before: Option<&Histogram>, now: &Histogram) {
     if counts.len() < now.counts.len() {
         counts.resize(now.counts.len(), 0);
@@ -332,7 +332,7 @@ mod tests {
         again.process = 8;
         again.uptime = 20.0;
         assert_eq!(Sample::new(Some(&line(BEFORE)), &again).rates, None);
-        // The same number, by accident.
+        // The same process id, by coincidence.
         again.process = 7;
         again.uptime = 0.5;
         assert_eq!(Sample::new(Some(&line(BEFORE)), &again).rates, None);

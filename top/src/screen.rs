@@ -1,5 +1,5 @@
-//! One frame: a head, the workers, the groups of tasks, and hints. All text in it that came from
-//! the program is `Text`, and so harmless.
+//! One frame: a head, the workers, the groups of tasks, and hints. All text from the program is
+//! `Text`, and so harmless.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -12,20 +12,20 @@ use crate::line::Group;
 use crate::sample::{Limit, Quantiles, Sample, Worker};
 use crate::text::{count, duration, number};
 
-/// A line is late that has not come after so much longer than it should.
+/// A line is late this many seconds after it was due.
 const LATE: f64 = 3.0;
 
-/// Of what a worker's bar is made.
+/// The number of characters in a worker's bar.
 const BAR: usize = 20;
 
-/// How many lines are drawn at most: those of three runtimes with as many workers and groups as one
-/// can have. A line of a thousand columns takes some 40 KB of memory.
+/// The maximum number of lines that are drawn: those of three runtimes with as many workers and
+/// groups as one can have. A line of a thousand columns takes some 40 KB of memory.
 pub const MAX_HEIGHT: u16 = 4_000;
 
 const DIM: Style = Style::new().fg(Color::DarkGray);
 const TITLE: Style = Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD);
 
-/// Draws what there is. At `is_whole`, all of it, and nothing that is of use on a terminal only.
+/// Draws a frame. With `is_whole`, draws everything, without what is useful only on a terminal.
 pub fn draw(app: &App, area: Rect, buffer: &mut Buffer, is_whole: bool) {
     let Some(sample) = &app.sample else {
         let words = match &app.link {
@@ -43,8 +43,8 @@ pub fn draw(app: &App, area: Rect, buffer: &mut Buffer, is_whole: bool) {
     } else {
         foot(app, sample, area.width)
     };
-    // Workers and hints may have a third of the screen each, the tasks have what is left. Where all
-    // of it is wanted there is room for it, unless it is more than `MAX_HEIGHT`.
+    // Workers and hints may have a third of the screen each; the tasks have the rest. With
+    // `is_whole` there is room for everything, unless it is more than `MAX_HEIGHT`.
     let has_room = is_whole && area.height < MAX_HEIGHT;
     let most = if has_room { u16::MAX } else { area.height / 3 };
     let heights = [
@@ -64,7 +64,7 @@ pub fn draw(app: &App, area: Rect, buffer: &mut Buffer, is_whole: bool) {
     Paragraph::new(foot).render(end, buffer);
 }
 
-/// How many lines it takes to draw everything, up to `MAX_HEIGHT`.
+/// Returns the number of lines that it takes to draw everything, up to `MAX_HEIGHT`.
 pub fn height(app: &App, width: u16) -> u16 {
     let Some(sample) = &app.sample else { return 1 };
     let table = 1 + sample.rows.len() + usize::from(sample.left_out.0 > 0);
@@ -291,7 +291,8 @@ fn draw_tasks(app: &App, sample: &Sample, area: Rect, buffer: &mut Buffer, is_wh
     StatefulWidget::render(table, area, buffer, &mut state);
 }
 
-/// Where the tasks were spawned: of a dependency, without the folder that cargo unpacks it into.
+/// Returns where the tasks were spawned; for a dependency, without the folder that cargo unpacks
+/// into.
 fn place(group: &Group) -> &str {
     let place = group.spawned_at.as_str();
     let unpacked = place.split_once("/registry/src/").map(|(_, rest)| rest);
@@ -306,7 +307,7 @@ fn is_number(column: Column) -> bool {
     )
 }
 
-/// A blank line, and then each hint on as many lines as it takes.
+/// Returns a blank line, and then each hint on as many lines as it takes.
 fn hints(sample: &Sample, width: u16) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     for hint in &sample.hints {
@@ -359,7 +360,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// All of the group that is selected, which the table may have cut; and the keys.
+/// Returns the whole selected group, which the table may have truncated; and the keys.
 fn foot(app: &App, sample: &Sample, width: u16) -> Vec<Line<'static>> {
     let mut lines = vec![Line::from("")];
     if let Some(row) = sample.rows.get(app.selected) {
@@ -385,7 +386,7 @@ fn foot(app: &App, sample: &Sample, width: u16) -> Vec<Line<'static>> {
     lines
 }
 
-/// A frame as lines of text.
+/// Returns a frame as lines of text.
 pub fn text(buffer: &Buffer) -> String {
     let mut text = String::new();
     for y in buffer.area.top()..buffer.area.bottom() {
@@ -394,7 +395,7 @@ pub fn text(buffer: &Buffer) -> String {
         while x < buffer.area.right() {
             let symbol = buffer[(x, y)].symbol();
             line.push_str(symbol);
-            // Behind one that is wide there is a cell without anything.
+            // A wide character is followed by an empty cell.
             x += (Span::raw(symbol).width() as u16).max(1);
         }
         text.push_str(line.trim_end());

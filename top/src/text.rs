@@ -1,14 +1,14 @@
-//! Text that came from elsewhere, made harmless; and numbers as people read them.
+//! Untrusted text, made harmless; and numbers in a readable form.
 
 use std::fmt;
 
 use serde::Deserialize;
 
-/// How many characters of a text are kept.
+/// The maximum number of characters of a text.
 const MAX_TEXT: usize = 500;
 
-/// Text from the socket. What is no printable character is escaped (control characters, which a
-/// terminal would obey; what changes the direction of writing), and what is too long is cut.
+/// Text from the socket. Unprintable characters are escaped (control characters, which a terminal
+/// would obey; those that change the direction of writing), and long text is truncated.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default, Debug, Deserialize)]
 #[serde(from = "String")]
 pub struct Text(String);
@@ -48,7 +48,7 @@ impl fmt::Display for Text {
     }
 }
 
-/// `12,345`. Below ten, and not whole: `3.4`.
+/// Formats `12,345`. Below ten, if not whole: `3.4`.
 pub fn number(value: f64) -> String {
     if value < 10.0 && value.fract() > 0.05 {
         return format!("{value:.1}");
@@ -64,7 +64,7 @@ pub fn number(value: f64) -> String {
     text
 }
 
-/// A number of seconds, to the unit that matters.
+/// Formats a number of seconds in its most significant unit.
 pub fn duration(seconds: f64) -> String {
     match seconds {
         ..0.000_000_5 => "0".into(),
@@ -77,7 +77,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// So many of something.
+/// Formats a number of things.
 pub fn count(value: u64, what: &str) -> String {
     let plural = if value == 1 { "" } else { "s" };
     format!("{} {what}{plural}", number(value as f64))

@@ -1,5 +1,5 @@
-//! Programs that send lines which polder would not: polder-top refuses or shows them, within a
-//! bound of memory and time. (Where the shell can limit a program's memory.)
+//! Programs that send lines that polder would not: polder-top refuses or shows them, within bounds
+//! of memory and time. (On systems where the shell can limit a program's memory.)
 #![cfg(target_os = "linux")]
 
 use std::io::Write;
@@ -26,7 +26,7 @@ fn look_at(lines: &[String]) -> Output {
     let path: PathBuf = std::env::temp_dir().join(name);
     let listener = UnixListener::bind(&path).unwrap();
     let text = lines.concat();
-    // It ends with the connection. polder-top may close that before all is sent.
+    // It ends with the connection. polder-top may close it before everything is sent.
     let writer = thread::spawn(move || {
         let _ = listener.accept().unwrap().0.write_all(text.as_bytes());
     });
@@ -40,7 +40,7 @@ fn look_at(lines: &[String]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // What it prints is read meanwhile, so that it does not wait for that.
+    // Its output is read meanwhile, so that it does not block on that.
     let (mut out, mut error) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
     let read = |from: &mut dyn std::io::Read| {
         let mut bytes = Vec::new();
@@ -73,7 +73,7 @@ fn look_at(lines: &[String]) -> Output {
     })
 }
 
-/// A line of this program, a second after the one before.
+/// Returns a line of this program, a second after the one before.
 fn line(uptime: u32, runtimes: &str) -> String {
     format!("{{\"polder_top\":1,\"process\":1,\"uptime\":{uptime},\"runtimes\":[{runtimes}]}}\n")
 }
@@ -82,7 +82,7 @@ fn repeated(what: &str, count: usize) -> String {
     vec![what; count].join(",")
 }
 
-/// As many as a line has room for.
+/// Returns the number of elements for which a line has room.
 fn full(what: &str) -> usize {
     (MAX_LINE - 300) / (what.len() + 1)
 }

@@ -1,4 +1,4 @@
-//! The program, looking at one that is there: the example `program`, which is built with the tests.
+//! polder-top and a running program: the example `program`, which is built with the tests.
 #![cfg(unix)]
 
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use polder_top::feed::Feed;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A program with a socket, which is ended at the end of the test.
+/// A program with a socket, which is killed at the end of the test.
 struct Watched {
     child: Child,
     socket: PathBuf,
@@ -17,7 +17,7 @@ struct Watched {
 
 impl Watched {
     fn new(name: &str) -> Watched {
-        // Beside the folder of the tests.
+        // Next to the folder of the tests.
         let mut folder = std::env::current_exe().unwrap();
         folder.pop();
         folder.pop();

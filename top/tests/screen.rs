@@ -1,4 +1,4 @@
-//! What is drawn, of a program that was there, and of one that means no good.
+//! The frames drawn for a real program, and for a malicious one.
 
 use polder_top::app::App;
 use polder_top::line::{Line, MAX_BUCKETS, MAX_GROUPS, MAX_HINTS};
@@ -20,7 +20,7 @@ fn app(lines: &str) -> App {
     app
 }
 
-/// As on a terminal of this size.
+/// Draws as on a terminal of this size.
 fn frame(app: &App, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     let frame = terminal
@@ -29,7 +29,7 @@ fn frame(app: &App, width: u16, height: u16) -> String {
     screen::text(frame.buffer)
 }
 
-/// As `--once` prints it.
+/// Draws as `--once` prints.
 fn whole(app: &App, width: u16) -> String {
     let area = Rect::new(0, 0, width, screen::height(app, width));
     let mut buffer = Buffer::empty(area);
@@ -96,7 +96,7 @@ fn a_program_that_has_gone_is_said_so_and_what_was_seen_stays() {
     assert!(text.contains("reads TCP"), "{text}");
 }
 
-/// Control characters in every text, numbers that cannot be, and much of everything.
+/// Control characters in every text, impossible numbers, and large amounts of everything.
 #[test]
 fn what_comes_from_the_socket_neither_reaches_the_terminal_raw_nor_does_harm() {
     let evil = r#""\u001b]0;owned\u0007\u001b[2J\r\n\u009b31m\u202eabc""#;

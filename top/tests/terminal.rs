@@ -35,18 +35,18 @@ const LEAVE_SCREEN: &str = "\x1b[?1049l";
 const HIDE_CURSOR: &str = "\x1b[?25l";
 const SHOW_CURSOR: &str = "\x1b[?25h";
 
-/// polder-top on a terminal of its own, and the program that it looks at: a thread of the test.
+/// polder-top on a separate terminal, and the program that it looks at: a thread of the test.
 struct Shown {
     child: Child,
-    /// The terminal's side of the connection: what is written to it are keys, and what is read
-    /// from it is what the screen shows.
+    /// The terminal's side of the connection: writes to it are keys, and reads from it are the
+    /// screen's output.
     screen: File,
     output: Vec<u8>,
-    /// The program's side. It is kept, so that its modes can be looked at.
+    /// The program's side. It is kept so that its modes can be checked.
     tty: OwnedFd,
     before: Termios,
     socket: PathBuf,
-    /// Reports each time that polder-top has not taken anything for a while.
+    /// Reports each time that polder-top has read nothing for a while.
     is_full: Receiver<()>,
 }
 
@@ -96,13 +96,13 @@ impl Shown {
         match end {
             Key(byte) => self.screen.write_all(&[byte]).unwrap(),
             By(signal) => {
-                // It fails for a process that has ended only.
+                // It only fails if the process has ended.
                 let _ = kill_process(Pid::from_child(&self.child), signal);
             }
         }
     }
 
-    /// Reads what has been drawn. Returns all of it.
+    /// Reads the output so far. Returns all of it.
     fn drawn(&mut self) -> String {
         let mut bytes = [0; 4096];
         loop {
@@ -126,9 +126,9 @@ impl Shown {
         }
     }
 
-    /// Waits for the end. Signals are sent again and again: one that is pending is not sent twice.
-    /// (A key is sent once: each counts. Where the modes are restored already, Ctrl-C would discard
-    /// the output that nobody has read.)
+    /// Waits for the end. Signals are sent repeatedly: one that is pending is not sent twice. (A
+    /// key is sent once, since each counts. If the modes are restored already, Ctrl-C would discard
+    /// the unread output.)
     fn status(&mut self, end: End, reads: bool) -> ExitStatus {
         let start = Instant::now();
         loop {
@@ -176,8 +176,8 @@ impl Drop for Shown {
     }
 }
 
-/// Sends lines to each who connects, as quickly as they are taken. No two look alike, so that each
-/// is drawn.
+/// Sends lines to each client, as quickly as they are read. No two look alike, so that each is
+/// drawn.
 fn serve(listener: UnixListener) -> Receiver<()> {
     let (full, is_full) = channel();
     thread::spawn(move || {
@@ -200,7 +200,7 @@ fn serve(listener: UnixListener) -> Receiver<()> {
                         match stream.write(rest) {
                             Ok(count) => rest = &rest[count..],
                             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                                // Whether the test still listens is its own affair.
+                                // The test may have stopped listening.
                                 let _ = full.send(());
                             }
                             Err(_) => return,
@@ -246,7 +246,8 @@ fn the_second_request_ends_it_while_its_loop_is_stuck_and_restores_the_terminal(
     ] {
         let mut shown = Shown::new();
         shown.draw_until("drawn", |drawn| drawn.contains("q ends"));
-        // From here on nothing is read. Since it does not come round to drawing, it takes no lines.
+        // From here on nothing is read. Since polder-top does not get to drawing, it takes no
+        // lines.
         while shown.is_full.try_recv().is_ok() {}
         shown.is_full.recv_timeout(LIMIT).unwrap();
         shown.end(first);

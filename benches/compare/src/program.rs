@@ -140,7 +140,7 @@ pub trait Peer: 'static {
         Err(Skip("has no channel of its own".into()))
     }
 
-    /// Makes round trips over a oneshot channel of its own, from a new task.
+    /// Makes round trips over a oneshot channel of the runtime's own, from a new task.
     fn own_oneshot(&'static self) -> Option<Run> {
         None
     }

@@ -76,7 +76,7 @@ fn turn_in_time(runtime: Weak<Runtime>) {
         return;
     };
     let next = driven.next_timeout().unwrap_or(LATENCY).min(LATENCY);
-    // glib keeps the function, which therefore owns no part of the runtime either.
+    // glib keeps the function, so that this owns no part of the runtime either.
     glib::timeout_add_local_once(next, move || {
         if let Some(driven) = runtime.upgrade() {
             driven.turn(Duration::ZERO);

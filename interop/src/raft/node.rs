@@ -44,7 +44,7 @@ enum Role {
 #[derive(Debug)]
 struct Leader {
     others: Vec<Follower>,
-    /// The index of its own first entry.
+    /// The index of the leader's first entry.
     first: u64,
     /// The number of the last read.
     round: u64,

@@ -1,4 +1,4 @@
-//! hickory-resolver as a runtime's own resolver, with a name server of the test's own.
+//! hickory-resolver as a runtime's own resolver, with the test's own name server.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
@@ -17,7 +17,7 @@ use crate::within;
 const A: u16 = 1;
 const AAAA: u16 = 28;
 
-/// What the name server knows.
+/// Returns the name server's record.
 fn known(name: &str, kind: u16) -> Option<Vec<u8>> {
     match (name, kind) {
         ("server.test" | "long.test", A) => Some(Ipv4Addr::LOCALHOST.octets().into()),
@@ -27,7 +27,7 @@ fn known(name: &str, kind: u16) -> Option<Vec<u8>> {
     }
 }
 
-/// An answer as RFC 1035, section 4, has it. The one for `long.test` is cut where it comes by UDP.
+/// Returns an answer as in RFC 1035, section 4. The one for `long.test` is truncated over UDP.
 fn answer(question: &[u8], by_udp: bool) -> Vec<u8> {
     let (mut name, mut at) = (String::new(), 12);
     while question[at] != 0 {
@@ -44,7 +44,7 @@ fn answer(question: &[u8], by_udp: bool) -> Vec<u8> {
     let data = found.clone().filter(|data| !data.is_empty() && !is_cut);
 
     let mut bytes = question[..2].to_vec();
-    // An answer, of one who may be asked for anything; the name is unknown.
+    // A response, from a server with recursion available; the name is unknown if nothing is found.
     bytes.push(0x81 | if is_cut { 2 } else { 0 });
     bytes.push(0x80 | if found.is_none() { 3 } else { 0 });
     bytes.extend([0, 1, 0, u8::from(data.is_some()), 0, 0, 0, 0]);
@@ -58,16 +58,16 @@ fn answer(question: &[u8], by_udp: bool) -> Vec<u8> {
     bytes
 }
 
-/// How often it was asked, by UDP and by TCP.
+/// The number of queries, by UDP and by TCP.
 #[derive(Default)]
 struct Asked([AtomicUsize; 2]);
 
-/// A name server on threads, at one port of both kinds, until the process exits.
+/// Starts a name server on threads, at one port for both protocols, until the process exits.
 fn name_server() -> (SocketAddr, Arc<Asked>) {
     let (udp, tcp) = loop {
         let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = tcp.local_addr().expect("it has one");
-        // Somebody else may have it.
+        // Another process may have this UDP port.
         if let Ok(udp) = UdpSocket::bind(address) {
             break (udp, tcp);
         }
@@ -151,7 +151,7 @@ fn looks_up(backend: Backend, workers: usize) {
         }
         assert_eq!(asked.0[1].load(SeqCst), 0);
 
-        // What is cut is asked for again, by TCP.
+        // A truncated answer is asked for again, by TCP.
         let found = resolve("long.test:1").await.expect("it is known");
         assert_eq!(found, [SocketAddr::from((Ipv4Addr::LOCALHOST, 1))]);
         assert!(asked.0[1].load(SeqCst) > 0);

@@ -47,7 +47,7 @@ where
     }
 }
 
-/// Runs `rule` on a thread of its own: a lost wake-up is a failure, not an endless wait.
+/// Runs `rule` on a separate thread: a lost wake-up is a failure, not an endless wait.
 fn within(what: String, rule: impl FnOnce() + Send + 'static) {
     let (sender, receiver) = mpsc::channel();
     let thread = thread::spawn(move || {
@@ -107,7 +107,7 @@ fn async_lock_guards_what_tasks_share() {
                 sleep(Duration::from_millis(1)).await;
                 inside.fetch_sub(1, Ordering::SeqCst);
                 drop(permit);
-                // The guard is held while others are polled.
+                // The guard is held while other tasks are polled.
                 let mut total = total.lock().await;
                 let before = *total;
                 polder::future::yield_now().await;
@@ -258,8 +258,8 @@ fn http_of(uri: &str) -> hyper::Request<()> {
     hyper::Request::get(uri).body(()).expect("a request")
 }
 
-/// hyper-util's client opens tokio's own sockets, spawns on tokio and waits for its timers: all
-/// that runs on async-compat's tokio, on a thread of its own, while the task that asks is polder's.
+/// hyper-util's client opens tokio's own sockets, spawns on tokio and waits for its timers. All
+/// that runs on async-compat's tokio, on a separate thread, while the requesting task is polder's.
 #[test]
 fn hyper_utils_client_runs_on_the_tokio_of_async_compat() {
     use http_body_util::{BodyExt, Empty};

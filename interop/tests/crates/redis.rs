@@ -1,4 +1,4 @@
-//! redis with its real server: on the threads of smol, as its feature `smol-comp` has it, and on
+//! redis with its real server: on smol's threads, as its feature `smol-comp` has it, and on
 //! polder's own streams.
 
 use polder::future::zip;
@@ -13,7 +13,7 @@ use tokio_util::compat::FuturesAsyncReadCompatExt;
 use crate::everywhere;
 use crate::shared::{LIMIT, Redis};
 
-/// A hundred tasks count, with one connection; then a channel is listened to.
+/// A hundred tasks increment over one connection; then the test subscribes to a channel.
 async fn used(connection: MultiplexedConnection, client: &Client) {
     let tasks = (0..100).map(|number: u32| {
         let mut connection = connection.clone();

@@ -10,20 +10,20 @@ use zbus::connection::Builder;
 use crate::everywhere;
 use crate::shared::{Bus, client};
 
-/// What zbus makes available on the bus.
+/// The interface that zbus serves on the bus.
 struct Squares;
 
 #[zbus::interface(name = "org.example.Squares")]
 impl Squares {
     async fn square(&self, number: u32) -> u32 {
-        // A task's, and a timer's, between the call and its answer.
+        // A wake-up by a task and by a timer, between the call and its answer.
         polder::spawn(sleep(Duration::from_micros(100))).await;
         number * number
     }
 }
 
-/// zbus brings an executor, on a thread of its own, and waits with async-io: with that as the
-/// backend, for what wakes the worker that sleeps beside it.
+/// zbus has an executor, on a separate thread, and waits with async-io. If that is the backend, it
+/// also waits for the events that wake the sleeping worker.
 #[test]
 fn zbus_talks_to_a_peer() {
     async fn call(number: u32) -> zbus::Result<u32> {
@@ -52,7 +52,7 @@ fn zbus_talks_to_a_peer() {
     });
 }
 
-/// The names and the messages pass through a real bus; the last who asks is dbus-send.
+/// The names and the messages pass through a real bus; the last client is dbus-send.
 #[test]
 fn zbus_serves_its_clients_and_dbus_send_on_a_bus() {
     everywhere(|_| async {

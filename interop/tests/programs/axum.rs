@@ -1,4 +1,4 @@
-//! `axum`: curl, one that stalls, and the end in the middle of a response.
+//! `axum`: curl, a client that stalls, and a stop in the middle of a response.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};

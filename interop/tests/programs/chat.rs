@@ -1,4 +1,4 @@
-//! `chat`: 200 clients, and one that does not listen.
+//! `chat`: 200 clients, and one that does not read.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -31,7 +31,7 @@ impl Client {
         stream.write_all(line.as_bytes()).expect("it takes a line");
     }
 
-    /// What comes until a line is this one.
+    /// Returns the lines before `last`.
     fn hear_until(&mut self, last: &str) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
@@ -70,7 +70,7 @@ fn each_of_200_clients_hears_each_other_one_once_and_in_order() {
         for round in 0..ROUNDS {
             for (number, client) in clients.iter_mut().enumerate() {
                 match number % 3 {
-                    // Two things at once.
+                    // Two lines in one write.
                     0 => client.say(&format!("{round}\n{round} again")),
                     _ => client.say(&round.to_string()),
                 }
@@ -105,8 +105,8 @@ fn who_does_not_listen_is_shown_out_and_keeps_nobody_waiting() {
         assert_eq!(speaker.hear(), "* 1 others are here");
         assert_eq!(speaker.hear(), "* listener is here");
         assert_eq!(listener.hear(), "* 2 others are here");
-        // A line at a time, so that the listener keeps up, and the other takes nothing for too
-        // long.
+        // A line at a time, so that the listener keeps up, and the other client takes nothing for
+        // too long.
         let long = "x".repeat(4_000);
         let mut lines = 0;
         let left = loop {
@@ -154,8 +154,8 @@ fn many_lines_in_one_packet_reach_everyone_who_reads() {
     }
 }
 
-/// One that takes a little now and then is not stalled, and still must not hold up the others for
-/// good.
+/// A client that takes a little now and then is not stalled, but must not hold up the others
+/// forever.
 #[test]
 fn who_reads_too_slowly_does_not_hold_up_the_others() {
     const LINES: usize = 20_000;
@@ -168,7 +168,7 @@ fn who_reads_too_slowly_does_not_hold_up_the_others() {
         assert_eq!(speaker.hear(), "* 1 others are here");
         assert_eq!(speaker.hear(), "* listener is here");
         assert_eq!(listener.hear(), "* 2 others are here");
-        // More than what the buffers between and the slow one's queue hold together.
+        // More than the buffers in between and the slow client's queue hold together.
         let long = "x".repeat(4_000);
         let speaking = thread::spawn(move || {
             for _ in 0..LINES {
@@ -176,7 +176,7 @@ fn who_reads_too_slowly_does_not_hold_up_the_others() {
             }
             speaker
         });
-        // Some ten lines a second.
+        // About ten lines a second.
         let done = Arc::new(AtomicBool::new(false));
         let is_done = done.clone();
         let slow = thread::spawn(move || {
@@ -202,7 +202,7 @@ fn who_reads_too_slowly_does_not_hold_up_the_others() {
     }
 }
 
-/// Until each hears the other, and nothing is under way between them.
+/// Waits until each hears the other, and nothing is in flight between them.
 fn acquainted(ann: &mut Client, bob: &mut Client) {
     ann.say("hello");
     bob.hear_until("ann: hello");
@@ -213,7 +213,7 @@ fn acquainted(ann: &mut Client, bob: &mut Client) {
 const AWAY: &str = "* the other servers are out of reach";
 const BACK: &str = "* the other servers are within reach";
 
-/// A server that shares its room, and has reached the broker.
+/// Starts a server that shares its room, and has reached the broker.
 fn sharing(backend: Backend, broker: &str, arguments: &[&str]) -> Server {
     let mut all = vec!["--broker", broker];
     all.extend(arguments);
@@ -243,13 +243,13 @@ fn two_servers_share_a_room_over_redis_and_a_third_has_one_of_its_own() {
         acquainted(&mut ann, &mut bob);
         let mut eve = Client::enter(&elsewhere, "eve");
         assert_eq!(eve.hear(), "* 0 others are here");
-        // Nobody's line, which is no reason to end.
+        // A line of no server, which is no reason to end.
         let mut foreign = TcpStream::connect(redis.address).expect("it listens");
         foreign
             .write_all(b"PUBLISH blue nonsense\r\nPUBLISH blue \xff\r\n")
             .expect("it takes this");
 
-        // What is published again is heard once, and what is missing is told.
+        // A repeated line is heard once, and missing lines are reported.
         for number in [7, 7, 6, 9, 9] {
             let command = format!("PUBLISH blue \"f {number} eve: {number}\"\r\n");
             foreign.write_all(command.as_bytes()).expect("it takes it");
@@ -272,11 +272,11 @@ fn two_servers_share_a_room_over_redis_and_a_third_has_one_of_its_own() {
         };
         speaks(&mut ann, "ann", &mut bob);
         speaks(&mut bob, "bob", &mut ann);
-        // What is said on a server that ends is said before.
+        // Lines sent on a server that stops are delivered first.
         here.stops();
         assert_eq!(bob.hear(), "* ann has left");
         elsewhere.stops();
-        // She heard nothing of all that, nor did the others of her.
+        // Eve, in another room, heard nothing of all that, nor did the others hear her.
         eve.0.read_line(&mut String::new()).expect("an end");
         there.stops();
     }
@@ -304,7 +304,8 @@ fn a_broker_that_goes_away_and_comes_back_loses_no_user() {
             for client in [&mut ann, &mut amy, &mut bob] {
                 assert_eq!(client.hear(), AWAY);
             }
-            // Those of one server still hear each other; the others get it later, or know.
+            // Clients of one server still hear each other; the others get the lines later, or are
+            // notified.
             ann.say(&format!("{round}: meanwhile"));
             assert_eq!(amy.hear(), format!("ann: {round}: meanwhile"));
             redis.again();
@@ -330,7 +331,8 @@ fn a_broker_that_goes_away_and_comes_back_loses_no_user() {
     }
 }
 
-/// Redis lets a user publish or not (ACL): its refusal is no reason to connect again and again.
+/// Redis allows or denies a user to publish (ACL): its refusal is no reason to reconnect
+/// repeatedly.
 #[test]
 fn a_broker_that_refuses_lines_stays_connected_and_is_told_once() {
     const DEAF: &str = "* the other servers do not hear this one";
@@ -364,7 +366,7 @@ fn a_broker_that_refuses_lines_stays_connected_and_is_told_once() {
         // Long enough for it to be asked several times.
         thread::sleep(Duration::from_millis(300));
         allow("+publish");
-        // Nothing was lost, and nothing told in between.
+        // Nothing was lost, and nothing was reported in between.
         assert_eq!(ann.hear(), "* the other servers hear this one again");
         assert_eq!(here.says("the broker"), "the broker takes lines again");
         for line in ["ann: one", "ann: two"] {
@@ -372,7 +374,7 @@ fn a_broker_that_refuses_lines_stays_connected_and_is_told_once() {
         }
         bob.say("yes");
         assert_eq!(ann.hear(), "bob: yes");
-        // One that ends meanwhile does not wait for ever.
+        // A server that stops meanwhile does not wait forever.
         allow("-publish");
         ann.say("three");
         assert_eq!(ann.hear(), DEAF);
@@ -381,8 +383,9 @@ fn a_broker_that_refuses_lines_stays_connected_and_is_told_once() {
     }
 }
 
-/// It does not end its connections: only its silence shows that it is away. What it was sent it
-/// passes on when it comes back, and the servers send it again: nobody hears a line twice.
+/// The broker does not end its connections: only its silence shows that it is unreachable. It
+/// relays what it was sent when it resumes, and the servers send it again: no client hears a line
+/// twice.
 #[test]
 fn a_broker_that_stalls_is_away_and_no_line_comes_twice() {
     for backend in backends() {
@@ -438,7 +441,7 @@ fn without_its_broker_a_server_serves_and_goes_on_trying() {
         let mut amy = Client::enter(&chat, "amy");
         assert_eq!(amy.hear(), "* 1 others are here");
         assert_eq!(ann.hear(), "* amy is here");
-        // More than what is kept for the broker: nobody waits for it.
+        // More than the queue for the broker holds: no client waits for it.
         let lines: Vec<_> = (0..3_000).map(|line| line.to_string()).collect();
         ann.say(&lines.join("\n"));
         for line in &lines {

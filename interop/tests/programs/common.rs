@@ -1,4 +1,4 @@
-//! What all the programs have in common: their arguments, their output, and how they end.
+//! Shared behaviour of all programs: their arguments, their output, and how they end.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -19,8 +19,8 @@ const PROGRAMS: [(&str, &str); 7] = [
     ("websocket", env!("CARGO_BIN_EXE_websocket")),
 ];
 
-/// Those that serve, with what they cannot do without. `test` tells one test's files from
-/// another's.
+/// The programs that serve, with their required arguments. `test` distinguishes one test's files
+/// from another's.
 fn servers(test: &str) -> Vec<(&'static str, Vec<String>)> {
     let serving = PROGRAMS.iter().filter(|(name, _)| *name != "get");
     serving
@@ -30,7 +30,7 @@ fn servers(test: &str) -> Vec<(&'static str, Vec<String>)> {
                     let file = file(test, Backend::default());
                     vec!["--certificate".into(), file.display().to_string()]
                 }
-                // Nobody listens at port 1.
+                // No program listens at port 1.
                 "proxy" => vec!["--to".into(), "127.0.0.1:1".into()],
                 _ => Vec::new(),
             };
@@ -44,14 +44,14 @@ fn start(binary: &str, arguments: &[String]) -> Server {
     Server::start(binary, Backend::default(), &arguments)
 }
 
-/// What every server complains of on its standard output, before it lets go of the client.
+/// Sends input that every server reports on its standard output before it disconnects the client.
 fn nonsense(server: &Server) {
-    // A connection that is reset at once may not look like one at all.
+    // A connection that is reset immediately may not look like one.
     let Ok(mut client) = TcpStream::connect(server.address) else {
         return;
     };
     client.set_read_timeout(Some(LIMIT)).expect("a limit");
-    // Longer than a line of a chat may be.
+    // Longer than the maximum length of a chat line.
     let _ = client.write_all(&[b'x'; 5_000]);
     let _ = client.shutdown(Shutdown::Write);
     cut_off(client, Instant::now());
@@ -145,7 +145,7 @@ fn sigterm_ends_it_as_ctrl_c_does() {
     }
 }
 
-/// A pipe that is full when the server has said where it listens, and that nobody reads any more.
+/// The pipe is full when the server has printed its address, and is not read any more.
 #[test]
 fn a_reader_of_standard_output_that_stalls_stops_neither_service_nor_ctrl_c() {
     for (binary, arguments) in servers("stalled") {
@@ -177,7 +177,8 @@ fn whoever_reads_no_more_of_its_output_does_not_end_a_server() {
     }
 }
 
-/// No thread gets the stack that is asked for here, but for those that ask for less by themselves.
+/// No thread gets the stack size requested here, except threads that request a smaller one
+/// themselves.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_server_that_cannot_hear_of_ctrl_c_fails_and_says_so() {
@@ -194,7 +195,7 @@ fn a_server_that_cannot_hear_of_ctrl_c_fails_and_says_so() {
 
 #[test]
 fn sixteen_descriptors_are_enough_to_serve_and_more_clients_wait() {
-    // The proxy here lets everyone go at once, since nobody listens behind it.
+    // The proxy here disconnects every client immediately, since no server listens behind it.
     let holding = servers("few").into_iter();
     let holding = holding.filter(|(binary, _)| *binary != env!("CARGO_BIN_EXE_proxy"));
     for (binary, arguments) in holding {
@@ -216,7 +217,7 @@ fn sixteen_descriptors_are_enough_to_serve_and_more_clients_wait() {
 #[test]
 fn without_a_standard_output_they_serve_and_end() {
     for (binary, arguments) in servers("closed") {
-        // Where it listens is said nowhere, so nobody can be a client.
+        // The address is printed nowhere, so there can be no client.
         let mut command = Command::new("sh");
         command.args(["-c", "exec \"$0\" \"$@\" >&- 2>&-"]);
         command.arg(binary).args(&arguments);
@@ -232,7 +233,7 @@ fn a_file_that_cannot_be_used_is_named() {
     https.args(["--certificate", missing]);
     let mut get = Command::new(env!("CARGO_BIN_EXE_get"));
     get.args(["https://127.0.0.1:1/", "--cacert", missing]);
-    // It is no use there, and still a mistake.
+    // The option has no use there, but a wrong one is still an error.
     let mut plain = Command::new(env!("CARGO_BIN_EXE_get"));
     plain.args(["http://127.0.0.1:1/", "--cacert", missing]);
     for command in [https, get, plain] {

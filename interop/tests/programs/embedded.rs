@@ -7,7 +7,7 @@ use polder::Backend;
 
 use crate::support::*;
 
-/// How often the other loop's timer has ticked.
+/// Returns the number of ticks of the other loop's timer.
 fn ticks(client: &mut BufReader<TcpStream>) -> u64 {
     client.get_mut().write_all(b"?\n").expect("it takes a line");
     let mut line = String::new();
@@ -20,7 +20,7 @@ fn embeds(binary: &str) {
         let server = Server::start(binary, backend, &[]);
         let mut clients: Vec<_> = (0..20).map(|_| BufReader::new(server.connect())).collect();
         let first = ticks(&mut clients[0]);
-        // Both go on: the other loop's timer ticks, and everyone is answered meanwhile.
+        // Both continue: the other loop's timer ticks, and all clients are answered meanwhile.
         while ticks(&mut clients[0]) < first + 5 {
             for client in &mut clients {
                 assert!(ticks(client) >= first, "on {backend}");

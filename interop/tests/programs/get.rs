@@ -1,4 +1,4 @@
-//! `get`: from our own servers and from Python's, and from servers that are none.
+//! `get`: from our own servers and Python's, and from peers that are no HTTP servers.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -14,12 +14,12 @@ fn get(backend: Backend, url: &str) -> Command {
     get
 }
 
-/// It fails, with one line that holds `expected`.
+/// Asserts that it fails, with one line that contains `expected`.
 fn fails(command: Command, expected: &str) {
     fails_with(1, command, expected);
 }
 
-/// The same, for what it was called with.
+/// The same, for a usage error.
 fn refuses(command: Command, expected: &str) {
     fails_with(2, command, expected);
 }
@@ -109,7 +109,7 @@ fn what_cannot_be_had_is_one_line_that_says_why() {
     }
 }
 
-/// Where a listener's queue is full, Linux answers nothing to who would connect.
+/// When a listener's queue is full, Linux does not answer new connection attempts.
 #[cfg(target_os = "linux")]
 #[test]
 fn it_does_not_wait_for_ever_to_connect() {
@@ -129,7 +129,7 @@ fn it_does_not_wait_for_ever_to_connect() {
     }
 }
 
-/// Serves one request with `answer`; gives its head.
+/// Serves one request with `answer`; returns its head.
 fn asked(url: impl Fn(u16) -> String, answer: &str) -> (String, Said) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -187,7 +187,7 @@ fn user_and_password_are_sent_as_authorization_and_never_in_host() {
     assert!(!said.err.contains("secret"), "{said:#?}");
 }
 
-/// `get URL | head -c 10`, as other programs do that SIGPIPE ends.
+/// `get URL | head -c 10`, as with other programs that SIGPIPE ends.
 #[test]
 fn when_nobody_reads_on_it_ends_quietly() {
     for backend in backends() {

@@ -78,8 +78,8 @@ fn wrk_finds_no_errors() {
     }
 }
 
-/// Each in its own way: nothing sent, half a head, half a body, nothing read, nothing after an
-/// answer.
+/// Each stalls in a different way: nothing sent, half a head, half a body, nothing read, nothing
+/// after an answer.
 #[test]
 fn a_client_that_stalls_is_cut_off_and_others_are_served_meanwhile() {
     const TIMEOUT: Duration = Duration::from_secs(1);
@@ -117,7 +117,7 @@ fn a_client_that_stalls_is_cut_off_and_others_are_served_meanwhile() {
         }
         http.says("it has taken nothing for 1s");
         let mut rest = Vec::new();
-        // A reset, mostly.
+        // Usually a reset.
         let _ = deaf.read_to_end(&mut rest);
         assert!(rest.len() < 1_000_000_000, "it was all sent");
         http.stops();
@@ -150,7 +150,7 @@ fn after_ctrl_c_an_answer_that_is_on_its_way_is_finished_and_idle_connections_ar
     }
 }
 
-/// A download that nobody takes costs what the kernel keeps, and not what hyper would like to have
+/// A stalled download costs the kernel's buffers, and not the data that hyper would like to keep
 /// ready.
 #[cfg(target_os = "linux")]
 #[test]
@@ -169,7 +169,7 @@ fn deaf_downloads_cost_little_memory() {
                 deaf
             })
             .collect();
-        // Whoever is served after them is served when nothing more could be sent to them.
+        // Clients served after them are served when nothing more could be sent to them.
         for _ in 0..3 {
             let mut other = http.connect();
             other

@@ -7,7 +7,8 @@ use polder::Backend;
 
 use crate::support::*;
 
-/// The program, and the file with its certificate. `test` tells one test's file from another's.
+/// Starts the program; returns its certificate's path too. `test` distinguishes one test's file
+/// from another's.
 pub fn start(test: &str, backend: Backend, arguments: &[&str]) -> (Server, String) {
     let file = file(test, backend);
     let file = file.to_str().expect("a path of letters").to_owned();
@@ -54,8 +55,8 @@ fn curl_gets_100_mb_over_tls_byte_for_byte() {
     }
 }
 
-/// In HTTP/1.0 a body of unknown length ends where the connection does. Where TLS is not told so
-/// first, it may have been cut, and curl says that.
+/// In HTTP/1.0 a body of unknown length ends with the connection. Without a TLS close before that,
+/// it may have been truncated, and curl reports so.
 #[test]
 fn the_end_of_the_connection_is_told_by_tls_first() {
     for backend in backends() {
@@ -100,7 +101,7 @@ fn who_stalls_in_the_greeting_is_cut_off_and_who_speaks_no_tls_is_refused() {
     const TIMEOUT: Duration = Duration::from_secs(1);
     for backend in backends() {
         let (https, _) = start("stall", backend, &["--timeout-ms", "1000"]);
-        // A record of 512 bytes is announced, of which two come.
+        // A record of 512 bytes is announced, but only two of them are sent.
         for greeting in [&b""[..], b"\x16\x03\x01\x02\x00\x01\x00"] {
             let start = Instant::now();
             let mut client = https.connect();
@@ -113,7 +114,7 @@ fn who_stalls_in_the_greeting_is_cut_off_and_who_speaks_no_tls_is_refused() {
             .write_all(b"GET / HTTP/1.0\r\n\r\n")
             .expect("it takes this");
         let mut alert = Vec::new();
-        // It may be followed by a reset.
+        // A reset may follow.
         let _ = plain.read_to_end(&mut alert);
         assert!(alert.is_empty() || alert[0] == 0x15, "{alert:?}");
         https.says("InvalidContentType");
@@ -121,7 +122,7 @@ fn who_stalls_in_the_greeting_is_cut_off_and_who_speaks_no_tls_is_refused() {
     }
 }
 
-/// Who has the old certificate for good reason goes on: its connection is the one that it knows.
+/// A client with the old certificate continues: it keeps the connection that it has verified.
 #[test]
 fn sighup_brings_another_certificate_and_no_connection_ends() {
     for backend in backends() {
@@ -144,7 +145,7 @@ fn sighup_brings_another_certificate_and_no_connection_ends() {
         let (reloaded, wait) = std::sync::mpsc::channel::<()>();
         let write = move |mut stdin: std::process::ChildStdin| {
             stdin.write_all(request.as_bytes()).expect("a request");
-            // The first answer has come, and the certificate is another one.
+            // The first answer has come, and the certificate has been replaced.
             wait.recv().expect("it is reloaded");
             let last = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
             stdin.write_all(last.as_bytes()).expect("another request");

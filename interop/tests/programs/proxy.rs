@@ -16,7 +16,8 @@ fn start(to: impl ToString, backend: Backend, timeout: &str) -> Server {
     Server::start(env!("CARGO_BIN_EXE_proxy"), backend, &arguments)
 }
 
-/// A server of one's own behind the proxy: the client, and the connection that it got.
+/// The test's own server behind the proxy: returns the client, and the connection that the server
+/// got.
 fn connected(backend: Backend, timeout: &str) -> (Server, TcpStream, TcpStream) {
     connected_with(backend, &["--timeout-ms", timeout])
 }
@@ -124,7 +125,7 @@ fn a_client_is_let_go_when_there_is_no_server_behind() {
 fn a_side_that_takes_nothing_ends_the_connection_for_both() {
     for backend in backends() {
         let (proxy, client, server) = connected(backend, "1000");
-        // Neither reads; only one writes. More than all the buffers between them can hold.
+        // Neither reads; only one writes. More than all the buffers in between can hold.
         let writer = thread::spawn(move || write_pattern(client, 1_000_000_000));
         proxy.says("it has taken nothing for 1s");
         writer
@@ -136,7 +137,7 @@ fn a_side_that_takes_nothing_ends_the_connection_for_both() {
     }
 }
 
-/// What reading gives at the end of a connection that was reset.
+/// Asserts that reading ends with a reset.
 fn is_reset(mut stream: TcpStream) {
     let mut rest = Vec::new();
     match stream.read_to_end(&mut rest) {
@@ -145,7 +146,7 @@ fn is_reset(mut stream: TcpStream) {
     }
 }
 
-/// An answer that was cut off must not look as if it were whole.
+/// A truncated answer must not look complete.
 #[test]
 fn a_reset_is_passed_on_as_a_reset() {
     for backend in backends() {
@@ -186,7 +187,7 @@ fn a_reset_is_passed_on_as_one_after_half_an_end_too() {
     }
 }
 
-/// With its time over, or told to stop, the proxy leaves in the middle of something.
+/// On a timeout, or when it is stopped, the proxy disconnects in the middle of a transfer.
 #[test]
 fn what_the_proxy_itself_cuts_off_is_reset() {
     for backend in backends() {
@@ -205,7 +206,7 @@ fn two_sides_that_are_both_silent_are_cut_off() {
     for backend in backends() {
         let options = ["--timeout-ms", "60000", "--idle-ms", "500"];
         let (proxy, mut client, mut server) = connected_with(backend, &options);
-        // One that speaks keeps the other's silence alive.
+        // Traffic of one side restarts the idle timeout of the other.
         for _ in 0..5 {
             client.write_all(b".").expect("it takes this");
             server.read_exact(&mut [0]).expect("it comes");
@@ -214,7 +215,7 @@ fn two_sides_that_are_both_silent_are_cut_off() {
         server.write_all(b".").expect("it takes this");
         client.read_exact(&mut [0]).expect("it comes");
         let start = Instant::now();
-        // A little less: the proxy has seen it a little earlier than we.
+        // A little less: the proxy has seen the last byte a little earlier than the test.
         let after = cut_off(client, start);
         assert!(after > IDLE / 2, "on {backend}: {after:?}");
         is_reset(server);
@@ -223,7 +224,7 @@ fn two_sides_that_are_both_silent_are_cut_off() {
     }
 }
 
-/// Whoever has closed its connection for good looks the same as one that waits for an answer.
+/// A side that has closed its connection looks the same as one that waits for an answer.
 #[test]
 fn after_half_an_end_the_other_side_may_be_silent_for_the_timeout_only() {
     for backend in backends() {

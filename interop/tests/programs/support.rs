@@ -1,4 +1,4 @@
-//! Running a program and its clients. Whatever is waited for has a limit.
+//! Runs a program and its clients. Every wait has a limit.
 
 use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,11 +15,11 @@ use socket2::{Domain, Socket, Type};
 
 pub use crate::shared::*;
 
-/// How much a program may ever have in memory, whatever passes through it.
+/// The maximum memory of a program, independent of the amount of data that passes through it.
 #[cfg(target_os = "linux")]
 pub const MEMORY: usize = 16 << 20;
 
-/// Edges and what has none; elsewhere the platform's own.
+/// An edge-triggered backend and one that is not; elsewhere the platform's own.
 pub fn backends() -> Vec<Backend> {
     match cfg!(target_os = "linux") {
         true => vec![Backend::Epoll, Backend::Poll],
@@ -27,7 +27,7 @@ pub fn backends() -> Vec<Backend> {
     }
 }
 
-/// A python that has the package `websockets`.
+/// Returns a python that has the package `websockets`.
 pub fn python_with_websockets() -> Option<Command> {
     let knows = |python: &&str| {
         let mut command = Command::new(python);
@@ -39,11 +39,11 @@ pub fn python_with_websockets() -> Option<Command> {
     found_or_told("websockets", python.map(Command::new))
 }
 
-/// curl, which says what is wrong and nothing else.
+/// Returns curl, which prints nothing but errors.
 pub fn curl() -> Option<Command> {
     let mut curl = client("curl")?;
     curl.args(["--silent", "--show-error", "--max-time", "60"]);
-    // Settings and proxies of whoever runs this.
+    // Ignore settings and proxies of the user who runs this.
     curl.env("CURL_HOME", "/nonexistent")
         .env("HOME", "/nonexistent");
     for name in ["http_proxy", "https_proxy", "all_proxy", "ALL_PROXY"] {
@@ -52,7 +52,7 @@ pub fn curl() -> Option<Command> {
     Some(curl)
 }
 
-/// What a command said and how it ended.
+/// The output of a command, and its exit status.
 #[derive(Debug)]
 pub struct Said {
     pub end: ExitStatus,
@@ -82,7 +82,7 @@ pub fn run(command: Command, input: &str) -> Said {
     Said { end, out, err }
 }
 
-/// Runs `command` to its end, while `input` writes and `output` reads what passes through it.
+/// Runs `command` to its end, while `input` writes to it and `output` reads from it.
 pub fn piped<T: Send + 'static>(
     mut command: Command,
     input: impl FnOnce(ChildStdin) + Send + 'static,
@@ -110,7 +110,7 @@ pub fn piped<T: Send + 'static>(
     }
 }
 
-/// Counts the bytes of `/bytes/N`, and looks at each.
+/// Counts the bytes of `/bytes/N`, and checks each.
 pub fn pattern_length(mut stream: impl Read) -> u64 {
     let mut buffer = vec![0; PATTERN.len()];
     let mut length = 0_u64;
@@ -131,7 +131,7 @@ pub fn pattern_length(mut stream: impl Read) -> u64 {
     }
 }
 
-/// Writes `length` bytes of the same.
+/// Writes `length` bytes of the same pattern.
 pub fn write_pattern(mut stream: impl Write, length: u64) -> io::Result<()> {
     let mut left = length;
     while left > 0 {
@@ -163,7 +163,7 @@ impl Server {
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                // What nobody waits for is no reason to leave the program with a full pipe.
+                // An unread line is no reason to leave the program with a full pipe.
                 let _ = sender.send(line);
             }
         });
@@ -176,8 +176,8 @@ impl Server {
         }
     }
 
-    /// Its standard output takes no more once it has said where it listens. It is a pipe, and the
-    /// reader is kept and reads nothing.
+    /// Its standard output takes no more once it has printed its address. It is a pipe; its reader
+    /// is kept open and reads nothing.
     pub fn stalled(binary: &str, arguments: &[&str]) -> (Server, PipeReader) {
         let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
         let mut command = program(binary, Backend::default());
@@ -192,7 +192,7 @@ impl Server {
         }
         let greeting = String::from_utf8_lossy(&greeting);
         let address = address(greeting.trim_end(), Backend::default());
-        // The mode is the pipe's, and so the program's too: it has nothing to say meanwhile.
+        // The mode is the pipe's, and so the program's too: it prints nothing meanwhile.
         nonblocking(&writer, true);
         // With single bytes last, so that not even one more fits.
         for chunk in [&[b'.'; 512][..], b"."] {
@@ -218,7 +218,7 @@ impl Server {
         client
     }
 
-    /// Reads what it says until a line holds `part`.
+    /// Reads its output until a line contains `part`.
     pub fn says(&self, part: &str) -> String {
         loop {
             match self.lines.recv_timeout(LIMIT) {
@@ -229,7 +229,7 @@ impl Server {
         }
     }
 
-    /// The most memory that it has had at any time.
+    /// Returns its peak memory.
     #[cfg(target_os = "linux")]
     pub fn memory(&self) -> usize {
         let status = format!("/proc/{}/status", self.process.0.id());
@@ -240,7 +240,7 @@ impl Server {
         most * 1024
     }
 
-    /// Memory does not grow with what passes through.
+    /// Asserts that memory does not grow with the data that passes through.
     pub fn stayed_small(&self) {
         #[cfg(target_os = "linux")]
         {
@@ -249,22 +249,23 @@ impl Server {
         }
     }
 
-    /// Ctrl-C.
+    /// Sends Ctrl-C.
     pub fn interrupt(&self) {
         self.process.signal(libc::SIGINT);
     }
 
-    /// What a terminal sends that goes away, and who wants settings to be read again.
+    /// Sends SIGHUP, as a closed terminal does, and as users do to reload settings.
     pub fn hang_up(&self) {
         self.process.signal(libc::SIGHUP);
     }
 
-    /// What `kill` and service managers send.
+    /// Sends what `kill` and service managers send.
     pub fn terminate(&self) {
         self.process.signal(libc::SIGTERM);
     }
 
-    /// Its end, and what it said on standard error, where that is [`stalled`](Self::stalled)'s.
+    /// Returns its exit status, and its standard error, if it was started by
+    /// [`stalled`](Self::stalled).
     pub fn end(mut self) -> (ExitStatus, String) {
         let end = self.process.end();
         let mut complaints = String::new();
@@ -274,7 +275,7 @@ impl Server {
         (end, complaints)
     }
 
-    /// Ctrl-C: it says so last, and succeeds.
+    /// Sends Ctrl-C: it reports that last, and succeeds.
     pub fn stops(mut self) {
         self.interrupt();
         self.ended();
@@ -287,7 +288,7 @@ impl Server {
     }
 }
 
-/// The address in the line that a server begins with.
+/// Parses the address in the first line of a server.
 fn address(greeting: &str, backend: Backend) -> SocketAddr {
     greeting
         .strip_prefix("listening on ")
@@ -298,7 +299,7 @@ fn address(greeting: &str, backend: Backend) -> SocketAddr {
 
 fn nonblocking(pipe: &PipeWriter, on: bool) {
     let pipe = pipe.as_raw_fd();
-    // SAFETY: it takes integers; the descriptor is lent for as long as the call.
+    // SAFETY: it takes integers; the descriptor is borrowed for the duration of the call.
     let flags = unsafe { libc::fcntl(pipe, libc::F_GETFL) };
     let flags = match on {
         true => flags | libc::O_NONBLOCK,
@@ -309,7 +310,7 @@ fn nonblocking(pipe: &PipeWriter, on: bool) {
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
 }
 
-/// How a server ends that says nothing: it is sent SIGTERM as soon as that is caught.
+/// Returns the exit status of a server without output: SIGTERM is sent as soon as it is caught.
 #[cfg(target_os = "linux")]
 pub fn ended_by_sigterm(mut command: Command) -> ExitStatus {
     let mut process = Process::start(&mut command);
@@ -330,8 +331,7 @@ pub fn ended_by_sigterm(mut command: Command) -> ExitStatus {
     process.end()
 }
 
-/// An address at which nobody listens, for as long as the socket is kept: nobody else gets the
-/// port.
+/// Returns an address without a listener. While the socket is kept, no other process gets the port.
 pub fn nobody() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
@@ -340,7 +340,7 @@ pub fn nobody() -> (Socket, SocketAddr) {
     (socket, address.as_socket().expect("an IP address"))
 }
 
-/// One of the programs, to be given arguments.
+/// Returns one of the programs, to be given arguments.
 pub fn program(binary: &str, backend: Backend) -> Command {
     let mut command = Command::new(binary);
     command.env_remove("POLDER_BACKEND").stdin(Stdio::null());
@@ -348,7 +348,7 @@ pub fn program(binary: &str, backend: Backend) -> Command {
     command
 }
 
-/// How long after `start` the other side ended the connection; what it sent before is dropped.
+/// Returns how long after `start` the other side ended the connection; data before that is dropped.
 pub fn cut_off(mut client: impl Read, start: Instant) -> Duration {
     let mut buffer = vec![0; 64 * 1024];
     loop {
@@ -361,7 +361,7 @@ pub fn cut_off(mut client: impl Read, start: Instant) -> Duration {
     }
 }
 
-/// A file in the tests' own folder, for one backend.
+/// Returns a file in the tests' folder, for one backend.
 pub fn file(name: &str, backend: Backend) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{backend}"))
 }

@@ -1,4 +1,4 @@
-//! `websocket`: Python's `websockets`, and a client that gives no sign of life.
+//! `websocket`: Python's `websockets`, and an unresponsive client.
 
 use std::io::{Read, Write};
 use std::process::Command;
@@ -12,7 +12,7 @@ fn start(backend: Backend, arguments: &[&str]) -> Server {
     Server::start(env!("CARGO_BIN_EXE_websocket"), backend, arguments)
 }
 
-/// `tests/clients/websocket.py`, in one of its ways.
+/// Returns `tests/clients/websocket.py`, in one of its modes.
 fn python(server: &Server, way: &str) -> Option<Command> {
     let mut python = python_with_websockets()?;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/websocket.py");
@@ -91,15 +91,15 @@ const REQUEST: &str = "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r
     Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
-/// A client's frame, masked with zeros, so as it is. Less than 126 bytes.
+/// Returns a client's frame of less than 126 bytes, masked with zeros, so unchanged.
 fn frame(kind: u8, bytes: &[u8]) -> Vec<u8> {
     let mut frame = vec![0x80 | kind, 0x80 | bytes.len() as u8, 0, 0, 0, 0];
     frame.extend(bytes);
     frame
 }
 
-/// RFC 6455, section 5.5.3: only the most recent ping has to be answered. What is not taken must
-/// not be kept, whatever is asked for.
+/// RFC 6455, section 5.5.3: only the most recent ping has to be answered. Answers that the client
+/// does not take must not be kept, however many pings it sends.
 #[cfg(target_os = "linux")]
 #[test]
 fn who_pings_and_never_reads_costs_no_memory_and_is_cut_off() {
@@ -112,7 +112,7 @@ fn who_pings_and_never_reads_costs_no_memory_and_is_cut_off() {
         let mut sent = 0_u64;
         while deaf.write_all(&pings).is_ok() {
             sent += pings.len() as u64;
-            // Long before that it should have taken its time.
+            // It should have been cut off long before that.
             assert!(sent < 100 << 30, "it was never cut off");
             websocket.stayed_small();
         }
@@ -141,7 +141,7 @@ fn who_pings_a_lot_and_reads_late_still_gets_every_message() {
             head.extend(byte);
         }
         let writer = std::thread::spawn(move || {
-            // More pongs than fit into whatever lies between, and a message every now and then.
+            // More pongs than fit into all buffers in between, and a message now and then.
             for number in 0..200_u8 {
                 let mut some = frame(9, &[b'p'; 125]).repeat(500);
                 some.extend(frame(2, &[number; 100]));

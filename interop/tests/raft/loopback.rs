@@ -26,8 +26,8 @@ async fn start(id: usize, addresses: &[String], disk: &Disk) -> Task<()> {
     })
 }
 
-/// Binds again while the port is taken: the listener of the node that was killed may be about to be
-/// closed, by another worker.
+/// Binds again while the port is taken: another worker may be about to close the listener of the
+/// killed node.
 async fn bind(address: &str) -> TcpListener {
     let bound = polder::time::timeout(LIMIT / 2, async {
         loop {
@@ -43,8 +43,8 @@ async fn bind(address: &str) -> TcpListener {
     bound.expect("it can be bound")
 }
 
-/// Ports that are free, as far as the kernel knows. On Linux they are of addresses that no
-/// connection begins at, so that none gets the port of a node that is down.
+/// Ports that are free, as far as the kernel knows. On Linux, no outgoing connection uses their
+/// addresses, so that none gets the port of a node that is down.
 async fn addresses() -> Vec<String> {
     let mut all = Vec::new();
     for id in 0..NODES {

@@ -1,8 +1,8 @@
 //! The replicated log of `src/raft`: in simulated worlds, with its bugs and without, and on the
 //! kernel's sockets.
 //!
-//! `RAFT_SEEDS` is how many seeds run without a bug, of either kind, and how many are tried to find
-//! one.
+//! `RAFT_SEEDS` is the number of seeds that run without a bug, of each kind, and the number that
+//! are tried to find one.
 
 #![cfg(unix)]
 
@@ -13,7 +13,7 @@ use interop::raft::Bug;
 use polder::sim;
 use world::By;
 
-/// How many seeds run without a bug, unless `RAFT_SEEDS` says otherwise.
+/// The number of seeds that run without a bug, unless `RAFT_SEEDS` is set.
 const SEEDS: u64 = 60;
 
 fn seeds() -> Option<u64> {
@@ -21,7 +21,7 @@ fn seeds() -> Option<u64> {
     Some(text.parse().expect("RAFT_SEEDS is a number"))
 }
 
-/// One of the first seeds has to find a bug, and says one of these.
+/// Asserts that one of the first seeds finds a bug, and that its report has one of these words.
 fn finds(bug: Bug, by: By, most: u64, words: &[&str]) {
     let start = std::time::Instant::now();
     let most = seeds().unwrap_or(most);
@@ -78,7 +78,7 @@ fn a_write_that_is_applied_twice_is_found() {
 
 #[test]
 fn a_follower_that_keeps_what_conflicts_is_found() {
-    // Nodes that differ may never elect anybody again, too.
+    // Nodes that differ may also never elect a leader again.
     let words = ["a committed entry stays", "has not returned within"];
     finds(Bug::KeptConflict, By::Disks, 200, &words);
 }

@@ -13,11 +13,11 @@ use polder::time::timeout;
 
 const PORT: u16 = 7_000;
 
-/// How many clients there are, and how many keys.
+/// The number of clients, and of keys.
 const CLIENTS: u64 = 4;
 const KEYS: u64 = 2;
 
-/// For how long there is harm, and work.
+/// How long faults are injected, and clients work.
 const HARM: Duration = Duration::from_secs(10);
 
 fn ms(n: u64) -> Duration {
@@ -28,7 +28,7 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Copy, Debug)]
 pub enum Input {
     Change(Change),
@@ -63,7 +63,7 @@ impl polder::sim::Model for Table {
     }
 }
 
-/// Asks for something, and writes that into the world's history.
+/// Sends a request, and records it in the world's history.
 async fn ask(sim: &Sim, name: &str, client: &mut Client, input: Input) {
     let asked = sim.history().invoke(name, input);
     asked.answer(match input {
@@ -72,8 +72,8 @@ async fn ask(sim: &Sim, name: &str, client: &mut Client, input: Input) {
     });
 }
 
-/// A client that has work to do for as long as there is harm. Every second one only reads: who
-/// waits for a write cannot see what is stale.
+/// A client that works for as long as faults are injected. Every second one only reads: a client
+/// that waits for a write cannot see stale values.
 async fn work(sim: Sim, name: String, id: u64, nodes: Vec<String>) {
     let mut client = Client::new(id, nodes, ms(400));
     let mut number = 0;
@@ -91,25 +91,25 @@ async fn work(sim: Sim, name: String, id: u64, nodes: Vec<String>) {
     }
 }
 
-/// A host, and what it keeps when it crashes.
+/// A host, and its disk, which survives a crash.
 struct Node {
     host: Host,
     disk: Disk,
 }
 
-/// What shows a mistake.
+/// The means by which a bug is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
-    /// What clients have seen.
+    /// The clients' histories.
     History,
-    /// What the disks show of the paper's rules, which are watched. Most of these mistakes take
-    /// many nodes and small steps.
+    /// Violations of the paper's rules, seen on the disks. Most of these bugs take many nodes and
+    /// small steps.
     Disks,
 }
 
 /// Starts some nodes. Returns their addresses too.
 fn start(sim: &Sim, bug: Option<Bug>, by: By) -> (Vec<Node>, Vec<String>) {
-    // Small batches, and elections in haste or at the same time, are rare in use and show more.
+    // Small batches, and early or simultaneous elections, are rare in practice and reveal more.
     let (count, batch) = match by {
         By::History => (3 + 2 * sim.choose(2) as usize, 1 << sim.choose(3)),
         By::Disks => (5, 1),
@@ -140,7 +140,7 @@ fn start(sim: &Sim, bug: Option<Bug>, by: By) -> (Vec<Node>, Vec<String>) {
     ((0..count).map(node).collect(), addresses)
 }
 
-/// Who has the most votes of the newest term: it leads, or is about to.
+/// Returns the node with the most votes of the newest term: it leads, or is about to.
 fn leader(nodes: &[Node]) -> usize {
     let votes: Vec<_> = nodes.iter().map(|it| it.disk.vote()).collect();
     let newest = votes.iter().map(|it| it.0).max();
@@ -154,7 +154,7 @@ fn leader(nodes: &[Node]) -> usize {
     all.max_by_key(|id| count(*id)).expect("there are nodes")
 }
 
-/// A node, mostly the leader.
+/// Returns a node, usually the leader.
 fn victim(sim: &Sim, nodes: &[Node]) -> usize {
     let any = sim.choose(nodes.len() as u64) as usize;
     match sim.choose(4) {
@@ -163,7 +163,7 @@ fn victim(sim: &Sim, nodes: &[Node]) -> usize {
     }
 }
 
-/// The node is killed, and starts again after a time of chance.
+/// Kills the node, and restarts it after a random time.
 async fn crash(sim: &Sim, host: &Host, pause: u64) {
     host.kill();
     sim.sleep(ms(sim.choose(2 * pause))).await;
@@ -172,7 +172,8 @@ async fn crash(sim: &Sim, host: &Host, pause: u64) {
     }
 }
 
-/// Restarts one node after the other: from 20 ms to 5 s in between, and as much until it is back.
+/// Restarts one node at a time, with mean intervals of 20 ms to 5 s and mean downtimes of 1 ms to 2
+/// s.
 async fn restarts(sim: &Sim, nodes: &[Node]) {
     let (gap, pause) = (20 << sim.choose(9), 1 << sim.choose(12));
     loop {
@@ -181,8 +182,7 @@ async fn restarts(sim: &Sim, nodes: &[Node]) {
     }
 }
 
-/// Restarts nodes that have just written to their disk: what is on it counts then, and nothing
-/// else.
+/// Restarts nodes that have just written to their disk: then only the contents of the disk count.
 async fn crashes_after_writes(sim: &Sim, nodes: &[Node]) {
     let (odds, pause) = (2 << sim.choose(5), 1 << sim.choose(9));
     let one = async |node: &Node| loop {
@@ -200,7 +200,7 @@ async fn crashes_after_writes(sim: &Sim, nodes: &[Node]) {
     .await
 }
 
-/// Parts the network, again and again: a node is alone, or there are two halves and a node that
+/// Partitions the network repeatedly: a node is isolated, or there are two halves and a node that
 /// reaches both. Each client is on one side.
 async fn partitions(sim: &Sim, nodes: &[Node]) {
     loop {
@@ -219,8 +219,8 @@ async fn partitions(sim: &Sim, nodes: &[Node]) {
     }
 }
 
-/// What the paper promises, watched on the disks: who has voted does not vote for another one in
-/// that term, and what one node holds to be committed no other node holds to be another entry.
+/// Checks the paper's guarantees on the disks: a node that has voted does not vote for another one
+/// in that term, and an entry that one node considers committed is no other entry on another node.
 fn watch(sim: &Sim, nodes: &[Node]) {
     let disks: Vec<Disk> = nodes.iter().map(|it| it.disk.clone()).collect();
     let mut votes = vec![(0, None); disks.len()];
@@ -255,7 +255,7 @@ async fn when(is_on: bool, harm: impl Future<Output = ()>) {
     }
 }
 
-/// Nodes and clients, with all harm for a while. What clients have seen then has to have an order.
+/// Runs nodes and clients, with all faults for a while. The clients' history must be linearizable.
 pub async fn test(sim: Sim, bug: Option<Bug>, by: By) {
     let (nodes, addresses) = start(&sim, bug, by);
     if by == By::Disks {
@@ -271,7 +271,7 @@ pub async fn test(sim: Sim, bug: Option<Bug>, by: By) {
     let hosts: Vec<_> = nodes.iter().map(|it| &it.host).collect();
     let chaos = sim.chaos(HARM).cuts().holds().loss().pauses().resets();
     chaos.crashes(&hosts);
-    // What chance alone does rarely. The seeds below ten are calm.
+    // Faults that random chaos rarely causes. The seeds below ten are calm.
     let is_on = || sim.seed() >= 10 && sim.choose(2) == 0;
     let (restarts, crashes) = (
         when(is_on(), restarts(&sim, &nodes)),

@@ -1,4 +1,4 @@
-//! What the tests of programs and of crates share: processes, and the servers of others.
+//! Shared by the tests of programs and of crates: processes, and third-party servers.
 
 // Each test uses some of it.
 #![allow(dead_code)]
@@ -11,11 +11,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What any single step may take on a loaded machine; far beyond what one needs.
+/// The time limit of any single step on a loaded machine; far longer than one needs.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The program of this name; `None`, with words, where it is not installed. Those that are named in
-/// `INTEROP_CLIENTS` have to be there: `ci/interop.sh` names what it has installed.
+/// Returns the program of this name; `None`, with a message, if it is not installed. Those that are
+/// named in `INTEROP_CLIENTS` have to be installed: `ci/interop.sh` names what it has installed.
 pub fn client(name: &str) -> Option<Command> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
@@ -54,8 +54,8 @@ impl Process {
 
     pub fn signal(&self, signal: libc::c_int) {
         let id = libc::pid_t::try_from(self.0.id()).expect("an id fits");
-        // SAFETY: this sends a signal and touches no memory. The id is the child's still: nobody
-        // has seen its end.
+        // SAFETY: this sends a signal and touches no memory. The id is still the child's: it has
+        // not been waited for.
         let result = unsafe { libc::kill(id, signal) };
         assert_eq!(result, 0, "{}", io::Error::last_os_error());
     }
@@ -63,14 +63,14 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Does nothing where its end was seen already.
+        // Does nothing if the child has already been waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A redis server of the test's own, that keeps nothing on disk. It listens on a Unix socket and on
-/// a port.
+/// The test's own redis server, which stores nothing on disk. It listens on a Unix socket and on a
+/// port.
 pub struct Redis {
     process: Process,
     pub socket: PathBuf,
@@ -78,12 +78,13 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// `None`, with words, where it is not installed. `test` tells one test's socket from
-    /// another's.
+    /// Returns `None`, with a message, if it is not installed. `test` distinguishes one test's
+    /// socket from another's.
     pub fn start(test: &str) -> Option<Redis> {
         client("redis-server")?;
         let socket = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("redis-{test}"));
-        // Somebody else may get the port before redis does: then it ends, and gets another one.
+        // Another process may get the port before redis does: then redis ends, and gets another
+        // port.
         for _ in 0..20 {
             let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
             let address = free.expect("a port");
@@ -98,7 +99,7 @@ impl Redis {
         panic!("redis-server does not start");
     }
 
-    /// `None` if it has ended.
+    /// Returns `None` if it has ended.
     fn process(socket: &PathBuf, address: SocketAddr) -> Option<Process> {
         let _ = std::fs::remove_file(socket);
         let mut command = Command::new("redis-server");
@@ -128,34 +129,34 @@ impl Redis {
         self.process.signal(signal);
     }
 
-    /// Its end, without a word to its clients.
+    /// Kills it, without notice to its clients.
     pub fn kill(&mut self) {
         self.process.signal(libc::SIGKILL);
         self.process.end();
     }
 
-    /// Another one, in the place of one that has been killed.
+    /// Starts another one, in the place of one that has been killed.
     pub fn again(&mut self) {
         let process = Redis::process(&self.socket, self.address);
         self.process = process.expect("the port is still free");
     }
 }
 
-/// A bus of the test's own.
+/// The test's own bus.
 pub struct Bus {
     _process: Process,
     pub address: String,
 }
 
 impl Bus {
-    /// `None`, with words, where it is not installed.
+    /// Returns `None`, with a message, if it is not installed.
     pub fn start() -> Option<Bus> {
         let mut command = client("dbus-daemon")?;
         let folder = env!("CARGO_TARGET_TMPDIR");
         command.args(["--session", "--nofork", "--nopidfile", "--print-address"]);
         command.arg(format!("--address=unix:dir={folder}"));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        // It complains that it may not raise its limit of descriptors.
+        // It complains that it may not raise its descriptor limit.
         command.stderr(Stdio::null());
         let mut process = Process::start(&mut command);
         let stdout = process.0.stdout.take().expect("it is piped");

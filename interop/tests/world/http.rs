@@ -1,4 +1,4 @@
-//! hyper: HTTP/1.1 and HTTP/2, and what serves a port.
+//! hyper: HTTP/1.1 and HTTP/2, and a server for a port.
 
 use std::convert::Infallible;
 use std::future::{Future, pending};
@@ -18,7 +18,7 @@ use polder::net::{TcpListener, TcpStream};
 
 use crate::{Account, PATIENCE, Result, expect_same, payload, persist};
 
-/// Serves a port, each connection in a task of its own.
+/// Serves a port, each connection in a separate task.
 pub async fn serve<F>(port: u16, connection: impl Fn(TcpStream) -> F + Send) -> Result
 where
     F: Future<Output = Result> + Send + 'static,
@@ -26,7 +26,7 @@ where
     let listener = TcpListener::bind(("0.0.0.0", port)).await?;
     let _ = polder::net::serve(listener, move |stream, _| {
         let connection = connection(stream);
-        // That it ends early is its client's to see.
+        // An early end is for its client to notice.
         async move { drop(connection.await) }
     })
     .await;
@@ -48,7 +48,7 @@ pub async fn connection_2(stream: TcpStream) -> Result {
         .await?)
 }
 
-/// A request by its number, and the body of its answer.
+/// Returns a request by its number, and the body of its answer.
 fn request(host: &str, number: u64) -> (Request<Full<Bytes>>, Vec<u8>) {
     let echoes = number.is_multiple_of(2);
     let (method, path, body) = match echoes {
@@ -75,7 +75,7 @@ async fn check(answer: Response<Incoming>, expected: &[u8]) -> Result {
     Ok(())
 }
 
-/// A connection, which is driven by a task as long as it is there.
+/// A connection, driven by a task for as long as it exists.
 pub struct Client<S> {
     sender: S,
     _driver: Task<()>,
@@ -86,7 +86,7 @@ impl<S> Client<S> {
         sender: S,
         connection: impl Future<Output = hyper::Result<()>> + Send + 'static,
     ) -> Self {
-        // What it ends with the sender tells too.
+        // The sender reports its error too.
         let driven = async move { drop(connection.await) };
         let _driver = polder::spawn(driven);
         Client { sender, _driver }
@@ -127,7 +127,7 @@ async fn connect_2(address: &str) -> Result<Client<http2::SendRequest<Full<Bytes
     Ok(Client::new(sender, connection))
 }
 
-/// Several requests at once.
+/// Sends several requests concurrently.
 pub async fn ask_2(address: &'static str, account: Rc<Account>) -> Result {
     let connect = async || connect_2(address).await;
     persist(account, connect, async |client, number| {

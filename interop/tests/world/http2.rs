@@ -70,7 +70,7 @@ async fn exchange(sender: SendRequest<Bytes>, number: u64) -> Result {
     Ok(())
 }
 
-/// Several requests at once.
+/// Sends several requests concurrently.
 pub async fn ask(address: &'static str, account: Rc<Account>) -> Result {
     let connect = async || connect(address).await;
     persist(account, connect, async |client, number| {

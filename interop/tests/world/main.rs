@@ -1,11 +1,11 @@
-//! Crates that do not know polder, in one simulated world: each has a server and a client, on hosts
-//! of their own. Links are cut and held, lose, delay and reorder what they carry, connections are
-//! reset, clocks jump, and servers crash; every client gets all its answers in the end, and each
-//! seed comes to the same each time: in one process, and in two.
+//! Crates that do not know polder, in one simulated world: each has a server and a client, on
+//! separate hosts. Links are cut and held; they lose, delay and reorder data. Connections are
+//! reset, clocks jump, and servers crash. Every client gets all its answers in the end, and each
+//! seed has the same result each time: in one process, and in two.
 //!
-//! `WORLD_SEEDS` is how many seeds are tried, of each kind.
+//! `WORLD_SEEDS` is the number of seeds to try, of each kind.
 
-// Where worlds answer for the C library, `syscall` included.
+// The platforms on which worlds replace functions of the C library, `syscall` included.
 #![cfg(all(
     target_os = "linux",
     target_pointer_width = "64",
@@ -39,30 +39,30 @@ polder::sim::answer_for_libc!();
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What runs on a host.
+/// A program of a host.
 type Program = Pin<Box<dyn Future<Output = Result>>>;
 
-/// How many exchanges each client makes, and the pause after each.
+/// The number of exchanges of each client, and the pause after each.
 const EXCHANGES: u64 = 12;
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// How long a client waits for an exchange; and servers for a request, or for the rest of one.
+/// How long a client waits for an exchange; and a server for a request, or for the rest of one.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// For how long there is harm.
+/// How long faults are injected.
 const HARM: Duration = Duration::from_secs(8);
 
-/// How long the clients may take when there is none any more.
+/// How long the clients may take after the last fault.
 const REST: Duration = Duration::from_secs(120);
 
-/// How many seeds are tried, unless `WORLD_SEEDS` says otherwise.
+/// The number of seeds to try, unless `WORLD_SEEDS` is set.
 const SEEDS: u64 = 30;
 
 fn seeds() -> u64 {
     std::env::var("WORLD_SEEDS").map_or(SEEDS, |it| it.parse().expect("WORLD_SEEDS is a number"))
 }
 
-/// A crate's server, and its client. The server's host has this name.
+/// A crate's server and client. The server's host has this name.
 struct Service {
     name: &'static str,
     serve: fn(Identity) -> Program,
@@ -112,7 +112,7 @@ static SERVICES: [Service; 7] = [
 struct Identity(Rc<(CertificateDer<'static>, PrivateKeyDer<'static>)>);
 
 impl Identity {
-    /// In a world, whose seed decides them.
+    /// Makes them in a world, so that its seed determines them.
     fn new() -> Identity {
         let names: Vec<String> = SERVICES.iter().map(|it| it.name.into()).collect();
         let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
@@ -135,16 +135,16 @@ impl Identity {
     }
 }
 
-/// What a client has come to, for the test to see.
+/// The progress of a client, for the test.
 #[derive(Default)]
 struct Account {
     done: Cell<u64>,
-    /// How often something was done again.
+    /// The number of repeated exchanges.
     again: Cell<u64>,
 }
 
-/// Makes all exchanges, on one connection for as long as it lasts: what fails or takes too long is
-/// done again, on another one.
+/// Makes all exchanges, on one connection for as long as it lasts: an exchange that fails or takes
+/// too long is repeated, on another one.
 async fn persist<C>(
     account: Rc<Account>,
     connect: impl AsyncFn() -> Result<C>,
@@ -171,13 +171,13 @@ async fn persist<C>(
     Ok(())
 }
 
-/// What is sent in an exchange of that number: from one byte to 60 KB, each time other ones.
+/// Returns the data of the exchange with that number: from one byte to 60 KB, different each time.
 fn payload(number: u64) -> &'static [u8] {
     let size = 1 + number as usize * 23_456 % 60_000;
     &PATTERN[number as usize..][..size]
 }
 
-/// An answer that has come has to be right: nothing that happens to a network explains another one.
+/// A received answer must be correct: no network fault explains a wrong one.
 fn expect_same(received: &[u8], expected: &[u8]) {
     let (len, right) = (received.len(), expected.len());
     assert!(
@@ -186,7 +186,7 @@ fn expect_same(received: &[u8], expected: &[u8]) {
     );
 }
 
-/// The services, each client with all harm for a while; then everything is answered.
+/// Runs the services, each client with all faults for a while; then everything is answered.
 async fn world(sim: Sim, services: &'static [Service]) {
     let latency = Latency::uniform(Duration::from_millis(1)..Duration::from_millis(20));
     sim.links()
@@ -223,7 +223,7 @@ async fn world(sim: Sim, services: &'static [Service]) {
     }
 }
 
-/// What a seed comes to.
+/// Returns the result of a seed.
 fn line(seed: u64, services: &'static [Service]) -> String {
     let report = sim::run(seed, |sim| world(sim, services));
     assert_eq!(report.failure, None);
@@ -231,7 +231,7 @@ fn line(seed: u64, services: &'static [Service]) -> String {
     format!("{seed} {fingerprint:016x} {events} {:?}\n", report.time)
 }
 
-/// The file for what all seeds come to, where another process is to be compared with this one.
+/// The file for the results of all seeds, if another process is to be compared with this one.
 const FILE: &str = "WORLD_FINGERPRINTS";
 
 #[test]

@@ -1,5 +1,5 @@
-//! async-channel, async-lock and futures-concurrency: a server whose connections share workers, a
-//! table and a limit; requests and answers of both ends are under way at the same time.
+//! async-channel, async-lock and futures-concurrency: a server with connections that share workers,
+//! a table and a limit; both ends have requests and answers in flight at the same time.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -16,10 +16,10 @@ use polder::time::sleep;
 
 use crate::{Account, PATIENCE, Result, expect_same, persist};
 
-/// How many numbers a request has.
+/// The number of numbers in a request.
 const NUMBERS: u64 = 16;
 
-/// How many workers there are, and how many of them work at once.
+/// The number of workers, and of those that work concurrently.
 const WORKERS: usize = 4;
 const AT_ONCE: usize = 3;
 
@@ -28,7 +28,7 @@ struct Job {
     answer: Sender<u64>,
 }
 
-/// What the workers share.
+/// The workers' shared state.
 struct Shared {
     jobs: Receiver<Job>,
     known: RwLock<BTreeMap<u64, u64>>,
@@ -58,7 +58,7 @@ async fn work(shared: Arc<Shared>) {
     }
 }
 
-/// Two ports, one list of jobs.
+/// Serves two ports, with one list of jobs.
 pub async fn serve() -> Result {
     let (sender, jobs) = async_channel::bounded(2);
     let shared = Arc::new(Shared {

@@ -12,10 +12,10 @@ use quinn::{
 
 use crate::{Account, Identity, PATIENCE, Result, expect_same, payload, persist};
 
-/// More than a stream has.
+/// More than the contents of a stream.
 const MOST: usize = 1 << 20;
 
-/// Who says nothing for so long is gone.
+/// A peer that is silent for the idle timeout is considered gone.
 fn transport() -> Result<Arc<TransportConfig>> {
     let mut transport = TransportConfig::default();
     transport.max_idle_timeout(Some(PATIENCE.try_into()?));
@@ -29,7 +29,7 @@ pub async fn serve(identity: Identity) -> Result {
     let own = EndpointConfig::default();
     let endpoint = QuinnRuntime::endpoint(own, Some(config), "0.0.0.0:443").await?;
     while let Some(incoming) = endpoint.accept().await {
-        // It has to show first that it is where it says it is.
+        // The client must first prove its address.
         if incoming.may_retry() && !incoming.remote_address_validated() {
             let _ = incoming.retry();
             continue;
@@ -61,7 +61,7 @@ async fn exchange(connection: &Connection, number: u64) -> Result {
     Ok(())
 }
 
-/// Several streams at once. Every few exchanges it connects again, with what it knows from before.
+/// Uses several streams concurrently. Every few exchanges it connects again, with cached state.
 pub async fn ask(identity: Identity, account: Rc<Account>) -> Result {
     let mut config = ClientConfig::with_root_certificates(Arc::new(identity.roots()?))?;
     config.transport_config(transport()?);

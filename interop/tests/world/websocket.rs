@@ -1,4 +1,4 @@
-//! async-tungstenite: messages, pings, and the goodbye.
+//! async-tungstenite: messages, pings, and close frames.
 
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ pub async fn connection(stream: TcpStream) -> Result {
     while let Some(message) = timeout(PATIENCE, socket.try_next()).await?? {
         match message {
             Message::Text(_) | Message::Binary(_) => socket.send(message).await?,
-            // The answers to pings and to a goodbye.
+            // The answers to pings and to a close frame.
             _ => socket.flush().await?,
         }
     }
@@ -44,7 +44,7 @@ pub async fn ask(address: &'static str, account: Rc<Account>) -> Result {
                 other => panic!("nobody has sent {other:?}"),
             }
         }
-        // A connection is good for four, and then for a goodbye.
+        // A connection is used for four exchanges, and then closed.
         if number % 4 == 3 {
             socket.close(None).await?;
             while socket.try_next().await?.is_some() {}

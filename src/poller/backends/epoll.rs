@@ -159,7 +159,7 @@ impl Epoll {
     /// Makes the timerfd fire after `left`; zero disarms it.
     fn arm_timer(&self, timer: &mut Timer, left: Duration) -> io::Result<()> {
         if cfg!(miri) {
-            return Err(io::ErrorKind::Unsupported.into()); // It knows of no timerfd.
+            return Err(io::ErrorKind::Unsupported.into()); // Miri has no timerfd.
         }
         if timer.descriptor.is_none() {
             let descriptor = timerfd_create(

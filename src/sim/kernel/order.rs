@@ -137,7 +137,7 @@ impl Queue {
     ) -> usize {
         if count <= 1 {
             self.passed_over = 0;
-            return 0; // One alone is no choice.
+            return 0; // There is nothing to choose.
         }
         self.choose_one(count, ready)
     }

@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(all.nth(0), None);
         all.add(4, 40, 1);
         all.add(7, 70, 3);
-        all.add(4, 41, 2); // Instead of the first.
+        all.add(4, 41, 2); // Replaces the first.
         assert_eq!((all.nth(0), all.nth(1)), (Some((4, 2)), Some((7, 3))));
         assert_eq!((all.len(), all.only()), (2, None));
         assert!(

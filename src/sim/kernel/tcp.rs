@@ -429,7 +429,7 @@ impl Kernel {
             listener.blocked &= !READABLE;
             let (host, port) = (listener.host, listener.local.port());
             let Ok(socket) = self.socket(accepted) else {
-                continue; // None goes while it waits, but with its listener.
+                continue; // A queued connection goes only with its listener.
             };
             let (from, peer) = socket.peer.expect("it has a peer");
             (socket.process, socket.is_queued) = (Some(process), false);
@@ -700,7 +700,7 @@ impl Kernel {
         if socket.room() >= socket.told + SEGMENT as u64 {
             socket.told = socket.room();
         }
-        socket.owes_ack = false; // Each segment has one.
+        socket.owes_ack = false; // Every segment carries an ACK.
         let segment = |bytes| Segment {
             from: (socket.host, socket.local),
             to,
@@ -757,7 +757,7 @@ impl Kernel {
                 socket.timed = Some((behind, now));
             }
         } else {
-            socket.timed = None; // Sent again: its time says nothing (Karn).
+            socket.timed = None; // Retransmitted: its time is no sample (Karn).
         }
         self.send(Some(id), segment);
         behind
@@ -766,7 +766,7 @@ impl Kernel {
     /// Sends all that may be sent.
     fn transmit(&mut self, id: u32) {
         if self.socket(id).is_ok_and(|it| it.has_sent_all()) {
-            return; // Mostly: then no timer is needed either.
+            return; // The common case: no timer is needed either.
         }
         loop {
             let Ok(socket) = self.socket(id) else {
@@ -832,7 +832,7 @@ impl Kernel {
             && socket.next < socket.end()
             && socket.next >= socket.limit;
         if !is_blocked {
-            return false; // Mostly: then nobody is looked for.
+            return false; // The common case: no lookup of the peer is needed.
         }
         let peer = self.connections.get(&(host, address, socket.local));
         let peer = peer.and_then(|it| find(*it));
@@ -1185,7 +1185,7 @@ impl Kernel {
         };
         // One more than was asked for, by Linux's sk_acceptq_is_full().
         if listener.queue.len() + listener.opening > listener.backlog {
-            return; // It comes again.
+            return; // The peer sends it again.
         }
         listener.opening += 1;
         let options = listener.options.clone();
@@ -1328,7 +1328,7 @@ impl Kernel {
             }
         }
         if !is_news {
-            self.arm(id); // It was to call the timer off, and has not.
+            self.arm(id); // It should have cancelled the timer, and has not.
         }
         self.transmit(id);
     }
@@ -1343,7 +1343,7 @@ impl Kernel {
             let before =
                 std::mem::replace(&mut socket.peer_timer, (segment.timer, segment.from_id));
             if before.1 != segment.from_id {
-                self.arm(before.1); // Of a socket that is no more, or will not be long.
+                self.arm(before.1); // Of a socket that is gone, or soon will be.
             }
         }
         let Ok(socket) = self.socket(id) else {
@@ -1385,7 +1385,7 @@ impl Kernel {
         if more || has_ended {
             self.owe_ack(id);
         } else {
-            self.send_flags(id, Flags::Ack); // The third of these says what is missing.
+            self.send_flags(id, Flags::Ack); // The third of these reports the loss.
         }
     }
 
@@ -1416,7 +1416,7 @@ impl Kernel {
                 self.acknowledge(id);
             }
         }
-        self.owing = owing; // Empty, with its memory: sending owes nothing.
+        self.owing = owing; // Empty, kept for its capacity: sending owes nothing.
     }
 
     /// Ends a connection of which both directions have ended and everything is acknowledged. The

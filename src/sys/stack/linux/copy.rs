@@ -276,7 +276,7 @@ extern "C" fn handle(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
         let writing = thread << PHASE_BITS | WRITING;
         let taken = STATE.compare_exchange(asked, writing, Ordering::Acquire, Ordering::Relaxed);
         if taken.is_err() {
-            return; // Somebody else sent it; or it comes too late.
+            return; // Not our signal, or it is too late.
         }
         // SAFETY: with SA_SIGINFO the kernel gives a handler a libc::ucontext_t: sigaction(2).
         let registers = registers(unsafe { &*context.cast::<libc::ucontext_t>() });

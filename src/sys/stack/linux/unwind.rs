@@ -206,7 +206,7 @@ impl Machine<'_> {
         caller[SP] = cfa;
         for (register, rule) in row.registers() {
             let Some(value) = caller.get_mut(usize::from(register.0)) else {
-                continue; // One that holds no address.
+                continue; // A register that holds no address.
             };
             *value = match rule {
                 RegisterRule::Undefined | RegisterRule::SameValue => continue,
@@ -421,12 +421,12 @@ mod tests {
         let nowhere = [
             at(0) - WORD, // before the stack pointer
             at(1) + 1,    // between two words
-            at(7),        // half of it beyond the end
+            at(7),        // half beyond the end
             at(8),        // beyond the end
-            usize::MAX,   // and what would wrap
+            usize::MAX,   // would wrap around
             usize::MAX - 7,
-            at(6), // what leads back
-            at(2), // no address of code beside it
+            at(6), // leads backwards
+            at(2), // no code address next to it
             0,
         ];
         for frame in nowhere {
@@ -485,6 +485,6 @@ mod tests {
         assert!(object(8).is_none());
         let (path, offset) = object(code).unwrap();
         assert_eq!(path, std::env::current_exe().unwrap());
-        assert!(offset <= code); // Equal in a program that has one fixed place.
+        assert!(offset <= code); // Equal in a program with a fixed load address.
     }
 }
