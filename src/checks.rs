@@ -33,7 +33,7 @@ use crate::sim::kernel;
 ///     }
 /// }
 ///
-/// Account(Cell::new(5)).withdraw(7); // Nobody checks.
+/// Account(Cell::new(5)).withdraw(7); // Not checked.
 ///
 /// # #[cfg(feature = "sim")] {
 /// let report = polder::sim::run(1, |sim| async move {
@@ -68,7 +68,7 @@ macro_rules! always {
 ///     // …
 /// }
 ///
-/// reconnects(1); // Nobody counts.
+/// reconnects(1); // Not counted.
 /// # #[cfg(feature = "sim")]
 /// polder::sim::check(0..10, |sim| async move { reconnects(sim.choose(3) as u32) });
 /// ```

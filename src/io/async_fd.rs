@@ -210,7 +210,7 @@ impl<T> Async<T> {
     /// use std::net::UdpSocket;
     ///
     /// let socket = Async::new(UdpSocket::bind("127.0.0.1:0")?)?;
-    /// socket.get_ref().set_broadcast(true)?; // Whatever it has methods for.
+    /// socket.get_ref().set_broadcast(true)?; // Any method of the inner type.
     /// assert!(socket.get_ref().broadcast()?);
     /// # std::io::Result::Ok(())
     /// ```

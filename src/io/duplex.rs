@@ -37,7 +37,7 @@ use crate::sync::{Mutex, NeedsClone, Spare, wake_all};
 ///
 ///     drop(client);
 ///     assert_eq!(server.read(&mut bytes).await?, 0); // The end.
-///     assert!(server.write(b"pong").await.is_err()); // Nobody is there to read it.
+///     assert!(server.write(b"pong").await.is_err()); // The reader is gone.
 ///     std::io::Result::Ok(())
 /// })?;
 /// # std::io::Result::Ok(())

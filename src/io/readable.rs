@@ -42,7 +42,7 @@ pub struct Readable<'a, T>(pub(super) WaiterGuard<&'a Async<T>>);
 ///
 /// let socket = Async::new(UdpSocket::bind("127.0.0.1:0")?)?;
 /// let room = polder::block_on(future::poll_once(socket.writable()));
-/// assert!(matches!(room, Some(Ok(())))); // At once: its buffer is empty.
+/// assert!(matches!(room, Some(Ok(())))); // Immediately: its buffer is empty.
 /// # std::io::Result::Ok(())
 /// ```
 ///

@@ -28,7 +28,7 @@ use crate::time::timeout;
 ///
 ///     listen("127.0.0.1:0").await?;
 ///     listen((Ipv4Addr::LOCALHOST, 0)).await?;
-///     listen(&resolve(("localhost", 0)).await?[..]).await?; // The first that can be had.
+///     listen(&resolve(("localhost", 0)).await?[..]).await?; // The first address that is free.
 ///     let error = listen("127.0.0.1").await.unwrap_err(); // There is no port.
 ///     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
 ///     std::io::Result::Ok(())

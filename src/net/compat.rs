@@ -417,7 +417,7 @@ impl Async<unix::UnixListener> {
     ///     let listener = Async::<UnixListener>::bind(&path)?;
     ///     let _client = Async::<UnixStream>::connect(&path).await?;
     ///     let (_server, from) = listener.accept().await?;
-    ///     assert!(from.is_unnamed()); // The client has bound its end to nothing.
+    ///     assert!(from.is_unnamed()); // The client's socket is not bound.
     ///     std::io::Result::Ok(())
     /// })?;
     /// # std::fs::remove_file(&path)?;
@@ -595,7 +595,7 @@ impl Async<unix::UnixDatagram> {
     ///     let sender = Async::<UnixDatagram>::unbound()?;
     ///     sender.send_to(b"hello", &path).await?;
     ///     let (_length, from) = mailbox.recv_from(&mut [0; 8]).await?;
-    ///     assert!(from.is_unnamed()); // Nobody can answer.
+    ///     assert!(from.is_unnamed()); // There is no address to reply to.
     ///     std::io::Result::Ok(())
     /// })?;
     /// # std::fs::remove_file(&path)?;
@@ -676,7 +676,7 @@ impl Async<unix::UnixDatagram> {
     ///
     /// polder::block_on(async {
     ///     let sender = Async::<UnixDatagram>::unbound()?;
-    ///     assert!(sender.send_to(b"hello", &path).await.is_err()); // Nobody is there yet.
+    ///     assert!(sender.send_to(b"hello", &path).await.is_err()); // There is no receiver yet.
     ///     let mailbox = Async::<UnixDatagram>::bind(&path)?;
     ///     assert_eq!(sender.send_to(b"hello", &path).await?, 5);
     ///     assert_eq!(mailbox.recv(&mut [0; 8]).await?, 5);
@@ -737,7 +737,7 @@ impl Async<unix::UnixDatagram> {
     ///     assert_eq!(near.send(b"hello").await?, 5);
     ///     assert_eq!(far.recv(&mut [0; 8]).await?, 5);
     ///     drop(far);
-    ///     assert!(near.send(b"hello").await.is_err()); // Nobody is left to receive it.
+    ///     assert!(near.send(b"hello").await.is_err()); // The receiver is gone.
     ///     std::io::Result::Ok(())
     /// })?;
     /// # std::io::Result::Ok(())

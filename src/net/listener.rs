@@ -28,7 +28,7 @@ use super::unix::{self, UnixListener, UnixStream};
 ///
 ///         async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
 ///             let (stream, address) = self.0.accept().await?;
-///             let _ = stream.set_nodelay(true); // One that has ended by now is no error of ours.
+///             let _ = stream.set_nodelay(true); // An ended connection is no error of ours.
 ///             Ok((stream, address))
 ///         }
 ///     }

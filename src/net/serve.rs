@@ -262,7 +262,7 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
     ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
     ///     let _client = TcpStream::connect(listener.local_addr()?).await?;
     ///     let summary = serve(listener, |mut stream, _peer| async move {
-    ///         sleep(Duration::from_millis(20)).await; // It is at work yet when the server stops.
+    ///         sleep(Duration::from_millis(20)).await; // It still works when the server stops.
     ///         let _ = stream.write_all(b"goodbye").await;
     ///     })
     ///     .until(sleep(Duration::from_millis(10)))

@@ -59,7 +59,7 @@ use crate::task::Task;
 ///     let stop = Latch::new();
 ///
 ///     let server = serve_on_workers(listeners, |worker| {
-///         let count = Rc::new(Cell::new(0)); // Of this worker's connections.
+///         let count = Rc::new(Cell::new(0)); // The number of this worker's connections.
 ///         move |mut stream: TcpStream, _peer| {
 ///             count.set(count.get() + 1);
 ///             let count = count.clone();
@@ -144,7 +144,7 @@ where
 ///     let server: ServeOnWorkers<'_, TcpListener, _> =
 ///         serve_on_workers(listeners, |_worker| |_stream: TcpStream, _peer| async {});
 ///     let summaries = server.until(async {}).await?;
-///     assert_eq!(summaries.len(), 3); // All on the one worker that there is.
+///     assert_eq!(summaries.len(), 3); // All on the only worker.
 ///     std::io::Result::Ok(())
 /// })?;
 /// # std::io::Result::Ok(())
@@ -229,7 +229,7 @@ impl<'a, L, C> ServeOnWorkers<'a, L, C> {
     ///     let listeners = TcpListener::bind_balanced("127.0.0.1:0", 2).await?;
     ///     let _client = TcpStream::connect(listeners[0].local_addr()?).await?;
     ///     let server = serve_on_workers(listeners, |_| |_: TcpStream, _| async {})
-    ///         .until(async {}) // At once. The client is in one of the queues.
+    ///         .until(async {}) // Immediately. The client is in one of the queues.
     ///         .grace(Duration::from_secs(5));
     ///     let finished: u64 = server.await?.iter().map(|summary| summary.finished).sum();
     ///     assert_eq!(finished, 1);

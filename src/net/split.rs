@@ -167,7 +167,7 @@ pub struct OwnedReadHalf<S: Stream = TcpStream>(S);
 /// # let (mut far, _) = listener.accept().await?;
 /// let (_reader, mut writer) = near.into_split();
 /// let task = polder::spawn(async move { writer.write_all(b"hello").await });
-/// task.await?; // With it the half is dropped.
+/// task.await?; // Its end drops the half.
 /// let mut text = String::new();
 /// far.read_to_string(&mut text).await?;
 /// assert_eq!(text, "hello");

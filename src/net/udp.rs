@@ -597,7 +597,7 @@ impl UdpSocket {
     /// # use polder::net::UdpSocket;
     /// # polder::block_on(async {
     /// # let socket = UdpSocket::bind("127.0.0.1:0").await?;
-    /// assert!(!socket.broadcast()?); // Who wants to tell everybody has to say so.
+    /// assert!(!socket.broadcast()?); // Broadcasts have to be enabled.
     /// # std::io::Result::Ok(())
     /// # })?;
     /// # std::io::Result::Ok(())
@@ -856,7 +856,7 @@ impl UdpSocket {
     ///     Ok(()) => socket.leave_multicast_v6(&group, 0)?,
     ///     Err(error) => println!("no interface for a group: {error}"),
     /// }
-    /// assert!(socket.join_multicast_v6(&Ipv6Addr::LOCALHOST, 0).is_err()); // It is no group's.
+    /// assert!(socket.join_multicast_v6(&Ipv6Addr::LOCALHOST, 0).is_err()); // No multicast group.
     /// # std::io::Result::Ok(())
     /// # })?;
     /// # std::io::Result::Ok(())

@@ -183,7 +183,7 @@ impl Backend {
     /// ```
     /// use polder::{Backend, Runtime};
     ///
-    /// let runtime = Runtime::new()?; // None was chosen.
+    /// let runtime = Runtime::new()?; // No backend was chosen.
     /// assert_eq!(runtime.backend(), Backend::from_env()?);
     /// # std::io::Result::Ok(())
     /// ```

@@ -131,7 +131,7 @@ impl Interest {
     ///
     /// let both = Interest::READABLE | Interest::WRITABLE;
     /// assert!(both.contains(Interest::READABLE));
-    /// assert!(!Interest::READABLE.contains(both)); // Every part, not any.
+    /// assert!(!Interest::READABLE.contains(both)); // All parts, not any.
     /// assert!(both.contains(Interest::NONE));
     /// ```
     #[inline]
@@ -408,7 +408,7 @@ impl Event {
     /// drop(theirs);
     /// poller.wait(&mut events, None)?;
     /// let event = events.iter().next().expect("one source is ready");
-    /// assert!(event.is_readable()); // In any case.
+    /// assert!(event.is_readable()); // Always.
     /// if poller.capabilities().hints {
     ///     assert!(event.is_closed());
     /// }
@@ -432,7 +432,7 @@ impl Event {
     /// let (reader, writer) = rustix::pipe::pipe()?;
     /// // SAFETY: `writer` is deregistered below, before it is closed.
     /// unsafe { poller.register(&writer, Token(7), Interest::NONE, Mode::Level)? };
-    /// drop(reader); // Nobody will ever read what is written.
+    /// drop(reader); // No written data will ever be read.
     /// poller.wait(&mut events, None)?;
     /// assert!(events.iter().any(|event| event.is_error()));
     /// # poller.deregister(&writer)?;

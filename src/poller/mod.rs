@@ -118,7 +118,7 @@ pub(crate) use selector::{Selector, Until};
 /// let poller = Poller::new(Backend::default())?;
 /// poller.notify()?; // From any thread.
 /// let mut events = Events::new();
-/// poller.wait(&mut events, Some(Duration::from_secs(60)))?; // It is woken at once.
+/// poller.wait(&mut events, Some(Duration::from_secs(60)))?; // It is woken immediately.
 /// assert_eq!(events.iter().count(), 0);
 /// # std::io::Result::Ok(())
 /// ```
@@ -403,7 +403,7 @@ impl Poller {
     /// let poller = Poller::new(Backend::default())?;
     /// let (start, time) = (Instant::now(), Duration::from_millis(2));
     /// poller.wait(&mut Events::new(), Some(time))?;
-    /// assert!(start.elapsed() >= time); // Nobody notified it, and nothing was registered.
+    /// assert!(start.elapsed() >= time); // It was not notified, and nothing was registered.
     /// # std::io::Result::Ok(())
     /// ```
     ///
@@ -531,7 +531,7 @@ impl Poller {
     /// let mut events = Events::new();
     /// std::thread::scope(|scope| {
     ///     scope.spawn(|| poller.notify());
-    ///     poller.wait(&mut events, None) // Until it is notified, before or meanwhile.
+    ///     poller.wait(&mut events, None) // Until it is notified, before the call or during it.
     /// })?;
     /// assert!(events.is_empty());
     /// # std::io::Result::Ok(())

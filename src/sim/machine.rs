@@ -21,7 +21,7 @@ use super::world::kernel as with_kernel;
 ///
 /// polder::sim::check(0..1, |sim| async move {
 ///     let host = sim.host("fast");
-///     host.clock().drift(500_000); // Half as fast again.
+///     host.clock().drift(500_000); // 1.5 times as fast.
 ///     let nap = host.start(|| async {
 ///         let start = now();
 ///         sleep(Duration::from_secs(3)).await;

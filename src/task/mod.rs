@@ -590,7 +590,7 @@ impl<T> FallibleTask<T> {
     /// let runtime = polder::Runtime::new()?;
     /// let task = runtime.spawn(std::future::pending::<()>()).fallible();
     /// assert!(!task.is_finished());
-    /// drop(runtime); // Which cancels it.
+    /// drop(runtime); // This cancels the task.
     /// assert!(task.is_finished());
     /// # std::io::Result::Ok(())
     /// ```

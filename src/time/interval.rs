@@ -30,7 +30,7 @@ use crate::reactor::now;
 ///     let mut ticks = interval(period).missed_ticks(MissedTickBehavior::Skip);
 ///     let first = ticks.tick().await;
 ///     std::thread::sleep(3 * period);
-///     ticks.tick().await; // At once, since it was due before.
+///     ticks.tick().await; // Immediately, since it was due before.
 ///     let next = ticks.tick().await - first;
 ///     assert!(next >= 3 * period); // The ticks between are skipped,
 ///     assert_eq!(next.as_nanos() % period.as_nanos(), 0); // and the grid stays the same.
@@ -259,7 +259,7 @@ impl Interval {
     ///     let mut refresh = interval(Duration::from_secs(3600));
     ///     refresh.tick().await;
     ///     let asked = now();
-    ///     refresh.reset_immediately(); // Somebody has pressed the button.
+    ///     refresh.reset_immediately(); // The user has pressed the button.
     ///     assert!(refresh.tick().await >= asked);
     /// });
     /// ```

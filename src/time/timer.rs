@@ -32,7 +32,7 @@ use crate::sync::wake_all;
 ///     assert_eq!((&mut timer).await, when);
 ///     assert_eq!((&mut timer).await, when); // It is done, and stays so,
 ///     assert_eq!(timer.next().await, None);
-///     timer.set_after(Duration::from_millis(2)); // until it is set anew.
+///     timer.set_after(Duration::from_millis(2)); // until it is set again.
 ///     assert!(timer.await > when);
 /// });
 /// ```

@@ -281,7 +281,7 @@ impl TcpListener {
     ///
     /// polder::block_on(async {
     ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    ///     assert!(listener.ttl()? > 1); // By default packets get out of the house.
+    ///     assert!(listener.ttl()? > 1); // By default packets pass routers.
     ///     std::io::Result::Ok(())
     /// })?;
     /// # std::io::Result::Ok(())
@@ -301,7 +301,7 @@ impl TcpListener {
     ///
     /// polder::block_on(async {
     ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    ///     listener.set_ttl(1)?; // Clients behind a router never hear from it.
+    ///     listener.set_ttl(1)?; // Clients behind a router receive nothing.
     ///     assert_eq!(listener.ttl()?, 1);
     ///     std::io::Result::Ok(())
     /// })?;

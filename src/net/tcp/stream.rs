@@ -303,7 +303,7 @@ impl TcpStream {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// # let near = TcpStream::connect(listener.local_addr()?).await?;
     /// # let (_far, _) = listener.accept().await?;
-    /// assert!(!near.nodelay()?); // By default the system may gather them for a moment.
+    /// assert!(!near.nodelay()?); // By default small writes may be delayed (Nagle).
     /// # std::io::Result::Ok(())
     /// # })?;
     /// # std::io::Result::Ok(())

@@ -63,7 +63,7 @@ impl UnixDatagram {
     /// let mailbox = UnixDatagram::bind(&path)?;
     /// assert_eq!(mailbox.local_addr()?.as_pathname(), Some(path.as_path()));
     /// drop(mailbox);
-    /// assert!(UnixDatagram::bind(&path).is_err()); // Its file is there yet.
+    /// assert!(UnixDatagram::bind(&path).is_err()); // Its file still exists.
     /// # std::fs::remove_file(&path)?;
     /// # std::io::Result::Ok(())
     /// ```
@@ -299,7 +299,7 @@ impl UnixDatagram {
     /// polder::block_on(async {
     ///     let sender = UnixDatagram::unbound()?;
     ///     let error = sender.send_to(b"hello", &path).await.unwrap_err();
-    ///     assert_eq!(error.kind(), std::io::ErrorKind::NotFound); // Nobody is there yet.
+    ///     assert_eq!(error.kind(), std::io::ErrorKind::NotFound); // There is no receiver yet.
     ///     let mailbox = UnixDatagram::bind(&path)?;
     ///     sender.send_to(b"hello", &path).await?;
     ///     assert_eq!(mailbox.recv(&mut [0; 8]).await?, 5);
@@ -544,7 +544,7 @@ impl UnixDatagram {
     ///         async move { near.recv(&mut [0; 8]).await }
     ///     });
     ///     near.shutdown(Shutdown::Read)?;
-    ///     assert_eq!(waits.await?, 0); // There will be nothing more.
+    ///     assert_eq!(waits.await?, 0); // There will be no more data.
     ///     std::io::Result::Ok(())
     /// })?;
     /// # std::io::Result::Ok(())

@@ -30,7 +30,7 @@ use crate::net::socket::{Socket, SocketType};
 ///     let listener = UnixListener::bind(&path)?;
 ///     let mut near = UnixStream::connect(&path).await?;
 ///     let (mut far, _peer) = listener.accept().await?;
-///     std::fs::remove_file(&path)?; // Nobody else will connect.
+///     std::fs::remove_file(&path)?; // No other client will connect.
 ///
 ///     near.write_all(b"hello").await?;
 ///     drop(near);
@@ -57,7 +57,7 @@ impl UnixListener {
     /// let listener = UnixListener::bind(&path)?;
     /// drop(listener);
     /// let error = UnixListener::bind(&path).unwrap_err();
-    /// assert_eq!(error.kind(), ErrorKind::AddrInUse); // Its file is there yet.
+    /// assert_eq!(error.kind(), ErrorKind::AddrInUse); // Its file still exists.
     /// std::fs::remove_file(&path)?;
     /// assert!(UnixListener::bind(&path).is_ok());
     /// # std::fs::remove_file(&path)?;
@@ -145,7 +145,7 @@ impl UnixListener {
     ///     let _client = UnixStream::connect(&path).await?;
     ///     let (server, from) = listener.accept().await?;
     ///     assert_eq!(server.local_addr()?.as_pathname(), Some(path.as_path()));
-    ///     assert!(from.is_unnamed()); // The client has bound its end to nothing.
+    ///     assert!(from.is_unnamed()); // The client's socket is not bound.
     ///     std::io::Result::Ok(())
     /// })?;
     /// # std::fs::remove_file(&path)?;

@@ -129,7 +129,7 @@ pub type OwnedReadHalf = split::OwnedReadHalf<UnixStream>;
 ///
 ///     let (near, mut far) = UnixStream::pair()?;
 ///     let (_reader, writer) = near.into_split();
-///     polder::spawn(greet(writer)).await?; // Which drops it.
+///     polder::spawn(greet(writer)).await?; // This drops the writer.
 ///     let mut text = String::new();
 ///     far.read_to_string(&mut text).await?;
 ///     assert_eq!(text, "hello");

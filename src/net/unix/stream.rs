@@ -57,7 +57,7 @@ impl UnixStream {
     ///
     /// polder::block_on(async {
     ///     let error = UnixStream::connect(&path).await.unwrap_err();
-    ///     assert_eq!(error.kind(), ErrorKind::NotFound); // Nobody is there yet.
+    ///     assert_eq!(error.kind(), ErrorKind::NotFound); // There is no listener yet.
     ///     let listener = UnixListener::bind(&path)?;
     ///     let stream = UnixStream::connect(&path).await?;
     ///     assert_eq!(stream.peer_addr()?.as_pathname(), Some(path.as_path()));
