@@ -425,11 +425,6 @@ impl Driver {
         waits
     }
 
-    /// Makes the poller's descriptor readable when `until` ends.
-    pub(crate) fn arm(&self, until: Until) -> io::Result<()> {
-        self.reactor.poller().arm(until)
-    }
-
     /// Closes the reactor: refuses registrations from now on, and drops everything that is
     /// registered. Waiters are woken; those that still want something register with the reactor
     /// that they find then, and timers read the clock.

@@ -381,6 +381,7 @@ mod tests {
         found.has_inbox = true;
         assert!(found.is_too_slow(before, nothing), "behind a long poll");
     }
+
     /// They leave holes in its run queue.
     #[test]
     fn a_worker_whose_tasks_were_taken_has_neither_work_nor_surplus() {

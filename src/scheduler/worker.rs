@@ -505,25 +505,26 @@ impl Worker {
             return Some(self.driver.until(timeout));
         }
         // No particular worker is woken for these, so each checks them after it has parked.
-        let action = local.injected_action();
-        match action {
+        let timeout = match local.injected_action() {
             InjectedAction::Take => return None,
             InjectedAction::None if local.shared.has_surplus(local.index) => return None,
-            InjectedAction::None => local.shared.notify_watchers(),
+            InjectedAction::None => {
+                local.shared.notify_watchers();
+                timeout
+            }
             InjectedAction::Defer => {
                 local.remote().set_deferring(true);
                 local.shared.wake_one();
+                Some(DEFER_TIMEOUT)
             }
-        }
-        let defers = action == InjectedAction::Defer;
-        let timeout = if defers { Some(DEFER_TIMEOUT) } else { timeout };
+        };
         Some(match self.thief.next_look(local) {
-            Some((end, now)) if defers => {
-                let end = end.min(now + DEFER_TIMEOUT);
+            None => self.driver.until(timeout),
+            Some((look, now)) => {
+                let end = timeout.and_then(|timeout| now.checked_add(timeout));
+                let end = end.map_or(look, |end| end.min(look));
                 self.driver.until_at_most(end, now)
             }
-            Some((end, now)) => self.driver.until_at_most(end, now),
-            None => self.driver.until(timeout),
         })
     }
 
@@ -853,8 +854,8 @@ impl Worker {
         let descriptor = self.reactor().descriptor()?;
         if !self.embedded.get() {
             // Allocates what arming needs, here, where an error can be returned.
-            self.driver
-                .arm(self.driver.until(Some(Duration::from_secs(3_600))))?;
+            let far = self.driver.until(Some(Duration::from_secs(3_600)));
+            self.reactor.poller().arm(far)?;
             self.embedded.set(true);
             self.is_plain.set(false);
             if !self.is_driven() {
@@ -943,7 +944,7 @@ impl Worker {
         }
         let until = until.unwrap_or_else(|| self.driver.until(None));
         let has_end = until.timeout().is_some();
-        if self.driver.arm(until).is_err() && has_end {
+        if reactor.poller().arm(until).is_err() && has_end {
             // The deadline cannot be armed, so the foreign loop spins until it is due.
             reactor.notify();
         }
