@@ -227,10 +227,11 @@ pub mod stream {
 mod scheduler {
     mod closing;
     mod idle;
-    mod monitor;
     mod mutex_queue;
     mod request;
     mod run_queue;
+    mod seat;
+    mod watch;
 }
 #[cfg(not(loom))]
 pub mod task;

@@ -20,6 +20,8 @@ use loom::sync as imp;
 #[cfg(not(loom))]
 use std::sync as imp;
 
+pub(crate) use imp::Condvar;
+
 /// A mutex without poisoning.
 ///
 /// No foreign code (a foreign waker, a destructor) runs under our locks, so the protected data is
@@ -54,15 +56,11 @@ impl<T> Mutex<T> {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+}
 
-    /// `None` if another thread has the lock.
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        match self.0.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(std::sync::TryLockError::Poisoned(error)) => Some(error.into_inner()),
-            Err(std::sync::TryLockError::WouldBlock) => None,
-        }
-    }
+/// Waits for `condvar`, which may return at any time.
+pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    (condvar.wait(guard)).unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// A clone of a waker that will be stored behind a lock, or the old waker that it replaced. Cloning

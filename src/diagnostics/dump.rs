@@ -84,7 +84,8 @@ pub struct WorkerDump {
     pub state: WorkerState,
     /// The number of tasks that it owns.
     pub tasks: usize,
-    /// The number of sources that are registered with its poller.
+    /// The number of sources that are registered with its poller. Pool workers share one, and its
+    /// sources count for the first of them.
     pub sources: usize,
 }
 
@@ -543,7 +544,7 @@ fn task(
         };
         let sources = record.sources.iter();
         waits_for.extend(sources.filter_map(|(worker, wait)| {
-            let reactor = &shared.remotes().get(*worker)?.reactor;
+            let reactor = shared.remotes().get(*worker)?.driven_reactor();
             (reactor.with_source(wait.token, |source| socket(source, wait, task, clues))).flatten()
         }));
         waits_for.extend(record.timers.iter().map(|&due| Wait::Timer { due }));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::seconds::Seconds;
 use crate::poller::Backend;
 use crate::reactor::{self, Counter};
-use crate::scheduler::{Remote, Shared};
+use crate::scheduler::Shared;
 use crate::sys;
 
 /// The metrics of a runtime, from [`Runtime::metrics`](crate::Runtime::metrics).
@@ -41,7 +41,8 @@ pub struct Metrics {
     pub spawned: usize,
     /// The number of tasks that have ended: finished, panicked, or cancelled.
     pub ended: usize,
-    /// The number of tasks that wait for a pool worker to take them for their first poll.
+    /// The number of tasks that wait for a pool worker to take them: new ones, and those that
+    /// another thread has woken.
     pub injected: usize,
     /// The metrics of each worker. If there are [several](crate::runtime::Builder::workers), the
     /// last one belongs to the thread that made the runtime.
@@ -64,6 +65,7 @@ pub struct WorkerMetrics {
     /// The number of tasks that it owns: those that were polled, and wait or are ready.
     pub tasks: usize,
     /// The number of sources (sockets and other descriptors) that are registered with its poller.
+    /// Pool workers share one, and its sources count for the first of them.
     pub sources: usize,
     /// Whether it sleeps, or is not driven.
     pub is_parked: bool,
@@ -130,24 +132,25 @@ impl Metrics {
             spawned,
             ended,
             injected: shared.injected(),
-            workers: (shared.remotes().iter())
-                .map(|remote| WorkerMetrics::of(remote))
+            workers: (0..shared.remotes().len())
+                .map(|index| WorkerMetrics::of(shared, index))
                 .collect(),
         }
     }
 }
 
 impl WorkerMetrics {
-    fn of(remote: &Remote) -> WorkerMetrics {
+    fn of(shared: &Shared, index: usize) -> WorkerMetrics {
+        let remote = shared.remote(index);
         let counters = remote.reactor.counters();
         WorkerMetrics {
-            tasks: remote.load(),
-            sources: remote.reactor.sources(),
+            tasks: remote.tasks(),
+            sources: shared.sources(index),
             is_parked: remote.reactor.is_parked(),
             cpu_time: sys::thread_cpu_time(remote.thread()),
             polls: counters.polls.get(),
             spawned: remote.spawned(),
-            remote_wakes: remote.sent(),
+            remote_wakes: remote.sent().wrapping_add(counters.remote_wakes.get()),
             stolen: counters.stolen.get(),
             parks: counters.parks.get(),
             notified: counters.notified.get(),

@@ -14,6 +14,7 @@
 //! may take their addresses: so their lists are read before and after the sources, and a task that
 //! is not in both lists is not matched.
 
+use std::collections::HashSet;
 use std::panic::Location;
 use std::sync::Arc;
 use std::task::Waker;
@@ -244,8 +245,8 @@ impl SharedSnapshot {
             let mut worker = WorkerRecord {
                 state: State::Here,
                 tick: remote.reactor.counters().tick(),
-                sources: remote.reactor.sources(),
-                load: remote.load(),
+                sources: shared.sources(index),
+                load: remote.tasks(),
                 running: remote.reactor.counters().task(),
             };
             let mut request = None;
@@ -266,9 +267,9 @@ impl SharedSnapshot {
         }
         let before = Pairs::new(before);
         let (mut sources, mut timers) = (Vec::new(), Vec::new());
-        for (index, remote) in pool.iter().enumerate() {
-            sources.extend(with_worker(index, remote.reactor.source_waits()));
-            timers.append(&mut remote.reactor.remote_timer_waits());
+        if let Some(reactor) = shared.pool_reactor() {
+            sources.extend(with_worker(0, reactor.source_waits()));
+            timers.append(&mut reactor.remote_timer_waits());
         }
         let wakers = Wakers::new(sources, timers);
         // A running task waits for nothing, whatever its last poll recorded.
@@ -290,7 +291,14 @@ impl SharedSnapshot {
         for (_, task) in &mut tasks {
             task.runs = task.id.is_some_and(|id| running.contains(&id.as_u64()));
         }
-        shared.for_each_injected(|meta| tasks.push((None, TaskRecord::new(None, meta))));
+        // A task that was never polled may pass from queue to queue meanwhile, and be polled after
+        // its worker has answered.
+        let mut listed: HashSet<Id> = tasks.iter().filter_map(|it| it.1.id).collect();
+        shared.for_each_injected(|meta| {
+            if listed.insert(meta.id()) {
+                tasks.push((None, TaskRecord::new(None, meta)));
+            }
+        });
 
         let deadline = now() + patience;
         for (index, remote) in shared.remotes().iter().enumerate() {
@@ -318,11 +326,17 @@ impl SharedSnapshot {
                 let sources = with_worker(index, snapshot.sources);
                 let wakers = Wakers::new(sources.collect(), snapshot.timers);
                 for mut task in snapshot.tasks {
+                    if task.polls == 0 && task.id.is_some_and(|id| !listed.insert(id)) {
+                        continue;
+                    }
                     wakers.assign(&mut task);
                     assigned.push((task.waker as u64, 0));
                     tasks.push((Some(index), task));
                 }
-                waited_for.extend(wakers.all());
+                // Each pool worker lists what waits with their common reactor.
+                if index == shared.main_index() {
+                    waited_for.extend(wakers.all());
+                }
             }
         }
         let assigned = Pairs::new(assigned);

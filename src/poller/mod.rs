@@ -164,6 +164,13 @@ impl Poller {
         Ok(Poller::with(backend, backend.open()?, process))
     }
 
+    /// [`new`](Self::new), for a poller that several threads wait on, one at a time.
+    pub(crate) fn new_shared(backend: Backend) -> io::Result<Poller> {
+        let poller = Poller::new(backend)?;
+        poller.selector.share()?;
+        Ok(poller)
+    }
+
     /// Opens the first of these backends that can be opened; [`backend`](Self::backend) returns
     /// which.
     ///
@@ -429,8 +436,8 @@ impl Poller {
         Ok(events.len())
     }
 
-    /// [`wait`](Self::wait) for a caller that knows itself to be the only one that ever waits: the
-    /// thread that drives the reactor of this poller. Reads `clock` only if the wait was
+    /// [`wait`](Self::wait) for a caller that knows itself to be the only one that waits: the thread
+    /// that drives the reactor of this poller, or has the seat at it. Reads `clock` only if the wait was
     /// interrupted.
     ///
     /// Returns a time that the clock has reached by now, if it is known without reading the clock:

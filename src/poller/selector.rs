@@ -45,6 +45,11 @@ pub(crate) trait Selector: Send + Sync {
 
     fn notify(&self) -> io::Result<()>;
 
+    /// From now on several threads may wait, one at a time. Called before anything else.
+    fn share(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Registers a socket of a simulated world, or changes its interest.
     #[cfg(all(feature = "sim", not(loom)))]
     fn register_simulated(

@@ -4,8 +4,8 @@
 //! read by any thread. A reader sees a recent value of each counter, but not several counters at
 //! the same moment. The clock is read only for one poll in [`SAMPLE`].
 //!
-//! (A worker that helps another one counts that work as its own: the counters belong to the
-//! [`Driver`](super::Driver), and not to the reactor that is driven.)
+//! (The workers of a pool drive one reactor, and each counts what it does there: the counters belong
+//! to the [`Driver`](super::Driver), and not to the reactor that is driven.)
 
 // They synchronise nothing, so loom has nothing to check here.
 use std::panic::Location;
@@ -102,6 +102,8 @@ pub(crate) struct Counters {
     pub(crate) timer_lateness: Histogram,
     /// How often a task was refused an operation because its budget was used up.
     pub(crate) budget_exhausted: Counter,
+    /// Number of movable tasks that another thread has woken, and this worker has taken.
+    pub(crate) remote_wakes: Counter,
     /// Number of tasks stolen from other workers.
     pub(crate) stolen: Counter,
     /// The largest number of ready tasks, as seen at the polls that were timed.

@@ -4,7 +4,7 @@
 //! scheduler knows which driver a thread has, and passes it where that matters.
 //!
 //! **Local timers.** A timer that is first polled on the thread that drives a reactor is in that
-//! driver's heap, unless the reactor is a pool worker's ("Helping" below). Setting, resetting and
+//! driver's heap, unless the reactor is a pool's ("Pools" below). Setting, resetting and
 //! dropping it there costs no lock and no atomic, and nearly all timers spend their whole lives
 //! there. If a local timer is reset or dropped elsewhere (by another thread, or by this one while
 //! it drives another runtime, or none), a [`TimerOp`] is queued with the reactor and the worker is
@@ -17,11 +17,10 @@
 //! timer that is touched elsewhere needs no answer, and a lock there would be paid for by every
 //! timer.
 //!
-//! **Helping.** A pool worker that computes serves neither its sources nor its timers. Another
-//! worker does so in its place, with a temporary driver for that reactor ([`Driver::help`]): it
-//! waits with a zero timeout, and fires timers. Readiness and waiters are behind locks, so any
-//! thread may deliver. The timers of a pool worker are all in the second heap, where every thread
-//! can reach them. Only one thread waits on a poller at a time; the caller ensures that.
+//! **Pools.** The workers of a pool drive one reactor, each with a driver of its own. Only one of
+//! them waits on the poller at a time; the scheduler ensures that. All timers are in the second
+//! heap, where each of them can fire them. Readiness and waiters are behind locks, so any thread
+//! may deliver.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -156,12 +155,11 @@ impl TimerOps {
 }
 
 impl Driver {
+    /// The driver of a worker with that reactor; of a pool worker, the pool's reactor is the one
+    /// that it drives.
     pub(crate) fn new(reactor: Arc<Reactor>) -> Driver {
         let counters = reactor.counters().clone();
-        Driver::counted_by(counters, reactor)
-    }
-
-    fn counted_by(counters: Arc<Counters>, reactor: Arc<Reactor>) -> Driver {
+        let reactor = reactor.pool().cloned().unwrap_or(reactor);
         Driver {
             reactor,
             counters,
@@ -330,43 +328,38 @@ impl Driver {
         result
     }
 
+    /// Forgets the time of the last wait, which was before the worker's last turn.
+    #[inline]
+    pub(crate) fn forget_time(&self) {
+        self.reached.set(None);
+    }
+
+    /// Waits once in `reactor`, the one of a pool worker, with which nothing is registered: until a
+    /// notification comes. Calls `awake` afterwards.
+    pub(crate) fn sleep_in(
+        &self,
+        reactor: &Reactor,
+        until: &Until,
+        awake: impl FnOnce(),
+    ) -> io::Result<()> {
+        let mut scratch = self.scratch.take().unwrap_or_default();
+        self.forget_time();
+        self.trace_if(true, What::Sleeps);
+        let result = reactor
+            .poller
+            .wait_unchecked(&mut scratch.events, until, now);
+        self.trace_if(true, What::Awakes);
+        awake();
+        self.scratch.set(Some(scratch));
+        result.map(drop)
+    }
+
     /// Traces `what`, if `may_sleep` and if the worker is traced.
     #[inline]
     fn trace_if(&self, may_sleep: bool, what: What) {
         if let (true, Some(trace)) = (may_sleep, self.counters.trace()) {
             trace.push(what);
         }
-    }
-
-    /// Does one turn for the thread that drives `reactor`, without sleeping: wakes the tasks with
-    /// ready sources or due timers. That thread must not wait now or before `waited` is called, and
-    /// must not have parked; so no notification is lost, though one may be consumed here. Calls
-    /// `before` before foreign code runs, if any does.
-    pub(crate) fn help(
-        &self,
-        reactor: &Arc<Reactor>,
-        waited: impl FnOnce(),
-        before: impl Fn() + Copy,
-    ) {
-        debug_assert!(
-            reactor.shares_timers && !reactor.has_timer_ops(),
-            "a timer that only the thread of that worker reaches"
-        );
-        let driver = Driver::counted_by(self.counters.clone(), reactor.clone());
-        driver.scratch.set(self.scratch.take());
-        let awake = |has_wakers| {
-            waited();
-            if has_wakers {
-                before();
-            }
-        };
-        match reactor.has_sources() {
-            // If the wait fails here, it will fail on that thread too.
-            true => drop(driver.wait(&Until::Now, awake)),
-            false => awake(false),
-        }
-        driver.fire(before);
-        self.scratch.set(driver.scratch.take());
     }
 
     /// Wakes the tasks with due timers. Returns whether there were any. Calls `before` before
@@ -436,7 +429,7 @@ impl Driver {
         drop_all(self.wakers_to_drop.take());
     }
 
-    /// Applies the operations that were requested elsewhere.
+    /// Applies the operations that were requested elsewhere. (A pool's reactor has none.)
     #[inline]
     fn apply_timer_ops(&self) {
         if self.reactor.has_timer_ops() {

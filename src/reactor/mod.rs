@@ -65,10 +65,15 @@ pub(crate) struct Reactor {
     id: u64,
     poller: Poller,
     mode: Mode,
-    /// Whether all its timers are in the locked heap, where other workers can fire them: see
+    /// Whether all its timers are in the locked heap, where every pool worker can fire them: see
     /// `driver`.
     shares_timers: bool,
     parking: Parking,
+    /// The reactor of the pool that this reactor's worker belongs to, and whether the worker waits
+    /// in that one's poller instead of this one's when it sleeps. Written by the worker's thread
+    /// before it parks: see [`set_elsewhere`](Self::set_elsewhere).
+    pool: Option<Arc<Reactor>>,
+    is_elsewhere: AtomicBool,
     /// Counters of the worker that this reactor belongs to.
     counters: Arc<Counters>,
     sources: Mutex<SourceTable>,
@@ -86,15 +91,21 @@ pub(crate) struct Reactor {
 
 impl Reactor {
     pub(crate) fn new(poller: Poller) -> Arc<Reactor> {
-        Reactor::with(poller, false)
+        Reactor::with(poller, false, None)
     }
 
-    /// Creates the reactor of a worker that other workers may help: see [`Driver::help`].
-    pub(crate) fn of_pool_worker(poller: Poller) -> Arc<Reactor> {
-        Reactor::with(poller, true)
+    /// Creates the reactor that all pool workers of a runtime drive, one at a time.
+    pub(crate) fn of_pool(poller: Poller) -> Arc<Reactor> {
+        Reactor::with(poller, true, None)
     }
 
-    fn with(poller: Poller, shares_timers: bool) -> Arc<Reactor> {
+    /// Creates the reactor in which one worker of a pool sleeps. Nothing is registered with it:
+    /// sources and timers are with `pool`.
+    pub(crate) fn of_pool_worker(poller: Poller, pool: &Arc<Reactor>) -> Arc<Reactor> {
+        Reactor::with(poller, false, Some(pool.clone()))
+    }
+
+    fn with(poller: Poller, shares_timers: bool, pool: Option<Arc<Reactor>>) -> Arc<Reactor> {
         let can = poller.capabilities();
         let reactor = Arc::new(Reactor {
             id: registry::new_id(),
@@ -106,6 +117,8 @@ impl Reactor {
             },
             shares_timers,
             parking: Parking::new(),
+            pool,
+            is_elsewhere: AtomicBool::new(false),
             counters: Arc::default(),
             sources: Mutex::new(SourceTable::default()),
             remote_timers: Mutex::new(TimerHeap::new()),
@@ -157,7 +170,40 @@ impl Reactor {
     /// are still woken.
     pub(crate) fn unpark_best_effort(&self) {
         if self.parking.unpark() {
-            let _ = self.poller.notify();
+            let _ = self.sleeps_in().notify();
+        }
+    }
+
+    /// The reactor of the pool that this reactor's worker belongs to, if it is a pool worker's.
+    #[inline]
+    pub(crate) fn pool(&self) -> Option<&Arc<Reactor>> {
+        self.pool.as_ref()
+    }
+
+    /// Sets whether the worker, when it sleeps next, waits in the poller of its pool. Called before
+    /// [`park`](Self::park), on the worker's thread.
+    ///
+    /// A thread that finds the worker parked reads this after it has exchanged the state that
+    /// `park` wrote. So it reads what was written before that `park`, or something newer. In the
+    /// latter case the worker has resumed since, and that has told it to look; the notification,
+    /// which may go to the wrong poller, is not needed.
+    #[inline]
+    pub(crate) fn set_elsewhere(&self, is_elsewhere: bool) {
+        self.is_elsewhere.store(is_elsewhere, Ordering::Relaxed);
+    }
+
+    /// Whether the worker, if it sleeps, waits in the poller of its pool.
+    #[inline]
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.is_elsewhere.load(Ordering::Relaxed)
+    }
+
+    /// The poller in which the worker sleeps, if it does.
+    #[inline]
+    fn sleeps_in(&self) -> &Poller {
+        match &self.pool {
+            Some(pool) if self.is_elsewhere() => &pool.poller,
+            _ => &self.poller,
         }
     }
 
@@ -179,7 +225,7 @@ impl Reactor {
     pub(crate) fn notify(&self) {
         // A notification that fails would show up as a hang elsewhere. We know of no reason why it
         // should fail, and there is no way to go on if it does.
-        self.poller
+        self.sleeps_in()
             .notify()
             .expect("the poller takes a notification");
     }

@@ -20,8 +20,8 @@
 //! instructions more than it seems, since `async-task` ends a poll with a compare-and-swap, which
 //! fails once if the waker was cloned meanwhile. (Only handles keep wakers: a future's waker is
 //! removed when its operation is done.) Waking it under the lock is allowed on the thread of that
-//! worker, or of another worker that helps it, because no foreign code runs: `scheduler::schedule`
-//! only queues the task and unparks its worker, and never drops it. Other threads take the waker
+//! worker, or of any worker of its pool, because no foreign code runs: `scheduler::schedule` only
+//! queues the task, and never drops it. Other threads take the waker
 //! out, like any other; so does a reactor that closes, since a task's waker keeps its runtime's
 //! memory alive. All wakers are dropped outside the lock. (An idle source that outlives its last
 //! task keeps the memory of that task.)

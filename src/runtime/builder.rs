@@ -129,16 +129,15 @@ impl Builder {
     /// With two or more, the runtime starts a pool of that many threads. [Spawned](crate::spawn)
     /// tasks run there, whether or not the runtime is driven. The future given to
     /// [`block_on`](Runtime::block_on), and the tasks that it [spawns locally](crate::spawn_local),
-    /// stay on the thread that drives the runtime. Each worker has its own poller, run queue and
-    /// timers.
+    /// stay on the thread that drives the runtime. Each worker has its own run queue; all of them
+    /// share one poller and its timers, and one at a time waits there.
     ///
-    /// A new task is taken by any pool worker that has time. Afterwards **a spawned task moves to
-    /// another worker where that pays off**: when it waits only for another task (a channel, a
-    /// lock) and a task on another worker wakes it, so that tasks that talk to each other come
-    /// together; and when its worker is too busy to run it. While a worker computes, an idle worker
-    /// takes its ready tasks, tasks with a socket that became readable, and tasks with a timer that
-    /// is due, within a millisecond. Otherwise a task that waits for its sockets stays with them,
-    /// and [locally spawned](crate::spawn_local) tasks never move. If all workers compute, tasks
+    /// A new task is taken by any pool worker that has time. Afterwards **a spawned task runs on the
+    /// worker that has woken it**: on that of the task that it waited for, so that tasks that talk
+    /// to each other come together, or on the one that has found its socket ready. If that worker
+    /// is too busy to run it, an idle one takes it. While a worker computes, an idle worker takes
+    /// its ready tasks, tasks with a socket that became readable, and tasks with a timer that is
+    /// due, within a millisecond. [Locally spawned](crate::spawn_local) tasks never move. If all workers compute, tasks
     /// wait: long computations belong in [`unblock`](crate::unblock).
     ///
     /// For the first task that a task spawns in one poll, no other worker is woken immediately,
@@ -475,8 +474,11 @@ impl Builder {
         };
         let reactors = Backend::first_that(backends, |backend| {
             let mut reactors = Vec::new();
-            for _ in 0..pool_workers {
-                reactors.push(Reactor::of_pool_worker(Poller::new(backend)?));
+            if pool_workers > 0 {
+                let pool = Reactor::of_pool(Poller::new_shared(backend)?);
+                for _ in 0..pool_workers {
+                    reactors.push(Reactor::of_pool_worker(Poller::new(backend)?, &pool));
+                }
             }
             reactors.push(Reactor::new(Poller::new(backend)?));
             Ok(reactors)

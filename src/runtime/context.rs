@@ -22,7 +22,7 @@ pub(crate) fn with_reactor<R>(
 ) -> io::Result<R> {
     // A clone, so that nothing is borrowed while `f` runs: it may clone and drop wakers, which is
     // foreign code.
-    match scheduler::driver_to_wait_for() {
+    match scheduler::driver() {
         Some(driver) if !driver.reactor().is_closed() => Ok(f(driver.reactor(), Some(&driver))),
         _ => {
             let shared = background::shared()?;

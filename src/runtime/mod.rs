@@ -126,16 +126,18 @@ impl Runtime {
         Builder::new()
     }
 
-    /// Makes the runtime of a simulated process. The last poller is the main worker's; the others
-    /// are the pool workers'.
+    /// Makes the runtime of a simulated process. The last poller is the main worker's. If there are
+    /// several, the first is the pool's, and the others are the pool workers'.
     #[cfg(feature = "sim")]
-    pub(crate) fn simulated(pollers: Vec<crate::sim::kernel::PollerOfWorker>) -> Runtime {
+    pub(crate) fn simulated(mut pollers: Vec<crate::sim::kernel::PollerOfWorker>) -> Runtime {
+        let pool = (pollers.len() > 1).then(|| Poller::simulated(pollers.remove(0)));
+        let pool = pool.map(Reactor::of_pool);
         let pool_workers = pollers.len() - 1;
         let reactors = pollers.into_iter().enumerate().map(|(index, poller)| {
             let poller = Poller::simulated(poller);
-            match index < pool_workers {
-                true => Reactor::of_pool_worker(poller),
-                false => Reactor::new(poller),
+            match &pool {
+                Some(pool) if index < pool_workers => Reactor::of_pool_worker(poller, pool),
+                _ => Reactor::new(poller),
             }
         });
         let mut shared = Shared::new(reactors);
@@ -630,7 +632,7 @@ pub mod not_send {}
 /// This makes a [`Runtime`], drives it and drops it: **tasks that still run when `future` is done
 /// are cancelled**. Called within a task, it drives only the new runtime, and the worker of that
 /// task is blocked meanwhile. (`block_on` of another executor within a task drives nothing: a
-/// socket or timer that it waits for belongs to the worker that it blocks, and never wakes it.)
+/// socket or timer that it waits for belongs to the worker that it blocks, and may never wake it.)
 ///
 /// # Examples
 ///

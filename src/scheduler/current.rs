@@ -224,25 +224,18 @@ pub(crate) fn driver() -> Option<Rc<Driver>> {
     with_current(|current| current.map(|current| current.driver.clone()))
 }
 
-/// [`driver`], for something that the running task will wait for.
-#[inline]
-pub(crate) fn driver_to_wait_for() -> Option<Rc<Driver>> {
-    with_current(|current| {
-        current.map(|current| {
-            current.local.waits_here.set(true);
-            current.driver.clone()
-        })
-    })
-}
-
-/// If this thread drives `reactor`, returns whether `waker` is the running task's own waker. Called
-/// to wait for something.
+/// If this thread drives `reactor`, returns whether `waker` is the running task's own waker, which
+/// may be woken under a lock. That of a task that stays on a pool worker may not: another worker of
+/// the pool may wake it, which notifies.
 #[inline]
 pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
     with_current(|current| match current {
         Some(current) if current.driver.drives(reactor) => {
-            current.local.waits_here.set(true);
-            Some(Running::get().own(waker))
+            let stays = |()| with_running(|meta| !meta.is_movable()).unwrap_or(true);
+            match current.local.is_pool_worker && stays(()) {
+                true => Some(Own::No),
+                false => Some(Running::get().own(waker)),
+            }
         }
         _ => None,
     })

@@ -1,15 +1,15 @@
 //! Which idle worker is woken for tasks that any worker may take: one at a time.
 //!
-//! Such tasks are in the inject queue, or were *offered* by a worker with a surplus, and can be
-//! stolen: see [`thief`](super::thief). This module treats both alike. (If no worker takes an
-//! offered task, the worker that offered it runs it, and offers again after each turn.)
+//! Such tasks are in the inject queue, or in the queue of a worker that has more than it gets round
+//! to, from which they can be stolen: see [`pool`](super::pool). This module treats both alike. (If
+//! no worker takes the latter, their worker runs them.)
 //!
-//! A thread that injects a task, leaves some in the queue, or offers some, calls
-//! [`Idle::wake_one`]. That wakes one idle worker and marks it as *searching*. As long as a worker
-//! is searching, no other is woken. The searching worker takes tasks and calls
-//! [`end_search`](Idle::end_search), which removes the mark and wakes the next worker if tasks are
-//! left. So workers are woken one after the other while there is something for each of them, and
-//! one task causes no thundering herd.
+//! A thread that injects a task, leaves some in the queue, or has many, calls [`Idle::wake_one`].
+//! That wakes one idle worker and marks it as *searching*. As long as a worker is searching, no
+//! other is woken. The searching worker takes tasks and calls [`end_search`](Idle::end_search),
+//! which removes the mark and wakes the next worker if tasks are left. So workers are woken one
+//! after the other while there is something for each of them, and one task causes no thundering
+//! herd.
 //!
 //! **Why no task is left in the queue while a worker sleeps.** The injecting side looks for idle
 //! workers *after* the push, and a worker looks at the queue *after* it has parked, with a
@@ -28,7 +28,7 @@ use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// The facts about workers and tasks that [`Idle`] needs.
 pub(super) trait IdleWorkers {
-    /// Whether there are tasks that any worker may take: injected or offered.
+    /// Whether there are tasks that any worker may take: injected, or ready on another one.
     fn has_tasks(&self) -> bool;
 
     /// The index of the idle worker to wake, if there is one.
@@ -176,7 +176,7 @@ mod loom_tests {
     /// notification ends the current wait or the next one, even one with a zero timeout.
     ///
     /// Left out: the loads by which an idle worker is chosen (here it is the first, and the models
-    /// arrange that this is the worst choice), deferral, and the other things that a worker looks
+    /// arrange that this is the worst choice), stealing, and the other things that a worker looks
     /// at before it sleeps.
     struct World {
         idle: Idle,

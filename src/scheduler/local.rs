@@ -12,7 +12,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::balance::{Balance, InjectedAction};
 use super::budget::Budget;
 use super::current::Running;
 use super::identity::Ids;
@@ -21,13 +20,7 @@ use super::mutex_queue::capacity;
 use super::owned::OwnedTasks;
 use super::shared::{PoolRemote, Remote, Shared};
 use super::{Meta, NONE, Runnable};
-use crate::reactor::{Counters, Driver, SAMPLE, Traced, What, now};
-use crate::sync::MutexGuard;
-
-/// A pool worker with this number of tasks left after a turn could use help. With one less, the
-/// other worker would take the only task; and of two tasks that wake each other, one is always
-/// left.
-const SURPLUS: usize = 2;
+use crate::reactor::{Counters, SAMPLE, Traced, What, now};
 
 /// The maximum number of consecutive runs of tasks that the previous task has woken. Such a task
 /// runs before those that have been ready for longer; the limit prevents two tasks that wake each
@@ -53,34 +46,24 @@ pub(crate) struct Local {
     /// The part of a pool worker that is shared with the others.
     pub(super) pool: Option<Arc<PoolRemote>>,
     pub(super) ready: RefCell<VecDeque<Runnable>>,
-    /// Whether ready movable tasks found no room in the queue and wait in the inbox: tasks that
-    /// become ready now queue behind them.
-    overflows: Cell<bool>,
+    /// Where in the run queue of movable tasks the first one is that has yielded in this turn: it
+    /// runs after the reactor was polled.
+    turn_end: Cell<Option<usize>>,
     /// Whether a task of a pool worker is running.
     runs_task: Cell<bool>,
     /// The number of consecutive runs of tasks that the previous task had woken.
     pub(super) nexts_in_row: Cell<usize>,
-    /// A buffer for tasks that are being stolen.
-    loot: RefCell<Vec<Runnable>>,
     /// Tasks that woke themselves while they ran. They run again only after the reactor was polled.
     pub(super) yielded: RefCell<VecDeque<Runnable>>,
     pub(crate) owned: OwnedTasks,
-    /// The number of movable tasks that came to this worker, minus those that it has seen go.
-    movable: Cell<usize>,
     pub(super) budget: Budget,
     pub(super) ids: Ids,
-    /// The index of the worker that this one helps at the moment, by serving its reactor; or
-    /// [`NONE`].
-    helps: Cell<usize>,
-    /// Whether the running task has registered something with this worker's reactor.
-    pub(super) waits_here: Cell<bool>,
-    balance: Balance,
     /// See [`poll_begins`](Self::poll_begins).
     poll_ended: Cell<Option<Instant>>,
     /// The futures of `block_on` that the worker drives, outermost first.
     pub(crate) mains: RefCell<Vec<Rc<MainFuture>>>,
-    /// Whether the running task has spawned a task without waking a worker for it: see "Waking" in
-    /// `shared`.
+    /// Whether the running task has made a task ready without waking a worker for it: see "Waking"
+    /// in `shared`.
     pub(super) has_spawned: Cell<bool>,
     /// Chooses the next task instead of the order of the queues, in a simulated world.
     chooser: OnceCell<Box<dyn Chooser>>,
@@ -119,18 +102,13 @@ impl Local {
             shared,
             index,
             ready: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
-            overflows: Cell::new(false),
+            turn_end: Cell::new(None),
             runs_task: Cell::new(false),
             nexts_in_row: Cell::new(0),
-            loot: RefCell::default(),
             yielded: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
             owned: OwnedTasks::default(),
-            movable: Cell::new(0),
             budget: Budget::new(),
             ids: Ids::new(),
-            helps: Cell::new(NONE),
-            waits_here: Cell::new(false),
-            balance: Balance::new(),
             poll_ended: Cell::new(None),
             mains: RefCell::default(),
             has_spawned: Cell::new(false),
@@ -170,23 +148,10 @@ impl Local {
         self.is_pool_worker && meta.is_movable() && Arc::ptr_eq(&self.shared, &meta.shared)
     }
 
-    /// Publishes the number of tasks that this worker owns to the other pool workers.
+    /// Publishes the number of tasks that stay on this worker, for metrics.
     #[inline]
-    pub(super) fn publish_load(&self) {
-        let load = self.owned.count().wrapping_add(self.movable.get());
-        self.remote.set_load(load);
-    }
-
-    /// Counts movable tasks, polled before, that belong to this worker from now on.
-    #[inline]
-    pub(super) fn movable_came(&self, count: usize) {
-        self.movable.set(self.movable.get().wrapping_add(count));
-    }
-
-    /// Counts such tasks that have ended here.
-    #[inline]
-    pub(super) fn movable_went(&self, count: usize) {
-        self.movable.set(self.movable.get().wrapping_sub(count));
+    pub(super) fn publish_staying(&self) {
+        self.remote.set_staying(self.owned.count());
     }
 
     /// Schedules a task that stays on this worker. `yields` is whether it woke itself while it ran.
@@ -201,74 +166,51 @@ impl Local {
         }
     }
 
-    /// Schedules a movable task of this pool worker's runtime; called by `schedule`. Returns the
-    /// runnable if it was never polled, or stays with another worker.
+    /// Schedules a movable task of this pool worker's runtime; called by `schedule`. Whichever
+    /// worker had it before, this one has it now. Returns the runnable if it was never polled.
     #[inline]
     pub(super) fn schedule_movable(&self, runnable: Runnable, yields: bool) -> Option<Runnable> {
         let meta = runnable.metadata();
-        let index = meta.index();
-        if index != self.index {
-            if index == NONE || !self.takes_along(meta) {
-                return Some(runnable);
-            }
-            meta.assign(self.index);
-            self.took(usize::from(meta.is_bound()), self.shared.pool(index));
+        if meta.index() == NONE {
+            return Some(runnable);
         }
-        match yields {
-            // A simulated world queues it behind the others.
-            true if self.chooser().is_some() => self.schedule(runnable, true),
-            // In the inbox it is found after the reactor was polled.
-            true => {
-                meta.set_woken_by_itself();
-                self.pool().inbox.push(runnable);
-            }
+        if yields {
+            self.schedule_yielded(runnable);
+        } else if self.runs_task.get() {
             // The data that the running task has just written for it is still in the nearest cache.
-            false if self.runs_task.get() => {
-                if let Some(before) = self.pool().queue.push_next(runnable) {
-                    self.push_movable(before);
-                }
+            if let Some(before) = self.pool().queue.push_next(runnable) {
+                self.push_movable(before);
+                self.has_spawned.set(true);
             }
-            false => self.push_movable(runnable),
+        } else {
+            self.push_movable(runnable);
         }
         None
     }
 
-    /// Whether a task of another worker that is woken on this one moves here. If the runtime closes
-    /// it does, and this worker drops it.
-    #[inline]
-    fn takes_along(&self, meta: &Meta) -> bool {
-        !meta.waits_here() || self.helps.get() == meta.index() || self.shared.is_closing()
+    /// Queues a movable task that has yielded behind all that are ready, and ends the turn before
+    /// it, so that it runs after the reactor was polled.
+    fn schedule_yielded(&self, runnable: Runnable) {
+        if self.chooser().is_some() {
+            return self.schedule(runnable, true);
+        }
+        runnable.metadata().set_woken_by_itself();
+        if self.turn_end.get().is_none() {
+            self.turn_end.set(Some(self.pool().queue.tail()));
+        }
+        self.push_movable(runnable);
     }
 
-    /// Wakes the tasks of the pool worker at `index` that have a ready source or a due timer,
-    /// unless that worker is doing so itself. The movable ones among them come here.
-    ///
-    /// `driver` is this worker's. `before` is called before any foreign code runs.
-    pub(super) fn help(&self, index: usize, driver: &Driver, before: impl Fn() + Copy) {
-        /// Resets `helps`, also if a waker panics.
-        struct Done<'a>(&'a Cell<usize>);
-        impl Drop for Done<'_> {
-            fn drop(&mut self) {
-                self.0.set(NONE);
-            }
-        }
-        if let Some(right) = self.shared.pool(index).right_to_wait.try_lock() {
-            self.helps.set(index);
-            let _done = Done(&self.helps);
-            driver.help(&self.shared.remote(index).reactor, || drop(right), before);
-        }
+    /// Ends the turn of a pool worker, after the reactor was polled.
+    #[inline]
+    pub(super) fn end_turn(&self) {
+        self.turn_end.set(None);
     }
 
     /// The part of a pool worker that is shared with the others.
     #[inline]
     pub(super) fn pool(&self) -> &PoolRemote {
         self.pool.as_ref().expect("it is a pool worker")
-    }
-
-    /// A pool worker's right to wait on its poller. Other workers need none.
-    #[inline]
-    pub(super) fn right_to_wait(&self) -> Option<MutexGuard<'_, ()>> {
-        self.pool.as_ref().map(|pool| pool.right_to_wait.lock())
     }
 
     /// Wakes every waiting task of this worker, so that its runnable is queued. For closing.
@@ -281,45 +223,49 @@ impl Local {
 
     // The inject queue.
 
-    /// Decides how this worker treats the inject queue now.
-    pub(super) fn injected_action(&self) -> InjectedAction {
-        match self.is_pool_worker {
-            true => self.balance.action(&self.shared, &self.remote),
-            false => InjectedAction::None,
-        }
-    }
-
-    /// Called once a turn of a pool worker: records how long it has left tasks to others.
-    #[inline]
-    pub(super) fn update_deferral(&self) {
-        self.balance.update(self.injected_action());
-    }
-
-    /// Takes a task from the inject queue, if this worker should take one. This is the task's
-    /// worker from now on.
+    /// Takes a pool worker's share of the inject queue. Returns the first task; the others are in
+    /// the run queue.
     #[inline]
     pub(super) fn take_injected(&self) -> Option<Runnable> {
-        if self.injected_action() != InjectedAction::Take {
-            return None;
+        match self.shared.has_injected() && !self.shared.is_closing() {
+            true => self.take_injected_now(),
+            false => None,
         }
-        let runnable = match self.chooser() {
-            None => self.shared.take_injected()?,
-            Some(chooser) => chooser.injected(&self.shared)?,
+    }
+
+    fn take_injected_now(&self) -> Option<Runnable> {
+        let mut first = None;
+        let mut wakes = 0;
+        let mut take = |runnable: Runnable| {
+            wakes += usize::from(!runnable.metadata().is_new());
+            if first.is_none() {
+                first = Some(runnable);
+            } else {
+                self.push_movable(runnable);
+            }
         };
-        self.balance.taken();
-        runnable.metadata().assign(self.index);
+        match self.chooser() {
+            Some(chooser) => chooser.injected(&self.shared).into_iter().for_each(take),
+            // One more than there is room for, since the first is not queued.
+            None => {
+                let most = self.pool().queue.room() + 1;
+                self.shared.take_injected_share(most, &mut take);
+            }
+        }
+        self.counters.remote_wakes.add(wakes);
         if self.shared.has_injected() {
             self.shared.wake_one();
         }
-        Some(runnable)
+        first
     }
 
-    /// Called when the running task has returned. If it has spawned a task that this worker will
-    /// not run next, wakes another worker for it.
-    #[inline]
+    /// Called when the running task has returned, and has made several tasks ready: wakes another
+    /// worker for those that this one does not run next.
     fn wake_for_spawned(&self) {
-        if self.has_spawned.take() && self.has_ready() {
-            self.shared.wake_one();
+        match self.has_ready() {
+            true if self.shared.has_injected() => self.shared.wake_one(),
+            true => self.shared.wake_one_if_idle(self.index),
+            false => {}
         }
     }
 
@@ -392,42 +338,22 @@ impl Local {
             }
         }
         self.nexts_in_row.set(0);
-        queue.pop().or_else(|| queue.pop_next())
+        let end = self.turn_end.get().unwrap_or_else(|| queue.tail());
+        queue.pop_before(end).or_else(|| queue.pop_next())
     }
 
-    /// Queues a movable task of this worker.
+    /// Queues a movable task of this worker. If there is no room, any worker may take it.
     #[inline]
     pub(super) fn push_movable(&self, runnable: Runnable) {
-        let pool = self.pool();
-        match self.overflows.get() {
-            false => {
-                if let Err(runnable) = pool.queue.push(runnable) {
-                    self.overflows.set(true);
-                    pool.inbox.push(runnable);
-                }
-            }
-            true => pool.inbox.push(runnable),
+        if let Err(runnable) = self.pool().queue.push(runnable) {
+            self.shared.inject(runnable);
         }
     }
 
-    /// Moves tasks that other threads sent to the end of the run queue, as far as there is room.
+    /// Moves tasks that other threads sent to the end of the run queue.
     #[inline]
     pub(super) fn take_inbox(&self) {
         self.remote.inbox.drain(&mut self.ready.borrow_mut());
-        self.take_movable();
-    }
-
-    /// [`take_inbox`](Self::take_inbox) for movable tasks only. Those that have yielded are there
-    /// too.
-    #[inline]
-    pub(super) fn take_movable(&self) {
-        if let Some(pool) = &self.pool {
-            let are_left = pool.inbox.take(pool.queue.room(), |runnable| {
-                let full = pool.queue.push(runnable).is_err();
-                debug_assert!(!full, "there is room");
-            });
-            self.overflows.set(are_left);
-        }
     }
 
     /// Makes tasks that yielded ready again, after the reactor was polled.
@@ -461,7 +387,19 @@ impl Local {
     pub(super) fn has_work(&self) -> bool {
         !self.ready.borrow().is_empty()
             || !self.yielded.borrow().is_empty()
-            || (self.pool.as_ref()).is_some_and(|it| it.queue.has_items() || !it.inbox.is_empty())
+            || (self.pool.as_ref()).is_some_and(|it| it.queue.has_items())
+    }
+
+    /// Whether this pool worker has at least `count` movable tasks ready, beside the next one.
+    pub(super) fn has_ready_movable(&self, count: usize) -> bool {
+        let queue = &self.pool().queue;
+        queue.len() >= count && queue.count_items(count) == count
+    }
+
+    /// Whether there are tasks that this pool worker can take from elsewhere. None while the runtime
+    /// closes, since no worker takes them then.
+    pub(super) fn has_tasks_elsewhere(&self) -> bool {
+        self.shared.has_tasks_for(self.index) && !self.shared.is_closing()
     }
 
     /// Calls `f`, which runs no foreign code, with each task known to this thread that was never
@@ -473,69 +411,39 @@ impl Local {
             }
         };
         self.ready.borrow().iter().for_each(&mut call);
-        self.remote.inbox.for_each(call);
-    }
-
-    // Stealing: see `thief`.
-
-    /// Takes half of the movable tasks that are ready on the pool worker at `victim`. Returns
-    /// whether it has taken any.
-    #[cold]
-    pub(super) fn steal_half(&self, victim: usize) -> bool {
-        let (pool, other) = (self.pool(), self.shared.pool(victim));
-        let room = pool.queue.room();
-        let half = |len: usize| len.div_ceil(2).min(room);
-        let mut loot = self.loot.take();
-        let ready = other.queue.count_items(usize::MAX) + usize::from(other.queue.has_next());
-        (other.queue).steal(half(ready), |runnable| loot.push(runnable));
-        if loot.is_empty() {
-            (other.inbox).take(half(other.inbox.len()), |runnable| loot.push(runnable));
-        }
-        let has_stolen = !loot.is_empty();
-        let mut bound = 0;
-        self.counters.stolen.add(loot.len());
-        for runnable in loot.drain(..) {
-            bound += usize::from(runnable.metadata().is_bound());
-            runnable.metadata().assign(self.index);
+        self.remote.inbox.for_each(&mut call);
+        let Some(pool) = &self.pool else {
+            return;
+        };
+        // No task in the queue can be looked at in its place: each goes to the end.
+        for _ in 0..pool.queue.len() {
+            let Some(runnable) = pool.queue.pop() else {
+                break;
+            };
+            call(&runnable);
             self.push_movable(runnable);
         }
-        self.loot.replace(loot);
-        self.took(bound, other);
-        has_stolen
     }
 
-    /// Accounts for `count` bound tasks that came from another worker.
-    #[inline]
-    fn took(&self, count: usize, from: &PoolRemote) {
-        if count > 0 {
-            from.were_taken(count);
-            self.movable_came(count);
-            self.publish_load();
-        }
-    }
+    // Stealing: see `pool`.
 
-    /// Takes half of the tasks that another worker has offered. Returns whether it has taken any.
-    pub(super) fn steal_surplus(&self) -> bool {
-        let victim = (self.shared.surplus()).filter(|&victim| victim != self.index);
-        let Some(victim) = victim else {
+    /// Takes half of the movable tasks that are ready on the pool worker at `victim`; among them the
+    /// one that it runs next if `takes_next`. Returns whether it has taken any.
+    pub(super) fn steal_half(&self, victim: usize, takes_next: bool) -> bool {
+        let (pool, other) = (self.pool(), self.shared.pool(victim));
+        let mut ready = other.queue.count_items(usize::MAX);
+        ready += usize::from(takes_next && other.queue.has_next());
+        let count = ready.div_ceil(2).min(pool.queue.room());
+        if count == 0 {
             return false;
-        };
-        let queue = &self.shared.pool(victim).queue;
-        let has_surplus = || queue.count_items(SURPLUS) == SURPLUS;
-        let has_stolen = has_surplus() && self.steal_half(victim);
-        if !has_stolen || !has_surplus() {
-            self.shared.end_surplus(victim);
         }
-        has_stolen
-    }
-
-    /// Called after a turn of a pool worker: offers tasks to others if it has a surplus.
-    #[inline]
-    pub(super) fn offer_surplus(&self) {
-        match self.pool().queue.count_items(SURPLUS) == SURPLUS {
-            true => self.shared.offer_surplus(self.index),
-            false => self.shared.end_surplus(self.index),
-        }
+        let mut stolen = 0;
+        other.queue.steal(count, takes_next, |runnable| {
+            stolen += 1;
+            self.push_movable(runnable);
+        });
+        self.counters.stolen.add(stolen);
+        stolen > 0
     }
 
     /// Runs a task and counts the run. Meanwhile other threads can read which task it is.
@@ -582,7 +490,6 @@ impl Local {
     /// Everything else that the worker does, other than polls, ends with
     /// [`poll_is_long_ago`](Self::poll_is_long_ago). So no poll begins before the wake that it
     /// follows, since only polls fill the queue.
-    /// follows, since the queue is filled by polls and there only.
     pub(super) fn poll_begins(&self, task: Traced) -> Instant {
         let start = self.poll_ended.take().unwrap_or_else(now);
         if let Some(trace) = self.counters.trace() {
@@ -627,16 +534,20 @@ impl Local {
 
     /// Called when a task of a pool worker begins to run.
     #[inline]
-    pub(super) fn begin_run(&self) {
+    pub(super) fn begin_run(&self, meta: &Meta) {
+        if meta.index() != self.index {
+            meta.assign(self.index);
+        }
         self.pool().count_run();
-        self.waits_here.set(false);
         self.runs_task.set(true);
     }
 
     /// Called when a task of a pool worker has run.
-    #[inline(never)]
+    #[inline]
     pub(super) fn end_run(&self) {
         self.runs_task.set(false);
-        self.wake_for_spawned();
+        if self.has_spawned.take() {
+            self.wake_for_spawned();
+        }
     }
 }

@@ -18,17 +18,13 @@
 //! * A task that was never polled has no worker yet if the runtime has a pool. It goes to the
 //!   inject queue, and one idle pool worker is woken: see [`idle`].
 //!
-//! **Movable tasks** are the `Send` tasks of a runtime with a pool. The worker of such a task may
-//! change, at points where only the scheduler holds its runnable: see [`Meta`]. All other tasks,
-//! including every task of a runtime with one worker, stay where they are, and pay no cost for it.
-//! A movable task goes to another pool worker
-//!
-//! * when a task there wakes it, unless it waits for a source or a timer, which its own worker
-//!   serves ([`Local::schedule_movable`]): so tasks that talk to each other come together, and the
-//!   wakes between them are local from then on;
-//! * when it is ready, and its own worker is too busy to run it: see [`thief`].
+//! **Movable tasks** are the `Send` tasks of a runtime with a pool. Such a task belongs to the pool
+//! worker that has woken it last, or has taken it from the inject queue, where the wakes of other
+//! threads put it; or from another worker that did not get round to it: see [`pool`]. It changes
+//! hands at points where only the scheduler holds its runnable. So tasks that talk to each other
+//! come together, and the wakes between them are local from then on. All other tasks, including
+//! every task of a runtime with one worker, stay where they are, and pay no cost for it.
 
-mod balance;
 pub(crate) mod budget;
 mod busy;
 mod closing;
@@ -39,16 +35,17 @@ mod late;
 mod leaf;
 mod local;
 mod main_future;
-mod monitor;
 mod mutex_queue;
 mod owned;
+mod pool;
 mod request;
 mod resolver;
 mod run_queue;
+mod seat;
 mod shared;
 mod task_ref;
-mod thief;
 mod trace;
+mod watch;
 mod worker;
 #[cfg(feature = "sim")]
 mod world;
@@ -68,8 +65,8 @@ pub(crate) use current::set_wrapper;
 pub(crate) use current::within_call;
 use current::{Current, with_current};
 pub(crate) use current::{
-    current_local, driver, driver_to_wait_for, drop_within, own, running_id, set_running,
-    with_local, with_running, with_worker_of,
+    current_local, driver, drop_within, own, running_id, set_running, with_local, with_running,
+    with_worker_of,
 };
 pub(crate) use identity::Label;
 pub use identity::{Id, Name};
@@ -126,10 +123,6 @@ const MOVABLE: usize = 1 << 16;
 
 /// The task is in the list of a pool worker: the one with the index above [`LIST_SHIFT`].
 const BOUND: u32 = 1 << 17;
-
-/// The task registered something with its worker's reactor when it was last polled: a source's
-/// waker, or a timer. So most likely it is woken there.
-const WAITS_HERE: u32 = 1 << 18;
 
 /// The task's runtime is traced. [`Local::is_worker_of`] is never true for such a task, so its
 /// wakes take the slow path, which traces them. Tasks that are not traced pay no cost for this.
@@ -242,19 +235,6 @@ impl Meta {
         self.state.store(state, Ordering::Relaxed);
     }
 
-    /// Whether the task waits for something registered with its worker's reactor.
-    #[inline]
-    fn waits_here(&self) -> bool {
-        self.state() & WAITS_HERE != 0
-    }
-
-    #[inline]
-    fn set_waits_here(&self, waits_here: bool) {
-        let flag = if waits_here { WAITS_HERE } else { 0 };
-        self.state
-            .store(self.state() & !WAITS_HERE | flag, Ordering::Relaxed);
-    }
-
     /// Whether [`is_bound`](Self::is_bound) or [`is_traced`](Self::is_traced) is true.
     #[inline]
     fn is_bound_or_traced(&self) -> bool {
@@ -307,20 +287,6 @@ impl Meta {
     }
 }
 
-/// Called when a task's poll returns `Pending`: records whether the task waits for something
-/// registered with its worker's reactor.
-#[inline]
-pub(crate) fn task_waits(meta: &Meta) {
-    if meta.is_movable() {
-        movable_task_waits(meta);
-    }
-}
-
-#[inline(never)]
-fn movable_task_waits(meta: &Meta) {
-    with_local(|local| meta.set_waits_here(local.waits_here.get()));
-}
-
 pub(crate) type Runnable = async_task::Runnable<Meta>;
 
 /// (A runnable is `Send`, since its metadata is. Only runnables of movable tasks go to other
@@ -347,6 +313,11 @@ pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
             local.schedule(runnable, info.woken_while_running);
             None
         }
+        Some(Current { local, .. })
+            if local.is_pool_of(runnable.metadata()) && !runnable.metadata().is_traced() =>
+        {
+            local.schedule_movable(runnable, info.woken_while_running)
+        }
         _ => Some(runnable),
     });
     if let Some(runnable) = remote {
@@ -354,7 +325,7 @@ pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
     }
 }
 
-/// Schedules a task that is movable, not the current worker's, or traced.
+/// Schedules a task that is not the current worker's, was never polled, or is traced.
 #[inline(never)]
 fn schedule_otherwise(runnable: Runnable, info: ScheduleInfo) {
     if runnable.metadata().is_traced() {
@@ -398,29 +369,21 @@ fn schedule_remote(runnable: Runnable) {
     });
 }
 
-/// Pushes a task to its worker's inbox, or to the inject queue of `shared`, its runtime. Returns
-/// whether a pool worker should be woken for it.
+/// Pushes a task that stays to its worker's inbox, and a movable one to the inject queue of
+/// `shared`, its runtime. Returns whether a pool worker should be woken for it.
 fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
-    let (index, is_movable) = (
-        runnable.metadata().index(),
-        runnable.metadata().is_movable(),
-    );
-    if index != NONE {
-        let remote = shared.remote(index);
-        remote.inbox(is_movable).send(runnable);
+    if !runnable.metadata().is_movable() {
+        let remote = shared.remote(runnable.metadata().index());
+        remote.inbox.send(runnable);
         #[cfg(feature = "sim")]
         remote.reactor.poller().woken_on_this_thread();
         remote.reactor.unpark();
-        if !is_movable {
-            return false;
-        }
-    } else {
-        shared.inject(runnable);
+        return false;
     }
+    shared.inject(runnable);
     // If the runtime closes, the pool workers may have exited, and the main worker waits for this
     // task.
-    let is_closing = shared.pushed();
-    index == NONE && !is_closing
+    !shared.pushed()
 }
 
 #[cfg(test)]
@@ -448,14 +411,11 @@ mod tests {
         push_remote(&shared, runnable);
         assert!(main().is_parked(), "it does not close yet");
         shared.start_closing();
-        for index in [NONE, 0, 1] {
-            wakes_main("a task was pushed", &|| {
-                let (runnable, task) = spawn();
-                runnable.metadata().assign(index);
-                push_remote(&shared, runnable);
-                task.detach();
-            });
-        }
+        wakes_main("a task was pushed", &|| {
+            let (runnable, task) = spawn();
+            push_remote(&shared, runnable);
+            task.detach();
+        });
         wakes_main("a task has ended", &|| drop(shared.take_any()));
         wakes_main("a worker has exited", &|| shared.worker_exited());
         // A task in a queue keeps the runtime's memory.

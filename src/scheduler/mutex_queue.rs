@@ -42,8 +42,6 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 pub(super) struct MutexQueue<T> {
     list: Mutex<VecDeque<T>>,
     count: AtomicUsize,
-    /// The number of times that items were taken out, a hint for other threads.
-    takes: AtomicUsize,
     /// The number of items that were [sent](MutexQueue::send). Written under the lock.
     sent: AtomicUsize,
 }
@@ -67,7 +65,6 @@ impl<T> MutexQueue<T> {
         MutexQueue {
             list: Mutex::new(VecDeque::with_capacity(capacity(CAPACITY))),
             count: AtomicUsize::new(0),
-            takes: AtomicUsize::new(0),
             sent: AtomicUsize::new(0),
         }
     }
@@ -105,11 +102,6 @@ impl<T> MutexQueue<T> {
     }
 
     #[inline]
-    pub(super) fn takes(&self) -> usize {
-        self.takes.load(Ordering::Relaxed)
-    }
-
-    #[inline]
     pub(super) fn pop(&self) -> Option<T> {
         if self.is_empty() {
             return None;
@@ -141,8 +133,6 @@ impl<T> MutexQueue<T> {
         let count = count.min(list.len());
         list.drain(..count).for_each(f);
         self.count.store(list.len(), Ordering::Relaxed);
-        let takes = self.takes.load(Ordering::Relaxed).wrapping_add(1);
-        self.takes.store(takes, Ordering::Relaxed);
         !list.is_empty()
     }
 
@@ -179,10 +169,10 @@ mod tests {
         assert!(!queue.take(1, |item| taken.push(item)), "it is empty");
         (0..5).for_each(|item| queue.push(item));
         assert!(queue.take(3, |item| taken.push(item)), "two are left");
-        assert_eq!((queue.len(), queue.takes()), (2, 1));
+        assert_eq!(queue.len(), 2);
         assert!(!queue.take(3, |item| taken.push(item)), "none is left");
         assert_eq!(taken, [0, 1, 2, 3, 4]);
-        assert_eq!((queue.len(), queue.takes()), (0, 2));
+        assert_eq!(queue.len(), 0);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A task enters its worker's list when its first poll returns `Pending` ([`bind`]), and leaves it
 //! when its future is dropped ([`task_ended`]). A task that is done after its first poll never
 //! enters the list, which makes short tasks cheap. The list serves dumps, `Debug` of the runtime,
-//! the worker's load, and closing, which wakes every task in it so that its runnable is queued and
+//! metrics, and closing, which wakes every task in it so that its runnable is queued and
 //! can be dropped.
 //!
 //! The list of the tasks that stay is accessed only by the worker's thread. Movable tasks are in a
@@ -25,6 +25,7 @@ use slab::Slab;
 
 use super::{Local, Meta, TaskRef, trace, with_local};
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// The tasks that stay on their worker, were polled and still have their futures, except a task in
 /// its first poll.
@@ -37,12 +38,16 @@ pub(crate) struct OwnedTasks {
 
 /// The movable tasks that a pool worker was the first to poll, and that still have their futures.
 #[derive(Debug, Default)]
-pub(crate) struct MovableTasks(Mutex<Slab<TaskRef>>);
+pub(crate) struct MovableTasks {
+    tasks: Mutex<Slab<TaskRef>>,
+    /// The length of the list. Written under its lock.
+    count: AtomicUsize,
+}
 
 impl MovableTasks {
     /// Wakes every task in the list. They stay there until their futures are dropped.
     pub(super) fn wake_all(&self) {
-        let tasks = self.0.lock();
+        let tasks = self.tasks.lock();
         let wakers: Vec<Waker> = tasks.iter().map(|(_, task)| task.waker().clone()).collect();
         drop(tasks);
         wakers.into_iter().for_each(Waker::wake);
@@ -50,15 +55,25 @@ impl MovableTasks {
 
     /// Calls `f`, which runs no foreign code, with each task in the list.
     pub(crate) fn for_each(&self, mut f: impl FnMut(&TaskRef)) {
-        self.0.lock().iter().for_each(|(_, task)| f(task));
+        self.tasks.lock().iter().for_each(|(_, task)| f(task));
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
     }
 
     fn insert(&self, task: TaskRef) -> OwnedKey {
-        OwnedKey::new(self.0.lock().insert(task))
+        let mut tasks = self.tasks.lock();
+        let index = tasks.insert(task);
+        self.count.store(tasks.len(), Ordering::Relaxed);
+        OwnedKey::new(index)
     }
 
     fn remove(&self, key: OwnedKey) {
-        let removed = self.0.lock().try_remove(key.index());
+        let mut tasks = self.tasks.lock();
+        let removed = tasks.try_remove(key.index());
+        self.count.store(tasks.len(), Ordering::Relaxed);
+        drop(tasks);
         drop(removed);
     }
 }
@@ -121,7 +136,7 @@ pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
             true => bind_movable(local, meta, task),
             false => local.owned.insert(task),
         };
-        local.publish_load();
+        local.publish_staying();
         key
     })
 }
@@ -129,7 +144,6 @@ pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
 #[inline(never)]
 fn bind_movable(local: &Local, meta: &Meta, task: TaskRef) -> OwnedKey {
     meta.set_bound(local.index);
-    local.movable_came(1);
     local.pool().owned.insert(task)
 }
 
@@ -144,7 +158,7 @@ pub(crate) fn task_ended(meta: &Meta, key: Option<OwnedKey>) {
     let index = with_local(|local| {
         if let (Some(key), true) = (key, local.has(meta)) {
             local.owned.remove(key);
-            local.publish_load();
+            local.publish_staying();
         }
         Arc::ptr_eq(&local.shared, &meta.shared).then_some(local.index)
     });
@@ -169,12 +183,6 @@ fn other_task_ended(meta: &Meta, key: Option<OwnedKey>) -> bool {
 fn movable_task_ended(meta: &Meta, key: OwnedKey) {
     let list = meta.shared.remote(meta.list()).movable_tasks();
     list.remove(key);
-    let index = with_local(|local| {
-        if local.has(meta) {
-            local.movable_went(1);
-            local.publish_load();
-        }
-        Arc::ptr_eq(&local.shared, &meta.shared).then_some(local.index)
-    });
+    let index = with_local(|local| Arc::ptr_eq(&local.shared, &meta.shared).then_some(local.index));
     meta.shared.task_ended(index.flatten());
 }

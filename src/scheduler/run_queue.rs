@@ -36,7 +36,7 @@ use std::ptr::{self, NonNull};
 
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// The maximum number of items: four turns' worth. Further items wait in the worker's inbox.
+/// The maximum number of items: four turns' worth. Further items go to the inject queue.
 #[cfg(not(loom))]
 pub(super) const CAPACITY: usize = 256;
 #[cfg(loom)]
@@ -164,8 +164,15 @@ impl<T: Item> RunQueue<T> {
     /// Takes the oldest item; for the owner.
     #[inline]
     pub(super) fn pop(&self) -> Option<T> {
-        let (mut head, tail) = (self.head(), self.tail());
-        while head != tail {
+        self.pop_before(self.tail())
+    }
+
+    /// [`pop`](Self::pop) of an item that was pushed when the [`tail`](Self::tail) had not reached
+    /// `end`.
+    #[inline]
+    pub(super) fn pop_before(&self, end: usize) -> Option<T> {
+        let mut head = self.head();
+        while (end.wrapping_sub(head) as isize) > 0 {
             let item = self.take(&self.slots[head % CAPACITY]);
             head = head.wrapping_add(1);
             self.head.store(head, Ordering::Relaxed);
@@ -176,10 +183,10 @@ impl<T: Item> RunQueue<T> {
         None
     }
 
-    /// Takes up to `count` items, oldest first and the next one last, and gives them to `f`; for
-    /// any thread.
-    pub(super) fn steal(&self, count: usize, f: impl FnMut(T)) {
-        let slots = self.filled_slots().chain([&self.next]);
+    /// Takes up to `count` items, oldest first, and gives them to `f`; the next one last, if
+    /// `takes_next`. For any thread.
+    pub(super) fn steal(&self, count: usize, takes_next: bool, f: impl FnMut(T)) {
+        let slots = (self.filled_slots()).chain(takes_next.then_some(&self.next));
         let items = slots.filter_map(|slot| self.take(slot));
         items.take(count).for_each(f);
     }
@@ -268,7 +275,7 @@ mod tests {
             let thief = scope.spawn(|| {
                 let mut sum = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    queue.steal(1, |Boxed(number)| sum += *number);
+                    queue.steal(1, true, |Boxed(number)| sum += *number);
                     std::thread::yield_now();
                 }
                 sum
@@ -310,10 +317,10 @@ mod tests {
         assert_eq!(queue.push_next(Number(3)), Some(Number(2)));
         assert!(queue.has_next() && queue.has_items());
         let mut stolen = Vec::new();
-        queue.steal(1, |Number(number)| stolen.push(number));
+        queue.steal(1, true, |Number(number)| stolen.push(number));
         assert_eq!(queue.pop_next(), Some(Number(3)));
         assert!(queue.push_next(Number(4)).is_none());
-        queue.steal(2, |Number(number)| stolen.push(number));
+        queue.steal(2, true, |Number(number)| stolen.push(number));
         assert_eq!(stolen, [1, 4]);
         assert!(queue.pop_next().is_none() && queue.pop().is_none() && !queue.has_items());
     }
@@ -325,12 +332,12 @@ mod tests {
             queue.push(Number(number)).unwrap();
         }
         let mut stolen = Vec::new();
-        queue.steal(4, |Number(number)| stolen.push(number));
-        queue.steal(1, |Number(number)| stolen.push(number));
+        queue.steal(4, true, |Number(number)| stolen.push(number));
+        queue.steal(1, true, |Number(number)| stolen.push(number));
         assert_eq!(stolen, [0, 1, 2, 3, 4]);
         assert_eq!(queue.pop(), Some(Number(5)));
         assert_eq!(queue.len(), 4);
-        queue.steal(usize::MAX, |Number(number)| stolen.push(number));
+        queue.steal(usize::MAX, true, |Number(number)| stolen.push(number));
         assert_eq!(stolen.len(), 9);
         assert_eq!(queue.len(), 4, "holes, which it has not skipped yet");
         assert!(queue.pop().is_none() && !queue.has_items());
@@ -344,10 +351,10 @@ mod tests {
             queue.push(Number(number)).unwrap();
         }
         assert_eq!((queue.count_items(3), queue.count_items(9)), (3, 4));
-        queue.steal(3, drop);
+        queue.steal(3, true, drop);
         assert!(queue.has_items());
         assert_eq!((queue.len(), queue.count_items(9)), (4, 1));
-        queue.steal(1, drop);
+        queue.steal(1, true, drop);
         assert!(!queue.has_items(), "all were taken");
         assert_eq!((queue.len(), queue.count_items(9)), (4, 0));
         queue.push(Number(4)).unwrap();
@@ -376,7 +383,7 @@ mod loom_tests {
                     let queue = queue.clone();
                     loom::thread::spawn(move || {
                         let mut stolen = Vec::new();
-                        queue.steal(2, |Number(number)| stolen.push(number));
+                        queue.steal(2, true, |Number(number)| stolen.push(number));
                         stolen
                     })
                 })
@@ -419,8 +426,8 @@ mod loom_tests {
                 let queue = queue.clone();
                 loom::thread::spawn(move || {
                     let mut stolen = Vec::new();
-                    queue.steal(1, |Number(number)| stolen.push(number));
-                    queue.steal(1, |Number(number)| stolen.push(number));
+                    queue.steal(1, true, |Number(number)| stolen.push(number));
+                    queue.steal(1, true, |Number(number)| stolen.push(number));
                     stolen
                 })
             };

@@ -5,15 +5,15 @@
 //! pool it runs everything. With a pool it runs the future of `block_on` and local tasks, and the
 //! *pool workers* run spawned tasks.
 //!
-//! **The inject queue** has the tasks that were never polled, if there is a pool. See
-//! [`balance`](super::balance) for how many each pool worker takes. A task that was taken may go to
-//! another pool worker later: see [`thief`](super::thief).
+//! **The inject queue** has movable tasks that no pool worker has: new ones, and those that another
+//! thread has woken. A pool worker takes its share of them at once, and all of them belong to it
+//! then; another one may take them from it later: see [`pool`](super::pool).
 //!
 //! **Waking.** Injecting a task wakes an idle pool worker: see [`idle`](super::idle). One exception
 //! saves a wake-up in each `spawn(…).await`: the first task that a pool worker's task spawns while
 //! it runs wakes no worker, since most likely the same pool worker takes it next. Otherwise that
 //! worker wakes another one when the running task returns, or when it drives a runtime within that
-//! task.
+//! task. The same goes for a task that it wakes, and that will not run next.
 //!
 //! **Counting.** The number of live tasks is the difference of two sums: tasks spawned and tasks
 //! ended. Each worker has its own two counters, which only its thread writes, so that no cache line
@@ -52,29 +52,29 @@ use std::sync::{Arc, OnceLock};
 
 use super::closing::ClosingFlag;
 use super::idle::{Idle, IdleWorkers};
-use super::monitor::{Monitor, MonitoredWorkers};
 use super::mutex_queue::MutexQueue;
 use super::owned::MovableTasks;
 use super::request::{Question, Requests};
 use super::resolver::Resolver;
 use super::run_queue::RunQueue;
+use super::seat::Seat;
 use super::trace::Tracer;
+use super::watch::{Watch, WatchedWorkers};
 use super::{MOVABLE, Meta, NONE, Runnable, TRACED, late};
 use crate::reactor::Reactor;
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
+use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 
 /// State that the workers of one runtime share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     remotes: Box<[Arc<Remote>]>,
-    /// Tasks that were never polled. Unused without pool workers.
+    /// Movable tasks that no pool worker has. Unused without pool workers.
     inject_queue: MutexQueue<Runnable>,
     idle: Idle,
-    pub(super) monitor: Monitor,
-    /// The index plus one of a pool worker that has surplus tasks, or zero. If several have, the
-    /// last one to offer them.
-    surplus: AtomicUsize,
+    pub(super) watch: Watch,
+    /// The right to wait in the pool's poller.
+    pub(super) seat: Seat,
     /// The counters of threads that are not workers of this runtime.
     external: TaskCounters,
     closing: ClosingFlag,
@@ -112,12 +112,8 @@ pub(crate) struct Remote {
     pub(super) inbox: MutexQueue<Runnable>,
     pool: Option<Arc<PoolRemote>>,
     counters: TaskCounters,
-    /// The number of tasks that the worker owns, plus those that were taken from it. Written by its
-    /// thread.
-    load: AtomicUsize,
-    /// Whether it sleeps only briefly while others should take injected tasks. Written by its
-    /// thread.
-    deferring: AtomicBool,
+    /// The number of tasks that stay on the worker. Written by its thread.
+    staying: AtomicUsize,
     /// A [`Drive`]. Written by its thread.
     drive: AtomicU8,
     /// The system's id of the thread that drives the worker, or drove it last; zero where it is
@@ -147,21 +143,7 @@ pub(crate) struct PoolRemote {
     pub(super) queue: RunQueue<Runnable>,
     /// Counts the tasks, of any kind, that the worker has begun to run. Written by its thread.
     runs: AtomicUsize,
-    /// Counts the worker's turns. Written by its thread.
-    turns: AtomicUsize,
-    /// The right to wait on the worker's poller. The worker holds it from before it parks, or
-    /// before it waits with a zero timeout, until its wait has ended. So another worker that gets
-    /// it, in order to help, finds the owner awake, and does not consume a notification that the
-    /// owner sleeps for.
-    pub(super) right_to_wait: Mutex<()>,
-    /// Whether the worker's sleep, if it sleeps, is a deep one: see [`monitor`](super::monitor).
-    /// Written by its thread.
-    sleeps_deeply: AtomicBool,
-    /// Tasks that other threads have sent, that have yielded, or that have no room in the queue.
-    pub(super) inbox: MutexQueue<Runnable>,
     pub(super) owned: MovableTasks,
-    /// The number of tasks counted in [`Remote::load`] that other workers have taken.
-    taken: AtomicUsize,
 }
 
 impl PoolRemote {
@@ -169,30 +151,13 @@ impl PoolRemote {
         PoolRemote {
             queue: RunQueue::new(),
             runs: AtomicUsize::new(0),
-            turns: AtomicUsize::new(0),
-            right_to_wait: Mutex::new(()),
-            sleeps_deeply: AtomicBool::new(false),
-            inbox: MutexQueue::new(),
             owned: MovableTasks::default(),
-            taken: AtomicUsize::new(0),
         }
     }
 
     #[inline]
     pub(super) fn runs(&self) -> usize {
         self.runs.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(super) fn turns(&self) -> usize {
-        self.turns.load(Ordering::Relaxed)
-    }
-
-    /// Counts a turn, after the worker has polled its reactor. Called on the worker's thread.
-    #[inline]
-    pub(super) fn count_turn(&self) {
-        self.turns
-            .store(self.turns().wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Counts a run, when the worker begins to run a task. Called on the worker's thread.
@@ -202,23 +167,11 @@ impl PoolRemote {
             .store(self.runs().wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Called on the worker's thread.
-    #[inline]
-    pub(super) fn set_sleeps_deeply(&self, deeply: bool) {
-        self.sleeps_deeply.store(deeply, Ordering::Relaxed);
-    }
-
     /// Takes a movable task that is ready here. Called on any thread.
     fn take(&self) -> Option<Runnable> {
         let mut taken = None;
-        self.queue.steal(1, |runnable| taken = Some(runnable));
-        taken.or_else(|| self.inbox.pop())
-    }
-
-    /// Records that another worker has taken `count` tasks that were polled before.
-    #[inline]
-    pub(super) fn were_taken(&self, count: usize) {
-        self.taken.fetch_add(count, Ordering::Relaxed);
+        self.queue.steal(1, true, |runnable| taken = Some(runnable));
+        taken
     }
 }
 
@@ -244,8 +197,7 @@ impl Remote {
             inbox: MutexQueue::new(),
             pool: is_pool_worker.then(|| Arc::new(PoolRemote::new())),
             counters: TaskCounters::default(),
-            load: AtomicUsize::new(0),
-            deferring: AtomicBool::new(false),
+            staying: AtomicUsize::new(0),
             // A pool worker's thread starts soon.
             drive: AtomicU8::new(match is_pool_worker {
                 true => Drive::Driven,
@@ -269,7 +221,7 @@ impl Remote {
     /// Whether another thread has left something for the worker.
     #[inline]
     pub(crate) fn has_inbox(&self) -> bool {
-        !self.inbox.is_empty() || self.has_movable() || self.requests.is_asked()
+        !self.inbox.is_empty() || self.requests.is_asked()
     }
 
     pub(crate) fn drive(&self) -> Drive {
@@ -283,26 +235,14 @@ impl Remote {
         self.drive.store(drive as u8, Ordering::Relaxed);
     }
 
-    /// Whether another thread has sent a movable task.
-    #[inline]
-    fn has_movable(&self) -> bool {
-        self.pool
-            .as_ref()
-            .is_some_and(|pool| !pool.inbox.is_empty())
-    }
-
     #[inline]
     pub(super) fn pool(&self) -> Option<&Arc<PoolRemote>> {
         self.pool.as_ref()
     }
 
-    /// The queue to which other threads push a woken task of this worker.
-    #[inline]
-    pub(super) fn inbox(&self, is_movable: bool) -> &MutexQueue<Runnable> {
-        match &self.pool {
-            Some(pool) if is_movable => &pool.inbox,
-            _ => &self.inbox,
-        }
+    /// The reactor that the worker drives: of a pool worker, the pool's.
+    pub(crate) fn driven_reactor(&self) -> &Reactor {
+        self.reactor.pool().unwrap_or(&self.reactor)
     }
 
     /// The list of a pool worker's movable tasks.
@@ -313,8 +253,7 @@ impl Remote {
 
     /// The number of wakes of its tasks that came from other threads.
     pub(crate) fn sent(&self) -> usize {
-        let movable = self.pool.as_ref().map_or(0, |pool| pool.inbox.sent());
-        self.inbox.sent().wrapping_add(movable)
+        self.inbox.sent()
     }
 
     /// The number of tasks that were spawned on its thread.
@@ -322,24 +261,17 @@ impl Remote {
         self.counters.spawned.load(Ordering::Relaxed)
     }
 
-    /// The number of tasks that the worker owns, if it is a pool worker.
-    #[inline]
-    pub(crate) fn load(&self) -> usize {
-        let taken = (self.pool.as_ref()).map_or(0, |pool| pool.taken.load(Ordering::Relaxed));
-        // A recent theft may be counted before the arrival of the task.
-        let load = self.load.load(Ordering::Relaxed).wrapping_sub(taken);
-        (load as isize).max(0) as usize
+    /// The number of tasks that are in the worker's lists: those that stay with it, and the movable
+    /// ones that it was the first to poll.
+    pub(crate) fn tasks(&self) -> usize {
+        let movable = self.pool.as_ref().map_or(0, |pool| pool.owned.count());
+        self.staying.load(Ordering::Relaxed) + movable
     }
 
     /// Called on the worker's thread.
     #[inline]
-    pub(super) fn set_load(&self, load: usize) {
-        self.load.store(load, Ordering::Relaxed);
-    }
-
-    /// Called on the worker's thread.
-    pub(super) fn set_deferring(&self, deferring: bool) {
-        self.deferring.store(deferring, Ordering::Relaxed);
+    pub(super) fn set_staying(&self, count: usize) {
+        self.staying.store(count, Ordering::Relaxed);
     }
 }
 
@@ -357,8 +289,8 @@ impl Shared {
             remotes: remotes.into(),
             inject_queue: MutexQueue::new(),
             idle: Idle::new(),
-            monitor: Monitor::new(),
-            surplus: AtomicUsize::new(0),
+            watch: Watch::new(),
+            seat: Seat::new(),
             external: TaskCounters::default(),
             closing: ClosingFlag::new(),
             failure: OnceLock::new(),
@@ -620,9 +552,13 @@ impl Shared {
         self.inject_queue.len()
     }
 
-    /// Calls `f`, which runs no foreign code, with each task that no pool worker has taken yet.
+    /// Calls `f`, which runs no foreign code, with each injected task that was never polled.
     pub(crate) fn for_each_injected(&self, mut f: impl FnMut(&Meta)) {
-        self.inject_queue.for_each(|it| f(it.metadata()));
+        self.inject_queue.for_each(|it| {
+            if it.metadata().is_new() {
+                f(it.metadata());
+            }
+        });
     }
 
     /// Whether the runtime belongs to a simulated process. All its workers share one thread, so
@@ -643,14 +579,43 @@ impl Shared {
         &self.remotes
     }
 
+    /// The reactor that the pool workers share, if there is a pool.
+    pub(crate) fn pool_reactor(&self) -> Option<&Arc<Reactor>> {
+        self.remotes[0].reactor.pool()
+    }
+
+    /// The number of sources that are registered with the reactor that the worker at `index` drives.
+    /// Those of the pool count for the first pool worker only.
+    pub(crate) fn sources(&self, index: usize) -> usize {
+        match self.pool_reactor() {
+            Some(pool) if index == 0 => pool.sources(),
+            _ => self.remotes[index].reactor.sources(),
+        }
+    }
+
     #[inline]
     pub(crate) fn has_injected(&self) -> bool {
         !self.inject_queue.is_empty()
     }
 
     #[inline]
-    pub(crate) fn take_injected(&self) -> Option<Runnable> {
+    fn take_injected(&self) -> Option<Runnable> {
         self.inject_queue.pop()
+    }
+
+    /// Takes a pool worker's share of the injected tasks, at most `most`, and passes them to `f`.
+    /// Returns whether there are more.
+    pub(super) fn take_injected_share(&self, most: usize, f: impl FnMut(Runnable)) -> bool {
+        let share = self.injected() / self.workers() + 1;
+        self.inject_queue.take(share.min(most), f)
+    }
+
+    /// Whether there are tasks that the pool worker at `index` can take: injected, or in the queue
+    /// of another one.
+    pub(super) fn has_tasks_for(&self, index: usize) -> bool {
+        let others = (0..self.main_index()).filter(|&other| other != index);
+        self.has_injected()
+            || (others.into_iter()).any(|other| self.pool(other).queue.count_items(1) > 0)
     }
 
     /// [`take_injected`](Self::take_injected), chosen by the world: a worker that has taken a task
@@ -702,65 +667,27 @@ impl Shared {
     pub(crate) fn has_any(&self) -> bool {
         let has_left = self.leaving.load(Ordering::Acquire) == self.main_index();
         let mut remotes = self.pool_workers().iter();
-        self.has_injected()
-            || remotes.any(|it| it.has_movable() || has_left && !it.inbox.is_empty())
-    }
-
-    /// The smallest number of tasks that any pool worker owns.
-    pub(super) fn least_load(&self) -> usize {
-        let loads = self.pool_workers().iter().map(|remote| remote.load());
-        loads.min().unwrap_or(0)
+        self.has_injected() || has_left && remotes.any(|it| !it.inbox.is_empty())
     }
 
     // Idle workers.
-
-    /// Whether a pool worker other than the one at `index` has offered tasks. False while the
-    /// runtime closes, since no worker takes them then.
-    #[inline]
-    pub(super) fn has_surplus(&self, index: usize) -> bool {
-        let surplus = self.surplus.load(Ordering::Relaxed);
-        surplus != 0 && surplus != index + 1 && !self.is_closing()
-    }
-
-    /// The pool worker that has offered tasks.
-    pub(super) fn surplus(&self) -> Option<usize> {
-        self.surplus.load(Ordering::Relaxed).checked_sub(1)
-    }
-
-    /// Offers surplus tasks of the pool worker at `index`. Wakes an idle worker if the offer is
-    /// new. (If it is not, every worker that became idle since has looked.)
-    #[inline]
-    pub(super) fn offer_surplus(&self, index: usize) {
-        if self.surplus.load(Ordering::Relaxed) != index + 1 {
-            self.surplus.store(index + 1, Ordering::Relaxed);
-            self.wake_one();
-        }
-    }
-
-    /// Withdraws the offer of the pool worker at `index`.
-    #[inline]
-    pub(super) fn end_surplus(&self, index: usize) {
-        if self.surplus.load(Ordering::Relaxed) == index + 1 {
-            let (old, relaxed) = (index + 1, Ordering::Relaxed);
-            let _ = self.surplus.compare_exchange(old, 0, relaxed, relaxed);
-        }
-    }
-
-    /// See [`Monitor::begin_work`].
-    #[inline]
-    pub(super) fn begin_work(&self, index: usize) {
-        self.monitor.begin_work(index, self);
-    }
-
-    /// See [`Monitor::may_sleep_deeply`].
-    pub(super) fn may_sleep_deeply(&self, index: usize) -> bool {
-        self.monitor.may_sleep_deeply(index, self)
-    }
 
     /// Wakes an idle pool worker if there are tasks for it, and no worker is searching.
     #[inline]
     pub(crate) fn wake_one(&self) {
         self.idle.wake_one(self);
+    }
+
+    /// [`wake_one`](Self::wake_one) for tasks of the pool worker at `index`, which runs them itself
+    /// if nobody takes them. So it may miss that another worker falls asleep, and costs no fence
+    /// if nobody sleeps.
+    #[inline]
+    pub(super) fn wake_one_if_idle(&self, index: usize) {
+        let workers = self.pool_workers().iter().enumerate();
+        let mut others = workers.filter(|(other, _)| *other != index);
+        if others.any(|(_, remote)| remote.reactor.is_parked()) {
+            self.wake_one();
+        }
     }
 
     /// Whether the pool worker at `index` was woken to search for tasks. If so, it takes tasks and
@@ -778,16 +705,17 @@ impl Shared {
 impl IdleWorkers for Shared {
     #[inline]
     fn has_tasks(&self) -> bool {
-        self.has_injected() || self.surplus.load(Ordering::Relaxed) != 0
+        let mut pools = (0..self.main_index()).map(|index| self.pool(index));
+        self.has_injected() || pools.any(|pool| pool.queue.count_items(1) > 0)
     }
 
+    /// Rather a worker that follows than the one that leads: otherwise nobody would wait in the
+    /// pool's poller.
     #[inline]
     fn find_idle(&self) -> Option<usize> {
         let workers = self.pool_workers().iter().enumerate();
-        let idle = workers.filter(|(_, remote)| {
-            remote.reactor.is_parked() && !remote.deferring.load(Ordering::Relaxed)
-        });
-        idle.min_by_key(|(_, remote)| remote.load())
+        let idle = workers.filter(|(_, remote)| remote.reactor.is_parked());
+        idle.min_by_key(|(_, remote)| remote.reactor.is_elsewhere())
             .map(|(index, _)| index)
     }
 
@@ -796,21 +724,19 @@ impl IdleWorkers for Shared {
     }
 }
 
-impl MonitoredWorkers for Shared {
-    fn count(&self) -> usize {
-        self.main_index()
+impl WatchedWorkers for Shared {
+    fn is_other_awake(&self, index: usize) -> bool {
+        let workers = self.pool_workers().iter().enumerate();
+        let mut others = workers.filter(|(other, _)| *other != index);
+        others.any(|(_, remote)| !remote.reactor.is_parked())
     }
 
-    fn is_parked(&self, index: usize) -> bool {
-        self.remotes[index].reactor.is_parked()
-    }
-
-    fn sleeps_deeply(&self, index: usize) -> bool {
-        self.pool(index).sleeps_deeply.load(Ordering::Relaxed)
-    }
-
-    fn wake(&self, index: usize) -> bool {
-        self.remotes[index].reactor.unpark()
+    /// If the one that was chosen has woken by itself, it goes by the watch's mark before it sleeps
+    /// again.
+    fn wake_idle(&self) {
+        if let Some(index) = self.find_idle() {
+            self.remotes[index].reactor.unpark();
+        }
     }
 }
 
@@ -826,14 +752,21 @@ mod tests {
     }
 
     #[test]
-    fn only_who_is_woken_for_the_tasks_of_others_searches_for_them() {
+    fn an_idle_worker_that_leads_is_woken_last() {
         let shared = shared();
-        shared.remote(1).reactor.park();
-        shared.offer_surplus(0);
-        assert!(!shared.remote(1).reactor.is_parked(), "it was woken");
-        assert!(shared.is_searching(1) && !shared.is_searching(0));
-        shared.end_search(1);
-        assert!(!shared.is_searching(1));
+        assert_eq!(shared.find_idle(), None);
+        for index in [0, 1] {
+            shared.remote(index).reactor.park();
+        }
+        for leader in [0, 1] {
+            for index in [0, 1] {
+                let reactor = &shared.remote(index).reactor;
+                reactor.set_elsewhere(index == leader);
+            }
+            assert_eq!(shared.find_idle(), Some(1 - leader));
+        }
+        shared.remote(0).reactor.resume();
+        assert_eq!(shared.find_idle(), Some(1), "though it leads");
     }
 
     #[test]

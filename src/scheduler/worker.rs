@@ -15,13 +15,13 @@
 //!
 //! A pool worker also takes tasks from the inject queue: when its own run queues are empty, and
 //! every [`INJECT_INTERVAL`] runs. It has two run queues, one for tasks that stay and one for
-//! movable tasks, and takes from them alternately. With nothing to run it takes tasks of other
-//! workers: see [`thief`](super::thief).
+//! movable tasks, and takes from them alternately. How it waits, and takes tasks of other workers:
+//! see [`pool`](super::pool).
 //!
 //! Before a worker sleeps, it may poll for a while: see [`busy`](super::busy).
 //!
-//! The clock is read only for timers, timeouts, busy polling, deferral, and by pool workers that
-//! sleep until their next look at the others.
+//! The clock is read only for timers, timeouts, busy polling, and by a pool worker that watches the
+//! others.
 //!
 //! **Embedding.** After a call of [`backend_fd`](Worker::backend_fd), a foreign loop waits on that
 //! descriptor. Between two turns the worker counts as parked. It is then not its thread's current
@@ -36,8 +36,8 @@
 //!    runnable, and with it the future. It also wakes every task that it owns, so that its runnable
 //!    is queued too. It repeats this until it owns no task that stays. If another thread is in the
 //!    middle of a wake, the task arrives in the inbox. The worker is current during all this, so
-//!    destructors may wake, spawn, and use sockets and timers. Then it closes its reactor; sockets
-//!    and timers that are used elsewhere move there.
+//!    destructors may wake, spawn, and use sockets and timers. Then it closes its reactor (of a
+//!    pool, the last worker does); sockets and timers that are used elsewhere move there.
 //! 3. The main worker drops the injected tasks, and the movable tasks that pool workers have left
 //!    or are too busy to drop. It waits until all pool workers have exited and no task is live,
 //!    because another thread may still be about to push one. See [`closing`](super::closing).
@@ -54,7 +54,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::Runnable;
-use super::balance::{DEFER_TIMEOUT, InjectedAction};
 use super::busy::{BusyPoll, BusyPollConfig};
 use super::closing::{self, ClosingWorkers};
 use super::current::{self, Entered, Running};
@@ -62,12 +61,12 @@ use super::late;
 use super::leaf;
 use super::local::Local;
 use super::main_future::MainFuture;
+use super::pool::PoolWorker;
 use super::shared::{Drive, Remote, Shared};
-use super::thief::Thief;
 use crate::poller::Until;
 use crate::reactor::{BATCH, Driver, MAIN_FUTURE, Reactor, Since, now};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
-use crate::sync::{MutexGuard, contain};
+use crate::sync::contain;
 use crate::sys::{self, BorrowedDescriptor};
 
 /// The number of tasks that run between two polls of the reactor.
@@ -78,14 +77,14 @@ pub(crate) const EVENT_INTERVAL: usize = BATCH;
 const RETRY_DELAY: Duration = Duration::from_millis(1);
 
 /// The number of runs after which a pool worker that has ready tasks takes an injected one.
-const INJECT_INTERVAL: usize = 8;
+const INJECT_INTERVAL: usize = 32;
 
 /// The worker of one thread. It stays on the thread that created it.
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
     pub(crate) driver: Rc<Driver>,
-    /// The reactor of the driver and of the remote half. Kept here to avoid a dependent load each
-    /// turn.
+    /// The reactor of the remote half, in which the worker parks: also that of the driver, unless
+    /// this is a pool worker. Kept here to avoid a dependent load each turn.
     reactor: Arc<Reactor>,
     /// Whether something has arrived from another thread since the worker last looked: see
     /// [`look`].
@@ -99,7 +98,7 @@ pub(crate) struct Worker {
     wakes: Cell<usize>,
     /// Whether a foreign loop waits on the poller's descriptor.
     embedded: Cell<bool>,
-    busy_poll: BusyPoll,
+    pub(super) busy_poll: BusyPoll,
     /// Counts the runs of a pool worker.
     runs: Cell<usize>,
     /// The idle period of a pool worker that busy-polls, if it was interrupted only by a look at
@@ -107,13 +106,19 @@ pub(crate) struct Worker {
     interrupted: Cell<Option<Idle>>,
     /// Whether it was woken for tasks of others and has not taken one yet: see
     /// [`idle`](super::idle).
-    searching: Cell<bool>,
-    thief: Thief,
+    pub(super) searching: Cell<bool>,
+    pub(super) pool: PoolWorker,
+    /// See [`Wait`].
+    wait: Cell<Wait>,
     /// Whether its poller has failed and can no longer wait.
     is_broken: Cell<bool>,
     /// The number of nested calls that drive it: a task or a waker may drive its own runtime.
     drives: Cell<usize>,
 }
+
+/// The wait of a turn, of a worker whose waits need decisions: [`Worker::wait`], or
+/// [`Worker::wait_in_pool`]. A program that has no pool does not link the latter.
+type Wait = fn(&Worker, bool, Option<Duration>, &dyn Fn() -> bool);
 
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, index: usize, busy_poll: BusyPollConfig) -> Worker {
@@ -136,7 +141,8 @@ impl Worker {
             runs: Cell::new(0),
             interrupted: Cell::new(None),
             searching: Cell::new(false),
-            thief: Thief::new(),
+            pool: PoolWorker::new(index),
+            wait: Cell::new(Worker::wait),
             is_broken: Cell::new(false),
             drives: Cell::new(0),
         }
@@ -317,7 +323,8 @@ impl Worker {
     pub(crate) fn run_pool_worker(&self, start: impl FnOnce()) {
         let shared = &**self.shared();
         let _exit_guard = ExitGuard(shared);
-        self.thief.enable();
+        self.wait_as_pool_worker();
+        self.pool.sleeper.enable_watch();
         self.embedded.set(false); // A simulated process's worker comes here to end.
         let _driving = self.drive();
         let served = catch_unwind(AssertUnwindSafe(|| {
@@ -337,16 +344,20 @@ impl Worker {
         self.leave();
     }
 
+    /// From now on it waits as a pool worker.
+    pub(super) fn wait_as_pool_worker(&self) {
+        self.wait.set(Worker::wait_in_pool);
+    }
+
     /// Drops a pool worker's tasks when the runtime closes.
     fn leave(&self) {
         let shared = &**self.shared();
         // Reads the flag, and then the inbox; see `Shared::pushed`.
         fence(Ordering::SeqCst);
         self.drop_tasks();
-        self.driver.close();
-        // Movable tasks of other workers that waited for something here and were woken just now.
-        self.drop_tasks();
         if shared.is_last_to_leave() {
+            // No pool worker polls a task any more.
+            self.driver.close();
             // Drops the remaining tasks. After a failure the main worker may come much later.
             shared.wake_movable_tasks();
             self.drop_ready_tasks();
@@ -383,8 +394,8 @@ impl Worker {
     /// [`look_around`](Self::look_around) clears it before it looks. Anything that came before the
     /// worker last resumed is found by `look_around`, or by `stay_awake`. Anything that came since
     /// is reported by `park`, and then the worker does not sleep. Anything that comes after `park`
-    /// ends the sleep by a notification. The places that belong to all pool workers are checked by
-    /// [`until`](Self::until), after `park`. Anything that this thread itself has put somewhere is
+    /// ends the sleep by a notification. The places that belong to all pool workers are checked
+    /// after `park` too (`Sleeper::fall_asleep`). Anything that this thread itself has put somewhere is
     /// in the run queues, in the timers, or is read by `stay_awake`. Foreign code runs here in
     /// `look_around`, `fire` and within the wait, after the worker has resumed: anything that it
     /// leaves is found before the next `park`.
@@ -400,7 +411,7 @@ impl Worker {
         let has_timers = self.driver.has_timers();
         let is_plain = self.is_plain.get();
         if !is_plain || may_sleep && (has_timers || timeout.is_some()) {
-            self.wait(is_idle, timeout, &stay_awake);
+            (self.wait.get())(self, is_idle, timeout, &stay_awake);
         } else {
             // The same as `wait`, for the case that needs no decisions.
             if may_sleep {
@@ -422,7 +433,7 @@ impl Worker {
         if self.needs_look.get() {
             self.look_around();
             self.fire();
-        } else if has_timers {
+        } else if has_timers && (is_plain || self.may_fire()) {
             self.fire();
         }
         local.release_yielded();
@@ -454,40 +465,27 @@ impl Worker {
     }
 
     /// The wait of a turn: sleeps if the worker `is_idle` and the `timeout` is not zero; otherwise
-    /// polls once without blocking.
+    /// polls once without blocking. Of a pool worker, see [`wait_in_pool`](Self::wait_in_pool).
     #[inline(never)]
     fn wait(&self, is_idle: bool, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
         let local = &*self.local;
-        let is_pool_worker = local.is_pool_worker();
         local.poll_is_long_ago();
-        let mut may_sleep = is_idle;
-        if is_pool_worker {
-            local.remote().set_deferring(false);
-            local.offer_surplus();
-            may_sleep = is_idle && !self.thief.steal(local);
-        }
-        may_sleep &= timeout != Some(Duration::ZERO);
+        let may_sleep = is_idle && timeout != Some(Duration::ZERO);
         let idle = (may_sleep && self.busy_poll.is_enabled()).then(|| self.begin_idle());
         if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
-            let right = local.right_to_wait();
             let mut until = None;
             if may_sleep {
-                if is_pool_worker {
-                    self.thief.fall_asleep(local);
-                }
                 local.counters.parks.add(1);
-                self.note(self.reactor.park());
-                if !self.needs_look.get() {
-                    until = self.until(timeout);
-                }
-                if until.is_none() {
-                    self.resume();
+                self.note_parked();
+                match self.needs_look.get() {
+                    false => until = Some(self.driver.until(timeout)),
+                    true => self.resume(),
                 }
             }
             match until {
-                Some(until) => self.wait_once(&until, right),
+                Some(until) => self.wait_once(&until, || ()),
                 None if self.reactor.has_sources() || self.embedded.get() => {
-                    self.wait_once(&Until::Now, right);
+                    self.wait_once(&Until::Now, || ());
                 }
                 None => {}
             }
@@ -497,35 +495,10 @@ impl Worker {
         }
     }
 
-    /// Returns until when the worker, which has parked, may sleep. Returns `None` if it must not
-    /// sleep, because there is work in a place that all pool workers share.
-    fn until(&self, timeout: Option<Duration>) -> Option<Until> {
-        let local = &*self.local;
-        if !local.is_pool_worker() {
-            return Some(self.driver.until(timeout));
-        }
-        // No particular worker is woken for these, so each checks them after it has parked.
-        let timeout = match local.injected_action() {
-            InjectedAction::Take => return None,
-            InjectedAction::None if local.shared.has_surplus(local.index) => return None,
-            InjectedAction::None => {
-                local.shared.notify_watchers();
-                timeout
-            }
-            InjectedAction::Defer => {
-                local.remote().set_deferring(true);
-                local.shared.wake_one();
-                Some(DEFER_TIMEOUT)
-            }
-        };
-        Some(match self.thief.next_look(local) {
-            None => self.driver.until(timeout),
-            Some((look, now)) => {
-                let end = timeout.and_then(|timeout| now.checked_add(timeout));
-                let end = end.map_or(look, |end| end.min(look));
-                self.driver.until_at_most(end, now)
-            }
-        })
+    /// Whether the worker fires timers at the end of a turn. A pool worker does so if it has polled,
+    /// since otherwise another one does.
+    fn may_fire(&self) -> bool {
+        !self.local.is_pool_worker() || self.pool.take_polled()
     }
 
     /// Wakes the futures of `block_on` after a failure, so that their loops panic with the reason.
@@ -549,24 +522,20 @@ impl Worker {
         self.driver.fire(|| self.before_foreign_code());
     }
 
-    #[inline]
-    fn end_pool_turn(&self) {
-        self.local.take_movable();
-        if self.searching.take() {
-            self.search();
-        }
-        self.local.pool().count_turn();
-        self.thief.woke(&self.local, &self.driver);
-        if self.thief.has_run_many(&self.local) {
-            self.thief.look_while_busy(&self.local, &self.driver);
-        }
-        self.local.update_deferral();
-    }
-
     /// Marks the worker as awake and no longer idle.
     #[inline]
-    fn resume(&self) {
+    pub(super) fn resume(&self) {
         self.note(self.reactor().resume());
+    }
+
+    /// Parks.
+    pub(super) fn note_parked(&self) {
+        self.note(self.reactor().park());
+    }
+
+    /// Whether something has come that the worker has not looked at.
+    pub(super) fn needs_look(&self) -> bool {
+        self.needs_look.get()
     }
 
     #[inline]
@@ -583,8 +552,11 @@ impl Worker {
         self.needs_look.set(true);
         let local = &*self.local;
         local.counters.notified.add(1);
-        if local.is_pool_worker() && local.shared.is_searching(local.index) {
-            self.searching.set(true);
+        if local.is_pool_worker() {
+            self.pool.sleeper.note_woken();
+            if local.shared.is_searching(local.index) {
+                self.searching.set(true);
+            }
         }
     }
 
@@ -604,30 +576,20 @@ impl Worker {
     fn before_foreign_code(&self) {
         self.wakes.set(self.wakes.get().wrapping_add(1));
         if self.local.is_pool_worker() {
-            self.thief.begin_work(&self.local);
+            self.pool.begin_work(self.shared());
             if self.searching.take() {
                 self.local.shared.end_search(self.local.index);
             }
         }
     }
 
-    /// Takes some of the tasks that this worker was woken for, then allows the next worker to be
-    /// woken.
-    #[cold]
-    fn search(&self) {
-        let local = &*self.local;
-        if let Some(runnable) = local.take_injected() {
-            // Other workers can no longer take it, so it runs before this worker's own tasks.
-            local.push_front(runnable);
-            self.runs.set(0);
-        } else if !local.shared.is_closing() {
-            local.steal_surplus();
-        }
-        local.shared.end_search(local.index);
+    /// The worker has taken an injected task: others of them are its turn only after more runs.
+    pub(super) fn restart_runs(&self) {
+        self.runs.set(0);
     }
 
     /// Starts the idle period of a worker that busy-polls, or continues an interrupted one.
-    fn begin_idle(&self) -> Idle {
+    pub(super) fn begin_idle(&self) -> Idle {
         let runs = self.local.pool.as_ref().map_or(0, |pool| pool.runs());
         let interrupted = self.interrupted.take().filter(|idle| idle.runs == runs);
         Idle {
@@ -639,7 +601,7 @@ impl Worker {
     }
 
     /// The wait has ended: measures the idle time.
-    fn end_idle(&self, idle: Idle, timeout: Option<Duration>) {
+    pub(super) fn end_idle(&self, idle: Idle, timeout: Option<Duration>) {
         let local = &*self.local;
         let end = now();
         let lasted = end - idle.since;
@@ -647,7 +609,7 @@ impl Worker {
             || self.needs_look.get()
             || local.has_work()
             || local.remote().has_inbox();
-        if local.is_pool_worker() && !has_anything && self.thief.is_look_due(end) {
+        if local.is_pool_worker() && !has_anything && self.pool.is_look_due(end) {
             // Nothing came: it wakes only for a look at the others, and its idle period continues.
             self.interrupted.set(Some(idle));
             return;
@@ -661,7 +623,12 @@ impl Worker {
     /// Polls repeatedly, if that is likely to pay off. Returns true if the wait is over, because
     /// something came or `timeout` has elapsed; false if the worker should sleep now. The worker
     /// counts as awake during this time, since it checks what others send.
-    fn spin(&self, idle: Idle, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) -> bool {
+    pub(super) fn spin(
+        &self,
+        idle: Idle,
+        timeout: Option<Duration>,
+        stay_awake: &dyn Fn() -> bool,
+    ) -> bool {
         if idle.is_resumed || !self.busy_poll.should_poll() {
             return false;
         }
@@ -672,38 +639,31 @@ impl Worker {
         }
         loop {
             self.resume(); // Already awake: only collects what has come.
-            if self.reactor.has_sources() {
-                self.wait_once(&Until::Now, local.right_to_wait());
+            if local.is_pool_worker() {
+                self.poll_pool();
+            } else if self.reactor.has_sources() {
+                self.wait_once(&Until::Now, || ());
             }
             // (A source may wake a task in place, under its lock: such a task is only in the run
             // queue.)
             if self.needs_look.get() || self.wakes.get() != idle.wakes || local.has_work() {
                 return true;
             }
-            let is_due = self.driver.is_due();
-            let action = local.injected_action();
-            if is_due
-                || local.remote().has_inbox()
-                || stay_awake()
-                || action == InjectedAction::Take
-            {
+            if self.driver.is_due() {
+                // A pool's timers are those of all its workers, also while another one has the seat.
+                self.pool.note_due();
                 return true;
             }
-            // `until` wakes another worker for them, and limits the sleep of this one to
-            // `DEFER_TIMEOUT`.
-            if action == InjectedAction::Defer || local.shared.is_crowded(self.busy_poll.cores()) {
-                return false;
+            if local.remote().has_inbox() || stay_awake() {
+                return true;
+            }
+            if local.is_pool_worker() && local.has_tasks_elsewhere() {
+                return true;
             }
             let now = now();
-            if local.is_pool_worker() {
-                local.pool().count_turn();
-                if local.shared.has_surplus(local.index) {
-                    return true;
-                }
-                // The sleep that follows ends immediately for the look.
-                if self.thief.is_look_due(now) {
-                    return false;
-                }
+            // The sleep that follows ends immediately for the look.
+            if local.shared.is_crowded(self.busy_poll.cores()) || self.pool.is_look_due(now) {
+                return false;
             }
             let lasted = now - idle.since;
             if timeout.is_some_and(|timeout| lasted >= timeout) {
@@ -716,16 +676,15 @@ impl Worker {
         }
     }
 
-    /// Waits on the reactor once. `right` is a pool worker's right to wait, which is released
-    /// before anything else runs.
-    fn wait_once(&self, until: &Until, right: Option<MutexGuard<'_, ()>>) {
+    /// Waits on the driver's reactor once. Calls `ended` after that, before anything else runs.
+    pub(super) fn wait_once(&self, until: &Until, ended: impl FnOnce()) {
         if self.is_broken.get() {
-            drop(right);
+            ended();
             return self.sleep_briefly(until);
         }
         let awake = |has_wakers| {
             self.resume();
-            drop(right);
+            ended();
             if has_wakers {
                 self.before_foreign_code();
             }
@@ -737,7 +696,7 @@ impl Worker {
 
     /// Handles a failed wait.
     #[cold]
-    fn cannot_wait(&self, until: &Until, error: &io::Error) {
+    pub(super) fn cannot_wait(&self, until: &Until, error: &io::Error) {
         match is_shortage(error) {
             true => self.sleep_briefly(until),
             false => self.fail(until, error),
@@ -767,10 +726,15 @@ impl Worker {
         }
     }
 
+    /// Whether its poller has failed.
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken.get()
+    }
+
     /// Sleeps when a wait is not possible. Anything that others send during the sleep is found
     /// afterwards.
     #[cold]
-    fn sleep_briefly(&self, until: &Until) {
+    pub(super) fn sleep_briefly(&self, until: &Until) {
         self.resume();
         let timeout = until.timeout();
         std::thread::sleep(timeout.map_or(RETRY_DELAY, |timeout| timeout.min(RETRY_DELAY)));
@@ -832,9 +796,9 @@ impl Worker {
             true => local.take_injected().or_else(|| local.pop_own(count)),
             false => local.pop_own(count).or_else(|| local.take_injected()),
         };
-        if next.is_some() {
-            self.thief.begin_work(local);
-            local.begin_run();
+        if let Some(runnable) = &next {
+            self.pool.begin_work(&local.shared);
+            local.begin_run(runnable.metadata());
         }
         next
     }
@@ -935,16 +899,22 @@ impl Worker {
         let reactor = self.reactor();
         self.driver.find_earliest();
         self.note(reactor.park());
-        let is_idle = !self.local.has_work() && !self.remote().has_inbox() && !self.has_failed();
-        let until = if is_idle { self.until(None) } else { None };
-        if until.is_none() {
+        let local = &*self.local;
+        let mut is_idle = !local.has_work() && !self.remote().has_inbox() && !self.has_failed();
+        if local.is_pool_worker() {
+            // In a simulated world. A timer that is set elsewhere notifies.
+            self.driver.reactor().park();
+            local.shared.notify_watchers();
+            is_idle &= !local.has_tasks_elsewhere();
+        }
+        if !is_idle {
             // The sender notifies after it has sent, but may not have done so yet.
             self.needs_look.set(true);
             reactor.notify();
         }
-        let until = until.unwrap_or_else(|| self.driver.until(None));
+        let until = self.driver.until(None);
         let has_end = until.timeout().is_some();
-        if reactor.poller().arm(until).is_err() && has_end {
+        if self.driver.reactor().poller().arm(until).is_err() && has_end {
             // The deadline cannot be armed, so the foreign loop spins until it is due.
             reactor.notify();
         }
@@ -964,6 +934,10 @@ impl Worker {
         let resolver = self.shared().take_resolver();
         contain(|| drop(resolver));
         self.driver.close();
+        // The last pool worker to leave has closed this, unless some threads were never started.
+        if let Some(pool) = self.shared().pool_reactor().filter(|it| !it.is_closed()) {
+            Driver::new(pool.clone()).close();
+        }
     }
 
     /// Closes the runtime, except for its reactors and threads: returns when all tasks are dropped.
@@ -986,14 +960,15 @@ impl Worker {
         }
     }
 
-    /// Makes the pollers of pool workers release sources that were dropped here. Otherwise a worker
-    /// in the middle of a task would do so only after that task, and the peers would wait for
-    /// end-of-file until then.
+    /// Makes the pool's poller release sources that were dropped here. Otherwise, if all pool
+    /// workers are in the middle of a task, one would do so only after that task, and the peers
+    /// would wait for end-of-file until then.
     fn release_sources(&self) {
-        for (index, remote) in self.shared().pool_workers().iter().enumerate() {
-            if remote.reactor.poller().has_orders() {
-                self.local.help(index, &self.driver, || {});
-            }
+        let shared = self.shared();
+        let pool = shared.pool_reactor().filter(|it| it.poller().has_orders());
+        if let (Some(pool), Some(seat)) = (pool, shared.seat.take()) {
+            // If the wait fails here, it will fail on the pool's threads too.
+            let _ = Driver::new(pool.clone()).wait(&Until::Now, |_| drop(seat));
         }
     }
 
@@ -1003,6 +978,7 @@ impl Worker {
         loop {
             late::drop_queued();
             local.take_inbox();
+            local.end_turn();
             local.release_yielded();
             while let Some(runnable) = local.pop().or_else(|| local.pop_movable()) {
                 drop(runnable);
@@ -1126,7 +1102,7 @@ impl Drop for Driving<'_> {
 
 /// The idle period of a worker that busy-polls.
 #[derive(Clone, Copy)]
-struct Idle {
+pub(super) struct Idle {
     since: Instant,
     /// The number of tasks that a pool worker had run at its start.
     runs: usize,

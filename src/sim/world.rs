@@ -203,7 +203,11 @@ impl State {
         kernel(|kernel| kernel.progress().add_process(host, site));
         self.processes.borrow_mut().push(Some(runtime.clone()));
         let workers = runtime.simulated_workers().cloned().map(Some);
-        self.workers.borrow_mut().extend(workers);
+        // The first poller of several is the pool's, which has no worker of its own.
+        let pool = (runtime.simulated_workers().count() > 1).then_some(None);
+        self.workers
+            .borrow_mut()
+            .extend(pool.into_iter().chain(workers));
         let slot = &mut self.hosts.borrow_mut()[host];
         (slot.process, slot.was_stopped, slot.error) = (Some(process), false, None);
         slot.stopped_by = None;

@@ -75,7 +75,6 @@ impl<F: Future> Future for Body<'_, F> {
                     let waker = this.span.waker_to_list(cx.waker());
                     *this.key = scheduler::bind(this.meta, waker);
                 }
-                scheduler::task_waits(this.meta);
                 return Poll::Pending;
             }
             Ok(Poll::Ready(value)) => Ok(value),

@@ -338,7 +338,7 @@ impl Timer {
         loop {
             let state = match &self.state {
                 State::Set(handle) => {
-                    let here = scheduler::driver_to_wait_for();
+                    let here = scheduler::driver();
                     let state = handle.state(here.as_deref(), cx.waker());
                     let stays = match state {
                         TimerState::PendingRemote => {

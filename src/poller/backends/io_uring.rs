@@ -15,6 +15,10 @@
 //! it sees `waiting` and writes to the notifier, which the ring polls, so the owner returns from
 //! its wait. The ring is created disabled, and enabled by the first thread that waits. If another
 //! thread waits later, it makes its own ring, arms everything there again, and drops the old ring.
+//! A pool's ring is *shared*: it is made without `DEFER_TASKRUN`, so any thread may enter it, and
+//! whichever waits next becomes the owner. The kernel then does the work of a poll on the thread
+//! that has armed it, and interrupts it for that. So as long as that thread sleeps where nothing
+//! interrupts it, as in `fsync`, nothing is reported of what it has armed.
 //!
 //! **Why no stale event is reported.** Each arming has a unique number, which the kernel returns
 //! with each completion of that arming. Any change abandons the number, and later completions with
@@ -23,7 +27,8 @@
 //! **Why a descriptor closes when its owner closes it.** A poll holds a reference to its file.
 //! Deregistering on the owner's thread removes the poll immediately, with a system call if it was
 //! armed. On another thread it is an order: carried out immediately if the owner sleeps, otherwise
-//! when it next enters the kernel. If the poller's runtime is not driven ([`rest`](Uring::rest)),
+//! when it next enters the kernel. (Any thread may enter a shared ring, and removes the poll at once. It
+//! waits for a moment until the thread that has armed it was interrupted, and has ended it.) If the poller's runtime is not driven ([`rest`](Uring::rest)),
 //! that may be never, so the ring is dropped, and the next wait makes another.
 //!
 //! Traps. Each has a test, mostly below. Figures: Linux 6.18.
@@ -111,7 +116,7 @@ pub(in crate::poller) fn is_available() -> bool {
     if let Some(refused) = REFUSED.get() {
         return !refused;
     }
-    let refused = match make_ring(SUBMISSIONS, COMPLETIONS) {
+    let refused = match make_ring(SUBMISSIONS, COMPLETIONS, false) {
         Ok(_) => false,
         Err((_, error)) => match Errno::from_io_error(&error) {
             Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => return true,
@@ -139,6 +144,8 @@ struct Table {
     /// The [`thread`] that owns the ring; 0: not owned yet, or there is no ring. While `waiting` is
     /// set no other thread touches the ring; otherwise only the owner does, under the lock.
     owner: u64,
+    /// Whether the ring passes from owner to owner: see [`share`](Selector::share).
+    is_shared: bool,
     /// Whether the owner sleeps in the kernel, or is about to.
     waiting: bool,
     /// Whether the runtime is not driven for now.
@@ -227,12 +234,13 @@ impl Uring {
     }
 
     fn with_queues(submissions: u32, completions: u32) -> io::Result<Uring> {
-        let ring = new_ring(submissions, completions)?;
+        let ring = new_ring(submissions, completions, false)?;
         let notifier = Notifier::new()?;
         Ok(Uring {
             table: Mutex::new(Table {
                 ring: Some(ring),
                 owner: 0,
+                is_shared: false,
                 waiting: false,
                 resting: false,
                 signals: false,
@@ -273,10 +281,14 @@ impl Uring {
 
     #[cold]
     fn take_over(&self, table: &mut Table) -> io::Result<()> {
+        if table.is_shared && table.owner != 0 {
+            table.owner = thread();
+            return Ok(());
+        }
         let (ring, old) = match table.ring.take() {
             // No thread has entered it yet.
             Some(ring) if table.owner == 0 => (ring, None),
-            old => match new_ring(self.submissions, self.completions) {
+            old => match new_ring(self.submissions, self.completions, table.is_shared) {
                 Ok(ring) => (ring, old),
                 Err(error) => {
                     let has_one = old.is_some();
@@ -286,7 +298,11 @@ impl Uring {
                     }
                     // The descriptor of the old ring will do, unless another thread takes it first.
                     table.abandon();
-                    (new_ring(self.submissions, self.completions)?, None)
+                    let is_shared = table.is_shared;
+                    (
+                        new_ring(self.submissions, self.completions, is_shared)?,
+                        None,
+                    )
                 }
             },
         };
@@ -378,7 +394,8 @@ impl Uring {
         table.lines[index] = line;
         table.mark_changed(number);
         if !line.registered && line.stale != 0 {
-            match is_owner {
+            let may_enter = is_owner || table.is_shared && table.owner != 0;
+            match may_enter {
                 // If that fails, the removal stays an order, which the next wait carries out.
                 true => drop(table.remove_now(number)),
                 false if table.resting && !is_exposed => table.abandon(),
@@ -560,6 +577,11 @@ impl Uring {
 /// `IORING_ENTER_NO_IOWAIT`, which rustix does not define: idle time is not accounted as I/O wait.
 const NO_IOWAIT: IoringEnterFlags = IoringEnterFlags::from_bits_retain(1 << 7);
 
+/// How often, and after which time each, a thread looks whether another one has ended a poll: a
+/// millisecond in all, which is long for a thread that the kernel interrupts.
+const MAX_ROUNDS_TO_END: usize = 50;
+const ROUND_TO_END: Duration = Duration::from_micros(20);
+
 /// Number of calls in which a wait has the kernel do deferred work: enough for a batch of events.
 /// The rest is left to the next wait.
 const MOST_ROUNDS: usize = 16;
@@ -725,7 +747,34 @@ impl Table {
             return Ok(());
         }
         self.lines[number as usize].stale = 0;
-        self.finish_work()
+        self.finish_work()?;
+        if self.is_shared {
+            self.wait_for_end(stale, number as u32);
+        }
+        Ok(())
+    }
+
+    /// Waits until the thread that has armed a poll of a shared ring, and that the kernel
+    /// interrupts, has ended the poll; but not for long, since that thread may sleep where nothing
+    /// interrupts it. Nobody else collects completions meanwhile, since the caller has the lock.
+    fn wait_for_end(&mut self, arming: u32, number: u32) {
+        for _ in 0..MAX_ROUNDS_TO_END {
+            if self.has_ended(arming, number) || self.enter_now().is_err() {
+                return;
+            }
+            std::thread::sleep(ROUND_TO_END);
+        }
+    }
+
+    /// Whether the last completion of an arming is in the queue. Leaves it there.
+    fn has_ended(&mut self, arming: u32, number: u32) -> bool {
+        let data = user_data(arming, number);
+        let mut completed = self.ring().completion();
+        let has_ended =
+            (completed.by_ref()).any(|it| it.user_data() == data && !cqueue::more(it.flags()));
+        // Its destructor would tell the kernel that these were collected.
+        std::mem::forget(completed);
+        has_ended
     }
 
     /// Hands over all orders, and has the kernel do all deferred work: at most one piece for each
@@ -990,6 +1039,13 @@ impl Selector for Uring {
         self.exposed.get().map(AsFd::as_fd)
     }
 
+    fn share(&self) -> io::Result<()> {
+        let mut table = self.table.lock();
+        table.ring = Some(new_ring(self.submissions, self.completions, true)?);
+        table.is_shared = true;
+        Ok(())
+    }
+
     fn expose(&self) -> io::Result<()> {
         if self.exposed.get().is_some() {
             return Ok(());
@@ -1111,8 +1167,8 @@ fn thread() -> u64 {
 }
 
 /// Makes a ring, which can only poll.
-fn new_ring(submissions: u32, completions: u32) -> io::Result<IoUring> {
-    make_ring(submissions, completions).map_err(|(call, error)| {
+fn new_ring(submissions: u32, completions: u32, is_shared: bool) -> io::Result<IoUring> {
+    make_ring(submissions, completions, is_shared).map_err(|(call, error)| {
         let meaning = meaning(&error);
         explained(call, error, meaning)
     })
@@ -1121,16 +1177,25 @@ fn new_ring(submissions: u32, completions: u32) -> io::Result<IoUring> {
 /// `IORING_REGISTER_EVENTFD`.
 const REGISTER_EVENTFD: u8 = 4;
 
-/// Makes a ring. Errors name the call.
-fn make_ring(submissions: u32, completions: u32) -> Result<IoUring, (&'static str, io::Error)> {
-    let ring = IoUring::builder()
+/// Makes a ring: for one thread, or for several that enter it in turn. Errors name the call.
+fn make_ring(
+    submissions: u32,
+    completions: u32,
+    is_shared: bool,
+) -> Result<IoUring, (&'static str, io::Error)> {
+    let mut builder = IoUring::builder();
+    builder
         .dontfork()
         .setup_r_disabled()
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .setup_taskrun_flag()
         .setup_submit_all()
-        .setup_cqsize(completions)
+        .setup_cqsize(completions);
+    if !is_shared {
+        builder
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag();
+    }
+    let ring = builder
         .build(submissions)
         .map_err(|error| ("io_uring_setup", error))?;
     let operations = [
@@ -1673,7 +1738,7 @@ mod tests {
 
     #[test]
     fn the_ring_polls_and_does_nothing_else() {
-        let Ok(mut ring) = new_ring(8, 16) else {
+        let Ok(mut ring) = new_ring(8, 16, false) else {
             return;
         };
         ring.submitter().register_enable_rings().unwrap();

@@ -21,10 +21,11 @@
 //!
 //! **Why a descriptor closes when its owner closes it.** A thread in `poll` or `select` holds a
 //! reference to each file that it waits for. Deregistering is a change: the waiter returns from the
-//! kernel, and drops the reference.
+//! kernel, and drops the reference. The thread that deregisters sleeps until then.
 //!
 //! Lock order: poll set, then table.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
@@ -36,7 +37,7 @@ use super::notifier::{Imp, Notifier, Wire};
 use crate::poller::{
     BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until,
 };
-use crate::sync::Mutex;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The set passed to the kernel, in the form that one system call requires.
 pub(super) trait PollSet: Send {
@@ -75,6 +76,8 @@ pub(super) struct TablePoller<W = Imp> {
     /// The notifier's descriptor.
     notified: RawFd,
     table: Mutex<InterestTable>,
+    /// A waiter has left the kernel.
+    has_left: Condvar,
     waiter: Mutex<Waiter>,
 }
 
@@ -92,6 +95,10 @@ struct InterestTable {
     changed: Vec<RawFd>,
     /// Whether a thread is between copying changes and reading the result.
     waiting: bool,
+    /// The number of waits that have ended; wraps.
+    waits: usize,
+    /// The number of threads that wait for a wait to end.
+    leaving: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -143,6 +150,7 @@ impl<W: Wire> TablePoller<W> {
             notifier,
             notified,
             table: Mutex::new(InterestTable::default()),
+            has_left: Condvar::new(),
             waiter: Mutex::new(Waiter {
                 poll_set,
                 long_timeout: LongTimeout::default(),
@@ -155,7 +163,7 @@ impl<W: Wire> TablePoller<W> {
         &self,
         number: RawFd,
         change: &dyn Fn(&mut Line) -> io::Result<()>,
-    ) -> io::Result<()> {
+    ) -> io::Result<MutexGuard<'_, InterestTable>> {
         let mut table = self.table.lock();
         let index = number as usize;
         if index >= table.lines.len() {
@@ -170,7 +178,19 @@ impl<W: Wire> TablePoller<W> {
         }
         table.lines[index] = line;
         table.mark_changed(number);
-        Ok(())
+        Ok(table)
+    }
+
+    /// Sleeps until the wait that is under way has left the kernel. The waiter was woken, and takes
+    /// no lock until then that the caller may have.
+    #[cold]
+    fn wait_for_waiter(&self, mut table: MutexGuard<'_, InterestTable>) {
+        let wait = table.waits;
+        table.leaving += 1;
+        while table.waiting && table.waits == wait {
+            table = crate::sync::wait(&self.has_left, table);
+        }
+        table.leaving -= 1;
     }
 
     fn wait_once(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<bool> {
@@ -200,6 +220,10 @@ impl<W: Wire> TablePoller<W> {
         let result = poll_set.poll(call);
         let mut table = self.table.lock();
         table.waiting = false;
+        table.waits = table.waits.wrapping_add(1);
+        if table.leaving > 0 {
+            self.has_left.notify_all();
+        }
         let (mut notified, mut over) = (false, false);
         match result {
             Ok(true) => {
@@ -298,6 +322,7 @@ impl Selector for TablePoller {
             (line.token, line.interest, line.mode) = (token, interest, mode);
             Ok(())
         })
+        .map(drop)
     }
 
     fn modify(
@@ -314,17 +339,25 @@ impl Selector for TablePoller {
             (line.token, line.interest, line.mode) = (token, interest, mode);
             Ok(())
         })
+        .map(drop)
     }
 
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-        self.change(descriptor.as_raw_fd(), &|line| {
+        let is_polled = Cell::new(false);
+        let table = self.change(descriptor.as_raw_fd(), &|line| {
             if !line.registered {
                 return Err(crate::poller::error::not_registered());
             }
+            // If the line has changed, the waiter may poll it yet.
+            is_polled.set(line.changed || !line.interest.is_empty());
             line.registered = false;
             line.interest = Interest::NONE;
             Ok(())
-        })
+        })?;
+        if table.waiting && is_polled.get() {
+            self.wait_for_waiter(table);
+        }
+        Ok(())
     }
 
     fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {

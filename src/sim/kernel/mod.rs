@@ -371,8 +371,10 @@ struct PollerState {
     /// The delay that is added to the timer.
     late: u64,
     deadline_event: Option<u64>,
-    /// Chooses the next of the worker's ready tasks.
+    /// Chooses the next of the worker's ready tasks; if it is a pool's, the worker that polls it.
     schedule: Queue,
+    /// If it is the poller of a pool: those of the pool's workers, and the one that was chosen last.
+    members: Option<(Range<usize>, usize)>,
 }
 
 enum Event {
@@ -1276,8 +1278,8 @@ impl Kernel {
         }
     }
 
-    /// Starts a process on a host, and powers the host on. The process's pollers are those of its
-    /// pool workers, if it has any, and the main worker's.
+    /// Starts a process on a host, and powers the host on. The process's pollers are that of its
+    /// pool and those of its pool workers, if it has any, and the main worker's.
     pub(crate) fn start(&mut self, host: usize) -> (usize, Vec<PollerOfWorker>) {
         self.hosts[host].is_up = true;
         let process = self.processes.len();
@@ -1286,7 +1288,9 @@ impl Kernel {
             1 => 0,
             several => several,
         };
-        let pollers = first..first + pool + 1;
+        let has_pool = pool > 0;
+        let members = first + 1..first + 1 + pool;
+        let pollers = first..first + usize::from(has_pool) + pool + 1;
         for number in pollers.clone() {
             self.pollers.push(PollerState {
                 process,
@@ -1299,13 +1303,14 @@ impl Kernel {
                 late: 0,
                 deadline_event: None,
                 schedule: Queue::new(self.seed, "tasks", number, self.order),
+                members: (has_pool && number == first).then(|| (members.clone(), pool - 1)),
             });
         }
         self.processes.push(ProcessState {
             host,
             is_alive: true,
             pollers: pollers.clone(),
-            injected: (pool > 0)
+            injected: has_pool
                 .then(|| Box::new(Queue::new(self.seed, "injected", process, self.order))),
             #[cfg(feature = "signal")]
             signals: signals::Counts::new(),
@@ -2058,12 +2063,40 @@ impl Kernel {
         self.events.push(at, event);
     }
 
-    /// Marks a poller's worker as ready to run.
+    /// Marks a poller's worker as ready to run; if it is a pool's poller, one of the pool's workers,
+    /// unless one is ready already: it polls this poller too.
     fn wake(&mut self, poller: usize) {
+        let poller = match self.pollers[poller].members.is_some() {
+            false => poller,
+            true => match self.choose_member(poller) {
+                Some(member) => member,
+                None => return,
+            },
+        };
         let state = &mut self.pollers[poller];
         if state.is_alive && !std::mem::replace(&mut state.is_ready, true) {
             self.ready.push(poller);
         }
+    }
+
+    /// Chooses the worker that polls the poller of its pool next.
+    fn choose_member(&mut self, poller: usize) -> Option<usize> {
+        let (members, last) = self.pollers[poller].members.clone()?;
+        if members.clone().any(|member| self.pollers[member].is_ready) {
+            return None;
+        }
+        let count = members.len();
+        let chosen = match self.order {
+            Order::Random => {
+                let who = members.clone().map(|member| member as u64);
+                self.pollers[poller].schedule.choose(count, who)
+            }
+            // By turns: with fixed priorities it would always be the same one.
+            Order::Fifo | Order::Pct(_) => (last + 1) % count,
+        };
+        let member = members.start + chosen;
+        self.pollers[poller].members = Some((members, chosen));
+        Some(member)
     }
 
     /// Reports new readiness of a socket to its pollers.

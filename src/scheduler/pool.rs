@@ -1,0 +1,322 @@
+//! How a pool worker waits, and what it takes from the others.
+//!
+//! The workers of a pool share one reactor: the sockets and timers of all their tasks are with it.
+//! One of them at a time waits in its poller: see [`seat`](super::seat).
+//!
+//! * A worker that has tasks to run tries the seat between two turns. If it gets it, it polls
+//!   without sleeping, and fires timers.
+//! * A worker that has none takes tasks that are ready on the others. If there are none, it sleeps:
+//!   in the pool's poller, until the earliest timer is due, or in a poller of its own.
+//!
+//! What a worker finds in the poller, and what is ready with it, are its own tasks at first. Others
+//! take of them what it does not get round to:
+//!
+//! * After a poll that has made more than [`MANY_READY`] tasks ready, and after a task that has
+//!   made several others ready, an idle worker is woken to search: see [`idle`](super::idle).
+//! * A worker that has nothing to do takes half of another one's queue. The one that runs
+//!   [next](super::run_queue) stays, unless its worker is stuck: see [`watch`](super::watch).
+//! * While all are awake, each polls between two turns.
+//!
+//! **Why no timer is late.** A leader reads the earliest deadline after it has parked in the pool's
+//! reactor. A thread that sets an earlier one does so under the heap's lock, and then unparks that
+//! reactor. So either the leader has read that deadline, or it is notified. If nobody leads,
+//! whoever polls next reads it.
+//!
+//! Apart from the seat and the watch's mark, which are in [`Shared`], what is here is touched by
+//! the worker's thread only.
+
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
+
+use super::seat::{Seated, Sleep, Sleeper, SleepingWorker};
+use super::shared::Shared;
+use super::watch::{INTERVAL, WatchedWorkers};
+use super::worker::Worker;
+use crate::poller::Until;
+use crate::reactor::now;
+
+/// So many tasks that are ready after a poll are left to the worker that has polled: to wake
+/// another worker for fewer costs more than it gains.
+const MANY_READY: usize = 4;
+
+/// What a look has found of a worker.
+#[derive(Clone, Copy, Default, Debug)]
+struct Seen {
+    /// The number of tasks that it had begun to run.
+    runs: usize,
+    /// Whether it was awake, and in the same poll at the look before.
+    is_stuck: bool,
+}
+
+impl Seen {
+    /// What a look finds of the worker at `index`, after this at the look before.
+    fn at_look(self, index: usize, shared: &Shared) -> Seen {
+        let runs = shared.pool(index).runs();
+        let is_awake = !shared.remote(index).reactor.is_parked();
+        Seen {
+            runs,
+            is_stuck: is_awake && runs == self.runs,
+        }
+    }
+}
+
+/// The state of a pool worker, beyond that of every worker, that only its thread reaches.
+#[derive(Debug)]
+pub(super) struct PoolWorker {
+    pub(super) sleeper: Sleeper,
+    /// The watch's next look.
+    look_at: Cell<Option<Instant>>,
+    /// What each worker was doing when this one last looked.
+    seen: RefCell<Vec<Seen>>,
+    /// Whether it has had the seat since it last fired timers.
+    has_polled: Cell<bool>,
+}
+
+impl PoolWorker {
+    pub(super) fn new(index: usize) -> PoolWorker {
+        PoolWorker {
+            sleeper: Sleeper::new(index),
+            look_at: Cell::new(None),
+            seen: RefCell::default(),
+            has_polled: Cell::new(false),
+        }
+    }
+
+    /// Whether the worker has polled, so that it fires timers now.
+    #[inline]
+    pub(super) fn take_polled(&self) -> bool {
+        self.has_polled.take()
+    }
+
+    /// Timers are due: the worker fires them at the end of its turn, though it has not polled.
+    pub(super) fn note_due(&self) {
+        self.has_polled.set(true);
+    }
+
+    /// The worker is about to run a task, or a waker: others watch over it, if it has slept.
+    #[inline]
+    pub(super) fn begin_work(&self, shared: &Shared) {
+        self.sleeper.begin_work(&shared.watch, shared);
+    }
+
+    /// Whether the worker is the watch, and its next look is due.
+    pub(super) fn is_look_due(&self, now: Instant) -> bool {
+        self.sleeper.is_watch() && self.look_at.get().is_some_and(|look_at| look_at <= now)
+    }
+
+    /// The worker has become the watch.
+    fn begin_watch(&self, now: Instant, shared: &Shared) {
+        self.look_at.set(Some(now + INTERVAL));
+        let mut seen = self.seen.borrow_mut();
+        seen.clear();
+        seen.extend((0..shared.workers()).map(|index| Seen {
+            runs: shared.pool(index).runs(),
+            is_stuck: false,
+        }));
+    }
+
+    /// Whether others have run tasks since the last look.
+    fn have_others_run(&self, index: usize, shared: &Shared) -> bool {
+        let seen = self.seen.borrow();
+        (0..shared.workers())
+            .filter(|&other| other != index)
+            .any(|other| seen.get(other).map(|it| it.runs) != Some(shared.pool(other).runs()))
+    }
+
+    /// Whether the worker at `index` is still in the poll in which the last look has found it stuck.
+    fn is_stuck(&self, index: usize, shared: &Shared) -> bool {
+        let seen = self.seen.borrow().get(index).copied();
+        // (Parked, it has run that task, and nothing since.)
+        seen.is_some_and(|it| it.is_stuck && it.runs == shared.pool(index).runs())
+            && !shared.remote(index).reactor.is_parked()
+    }
+}
+
+impl Worker {
+    /// The wait of a turn, for pool workers: see [`wait`](Worker::wait).
+    #[inline(never)]
+    pub(super) fn wait_in_pool(
+        &self,
+        is_idle: bool,
+        timeout: Option<Duration>,
+        stay_awake: &dyn Fn() -> bool,
+    ) {
+        self.local.poll_is_long_ago();
+        let may_sleep = is_idle && !self.steal() && timeout != Some(Duration::ZERO);
+        let idle = (may_sleep && self.busy_poll.is_enabled()).then(|| self.begin_idle());
+        if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
+            match may_sleep {
+                true => self.sleep_in_pool(timeout),
+                false => self.poll_pool(),
+            }
+        }
+        if let Some(idle) = idle {
+            self.end_idle(idle, timeout);
+        }
+    }
+
+    /// Polls without sleeping, if nobody has the seat.
+    pub(super) fn poll_pool(&self) {
+        if let Some(seat) = self.shared().seat.take() {
+            self.poll_with(seat);
+        }
+    }
+
+    fn poll_with(&self, seat: Seated<'_>) {
+        self.pool.has_polled.set(true);
+        match self.driver.reactor().has_sources() {
+            true => self.wait_once(&Until::Now, || drop(seat)),
+            false => self.driver.forget_time(),
+        }
+    }
+
+    /// Parks, and sleeps unless there is something to do.
+    fn sleep_in_pool(&self, timeout: Option<Duration>) {
+        let (shared, pool) = (&**self.shared(), &self.pool);
+        self.local.counters.parks.add(1);
+        let was_watch = pool.sleeper.is_watch();
+        let sleep = (pool.sleeper).fall_asleep(&shared.seat, &shared.watch, self);
+        if let Sleep::No(seat) = sleep {
+            self.resume();
+            return seat.map_or((), |seat| self.poll_with(seat));
+        }
+        shared.notify_watchers();
+        let look = pool.sleeper.is_watch().then(|| {
+            let now = now();
+            if !was_watch {
+                pool.begin_watch(now, shared);
+            }
+            (pool.look_at.get().unwrap_or(now), now)
+        });
+        match sleep {
+            Sleep::Leads(seat) => self.lead(seat, look, timeout),
+            _ => self.follow(look, timeout),
+        }
+    }
+
+    /// Sleeps in the pool's poller, and delivers what it reports.
+    fn lead(&self, seat: Seated<'_>, look: Option<(Instant, Instant)>, timeout: Option<Duration>) {
+        let reactor = self.driver.reactor();
+        // What has come before this is a deadline, which is read below.
+        reactor.park();
+        let until = match look {
+            None => self.driver.until(timeout),
+            Some((look_at, now)) => self
+                .driver
+                .until_at_most(earlier(look_at, timeout, now), now),
+        };
+        self.pool.has_polled.set(true);
+        self.wait_once(&until, || {
+            reactor.resume();
+            drop(seat);
+        });
+    }
+
+    /// Sleeps in the worker's own poller, until it is notified.
+    fn follow(&self, look: Option<(Instant, Instant)>, timeout: Option<Duration>) {
+        let until = match look {
+            None => Until::after(timeout, now),
+            Some((look_at, now)) => Until::Deadline {
+                deadline: earlier(look_at, timeout, now),
+                now,
+            },
+        };
+        if self.is_broken() {
+            return self.sleep_briefly(&until);
+        }
+        let slept = (self.driver).sleep_in(self.reactor(), &until, || self.resume());
+        if let Err(error) = slept {
+            self.cannot_wait(&until, &error);
+        }
+    }
+
+    /// Takes tasks that are ready on other workers. Returns whether there were any.
+    fn steal(&self) -> bool {
+        let (local, shared) = (&*self.local, &**self.shared());
+        if self.pool.sleeper.is_watch() {
+            let now = now();
+            if self.pool.is_look_due(now) {
+                self.look_at_others(now);
+            }
+        }
+        if shared.is_closing() {
+            return false;
+        }
+        let workers = shared.workers();
+        let mut others = (1..workers).map(|offset| (local.index + offset) % workers);
+        others.any(|victim| local.steal_half(victim, self.pool.is_stuck(victim, shared)))
+    }
+
+    /// The watch's look.
+    #[cold]
+    fn look_at_others(&self, now: Instant) {
+        let (shared, pool) = (&**self.shared(), &self.pool);
+        pool.look_at.set(Some(now + INTERVAL));
+        let others_work = self.have_others_worked() || self.is_other_awake(self.local.index);
+        pool.sleeper.note_look(others_work);
+        let mut seen = pool.seen.borrow_mut();
+        for (index, seen) in seen.iter_mut().enumerate() {
+            *seen = seen.at_look(index, shared);
+        }
+    }
+
+    /// Ends a turn of a pool worker, which has polled.
+    #[inline]
+    pub(super) fn end_pool_turn(&self) {
+        let local = &*self.local;
+        local.end_turn();
+        if self.searching.take() {
+            self.search();
+        }
+        if local.has_ready_movable(MANY_READY + 1) {
+            local.shared.wake_one_if_idle(local.index);
+        }
+    }
+
+    /// Takes some of the tasks that this worker was woken for, then allows the next worker to be
+    /// woken.
+    #[cold]
+    fn search(&self) {
+        let local = &*self.local;
+        if let Some(runnable) = local.take_injected() {
+            // Other workers can no longer take it, so it runs before this worker's own tasks.
+            local.push_front(runnable);
+            self.restart_runs();
+        } else if !local.has_ready() {
+            self.steal();
+        }
+        local.shared.end_search(local.index);
+    }
+}
+
+impl WatchedWorkers for Worker {
+    fn is_other_awake(&self, index: usize) -> bool {
+        self.shared().is_other_awake(index)
+    }
+
+    fn wake_idle(&self) {
+        self.shared().wake_idle();
+    }
+}
+
+impl SleepingWorker for Worker {
+    fn park(&self, leads: bool) -> bool {
+        self.reactor().set_elsewhere(leads);
+        self.note_parked();
+        self.needs_look()
+    }
+
+    fn has_tasks(&self) -> bool {
+        self.local.has_tasks_elsewhere()
+    }
+
+    fn have_others_worked(&self) -> bool {
+        self.pool.have_others_run(self.local.index, self.shared())
+    }
+}
+
+/// The earlier one of `look_at` and the end of `timeout`.
+fn earlier(look_at: Instant, timeout: Option<Duration>, now: Instant) -> Instant {
+    let end = timeout.and_then(|timeout| now.checked_add(timeout));
+    end.map_or(look_at, |end| end.min(look_at))
+}

@@ -1,0 +1,409 @@
+//! Who waits in the pool's poller: how a pool worker falls asleep, and wakes up.
+//!
+//! The poller has one *seat*, a lock that is only ever tried. Who has it waits there. An idle
+//! worker with the seat *leads*: it sleeps in the pool's poller. Without it, it *follows*: it
+//! sleeps until it is notified. The seat is given up before a waker is called or a task runs.
+//!
+//! **Why the poller is never left alone** while all sleep. A worker tries the seat before it parks.
+//! It gets it, unless somebody else has it: one that sleeps there, or one that is awake and will
+//! come by here itself before it sleeps. So the last one that falls asleep leads, or another one
+//! does.
+//!
+//! There is one exception. A worker that was woken and has found nothing to do, mostly to become
+//! the [watch](super::watch), leaves the seat to the worker that has just left it, and will want it
+//! back soon: otherwise each event would wake two workers. It sleeps without a limit only while
+//! another worker is the watch. If none is, it becomes the watch itself, and so sleeps until its
+//! next look at most; or, if all others sleep, it does not sleep, and tries the seat after all. A
+//! watch tries the seat again after its look, and so does one that gives up the mark. `loom` checks
+//! this below.
+
+use std::cell::Cell;
+
+use super::watch::{Watch, WatchedWorkers};
+use crate::sync::atomic::{AtomicBool, Ordering};
+
+/// The right to wait in the pool's poller.
+#[derive(Debug)]
+pub(super) struct Seat(AtomicBool);
+
+/// Has the seat, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Seated<'a>(&'a Seat);
+
+impl Seat {
+    pub(super) fn new() -> Seat {
+        Seat(AtomicBool::new(false))
+    }
+
+    /// Takes the seat, unless somebody has it.
+    #[inline]
+    pub(super) fn take(&self) -> Option<Seated<'_>> {
+        let is_taken = self.0.swap(true, Ordering::Acquire);
+        (!is_taken).then(|| Seated(self))
+    }
+}
+
+impl Drop for Seated<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // (An exchange: loom does not know that a store comes after the exchange of one who has
+        // failed to take the seat.)
+        self.0.0.swap(false, Ordering::Release);
+    }
+}
+
+/// The facts about a pool worker, and about the others, that [`Sleeper`] needs.
+pub(super) trait SleepingWorker: WatchedWorkers {
+    /// Parks the worker, which sleeps in the pool's poller next if it `leads`. Returns whether
+    /// something has come for it.
+    fn park(&self, leads: bool) -> bool;
+
+    /// Whether there are tasks elsewhere that the worker can take.
+    fn has_tasks(&self) -> bool;
+
+    /// Whether others have worked since the worker last looked.
+    fn have_others_worked(&self) -> bool;
+}
+
+/// How a worker that has parked sleeps.
+pub(super) enum Sleep<'a> {
+    /// Not: there is something to do. It has the seat, if that was free.
+    No(Option<Seated<'a>>),
+    /// In the pool's poller.
+    Leads(Seated<'a>),
+    /// Until it is notified.
+    Follows,
+}
+
+/// What a pool worker knows of its sleep. Touched by its thread only.
+#[derive(Debug)]
+pub(super) struct Sleeper {
+    index: usize,
+    /// Whether it may be the watch. A worker of a simulated world is not: there no poll takes any
+    /// time.
+    may_watch: Cell<bool>,
+    is_watch: Cell<bool>,
+    /// Whether others have worked between its last two looks.
+    others_work: Cell<bool>,
+    /// Whether it has begun to work since its last sleep.
+    has_begun: Cell<bool>,
+    /// Whether it was woken, and has done nothing since.
+    was_woken: Cell<bool>,
+}
+
+impl Sleeper {
+    pub(super) fn new(index: usize) -> Sleeper {
+        Sleeper {
+            index,
+            may_watch: Cell::new(false),
+            is_watch: Cell::new(false),
+            others_work: Cell::new(false),
+            has_begun: Cell::new(true),
+            was_woken: Cell::new(false),
+        }
+    }
+
+    /// From now on this worker may be the watch.
+    pub(super) fn enable_watch(&self) {
+        self.may_watch.set(true);
+    }
+
+    /// Whether it is the watch, and so sleeps until its next look at most.
+    #[inline]
+    pub(super) fn is_watch(&self) -> bool {
+        self.is_watch.get()
+    }
+
+    /// Records that another thread has woken the worker.
+    pub(super) fn note_woken(&self) {
+        self.was_woken.set(true);
+    }
+
+    /// Records that the worker has looked at the others, and whether they work.
+    pub(super) fn note_look(&self, others_work: bool) {
+        self.was_woken.set(false);
+        self.others_work.set(others_work);
+    }
+
+    /// The worker is about to run a task, or a waker: others watch over it, if it has slept.
+    #[inline]
+    pub(super) fn begin_work(&self, watch: &Watch, others: &impl WatchedWorkers) {
+        if !self.has_begun.get() {
+            self.begin_work_after_sleep(watch, others);
+        }
+    }
+
+    #[cold]
+    fn begin_work_after_sleep(&self, watch: &Watch, others: &impl WatchedWorkers) {
+        self.has_begun.set(true);
+        self.was_woken.set(false);
+        self.end_watch(watch);
+        if self.may_watch.get() {
+            watch.begin_work(others);
+        }
+    }
+
+    fn end_watch(&self, watch: &Watch) {
+        if self.is_watch.take() {
+            watch.give_up();
+        }
+    }
+
+    /// Parks the worker, which has nothing to do, and decides how it sleeps.
+    pub(super) fn fall_asleep<'a>(
+        &self,
+        seat: &'a Seat,
+        watch: &Watch,
+        worker: &impl SleepingWorker,
+    ) -> Sleep<'a> {
+        self.has_begun.set(false);
+        if !self.others_work.get() {
+            self.end_watch(watch);
+        }
+        let seat = match self.was_woken.get() {
+            true => None,
+            false => seat.take(),
+        };
+        if worker.park(seat.is_some()) || worker.has_tasks() {
+            return Sleep::No(seat);
+        }
+        if !self.is_watch.get() && self.may_watch.get() {
+            let expects = worker.have_others_worked();
+            if watch.watches(self.index, expects, worker) {
+                self.is_watch.set(true);
+                self.others_work.set(true);
+            }
+        }
+        match seat {
+            Some(seat) => Sleep::Leads(seat),
+            None if self.was_woken.get() && !self.is_watch.get() && !watch.is_kept() => {
+                self.was_woken.set(false);
+                Sleep::No(None)
+            }
+            None => Sleep::Follows,
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::reactor::parking::{Parking, Since};
+    use crate::sync::atomic::AtomicUsize;
+    use loom::sync::Arc;
+
+    const ASLEEP: usize = 1;
+    const LEADS: usize = 2;
+    const WATCHES: usize = 4;
+
+    /// Workers that fall asleep and wake up. Left out: what they work at, the waits themselves, and
+    /// the looks; so the models end where all that sleep would stay asleep, but for the watch.
+    struct World {
+        seat: Seat,
+        watch: Watch,
+        workers: Vec<Worker>,
+        /// Whether others count as having worked when a worker falls asleep.
+        have_worked: AtomicBool,
+    }
+
+    struct Worker {
+        parking: Parking,
+        /// How it sleeps: the flags above. Written by its thread.
+        state: AtomicUsize,
+    }
+
+    /// A worker, on its own thread.
+    struct Here<'a> {
+        world: &'a World,
+        index: usize,
+        sleeper: Sleeper,
+        seat: Cell<Option<Seated<'a>>>,
+    }
+
+    impl WatchedWorkers for World {
+        fn is_other_awake(&self, index: usize) -> bool {
+            let mut others = (0..self.workers.len()).filter(|&other| other != index);
+            others.any(|other| !self.workers[other].parking.is_parked())
+        }
+
+        fn wake_idle(&self) {
+            for worker in &self.workers {
+                if worker.parking.is_parked() && worker.parking.unpark() {
+                    return;
+                }
+            }
+        }
+    }
+
+    impl WatchedWorkers for Here<'_> {
+        fn is_other_awake(&self, index: usize) -> bool {
+            self.world.is_other_awake(index)
+        }
+
+        fn wake_idle(&self) {
+            self.world.wake_idle();
+        }
+    }
+
+    impl SleepingWorker for Here<'_> {
+        fn park(&self, _: bool) -> bool {
+            self.world.workers[self.index].parking.park() != Since::Nothing
+        }
+
+        fn has_tasks(&self) -> bool {
+            false
+        }
+
+        fn have_others_worked(&self) -> bool {
+            self.world.have_worked.load(Ordering::Relaxed)
+        }
+    }
+
+    impl<'a> Here<'a> {
+        fn new(world: &'a World, index: usize) -> Here<'a> {
+            let sleeper = Sleeper::new(index);
+            sleeper.enable_watch();
+            Here {
+                world,
+                index,
+                sleeper,
+                seat: Cell::new(None),
+            }
+        }
+
+        fn sleep(&self) {
+            let world = self.world;
+            loop {
+                let state = match self.sleeper.fall_asleep(&world.seat, &world.watch, self) {
+                    Sleep::No(seat) => {
+                        // What has come is looked at.
+                        world.workers[self.index].parking.resume();
+                        drop(seat);
+                        continue;
+                    }
+                    Sleep::Leads(seat) => {
+                        let mut others = world.workers.iter();
+                        let leads = |it: &Worker| it.state.load(Ordering::Relaxed) & LEADS != 0;
+                        assert!(!others.any(leads), "two have the seat");
+                        self.seat.set(Some(seat));
+                        ASLEEP | LEADS
+                    }
+                    Sleep::Follows => ASLEEP,
+                };
+                let watches = if self.sleeper.is_watch() { WATCHES } else { 0 };
+                world.workers[self.index]
+                    .state
+                    .store(state | watches, Ordering::Relaxed);
+                return;
+            }
+        }
+
+        /// Something ends its sleep.
+        fn wake_up(&self) {
+            let worker = &self.world.workers[self.index];
+            worker.state.store(0, Ordering::Relaxed);
+            if worker.parking.resume() == Since::Notified {
+                self.sleeper.note_woken();
+            }
+            drop(self.seat.take());
+        }
+
+        fn work(&self) {
+            self.sleeper.begin_work(&self.world.watch, self.world);
+        }
+
+        /// If it was woken meanwhile, goes to sleep again.
+        fn sleep_if_woken(&self) {
+            if !self.world.workers[self.index].parking.is_parked() {
+                self.wake_up();
+                self.sleep();
+            }
+        }
+    }
+
+    impl World {
+        fn new(workers: usize, have_worked: bool) -> Arc<World> {
+            Arc::new(World {
+                seat: Seat::new(),
+                watch: Watch::new(),
+                workers: (0..workers)
+                    .map(|_| Worker {
+                        parking: Parking::new(),
+                        state: AtomicUsize::new(0),
+                    })
+                    .collect(),
+                have_worked: AtomicBool::new(have_worked),
+            })
+        }
+
+        /// All sleep or were woken: somebody waits in the poller, or will soon.
+        fn assert_is_served(&self) {
+            let will_come = |worker: &Worker| {
+                !worker.parking.is_parked()
+                    || worker.state.load(Ordering::Relaxed) & (LEADS | WATCHES) != 0
+            };
+            assert!(self.workers.iter().any(will_come), "the poller is alone");
+        }
+    }
+
+    /// Each script is that of one worker.
+    fn check(workers: usize, have_worked: bool, script: fn(&Here<'_>)) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(move || {
+            let world = World::new(workers, have_worked);
+            let threads: Vec<_> = (1..workers)
+                .map(|index| {
+                    let world = world.clone();
+                    loom::thread::spawn(move || {
+                        let here = Here::new(&world, index);
+                        script(&here);
+                        // The thread ends, and with it the borrow of the seat; the state stays.
+                        std::mem::forget(here.seat.take());
+                    })
+                })
+                .collect();
+            let here = Here::new(&world, 0);
+            script(&here);
+            std::mem::forget(here.seat.take());
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            world.assert_is_served();
+        });
+    }
+
+    #[test]
+    fn the_poller_is_never_left_alone_where_all_fall_asleep() {
+        for have_worked in [false, true] {
+            check(2, have_worked, |here| here.sleep());
+        }
+    }
+
+    #[test]
+    fn the_poller_is_never_left_alone_where_all_wake_up_work_and_sleep_again() {
+        for have_worked in [false, true] {
+            check(2, have_worked, |here| {
+                here.sleep();
+                here.wake_up();
+                here.work();
+                here.sleep();
+                here.sleep_if_woken();
+            });
+        }
+    }
+
+    /// Those that are woken for nothing leave the seat to others.
+    #[test]
+    fn the_poller_is_never_left_alone_where_some_are_woken_for_nothing() {
+        for have_worked in [false, true] {
+            check(2, have_worked, |here| {
+                here.sleep();
+                here.sleeper.note_woken();
+                here.wake_up();
+                here.sleep();
+                here.sleep_if_woken();
+            });
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Which idle worker watches over those that are awake.
+//!
+//! A worker that computes for long runs nothing else meanwhile. If it was the one that waited in
+//! the pool's poller, nobody waits there; and tasks that are ready lie in its queue. So while one
+//! pool worker is awake and another one idle, an idle one, the *watch*, sleeps for at most
+//! [`INTERVAL`] at a time. Each time it looks for tasks in the queues of the others, like any
+//! worker that is about to sleep, takes the seat at the poller if that is free, and looks which
+//! workers are *stuck*: awake, and in the same poll since the look before. While all sleep nobody
+//! watches; and while all are awake each polls the poller between two turns.
+//!
+//! A worker that has ended a turn in which others have worked is likely to see them work again
+//! soon. So the watch stays the watch until others have not worked for an interval: then workers
+//! that sleep for moments only need not wake each other for this.
+//!
+//! **Why nobody is awake while all idle workers sleep without a limit.** A worker that begins to
+//! work after a sleep ([`begin_work`](Watch::begin_work)) gives up the mark of the watch, if it has
+//! it, and then, after a fence, looks for the mark, and for idle workers. If there is no mark it
+//! wakes an idle worker. A worker that is about to sleep parks, and then, after a fence, looks
+//! whether another one is awake, and if so, takes the mark or sees that another one has it
+//! ([`watches`](Watch::watches)). So one of the two sees what the other wrote. A watch removes its
+//! mark before it works or parks without it, and so comes by one of these two ways again. `loom`
+//! checks this below.
+//!
+//! Not covered is the moment before `begin_work`, in which a worker is awake and has done nothing
+//! yet.
+
+use std::time::Duration;
+
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
+
+/// How often the watch looks. What becomes due while all others compute waits for the next look at
+/// most; what lies behind a long poll, for the first look after which that poll has lasted an
+/// interval. So this, and the time that the watch takes to wake up, stay below a millisecond.
+pub(super) const INTERVAL: Duration = Duration::from_micros(400);
+
+/// The facts about pool workers that [`Watch`] needs.
+pub(super) trait WatchedWorkers {
+    /// Whether a pool worker other than the one at `index` is awake.
+    fn is_other_awake(&self, index: usize) -> bool;
+
+    /// Wakes one of the idle workers, if there is one.
+    fn wake_idle(&self);
+}
+
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// Whether there is a watch: the mark. Which one has it is known to that worker only.
+    is_kept: AtomicBool,
+}
+
+impl Watch {
+    pub(super) fn new() -> Watch {
+        Watch {
+            is_kept: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether some worker is the watch.
+    pub(super) fn is_kept(&self) -> bool {
+        self.is_kept.load(Ordering::Relaxed)
+    }
+
+    /// The worker at `index`, which has parked and is not the watch, becomes the watch if others
+    /// are awake, or if it expects so, and there is none. Returns whether it is the watch now.
+    pub(super) fn watches(
+        &self,
+        index: usize,
+        expects: bool,
+        workers: &impl WatchedWorkers,
+    ) -> bool {
+        (expects || workers.is_other_awake(index)) && !self.is_kept.swap(true, Ordering::Relaxed)
+    }
+
+    /// The watch is no longer one.
+    pub(super) fn give_up(&self) {
+        // (An exchange: loom does not know that a store comes after the exchange of one who has
+        // failed to become the watch.)
+        self.is_kept.swap(false, Ordering::Relaxed);
+    }
+
+    /// A worker begins to work after a sleep: makes sure that an idle worker watches, if there is
+    /// one. If it was the watch itself, it has given that up.
+    #[inline]
+    pub(super) fn begin_work(&self, workers: &impl WatchedWorkers) {
+        fence(Ordering::SeqCst);
+        if !self.is_kept() {
+            workers.wake_idle();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[derive(Default)]
+    struct Workers {
+        is_other_awake: bool,
+        woken: Cell<usize>,
+    }
+
+    impl WatchedWorkers for Workers {
+        fn is_other_awake(&self, _: usize) -> bool {
+            self.is_other_awake
+        }
+
+        fn wake_idle(&self) {
+            self.woken.set(self.woken.get() + 1);
+        }
+    }
+
+    #[test]
+    fn one_idle_worker_watches_while_another_one_is_awake_or_expected_to_be() {
+        for (is_other_awake, expects) in [(true, false), (false, true)] {
+            let watch = Watch::new();
+            let workers = Workers {
+                is_other_awake,
+                woken: Cell::default(),
+            };
+            assert!(watch.watches(0, expects, &workers));
+            assert!(!watch.watches(1, expects, &workers), "there is one");
+            watch.give_up();
+            assert!(watch.watches(1, expects, &workers));
+        }
+        assert!(!Watch::new().watches(0, false, &Workers::default()));
+    }
+
+    #[test]
+    fn who_begins_to_work_wakes_an_idle_worker_unless_one_watches() {
+        let (watch, workers) = (Watch::new(), Workers::default());
+        watch.begin_work(&workers);
+        assert_eq!(workers.woken.get(), 1);
+        assert!(watch.watches(0, true, &workers));
+        watch.begin_work(&workers);
+        assert_eq!(workers.woken.get(), 1, "one watches");
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::reactor::parking::Parking;
+    use loom::sync::Arc;
+
+    /// Workers that go to sleep and begin to work. Left out: what they work at, the looks, and the
+    /// pollers; a worker that was unparked would wake.
+    struct World {
+        watch: Watch,
+        workers: Vec<Worker>,
+    }
+
+    struct Worker {
+        parking: Parking,
+        is_watch: AtomicBool,
+    }
+
+    impl WatchedWorkers for World {
+        fn is_other_awake(&self, index: usize) -> bool {
+            let mut others = (0..self.workers.len()).filter(|&other| other != index);
+            others.any(|other| !self.workers[other].parking.is_parked())
+        }
+
+        fn wake_idle(&self) {
+            for worker in &self.workers {
+                if worker.parking.is_parked() && worker.parking.unpark() {
+                    return;
+                }
+            }
+        }
+    }
+
+    impl World {
+        fn new(workers: usize) -> Arc<World> {
+            let worker = || Worker {
+                parking: Parking::new(),
+                is_watch: AtomicBool::new(false),
+            };
+            Arc::new(World {
+                watch: Watch::new(),
+                workers: (0..workers).map(|_| worker()).collect(),
+            })
+        }
+
+        /// A sleep, without what others have done before.
+        fn sleep(&self, index: usize) {
+            let worker = &self.workers[index];
+            if worker.is_watch.load(Ordering::Relaxed) {
+                worker.is_watch.store(false, Ordering::Relaxed);
+                self.watch.give_up();
+            }
+            worker.parking.park();
+            let is_watch = self.watch.watches(index, false, self);
+            worker.is_watch.store(is_watch, Ordering::Relaxed);
+        }
+
+        /// An event ends its sleep.
+        fn wake_up(&self, index: usize) {
+            let worker = &self.workers[index];
+            worker.parking.resume();
+            if worker.is_watch.swap(false, Ordering::Relaxed) {
+                self.watch.give_up();
+            }
+            self.watch.begin_work(self);
+        }
+
+        /// Whether somebody is awake, and all that are idle sleep without a limit.
+        fn is_unwatched(&self) -> bool {
+            let is_parked = |worker: &&Worker| worker.parking.is_parked();
+            let (idle, awake): (Vec<_>, Vec<_>) = self.workers.iter().partition(is_parked);
+            !awake.is_empty()
+                && !idle.is_empty()
+                && idle
+                    .iter()
+                    .all(|worker| !worker.is_watch.load(Ordering::Relaxed))
+        }
+    }
+
+    /// The first worker wakes up, while another one does something.
+    fn wake_up_while(world: &Arc<World>, other: fn(&World)) {
+        let other = {
+            let world = world.clone();
+            loom::thread::spawn(move || other(&world))
+        };
+        world.wake_up(0);
+        other.join().unwrap();
+        assert!(!world.is_unwatched());
+    }
+
+    fn check(model: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(model);
+    }
+
+    #[test]
+    fn nobody_begins_to_work_while_another_falls_asleep_unwatched() {
+        check(|| {
+            let world = World::new(2);
+            world.sleep(0);
+            wake_up_while(&world, |world| world.sleep(1));
+        });
+    }
+
+    /// The third one has worked all the time.
+    #[test]
+    fn a_watch_that_begins_to_work_leaves_the_others_to_another_idle_worker() {
+        check(|| {
+            let world = World::new(3);
+            world.sleep(0);
+            assert!(world.workers[0].is_watch.load(Ordering::Relaxed));
+            wake_up_while(&world, |world| world.sleep(1));
+        });
+    }
+
+    #[test]
+    fn two_that_begin_to_work_at_once_are_watched_by_the_third() {
+        check(|| {
+            let world = World::new(3);
+            for index in 0..3 {
+                world.sleep(index);
+            }
+            wake_up_while(&world, |world| world.wake_up(1));
+        });
+    }
+}
