@@ -4,8 +4,8 @@
 //! read by any thread. A reader sees a recent value of each counter, but not several counters at
 //! the same moment. The clock is read only for one poll in [`SAMPLE`].
 //!
-//! (The workers of a pool drive one reactor, and each counts what it does there: the counters belong
-//! to the [`Driver`](super::Driver), and not to the reactor that is driven.)
+//! (The workers of a pool drive one reactor, and each counts what it does there: the counters
+//! belong to the [`Driver`](super::Driver), and not to the reactor that is driven.)
 
 // They synchronise nothing, so loom has nothing to check here.
 use std::panic::Location;

@@ -132,13 +132,13 @@ impl Builder {
     /// stay on the thread that drives the runtime. Each worker has its own run queue; all of them
     /// share one poller and its timers, and one at a time waits there.
     ///
-    /// A new task is taken by any pool worker that has time. Afterwards **a spawned task runs on the
-    /// worker that has woken it**: on that of the task that it waited for, so that tasks that talk
-    /// to each other come together, or on the one that has found its socket ready. If that worker
-    /// is too busy to run it, an idle one takes it. While a worker computes, an idle worker takes
-    /// its ready tasks, tasks with a socket that became readable, and tasks with a timer that is
-    /// due, within a millisecond. [Locally spawned](crate::spawn_local) tasks never move. If all workers compute, tasks
-    /// wait: long computations belong in [`unblock`](crate::unblock).
+    /// A new task is taken by any pool worker that has time. Afterwards **a spawned task runs on
+    /// the worker that has woken it**: on that of the task that it waited for, so that tasks that
+    /// talk to each other come together, or on the one that has found its socket ready. If that
+    /// worker is too busy to run it, an idle one takes it. While a worker computes, an idle worker
+    /// takes its ready tasks, tasks with a socket that became readable, and tasks with a timer that
+    /// is due, within a millisecond. [Locally spawned](crate::spawn_local) tasks never move. If all
+    /// workers compute, tasks wait: long computations belong in [`unblock`](crate::unblock).
     ///
     /// For the first task that a task spawns in one poll, no other worker is woken immediately,
     /// since most likely the same worker runs it next. If that poll computes for long, an idle

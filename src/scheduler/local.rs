@@ -396,8 +396,8 @@ impl Local {
         queue.len() >= count && queue.count_items(count) == count
     }
 
-    /// Whether there are tasks that this pool worker can take from elsewhere. None while the runtime
-    /// closes, since no worker takes them then.
+    /// Whether there are tasks that this pool worker can take from elsewhere. None while the
+    /// runtime closes, since no worker takes them then.
     pub(super) fn has_tasks_elsewhere(&self) -> bool {
         self.shared.has_tasks_for(self.index) && !self.shared.is_closing()
     }
@@ -427,8 +427,8 @@ impl Local {
 
     // Stealing: see `pool`.
 
-    /// Takes half of the movable tasks that are ready on the pool worker at `victim`; among them the
-    /// one that it runs next if `takes_next`. Returns whether it has taken any.
+    /// Takes half of the movable tasks that are ready on the pool worker at `victim`; among them
+    /// the one that it runs next if `takes_next`. Returns whether it has taken any.
     pub(super) fn steal_half(&self, victim: usize, takes_next: bool) -> bool {
         let (pool, other) = (self.pool(), self.shared.pool(victim));
         let mut ready = other.queue.count_items(usize::MAX);

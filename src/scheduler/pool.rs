@@ -123,7 +123,8 @@ impl PoolWorker {
             .any(|other| seen.get(other).map(|it| it.runs) != Some(shared.pool(other).runs()))
     }
 
-    /// Whether the worker at `index` is still in the poll in which the last look has found it stuck.
+    /// Whether the worker at `index` is still in the poll in which the last look has found it
+    /// stuck.
     fn is_stuck(&self, index: usize, shared: &Shared) -> bool {
         let seen = self.seen.borrow().get(index).copied();
         // (Parked, it has run that task, and nothing since.)

@@ -584,8 +584,8 @@ impl Shared {
         self.remotes[0].reactor.pool()
     }
 
-    /// The number of sources that are registered with the reactor that the worker at `index` drives.
-    /// Those of the pool count for the first pool worker only.
+    /// The number of sources that are registered with the reactor that the worker at `index`
+    /// drives. Those of the pool count for the first pool worker only.
     pub(crate) fn sources(&self, index: usize) -> usize {
         match self.pool_reactor() {
             Some(pool) if index == 0 => pool.sources(),

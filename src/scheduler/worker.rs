@@ -395,10 +395,10 @@ impl Worker {
     /// worker last resumed is found by `look_around`, or by `stay_awake`. Anything that came since
     /// is reported by `park`, and then the worker does not sleep. Anything that comes after `park`
     /// ends the sleep by a notification. The places that belong to all pool workers are checked
-    /// after `park` too (`Sleeper::fall_asleep`). Anything that this thread itself has put somewhere is
-    /// in the run queues, in the timers, or is read by `stay_awake`. Foreign code runs here in
-    /// `look_around`, `fire` and within the wait, after the worker has resumed: anything that it
-    /// leaves is found before the next `park`.
+    /// after `park` too (`Sleeper::fall_asleep`). Anything that this thread itself has put
+    /// somewhere is in the run queues, in the timers, or is read by `stay_awake`. Foreign code runs
+    /// here in `look_around`, `fire` and within the wait, after the worker has resumed: anything
+    /// that it leaves is found before the next `park`.
     #[inline(always)]
     fn look(&self, timeout: Option<Duration>, stay_awake: impl Fn() -> bool) {
         let local = &*self.local;
@@ -495,8 +495,8 @@ impl Worker {
         }
     }
 
-    /// Whether the worker fires timers at the end of a turn. A pool worker does so if it has polled,
-    /// since otherwise another one does.
+    /// Whether the worker fires timers at the end of a turn. A pool worker does so if it has
+    /// polled, since otherwise another one does.
     fn may_fire(&self) -> bool {
         !self.local.is_pool_worker() || self.pool.take_polled()
     }
@@ -650,7 +650,8 @@ impl Worker {
                 return true;
             }
             if self.driver.is_due() {
-                // A pool's timers are those of all its workers, also while another one has the seat.
+                // A pool's timers are those of all its workers, also while another one has the
+                // seat.
                 self.pool.note_due();
                 return true;
             }

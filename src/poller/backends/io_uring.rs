@@ -27,9 +27,10 @@
 //! **Why a descriptor closes when its owner closes it.** A poll holds a reference to its file.
 //! Deregistering on the owner's thread removes the poll immediately, with a system call if it was
 //! armed. On another thread it is an order: carried out immediately if the owner sleeps, otherwise
-//! when it next enters the kernel. (Any thread may enter a shared ring, and removes the poll at once. It
-//! waits for a moment until the thread that has armed it was interrupted, and has ended it.) If the poller's runtime is not driven ([`rest`](Uring::rest)),
-//! that may be never, so the ring is dropped, and the next wait makes another.
+//! when it next enters the kernel. (Any thread may enter a shared ring, and removes the poll at
+//! once. It waits for a moment until the thread that has armed it was interrupted, and has ended
+//! it.) If the poller's runtime is not driven ([`rest`](Uring::rest)), that may be never, so the
+//! ring is dropped, and the next wait makes another.
 //!
 //! Traps. Each has a test, mostly below. Figures: Linux 6.18.
 //!

@@ -373,7 +373,8 @@ struct PollerState {
     deadline_event: Option<u64>,
     /// Chooses the next of the worker's ready tasks; if it is a pool's, the worker that polls it.
     schedule: Queue,
-    /// If it is the poller of a pool: those of the pool's workers, and the one that was chosen last.
+    /// If it is the poller of a pool: those of the pool's workers, and the one that was chosen
+    /// last.
     members: Option<(Range<usize>, usize)>,
 }
 
@@ -2063,8 +2064,8 @@ impl Kernel {
         self.events.push(at, event);
     }
 
-    /// Marks a poller's worker as ready to run; if it is a pool's poller, one of the pool's workers,
-    /// unless one is ready already: it polls this poller too.
+    /// Marks a poller's worker as ready to run; if it is a pool's poller, one of the pool's
+    /// workers, unless one is ready already: it polls this poller too.
     fn wake(&mut self, poller: usize) {
         let poller = match self.pollers[poller].members.is_some() {
             false => poller,
