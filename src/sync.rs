@@ -59,6 +59,7 @@ impl<T> Mutex<T> {
 }
 
 /// Waits for `condvar`, which may return at any time.
+#[cfg_attr(not(unix), allow(dead_code, reason = "for poll and select"))]
 pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     (condvar.wait(guard)).unwrap_or_else(std::sync::PoisonError::into_inner)
 }
