@@ -3,9 +3,10 @@
 # is tested: without any feature the loop, with all the suite with async-io's reactor and a ring among the
 # backends. Takes cargo-hack from crates.io where it is missing.
 #
-#     ci/features.sh [--all]
+#     ci/features.sh [--short | --all]
 #
-# With --all every combination is compiled: more than three hundred, a quarter of an hour.
+# With --short each feature is compiled alone instead of in pairs. With --all every combination is: more than three
+# hundred, a quarter of an hour.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -37,6 +38,9 @@ tool cargo-hack 0.6.46
 # other feature changes: alone and, above, with all of them will do, and it does not double the combinations.
 export RUSTFLAGS="-D warnings" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/features"
 cargo check --no-default-features --features tracing --lib
-depth=(--depth 2)
-[ "${1:-}" != --all ] || depth=()
+case "${1:-}" in
+    --short) depth=(--depth 1) ;;
+    --all) depth=() ;;
+    *) depth=(--depth 2) ;;
+esac
 cargo hack check --feature-powerset "${depth[@]}" --exclude-features tracing --lib

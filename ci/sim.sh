@@ -2,26 +2,34 @@
 # Simulated worlds, optimised: their rules, the conformance suite in worlds, their sockets beside Linux's, and the
 # planted bugs, each without which 1,000 seeds have to pass.
 #
-#     ci/sim.sh [SEEDS]
+#     ci/sim.sh [--short | SEEDS]
 #
-# POLDER_FINGERPRINT_SEEDS sets how many fingerprints are compared, 300 if it is not set: 10,000 take two minutes of
-# CPU time, nearly all of them without optimisation.
+# --short takes a part of all seeds, and leaves out what ci/features.sh has run without optimisation: two minutes after
+# the build, instead of ten. POLDER_FINGERPRINT_SEEDS sets how many fingerprints are compared, 300 if it is not set:
+# 10,000 take two minutes of CPU time, nearly all of them without optimisation.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-export POLDER_PLANTED_SEEDS=${1:-1000}
-# Of each kind: TCP's, UDP's and Unix sockets'. About half a minute.
-export POLDER_SCRIPTS=${POLDER_SCRIPTS:-5000}
-timeout 900 cargo test --release --features sim --test sim -- --skip planted::
+seeds=1000 scripts=5000 example=10000 column_seeds=16 fingerprint_seeds=300
+case "${1:-}" in
+    --short) seeds=100 scripts=1000 example=1000 column_seeds=2 fingerprint_seeds=50 ;;
+    '') ;;
+    *) seeds=$1 ;;
+esac
+export POLDER_PLANTED_SEEDS=$seeds
+# Of each kind: TCP's, UDP's and Unix sockets'. 5,000 take about half a minute.
+export POLDER_SCRIPTS=${POLDER_SCRIPTS:-$scripts}
+# (With the features that the other scripts build it with.)
+timeout 900 cargo test --release --all-features --test sim -- --skip planted::
 # The example, by far more seeds than in the suite: in seconds, on one core.
-POLDER_SEEDS=10000 POLDER_SIM_JOBS=1 timeout 900 cargo test --release --features sim --test sim -- \
+POLDER_SEEDS=$example POLDER_SIM_JOBS=1 timeout 900 cargo test --release --all-features --test sim -- \
     --exact example::no_increment_is_lost_or_applied_twice
 
 # The same seeds come to the same, with chaos: twice in a process, in two processes, and optimised or not.
 fingerprints=$(mktemp -d)
 compared() {
-    POLDER_FINGERPRINT_SEEDS=${POLDER_FINGERPRINT_SEEDS:-300} POLDER_FINGERPRINTS="$fingerprints/$1" timeout 1800 \
-        cargo test "${@:2}" --features sim --test sim -- \
+    POLDER_FINGERPRINT_SEEDS=${POLDER_FINGERPRINT_SEEDS:-$fingerprint_seeds} POLDER_FINGERPRINTS="$fingerprints/$1" timeout 1800 \
+        cargo test "${@:2}" --all-features --test sim -- \
         --exact example::a_seed_of_the_example_comes_to_the_same_twice_with_all_kinds_of_chaos
 }
 compared release --release
@@ -47,7 +55,7 @@ column() {
         exit 1
     }
 }
-POLDER_SEEDS=16 POLDER_RULES="$log.column" column
+POLDER_SEEDS=$column_seeds POLDER_RULES="$log.column" column
 awk -F'\t' '$1 == "simulated" { count[$3]++ } END {
     print count["ok"] " tests of " count["ok"] + count["excepted"] " in the world, " count["excepted"] " exceptions"
     exit !count["ok"]
@@ -57,9 +65,9 @@ unset POLDER_COLUMN
 
 # How many seeds find each bug, how soon, and how many would without some of the machinery; all that was printed where
 # one fails.
-POLDER_PLANTED_SCORES=1 timeout 900 cargo test --release --features sim --test sim planted:: -- --nocapture >"$log" 2>&1 || {
+POLDER_PLANTED_SCORES=1 timeout 900 cargo test --release --all-features --test sim planted:: -- --nocapture >"$log" 2>&1 || {
     cat "$log"
     exit 1
 }
 grep ': found by' "$log"
-timeout 900 cargo test --features sim --doc sim::
+timeout 900 cargo test --all-features --doc sim::

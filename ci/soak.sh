@@ -6,5 +6,5 @@ cd "$(dirname "$0")/.."
 
 export POLDER_SOAK="${1:-4000000}"
 # A wake that is lost is noticed by the soak itself; this is for what would get round that.
-cargo test --release --features io-uring --test soak --no-run
-timeout $((60 + POLDER_SOAK / 20000)) cargo test --release --features io-uring --test soak -- --nocapture
+cargo test --release --all-features --test soak --no-run
+timeout $((60 + POLDER_SOAK / 20000)) cargo test --release --all-features --test soak -- --nocapture

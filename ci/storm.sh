@@ -6,5 +6,5 @@ cd "$(dirname "$0")/.."
 
 export POLDER_STORM="${1:-10000}"
 # Each rule has a deadline of its own; this is for what would get round it.
-cargo test --features io-uring --test conformance --test moving --no-run
-timeout 600 cargo test --features io-uring --test conformance --test moving
+cargo test --all-features --test conformance --test moving --no-run
+timeout 600 cargo test --all-features --test conformance --test moving

@@ -2,8 +2,9 @@
 # Builds the tests for Windows and runs them under Debian's wine, so that the backend of completion
 # ports is executed, and not only compiled:
 #
-#     ci/windows.sh [TEST…]
+#     ci/windows.sh [--short | TEST…]
 #
+# --short: of all programs of tests, the library's own and the conformance suite.
 # See ci/targets.sh for where the standard library comes from.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -76,12 +77,17 @@ __declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE buffer, SIZE_T length)
 END
 
 export CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER="timeout 400 wine"
+programs=(--lib --tests)
+if [ "${1:-}" = --short ]; then
+    programs=(--lib --test conformance)
+    shift
+fi
 arguments=()
 for test in "${skipped[@]}"; do
     arguments+=(--skip "$test")
 done
 run() {
-    cargo_for "$target" std,panic_abort,test test --lib --tests -- "${arguments[@]}" "$@"
+    cargo_for "$target" std,panic_abort,test test "${programs[@]}" -- "${arguments[@]}" "$@"
 }
 # What fails twice is ours; a failure that does not come again is taken for wine's.
 run "$@" || {

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# The whole of what .ci/run takes a part of: several hours. .github/workflows/weekly.yml does the same, with a machine
+# for each. Mutants are not among it, since all of them take days: ci/mutants.sh.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+exec </dev/null
+
+failed=()
+run() {
+    local start=$SECONDS
+    echo
+    echo "==== $*"
+    "$@" || failed+=("$*")
+    echo "==== $*: $((SECONDS - start)) s"
+}
+
+run ci/deny.sh
+run ci/features.sh --all
+run ci/msrv.sh
+run ci/miri.sh 8
+run ci/machines.sh
+run ci/windows.sh
+run ci/kqueue.sh
+run ci/sim.sh 10000
+run ci/soak.sh 100000000
+run ci/fuzz.sh 5000000
+run ci/faults.sh
+
+if [ ${#failed[@]} != 0 ]; then
+    printf '%s failed\n' "${failed[@]}" >&2
+    exit 1
+fi
