@@ -5,9 +5,8 @@
 #
 #     ci/miri.sh [--short | SEEDS]
 #
-# SEEDS is how many schedules of each (2). --short: one of each, and the unit tests with the newer model of aliasing
-# only. It wants rustup's nightly toolchain with Miri, and gets it where
-# it can.
+# SEEDS is how many schedules of each (2). --short: one schedule of the programs, with the first of the models, and the
+# unit tests with the second. It wants rustup's nightly toolchain with Miri, and gets it where it can.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -61,11 +60,15 @@ bounded() {
 }
 
 MIRIFLAGS="$common" "${miri[@]}" --lib --test miri --no-run
-for aliasing in "" " -Zmiri-tree-borrows"; do
-    echo "-- ${aliasing:- stacked borrows}"
-    # What is pure computation runs under one schedule: it has no others.
-    [ "$short$aliasing" = 1 ] || MIRIFLAGS="$common$aliasing" bounded 900 "${miri[@]}" --lib -- \
-        reactor:: task:: sync:: scheduler::
-    MIRIFLAGS="$common$aliasing -Zmiri-many-seeds=0..$seeds" bounded $((300 + 300 * seeds)) \
-        "${miri[@]}" --test miri
-done
+# What is pure computation runs under one schedule: it has no others.
+unit_tests() {
+    MIRIFLAGS="$common$1" bounded 900 "${miri[@]}" --lib -- reactor:: task:: sync:: scheduler::
+}
+programs() {
+    MIRIFLAGS="$common$1 -Zmiri-many-seeds=0..$seeds" bounded $((300 + 300 * seeds)) "${miri[@]}" --test miri
+}
+stacked='' tree=' -Zmiri-tree-borrows'
+[ "$short" = 1 ] || unit_tests "$stacked"
+programs "$stacked"
+unit_tests "$tree"
+[ "$short" = 1 ] || programs "$tree"
