@@ -3,10 +3,14 @@
 //!
 //! `instructions KIND N`
 
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use polder::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
+use polder::runtime::Builder;
 use polder::{Runtime, Timer, future};
 
 fn main() {
@@ -17,6 +21,9 @@ fn main() {
         eprintln!("usage: instructions KIND N");
         return;
     };
+    if kind == "wakes" {
+        return wakes(count);
+    }
     let runtime = Runtime::new().expect("a runtime");
     runtime.block_on(async {
         match &*kind {
@@ -76,4 +83,46 @@ where
     });
     ping.await;
     echo.await;
+}
+
+/// Two tasks of a pool that wake each other in turn.
+fn wakes(count: usize) {
+    let runtime = Builder::new().workers(2).build().expect("a runtime");
+    let turns = Arc::new(Mutex::new(Turns::default()));
+    let player = |mine: usize| {
+        let turns = turns.clone();
+        async move {
+            for _ in 0..count {
+                poll_fn(|cx| turns.lock().expect("no panic").poll(mine, cx)).await;
+            }
+        }
+    };
+    runtime.block_on(async {
+        let tasks = [0, 1].map(|mine| polder::spawn(player(mine)));
+        for task in tasks {
+            task.await;
+        }
+    });
+}
+
+/// Which of two tasks has the turn, and the waker of the other one.
+#[derive(Default)]
+struct Turns {
+    turn: usize,
+    waiting: Option<Waker>,
+}
+
+impl Turns {
+    /// Passes the turn to the other task, or waits for it.
+    fn poll(&mut self, mine: usize, cx: &Context<'_>) -> Poll<()> {
+        if self.turn != mine {
+            self.waiting = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        self.turn = 1 - mine;
+        if let Some(waker) = self.waiting.take() {
+            waker.wake();
+        }
+        Poll::Ready(())
+    }
 }

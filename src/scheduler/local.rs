@@ -178,8 +178,7 @@ impl Local {
             self.schedule_yielded(runnable);
         } else if self.runs_task.get() {
             // The data that the running task has just written for it is still in the nearest cache.
-            if let Some(before) = self.pool().queue.push_next(runnable) {
-                self.push_movable(before);
+            if self.push_next(runnable) {
                 self.has_spawned.set(true);
             }
         } else {
@@ -276,11 +275,6 @@ impl Local {
         self.ready.borrow_mut().push_back(runnable);
     }
 
-    #[inline]
-    pub(super) fn push_front(&self, runnable: Runnable) {
-        self.ready.borrow_mut().push_front(runnable);
-    }
-
     /// Takes the next task to run. This decides the order of tasks: in a simulated world, of both
     /// the movable tasks and those that stay.
     #[inline]
@@ -299,11 +293,18 @@ impl Local {
 
     /// Takes the next task of a pool worker's own, alternating between its two queues.
     #[inline]
-    pub(super) fn pop_own(&self, count: usize) -> Option<Runnable> {
-        match count % 2 == 0 || self.chooser().is_some() {
-            true => self.pop().or_else(|| self.pop_movable()),
-            false => self.pop_movable().or_else(|| self.pop_first()),
+    pub(super) fn pop_own(&self, runs: usize) -> Option<Runnable> {
+        if let Some(chooser) = self.chooser() {
+            return chooser.next(self);
         }
+        let first = if runs % 2 == 0 {
+            self.pop_first()
+        } else {
+            None
+        };
+        first
+            .or_else(|| self.pop_movable())
+            .or_else(|| self.pop_first())
     }
 
     /// Whether the next task is the first of the only queue: false for pool workers and workers
@@ -340,6 +341,23 @@ impl Local {
         self.nexts_in_row.set(0);
         let end = self.turn_end.get().unwrap_or_else(|| queue.tail());
         queue.pop_before(end).or_else(|| queue.pop_next())
+    }
+
+    /// Lets a movable task of this worker run next. Returns whether another one would have been
+    /// next, which is queued now.
+    #[inline(always)]
+    fn push_next(&self, runnable: Runnable) -> bool {
+        let Some(before) = self.pool().queue.push_next(runnable) else {
+            return false;
+        };
+        self.push_movable(before);
+        true
+    }
+
+    /// Lets a movable task run next, however many were next before it.
+    pub(super) fn run_next(&self, runnable: Runnable) {
+        self.nexts_in_row.set(0);
+        self.push_next(runnable);
     }
 
     /// Queues a movable task of this worker. If there is no room, any worker may take it.

@@ -281,8 +281,8 @@ impl Worker {
         let local = &*self.local;
         if let Some(runnable) = local.take_injected() {
             // Other workers can no longer take it, so it runs before this worker's own tasks.
-            local.push_front(runnable);
-            self.restart_runs();
+            local.run_next(runnable);
+            self.has_taken_injected();
         } else if !local.has_ready() {
             self.steal();
         }

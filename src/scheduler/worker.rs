@@ -99,8 +99,8 @@ pub(crate) struct Worker {
     /// Whether a foreign loop waits on the poller's descriptor.
     embedded: Cell<bool>,
     pub(super) busy_poll: BusyPoll,
-    /// Counts the runs of a pool worker.
-    runs: Cell<usize>,
+    /// The number of runs at which a pool worker that has ready tasks takes an injected one.
+    injected_at: Cell<usize>,
     /// The idle period of a pool worker that busy-polls, if it was interrupted only by a look at
     /// the other workers.
     interrupted: Cell<Option<Idle>>,
@@ -138,7 +138,7 @@ impl Worker {
             local: Rc::new(local),
             embedded: Cell::new(false),
             busy_poll,
-            runs: Cell::new(0),
+            injected_at: Cell::new(INJECT_INTERVAL),
             interrupted: Cell::new(None),
             searching: Cell::new(false),
             pool: PoolWorker::new(index),
@@ -583,9 +583,10 @@ impl Worker {
         }
     }
 
-    /// The worker has taken an injected task: others of them are its turn only after more runs.
-    pub(super) fn restart_runs(&self) {
-        self.runs.set(0);
+    /// The worker takes injected tasks: it is their turn again only after more runs.
+    pub(super) fn has_taken_injected(&self) {
+        let runs = self.local.pool().runs();
+        self.injected_at.set(runs.wrapping_add(INJECT_INTERVAL));
     }
 
     /// Starts the idle period of a worker that busy-polls, or continues an interrupted one.
@@ -753,55 +754,57 @@ impl Worker {
 
     /// Runs the next ready task. Returns whether there was one.
     fn run_next(&self) -> bool {
-        match self.next() {
+        if !self.local.takes_first() {
+            return self.run_next_of_several();
+        }
+        match self.local.pop_first() {
             None => false,
             Some(runnable) => {
                 self.local.renew_budget();
                 self.local.run(runnable);
-                if self.local.is_pool_worker() {
-                    self.local.end_run();
-                }
                 true
             }
         }
     }
 
-    #[inline]
-    fn next(&self) -> Option<Runnable> {
-        match self.local.takes_first() {
-            true => self.local.pop_first(),
-            false => self.next_of_several(),
-        }
-    }
-
-    /// [`next`](Self::next), for pool workers and for workers with a [`chooser`](Local::chooser).
+    /// [`run_next`](Self::run_next), for pool workers and for workers with a
+    /// [`chooser`](Local::chooser).
     #[inline(never)]
-    fn next_of_several(&self) -> Option<Runnable> {
+    fn run_next_of_several(&self) -> bool {
         let local = &*self.local;
-        let next = match local.is_pool_worker() {
-            true => self.next_of_pool(),
-            false => local.pop(),
+        let next = match &local.pool {
+            None => local.pop(),
+            Some(pool) => self.next_of_pool(pool.runs()),
         };
-        if let (Some(runnable), Some(chooser)) = (&next, local.chooser()) {
+        let Some(runnable) = next else {
+            return false;
+        };
+        if let Some(chooser) = local.chooser() {
             chooser.polls(runnable.metadata());
         }
-        next
+        local.renew_budget();
+        local.run(runnable);
+        if local.is_pool_worker() {
+            local.end_run();
+        }
+        true
     }
 
+    /// Takes the next task of a pool worker that has begun to run `runs` tasks.
     #[inline]
-    fn next_of_pool(&self) -> Option<Runnable> {
+    fn next_of_pool(&self, runs: usize) -> Option<Runnable> {
         let local = &*self.local;
-        let count = self.runs.get();
-        self.runs.set(count.wrapping_add(1));
-        let next = match count % INJECT_INTERVAL == INJECT_INTERVAL - 1 {
-            true => local.take_injected().or_else(|| local.pop_own(count)),
-            false => local.pop_own(count).or_else(|| local.take_injected()),
+        let injected = if runs == self.injected_at.get() {
+            self.has_taken_injected();
+            local.take_injected()
+        } else {
+            None
         };
-        if let Some(runnable) = &next {
-            self.pool.begin_work(&local.shared);
-            local.begin_run(runnable.metadata());
-        }
-        next
+        let next = injected.or_else(|| local.pop_own(runs));
+        let next = next.or_else(|| local.take_injected())?;
+        self.pool.begin_work(&local.shared);
+        local.begin_run(next.metadata());
+        Some(next)
     }
 
     /// How long a foreign loop may sleep; `None` means until the worker is notified.
