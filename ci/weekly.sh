@@ -18,6 +18,7 @@ run ci/deny.sh
 run ci/features.sh --all
 run ci/msrv.sh
 run ci/miri.sh 8
+run ci/cross.sh
 run ci/machines.sh
 run ci/windows.sh
 run ci/kqueue.sh
