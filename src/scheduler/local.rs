@@ -291,12 +291,21 @@ impl Local {
         self.ready.borrow_mut().pop_front()
     }
 
-    /// Takes the next task of a pool worker's own, alternating between its two queues.
+    /// Takes the next task of a pool worker's own, of which it has begun to run `runs`: the one that
+    /// runs next, or of its two queues alternately.
     #[inline]
     pub(super) fn pop_own(&self, runs: usize) -> Option<Runnable> {
         if let Some(chooser) = self.chooser() {
             return chooser.next(self);
         }
+        let in_row = self.nexts_in_row.get();
+        if in_row < NEXTS_IN_ROW {
+            if let Some(runnable) = self.pool().queue.pop_next() {
+                self.nexts_in_row.set(in_row + 1);
+                return Some(runnable);
+            }
+        }
+        self.nexts_in_row.set(0);
         let first = if runs % 2 == 0 {
             self.pop_first()
         } else {
@@ -327,18 +336,10 @@ impl Local {
         self.takes_first.set(false);
     }
 
-    /// Takes the next movable task to run.
+    /// Takes the first movable task of this turn. The one that runs next is the last.
     #[inline]
     pub(super) fn pop_movable(&self) -> Option<Runnable> {
         let queue = &self.pool.as_ref()?.queue;
-        let in_row = self.nexts_in_row.get();
-        if in_row < NEXTS_IN_ROW {
-            if let Some(runnable) = queue.pop_next() {
-                self.nexts_in_row.set(in_row + 1);
-                return Some(runnable);
-            }
-        }
-        self.nexts_in_row.set(0);
         let end = self.turn_end.get().unwrap_or_else(|| queue.tail());
         queue.pop_before(end).or_else(|| queue.pop_next())
     }

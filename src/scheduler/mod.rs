@@ -422,6 +422,26 @@ mod tests {
         while shared.take_any().is_some() {}
     }
 
+    /// Otherwise a task that stays, and computes, would keep it from all other workers.
+    #[test]
+    fn the_task_that_a_worker_was_woken_for_comes_before_those_that_stay() {
+        let reactor = |_| Reactor::new(Poller::new(Backend::default()).unwrap());
+        let shared = Arc::new(Shared::new((0..3).map(reactor)));
+        let local = Local::new(shared.clone(), 0);
+        let spawn = || crate::task::new(&shared, pending::<()>(), Location::caller().into());
+        for runs in [0, 1] {
+            let ((stays, _), (next, _)) = (spawn(), spawn());
+            let id = next.metadata().id();
+            local.push(stays);
+            local.run_next(next);
+            let popped = || local.pop_own(runs).map(|it| it.metadata().id() == id);
+            assert_eq!(
+                [popped(), popped(), popped()],
+                [Some(true), Some(false), None]
+            );
+        }
+    }
+
     /// In addition to the future and async-task's header.
     #[cfg(target_pointer_width = "64")]
     #[test]
