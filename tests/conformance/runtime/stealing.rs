@@ -279,6 +279,44 @@ fn a_backlog_behind_a_task_that_computes_is_run_by_those_that_slept() {
     });
 }
 
+/// All workers sleep. The one that waits in the poller gets an event, and its task computes.
+#[test]
+fn what_comes_due_beside_the_only_worker_that_is_awake_does_not_wait_for_it() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..share(backend.name() == "epoll", 20) {
+            let (done, is_done) = mpsc::channel::<()>();
+            let receive = |then: Box<dyn FnOnce() + Send>| {
+                let socket = runtime.block_on(UdpSocket::bind("127.0.0.1:0")).unwrap();
+                let address = socket.local_addr().unwrap();
+                let task = runtime.spawn(async move {
+                    socket.recv(&mut [0; 1]).await.unwrap();
+                    then();
+                });
+                (task, address)
+            };
+            let (computes, first) = receive(Box::new(move || {
+                for what in ["the timer", "the socket"] {
+                    let result = is_done.recv_timeout(LIMIT / 2);
+                    assert!(result.is_ok(), "{what} waits for this one");
+                }
+            }));
+            let is_received = done.clone();
+            let (socket, second) = receive(Box::new(move || is_received.send(()).unwrap()));
+            let timer = runtime.spawn(async move {
+                sleep(Duration::from_millis(5)).await;
+                done.send(()).unwrap();
+            });
+            thread::sleep(Duration::from_millis(2));
+            sender.send_to(b"x", first).unwrap();
+            thread::sleep(Duration::from_millis(5));
+            sender.send_to(b"x", second).unwrap();
+            runtime.block_on(join_all([computes, timer, socket]));
+        }
+    });
+}
+
 /// Makes 40 waiting tasks move to the worker of a task that wakes them all and then blocks the
 /// worker until other workers have run them. When all are woken, each calls `run` with its place
 /// among them.
