@@ -38,10 +38,8 @@ impl Budget {
 pub(crate) fn consume(cx: &Context<'_>) -> Poll<()> {
     let refused = with_local(|local| {
         let left = local.budget.0.get();
-        local.budget.0.set(match left > -BUDGET {
-            true => left - 1,
-            false => BUDGET,
-        });
+        let next = if left > -BUDGET { left - 1 } else { BUDGET };
+        local.budget.0.set(next);
         let is_refused = left <= 0 && left > -BUDGET;
         if is_refused {
             local.counters.budget_exhausted.add(1);

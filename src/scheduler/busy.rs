@@ -80,9 +80,10 @@ impl BusyPoll {
     /// Records the length of an idle time.
     pub(super) fn record(&self, idle: Duration) {
         let score = self.score.get();
-        self.score.set(match idle <= self.config.limit {
-            true => (score + 1).min(MAX_SCORE),
-            false => score.saturating_sub(PENALTY),
+        self.score.set(if idle <= self.config.limit {
+            (score + 1).min(MAX_SCORE)
+        } else {
+            score.saturating_sub(PENALTY)
         });
     }
 }

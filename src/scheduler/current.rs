@@ -103,12 +103,14 @@ impl Running {
         let is = |(data, vtable): WakerParts| {
             ptr::eq(data, waker.data()) && ptr::eq(vtable, waker.vtable())
         };
-        match is(self.waker) {
-            true => Own::Yes,
-            #[cfg(feature = "tracing")]
-            false if is(self.wrapper) => Own::Wrapped,
-            false => Own::No,
+        if is(self.waker) {
+            return Own::Yes;
         }
+        #[cfg(feature = "tracing")]
+        if is(self.wrapper) {
+            return Own::Wrapped;
+        }
+        Own::No
     }
 }
 
@@ -232,9 +234,10 @@ pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
     with_current(|current| match current {
         Some(current) if current.driver.drives(reactor) => {
             let stays = |()| with_running(|meta| !meta.is_movable()).unwrap_or(true);
-            match current.local.is_pool_worker && stays(()) {
-                true => Some(Own::No),
-                false => Some(Running::get().own(waker)),
+            if current.local.is_pool_worker && stays(()) {
+                Some(Own::No)
+            } else {
+                Some(Running::get().own(waker))
             }
         }
         _ => None,

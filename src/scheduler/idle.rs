@@ -327,10 +327,11 @@ mod loom_tests {
                     self.start(index);
                 }
                 worker.parking.park();
-                match self.has_tasks() || self.is_over() {
+                if self.has_tasks() || self.is_over() {
                     // An event is reported even now, as by a wait with a zero timeout.
-                    true => worker.poll(),
-                    false => worker.wait(),
+                    worker.poll();
+                } else {
+                    worker.wait();
                 }
                 let was_woken = worker.parking.resume() == Since::Notified;
                 let mut is_searching = was_woken && self.idle.is_searching(index);

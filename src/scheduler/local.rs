@@ -157,12 +157,11 @@ impl Local {
     /// Schedules a task that stays on this worker. `yields` is whether it woke itself while it ran.
     #[inline(always)]
     pub(super) fn schedule(&self, runnable: Runnable, yields: bool) {
-        match yields {
-            true => {
-                runnable.metadata().set_woken_by_itself();
-                self.yielded.borrow_mut().push_back(runnable);
-            }
-            false => self.push(runnable),
+        if yields {
+            runnable.metadata().set_woken_by_itself();
+            self.yielded.borrow_mut().push_back(runnable);
+        } else {
+            self.push(runnable)
         }
     }
 
@@ -226,9 +225,10 @@ impl Local {
     /// the run queue.
     #[inline]
     pub(super) fn take_injected(&self) -> Option<Runnable> {
-        match self.shared.has_injected() && !self.shared.is_closing() {
-            true => self.take_injected_now(),
-            false => None,
+        if self.shared.has_injected() && !self.shared.is_closing() {
+            self.take_injected_now()
+        } else {
+            None
         }
     }
 
@@ -261,10 +261,13 @@ impl Local {
     /// Called when the running task has returned, and has made several tasks ready: wakes another
     /// worker for those that this one does not run next.
     fn wake_for_spawned(&self) {
-        match self.has_ready() {
-            true if self.shared.has_injected() => self.shared.wake_one(),
-            true => self.shared.wake_one_if_idle(self.index),
-            false => {}
+        if !self.has_ready() {
+            return;
+        }
+        if self.shared.has_injected() {
+            self.shared.wake_one();
+        } else {
+            self.shared.wake_one_if_idle(self.index);
         }
     }
 
@@ -390,9 +393,10 @@ impl Local {
         }
         let mut yielded = self.yielded.borrow_mut();
         let mut ready = self.ready.borrow_mut();
-        match ready.is_empty() {
-            true => std::mem::swap(&mut *ready, &mut *yielded),
-            false => ready.append(&mut yielded),
+        if ready.is_empty() {
+            std::mem::swap(&mut *ready, &mut *yielded)
+        } else {
+            ready.append(&mut yielded)
         }
     }
 

@@ -40,9 +40,10 @@ impl MainFuture {
 
     /// The word of the leaf that the future waits for.
     pub(crate) fn waits_for(&self) -> u64 {
-        match self.waker.is_woken() {
-            true => Leaf::NOTHING,
-            false => self.waits_for.get(),
+        if self.waker.is_woken() {
+            Leaf::NOTHING
+        } else {
+            self.waits_for.get()
         }
     }
 

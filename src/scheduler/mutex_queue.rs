@@ -148,9 +148,10 @@ impl<T> MutexQueue<T> {
             return;
         }
         let mut list = self.list.lock();
-        match into.is_empty() {
-            true => std::mem::swap(into, &mut list),
-            false => into.append(&mut list),
+        if into.is_empty() {
+            std::mem::swap(into, &mut list)
+        } else {
+            into.append(&mut list)
         }
         self.count.store(0, Ordering::Relaxed);
     }

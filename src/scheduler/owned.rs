@@ -132,9 +132,10 @@ pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
     with_local(|local| {
         debug_assert!(local.has(meta), "a task is polled by its own worker");
         let task = TaskRef::new(meta, waker.clone());
-        let key = match meta.is_movable() {
-            true => bind_movable(local, meta, task),
-            false => local.owned.insert(task),
+        let key = if meta.is_movable() {
+            bind_movable(local, meta, task)
+        } else {
+            local.owned.insert(task)
         };
         local.publish_staying();
         key

@@ -146,9 +146,10 @@ impl Worker {
         let may_sleep = is_idle && !self.steal() && timeout != Some(Duration::ZERO);
         let idle = (may_sleep && self.busy_poll.is_enabled()).then(|| self.begin_idle());
         if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
-            match may_sleep {
-                true => self.sleep_in_pool(timeout),
-                false => self.poll_pool(),
+            if may_sleep {
+                self.sleep_in_pool(timeout)
+            } else {
+                self.poll_pool()
             }
         }
         if let Some(idle) = idle {
@@ -165,9 +166,10 @@ impl Worker {
 
     fn poll_with(&self, seat: Seated<'_>) {
         self.pool.has_polled.set(true);
-        match self.driver.reactor().has_sources() {
-            true => self.wait_once(&Until::Now, || drop(seat)),
-            false => self.driver.forget_time(),
+        if self.driver.reactor().has_sources() {
+            self.wait_once(&Until::Now, || drop(seat))
+        } else {
+            self.driver.forget_time()
         }
     }
 

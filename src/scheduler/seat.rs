@@ -160,9 +160,10 @@ impl Sleeper {
         if !self.others_work.get() {
             self.end_watch(watch);
         }
-        let seat = match self.was_woken.get() {
-            true => None,
-            false => seat.take(),
+        let seat = if self.was_woken.get() {
+            None
+        } else {
+            seat.take()
         };
         if worker.park(seat.is_some()) || worker.has_tasks() {
             return Sleep::No(seat);

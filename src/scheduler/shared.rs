@@ -199,9 +199,10 @@ impl Remote {
             counters: TaskCounters::default(),
             staying: AtomicUsize::new(0),
             // A pool worker's thread starts soon.
-            drive: AtomicU8::new(match is_pool_worker {
-                true => Drive::Driven,
-                false => Drive::None,
+            drive: AtomicU8::new(if is_pool_worker {
+                Drive::Driven
+            } else {
+                Drive::None
             } as u8),
             thread: AtomicU32::new(0),
             requests: Requests::new(),
@@ -497,9 +498,10 @@ impl Shared {
 
     /// The reason of the runtime's failure, if it has failed.
     pub(crate) fn failure(&self) -> Option<&str> {
-        match self.is_closing() {
-            true => self.failure.get().map(String::as_str),
-            false => None,
+        if self.is_closing() {
+            self.failure.get().map(String::as_str)
+        } else {
+            None
         }
     }
 
@@ -523,9 +525,10 @@ impl Shared {
     /// [`late`](super::late).
     #[inline]
     pub(crate) fn schedule_new(&self, runnable: Runnable) {
-        match self.is_closing() {
-            true => late::drop_late(runnable),
-            false => runnable.schedule(),
+        if self.is_closing() {
+            late::drop_late(runnable)
+        } else {
+            runnable.schedule()
         }
     }
 

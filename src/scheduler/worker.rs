@@ -477,9 +477,10 @@ impl Worker {
             if may_sleep {
                 local.counters.parks.add(1);
                 self.note_parked();
-                match self.needs_look.get() {
-                    false => until = Some(self.driver.until(timeout)),
-                    true => self.resume(),
+                if self.needs_look.get() {
+                    self.resume()
+                } else {
+                    until = Some(self.driver.until(timeout))
                 }
             }
             match until {
@@ -699,9 +700,10 @@ impl Worker {
     /// Handles a failed wait.
     #[cold]
     pub(super) fn cannot_wait(&self, until: &Until, error: &io::Error) {
-        match is_shortage(error) {
-            true => self.sleep_briefly(until),
-            false => self.fail(until, error),
+        if is_shortage(error) {
+            self.sleep_briefly(until)
+        } else {
+            self.fail(until, error)
         }
     }
 
@@ -810,9 +812,10 @@ impl Worker {
     /// How long a foreign loop may sleep; `None` means until the worker is notified.
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
         self.driver.drop_wakers(|| {});
-        match self.local.has_work() || self.remote().has_inbox() || self.has_failed() {
-            true => Some(Duration::ZERO),
-            false => self.driver.next_timeout(),
+        if self.local.has_work() || self.remote().has_inbox() || self.has_failed() {
+            Some(Duration::ZERO)
+        } else {
+            self.driver.next_timeout()
         }
     }
 
@@ -874,13 +877,15 @@ impl Worker {
     #[inline]
     fn end_drive(&self) {
         let is_embedded = self.embedded.get() && !self.is_broken.get();
-        self.remote().set_drive(match is_embedded {
-            true => Drive::BetweenTurns,
-            false => Drive::None,
+        self.remote().set_drive(if is_embedded {
+            Drive::BetweenTurns
+        } else {
+            Drive::None
         });
-        match is_embedded {
-            true => self.arm_descriptor(),
-            false => self.park_undriven(),
+        if is_embedded {
+            self.arm_descriptor()
+        } else {
+            self.park_undriven()
         }
     }
 

@@ -25,16 +25,15 @@ struct ByChoice {
 
 impl Chooser for ByChoice {
     fn next(&self, local: &Local) -> Option<Runnable> {
-        match local.is_pool_worker() {
-            true => self.next_of_pool(local),
-            false => {
-                let mut ready = local.ready.borrow_mut();
-                let place = match ready.len() {
-                    0 | 1 => 0,
-                    several => kernel::choose_task(several, ready.iter().map(id)),
-                };
-                ready.remove(place)
-            }
+        if local.is_pool_worker() {
+            self.next_of_pool(local)
+        } else {
+            let mut ready = local.ready.borrow_mut();
+            let place = match ready.len() {
+                0 | 1 => 0,
+                several => kernel::choose_task(several, ready.iter().map(id)),
+            };
+            ready.remove(place)
         }
     }
 
@@ -59,9 +58,10 @@ impl Chooser for ByChoice {
         }
         // Movable ones are queued where other workers find them.
         for runnable in local.yielded.borrow_mut().drain(..) {
-            match runnable.metadata().is_movable() {
-                true => local.push_movable(runnable),
-                false => local.push(runnable),
+            if runnable.metadata().is_movable() {
+                local.push_movable(runnable)
+            } else {
+                local.push(runnable)
             }
         }
     }
@@ -85,18 +85,15 @@ impl ByChoice {
         if !is_next_first {
             movable.extend(queue.pop_next());
         }
-        let next = match has_next {
-            true if is_next_first => Some(0),
-            true => Some(movable.len() - 1),
-            false => None,
-        };
+        let next = has_next.then(|| if is_next_first { 0 } else { movable.len() - 1 });
         let mut ready = local.ready.borrow_mut();
         let place = match ready.len() + movable.len() {
             0 | 1 => 0,
             several => {
-                let (first, second) = match stay_first {
-                    true => (&*ready, &movable),
-                    false => (&movable, &*ready),
+                let (first, second) = if stay_first {
+                    (&*ready, &movable)
+                } else {
+                    (&movable, &*ready)
                 };
                 kernel::choose_task(several, first.iter().chain(second).map(id))
             }
@@ -109,9 +106,10 @@ impl ByChoice {
         } else {
             movable.len()
         };
-        let (is_movable, place) = match place < before {
-            true => (!stay_first, place),
-            false => (stay_first, place - before),
+        let (is_movable, place) = if place < before {
+            (!stay_first, place)
+        } else {
+            (stay_first, place - before)
         };
         if !is_movable {
             let chosen = ready.remove(place);
@@ -139,9 +137,10 @@ impl ByChoice {
 fn put_back(local: &Local, movable: VecDeque<Runnable>, next: Option<usize>) {
     let queue = &local.pool().queue;
     for (place, runnable) in movable.into_iter().enumerate() {
-        let has_room = match Some(place) == next {
-            true => queue.push_next(runnable).is_none(),
-            false => queue.push(runnable).is_ok(),
+        let has_room = if Some(place) == next {
+            queue.push_next(runnable).is_none()
+        } else {
+            queue.push(runnable).is_ok()
         };
         debug_assert!(has_room, "it was there before");
     }
