@@ -23,6 +23,7 @@ run ci/machines.sh
 run ci/windows.sh
 run ci/kqueue.sh
 run ci/sim.sh 10000
+run ci/storm.sh
 run ci/soak.sh 100000000
 run ci/fuzz.sh 5000000
 run ci/faults.sh
