@@ -29,7 +29,7 @@
 //!
 //! **Spurious events.** An error queue that is not read (`IP_RECVERR`, `SO_TIMESTAMPING`) makes
 //! poll(2) and select(2) report a socket as ready for ever, though every read would block: a waiter
-//! would be woken, try and wait again endlessly. With levels, after [`MOST_SUSPECT_EVENTS`] events
+//! would be woken, try and wait again endlessly. With levels, after [`MAX_SUSPECT_EVENTS`] events
 //! in a row that are, or may be, about an error, we ask poll(2) whether there is anything else. If
 //! not, we [back off](Registration::back_off): the direction is armed again after a delay, which
 //! grows as long as nothing else is found. Waiters that arrive meanwhile are woken after the delay.
@@ -106,7 +106,7 @@ pub(crate) struct SourceWait {
 
 /// Number of possibly spurious events that are believed before poll(2) is asked about them: few
 /// enough that spurious events cost little, and enough that the cost of asking is negligible.
-const MOST_SUSPECT_EVENTS: u8 = 32;
+const MAX_SUSPECT_EVENTS: u8 = 32;
 
 impl Source {
     #[inline]
@@ -481,7 +481,7 @@ impl Source {
             return Interest::NONE;
         }
         registration.suspect_events += 1;
-        match registration.suspect_events < MOST_SUSPECT_EVENTS {
+        match registration.suspect_events < MAX_SUSPECT_EVENTS {
             true => Interest::NONE,
             false => self.check_suspect(driver, registration, interest_of(ready)),
         }
@@ -522,7 +522,7 @@ impl Source {
             return spurious;
         }
         // The next event is checked immediately.
-        registration.suspect_events = MOST_SUSPECT_EVENTS - 1;
+        registration.suspect_events = MAX_SUSPECT_EVENTS - 1;
         match registration.back_off(driver, self, spurious) {
             true => spurious,
             false => Interest::NONE,

@@ -20,10 +20,10 @@ use super::kernel::trace::Seconds;
 
 /// Maximum number of states remembered for a partition: tens of megabytes if they are small. The
 /// problem is NP-complete: beyond this limit the verdict is undecided.
-const MOST_STATES: usize = 200_000;
+const MAX_STATES: usize = 200_000;
 
 /// Maximum number of operations in a drawing.
-const MOST_DRAWN: usize = 12;
+const MAX_DRAWN: usize = 12;
 
 /// Maximum number of characters of an operation's text in a drawing.
 const LONGEST_TEXT: usize = 60;
@@ -224,7 +224,7 @@ pub(super) fn check<M: Model>(
     records: &[Record<M::Input, M::Output>],
     model: &M,
 ) -> (Verdict, Option<u64>) {
-    check_within(records, model, MOST_STATES)
+    check_within(records, model, MAX_STATES)
 }
 
 fn check_within<M: Model>(
@@ -451,7 +451,7 @@ fn draw<I: Debug, O: Debug>(
         .filter(|it| *it != stuck && operations[*it].invoked < end)
         .collect();
     drawn.sort_by_key(|it| over(*it));
-    let mut drawn = drawn.split_off(drawn.len().saturating_sub(MOST_DRAWN - 1));
+    let mut drawn = drawn.split_off(drawn.len().saturating_sub(MAX_DRAWN - 1));
     drawn.push(stuck);
     drawn.sort_by_key(|it| operations[*it].invoked);
     let mut moments: Vec<(u64, u64)> = (drawn.iter())
@@ -750,7 +750,7 @@ mod tests {
             panic!("it is not linearizable");
         };
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines.len() <= MOST_DRAWN + 2, "{text}");
+        assert!(lines.len() <= MAX_DRAWN + 2, "{text}");
         let marked = lines
             .iter()
             .find(|it| it.contains("<== not explained"))

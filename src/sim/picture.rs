@@ -37,7 +37,7 @@ const FEW: usize = 60;
 const MANY: usize = 2_000;
 
 /// Maximum number of hosts with lanes.
-const MOST_HOSTS: usize = 40;
+const MAX_HOSTS: usize = 40;
 
 /// Maximum number of characters of a file's name that come from the test's name.
 const LONGEST_NAME: usize = 120;
@@ -252,7 +252,7 @@ fn has_mark(what: &What) -> bool {
 impl<'a> Diagram<'a> {
     /// Returns the diagram of the last `most` items until `end`.
     fn new(scene: &'a Scene, most: usize, end: u64) -> Diagram<'a> {
-        let lanes = scene.hosts.len().min(MOST_HOSTS);
+        let lanes = scene.hosts.len().min(MAX_HOSTS);
         let messages = scene.recording.messages.iter();
         let messages = messages
             .filter(|it| it.from < lanes && it.to < lanes && it.from != it.to && it.at <= end);
@@ -307,7 +307,7 @@ impl<'a> Diagram<'a> {
     }
 
     fn draw(&self) -> String {
-        let lanes = self.scene.hosts.len().min(MOST_HOSTS);
+        let lanes = self.scene.hosts.len().min(MAX_HOSTS);
         let width = FIRST_LANE + lanes * LANE;
         let bottom = self.places.last().map_or(40, |it| it.1) + 16;
         let height = bottom + 24;
@@ -446,12 +446,7 @@ impl<'a> Diagram<'a> {
             };
         }
         for (index, fault) in &self.faults {
-            let host = fault
-                .these
-                .first()
-                .copied()
-                .unwrap_or(0)
-                .min(MOST_HOSTS - 1);
+            let host = fault.these.first().copied().unwrap_or(0).min(MAX_HOSTS - 1);
             let (x, y) = (x(host), self.y(fault.at));
             let words = escape(&fault.describe(|it| self.scene.name(it)));
             let _ = writeln!(

@@ -58,7 +58,7 @@
 //! * **`EBUSY` and `EAGAIN`** of `io_uring_enter` are not failures: completions are collected, and
 //!   the kernel is entered again. Submissions that it has not taken stay in the queue, and orders
 //!   that find no room there stay orders. A wait that is refused again and again pauses, and fails
-//!   after about a second ([`MOST_REFUSALS`]).
+//!   after about a second ([`MAX_REFUSALS`]).
 //! * **`fork`.** The queues are shared memory: the parent would run what a child puts there. So the
 //!   child does not have that memory (`MADV_DONTFORK`), and in a child the `Poller` neither
 //!   forwards calls to this file nor drops the ring.
@@ -542,7 +542,7 @@ impl Uring {
         said: &mut Said,
         events: &mut Events,
     ) -> io::Result<()> {
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             if said.is_full || !table.has_work() {
                 break;
             }
@@ -585,25 +585,25 @@ const ROUND_TO_END: Duration = Duration::from_micros(20);
 
 /// Number of calls in which a wait has the kernel do deferred work: enough for a batch of events.
 /// The rest is left to the next wait.
-const MOST_ROUNDS: usize = 16;
+const MAX_ROUNDS: usize = 16;
 
 /// Number of consecutive refusals after which a wait [pauses](pause), and a removal is left to the
 /// next wait.
-const MOST_REFUSALS: u32 = 16;
+const MAX_REFUSALS: u32 = 16;
 
 /// Length of a pause, and number of consecutive pauses after which the wait fails: about a second.
 const PAUSE: Duration = Duration::from_millis(1);
-const MOST_PAUSES: u32 = 1000;
+const MAX_PAUSES: u32 = 1000;
 
-/// Pauses after [`MOST_REFUSALS`], so that no thread spins until the kernel has memory again.
+/// Pauses after [`MAX_REFUSALS`], so that no thread spins until the kernel has memory again.
 /// Returns the error of the wait: `INTR`, so that the caller looks around and waits again, or,
-/// after [`MOST_PAUSES`], the refusal.
+/// after [`MAX_PAUSES`], the refusal.
 ///
 /// Meanwhile the lock is not held, and `waiting` is not set: other threads' orders are carried out
 /// by the next wait, at the latest after the pause.
 #[cold]
 fn pause(mut table: MutexGuard<'_, Table>) -> io::Error {
-    if table.refusals.pauses < MOST_PAUSES {
+    if table.refusals.pauses < MAX_PAUSES {
         table.refusals.pauses += 1;
         drop(table);
         std::thread::sleep(PAUSE);
@@ -629,7 +629,7 @@ impl Refusals {
 
     #[inline]
     fn are_many(&self) -> bool {
-        self.count >= MOST_REFUSALS
+        self.count >= MAX_REFUSALS
     }
 }
 
@@ -779,7 +779,7 @@ impl Table {
     }
 
     /// Hands over all orders, and has the kernel do all deferred work: at most one piece for each
-    /// poll, besides those that arrive meanwhile. Gives up after [`MOST_REFUSALS`]. The next wait
+    /// poll, besides those that arrive meanwhile. Gives up after [`MAX_REFUSALS`]. The next wait
     /// collects the completions, and hands over any remaining orders.
     fn finish_work(&mut self) -> io::Result<()> {
         self.enter_now()?;
@@ -1876,7 +1876,7 @@ mod tests {
         assert_eq!(refused(1, &mut sleep), interrupted);
         assert_eq!(uring.table.lock().refusals.pauses, 2);
         assert_eq!(
-            refused(MOST_PAUSES, &mut sleep),
+            refused(MAX_PAUSES, &mut sleep),
             Err(io::ErrorKind::WouldBlock)
         );
         // A quick wait returns to its caller after each refusal.

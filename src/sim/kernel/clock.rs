@@ -18,7 +18,7 @@ use super::trace::What;
 const MILLION: i128 = 1_000_000;
 
 /// The limit of drift, in either direction: one and a half times, and half, the world's speed.
-pub(crate) const MOST_DRIFT: i32 = 500_000;
+pub(crate) const MAX_DRIFT: i32 = 500_000;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock {

@@ -32,7 +32,7 @@ const ROOT: u32 = 0;
 
 /// The maximum length of a file that is read into one vector. A hole may be as long as an `i64`
 /// allows, and if the system grants memory that it does not have, reading it would end the process.
-const MOST_READ: u64 = 1 << 30;
+const MAX_READ: u64 = 1 << 30;
 
 /// NAME_MAX of Linux's file systems.
 const LONGEST_NAME: usize = 255;
@@ -136,7 +136,7 @@ pub(crate) struct Loss {
 pub(crate) struct Disk {
     nodes: BTreeMap<u32, Node>,
     next_node: u32,
-    most_nodes: usize,
+    max_nodes: usize,
     open: BTreeMap<u32, Open>,
     next_open: u32,
     /// The number of the last change, of names or bytes.
@@ -170,7 +170,7 @@ impl Disk {
         Disk {
             nodes: BTreeMap::from([(ROOT, Node::Dir(Default::default()))]),
             next_node: ROOT + 1,
-            most_nodes: NODES,
+            max_nodes: NODES,
             open: BTreeMap::new(),
             next_open: 1,
             changes: 0,
@@ -329,12 +329,12 @@ impl Disk {
 
     /// Forgets unreachable nodes, if there may be many.
     fn sweep(&mut self) {
-        if self.nodes.len() < self.most_nodes {
+        if self.nodes.len() < self.max_nodes {
             return;
         }
         let live = self.reach(&[NOW, SYNCED]);
         self.nodes.retain(|it, _| live.contains(it));
-        self.most_nodes = (2 * live.len()).max(NODES);
+        self.max_nodes = (2 * live.len()).max(NODES);
     }
 
     /// Returns the nodes that are open, or reachable by the names of these trees; with `SYNCED`,
@@ -475,7 +475,7 @@ impl Disk {
         let (data, _) = self.file(number, |it| it.read)?;
         let mut bytes = Vec::new();
         let len = data.len();
-        if len > MOST_READ || bytes.try_reserve_exact(len as usize).is_err() {
+        if len > MAX_READ || bytes.try_reserve_exact(len as usize).is_err() {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         bytes.resize(len as usize, 0);
@@ -727,7 +727,7 @@ impl Disk {
         }
         loss.names = self.lose_names(stream, allow);
         (self.used, self.has_removed) = (None, false);
-        self.most_nodes = 0;
+        self.max_nodes = 0;
         self.sweep();
         loss
     }

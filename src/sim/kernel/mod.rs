@@ -65,7 +65,7 @@ use faults::{Faults, Kept, Kind};
 use host_faults::HostFaults;
 use latency::Latency;
 use link::Links;
-pub(crate) use order::MOST_PASSED_OVER;
+pub(crate) use order::MAX_PASSED_OVER;
 use order::{Order, Queue};
 use progress::{Call, Progress};
 use sockets::Other;
@@ -88,12 +88,12 @@ const LIST: usize = 16;
 
 /// The limit of clock readings in one step: a program that exceeds it is waiting for the clock in a
 /// loop. Reaching the limit takes a test half a second without optimisation.
-const MOST_READINGS: u32 = 1_000_000;
+const MAX_READINGS: u32 = 1_000_000;
 
 /// The limit of what a host may send at one moment, in datagrams counted by KiB: beyond it the host
 /// is in a livelock. It equals the default limit of a world's steps at one moment, and amounts to
 /// at most 100 MB.
-const MOST_SENT: usize = 100_000;
+const MAX_SENT: usize = 100_000;
 
 /// A host that does not exist: segments to it are lost. The number is the same on every platform,
 /// because it is part of fingerprints.
@@ -228,9 +228,9 @@ pub(crate) struct Kernel {
     /// compared with.
     diverged_on: Option<usize>,
     /// The limit of a host's connects per second.
-    most_connects: u32,
+    max_connects: u32,
     /// The limit of a host's datagrams per second.
-    most_datagrams: u32,
+    max_datagrams: u32,
     foreign: Arc<AtomicBool>,
 }
 
@@ -299,7 +299,7 @@ struct HostState {
     /// may still be in it.
     sockets: Vec<u32>,
     /// The length at which `sockets` is cleared of those that are gone.
-    most_sockets: usize,
+    max_sockets: usize,
     questions: names::Questions,
     clock: clock::Clock,
     past_clocks: clock::Past,
@@ -445,7 +445,7 @@ thread_local! {
 }
 
 /// The limit of panics that wait to be reported: those of tasks that are never awaited.
-const MOST_PANICS: usize = 256;
+const MAX_PANICS: usize = 256;
 
 /// A panic, identified by its message.
 struct Panic {
@@ -482,10 +482,10 @@ pub(crate) fn count_reading() {
     }
     let readings = READINGS.get() + 1;
     READINGS.set(readings);
-    if readings > MOST_READINGS {
+    if readings > MAX_READINGS {
         READINGS.set(0);
         panic!(
-            "polder::sim: the clock was read {MOST_READINGS} times in one step, in which no time \
+            "polder::sim: the clock was read {MAX_READINGS} times in one step, in which no time \
              passes: a loop that waits for it never ends"
         );
     }
@@ -610,8 +610,8 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         progress: Arc::default(),
         shortcuts: BTreeMap::new(),
         diverged_on: None,
-        most_connects: u32::MAX,
-        most_datagrams: u32::MAX,
+        max_connects: u32::MAX,
+        max_datagrams: u32::MAX,
         foreign: Arc::default(),
     };
     // Readings by destructors at the end of another world are not this world's.
@@ -1069,7 +1069,7 @@ pub(crate) fn note_panic(site: Option<&Location<'_>>, words: &str) {
         let Ok(mut panics) = panics.try_borrow_mut() else {
             return;
         };
-        if panics.len() == MOST_PANICS {
+        if panics.len() == MAX_PANICS {
             panics.pop_front();
         }
         panics.push_back(Panic {
@@ -1205,7 +1205,7 @@ impl Kernel {
             next_port: *PORTS.start(),
             workers: None,
             sockets: Vec::new(),
-            most_sockets: LIST,
+            max_sockets: LIST,
             questions: names::Questions::new(self.seed, index),
             clock: clock::Clock::default(),
             past_clocks: clock::Past::default(),
@@ -1679,8 +1679,8 @@ impl Kernel {
         self.order
     }
 
-    pub(crate) fn set_most_connects(&mut self, most: u32) {
-        self.most_connects = most;
+    pub(crate) fn set_max_connects(&mut self, max: u32) {
+        self.max_connects = max;
     }
 
     /// Counts a datagram of `bytes` bytes, or a connect. Fails the run if a host does this too
@@ -1692,7 +1692,7 @@ impl Kernel {
             state.sent = (self.now, 0);
         }
         state.sent.1 += 1 + bytes / 1_024;
-        let is_within = state.sent.1 <= MOST_SENT;
+        let is_within = state.sent.1 <= MAX_SENT;
         if !is_within {
             let cause = format!("livelock: {:?} sends without any time passing", state.name);
             let reason = format!("{cause}: a loop that neither sleeps nor waits for an answer");
@@ -1701,26 +1701,26 @@ impl Kernel {
         is_within
     }
 
-    pub(crate) fn set_most_datagrams(&mut self, most: u32) {
-        self.most_datagrams = most;
+    pub(crate) fn set_max_datagrams(&mut self, max: u32) {
+        self.max_datagrams = max;
     }
 
     /// Counts a connect, and fails the run if a host connects too often.
     fn count_connect(&mut self, host: usize) {
-        let (state, most) = (&mut self.hosts[host], self.most_connects);
-        if state.connects.add(self.now) > most {
+        let (state, max) = (&mut self.hosts[host], self.max_connects);
+        if state.connects.add(self.now) > max {
             let cause = format!("retry storm: {:?} connects too often", state.name);
-            let reason = format!("{cause}: more than {most} times within a second");
+            let reason = format!("{cause}: more than {max} times within a second");
             self.note_failure(cause, None, reason);
         }
     }
 
     /// Counts a datagram, and fails the run if a host sends too many.
     fn count_datagram(&mut self, host: usize) {
-        let (state, most) = (&mut self.hosts[host], self.most_datagrams);
-        if state.datagrams.add(self.now) > most {
+        let (state, max) = (&mut self.hosts[host], self.max_datagrams);
+        if state.datagrams.add(self.now) > max {
             let cause = format!("storm: {:?} sends too many datagrams", state.name);
-            let reason = format!("{cause}: more than {most} within a second");
+            let reason = format!("{cause}: more than {max} within a second");
             self.note_failure(cause, None, reason);
         }
     }
@@ -2157,10 +2157,10 @@ impl Kernel {
     fn insert(&mut self, socket: Tcp) -> u32 {
         let number = u32::try_from(self.sockets.len()).expect("fewer than 2^32 sockets");
         let host = &mut self.hosts[socket.host];
-        if host.sockets.len() == host.most_sockets {
+        if host.sockets.len() == host.max_sockets {
             let sockets = &self.sockets;
             (host.sockets).retain(|it| sockets[*it as usize].is_some());
-            host.most_sockets = (2 * host.sockets.len()).max(LIST);
+            host.max_sockets = (2 * host.sockets.len()).max(LIST);
         }
         host.sockets.push(number);
         self.sockets.push(Some(Box::new(socket)));

@@ -9,7 +9,7 @@ use super::link::Link;
 use super::{Event, Kernel};
 
 /// The limit of pairs of hosts that are noted in traces: a picture of more is not readable.
-const MOST_NOTED: usize = 64;
+const MAX_NOTED: usize = 64;
 
 /// A set of hosts, by their numbers.
 #[derive(Debug, Default)]
@@ -138,7 +138,7 @@ impl Kernel {
         let number = partings.count;
         let pairs = these.iter().flat_map(|a| others.iter().map(|b| (*a, *b)));
         let pairs = pairs.filter(|(a, b)| a != b);
-        let noted: Vec<(usize, usize)> = pairs.take(MOST_NOTED).collect();
+        let noted: Vec<(usize, usize)> = pairs.take(MAX_NOTED).collect();
         partings.list.push(Parting {
             number,
             these: Hosts::of(these),

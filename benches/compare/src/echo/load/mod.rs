@@ -33,7 +33,7 @@ pub enum Load {
 
 /// The maximum number of connections of a measurement. (They end with a reset, so that none waits
 /// for its port to be free again.)
-const MOST_CONNECTS: u64 = 50_000;
+const MAX_CONNECTS: u64 = 50_000;
 
 /// The maximum time without progress.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -381,7 +381,7 @@ fn connects(at_once: usize, size: usize, port: u16, phases: &Phases<'_>) -> io::
             let place = events.place(number);
             if visits[place].ready(&message, &mut incoming)? {
                 count.answered(visits[place].begun, Instant::now());
-                if made == MOST_CONNECTS {
+                if made == MAX_CONNECTS {
                     // The limit: the measurement is what has been counted so far.
                     count.until = now;
                     if count.begun.is_none() {
