@@ -318,9 +318,10 @@ fn simpler_in_words(report: &Report, simpler: &Simpler) -> String {
             "with {number} instead of {chosen} as choice {nth} of the test"
         ));
     }
-    match words.is_empty() {
-        true => String::new(),
-        false => format!("  it fails too {}\n", words.join(", ")),
+    if words.is_empty() {
+        String::new()
+    } else {
+        format!("  it fails too {}\n", words.join(", "))
     }
 }
 
@@ -365,9 +366,10 @@ fn pictures(report: &Report, less: &Less, run: &Run<'_>) -> String {
         .kept
         .as_ref()
         .is_some_and(|it| it.len() < report.faults.len());
-    let which = match is_smaller || less.simpler != Simpler::default() {
-        true => "  (Both show the shrunk run.)\n",
-        false => "",
+    let which = if is_smaller || less.simpler != Simpler::default() {
+        "  (Both show the shrunk run.)\n"
+    } else {
+        ""
     };
     match picture::write(&scene, &test_name().unwrap_or_default()) {
         Ok((html, json)) => format!(

@@ -690,12 +690,11 @@ impl<T> Finished<T> {
             Ok(Exit::PoweredOff) => "was powered off".to_owned(),
             Err(_) => {
                 let limit = Seconds(kernel::link::nanos(limit));
-                let why = match with_kernel(|kernel| kernel.is_at_rest()) {
-                    true => {
-                        ", and never would: no task is ready, no other timer is set, nothing is \
-                         under way"
-                    }
-                    false => "",
+                let why = if with_kernel(|kernel| kernel.is_at_rest()) {
+                    ", and never would: no task is ready, no other timer is set, nothing is \
+                     under way"
+                } else {
+                    ""
                 };
                 format!("has not returned within {limit}{why}")
             }

@@ -269,9 +269,10 @@ struct Taken {
 
 impl Taken {
     fn insert(&mut self, number: u32, is_open: bool) {
-        let list = match is_open {
-            true => &mut self.open,
-            false => &mut self.beyond,
+        let list = if is_open {
+            &mut self.open
+        } else {
+            &mut self.beyond
         };
         let place = list.partition_point(|it| *it < number);
         list.insert(place, number);
@@ -333,9 +334,10 @@ impl<'a, M: Model> Search<'a, M> {
         let mut places = vec![(EDGE, None); operations.len()];
         let mut entries = vec![(EDGE, false)];
         for (_, is_answer, index) in events {
-            match is_answer {
-                true => places[index].1 = Some(entries.len()),
-                false => places[index].0 = entries.len(),
+            if is_answer {
+                places[index].1 = Some(entries.len());
+            } else {
+                places[index].0 = entries.len();
             }
             entries.push((index, is_answer));
         }
@@ -504,13 +506,14 @@ fn draw<I: Debug, O: Debug>(
     } else {
         ""
     };
-    let _ = match tail.is_empty() {
-        true => writeln!(text, "    It can be no first one."),
-        false => writeln!(
+    let _ = if tail.is_empty() {
+        writeln!(text, "    It can be no first one.")
+    } else {
+        writeln!(
             text,
             "    The longest order that was found ends so: {dots}{}",
             tail.join("; ")
-        ),
+        )
     };
     text
 }

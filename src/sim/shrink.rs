@@ -104,10 +104,7 @@ impl Search<'_> {
             is_fifo: true,
             ..simpler.clone()
         };
-        match attempt(&fifo) {
-            true => fifo,
-            false => simpler,
-        }
+        if attempt(&fifo) { fifo } else { simpler }
     }
 }
 
@@ -125,9 +122,10 @@ fn lowest(number: u64, holds: &mut dyn FnMut(u64) -> bool) -> Option<u64> {
         if middle == low {
             break;
         }
-        match holds(middle) {
-            true => high = middle,
-            false => low = middle,
+        if holds(middle) {
+            high = middle;
+        } else {
+            low = middle;
         }
     }
     (high < number).then_some(high)
@@ -149,12 +147,11 @@ pub(super) fn shrink(report: &Report, run: &Run<'_>) -> Option<Shrunk> {
     if report.has_unlisted {
         search.fails(&all.iter().copied().collect(), &none)?;
     }
-    let mut needed: BTreeSet<Id> = match all.is_empty() {
-        true => BTreeSet::new(),
-        false => {
-            let found = minimize(all, &mut |kept| search.fails(kept, &none));
-            found.into_iter().collect()
-        }
+    let mut needed: BTreeSet<Id> = if all.is_empty() {
+        BTreeSet::new()
+    } else {
+        let found = minimize(all, &mut |kept| search.fails(kept, &none));
+        found.into_iter().collect()
     };
     let simpler = search.simplify(&mut needed);
     let places = all.iter().enumerate();

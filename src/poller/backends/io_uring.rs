@@ -274,9 +274,10 @@ impl Uring {
 
     /// Makes the calling thread own the ring. No thread may be waiting.
     fn own(&self, table: &mut Table) -> io::Result<()> {
-        match table.is_own() {
-            true => Ok(()),
-            false => self.take_over(table),
+        if table.is_own() {
+            Ok(())
+        } else {
+            self.take_over(table)
         }
     }
 
@@ -396,17 +397,18 @@ impl Uring {
         table.mark_changed(number);
         if !line.registered && line.stale != 0 {
             let may_enter = is_owner || table.is_shared && table.owner != 0;
-            match may_enter {
+            if may_enter {
                 // If that fails, the removal stays an order, which the next wait carries out.
-                true => drop(table.remove_now(number)),
-                false if table.resting && !is_exposed => table.abandon(),
-                false => {}
+                let _ = table.remove_now(number);
+            } else if table.resting && !is_exposed {
+                table.abandon();
             }
         }
-        match is_owner && is_exposed {
+        if is_owner && is_exposed {
             // A foreign loop may sleep next.
-            true => self.flush_exposed(&mut table),
-            false => Ok(()),
+            self.flush_exposed(&mut table)
+        } else {
+            Ok(())
         }
     }
 
@@ -425,9 +427,10 @@ impl Uring {
         mut report: impl FnMut(Token, Ready),
     ) -> io::Result<()> {
         events.clear();
-        let waited = match may_sleep && self.exposed.get().is_none() {
-            true => self.wait_quickly(events),
-            false => self.wait_once(events, may_sleep, None).map(drop),
+        let waited = if may_sleep && self.exposed.get().is_none() {
+            self.wait_quickly(events)
+        } else {
+            self.wait_once(events, may_sleep, None).map(drop)
         };
         if let Err(error) = waited {
             if error.kind() != io::ErrorKind::Interrupted {
@@ -464,9 +467,10 @@ impl Uring {
         if said.is_full || table.has_work() {
             self.collect_more(&mut table, &mut said, events)?;
         }
-        match events.is_empty() && !said.notified && table.refusals.are_many() {
-            false => Ok(()),
-            true => Err(pause(table)),
+        if events.is_empty() && !said.notified && table.refusals.are_many() {
+            Err(pause(table))
+        } else {
+            Ok(())
         }
     }
 
@@ -800,10 +804,7 @@ impl Table {
     fn flush(&mut self) -> io::Result<()> {
         self.sync()?;
         let has_orders = !self.ring().submission().is_empty();
-        match has_orders {
-            true => self.enter_now(),
-            false => Ok(()),
-        }
+        if has_orders { self.enter_now() } else { Ok(()) }
     }
 
     /// Whether entering the kernel would achieve anything: there are orders, or deferred work.
@@ -1055,15 +1056,14 @@ impl Selector for Uring {
         let made = eventfd(0, flags).map_err(|error| failed("eventfd", error))?;
         let mut table = self.table.lock();
         let _ = self.exposed.set(made);
-        match table.waiting {
+        if table.waiting {
             // The waiter returns from its wait, and sees it.
-            true => self.notifier.kick(),
-            false => {
-                self.own(&mut table)?;
-                self.signal(&mut table)?;
-                self.settle(&mut table);
-                Ok(())
-            }
+            self.notifier.kick()
+        } else {
+            self.own(&mut table)?;
+            self.signal(&mut table)?;
+            self.settle(&mut table);
+            Ok(())
         }
     }
 
@@ -1327,9 +1327,10 @@ fn ready(mask: u32, interest: Interest) -> Option<Ready> {
     }
     if has(libc::POLLPRI) {
         // With out-of-band data this is the key of a wake-up, which says only what may be there.
-        ready |= match has(libc::POLLRDBAND) {
-            true => Ready::READABLE,
-            false => Ready::READABLE | Ready::PRIORITY,
+        ready |= if has(libc::POLLRDBAND) {
+            Ready::READABLE
+        } else {
+            Ready::READABLE | Ready::PRIORITY
         };
     }
     (ready != Ready::default()).then_some(ready)

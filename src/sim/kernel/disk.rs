@@ -67,9 +67,10 @@ impl How {
             (true, true) => self.truncate && !self.create_new,
             (true, false) => false,
         };
-        match is_nothing || is_wrong {
-            true => Err(Errno::InvalidInput.into()),
-            false => Ok(()),
+        if is_nothing || is_wrong {
+            Err(Errno::InvalidInput.into())
+        } else {
+            Ok(())
         }
     }
 }
@@ -159,9 +160,10 @@ pub(crate) struct Disk {
 /// Refuses a path with a zero byte: for the system a path is a C string, which ends at the first
 /// one.
 fn check_path(path: &Path) -> Result<()> {
-    match path.as_os_str().as_encoded_bytes().contains(&0) {
-        true => Err(Errno::InvalidInput),
-        false => Ok(()),
+    if path.as_os_str().as_encoded_bytes().contains(&0) {
+        Err(Errno::InvalidInput)
+    } else {
+        Ok(())
     }
 }
 
@@ -212,9 +214,10 @@ impl Disk {
 
     fn look_up(&self, dir: u32, name: &OsStr) -> Result<Option<u32>> {
         let found = self.names(dir, NOW)?.get(name).copied();
-        match name.len() > LONGEST_NAME {
-            true => Err(Errno::NameTooLong),
-            false => Ok(found),
+        if name.len() > LONGEST_NAME {
+            Err(Errno::NameTooLong)
+        } else {
+            Ok(found)
         }
     }
 
@@ -574,9 +577,10 @@ impl Disk {
     }
 
     pub(crate) fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
-        let none = match path.ends_with("..") {
-            true => Errno::DirectoryNotEmpty,
-            false => Errno::Busy,
+        let none = if path.ends_with("..") {
+            Errno::DirectoryNotEmpty
+        } else {
+            Errno::Busy
         };
         let (dir, name) = self.place(path, none)?;
         let node = self.look_up(dir, name)?.ok_or(Errno::NotFound)?;
@@ -640,9 +644,10 @@ impl Disk {
         let mut is_told = fails;
         match self.nodes.get_mut(&node) {
             Some(Node::File(data)) => {
-                match fails {
-                    true => data.fail_sync(last),
-                    false => data.end_sync(last),
+                if fails {
+                    data.fail_sync(last);
+                } else {
+                    data.end_sync(last);
                 }
                 is_told |= data.failures() > failures;
                 let failures = data.failures();
@@ -653,9 +658,10 @@ impl Disk {
             _ if fails => {}
             _ => self.sync_names(node, last),
         }
-        match is_told {
-            true => Err(Errno::Io.into()),
-            false => Ok(()),
+        if is_told {
+            Err(Errno::Io.into())
+        } else {
+            Ok(())
         }
     }
 
@@ -762,12 +768,11 @@ impl Disk {
                 is_left &= *left > 0 && !ended.contains(&dir);
                 *left = left.saturating_sub(1);
             }
-            match is_left {
-                true => self.apply(&change, SYNCED),
-                false => {
-                    lost += 1;
-                    ended.extend(change.dirs());
-                }
+            if is_left {
+                self.apply(&change, SYNCED);
+            } else {
+                lost += 1;
+                ended.extend(change.dirs());
             }
         }
         for node in self.nodes.values_mut() {

@@ -101,9 +101,10 @@ impl Fault {
             text
         };
         let (these, others) = (list(&self.these), list(&self.others));
-        let between = match self.is_one_way {
-            true => format!("{these}→{others}"),
-            false => format!("{these}|{others}"),
+        let between = if self.is_one_way {
+            format!("{these}→{others}")
+        } else {
+            format!("{these}|{others}")
         };
         let mut text = match self.id.0 {
             Kind::Loss => format!("loss of {these}→{others} segment {}", self.id.3),

@@ -335,9 +335,10 @@ impl InASecond {
 
 impl HostState {
     fn address(&self, is_v6: bool) -> IpAddr {
-        match is_v6 {
-            true => self.v6.into(),
-            false => self.v4.into(),
+        if is_v6 {
+            self.v6.into()
+        } else {
+            self.v4.into()
         }
     }
 }
@@ -544,9 +545,10 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
     assert!(!is_here(), "polder::sim: this thread is in a world already");
     let mut links = Links::new(seed);
     links.is_even = setup.simpler.is_even;
-    let order = match setup.simpler.is_fifo {
-        true => Order::Fifo,
-        false => Order::Random,
+    let order = if setup.simpler.is_fifo {
+        Order::Fifo
+    } else {
+        Order::Random
     };
     // From here on the world answers the C library's calls, if the program has enabled that. This
     // includes the reading of the clock below, which is then the same in every world.
@@ -759,9 +761,10 @@ impl SimSocket {
     #[cfg(unix)]
     pub(crate) fn unix_pair(is_stream: bool) -> io::Result<(SimSocket, SimSocket)> {
         let pair = SimSocket::new_ones(|kernel| {
-            let pair = match is_stream {
-                true => kernel.unix_stream_pair(),
-                false => kernel.unix_datagram_pair(),
+            let pair = if is_stream {
+                kernel.unix_stream_pair()
+            } else {
+                kernel.unix_datagram_pair()
             };
             pair.map(<[u32; 2]>::from)
         });
@@ -776,9 +779,12 @@ impl SimSocket {
 
 impl SimSocketId {
     fn with<R>(self, f: impl FnOnce(&mut Kernel, u32) -> io::Result<R>) -> io::Result<R> {
-        let result = with(|kernel| match kernel.world == self.world {
-            true => f(kernel, self.number),
-            false => Err(not_here()),
+        let result = with(|kernel| {
+            if kernel.world == self.world {
+                f(kernel, self.number)
+            } else {
+                Err(not_here())
+            }
         });
         result.unwrap_or_else(|| Err(not_here()))
     }
@@ -1653,10 +1659,7 @@ impl Kernel {
 
     /// Returns the drawn duration, or the mean in a calm world.
     fn drawn_or_mean(&self, drawn: u64, latency: Latency) -> u64 {
-        match self.is_calm {
-            true => latency.mean(),
-            false => drawn,
-        }
+        if self.is_calm { latency.mean() } else { drawn }
     }
 
     /// Sets the order of processes and tasks, from now on.
@@ -1898,9 +1901,12 @@ impl Kernel {
         let ours = ours.map(|it| it.describe(|host| self.host_name(host).to_owned()));
         let mut all: Vec<String> = ours.collect();
         let others = self.others.values_mut();
-        let ours = others.filter_map(|it| match it.base().process == Some(process) {
-            true => Some(it.describe()),
-            false => None,
+        let ours = others.filter_map(|it| {
+            if it.base().process == Some(process) {
+                Some(it.describe())
+            } else {
+                None
+            }
         });
         all.extend(ours);
         all
@@ -2043,9 +2049,10 @@ impl Kernel {
                 return Passage::Held(nth, &mut link.held);
             }
         }
-        match is_up {
-            true => Passage::Arrives,
-            false => Passage::Lost,
+        if is_up {
+            Passage::Arrives
+        } else {
+            Passage::Lost
         }
     }
 
@@ -2067,12 +2074,13 @@ impl Kernel {
     /// Marks a poller's worker as ready to run; if it is a pool's poller, one of the pool's
     /// workers, unless one is ready already: it polls this poller too.
     fn wake(&mut self, poller: usize) {
-        let poller = match self.pollers[poller].members.is_some() {
-            false => poller,
-            true => match self.choose_member(poller) {
+        let poller = if self.pollers[poller].members.is_some() {
+            match self.choose_member(poller) {
                 Some(member) => member,
                 None => return,
-            },
+            }
+        } else {
+            poller
         };
         let state = &mut self.pollers[poller];
         if state.is_alive && !std::mem::replace(&mut state.is_ready, true) {
@@ -2184,9 +2192,10 @@ impl Kernel {
             return (host, address);
         }
         if ip.is_unspecified() {
-            let loopback: IpAddr = match ip.is_ipv6() {
-                true => Ipv6Addr::LOCALHOST.into(),
-                false => Ipv4Addr::LOCALHOST.into(),
+            let loopback: IpAddr = if ip.is_ipv6() {
+                Ipv6Addr::LOCALHOST.into()
+            } else {
+                Ipv4Addr::LOCALHOST.into()
             };
             return (host, SocketAddr::new(loopback, address.port()));
         }
@@ -2214,9 +2223,10 @@ impl Kernel {
             let other = self.sockets[*id as usize].as_ref().map(|it| it.local.ip());
             other.is_some_and(|it| it == ip || it.is_unspecified() || ip.is_unspecified())
         });
-        match is_taken {
-            true => Err(Errno::AddrInUse.into()),
-            false => Ok(local),
+        if is_taken {
+            Err(Errno::AddrInUse.into())
+        } else {
+            Ok(local)
         }
     }
 
@@ -2252,9 +2262,10 @@ impl Kernel {
     /// Returns the next ephemeral port.
     fn next_port(&mut self, host: usize) -> u16 {
         let port = self.hosts[host].next_port;
-        self.hosts[host].next_port = match port == *PORTS.end() {
-            true => *PORTS.start(),
-            false => port + 1,
+        self.hosts[host].next_port = if port == *PORTS.end() {
+            *PORTS.start()
+        } else {
+            port + 1
         };
         port
     }

@@ -102,9 +102,10 @@ impl Partings {
     /// Returns whether the way is cut, and its [`bandwidth`](Self::bandwidth).
     #[inline]
     pub(super) fn of_a_way(&self, from: usize, to: usize) -> (bool, Option<u64>) {
-        match self.are_none() {
-            true => (false, None),
-            false => (self.is_cut(from, to), self.bandwidth(from, to)),
+        if self.are_none() {
+            (false, None)
+        } else {
+            (self.is_cut(from, to), self.bandwidth(from, to))
         }
     }
 

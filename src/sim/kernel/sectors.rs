@@ -533,9 +533,12 @@ mod tests {
                         }
                         let cut = self.cuts.iter().filter(|it| kept(it)).map(|it| it.1).min();
                         let cut = cut.map_or(usize::MAX, |it| it as usize);
-                        let byte = |at: usize| match at < cut {
-                            true => bytes.get(at).copied().unwrap_or(0),
-                            false => 0,
+                        let byte = |at: usize| {
+                            if at < cut {
+                                bytes.get(at).copied().unwrap_or(0)
+                            } else {
+                                0
+                            }
                         };
                         (start..).zip(sector).all(|(at, it)| *it == byte(at))
                     })

@@ -185,9 +185,10 @@ impl Trace {
                 if index < KEPT {
                     all.fingerprints.push(hash);
                 }
-                match index < EVENTS_KEPT {
-                    true => all.push(index, (now, host, what)),
-                    false => self.keep_last(index, (now, host, what)),
+                if index < EVENTS_KEPT {
+                    all.push(index, (now, host, what));
+                } else {
+                    self.keep_last(index, (now, host, what));
                 }
                 true
             }

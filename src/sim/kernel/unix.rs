@@ -346,9 +346,10 @@ impl Kernel {
             hash = digest(hash, &bytes[..part]);
             written += part;
         }
-        let result = match written == 0 && !is_empty {
-            true => Err(Errno::WouldBlock.into()),
-            false => Ok(written),
+        let result = if written == 0 && !is_empty {
+            Err(Errno::WouldBlock.into())
+        } else {
+            Ok(written)
         };
         self.base(id)?.note_blocked(WRITABLE, &result);
         if written > 0 {

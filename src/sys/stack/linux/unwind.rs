@@ -350,10 +350,11 @@ fn with_code<T>(address: usize, look: impl FnOnce(&Code<'_>) -> T) -> Option<T> 
             return 0;
         }
         let code = Code {
-            name: match info.dlpi_name.is_null() {
-                true => c"",
+            name: if info.dlpi_name.is_null() {
+                c""
+            } else {
                 // SAFETY: the name in a libc::dl_phdr_info is a string, if it is not null.
-                false => unsafe { CStr::from_ptr(info.dlpi_name) },
+                unsafe { CStr::from_ptr(info.dlpi_name) }
             },
             base: info.dlpi_addr as usize,
             // SAFETY: libc::dl_phdr_info has the address and the number of the headers.
