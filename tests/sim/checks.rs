@@ -163,9 +163,10 @@ fn who_waits_in_vain_is_told_whether_anything_else_would_have_happened() {
     let wait = |is_idle: bool| {
         let report = sim::run(1, move |sim: Sim| async move {
             sim.host("other").start(move || async move {
-                match is_idle {
-                    true => std::future::pending().await,
-                    false => sleep(secs(2_000)).await,
+                if is_idle {
+                    std::future::pending().await
+                } else {
+                    sleep(secs(2_000)).await
                 }
             });
             let stuck = sim.host("stuck").start(std::future::pending::<()>);

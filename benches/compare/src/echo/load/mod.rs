@@ -292,12 +292,11 @@ impl Connection {
         let message = &self.incoming[at..][..self.size];
         let number = self.awaited.to_le_bytes();
         let inner = 8..self.size - 8;
-        let within = match self.size <= 4096 {
-            true => inner,
-            false => {
-                let from = 8 + (self.awaited as usize * 4099) % (self.size - 16 - 64);
-                from..from + 64
-            }
+        let within = if self.size <= 4096 {
+            inner
+        } else {
+            let from = 8 + (self.awaited as usize * 4099) % (self.size - 16 - 64);
+            from..from + 64
         };
         if message[..8] != number
             || message[self.size - 8..] != number
