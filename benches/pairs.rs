@@ -74,19 +74,21 @@ mod linux {
                 Box::new(move |count| raw.run(count))
             },
         );
-        let raw_poll = match few {
-            false => None,
-            true => add(&mut programs, with, "raw-poll", None, || {
+        let raw_poll = if few {
+            add(&mut programs, with, "raw-poll", None, || {
                 let mut raw = Poll::new(pairs);
                 Box::new(move |count| raw.run(count))
-            }),
+            })
+        } else {
+            None
         };
-        let raw_select = match few {
-            false => None,
-            true => add(&mut programs, with, "raw-select", None, || {
+        let raw_select = if few {
+            add(&mut programs, with, "raw-select", None, || {
                 let mut raw = Select::new(pairs);
                 Box::new(move |count| raw.run(count))
-            }),
+            })
+        } else {
+            None
         };
         let mut polder_epoll = None;
         for backend in Backend::available() {

@@ -135,9 +135,10 @@ impl Server {
             None => Backend::list_from_env()?,
         };
         let poller = Arc::new(Poller::first_of(backends)?);
-        let mode = options.mode.unwrap_or(match poller.capabilities().level {
-            true => Mode::Level,
-            false => Mode::OneShot,
+        let mode = options.mode.unwrap_or(if poller.capabilities().level {
+            Mode::Level
+        } else {
+            Mode::OneShot
         });
         let listener = TcpListener::bind(&options.address).map_err(|error| {
             // Escaped, so that the message stays one line for any input.
@@ -178,9 +179,10 @@ impl Server {
                 .paused_until
                 .map(|until| until.saturating_duration_since(Instant::now()));
             let unfinished = std::mem::take(&mut self.unfinished);
-            let timeout = match unfinished.is_empty() {
-                true => pause,
-                false => Some(Duration::ZERO),
+            let timeout = if unfinished.is_empty() {
+                pause
+            } else {
+                Some(Duration::ZERO)
             };
             self.poller.wait(&mut events, timeout)?;
             if self

@@ -33,7 +33,7 @@ const GRACE: Duration = Duration::from_millis(250);
 
 /// The maximum length of a word, and the maximum number of words that a worker remembers.
 const LONGEST: u64 = 256;
-const MOST: usize = 100_000;
+const MAX_WORDS: usize = 100_000;
 
 fn main() -> ExitCode {
     // An argument that is not Unicode is no valid address or option; the parser reports it.
@@ -169,7 +169,7 @@ async fn client(mut stream: TcpStream, words: Words) -> io::Result<()> {
                     *count
                 }
                 None => {
-                    if words.len() < MOST {
+                    if words.len() < MAX_WORDS {
                         words.insert(word.into(), 1);
                     }
                     1

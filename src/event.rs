@@ -579,9 +579,11 @@ impl Drop for LatchWait<'_> {
         let Some(key) = self.key else { return };
         let waker = {
             let mut state = self.latch.0.lock();
-            match state.set {
-                true => None, // `set` has taken all wakers.
-                false => state.waiters.try_remove(key),
+            if state.set {
+                // `set` has taken all wakers.
+                None
+            } else {
+                state.waiters.try_remove(key)
             }
         };
         drop_all(waker);

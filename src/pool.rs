@@ -749,9 +749,10 @@ mod tests {
     static REFUSING: Mutex<()> = Mutex::new(());
 
     fn start_unless_refused(pool: &'static Pool) -> io::Result<()> {
-        match THREADS.load(Ordering::SeqCst) {
-            true => start(pool),
-            false => Err(io::ErrorKind::WouldBlock.into()),
+        if THREADS.load(Ordering::SeqCst) {
+            start(pool)
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
         }
     }
 

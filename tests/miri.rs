@@ -33,16 +33,18 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Runs `program` on runtimes of one to three workers.
 fn on_workers(program: fn(&Runtime)) {
-    let backends = match cfg!(miri) {
-        true => vec![Backend::Epoll],
-        false => Backend::available(),
+    let backends = if cfg!(miri) {
+        vec![Backend::Epoll]
+    } else {
+        Backend::available()
     };
     for backend in backends {
         for workers in 1..=3 {
             let run = move || program(&runtime(backend, workers));
-            match cfg!(miri) {
-                true => run(),
-                false => within(&format!("on {backend} with {workers} workers"), run),
+            if cfg!(miri) {
+                run();
+            } else {
+                within(&format!("on {backend} with {workers} workers"), run);
             }
         }
     }
@@ -92,12 +94,11 @@ impl Meeting {
     async fn wait(&self) {
         poll_fn(|cx| {
             let mut state = self.0.lock().unwrap();
-            match state.0 {
-                true => Poll::Ready(()),
-                false => {
-                    state.1 = Some(cx.waker().clone());
-                    Poll::Pending
-                }
+            if state.0 {
+                Poll::Ready(())
+            } else {
+                state.1 = Some(cx.waker().clone());
+                Poll::Pending
             }
         })
         .await;

@@ -21,10 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn wakes() -> usize {
     match std::env::var("POLDER_SOAK") {
         Ok(count) => count.parse().expect("POLDER_SOAK is a number of wakes"),
-        Err(_) => match cfg!(tsan) {
-            false => 50_000,
-            true => 10_000,
-        },
+        Err(_) => {
+            if cfg!(tsan) {
+                10_000
+            } else {
+                50_000
+            }
+        }
     }
 }
 

@@ -126,12 +126,7 @@ fn it_hangs_in_ci() {
                 other.await;
             })
         };
-        let other = runtime.spawn(async move {
-            match fault {
-                true => one.await,
-                false => drop(one),
-            }
-        });
+        let other = runtime.spawn(async move { if fault { one.await } else { drop(one) } });
         *slot.lock().unwrap() = Some(other);
         handed.set();
         runtime.block_on(sleep(A_WHILE));
@@ -189,9 +184,10 @@ fn latency_has_a_tail() {
         let runtime = Runtime::new().unwrap();
         let load = || thread::sleep(Duration::from_secs(1));
         let reload = runtime.spawn(async move {
-            match fault {
-                true => load(),
-                false => polder::unblock(load).await,
+            if fault {
+                load();
+            } else {
+                polder::unblock(load).await;
             }
         });
         runtime.block_on(reload);
@@ -225,9 +221,10 @@ fn descriptors_grow() {
                 polder::spawn(async move {
                     let mut request = [0; 16];
                     let read = accepted.read(&mut request);
-                    match fault {
-                        true => drop(read.await),
-                        false => drop(timeout(idle, read).await),
+                    if fault {
+                        drop(read.await);
+                    } else {
+                        drop(timeout(idle, read).await);
                     }
                     let _ = accepted.write_all(b"bye").await;
                 })
@@ -258,9 +255,10 @@ fn it_does_not_stop() {
         let told = stop.clone();
         let flush = runtime.spawn_named("flush", async move {
             let forever = future::pending::<()>();
-            match fault {
-                true => forever.await,
-                false => future::or(forever, told.wait()).await,
+            if fault {
+                forever.await;
+            } else {
+                future::or(forever, told.wait()).await;
             }
         });
         flush.detach();

@@ -276,9 +276,10 @@ fn an_error_of_what_was_written_is_told_once_by_the_next_write_flush_or_close() 
     fn failing() -> Unblock<impl Write + Send> {
         let mut failed = false;
         Unblock::new(Script(move |length| {
-            match length > 0 && !std::mem::replace(&mut failed, true) {
-                true => Err(io::Error::other("on purpose")),
-                false => Ok(length),
+            if length > 0 && !std::mem::replace(&mut failed, true) {
+                Err(io::Error::other("on purpose"))
+            } else {
+                Ok(length)
             }
         }))
     }
@@ -380,9 +381,10 @@ fn a_panic_of_the_value_reaches_whoever_awaits_and_the_value_stays() {
     fn once() -> Unblock<Script<impl FnMut(usize) -> io::Result<usize> + Send>> {
         let mut panicked = false;
         Unblock::new(Script(move |length| {
-            match std::mem::replace(&mut panicked, true) {
-                false => panic!("on purpose"),
-                true => Ok(length),
+            if std::mem::replace(&mut panicked, true) {
+                Ok(length)
+            } else {
+                panic!("on purpose")
             }
         }))
     }

@@ -46,7 +46,7 @@ const LONGEST: usize = 64 * 1024;
 const LONGEST_HEAD: u64 = 1_024;
 
 /// The maximum number of strings in one answer: a message has three.
-const MOST_PARTS: usize = 8;
+const MAX_PARTS: usize = 8;
 
 /// The number of servers that are tracked. There are never that many at a time, but each new start
 /// has a new id.
@@ -399,7 +399,7 @@ async fn reply(stream: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Reply> {
         (Some(b'*'), count) => {
             let mut parts = Vec::new();
             let count = length(count)?;
-            if count > MOST_PARTS {
+            if count > MAX_PARTS {
                 return Err(invalid(&head));
             }
             for _ in 0..count {

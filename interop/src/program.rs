@@ -45,9 +45,10 @@ pub fn main(usage: &str, program: impl FnOnce(&Arguments) -> io::Result<()>) -> 
         return ExitCode::SUCCESS;
     };
     complain(format!("{name}: {error}"));
-    match error.get_ref().is_some_and(|error| error.is::<Misuse>()) {
-        true => ExitCode::from(2),
-        false => ExitCode::FAILURE,
+    if error.get_ref().is_some_and(|error| error.is::<Misuse>()) {
+        ExitCode::from(2)
+    } else {
+        ExitCode::FAILURE
     }
 }
 

@@ -54,9 +54,10 @@ impl QuinnRuntime {
         let socket = UdpSocket::bind(address).await?;
         // A simulated socket's descriptor is not that of a datagram socket, or there is none.
         let is_simulated = !matches!(SockRef::from(&socket).r#type(), Ok(Type::DGRAM));
-        let socket: Arc<dyn AsyncUdpSocket> = match is_simulated {
-            true => Arc::new(Simulated(socket)),
-            false => Arc::new(Socket::new(socket)?),
+        let socket: Arc<dyn AsyncUdpSocket> = if is_simulated {
+            Arc::new(Simulated(socket))
+        } else {
+            Arc::new(Socket::new(socket)?)
         };
         Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(QuinnRuntime))
     }

@@ -159,9 +159,10 @@ impl Caller {
         }
         let name = function.name.trim_start_matches('<');
         let polls = ["polder::task::body::", "polder::scheduler::worker::"];
-        match polls.into_iter().any(|poll| name.starts_with(poll)) {
-            true => Caller::PollsByName,
-            false => Caller::Other,
+        if polls.into_iter().any(|poll| name.starts_with(poll)) {
+            Caller::PollsByName
+        } else {
+            Caller::Other
         }
     }
 }

@@ -354,9 +354,10 @@ fn start(setting: DumpSetting) -> io::Result<()> {
         }
         #[cfg(not(all(unix, feature = "signal")))]
         Moment::Signal => {
-            let what = match cfg!(unix) {
-                true => "polder was built without its feature `signal`",
-                false => "there is no such signal here",
+            let what = if cfg!(unix) {
+                "polder was built without its feature `signal`"
+            } else {
+                "there is no such signal here"
             };
             return Err(io::Error::new(io::ErrorKind::Unsupported, what));
         }
@@ -404,12 +405,13 @@ fn open(path: &Path, first_words: &str) -> io::Result<File> {
     let is_own = sys::is_private_file(&file)?
         && (&file).read_exact(&mut start).is_ok()
         && start == first_words.as_bytes();
-    match is_own {
-        true => Ok(file),
-        false => Err(io::Error::new(
+    if is_own {
+        Ok(file)
+    } else {
+        Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             "there is a file that is not of this program's making, and it is left alone",
-        )),
+        ))
     }
 }
 

@@ -364,9 +364,10 @@ fn ask(remote: &Remote) -> (State, Option<Arc<Request<WorkerSnapshot>>>) {
     if remote.drive() == Drive::None {
         return (State::NotDriven, None);
     }
-    let state = match remote.reactor.is_parked() {
-        true => State::Parked,
-        false => State::Awake,
+    let state = if remote.reactor.is_parked() {
+        State::Parked
+    } else {
+        State::Awake
     };
     let request = Arc::new(Request::new());
     remote.requests.ask(request.clone());

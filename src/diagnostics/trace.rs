@@ -367,9 +367,10 @@ impl Writer<'_> {
 
     /// Writes the common beginning of all events.
     fn begin(&mut self, ph: &str, name: &str, track: usize, at: Option<Duration>) -> fmt::Result {
-        let comma = match std::mem::take(&mut self.is_first) {
-            true => "",
-            false => ",",
+        let comma = if std::mem::take(&mut self.is_first) {
+            ""
+        } else {
+            ","
         };
         write!(self.out, "{comma}\n{{\"ph\":\"{ph}\",\"name\":")?;
         write_json_text(&mut self.out, name)?;

@@ -102,9 +102,10 @@ impl Tracer for TraceLog {
     fn add_name(&self, id: u64, name: &Name) {
         let name = name.clone();
         let mut names = self.names.lock();
-        let forgotten = match names.len() >= self.capacity {
-            true => names.pop_front(),
-            false => None,
+        let forgotten = if names.len() >= self.capacity {
+            names.pop_front()
+        } else {
+            None
         };
         names.push_back((id, name));
         drop(names);

@@ -48,9 +48,12 @@ const MAX_LATENESS: Duration = Duration::from_millis(2);
 /// use std::time::Duration;
 ///
 /// let runtime = polder::Runtime::builder()
-///     .stalls(Duration::from_millis(100), |stall| match stall.has_ended {
-///         false => eprintln!("worker {} is stalled by {}", stall.worker, stall.task),
-///         true => eprintln!("it took {:?}", stall.lasted),
+///     .stalls(Duration::from_millis(100), |stall| {
+///         if stall.has_ended {
+///             eprintln!("it took {:?}", stall.lasted);
+///         } else {
+///             eprintln!("worker {} is stalled by {}", stall.worker, stall.task);
+///         }
 ///     })
 ///     .build()?;
 /// # std::io::Result::Ok(())

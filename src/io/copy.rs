@@ -164,15 +164,12 @@ where
         // being first.
         is_back_first = !is_back_first;
         // Both are polled, unless the first one fails.
-        let (there, back) = match is_back_first {
-            false => {
-                let there = there.poll(cx, &mut *a, &mut *b)?;
-                (there, back.poll(cx, &mut *b, &mut *a)?)
-            }
-            true => {
-                let back = back.poll(cx, &mut *b, &mut *a)?;
-                (there.poll(cx, &mut *a, &mut *b)?, back)
-            }
+        let (there, back) = if is_back_first {
+            let back = back.poll(cx, &mut *b, &mut *a)?;
+            (there.poll(cx, &mut *a, &mut *b)?, back)
+        } else {
+            let there = there.poll(cx, &mut *a, &mut *b)?;
+            (there, back.poll(cx, &mut *b, &mut *a)?)
         };
         Poll::Ready(Ok((ready!(there), ready!(back))))
     })

@@ -144,9 +144,10 @@ pub(super) fn poll_ready<H: HasIo>(
 /// Returns `WouldBlock` unless the descriptor is ready now. An end of file or an error counts as
 /// ready.
 fn check_level(source: &Source, direction: Direction) -> io::Result<()> {
-    match sys::is_ready(&source.descriptor(), direction == Direction::Write)? {
-        true => Ok(()),
-        false => Err(io::ErrorKind::WouldBlock.into()),
+    if sys::is_ready(&source.descriptor(), direction == Direction::Write)? {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::WouldBlock.into())
     }
 }
 

@@ -215,9 +215,10 @@ impl<T: Send + 'static, I: Send + 'static> Pipe<T, I> {
 /// determines.
 #[cfg(all(feature = "sim", not(loom)))]
 fn refuse_in_a_world() -> io::Result<()> {
-    match crate::sim::kernel::is_here() {
-        true => Err(crate::sim::kernel::unsupported("io::Unblock")),
-        false => Ok(()),
+    if crate::sim::kernel::is_here() {
+        Err(crate::sim::kernel::unsupported("io::Unblock"))
+    } else {
+        Ok(())
     }
 }
 
@@ -342,10 +343,7 @@ impl<T, I> Pipe<T, I> {
                 let begins = flow.queue.len() <= self.capacity / 2 && flow.begin();
                 Some((Some(taken), begins))
             }));
-            let started = match begins {
-                true => self.start(),
-                false => Ok(()),
-            };
+            let started = if begins { self.start() } else { Ok(()) };
             match (taken, started) {
                 // If no thread can be started, that is reported when the queue is empty.
                 (Some(taken), _) => return Poll::Ready(Ok(taken)),
@@ -912,10 +910,7 @@ impl<T: Write + Send + 'static> Unblock<T> {
                 }));
                 match put {
                     Some((length, begins)) => {
-                        let started = match begins {
-                            true => pipe.start(),
-                            false => Ok(()),
-                        };
+                        let started = if begins { pipe.start() } else { Ok(()) };
                         // Without a thread the bytes have not been seen.
                         let undone = |_: &_| pipe.flow.update(|flow| flow.queue.clear());
                         return Poll::Ready(started.inspect_err(undone).map(|()| length));

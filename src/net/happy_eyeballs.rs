@@ -128,9 +128,10 @@ mod tests {
                 let guard = Attempt(&log, address);
                 async move {
                     let _guard = guard;
-                    match address.is_ipv6() {
-                        true => pending().await,
-                        false => Ok(address),
+                    if address.is_ipv6() {
+                        pending().await
+                    } else {
+                        Ok(address)
                     }
                 }
             },
@@ -177,9 +178,10 @@ mod tests {
         let result = crate::block_on(race(
             addresses(&["[::1]:1", "1.1.1.1:1"]),
             |address| async move {
-                match address.is_ipv6() {
-                    true => Timer::after(2 * ATTEMPT_DELAY).await,
-                    false => pending().await,
+                if address.is_ipv6() {
+                    Timer::after(2 * ATTEMPT_DELAY).await
+                } else {
+                    pending().await
                 };
                 Ok(address)
             },

@@ -58,7 +58,7 @@ const AT_ONCE: u32 = 16;
 
 /// The limit of connections that are accepted after the loop was told to stop: the queue length of
 /// our listeners. Any more have come since, and could keep it from ever stopping.
-const MOST_QUEUED: usize = BACKLOG as usize;
+const MAX_QUEUED: usize = BACKLOG as usize;
 
 /// Accepts connections for as long as it is awaited, and runs `handler`'s future for each in a
 /// separate task.
@@ -603,7 +603,7 @@ async fn drain<L: Listener, F>(
     mut trouble: Trouble,
     on_error: &mut (dyn FnMut(&io::Error) + Send),
 ) {
-    for _ in 0..MOST_QUEUED {
+    for _ in 0..MAX_QUEUED {
         while let Some(result) = connections.tasks.try_join_next_result() {
             connections.summary.count(result);
         }

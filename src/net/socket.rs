@@ -219,9 +219,12 @@ impl Socket {
         let socket = Socket::in_world(socket, socket_type)?;
         let id = socket.simulated();
         socket
-            .run(Direction::Write, |_| match id.is_connected()? {
-                true => Ok(()),
-                false => Err(io::ErrorKind::WouldBlock.into()),
+            .run(Direction::Write, |_| {
+                if id.is_connected()? {
+                    Ok(())
+                } else {
+                    Err(io::ErrorKind::WouldBlock.into())
+                }
             })
             .await?;
         Ok(socket)
@@ -465,9 +468,12 @@ impl Socket {
     }
 
     pub(super) fn set_passrights(&self, passrights: bool) -> io::Result<()> {
-        in_world!(self, |_it| match passrights {
-            true => Err(kernel::unsupported("passing descriptors")),
-            false => Ok(()),
+        in_world!(self, |_it| {
+            if passrights {
+                Err(kernel::unsupported("passing descriptors"))
+            } else {
+                Ok(())
+            }
         });
         // Before the kernel lets any in. Refusing them again does not undo this: some may be in the
         // queue.
@@ -759,9 +765,10 @@ impl Socket {
                     ready |= *interest;
                 }
             }
-            match ready.is_empty() {
-                true => Poll::Pending,
-                false => Poll::Ready(Ok(ready)),
+            if ready.is_empty() {
+                Poll::Pending
+            } else {
+                Poll::Ready(Ok(ready))
             }
         })
         .await
@@ -876,13 +883,12 @@ impl Socket {
             }
         };
         let socket_type = self.socket_type.accepted();
-        let plain = match socket_type.takes_descriptors() {
+        let plain = if socket_type.takes_descriptors() {
             // A connection inherits its listener's options when it is made. Another owner of the
             // listener may have changed them unnoticed, so each connection is checked.
-            true => {
-                self.io.source().is_bytes_only() && refuses_descriptors(&descriptor, socket_type)
-            }
-            false => self.plain,
+            self.io.source().is_bytes_only() && refuses_descriptors(&descriptor, socket_type)
+        } else {
+            self.plain
         };
         Ok((Socket::of(descriptor, socket_type, plain), peer))
     }
@@ -965,9 +971,10 @@ impl Socket {
         let most = buffers.len().min(sys::MAX_SLICES);
         let buffers = &mut buffers[..most];
         let wanted = buffers.iter().map(|buffer| buffer.len()).sum();
-        let (read, alone) = match self.socket_type.is_internet() {
-            true => (sys::receive_vectored(&self.descriptor(), buffers)?, true),
-            false => sys::receive_alone(&self.descriptor(), buffers)?,
+        let (read, alone) = if self.socket_type.is_internet() {
+            (sys::receive_vectored(&self.descriptor(), buffers)?, true)
+        } else {
+            sys::receive_alone(&self.descriptor(), buffers)?
         };
         if alone {
             self.note_short_read(seen, read, wanted);
@@ -1186,9 +1193,10 @@ fn bind_and_listen(
     address: &SockAddr,
 ) -> io::Result<()> {
     socket.bind(address)?;
-    match socket_type.is_listener() {
-        true => socket.listen(BACKLOG),
-        false => Ok(()),
+    if socket_type.is_listener() {
+        socket.listen(BACKLOG)
+    } else {
+        Ok(())
     }
 }
 
@@ -1209,9 +1217,10 @@ fn prepare(socket: &SockRef<'_>, socket_type: SocketType) -> io::Result<()> {
 
 /// Placeholder peer address after shutdown.
 fn no_peer(socket_type: SocketType) -> io::Result<SockAddr> {
-    match socket_type.is_internet() {
-        true => Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into()),
-        false => SockAddr::unix(""),
+    if socket_type.is_internet() {
+        Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into())
+    } else {
+        SockAddr::unix("")
     }
 }
 

@@ -166,12 +166,11 @@ impl Backend {
     pub fn parse_list(names: &str) -> io::Result<Vec<Backend>> {
         let list: io::Result<Vec<_>> = names.split(',').map(Backend::named).collect();
         let list = list?;
-        match list.iter().any(|backend| backend.is_available()) {
-            true => Ok(list),
-            false => {
-                let why = |backend: &Backend| (*backend, backend.unavailable());
-                Err(none_of(list.iter().map(why).collect()))
-            }
+        if list.iter().any(|backend| backend.is_available()) {
+            Ok(list)
+        } else {
+            let why = |backend: &Backend| (*backend, backend.unavailable());
+            Err(none_of(list.iter().map(why).collect()))
         }
     }
 
@@ -331,9 +330,10 @@ impl FromStr for Backend {
 
     fn from_str(name: &str) -> io::Result<Backend> {
         let backend = Backend::named(name)?;
-        match backend.is_available() {
-            true => Ok(backend),
-            false => Err(backend.unavailable()),
+        if backend.is_available() {
+            Ok(backend)
+        } else {
+            Err(backend.unavailable())
         }
     }
 }

@@ -481,10 +481,7 @@ impl Poller {
             return waited.map_err(|error| self.backend.with_name(error));
         }
         events.clear();
-        let until = match may_sleep {
-            true => Until::Never,
-            false => Until::Now,
-        };
+        let until = if may_sleep { Until::Never } else { Until::Now };
         if let Err(error) = self.selector.wait(events, &until) {
             self.unless_interrupted(error)?;
         }
@@ -503,9 +500,10 @@ impl Poller {
     ) -> io::Result<Option<Instant>> {
         loop {
             let is_ahead = deadline > now;
-            let until = match is_ahead {
-                true => Until::Deadline { deadline, now },
-                false => Until::Now,
+            let until = if is_ahead {
+                Until::Deadline { deadline, now }
+            } else {
+                Until::Now
             };
             match self.selector.wait(events, &until) {
                 Ok(_) if !is_ahead => return Ok(Some(now)),
@@ -614,9 +612,10 @@ impl Poller {
 
     #[inline]
     fn check_process(&self) -> io::Result<()> {
-        match self.is_parents() {
-            false => Ok(()),
-            true => Err(of_the_parent()),
+        if self.is_parents() {
+            Err(of_the_parent())
+        } else {
+            Ok(())
         }
     }
 
@@ -681,9 +680,10 @@ fn refuse_files(descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
         ));
     }
     let ready = crate::sys::poll_now(&descriptor, PollFlags::empty())?;
-    match ready.contains(PollFlags::NVAL) {
-        true => Err(rustix::io::Errno::BADF.into()),
-        false => Ok(()),
+    if ready.contains(PollFlags::NVAL) {
+        Err(rustix::io::Errno::BADF.into())
+    } else {
+        Ok(())
     }
 }
 

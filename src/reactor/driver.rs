@@ -216,9 +216,10 @@ impl Driver {
         if !self.wakers_to_drop.borrow().is_empty() {
             return Until::Now;
         }
-        match self.has_timers() {
-            true => self.until_earliest(timeout),
-            false => Until::after(timeout, now),
+        if self.has_timers() {
+            self.until_earliest(timeout)
+        } else {
+            Until::after(timeout, now)
         }
     }
 

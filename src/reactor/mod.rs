@@ -393,9 +393,10 @@ impl Reactor {
 
     #[inline]
     fn remote_timers_not_before(&self) -> Option<Instant> {
-        match self.has_remote_timers() {
-            true => self.remote_timers().not_before(),
-            false => None,
+        if self.has_remote_timers() {
+            self.remote_timers().not_before()
+        } else {
+            None
         }
     }
 

@@ -175,9 +175,10 @@ impl<R> Readiness<R> {
     /// guess may be wrong if waiters come or go meanwhile.
     #[inline]
     pub(super) fn spare(&self, waker: &Waker) -> Spare {
-        match self.has_waker.load(Ordering::Relaxed) {
-            true => Spare::default(),
-            false => Spare::clone_of(waker),
+        if self.has_waker.load(Ordering::Relaxed) {
+            Spare::default()
+        } else {
+            Spare::clone_of(waker)
         }
     }
 

@@ -29,7 +29,7 @@
 //!
 //! **Spurious events.** An error queue that is not read (`IP_RECVERR`, `SO_TIMESTAMPING`) makes
 //! poll(2) and select(2) report a socket as ready for ever, though every read would block: a waiter
-//! would be woken, try and wait again endlessly. With levels, after [`MOST_SUSPECT_EVENTS`] events
+//! would be woken, try and wait again endlessly. With levels, after [`MAX_SUSPECT_EVENTS`] events
 //! in a row that are, or may be, about an error, we ask poll(2) whether there is anything else. If
 //! not, we [back off](Registration::back_off): the direction is armed again after a delay, which
 //! grows as long as nothing else is found. Waiters that arrive meanwhile are woken after the delay.
@@ -106,7 +106,7 @@ pub(crate) struct SourceWait {
 
 /// Number of possibly spurious events that are believed before poll(2) is asked about them: few
 /// enough that spurious events cost little, and enough that the cost of asking is negligible.
-const MOST_SUSPECT_EVENTS: u8 = 32;
+const MAX_SUSPECT_EVENTS: u8 = 32;
 
 impl Source {
     #[inline]
@@ -254,9 +254,10 @@ impl Source {
         direction: Direction,
         id: WaiterId,
     ) -> io::Result<()> {
-        let left = match state.waiters.contains_others(direction, id) {
-            true => Registrations::default(),
-            false => self.deregister(state.registrations.remove_all()),
+        let left = if state.waiters.contains_others(direction, id) {
+            Registrations::default()
+        } else {
+            self.deregister(state.registrations.remove_all())
         };
         drop(state);
         left.free_tokens();
@@ -346,9 +347,10 @@ impl Source {
     /// Arms `wanted` there as well, except directions that are backed off, which are armed later.
     #[inline]
     fn add_interest(&self, registration: &mut Registration, wanted: Interest) -> io::Result<()> {
-        match registration.interest.contains(wanted) {
-            true => Ok(()),
-            false => self.add_missing_interest(registration, wanted),
+        if registration.interest.contains(wanted) {
+            Ok(())
+        } else {
+            self.add_missing_interest(registration, wanted)
         }
     }
 
@@ -358,9 +360,10 @@ impl Source {
         wanted: Interest,
     ) -> io::Result<()> {
         let wanted = wanted.without(registration.backed_off());
-        match registration.interest.contains(wanted) {
-            true => Ok(()),
-            false => self.set_interest(registration, registration.interest | wanted),
+        if registration.interest.contains(wanted) {
+            Ok(())
+        } else {
+            self.set_interest(registration, registration.interest | wanted)
         }
     }
 
@@ -402,13 +405,15 @@ impl Source {
             && (self.kind == SourceKind::TcpStream
                 || !ready.intersects(Ready::WRITABLE)
                 || state.waiters.contains(Direction::Write));
-        let before = match keeps_interest {
-            true => Interest::NONE,
-            false => awaited(&state),
+        let before = if keeps_interest {
+            Interest::NONE
+        } else {
+            awaited(&state)
         };
-        match is_here {
-            true => self.readiness.deliver_here(&mut state, ready, wakers),
-            false => self.readiness.deliver(&mut state, ready, wakers),
+        if is_here {
+            self.readiness.deliver_here(&mut state, ready, wakers);
+        } else {
+            self.readiness.deliver(&mut state, ready, wakers);
         }
         if !keeps_interest {
             self.change_interest(driver, token, ready, before, &mut state, wakers);
@@ -447,9 +452,10 @@ impl Source {
                         after
                     }
                 };
-                match registration.interest == wanted {
-                    true => Ok(()),
-                    false => self.set_interest(registration, wanted),
+                if registration.interest == wanted {
+                    Ok(())
+                } else {
+                    self.set_interest(registration, wanted)
                 }
             }
             // The source has left this reactor, and perhaps come back since.
@@ -472,18 +478,20 @@ impl Source {
     ) -> Interest {
         // If the poller reports errors as such, this is an error. If it does not, this may be one,
         // unless a read has returned something.
-        let is_suspect = match registration.reactor().poller().capabilities().hints {
-            true => ready.intersects(Ready::ERROR),
-            false => !self.take_has_read(),
+        let is_suspect = if registration.reactor().poller().capabilities().hints {
+            ready.intersects(Ready::ERROR)
+        } else {
+            !self.take_has_read()
         };
         if !is_suspect {
             registration.suspect_events = 0;
             return Interest::NONE;
         }
         registration.suspect_events += 1;
-        match registration.suspect_events < MOST_SUSPECT_EVENTS {
-            true => Interest::NONE,
-            false => self.check_suspect(driver, registration, interest_of(ready)),
+        if registration.suspect_events < MAX_SUSPECT_EVENTS {
+            Interest::NONE
+        } else {
+            self.check_suspect(driver, registration, interest_of(ready))
         }
     }
 
@@ -522,10 +530,11 @@ impl Source {
             return spurious;
         }
         // The next event is checked immediately.
-        registration.suspect_events = MOST_SUSPECT_EVENTS - 1;
-        match registration.back_off(driver, self, spurious) {
-            true => spurious,
-            false => Interest::NONE,
+        registration.suspect_events = MAX_SUSPECT_EVENTS - 1;
+        if registration.back_off(driver, self, spurious) {
+            spurious
+        } else {
+            Interest::NONE
         }
     }
 

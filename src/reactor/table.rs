@@ -72,9 +72,10 @@ impl SourceTable {
     #[inline]
     pub(super) fn get(&self, token: Token) -> Option<&Arc<Source>> {
         let place = self.sources.get(token.0 as u32 as usize)?;
-        match place.generation == (token.0 >> 32) as u32 {
-            true => place.source.as_ref(),
-            false => None,
+        if place.generation == (token.0 >> 32) as u32 {
+            place.source.as_ref()
+        } else {
+            None
         }
     }
 

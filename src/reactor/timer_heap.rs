@@ -324,12 +324,13 @@ impl TimerHeap {
         loop {
             let first = index * CHILDREN + 1;
             let last = (first + CHILDREN).min(self.nodes.len());
-            let Some(least) =
-                (first..last).reduce(|a, b| match self.nodes[b].before(&self.nodes[a]) {
-                    true => b,
-                    false => a,
-                })
-            else {
+            let Some(least) = (first..last).reduce(|a, b| {
+                if self.nodes[b].before(&self.nodes[a]) {
+                    b
+                } else {
+                    a
+                }
+            }) else {
                 break;
             };
             if !self.nodes[least].before(&node) {

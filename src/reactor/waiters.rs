@@ -128,9 +128,10 @@ const FIRST_HANDLE: u64 = WaiterId::HANDLE as u64;
 impl Queue {
     /// Returns the waiter's place in the order.
     fn place(&mut self, id: WaiterId) -> Option<u64> {
-        match id.is_handle() {
-            true => self.arrivals.get_mut(id.0.into()).copied(),
-            false => Some(id.0.into()),
+        if id.is_handle() {
+            self.arrivals.get_mut(id.0.into()).copied()
+        } else {
+            Some(id.0.into())
         }
     }
 

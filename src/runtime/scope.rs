@@ -171,9 +171,10 @@ impl ScopeState {
             // Registers, and then looks; the last task leaves the list, and then looks for a waker.
             let mut waker = Spare::clone_of(cx.waker());
             waker.swap(&mut self.waiter.lock());
-            match self.is_empty() {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
+            if self.is_empty() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
             }
         })
         .await;

@@ -11,7 +11,7 @@ use super::local::{Chooser, Local, NEXTS_IN_ROW};
 use super::shared::Shared;
 use super::worker::Worker;
 use super::{Meta, Runnable};
-use crate::sim::kernel::{self, MOST_PASSED_OVER};
+use crate::sim::kernel::{self, MAX_PASSED_OVER};
 
 /// The order of one worker's tasks, as chosen by the world.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ impl Chooser for ByChoice {
 
     fn release_yielded(&self, local: &Local) {
         let count = self.left_behind.get() + 1;
-        let leaves = local.has_ready() && count < MOST_PASSED_OVER;
+        let leaves = local.has_ready() && count < MAX_PASSED_OVER;
         self.left_behind.set(if leaves { count } else { 0 });
         if leaves {
             return;

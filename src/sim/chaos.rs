@@ -527,9 +527,10 @@ impl Chaos {
         let is_on = plan.draw_is_on(&mut stream);
         let (parts, name) = (pick(&mut stream, &RATES), kind.name());
         let (whole, rest) = (parts / 100, parts % 100);
-        let _ = match is_on {
-            true => writeln!(plan.drawn, "    {name}: {whole}.{rest:02} %"),
-            false => writeln!(plan.drawn, "    {name}: none"),
+        let _ = if is_on {
+            writeln!(plan.drawn, "    {name}: {whole}.{rest:02} %")
+        } else {
+            writeln!(plan.drawn, "    {name}: none")
         };
         if is_on {
             plan.rates.push((kind, self.call, parts));
@@ -981,9 +982,10 @@ impl State {
         let (at, own) = with_kernel(|kernel| (kernel.now(), kernel.drift(host)));
         let fault = || Fault {
             lasts: (!jumps).then_some(lasts),
-            detail: match jumps {
-                true => format!("is set ahead by {}", Seconds(lasts)),
-                false => format!("drifts by {drift} ppm"),
+            detail: if jumps {
+                format!("is set ahead by {}", Seconds(lasts))
+            } else {
+                format!("drifts by {drift} ppm")
             },
             ..Fault::new(id, at, vec![host], Vec::new())
         };

@@ -97,7 +97,7 @@ pub(super) struct Details {
 }
 
 /// Maximum number of faults that a report lists.
-const MOST_TOLD: usize = 12;
+const MAX_TOLD: usize = 12;
 
 impl Details {
     /// Returns the report. `needed` are the places of the faults without which the run does not
@@ -119,8 +119,8 @@ impl Details {
             }
             None => write!(text, "  {count} fault{plural}: "),
         };
-        text += &told[..told.len().min(MOST_TOLD)].join("; ");
-        let _ = match told.len().saturating_sub(MOST_TOLD) {
+        text += &told[..told.len().min(MAX_TOLD)].join("; ");
+        let _ = match told.len().saturating_sub(MAX_TOLD) {
             _ if count == 0 => Ok(()),
             0 => writeln!(text),
             more => writeln!(text, "; and {more} more"),
@@ -197,20 +197,20 @@ where
     let world = |seed, setup, progress| in_world(seed, &test, site, setup, progress);
     let threads = Threads::new(&world);
     let mut all = seeds.into_iter();
-    let seeds: Vec<u64> = all.by_ref().take(MOST_SEEDS).collect();
+    let seeds: Vec<u64> = all.by_ref().take(MAX_SEEDS).collect();
     assert_few(seeds.len() + usize::from(all.next().is_some()));
     threads.watched(|| check_with(seeds, &threads));
 }
 
 /// Maximum number of seeds. Their list takes less than a gigabyte, and with the shortest worlds
 /// they take a day.
-const MOST_SEEDS: usize = 100_000_000;
+const MAX_SEEDS: usize = 100_000_000;
 
 #[track_caller]
 fn assert_few(seeds: usize) {
     assert!(
-        seeds <= MOST_SEEDS,
-        "polder::sim: more than {MOST_SEEDS} seeds: to run some of them, take(n)"
+        seeds <= MAX_SEEDS,
+        "polder::sim: more than {MAX_SEEDS} seeds: to run some of them, take(n)"
     );
 }
 
@@ -318,9 +318,10 @@ fn simpler_in_words(report: &Report, simpler: &Simpler) -> String {
             "with {number} instead of {chosen} as choice {nth} of the test"
         ));
     }
-    match words.is_empty() {
-        true => String::new(),
-        false => format!("  it fails too {}\n", words.join(", ")),
+    if words.is_empty() {
+        String::new()
+    } else {
+        format!("  it fails too {}\n", words.join(", "))
     }
 }
 
@@ -365,9 +366,10 @@ fn pictures(report: &Report, less: &Less, run: &Run<'_>) -> String {
         .kept
         .as_ref()
         .is_some_and(|it| it.len() < report.faults.len());
-    let which = match is_smaller || less.simpler != Simpler::default() {
-        true => "  (Both show the shrunk run.)\n",
-        false => "",
+    let which = if is_smaller || less.simpler != Simpler::default() {
+        "  (Both show the shrunk run.)\n"
+    } else {
+        ""
     };
     match picture::write(&scene, &test_name().unwrap_or_default()) {
         Ok((html, json)) => format!(
@@ -589,7 +591,7 @@ fn describe(report: &Report, failure: Option<kernel::Failure>, state: &State) ->
         let events = kernel.trace.last_events(name);
         let mut drawn = state.chaos.borrow().drawn.clone();
         let shortcuts = kernel.shortcuts();
-        for line in shortcuts.iter().take(MOST_TOLD) {
+        for line in shortcuts.iter().take(MAX_TOLD) {
             let _ = writeln!(drawn, "  {line}");
         }
         Details {

@@ -92,9 +92,10 @@ impl Condition {
 
     /// Returns the reason why it did not hold, or else these words.
     pub(super) fn why_or(&self, words: &str) -> String {
-        match self.why.is_empty() {
-            true => words.to_owned(),
-            false => self.why.clone(),
+        if self.why.is_empty() {
+            words.to_owned()
+        } else {
+            self.why.clone()
         }
     }
 }

@@ -32,13 +32,13 @@ use crate::time::timeout;
 
 /// Maximum number of workers of a process. More would not find more bugs, and each occasionally
 /// costs every step of its process a check.
-const MOST_WORKERS: usize = 64;
+const MAX_WORKERS: usize = 64;
 
 #[track_caller]
 pub(super) fn assert_workers(workers: usize) {
     assert!(
-        (1..=MOST_WORKERS).contains(&workers),
-        "polder::sim: a process has 1 to {MOST_WORKERS} workers, not {workers}"
+        (1..=MAX_WORKERS).contains(&workers),
+        "polder::sim: a process has 1 to {MAX_WORKERS} workers, not {workers}"
     );
 }
 
@@ -690,12 +690,11 @@ impl<T> Finished<T> {
             Ok(Exit::PoweredOff) => "was powered off".to_owned(),
             Err(_) => {
                 let limit = Seconds(kernel::link::nanos(limit));
-                let why = match with_kernel(|kernel| kernel.is_at_rest()) {
-                    true => {
-                        ", and never would: no task is ready, no other timer is set, nothing is \
-                         under way"
-                    }
-                    false => "",
+                let why = if with_kernel(|kernel| kernel.is_at_rest()) {
+                    ", and never would: no task is ready, no other timer is set, nothing is \
+                     under way"
+                } else {
+                    ""
                 };
                 format!("has not returned within {limit}{why}")
             }

@@ -192,14 +192,15 @@ fn diverged(first: &Report, second: &Report, is_used: bool) -> String {
         let _ = writeln!(text, "  Seen until there: {seen}.");
     }
     let cause = likely_cause(second);
-    let _ = match is_used {
-        true => writeln!(
+    let _ = if is_used {
+        writeln!(
             text,
             "  The likely cause: a thread-local that an earlier world on its thread has left \
              (Sim::share_thread), such as the keys of HashMaps; the second run had a new thread. \
              If they differ without share_thread too: {cause}"
-        ),
-        false => writeln!(text, "  The likely cause: {cause}"),
+        )
+    } else {
+        writeln!(text, "  The likely cause: {cause}")
     };
     for remark in &second.remarks {
         let _ = writeln!(text, "  Or: {remark}");

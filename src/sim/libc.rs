@@ -249,8 +249,8 @@ mod answer {
     /// As getentropy(3): `to` has room for `len` bytes.
     pub unsafe fn getentropy(to: *mut c_void, len: usize) -> c_int {
         /// The limit of getentropy(3). The kernel gives this many bytes in one call.
-        const MOST: usize = 256;
-        if len > MOST {
+        const MAX_LENGTH: usize = 256;
+        if len > MAX_LENGTH {
             // SAFETY: libc::__errno_location is this thread's own number.
             unsafe { *libc::__errno_location() = libc::EIO };
             return -1;

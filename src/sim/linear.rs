@@ -20,10 +20,10 @@ use super::kernel::trace::Seconds;
 
 /// Maximum number of states remembered for a partition: tens of megabytes if they are small. The
 /// problem is NP-complete: beyond this limit the verdict is undecided.
-const MOST_STATES: usize = 200_000;
+const MAX_STATES: usize = 200_000;
 
 /// Maximum number of operations in a drawing.
-const MOST_DRAWN: usize = 12;
+const MAX_DRAWN: usize = 12;
 
 /// Maximum number of characters of an operation's text in a drawing.
 const LONGEST_TEXT: usize = 60;
@@ -224,7 +224,7 @@ pub(super) fn check<M: Model>(
     records: &[Record<M::Input, M::Output>],
     model: &M,
 ) -> (Verdict, Option<u64>) {
-    check_within(records, model, MOST_STATES)
+    check_within(records, model, MAX_STATES)
 }
 
 fn check_within<M: Model>(
@@ -269,9 +269,10 @@ struct Taken {
 
 impl Taken {
     fn insert(&mut self, number: u32, is_open: bool) {
-        let list = match is_open {
-            true => &mut self.open,
-            false => &mut self.beyond,
+        let list = if is_open {
+            &mut self.open
+        } else {
+            &mut self.beyond
         };
         let place = list.partition_point(|it| *it < number);
         list.insert(place, number);
@@ -333,9 +334,10 @@ impl<'a, M: Model> Search<'a, M> {
         let mut places = vec![(EDGE, None); operations.len()];
         let mut entries = vec![(EDGE, false)];
         for (_, is_answer, index) in events {
-            match is_answer {
-                true => places[index].1 = Some(entries.len()),
-                false => places[index].0 = entries.len(),
+            if is_answer {
+                places[index].1 = Some(entries.len());
+            } else {
+                places[index].0 = entries.len();
             }
             entries.push((index, is_answer));
         }
@@ -451,7 +453,7 @@ fn draw<I: Debug, O: Debug>(
         .filter(|it| *it != stuck && operations[*it].invoked < end)
         .collect();
     drawn.sort_by_key(|it| over(*it));
-    let mut drawn = drawn.split_off(drawn.len().saturating_sub(MOST_DRAWN - 1));
+    let mut drawn = drawn.split_off(drawn.len().saturating_sub(MAX_DRAWN - 1));
     drawn.push(stuck);
     drawn.sort_by_key(|it| operations[*it].invoked);
     let mut moments: Vec<(u64, u64)> = (drawn.iter())
@@ -504,13 +506,14 @@ fn draw<I: Debug, O: Debug>(
     } else {
         ""
     };
-    let _ = match tail.is_empty() {
-        true => writeln!(text, "    It can be no first one."),
-        false => writeln!(
+    let _ = if tail.is_empty() {
+        writeln!(text, "    It can be no first one.")
+    } else {
+        writeln!(
             text,
             "    The longest order that was found ends so: {dots}{}",
             tail.join("; ")
-        ),
+        )
     };
     text
 }
@@ -750,7 +753,7 @@ mod tests {
             panic!("it is not linearizable");
         };
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines.len() <= MOST_DRAWN + 2, "{text}");
+        assert!(lines.len() <= MAX_DRAWN + 2, "{text}");
         let marked = lines
             .iter()
             .find(|it| it.contains("<== not explained"))

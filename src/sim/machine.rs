@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::kernel::clock::MOST_DRIFT;
+use super::kernel::clock::MAX_DRIFT;
 use super::kernel::host_faults::HostFaults;
 use super::kernel::link::nanos;
 use super::links::of;
@@ -74,8 +74,8 @@ impl Clock {
     #[track_caller]
     pub fn drift(self, parts_per_million: i32) -> Clock {
         assert!(
-            (-MOST_DRIFT..=MOST_DRIFT).contains(&parts_per_million),
-            "polder::sim: a drift is from -{MOST_DRIFT} to {MOST_DRIFT} millionths, not {parts_per_million}"
+            (-MAX_DRIFT..=MAX_DRIFT).contains(&parts_per_million),
+            "polder::sim: a drift is from -{MAX_DRIFT} to {MAX_DRIFT} millionths, not {parts_per_million}"
         );
         with_kernel(|kernel| kernel.set_clock(self.0, 0, Some(parts_per_million)));
         self

@@ -72,7 +72,7 @@
 //!   [`Host::descriptors`], [`Host::disk`].
 //! * **Signals** that a test sends to a host's process (`Host::signal`).
 //! * **Checks**: [`Sim::always`], [`Sim::eventually`], [`Sim::sometimes`], [`Sim::history`] with
-//!   [`History::linearizable`], [`Sim::most_connects`], [`Sim::most_datagrams`],
+//!   [`History::linearizable`], [`Sim::max_connects`], [`Sim::max_datagrams`],
 //!   [`Sim::forbid_leaks`], and the program's own [`always!`](crate::always) and
 //!   [`sometimes!`](crate::sometimes). Deadlocks, livelocks and panics are always detected.
 //! * **Events**, one after the other, for [`Sim::on_step`] and `POLDER_SIM_LOG`.
@@ -650,31 +650,31 @@ impl Sim {
         self.state.set_limit(kernel::link::nanos(limit));
     }
 
-    /// Fails the run if a host begins more than `most` connections within a second of the world's
+    /// Fails the run if a host begins more than `max` connections within a second of the world's
     /// time: a retry storm of clients without back-off.
     ///
     /// ```
     /// use polder::net::TcpStream;
     ///
     /// let report = polder::sim::run(1, |sim| async move {
-    ///     sim.most_connects(100);
+    ///     sim.max_connects(100);
     ///     sim.host("server"); // It refuses, as nothing listens there.
     ///     while TcpStream::connect("server:1").await.is_err() {}
     /// });
     /// assert!(report.failure.unwrap().contains("retry storm"));
     /// ```
-    pub fn most_connects(&self, most: u32) {
-        with_kernel(|kernel| kernel.set_most_connects(most));
+    pub fn max_connects(&self, max: u32) {
+        with_kernel(|kernel| kernel.set_max_connects(max));
     }
 
-    /// Fails the run if a host sends more than `most` UDP datagrams within a second of the world's
+    /// Fails the run if a host sends more than `max` UDP datagrams within a second of the world's
     /// time: a storm of peers that answer each other's answers. (A broadcast counts as one.)
     ///
     /// ```
     /// use polder::net::UdpSocket;
     ///
     /// let report = polder::sim::run(1, |sim| async move {
-    ///     sim.most_datagrams(100);
+    ///     sim.max_datagrams(100);
     ///     let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
     ///     let server = (sim.host("server").address(), 1);
     ///     for _ in 0..1_000 {
@@ -683,8 +683,8 @@ impl Sim {
     /// });
     /// assert!(report.failure.unwrap().contains("sends too many datagrams"));
     /// ```
-    pub fn most_datagrams(&self, most: u32) {
-        with_kernel(|kernel| kernel.set_most_datagrams(most));
+    pub fn max_datagrams(&self, max: u32) {
+        with_kernel(|kernel| kernel.set_max_datagrams(max));
     }
 
     /// Fails the run, from now on, if a process returns and leaves tasks, sockets or files of
@@ -805,8 +805,8 @@ impl Sim {
     /// });
     /// assert!(report.failure.unwrap().contains("has had 1000 steps"));
     /// ```
-    pub fn total_steps(&self, most: u64) {
-        self.state.set_most_total(most);
+    pub fn total_steps(&self, max: u64) {
+        self.state.set_max_total(max);
     }
 
     /// Sets the number of steps (tasks polled, events) without any time passing after which the run
@@ -816,9 +816,9 @@ impl Sim {
     /// ```
     /// use polder::future::yield_now;
     ///
-    /// let yields = |most| {
+    /// let yields = |max| {
     ///     polder::sim::run(1, move |sim| async move {
-    ///         sim.steps(most);
+    ///         sim.steps(max);
     ///         for _ in 0..1_000 {
     ///             yield_now().await;
     ///         }
@@ -827,8 +827,8 @@ impl Sim {
     /// assert!(yields(500).failure.unwrap().contains("livelock: 500 steps"));
     /// assert_eq!(yields(5_000).failure, None);
     /// ```
-    pub fn steps(&self, most: u64) {
-        self.state.set_most_steps(most);
+    pub fn steps(&self, max: u64) {
+        self.state.set_max_steps(max);
     }
 }
 

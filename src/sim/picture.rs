@@ -37,7 +37,7 @@ const FEW: usize = 60;
 const MANY: usize = 2_000;
 
 /// Maximum number of hosts with lanes.
-const MOST_HOSTS: usize = 40;
+const MAX_HOSTS: usize = 40;
 
 /// Maximum number of characters of a file's name that come from the test's name.
 const LONGEST_NAME: usize = 120;
@@ -252,7 +252,7 @@ fn has_mark(what: &What) -> bool {
 impl<'a> Diagram<'a> {
     /// Returns the diagram of the last `most` items until `end`.
     fn new(scene: &'a Scene, most: usize, end: u64) -> Diagram<'a> {
-        let lanes = scene.hosts.len().min(MOST_HOSTS);
+        let lanes = scene.hosts.len().min(MAX_HOSTS);
         let messages = scene.recording.messages.iter();
         let messages = messages
             .filter(|it| it.from < lanes && it.to < lanes && it.from != it.to && it.at <= end);
@@ -307,7 +307,7 @@ impl<'a> Diagram<'a> {
     }
 
     fn draw(&self) -> String {
-        let lanes = self.scene.hosts.len().min(MOST_HOSTS);
+        let lanes = self.scene.hosts.len().min(MAX_HOSTS);
         let width = FIRST_LANE + lanes * LANE;
         let bottom = self.places.last().map_or(40, |it| it.1) + 16;
         let height = bottom + 24;
@@ -349,9 +349,10 @@ impl<'a> Diagram<'a> {
     fn draw_bands(&self, svg: &mut String) {
         for band in &self.bands {
             let (a, b) = (x(band.hosts.0), x(band.hosts.1));
-            let (left, right) = match a == b {
-                true => (a - HALF, a + HALF),
-                false => (a.min(b), a.max(b)),
+            let (left, right) = if a == b {
+                (a - HALF, a + HALF)
+            } else {
+                (a.min(b), a.max(b))
             };
             let (top, bottom) = (self.y(band.from), self.y(band.to));
             let _ = writeln!(
@@ -385,14 +386,13 @@ impl<'a> Diagram<'a> {
     fn draw_message(&self, svg: &mut String, message: &Message) {
         let (from, to) = (x(message.from), x(message.to));
         let top = self.y(message.sent);
-        let (end, bottom, class) = match message.is_lost {
-            false => (to, self.y(message.at), "m"),
+        let (end, bottom, class) = if message.is_lost {
             // Ends on its way: when it was sent, or when it would have arrived.
-            true => {
-                let way = from.abs_diff(to) * 3 / 5;
-                let end = if to > from { from + way } else { from - way };
-                (end, self.y(message.at).max(top + 6), "lost")
-            }
+            let way = from.abs_diff(to) * 3 / 5;
+            let end = if to > from { from + way } else { from - way };
+            (end, self.y(message.at).max(top + 6), "lost")
+        } else {
+            (to, self.y(message.at), "m")
         };
         let _ = write!(
             svg,
@@ -435,23 +435,19 @@ impl<'a> Diagram<'a> {
                 "<g><circle class=\"{class}\" cx=\"{x}\" cy=\"{y}\" r=\"2\"/><title>{words}</title>"
             );
             let is_told = !matches!(what, What::Polled(..) | What::Name(_));
-            let _ = match is_told {
-                true => writeln!(
+            let _ = if is_told {
+                writeln!(
                     svg,
                     "<text x=\"{}\" y=\"{}\">{words}</text></g>",
                     x + 6,
                     y + 4
-                ),
-                false => writeln!(svg, "</g>"),
+                )
+            } else {
+                writeln!(svg, "</g>")
             };
         }
         for (index, fault) in &self.faults {
-            let host = fault
-                .these
-                .first()
-                .copied()
-                .unwrap_or(0)
-                .min(MOST_HOSTS - 1);
+            let host = fault.these.first().copied().unwrap_or(0).min(MAX_HOSTS - 1);
             let (x, y) = (x(host), self.y(fault.at));
             let words = escape(&fault.describe(|it| self.scene.name(it)));
             let _ = writeln!(

@@ -21,13 +21,13 @@ use super::kernel::{Setup, Simpler};
 use super::left_out::LeftOut;
 
 /// Maximum number of runs: more than ddmin needs for a few dozen faults of which a few are needed.
-const MOST_RUNS: u32 = 200;
+const MAX_RUNS: u32 = 200;
 
 /// Maximum real time, as the user is waiting for the report.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Maximum number of halvings between a choice and a smaller one.
-const MOST_HALVINGS: u32 = 12;
+const MAX_HALVINGS: u32 = 12;
 
 /// A smaller run that fails as the whole one does.
 pub(super) struct Shrunk {
@@ -48,7 +48,7 @@ struct Search<'a> {
 impl Search<'_> {
     /// Runs with these faults and no others. Returns its faults if it fails for the same reason.
     fn fails(&mut self, kept: &BTreeSet<Id>, simpler: &Simpler) -> Option<Vec<Id>> {
-        if self.runs == MOST_RUNS || self.start.elapsed() > LONGEST {
+        if self.runs == MAX_RUNS || self.start.elapsed() > LONGEST {
             return None;
         }
         self.runs += 1;
@@ -104,10 +104,7 @@ impl Search<'_> {
             is_fifo: true,
             ..simpler.clone()
         };
-        match attempt(&fifo) {
-            true => fifo,
-            false => simpler,
-        }
+        if attempt(&fifo) { fifo } else { simpler }
     }
 }
 
@@ -120,14 +117,15 @@ fn lowest(number: u64, holds: &mut dyn FnMut(u64) -> bool) -> Option<u64> {
         return Some(0);
     }
     let (mut low, mut high) = (0, number);
-    for _ in 0..MOST_HALVINGS {
+    for _ in 0..MAX_HALVINGS {
         let middle = low + (high - low) / 2;
         if middle == low {
             break;
         }
-        match holds(middle) {
-            true => high = middle,
-            false => low = middle,
+        if holds(middle) {
+            high = middle;
+        } else {
+            low = middle;
         }
     }
     (high < number).then_some(high)
@@ -149,12 +147,11 @@ pub(super) fn shrink(report: &Report, run: &Run<'_>) -> Option<Shrunk> {
     if report.has_unlisted {
         search.fails(&all.iter().copied().collect(), &none)?;
     }
-    let mut needed: BTreeSet<Id> = match all.is_empty() {
-        true => BTreeSet::new(),
-        false => {
-            let found = minimize(all, &mut |kept| search.fails(kept, &none));
-            found.into_iter().collect()
-        }
+    let mut needed: BTreeSet<Id> = if all.is_empty() {
+        BTreeSet::new()
+    } else {
+        let found = minimize(all, &mut |kept| search.fails(kept, &none));
+        found.into_iter().collect()
     };
     let simpler = search.simplify(&mut needed);
     let places = all.iter().enumerate();
@@ -232,7 +229,7 @@ mod tests {
             });
             let found: BTreeSet<Id> = found.into_iter().collect();
             assert_eq!(found, needed.into_iter().collect());
-            assert!(runs < MOST_RUNS / 2, "{runs} runs");
+            assert!(runs < MAX_RUNS / 2, "{runs} runs");
         }
     }
 

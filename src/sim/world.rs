@@ -34,20 +34,20 @@ use crate::scheduler::Worker;
 use crate::sync::contain;
 
 /// Default limit of steps and events at one moment: a program that exceeds it is in a livelock.
-const MOST_STEPS: u64 = 100_000;
+const MAX_STEPS: u64 = 100_000;
 
 /// Default limit of steps in a run. They take half a minute in an unoptimised build, which is as
 /// long as a test should take.
-const MOST_TOTAL: u64 = 10_000_000;
+const MAX_TOTAL: u64 = 10_000_000;
 
 /// Default limit of the world's time: a program with a heartbeat never ends by itself.
 const LONGEST: u64 = 3_600_000_000_000;
 
 /// Maximum number of hosts that a report describes: those that the test named first.
-const MOST_TOLD: usize = 64;
+const MAX_TOLD: usize = 64;
 
 /// Maximum number of the test's choices that are kept for shrinking.
-const MOST_CHOICES: usize = 32;
+const MAX_CHOICES: usize = 32;
 
 /// State that the handles of a world share.
 pub(super) struct State {
@@ -71,8 +71,8 @@ pub(super) struct State {
     /// Time from which on progress is required.
     quiet_since: Cell<Option<u64>>,
     limit: Cell<u64>,
-    most_steps: Cell<u64>,
-    most_total: Cell<u64>,
+    max_steps: Cell<u64>,
+    max_total: Cell<u64>,
     /// Whether the test has ended, and its processes are being dropped.
     has_ended: Cell<bool>,
     /// Whether a process that returns must leave nothing behind.
@@ -133,7 +133,7 @@ impl Choices {
         let drawn = self.stream.below(end);
         let number = self.instead.get(&self.count);
         let number = number.map_or(drawn, |it| (*it).min(end - 1));
-        if self.made.len() < MOST_CHOICES {
+        if self.made.len() < MAX_CHOICES {
             self.made.push(number);
         }
         number
@@ -165,8 +165,8 @@ impl State {
             has_observers: Cell::new(false),
             quiet_since: Cell::new(None),
             limit: Cell::new(LONGEST),
-            most_steps: Cell::new(MOST_STEPS),
-            most_total: Cell::new(MOST_TOTAL),
+            max_steps: Cell::new(MAX_STEPS),
+            max_total: Cell::new(MAX_TOTAL),
             has_ended: Cell::new(false),
             forbids_leaks: Cell::new(false),
             shares_thread: Cell::new(false),
@@ -279,12 +279,12 @@ impl State {
         self.limit.set(limit);
     }
 
-    pub(super) fn set_most_steps(&self, most: u64) {
-        self.most_steps.set(most);
+    pub(super) fn set_max_steps(&self, max: u64) {
+        self.max_steps.set(max);
     }
 
-    pub(super) fn set_most_total(&self, most: u64) {
-        self.most_total.set(most);
+    pub(super) fn set_max_total(&self, max: u64) {
+        self.max_total.set(max);
     }
 
     pub(super) fn forbid_leaks(&self) {
@@ -368,13 +368,13 @@ impl State {
                 steps = 0;
             }
             (steps, total) = (steps + 1, total + 1);
-            let (most, most_total) = (self.most_steps.get(), self.most_total.get());
-            if steps > most {
-                return self.fail(format!("livelock: {most} steps without any time passing"));
+            let (max, max_total) = (self.max_steps.get(), self.max_total.get());
+            if steps > max {
+                return self.fail(format!("livelock: {max} steps without any time passing"));
             }
-            if total > most_total {
+            if total > max_total {
                 return self.fail(format!(
-                    "the run has had {most_total} steps: see Sim::total_steps"
+                    "the run has had {max_total} steps: see Sim::total_steps"
                 ));
             }
             let now = match poller {
@@ -596,7 +596,7 @@ impl State {
     pub(super) fn describe(&self) -> String {
         let mut text = String::new();
         let hosts = self.hosts.borrow();
-        for (index, slot) in hosts.iter().enumerate().take(MOST_TOLD) {
+        for (index, slot) in hosts.iter().enumerate().take(MAX_TOLD) {
             let (name, state, sockets) = kernel(|kernel| {
                 let state = match (slot.process, kernel.is_up(index)) {
                     (Some(_), _) if self.has_ended.get() => "its process ran when the test ended",
@@ -627,7 +627,7 @@ impl State {
                 let _ = writeln!(text, "      socket {socket}");
             }
         }
-        if let Some(more) = hosts.len().checked_sub(MOST_TOLD).filter(|it| *it > 0) {
+        if let Some(more) = hosts.len().checked_sub(MAX_TOLD).filter(|it| *it > 0) {
             let _ = writeln!(text, "    and {more} hosts more");
         }
         text

@@ -32,9 +32,10 @@ impl TaskSpan {
     #[inline]
     pub(crate) fn new<'a>(task: impl FnOnce() -> NewTask<'a>) -> TaskSpan {
         // The check that `trace_span!` makes first, without the rest of its work.
-        match LevelFilter::current() >= Level::TRACE {
-            true => TaskSpan(Traced::new(task())),
-            false => TaskSpan(None),
+        if LevelFilter::current() >= Level::TRACE {
+            TaskSpan(Traced::new(task()))
+        } else {
+            TaskSpan(None)
         }
     }
 

@@ -186,9 +186,10 @@ pub(crate) fn readable_bytes(descriptor: &impl AsFd) -> Option<u64> {
 /// Whether a read, or a write, would not block right now: the level, regardless of earlier events.
 /// An error and a hang-up count as ready, since the operation would report them immediately.
 pub(crate) fn is_ready(descriptor: &impl AsFd, to_write: bool) -> io::Result<bool> {
-    let wanted = match to_write {
-        true => PollFlags::OUT,
-        false => PollFlags::IN,
+    let wanted = if to_write {
+        PollFlags::OUT
+    } else {
+        PollFlags::IN
     };
     match poll_now(descriptor, wanted)? {
         #[cfg(target_vendor = "apple")]
@@ -209,9 +210,10 @@ fn select_now(descriptor: &impl AsFd, to_write: bool) -> io::Result<bool> {
     let count = rustix::io::retry_on_intr(|| {
         let mut set = vec![FdSetElement::default(); fd_set_num_elements(1, number + 1)];
         fd_set_insert(&mut set, number);
-        let (read, write) = match to_write {
-            true => (None, Some(&mut set[..])),
-            false => (Some(&mut set[..]), None),
+        let (read, write) = if to_write {
+            (None, Some(&mut set[..]))
+        } else {
+            (Some(&mut set[..]), None)
         };
         // SAFETY: the set holds one descriptor, which is open while it is lent.
         unsafe {

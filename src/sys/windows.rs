@@ -75,10 +75,7 @@ pub(crate) fn is_ready(socket: &impl AsSocket, to_write: bool) -> io::Result<boo
 
     let mut asked = WSAPOLLFD {
         fd: socket.as_socket().as_raw_socket() as SOCKET,
-        events: match to_write {
-            true => POLLWRNORM,
-            false => POLLRDNORM,
-        },
+        events: if to_write { POLLWRNORM } else { POLLRDNORM },
         revents: 0,
     };
     // SAFETY: one structure, which is ours, and the matching count 1.

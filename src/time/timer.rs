@@ -392,9 +392,10 @@ impl Timer {
             // A timer that was reset may be due before its heap has fired it.
             let is_due = state == TimerState::Fired
                 || (std::mem::take(&mut self.may_be_due) && now() >= when);
-            return match is_due {
-                true => Poll::Ready(self.fired(when)),
-                false => Poll::Pending,
+            return if is_due {
+                Poll::Ready(self.fired(when))
+            } else {
+                Poll::Pending
             };
         }
     }
@@ -435,9 +436,10 @@ impl Stream for Timer {
     type Item = Instant;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
-        match self.done {
-            true => Poll::Ready(None),
-            false => self.poll(cx).map(Some),
+        if self.done {
+            Poll::Ready(None)
+        } else {
+            self.poll(cx).map(Some)
         }
     }
 }

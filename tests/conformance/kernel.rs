@@ -201,9 +201,10 @@ pub mod linux {
         signal(libc::SIGCONT);
         let late = says(&mut lines, "late: ").expect("the child says how late its timers were");
         assert!(child.wait().unwrap().success());
-        match late.ends_with("late: []") {
-            true => Ok(()),
-            false => Err(late),
+        if late.ends_with("late: []") {
+            Ok(())
+        } else {
+            Err(late)
         }
     }
 

@@ -121,9 +121,10 @@ fn the_end_of_one_side_is_passed_on_and_the_other_direction_goes_on() {
         for turned in [false, true] {
             let (mut client, mut near, mut far, mut server) = chain();
             let proxy = polder::spawn(async move {
-                match turned {
-                    false => copy_bidirectional(&mut near, &mut far).await,
-                    true => copy_bidirectional(&mut far, &mut near).await,
+                if turned {
+                    copy_bidirectional(&mut far, &mut near).await
+                } else {
+                    copy_bidirectional(&mut near, &mut far).await
                 }
             });
             let question = vec![b'q'; 1_000];
@@ -147,9 +148,10 @@ fn the_end_of_one_side_is_passed_on_and_the_other_direction_goes_on() {
             let (_, all) = zip(answers, client.read_to_end(&mut answered)).await;
             all.unwrap();
             assert_eq!(answered, answer);
-            let copied = match turned {
-                false => (1_000, 3_000),
-                true => (3_000, 1_000),
+            let copied = if turned {
+                (3_000, 1_000)
+            } else {
+                (1_000, 3_000)
             };
             assert_eq!(proxy.await.unwrap(), copied);
         }

@@ -52,9 +52,10 @@ fn rule_21_descriptors_beyond_fd_setsize_are_served_beside_others() {
         }
         for (token, (ours, _)) in (0..).zip(&pairs) {
             let (token, readable) = (Token(token), Interest::READABLE);
-            let mode = match poller.capabilities().level {
-                true => Mode::Level,
-                false => Mode::OneShot,
+            let mode = if poller.capabilities().level {
+                Mode::Level
+            } else {
+                Mode::OneShot
             };
             // SAFETY: it is deregistered below, before it is closed.
             unsafe { poller.register(ours.as_fd(), token, readable, mode) }.unwrap();

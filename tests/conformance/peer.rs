@@ -127,11 +127,12 @@ async fn settle() {
 
 impl TcpPeer {
     pub async fn connect(address: SocketAddr) -> TcpPeer {
-        let connected = match is_in_world() {
-            true => polder::net::TcpStream::connect(address)
+        let connected = if is_in_world() {
+            polder::net::TcpStream::connect(address)
                 .await
-                .map(Peer::Simulated),
-            false => std::net::TcpStream::connect(address).map(Peer::Kernel),
+                .map(Peer::Simulated)
+        } else {
+            std::net::TcpStream::connect(address).map(Peer::Kernel)
         };
         settle().await;
         connected.expect("somebody listens")
@@ -191,9 +192,10 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    match is_in_world() {
-        true => Beside::Task(polder::spawn(future)),
-        false => Beside::Thread(thread::spawn(|| futures_lite::future::block_on(future))),
+    if is_in_world() {
+        Beside::Task(polder::spawn(future))
+    } else {
+        Beside::Thread(thread::spawn(|| futures_lite::future::block_on(future)))
     }
 }
 

@@ -123,9 +123,12 @@ pub async fn own_waker() -> Waker {
 /// Waits until the waker of the awaiting task is woken.
 pub async fn until_woken() {
     let mut is_first = true;
-    poll_fn(|_| match std::mem::take(&mut is_first) {
-        true => Poll::Pending,
-        false => Poll::Ready(()),
+    poll_fn(|_| {
+        if std::mem::take(&mut is_first) {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
     })
     .await;
 }

@@ -837,9 +837,12 @@ mod errors {
             let run = async |script: Script, stops_after: usize| {
                 let (attempts, mut told) = (script.attempts.clone(), Vec::new());
                 // The loop polls this future before each attempt.
-                let end = poll_fn(|_| match attempts.load(Ordering::SeqCst) < stops_after {
-                    true => Poll::Pending,
-                    false => Poll::Ready(()),
+                let end = poll_fn(|_| {
+                    if attempts.load(Ordering::SeqCst) < stops_after {
+                        Poll::Pending
+                    } else {
+                        Poll::Ready(())
+                    }
                 });
                 let summary = serve(script, |_, ()| async {})
                     .until(end)

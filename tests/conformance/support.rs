@@ -149,9 +149,10 @@ pub fn is_in_world() -> bool {
 /// Lets other tasks run, and the kernel be polled. In a world, where yielding takes no time, sleeps
 /// long enough for data in transit to arrive.
 pub async fn a_turn() {
-    match is_in_world() {
-        true => polder::time::sleep(ARRIVAL).await,
-        false => polder::future::yield_now().await,
+    if is_in_world() {
+        polder::time::sleep(ARRIVAL).await;
+    } else {
+        polder::future::yield_now().await;
     }
 }
 

@@ -782,9 +782,12 @@ fn a_future_is_dropped_on_its_worker_wherever_its_task_is_cancelled() {
                 if begun {
                     runtime.block_on(a_few_turns());
                 }
-                let thread = thread::spawn(move || match wait {
-                    true => assert!(futures_lite::future::block_on(task.cancel()).is_none()),
-                    false => drop(task),
+                let thread = thread::spawn(move || {
+                    if wait {
+                        assert!(futures_lite::future::block_on(task.cancel()).is_none());
+                    } else {
+                        drop(task);
+                    }
                 });
                 assert_eq!(runtime.block_on(dropped.receive()), worker);
                 runtime.run();

@@ -437,9 +437,10 @@ fn receiving_and_peeking_end_when_reading_is_shut_down() {
                 socket.connect(address).await.unwrap();
                 let mut bytes = [0; 8];
                 let mut receive = Box::pin(async {
-                    match peeks {
-                        true => socket.peek(&mut bytes).await,
-                        false => socket.recv(&mut bytes).await,
+                    if peeks {
+                        socket.peek(&mut bytes).await
+                    } else {
+                        socket.recv(&mut bytes).await
                     }
                 });
                 if waits {

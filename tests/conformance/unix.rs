@@ -115,9 +115,10 @@ async fn read_pieces(near: &mut UnixStream, length: usize, vectored: bool) -> Ve
     while got.len() < length {
         let (a, b) = bytes.split_at_mut(7);
         let mut slices = [a, b].map(std::io::IoSliceMut::new);
-        let read = match vectored {
-            true => timeout(SOON, near.read_vectored(&mut slices)).await,
-            false => timeout(SOON, near.read(&mut bytes)).await,
+        let read = if vectored {
+            timeout(SOON, near.read_vectored(&mut slices)).await
+        } else {
+            timeout(SOON, near.read(&mut bytes)).await
         };
         let read = read.expect("it has arrived").unwrap();
         assert_ne!(read, 0);

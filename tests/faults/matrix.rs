@@ -531,10 +531,11 @@ fn judge(status: Option<std::process::ExitStatus>, touched: bool, report: &str) 
             outcomes.insert(Outcome::Died(status.to_string()));
         }
     }
-    run.outcome = match touched {
-        true => outcomes.pop_last().unwrap_or(Outcome::Right),
+    run.outcome = if touched {
+        outcomes.pop_last().unwrap_or(Outcome::Right)
+    } else {
         // Without a fault nothing may go wrong; a hang counts as a hang even if its log is lost.
-        false => outcomes.pop_last().unwrap_or(Outcome::Untouched),
+        outcomes.pop_last().unwrap_or(Outcome::Untouched)
     };
     run
 }
@@ -829,13 +830,17 @@ fn shown(row: &Row, cell: &Cell, backend: Backend) -> String {
     let parts: Vec<String> = cell
         .outcomes
         .iter()
-        .map(|(outcome, whens)| match row.allows(outcome, backend) {
-            true => outcome.words(),
-            false => format!("**{}** ({})", outcome.words(), whens.join(", ")),
+        .map(|(outcome, whens)| {
+            if row.allows(outcome, backend) {
+                outcome.words()
+            } else {
+                format!("**{}** ({})", outcome.words(), whens.join(", "))
+            }
         })
         .collect();
-    match parts.is_empty() {
-        true => Outcome::Untouched.words(),
-        false => parts.join(", "),
+    if parts.is_empty() {
+        Outcome::Untouched.words()
+    } else {
+        parts.join(", ")
     }
 }

@@ -146,9 +146,10 @@ fn drive(place: &Place, part: impl Future<Output = Outcome>) -> Outcome {
 }
 
 fn expect(holds: bool, what: impl FnOnce() -> String) -> Outcome {
-    match holds {
-        true => Ok(()),
-        false => Err(Failure::Wrong(what())),
+    if holds {
+        Ok(())
+    } else {
+        Err(Failure::Wrong(what()))
     }
 }
 

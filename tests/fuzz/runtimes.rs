@@ -220,9 +220,10 @@ fn task(world: &Arc<World>, mut rng: Rng, depth: usize, result: u64) -> Boxed {
                         cx.waker().wake_by_ref();
                         another.wake();
                         woken += 1;
-                        match woken < 3 {
-                            true => Poll::Pending,
-                            false => Poll::Ready(()),
+                        if woken < 3 {
+                            Poll::Pending
+                        } else {
+                            Poll::Ready(())
                         }
                     })
                     .await;

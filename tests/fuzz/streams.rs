@@ -25,8 +25,8 @@ use crate::{Rng, fuzz};
 fn streams_carry_every_byte_whatever_is_given_up() {
     fuzz("streams_carry", 20_000, |backend, rng| {
         let runtime = runtime(backend, rng);
-        match rng.one_in(2) {
-            true => runtime.block_on(async {
+        if rng.one_in(2) {
+            runtime.block_on(async {
                 let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
                 let address = listener.local_addr().expect("it has one");
                 let connect = TcpStream::connect(address);
@@ -34,11 +34,12 @@ fn streams_carry_every_byte_whatever_is_given_up() {
                     .await
                     .expect("they connect");
                 run_streams(&runtime, near, far.0, rng).await
-            }),
-            false => runtime.block_on(async {
+            })
+        } else {
+            runtime.block_on(async {
                 let (near, far) = UnixStream::pair().expect("a pair");
                 run_streams(&runtime, near, far, rng).await
-            }),
+            })
         }
     });
 }
@@ -47,8 +48,8 @@ fn streams_carry_every_byte_whatever_is_given_up() {
 fn datagrams_arrive_whole_and_in_their_order_whatever_is_given_up() {
     fuzz("datagrams_arrive", 10_000, |backend, rng| {
         let runtime = runtime(backend, rng);
-        match rng.one_in(2) {
-            true => runtime.block_on(async {
+        if rng.one_in(2) {
+            runtime.block_on(async {
                 let near = UdpSocket::bind("127.0.0.1:0").await.expect("it binds");
                 let far = UdpSocket::bind("127.0.0.1:0").await.expect("it binds");
                 let address = far.local_addr().expect("it has one");
@@ -56,11 +57,12 @@ fn datagrams_arrive_whole_and_in_their_order_whatever_is_given_up() {
                 let address = near.local_addr().expect("it has one");
                 far.connect(address).await.expect("it connects");
                 run_datagrams(&runtime, near, far, rng).await
-            }),
-            false => runtime.block_on(async {
+            })
+        } else {
+            runtime.block_on(async {
                 let (near, far) = UnixDatagram::pair().expect("a pair");
                 run_datagrams(&runtime, near, far, rng).await
-            }),
+            })
         }
     });
 }
@@ -277,9 +279,10 @@ async fn write_side<S: End>(
         let slices = [IoSlice::new(first), IoSlice::new(second)];
         let is_vectored = rng.one_in(4);
         let write = async {
-            match is_vectored {
-                true => stream.write_vectored(&slices).await,
-                false => stream.write(&bytes).await,
+            if is_vectored {
+                stream.write_vectored(&slices).await
+            } else {
+                stream.write(&bytes).await
             }
         };
         match perhaps(write, &mut rng).await {

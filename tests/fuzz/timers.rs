@@ -71,9 +71,10 @@ impl Slot {
     fn set(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
-        let waker = match state.armed {
-            true => state.waker.take(),
-            false => None,
+        let waker = if state.armed {
+            state.waker.take()
+        } else {
+            None
         };
         drop(state);
         if let Some(waker) = waker {

@@ -38,12 +38,11 @@ fn a_forgotten_half_close_is_found() {
         |sim, has_bug| async move {
             sim.host("server").start(server);
             let client = sim.host("client").start(move || client(has_bug));
-            match has_bug {
-                true => drop(client.finished().await),
-                false => {
-                    let answer = client.finished().within(secs(60)).await;
-                    assert_eq!(answer.unwrap(), b"cba");
-                }
+            if has_bug {
+                drop(client.finished().await);
+            } else {
+                let answer = client.finished().within(secs(60)).await;
+                assert_eq!(answer.unwrap(), b"cba");
             }
         },
     );

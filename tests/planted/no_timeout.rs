@@ -26,9 +26,10 @@ async fn client(has_bug: bool) -> Result<()> {
     stream.write_all(b"work").await?;
     let mut bytes = [0; 4];
     let answer = stream.read_exact(&mut bytes);
-    match has_bug {
-        true => answer.await,
-        false => timeout(secs(30), answer).await?,
+    if has_bug {
+        answer.await
+    } else {
+        timeout(secs(30), answer).await?
     }
 }
 

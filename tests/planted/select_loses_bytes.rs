@@ -41,9 +41,10 @@ async fn receiver(has_bug: bool) -> Result<()> {
     let mut next = 0;
     while next < MESSAGES {
         let read = async {
-            match has_bug {
-                true => stream.read_exact(&mut message).await.map(|()| LENGTH),
-                false => stream.read(&mut message[filled..]).await,
+            if has_bug {
+                stream.read_exact(&mut message).await.map(|()| LENGTH)
+            } else {
+                stream.read(&mut message[filled..]).await
             }
         };
         let tick = async {

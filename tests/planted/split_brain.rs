@@ -51,10 +51,7 @@ async fn ask(node: u8) -> Result<bool> {
 
 async fn node(node: u8, leads: Rc<Cell<bool>>, has_bug: bool) {
     // The lease counts from before the request.
-    let safe = match has_bug {
-        true => LEASE,
-        false => LEASE / 2,
-    };
+    let safe = if has_bug { LEASE } else { LEASE / 2 };
     loop {
         let asked = now();
         if let Ok(Ok(true)) = timeout(ms(300), ask(node)).await {

@@ -29,9 +29,10 @@ fn embeds(command: std::process::Command, backend: Backend) {
 
     let poller = Poller::new(backend).expect("an available backend can be opened");
     let has_descriptor = poller.capabilities().descriptor;
-    let way = match has_descriptor {
-        true => "its descriptor",
-        false => "its next timeout",
+    let way = if has_descriptor {
+        "its descriptor"
+    } else {
+        "its next timeout"
     };
     let [first, own @ .., last] = &lines[..] else {
         panic!("on {backend}: {lines:#?}");

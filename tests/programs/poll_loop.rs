@@ -32,9 +32,10 @@ fn poll_loop_takes_the_backend_from_the_environment_and_the_mode_that_is_simples
     for backend in Backend::available() {
         let mut by_variable = with_arguments("poll_loop", ["127.0.0.1:0"]);
         by_variable.env("POLDER_BACKEND", backend.name());
-        let mode = match poller(backend).capabilities().level {
-            true => Mode::Level,
-            false => Mode::OneShot,
+        let mode = if poller(backend).capabilities().level {
+            Mode::Level
+        } else {
+            Mode::OneShot
         };
         let server = Server::greeted(by_variable, Way { backend, mode });
         server.serves_a_client();

@@ -99,9 +99,10 @@ fn select_is_taken_unless_another_is_chosen_and_idling_ends_it() {
     let (_near, far) = pseudo_terminal();
     let mut terminal = Program::start(on_terminal(far, &["--idle", "0.05"]));
     let greeting = terminal.next_line().expect("a greeting");
-    let select = match Backend::Select.is_available() {
-        true => Backend::Select,
-        false => Backend::default(),
+    let select = if Backend::Select.is_available() {
+        Backend::Select
+    } else {
+        Backend::default()
     };
     assert!(greeting.ends_with(&format!("(backend {select})")));
     assert_eq!(terminal.next_line().as_deref(), Some("nothing for 50ms"));

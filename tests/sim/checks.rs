@@ -13,7 +13,7 @@ use super::{ms, secs};
 
 /// Connects `times` times to a port without a listener, with `pause` between attempts.
 async fn retries(sim: Sim, pause: u64, times: u32) {
-    sim.most_connects(100);
+    sim.max_connects(100);
     sim.host("server");
     let client = sim.host("client").start(move || async move {
         for _ in 0..times {
@@ -44,7 +44,7 @@ fn clients_without_a_back_off_are_a_retry_storm() {
 fn a_host_that_sends_too_many_datagrams_within_a_second_is_a_storm() {
     let run = |pause: u64, hosts: u32| {
         sim::run(1, move |sim| async move {
-            sim.most_datagrams(50);
+            sim.max_datagrams(50);
             let address = (sim.host("server").address(), 1);
             let send = move || async move {
                 let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
@@ -163,9 +163,10 @@ fn who_waits_in_vain_is_told_whether_anything_else_would_have_happened() {
     let wait = |is_idle: bool| {
         let report = sim::run(1, move |sim: Sim| async move {
             sim.host("other").start(move || async move {
-                match is_idle {
-                    true => std::future::pending().await,
-                    false => sleep(secs(2_000)).await,
+                if is_idle {
+                    std::future::pending().await
+                } else {
+                    sleep(secs(2_000)).await
                 }
             });
             let stuck = sim.host("stuck").start(std::future::pending::<()>);

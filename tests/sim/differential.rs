@@ -432,9 +432,10 @@ impl Stage {
             Call::Write(_, count, how) => {
                 let writer = &self.ends[end];
                 let unread = writer.written - self.ends[end ^ 1].read;
-                let count = match self.ends[end ^ 1].is_gone {
-                    true => count as u64,
-                    false => (count as u64).min(UNREAD.saturating_sub(unread)),
+                let count = if self.ends[end ^ 1].is_gone {
+                    count as u64
+                } else {
+                    (count as u64).min(UNREAD.saturating_sub(unread))
                 };
                 if writer.is_full && !writer.is_shut[1] {
                     return "skipped".into();
@@ -708,9 +709,10 @@ impl<C: Clone + Debug> Subject<C> {
         for (index, call) in calls.iter().enumerate() {
             let (call, nothing) = (format!("{call:?}"), String::new());
             let [kernel, world] = [&kernel, &world].map(|it| it.get(index).unwrap_or(&nothing));
-            text += &match kernel == world {
-                true => format!("  {call:<30} {kernel}\n"),
-                false => format!("  {call:<30} Linux: {kernel}; the world: {world}\n"),
+            text += &if kernel == world {
+                format!("  {call:<30} {kernel}\n")
+            } else {
+                format!("  {call:<30} Linux: {kernel}; the world: {world}\n")
             };
         }
         let name = self.name;

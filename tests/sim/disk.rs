@@ -249,10 +249,7 @@ fn a_name_is_lost_for_some_seeds_unless_its_directory_is_synced() {
                 sync("/").await?;
                 fs::write("/d/a", "1").await?;
                 sync("/d/a").await?;
-                match syncs {
-                    true => sync("/d").await,
-                    false => Ok(()),
-                }
+                if syncs { sync("/d").await } else { Ok(()) }
             });
             made.await.unwrap();
             store.power_off();

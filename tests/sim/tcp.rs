@@ -151,9 +151,10 @@ fn closing_with_unread_bytes_or_without_linger_resets() {
     sim::check(0..10, |sim| async move {
         let lingers = sim.choose(2) == 0;
         let (near, mut far) = pair(&sim).await;
-        match lingers {
-            true => near.set_linger(Some(Duration::ZERO)).unwrap(),
-            false => far.write_all(b"unread").await.unwrap(),
+        if lingers {
+            near.set_linger(Some(Duration::ZERO)).unwrap();
+        } else {
+            far.write_all(b"unread").await.unwrap();
         }
         sleep(secs(1)).await;
         drop(near);

@@ -227,9 +227,10 @@ fn a_reader_that_waits_is_woken_by_the_end_of_writing_and_by_that_of_reading() {
         let mut reader = near.clone();
         let reader = polder::spawn_local(async move { reader.read(&mut [0]).await });
         sleep(ms(1)).await;
-        match by_its_peer {
-            true => far.shutdown(Shutdown::Write).unwrap(),
-            false => near.shutdown(Shutdown::Read).unwrap(),
+        if by_its_peer {
+            far.shutdown(Shutdown::Write).unwrap();
+        } else {
+            near.shutdown(Shutdown::Read).unwrap();
         }
         let read = timeout(secs(1), reader).await.expect("it is woken");
         assert_eq!(read.unwrap(), 0);

@@ -567,9 +567,10 @@ fn a_wake_from_another_thread_fails_the_run() {
                 let wait = wait.clone();
                 async move { wait.wait().await }
             };
-            match is_other {
-                true => drop(sim.host("other").start(wait)),
-                false => polder::spawn_local(wait()).detach(),
+            if is_other {
+                drop(sim.host("other").start(wait));
+            } else {
+                polder::spawn_local(wait()).detach();
             }
             sleep(ms(1)).await;
             std::thread::spawn(move || set.set()).join().unwrap();

@@ -253,9 +253,10 @@ fn quantile(counts: &[u64], part: f64) -> Option<Limit> {
         seen = seen.saturating_add(*count);
         if *count > 0 && seen as f64 >= wanted {
             let limit = |index: usize| 1e-6 * (index as f64).exp2();
-            return Some(match index + 1 == counts.len() {
-                true => Limit::MoreThan(limit(index.saturating_sub(1))),
-                false => Limit::AtMost(limit(index)),
+            return Some(if index + 1 == counts.len() {
+                Limit::MoreThan(limit(index.saturating_sub(1)))
+            } else {
+                Limit::AtMost(limit(index))
             });
         }
     }

@@ -170,9 +170,10 @@ fn draw_workers(sample: &Sample, area: Rect, buffer: &mut Buffer) {
 }
 
 fn worker_line(worker: &Worker, several: bool) -> Line<'static> {
-    let name = match several {
-        true => format!("runtime {} worker {:<3}", worker.runtime, worker.index),
-        false => format!("worker {:<3}", worker.index),
+    let name = if several {
+        format!("runtime {} worker {:<3}", worker.runtime, worker.index)
+    } else {
+        format!("worker {:<3}", worker.index)
     };
     let load = worker.load.unwrap_or(0.0);
     let full = ((load * BAR as f64).round() as usize).min(BAR);
@@ -243,9 +244,10 @@ fn draw_tasks(app: &App, sample: &Sample, area: Rect, buffer: &mut Buffer, is_wh
                 place = format!("{place} in runtime {}", row.runtime);
             }
             let waits = group.waits_for.to_string();
-            let waits = match waits.starts_with("does not read") {
-                true => Span::raw(waits).yellow(),
-                false => Span::raw(waits),
+            let waits = if waits.starts_with("does not read") {
+                Span::raw(waits).yellow()
+            } else {
+                Span::raw(waits)
             };
             let numbers = [
                 number(group.tasks as f64),

@@ -148,14 +148,13 @@ pub fn count(order: &mut Order, count: u64) -> Result<(), Skip> {
     let of_pairs = ["tcp-", "unix-"]
         .iter()
         .any(|family| order.workload.starts_with(family));
-    let mut run = match of_pairs {
-        true => {
-            if order.program == "polder" {
-                order.program = "polder-epoll".into();
-            }
-            pairs::ready(order)?
+    let mut run = if of_pairs {
+        if order.program == "polder" {
+            order.program = "polder-epoll".into();
         }
-        false => micro::ready(order)?,
+        pairs::ready(order)?
+    } else {
+        micro::ready(order)?
     };
     run(count);
     Ok(())

@@ -29,9 +29,10 @@ fn processor() -> String {
     let model = (text.lines())
         .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
         .map_or("unknown", |(_, model)| model.trim());
-    match virtual_machine {
-        true => format!("{model}, in a virtual machine"),
-        false => model.into(),
+    if virtual_machine {
+        format!("{model}, in a virtual machine")
+    } else {
+        model.into()
     }
 }
 

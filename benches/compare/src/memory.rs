@@ -27,9 +27,10 @@ pub fn group() -> Group {
                 the server's resident set over 10,000 connections, without that buffer; what the \
                 kernel keeps for a socket is not in it.",
         workloads: |short| {
-            let peers: &[&str] = match short {
-                true => &["polder-epoll", "tokio", "smol"],
-                false => &[
+            let peers: &[&str] = if short {
+                &["polder-epoll", "tokio", "smol"]
+            } else {
+                &[
                     "raw-own",
                     "polder-epoll",
                     "polder-poll",
@@ -41,7 +42,7 @@ pub fn group() -> Group {
                     "compio-poll",
                     "compio-uring",
                     "glommio",
-                ],
+                ]
             };
             vec![Workload {
                 name: "idle-10000".into(),

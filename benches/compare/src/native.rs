@@ -139,9 +139,12 @@ pub fn measure(order: &Order) -> Outcome {
         ])
         .stderr(std::process::Stdio::inherit())
         .output()
-        .and_then(|output| match output.status.success() {
-            true => Ok(output.stdout),
-            false => Err(io::Error::other(output.status.to_string())),
+        .and_then(|output| {
+            if output.status.success() {
+                Ok(output.stdout)
+            } else {
+                Err(io::Error::other(output.status.to_string()))
+            }
         })
         .map_err(|error| Skip(format!("{}: {error}", order.program)))?;
     (String::from_utf8_lossy(&output).lines().last())

@@ -89,9 +89,10 @@ fn programs(family: &str, pairs: usize, short: bool) -> Vec<String> {
     if family == "unix" {
         programs.push("polder-adopted".into());
     }
-    let peers = match short {
-        true => &["tokio", "smol"][..],
-        false => &[
+    let peers = if short {
+        &["tokio", "smol"][..]
+    } else {
+        &[
             "tokio",
             "tokio-mt",
             "smol",
@@ -102,7 +103,7 @@ fn programs(family: &str, pairs: usize, short: bool) -> Vec<String> {
             "glommio",
             "asio",
             "libuv",
-        ],
+        ]
     };
     programs.extend(peers.iter().map(|&peer| peer.into()));
     programs

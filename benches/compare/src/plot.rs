@@ -8,7 +8,7 @@ use std::{fs, io};
 use crate::results::{Spread, Table, ratio};
 
 /// Bars are cut off at this ratio; the number at the bar is the ratio itself.
-const MOST: f64 = 4.0;
+const MAX_RATIO: f64 = 4.0;
 
 const WIDTH: f64 = 1000.0;
 const COLUMNS: usize = 2;
@@ -93,7 +93,7 @@ pub fn bars(panels: &[Panel], path: &Path, title: &str) -> io::Result<bool> {
     let most = (panels.iter().flat_map(|panel| &panel.bars))
         .map(|bar| bar.ratios.median)
         .fold(1.0, f64::max)
-        .min(MOST);
+        .min(MAX_RATIO);
     let scale = room / most;
     let mut svg = Svg::new(top + tallest, title);
     for (panel, (column, y)) in panels.iter().zip(places) {

@@ -100,17 +100,18 @@ fn compose(
         let name = format!("{}.svg", group.name);
         let path = plots.join(&name);
         let curves = curves(&tables);
-        let drawn = match curves.is_empty() {
-            true => plot::bars(
+        let drawn = if curves.is_empty() {
+            plot::bars(
                 &plot::panels(&tables),
                 &path,
                 &plot::heading(&tables, group.title),
-            )?,
-            false => plot::lines(
+            )?
+        } else {
+            plot::lines(
                 &curves,
                 &path,
                 "CPU time of an operation, by how many others there are",
-            )?,
+            )?
         };
         if drawn {
             picture(text, group.title, &name);
@@ -322,9 +323,12 @@ fn overview(tables: &[&Table], text: &mut String) {
         let column = &table.columns[0];
         let mut cells = vec![table.title.clone()];
         for program in &programs {
-            let value = table.row(program).and_then(|row| match column.ratio {
-                true => row.ratios(table.yardstick()?, &column.key),
-                false => row.values(GROWTH),
+            let value = table.row(program).and_then(|row| {
+                if column.ratio {
+                    row.ratios(table.yardstick()?, &column.key)
+                } else {
+                    row.values(GROWTH)
+                }
             });
             cells.push(value.map_or("–".into(), |value| ratio(value.median)));
         }

@@ -177,9 +177,10 @@ impl Progress {
             spent / 60,
             spent % 60
         );
-        match terminal {
-            true => eprint!("\r\x1b[K{line}"),
-            false => eprintln!("{line}"),
+        if terminal {
+            eprint!("\r\x1b[K{line}");
+        } else {
+            eprintln!("{line}");
         }
         let _ = std::io::stderr().flush();
     }
@@ -259,8 +260,9 @@ pub fn agree(old: &Results, new: &Results) -> ExitCode {
     println!(
         "{agreed} of {all} ratios agree: their spreads overlap, or they differ by less than 1 %"
     );
-    match agreed == all {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    if agreed == all {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }

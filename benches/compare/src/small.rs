@@ -129,8 +129,9 @@ fn cargo(command: &str, program: &str, options: &[&str]) -> Result<String, Skip>
         .args(options)
         .output()
         .map_err(|error| Skip(format!("cargo: {error}")))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(Skip(format!("cargo {command}: {}", output.status))),
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(Skip(format!("cargo {command}: {}", output.status)))
     }
 }

@@ -31,9 +31,10 @@ fn files(folder: &Path, module: Option<&str>, found: &mut Vec<(String, PathBuf)>
         let path = entry.expect("it can be read").path();
         let stem = path.file_stem().expect("it has a name").to_string_lossy();
         let module = module.unwrap_or(&stem).to_string();
-        match path.is_dir() {
-            true => files(&path, Some(&module), found),
-            false => found.push((module, path)),
+        if path.is_dir() {
+            files(&path, Some(&module), found);
+        } else {
+            found.push((module, path));
         }
     }
 }

@@ -187,9 +187,10 @@ impl Program {
 fn succeeds(command: &mut Command, otherwise: &str) -> Result<()> {
     // Only the chapter goes to the standard output.
     let status = command.stdout(Stdio::null()).status()?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(otherwise.into()),
+    if status.success() {
+        Ok(())
+    } else {
+        Err(otherwise.into())
     }
 }
 

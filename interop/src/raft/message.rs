@@ -116,9 +116,10 @@ impl Numbers {
     fn write(&mut self) -> Result<Write> {
         let (client, number) = (self.next()?, self.next()?);
         let (is_put, key, value) = (self.flag()?, self.next()?, self.next()?);
-        let change = match is_put {
-            true => Change::Put { key, value },
-            false => Change::Add { key, value },
+        let change = if is_put {
+            Change::Put { key, value }
+        } else {
+            Change::Add { key, value }
         };
         Ok(Write {
             client,

@@ -318,16 +318,18 @@ impl Node {
         match &self.role {
             Role::Follower => News::None,
             Role::Candidate { votes, refusals } => {
-                match votes.contains(&other) || refusals.contains(&other) {
-                    true => News::None,
-                    false => News::Now,
+                if votes.contains(&other) || refusals.contains(&other) {
+                    News::None
+                } else {
+                    News::Now
                 }
             }
             Role::Leader(leader) => {
                 let known = &leader.others[other];
-                match known.next <= self.stored.last().index || known.round < leader.round {
-                    true => News::Now,
-                    false => News::Heartbeat,
+                if known.next <= self.stored.last().index || known.round < leader.round {
+                    News::Now
+                } else {
+                    News::Heartbeat
                 }
             }
         }

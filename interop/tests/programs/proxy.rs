@@ -83,9 +83,10 @@ fn an_end_is_passed_on_and_the_other_direction_goes_on() {
     for backend in backends() {
         for client_first in [true, false] {
             let (proxy, client, server) = connected(backend, "10000");
-            let (mut first, mut last) = match client_first {
-                true => (client, server),
-                false => (server, client),
+            let (mut first, mut last) = if client_first {
+                (client, server)
+            } else {
+                (server, client)
             };
             first.write_all(b"that is all").expect("it takes this");
             first.shutdown(Shutdown::Write).expect("half an end");
@@ -96,9 +97,10 @@ fn an_end_is_passed_on_and_the_other_direction_goes_on() {
             let writer = thread::spawn(move || write_pattern(last, SIZE));
             assert_eq!(pattern_length(first), SIZE);
             writer.join().expect("a thread").expect("it takes all");
-            let expected = match client_first {
-                true => format!("11 bytes up, {SIZE} down"),
-                false => format!("{SIZE} bytes up, 11 down"),
+            let expected = if client_first {
+                format!("11 bytes up, {SIZE} down")
+            } else {
+                format!("{SIZE} bytes up, 11 down")
             };
             proxy.says(&expected);
             proxy.stops();
@@ -152,9 +154,10 @@ fn a_reset_is_passed_on_as_a_reset() {
     for backend in backends() {
         for client_first in [true, false] {
             let (proxy, client, server) = connected(backend, "10000");
-            let (mut first, mut last) = match client_first {
-                true => (client, server),
-                false => (server, client),
+            let (mut first, mut last) = if client_first {
+                (client, server)
+            } else {
+                (server, client)
             };
             first.write_all(b"half a").expect("it takes this");
             let mut half = [0; 6];
@@ -231,9 +234,10 @@ fn after_half_an_end_the_other_side_may_be_silent_for_the_timeout_only() {
         for client_first in [true, false] {
             let options = ["--timeout-ms", "500", "--idle-ms", "600000"];
             let (proxy, client, server) = connected_with(backend, &options);
-            let (first, mut last) = match client_first {
-                true => (client, server),
-                false => (server, client),
+            let (first, mut last) = if client_first {
+                (client, server)
+            } else {
+                (server, client)
             };
             first.shutdown(Shutdown::Write).expect("half an end");
             assert_eq!(last.read(&mut [0]).expect("the end"), 0);

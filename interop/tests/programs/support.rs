@@ -21,9 +21,10 @@ pub const MEMORY: usize = 16 << 20;
 
 /// An edge-triggered backend and one that is not; elsewhere the platform's own.
 pub fn backends() -> Vec<Backend> {
-    match cfg!(target_os = "linux") {
-        true => vec![Backend::Epoll, Backend::Poll],
-        false => vec![Backend::default()],
+    if cfg!(target_os = "linux") {
+        vec![Backend::Epoll, Backend::Poll]
+    } else {
+        vec![Backend::default()]
     }
 }
 
@@ -301,9 +302,10 @@ fn nonblocking(pipe: &PipeWriter, on: bool) {
     let pipe = pipe.as_raw_fd();
     // SAFETY: it takes integers; the descriptor is borrowed for the duration of the call.
     let flags = unsafe { libc::fcntl(pipe, libc::F_GETFL) };
-    let flags = match on {
-        true => flags | libc::O_NONBLOCK,
-        false => flags & !libc::O_NONBLOCK,
+    let flags = if on {
+        flags | libc::O_NONBLOCK
+    } else {
+        flags & !libc::O_NONBLOCK
     };
     // SAFETY: as above.
     let result = unsafe { libc::fcntl(pipe, libc::F_SETFL, flags) };

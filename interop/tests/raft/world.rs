@@ -249,10 +249,7 @@ fn watch(sim: &Sim, nodes: &[Node]) {
 }
 
 async fn when(is_on: bool, harm: impl Future<Output = ()>) {
-    match is_on {
-        true => harm.await,
-        false => pending().await,
-    }
+    if is_on { harm.await } else { pending().await }
 }
 
 /// Runs nodes and clients, with all faults for a while. The clients' history must be linearizable.

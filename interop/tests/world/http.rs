@@ -51,9 +51,10 @@ pub async fn connection_2(stream: TcpStream) -> Result {
 /// Returns a request by its number, and the body of its answer.
 fn request(host: &str, number: u64) -> (Request<Full<Bytes>>, Vec<u8>) {
     let echoes = number.is_multiple_of(2);
-    let (method, path, body) = match echoes {
-        true => ("POST", "/echo".into(), payload(number)),
-        false => ("GET", format!("/bytes/{}", number * 20_000), &[][..]),
+    let (method, path, body) = if echoes {
+        ("POST", "/echo".into(), payload(number))
+    } else {
+        ("GET", format!("/bytes/{}", number * 20_000), &[][..])
     };
     let request = Request::builder()
         .method(method)
@@ -62,9 +63,10 @@ fn request(host: &str, number: u64) -> (Request<Full<Bytes>>, Vec<u8>) {
         .body(Full::from(body))
         .expect("a request");
     let pattern = PATTERN.iter().copied().cycle();
-    let expected = match echoes {
-        true => body.to_vec(),
-        false => pattern.take(number as usize * 20_000).collect(),
+    let expected = if echoes {
+        body.to_vec()
+    } else {
+        pattern.take(number as usize * 20_000).collect()
     };
     (request, expected)
 }

@@ -13,7 +13,7 @@ use quinn::{
 use crate::{Account, Identity, PATIENCE, Result, expect_same, payload, persist};
 
 /// More than the contents of a stream.
-const MOST: usize = 1 << 20;
+const MAX_LENGTH: usize = 1 << 20;
 
 /// A peer that is silent for the idle timeout is considered gone.
 fn transport() -> Result<Arc<TransportConfig>> {
@@ -44,7 +44,7 @@ async fn connection(incoming: Incoming) -> Result {
     loop {
         let (mut to, mut from) = connection.accept_bi().await?;
         polder::spawn(async move {
-            if let Ok(bytes) = from.read_to_end(MOST).await {
+            if let Ok(bytes) = from.read_to_end(MAX_LENGTH).await {
                 let _ = to.write_all(&bytes).await;
                 let _ = to.finish();
             }
@@ -57,7 +57,7 @@ async fn exchange(connection: &Connection, number: u64) -> Result {
     let (mut to, mut from) = connection.open_bi().await?;
     to.write_all(payload(number)).await?;
     to.finish()?;
-    expect_same(&from.read_to_end(MOST).await?, payload(number));
+    expect_same(&from.read_to_end(MAX_LENGTH).await?, payload(number));
     Ok(())
 }
 

@@ -571,11 +571,12 @@ impl Selector for AsyncIo {
             return Ok(false);
         }
         let passed = self.parker.wait(events, until)?;
-        match self.collect(events) || passed || !events.is_empty() {
-            true => Ok(passed),
+        if self.collect(events) || passed || !events.is_empty() {
+            Ok(passed)
+        } else {
             // A signal was retracted meanwhile, or the parker cannot tell that the deadline has
             // passed.
-            false => Err(io::ErrorKind::Interrupted.into()),
+            Err(io::ErrorKind::Interrupted.into())
         }
     }
 

@@ -226,10 +226,11 @@ impl Epoll {
             // edge is reported later, and then ends no wait.
             self.notifier.end_round();
         }
-        match is_over || said.notified || !list.is_empty() {
-            true => Ok(is_over),
+        if is_over || said.notified || !list.is_empty() {
+            Ok(is_over)
+        } else {
             // A stale timer has fired, or the call's own timeout, which covers only a part.
-            false => Err(Errno::INTR.into()),
+            Err(Errno::INTR.into())
         }
     }
 

@@ -58,7 +58,7 @@
 //! * **`EBUSY` and `EAGAIN`** of `io_uring_enter` are not failures: completions are collected, and
 //!   the kernel is entered again. Submissions that it has not taken stay in the queue, and orders
 //!   that find no room there stay orders. A wait that is refused again and again pauses, and fails
-//!   after about a second ([`MOST_REFUSALS`]).
+//!   after about a second ([`MAX_REFUSALS`]).
 //! * **`fork`.** The queues are shared memory: the parent would run what a child puts there. So the
 //!   child does not have that memory (`MADV_DONTFORK`), and in a child the `Poller` neither
 //!   forwards calls to this file nor drops the ring.
@@ -274,9 +274,10 @@ impl Uring {
 
     /// Makes the calling thread own the ring. No thread may be waiting.
     fn own(&self, table: &mut Table) -> io::Result<()> {
-        match table.is_own() {
-            true => Ok(()),
-            false => self.take_over(table),
+        if table.is_own() {
+            Ok(())
+        } else {
+            self.take_over(table)
         }
     }
 
@@ -396,17 +397,18 @@ impl Uring {
         table.mark_changed(number);
         if !line.registered && line.stale != 0 {
             let may_enter = is_owner || table.is_shared && table.owner != 0;
-            match may_enter {
+            if may_enter {
                 // If that fails, the removal stays an order, which the next wait carries out.
-                true => drop(table.remove_now(number)),
-                false if table.resting && !is_exposed => table.abandon(),
-                false => {}
+                let _ = table.remove_now(number);
+            } else if table.resting && !is_exposed {
+                table.abandon();
             }
         }
-        match is_owner && is_exposed {
+        if is_owner && is_exposed {
             // A foreign loop may sleep next.
-            true => self.flush_exposed(&mut table),
-            false => Ok(()),
+            self.flush_exposed(&mut table)
+        } else {
+            Ok(())
         }
     }
 
@@ -425,9 +427,10 @@ impl Uring {
         mut report: impl FnMut(Token, Ready),
     ) -> io::Result<()> {
         events.clear();
-        let waited = match may_sleep && self.exposed.get().is_none() {
-            true => self.wait_quickly(events),
-            false => self.wait_once(events, may_sleep, None).map(drop),
+        let waited = if may_sleep && self.exposed.get().is_none() {
+            self.wait_quickly(events)
+        } else {
+            self.wait_once(events, may_sleep, None).map(drop)
         };
         if let Err(error) = waited {
             if error.kind() != io::ErrorKind::Interrupted {
@@ -464,9 +467,10 @@ impl Uring {
         if said.is_full || table.has_work() {
             self.collect_more(&mut table, &mut said, events)?;
         }
-        match events.is_empty() && !said.notified && table.refusals.are_many() {
-            false => Ok(()),
-            true => Err(pause(table)),
+        if events.is_empty() && !said.notified && table.refusals.are_many() {
+            Err(pause(table))
+        } else {
+            Ok(())
         }
     }
 
@@ -542,7 +546,7 @@ impl Uring {
         said: &mut Said,
         events: &mut Events,
     ) -> io::Result<()> {
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             if said.is_full || !table.has_work() {
                 break;
             }
@@ -585,25 +589,25 @@ const ROUND_TO_END: Duration = Duration::from_micros(20);
 
 /// Number of calls in which a wait has the kernel do deferred work: enough for a batch of events.
 /// The rest is left to the next wait.
-const MOST_ROUNDS: usize = 16;
+const MAX_ROUNDS: usize = 16;
 
 /// Number of consecutive refusals after which a wait [pauses](pause), and a removal is left to the
 /// next wait.
-const MOST_REFUSALS: u32 = 16;
+const MAX_REFUSALS: u32 = 16;
 
 /// Length of a pause, and number of consecutive pauses after which the wait fails: about a second.
 const PAUSE: Duration = Duration::from_millis(1);
-const MOST_PAUSES: u32 = 1000;
+const MAX_PAUSES: u32 = 1000;
 
-/// Pauses after [`MOST_REFUSALS`], so that no thread spins until the kernel has memory again.
+/// Pauses after [`MAX_REFUSALS`], so that no thread spins until the kernel has memory again.
 /// Returns the error of the wait: `INTR`, so that the caller looks around and waits again, or,
-/// after [`MOST_PAUSES`], the refusal.
+/// after [`MAX_PAUSES`], the refusal.
 ///
 /// Meanwhile the lock is not held, and `waiting` is not set: other threads' orders are carried out
 /// by the next wait, at the latest after the pause.
 #[cold]
 fn pause(mut table: MutexGuard<'_, Table>) -> io::Error {
-    if table.refusals.pauses < MOST_PAUSES {
+    if table.refusals.pauses < MAX_PAUSES {
         table.refusals.pauses += 1;
         drop(table);
         std::thread::sleep(PAUSE);
@@ -629,7 +633,7 @@ impl Refusals {
 
     #[inline]
     fn are_many(&self) -> bool {
-        self.count >= MOST_REFUSALS
+        self.count >= MAX_REFUSALS
     }
 }
 
@@ -779,7 +783,7 @@ impl Table {
     }
 
     /// Hands over all orders, and has the kernel do all deferred work: at most one piece for each
-    /// poll, besides those that arrive meanwhile. Gives up after [`MOST_REFUSALS`]. The next wait
+    /// poll, besides those that arrive meanwhile. Gives up after [`MAX_REFUSALS`]. The next wait
     /// collects the completions, and hands over any remaining orders.
     fn finish_work(&mut self) -> io::Result<()> {
         self.enter_now()?;
@@ -800,10 +804,7 @@ impl Table {
     fn flush(&mut self) -> io::Result<()> {
         self.sync()?;
         let has_orders = !self.ring().submission().is_empty();
-        match has_orders {
-            true => self.enter_now(),
-            false => Ok(()),
-        }
+        if has_orders { self.enter_now() } else { Ok(()) }
     }
 
     /// Whether entering the kernel would achieve anything: there are orders, or deferred work.
@@ -1055,15 +1056,14 @@ impl Selector for Uring {
         let made = eventfd(0, flags).map_err(|error| failed("eventfd", error))?;
         let mut table = self.table.lock();
         let _ = self.exposed.set(made);
-        match table.waiting {
+        if table.waiting {
             // The waiter returns from its wait, and sees it.
-            true => self.notifier.kick(),
-            false => {
-                self.own(&mut table)?;
-                self.signal(&mut table)?;
-                self.settle(&mut table);
-                Ok(())
-            }
+            self.notifier.kick()
+        } else {
+            self.own(&mut table)?;
+            self.signal(&mut table)?;
+            self.settle(&mut table);
+            Ok(())
         }
     }
 
@@ -1327,9 +1327,10 @@ fn ready(mask: u32, interest: Interest) -> Option<Ready> {
     }
     if has(libc::POLLPRI) {
         // With out-of-band data this is the key of a wake-up, which says only what may be there.
-        ready |= match has(libc::POLLRDBAND) {
-            true => Ready::READABLE,
-            false => Ready::READABLE | Ready::PRIORITY,
+        ready |= if has(libc::POLLRDBAND) {
+            Ready::READABLE
+        } else {
+            Ready::READABLE | Ready::PRIORITY
         };
     }
     (ready != Ready::default()).then_some(ready)
@@ -1876,7 +1877,7 @@ mod tests {
         assert_eq!(refused(1, &mut sleep), interrupted);
         assert_eq!(uring.table.lock().refusals.pauses, 2);
         assert_eq!(
-            refused(MOST_PAUSES, &mut sleep),
+            refused(MAX_PAUSES, &mut sleep),
             Err(io::ErrorKind::WouldBlock)
         );
         // A quick wait returns to its caller after each refusal.

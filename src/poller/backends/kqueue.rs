@@ -481,11 +481,12 @@ impl Selector for Kqueue {
             // event is reported later, and then ends no wait.
             self.notifier.end_round();
         }
-        match over || notified || !events.is_empty() {
-            true => Ok(over),
+        if over || notified || !events.is_empty() {
+            Ok(over)
+        } else {
             // A report of something that has changed meanwhile, or our timer; or this was only a
             // part of the timeout.
-            false => Err(Errno::INTR.into()),
+            Err(Errno::INTR.into())
         }
     }
 

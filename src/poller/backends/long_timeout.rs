@@ -36,11 +36,14 @@ pub(super) enum Part {
 impl LongTimeout {
     pub(super) fn part(&mut self, timeout: Option<Duration>) -> Part {
         match timeout {
-            Some(timeout) if imp::NEEDED && timeout > SHORT => match self.is_idle {
-                false => Part::First,
-                // If the timer is refused, the call's own timeout has to suffice.
-                true => (self.timer.set(timeout)).map_or(Part::Whole, Part::Timer),
-            },
+            Some(timeout) if imp::NEEDED && timeout > SHORT => {
+                if self.is_idle {
+                    // If the timer is refused, the call's own timeout has to suffice.
+                    (self.timer.set(timeout)).map_or(Part::Whole, Part::Timer)
+                } else {
+                    Part::First
+                }
+            }
             _ => Part::Whole,
         }
     }

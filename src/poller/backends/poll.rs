@@ -38,14 +38,15 @@ const ABSENT: u32 = u32::MAX;
 impl PollSet for PollFds {
     // `ppoll`, where rustix has it.
     fn granularity(&self) -> Duration {
-        match cfg!(any(
+        if cfg!(any(
             target_os = "linux",
             target_os = "android",
             target_os = "freebsd",
             target_os = "illumos"
         )) {
-            true => Duration::from_nanos(1),
-            false => Duration::from_millis(1),
+            Duration::from_nanos(1)
+        } else {
+            Duration::from_millis(1)
         }
     }
 

@@ -141,9 +141,10 @@ impl Table {
 
     fn give_up(&mut self, key: usize) {
         self.tokens[key] = None;
-        match self.waiting {
-            true => self.retired.push(key),
-            false => self.free.push(key),
+        if self.waiting {
+            self.retired.push(key);
+        } else {
+            self.free.push(key);
         }
     }
 }
@@ -157,9 +158,10 @@ impl Selector for Polling {
             hints: false,
             priority: false,
             descriptor: false,
-            granularity: match cfg!(windows) {
-                true => Duration::from_millis(1),
-                false => Duration::from_nanos(1),
+            granularity: if cfg!(windows) {
+                Duration::from_millis(1)
+            } else {
+                Duration::from_nanos(1)
             },
         }
     }
@@ -199,10 +201,7 @@ impl Selector for Polling {
         let raw = descriptor.as_raw_descriptor();
         let mut table = self.table.lock();
         let old = *(table.keys.get(&raw)).ok_or_else(crate::poller::error::not_registered)?;
-        let key = match table.waiting {
-            true => table.new_key(),
-            false => old,
-        };
+        let key = if table.waiting { table.new_key() } else { old };
         let result = (self.poller).modify_with_mode(
             descriptor,
             report(key, interest),
@@ -252,9 +251,10 @@ impl Selector for Polling {
         let table = &mut *table;
         table.free.append(&mut table.retired);
         result?;
-        match self.was_too_short(until) && events.is_empty() {
-            true => Err(io::ErrorKind::Interrupted.into()),
-            false => Ok(false),
+        if self.was_too_short(until) && events.is_empty() {
+            Err(io::ErrorKind::Interrupted.into())
+        } else {
+            Ok(false)
         }
     }
 

@@ -158,18 +158,20 @@ fn put(set: &mut Vec<FdSetElement>, number: RawFd, interest: Interest, part: Int
         }
         set.resize(elements.next_power_of_two(), FdSetElement::default());
     }
-    match interest.contains(part) {
-        true => fd_set_insert(set, number),
-        false => fd_set_remove(set, number),
+    if interest.contains(part) {
+        fd_set_insert(set, number);
+    } else {
+        fd_set_remove(set, number);
     }
 }
 
 impl PollSet for FdSets {
     // `pselect6` on Linux; elsewhere `select`, which takes microseconds.
     fn granularity(&self) -> Duration {
-        match cfg!(any(target_os = "linux", target_os = "android")) {
-            true => Duration::from_nanos(1),
-            false => Duration::from_micros(1),
+        if cfg!(any(target_os = "linux", target_os = "android")) {
+            Duration::from_nanos(1)
+        } else {
+            Duration::from_micros(1)
         }
     }
 
@@ -226,10 +228,13 @@ impl PollSet for FdSets {
         };
         match result {
             Ok(0) => Ok(false),
-            Ok(_) if HIDES_HANG_UPS && self.writers > 0 => match self.correct_hang_ups()? {
-                true => Ok(true),
-                false => Err(Errno::INTR.into()),
-            },
+            Ok(_) if HIDES_HANG_UPS && self.writers > 0 => {
+                if self.correct_hang_ups()? {
+                    Ok(true)
+                } else {
+                    Err(Errno::INTR.into())
+                }
+            }
             Ok(_) => Ok(true),
             Err(Errno::BADF) => {
                 let is_closed = |number: &RawFd| {
@@ -242,10 +247,11 @@ impl PollSet for FdSets {
                 for said in &mut self.result {
                     said.fill(FdSetElement::default());
                 }
-                match self.closed.is_empty() {
+                if self.closed.is_empty() {
                     // It was closed and reopened meanwhile, or is no longer asked for.
-                    true => Err(Errno::INTR.into()),
-                    false => Ok(true),
+                    Err(Errno::INTR.into())
+                } else {
+                    Ok(true)
                 }
             }
             Err(error) => Err(failed("select", error)),
@@ -270,9 +276,10 @@ impl PollSet for FdSets {
         // the bits from the cursor on and, at the end, for the bits before it.
         let bits = size_of::<FdSetElement>() * 8;
         let elements = rustix::event::fd_set_num_elements(1, self.bound);
-        let cursor = match self.cursor < self.bound {
-            true => self.cursor as usize,
-            false => 0,
+        let cursor = if self.cursor < self.bound {
+            self.cursor as usize
+        } else {
+            0
         };
         for step in 0..=elements {
             let element = (cursor / bits + step) % elements.max(1);

@@ -241,11 +241,12 @@ impl<W: Wire> TablePoller<W> {
         long_timeout.end(part, &result);
         result?;
         let passed = over && cut == timeout && timeout != Some(Duration::ZERO);
-        match passed || notified || !events.is_empty() || timeout == Some(Duration::ZERO) {
-            true => Ok(passed),
+        if passed || notified || !events.is_empty() || timeout == Some(Duration::ZERO) {
+            Ok(passed)
+        } else {
             // Woken by a change of another thread, or by a descriptor that has changed meanwhile;
             // or this was only a part of the timeout.
-            false => Err(Errno::INTR.into()),
+            Err(Errno::INTR.into())
         }
     }
 }

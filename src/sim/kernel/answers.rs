@@ -132,9 +132,10 @@ pub(crate) fn time(which: Which) -> Option<Duration> {
                 let (even, ahead) = (START_OF_DAY.saturating_add(shown), it.wall.get());
                 let apart = Duration::from_nanos(ahead.unsigned_abs());
                 // Not before 1970: many programs do not expect such times.
-                match ahead < 0 {
-                    true => even.saturating_sub(apart),
-                    false => even.saturating_add(apart),
+                if ahead < 0 {
+                    even.saturating_sub(apart)
+                } else {
+                    even.saturating_add(apart)
                 }
             }
         })

@@ -18,7 +18,7 @@ use super::trace::What;
 const MILLION: i128 = 1_000_000;
 
 /// The limit of drift, in either direction: one and a half times, and half, the world's speed.
-pub(crate) const MOST_DRIFT: i32 = 500_000;
+pub(crate) const MAX_DRIFT: i32 = 500_000;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock {
@@ -67,9 +67,10 @@ impl Clock {
 
     /// Returns the last time of the world at which it shows at most `time`; not before it was set.
     fn last(self, time: u64) -> u64 {
-        match time < self.shows {
-            true => self.at,
-            false => self.when(time.saturating_add(1)).saturating_sub(1),
+        if time < self.shows {
+            self.at
+        } else {
+            self.when(time.saturating_add(1)).saturating_sub(1)
         }
     }
 }
@@ -128,9 +129,10 @@ impl Kernel {
         };
         let host = &self.hosts[host];
         let shown = self.nanos_at(at);
-        let nanos = match is_last {
-            true => host.past_clocks.last(host.clock, shown),
-            false => host.past_clocks.first(host.clock, shown),
+        let nanos = if is_last {
+            host.past_clocks.last(host.clock, shown)
+        } else {
+            host.past_clocks.first(host.clock, shown)
         };
         self.base + Duration::from_nanos(nanos)
     }
@@ -139,9 +141,10 @@ impl Kernel {
     /// chaos.
     pub(crate) fn step_wall(&mut self, host: usize, by: i64, is_chaos: bool) {
         let wall = &mut self.hosts[host].wall;
-        let offset = match is_chaos {
-            true => &mut wall.by_chaos,
-            false => &mut wall.own,
+        let offset = if is_chaos {
+            &mut wall.by_chaos
+        } else {
+            &mut wall.own
         };
         *offset = offset.saturating_add(by);
         self.has_clocks = true;

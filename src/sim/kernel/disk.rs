@@ -32,7 +32,7 @@ const ROOT: u32 = 0;
 
 /// The maximum length of a file that is read into one vector. A hole may be as long as an `i64`
 /// allows, and if the system grants memory that it does not have, reading it would end the process.
-const MOST_READ: u64 = 1 << 30;
+const MAX_READ: u64 = 1 << 30;
 
 /// NAME_MAX of Linux's file systems.
 const LONGEST_NAME: usize = 255;
@@ -67,9 +67,10 @@ impl How {
             (true, true) => self.truncate && !self.create_new,
             (true, false) => false,
         };
-        match is_nothing || is_wrong {
-            true => Err(Errno::InvalidInput.into()),
-            false => Ok(()),
+        if is_nothing || is_wrong {
+            Err(Errno::InvalidInput.into())
+        } else {
+            Ok(())
         }
     }
 }
@@ -136,7 +137,7 @@ pub(crate) struct Loss {
 pub(crate) struct Disk {
     nodes: BTreeMap<u32, Node>,
     next_node: u32,
-    most_nodes: usize,
+    max_nodes: usize,
     open: BTreeMap<u32, Open>,
     next_open: u32,
     /// The number of the last change, of names or bytes.
@@ -159,9 +160,10 @@ pub(crate) struct Disk {
 /// Refuses a path with a zero byte: for the system a path is a C string, which ends at the first
 /// one.
 fn check_path(path: &Path) -> Result<()> {
-    match path.as_os_str().as_encoded_bytes().contains(&0) {
-        true => Err(Errno::InvalidInput),
-        false => Ok(()),
+    if path.as_os_str().as_encoded_bytes().contains(&0) {
+        Err(Errno::InvalidInput)
+    } else {
+        Ok(())
     }
 }
 
@@ -170,7 +172,7 @@ impl Disk {
         Disk {
             nodes: BTreeMap::from([(ROOT, Node::Dir(Default::default()))]),
             next_node: ROOT + 1,
-            most_nodes: NODES,
+            max_nodes: NODES,
             open: BTreeMap::new(),
             next_open: 1,
             changes: 0,
@@ -212,9 +214,10 @@ impl Disk {
 
     fn look_up(&self, dir: u32, name: &OsStr) -> Result<Option<u32>> {
         let found = self.names(dir, NOW)?.get(name).copied();
-        match name.len() > LONGEST_NAME {
-            true => Err(Errno::NameTooLong),
-            false => Ok(found),
+        if name.len() > LONGEST_NAME {
+            Err(Errno::NameTooLong)
+        } else {
+            Ok(found)
         }
     }
 
@@ -329,12 +332,12 @@ impl Disk {
 
     /// Forgets unreachable nodes, if there may be many.
     fn sweep(&mut self) {
-        if self.nodes.len() < self.most_nodes {
+        if self.nodes.len() < self.max_nodes {
             return;
         }
         let live = self.reach(&[NOW, SYNCED]);
         self.nodes.retain(|it, _| live.contains(it));
-        self.most_nodes = (2 * live.len()).max(NODES);
+        self.max_nodes = (2 * live.len()).max(NODES);
     }
 
     /// Returns the nodes that are open, or reachable by the names of these trees; with `SYNCED`,
@@ -475,7 +478,7 @@ impl Disk {
         let (data, _) = self.file(number, |it| it.read)?;
         let mut bytes = Vec::new();
         let len = data.len();
-        if len > MOST_READ || bytes.try_reserve_exact(len as usize).is_err() {
+        if len > MAX_READ || bytes.try_reserve_exact(len as usize).is_err() {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         bytes.resize(len as usize, 0);
@@ -574,9 +577,10 @@ impl Disk {
     }
 
     pub(crate) fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
-        let none = match path.ends_with("..") {
-            true => Errno::DirectoryNotEmpty,
-            false => Errno::Busy,
+        let none = if path.ends_with("..") {
+            Errno::DirectoryNotEmpty
+        } else {
+            Errno::Busy
         };
         let (dir, name) = self.place(path, none)?;
         let node = self.look_up(dir, name)?.ok_or(Errno::NotFound)?;
@@ -640,9 +644,10 @@ impl Disk {
         let mut is_told = fails;
         match self.nodes.get_mut(&node) {
             Some(Node::File(data)) => {
-                match fails {
-                    true => data.fail_sync(last),
-                    false => data.end_sync(last),
+                if fails {
+                    data.fail_sync(last);
+                } else {
+                    data.end_sync(last);
                 }
                 is_told |= data.failures() > failures;
                 let failures = data.failures();
@@ -653,9 +658,10 @@ impl Disk {
             _ if fails => {}
             _ => self.sync_names(node, last),
         }
-        match is_told {
-            true => Err(Errno::Io.into()),
-            false => Ok(()),
+        if is_told {
+            Err(Errno::Io.into())
+        } else {
+            Ok(())
         }
     }
 
@@ -727,7 +733,7 @@ impl Disk {
         }
         loss.names = self.lose_names(stream, allow);
         (self.used, self.has_removed) = (None, false);
-        self.most_nodes = 0;
+        self.max_nodes = 0;
         self.sweep();
         loss
     }
@@ -762,12 +768,11 @@ impl Disk {
                 is_left &= *left > 0 && !ended.contains(&dir);
                 *left = left.saturating_sub(1);
             }
-            match is_left {
-                true => self.apply(&change, SYNCED),
-                false => {
-                    lost += 1;
-                    ended.extend(change.dirs());
-                }
+            if is_left {
+                self.apply(&change, SYNCED);
+            } else {
+                lost += 1;
+                ended.extend(change.dirs());
             }
         }
         for node in self.nodes.values_mut() {

@@ -81,9 +81,12 @@ pub(crate) fn begin(call: Call) -> io::Result<Begun> {
 
 /// Calls `f` with the kernel of that world, or fails if that is not this thread's.
 fn with_world<R>(world: u32, f: impl FnOnce(&mut Kernel) -> io::Result<R>) -> io::Result<R> {
-    let result = with(|kernel| match kernel.world == world {
-        true => f(kernel),
-        false => Err(not_here()),
+    let result = with(|kernel| {
+        if kernel.world == world {
+            f(kernel)
+        } else {
+            Err(not_here())
+        }
     });
     result.unwrap_or_else(|| Err(not_here()))
 }
@@ -178,9 +181,10 @@ impl Kernel {
     /// Sets the latency of calls to a host's disk, or of syncs.
     pub(crate) fn set_disk_latency(&mut self, host: usize, latency: Latency, is_of_syncs: bool) {
         let disk = self.disk(host);
-        match is_of_syncs {
-            true => disk.sync_latency = latency,
-            false => disk.latency = latency,
+        if is_of_syncs {
+            disk.sync_latency = latency;
+        } else {
+            disk.latency = latency;
         }
     }
 
@@ -190,12 +194,13 @@ impl Kernel {
 
     /// Checks that the code that runs is that host's.
     fn is_at_disk_of(&self, host: usize) -> io::Result<()> {
-        match self.host_here() == Some(host) {
-            true => Ok(()),
-            false => Err(io::Error::new(
+        if self.host_here() == Some(host) {
+            Ok(())
+        } else {
+            Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "a simulated file is used on another host than that whose disk it is on",
-            )),
+            ))
         }
     }
 

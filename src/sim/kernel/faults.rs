@@ -21,10 +21,10 @@ use super::trace::Seconds;
 /// The limit of faults of one kind that are listed, and can be left out. A report shows a few of
 /// them, and a search among more would take too long. The limit is for each kind, so that many
 /// small faults (short reads, spurious events) do not crowd out the few that matter.
-const MOST_LISTED: usize = 4_000;
+const MAX_LISTED: usize = 4_000;
 
 /// The limit of hosts that the description of a fault names.
-const MOST_NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
 /// The kind of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -93,17 +93,18 @@ impl Fault {
         use fmt::Write;
 
         let list = |hosts: &[usize]| {
-            let named = hosts.iter().take(MOST_NAMED).map(|it| name(*it));
+            let named = hosts.iter().take(MAX_NAMED).map(|it| name(*it));
             let mut text = named.collect::<Vec<&str>>().join(",");
-            if hosts.len() > MOST_NAMED {
-                let _ = write!(text, " and {} more", hosts.len() - MOST_NAMED);
+            if hosts.len() > MAX_NAMED {
+                let _ = write!(text, " and {} more", hosts.len() - MAX_NAMED);
             }
             text
         };
         let (these, others) = (list(&self.these), list(&self.others));
-        let between = match self.is_one_way {
-            true => format!("{these}→{others}"),
-            false => format!("{these}|{others}"),
+        let between = if self.is_one_way {
+            format!("{these}→{others}")
+        } else {
+            format!("{these}|{others}")
         };
         let mut text = match self.id.0 {
             Kind::Loss => format!("loss of {these}→{others} segment {}", self.id.3),
@@ -175,7 +176,7 @@ impl Faults {
         }
         let count = self.counts.entry(id.0).or_default();
         *count += 1;
-        if *count <= MOST_LISTED {
+        if *count <= MAX_LISTED {
             self.list.push(fault());
         }
         true
@@ -183,7 +184,7 @@ impl Faults {
 
     /// Returns whether more faults have happened than are listed.
     pub(crate) fn has_unlisted(&self) -> bool {
-        self.counts.values().any(|count| *count > MOST_LISTED)
+        self.counts.values().any(|count| *count > MAX_LISTED)
     }
 
     pub(crate) fn list(&self) -> &[Fault] {

@@ -196,9 +196,10 @@ impl Kernel {
             detail: Seconds(late).to_string(),
             ..Fault::new(id, self.now, vec![host], Vec::new())
         };
-        match late != 0 && self.faults.allow(id, fault) {
-            true => late,
-            false => 0,
+        if late != 0 && self.faults.allow(id, fault) {
+            late
+        } else {
+            0
         }
     }
 
@@ -210,9 +211,10 @@ impl Kernel {
     /// Returns the additional duration of a call of `unblock` on a host.
     #[cfg(feature = "blocking")]
     pub(super) fn blocks_for(&mut self, host: usize) -> u64 {
-        match self.has_faults {
-            true => self.takes_longer(host, Kind::Blocking, "lengths of calls", LONGEST_CALL),
-            false => 0,
+        if self.has_faults {
+            self.takes_longer(host, Kind::Blocking, "lengths of calls", LONGEST_CALL)
+        } else {
+            0
         }
     }
 
@@ -233,9 +235,10 @@ impl Kernel {
         let limit = self.hosts[host].faults.set.descriptors;
         let is_exhausted = self.fault_comes(host, Kind::Exhausted);
         let is_full = limit.is_some_and(|limit| self.count_open(host, process) + count > limit);
-        match is_exhausted || is_full {
-            true => Err(Errno::NoDescriptor.into()),
-            false => Ok(()),
+        if is_exhausted || is_full {
+            Err(Errno::NoDescriptor.into())
+        } else {
+            Ok(())
         }
     }
 
@@ -299,9 +302,10 @@ impl Kernel {
         let Some(host) = self.host_of_socket(number) else {
             return ready;
         };
-        match self.fault_comes(host, Kind::Spurious) {
-            true => ready | READABLE | WRITABLE,
-            false => ready,
+        if self.fault_comes(host, Kind::Spurious) {
+            ready | READABLE | WRITABLE
+        } else {
+            ready
         }
     }
 

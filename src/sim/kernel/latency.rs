@@ -44,7 +44,7 @@ const TAIL: u64 = 100;
 
 /// The limit of the least latency of a heavy tail that chaos draws, in nanoseconds. Ordered
 /// messages wait for the slow ones, so the tail has to end within about a second.
-const MOST_OF_A_TAIL: u64 = 10_000_000;
+const MAX_LEAST_LATENCY: u64 = 10_000_000;
 
 /// The latencies that chaos draws from, in microseconds: from a machine in the same rack to one
 /// overseas.
@@ -147,7 +147,7 @@ impl Latency {
             0 => (least, More::Uniform(1)),
             1 => (least, More::Uniform(more)),
             2 => (least, More::Exponential(more)),
-            _ => (least.min(MOST_OF_A_TAIL), More::HeavyTail),
+            _ => (least.min(MAX_LEAST_LATENCY), More::HeavyTail),
         };
         Latency { least, more }
     }

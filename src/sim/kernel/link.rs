@@ -148,9 +148,10 @@ impl Link {
     fn comes_into(&mut self, bursts: Bursts, seed: u64, (from, to): (usize, usize)) -> bool {
         let begin = || Box::new((Stream::new(seed, "bursts", from, to), false));
         let (stream, is_in_burst) = &mut **self.bursts.get_or_insert_with(begin);
-        let change = match *is_in_burst {
-            true => bursts.end,
-            false => bursts.begin,
+        let change = if *is_in_burst {
+            bursts.end
+        } else {
+            bursts.begin
         };
         *is_in_burst ^= stream.happens(change);
         *is_in_burst
@@ -364,12 +365,11 @@ impl Links {
             let most = LATE << stream.below(COPIES_LATE);
             first + latencies[1] + stream.below(most)
         });
-        match is_reordered {
-            true => [Some(first + late), second],
-            false => {
-                link.last_datagram = first;
-                [Some(first), second]
-            }
+        if is_reordered {
+            [Some(first + late), second]
+        } else {
+            link.last_datagram = first;
+            [Some(first), second]
         }
     }
 }

@@ -65,7 +65,7 @@ use faults::{Faults, Kept, Kind};
 use host_faults::HostFaults;
 use latency::Latency;
 use link::Links;
-pub(crate) use order::MOST_PASSED_OVER;
+pub(crate) use order::MAX_PASSED_OVER;
 use order::{Order, Queue};
 use progress::{Call, Progress};
 use sockets::Other;
@@ -88,12 +88,12 @@ const LIST: usize = 16;
 
 /// The limit of clock readings in one step: a program that exceeds it is waiting for the clock in a
 /// loop. Reaching the limit takes a test half a second without optimisation.
-const MOST_READINGS: u32 = 1_000_000;
+const MAX_READINGS: u32 = 1_000_000;
 
 /// The limit of what a host may send at one moment, in datagrams counted by KiB: beyond it the host
 /// is in a livelock. It equals the default limit of a world's steps at one moment, and amounts to
 /// at most 100 MB.
-const MOST_SENT: usize = 100_000;
+const MAX_SENT: usize = 100_000;
 
 /// A host that does not exist: segments to it are lost. The number is the same on every platform,
 /// because it is part of fingerprints.
@@ -228,9 +228,9 @@ pub(crate) struct Kernel {
     /// compared with.
     diverged_on: Option<usize>,
     /// The limit of a host's connects per second.
-    most_connects: u32,
+    max_connects: u32,
     /// The limit of a host's datagrams per second.
-    most_datagrams: u32,
+    max_datagrams: u32,
     foreign: Arc<AtomicBool>,
 }
 
@@ -299,7 +299,7 @@ struct HostState {
     /// may still be in it.
     sockets: Vec<u32>,
     /// The length at which `sockets` is cleared of those that are gone.
-    most_sockets: usize,
+    max_sockets: usize,
     questions: names::Questions,
     clock: clock::Clock,
     past_clocks: clock::Past,
@@ -335,9 +335,10 @@ impl InASecond {
 
 impl HostState {
     fn address(&self, is_v6: bool) -> IpAddr {
-        match is_v6 {
-            true => self.v6.into(),
-            false => self.v4.into(),
+        if is_v6 {
+            self.v6.into()
+        } else {
+            self.v4.into()
         }
     }
 }
@@ -445,7 +446,7 @@ thread_local! {
 }
 
 /// The limit of panics that wait to be reported: those of tasks that are never awaited.
-const MOST_PANICS: usize = 256;
+const MAX_PANICS: usize = 256;
 
 /// A panic, identified by its message.
 struct Panic {
@@ -482,10 +483,10 @@ pub(crate) fn count_reading() {
     }
     let readings = READINGS.get() + 1;
     READINGS.set(readings);
-    if readings > MOST_READINGS {
+    if readings > MAX_READINGS {
         READINGS.set(0);
         panic!(
-            "polder::sim: the clock was read {MOST_READINGS} times in one step, in which no time \
+            "polder::sim: the clock was read {MAX_READINGS} times in one step, in which no time \
              passes: a loop that waits for it never ends"
         );
     }
@@ -544,9 +545,10 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
     assert!(!is_here(), "polder::sim: this thread is in a world already");
     let mut links = Links::new(seed);
     links.is_even = setup.simpler.is_even;
-    let order = match setup.simpler.is_fifo {
-        true => Order::Fifo,
-        false => Order::Random,
+    let order = if setup.simpler.is_fifo {
+        Order::Fifo
+    } else {
+        Order::Random
     };
     // From here on the world answers the C library's calls, if the program has enabled that. This
     // includes the reading of the clock below, which is then the same in every world.
@@ -610,8 +612,8 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         progress: Arc::default(),
         shortcuts: BTreeMap::new(),
         diverged_on: None,
-        most_connects: u32::MAX,
-        most_datagrams: u32::MAX,
+        max_connects: u32::MAX,
+        max_datagrams: u32::MAX,
         foreign: Arc::default(),
     };
     // Readings by destructors at the end of another world are not this world's.
@@ -759,9 +761,10 @@ impl SimSocket {
     #[cfg(unix)]
     pub(crate) fn unix_pair(is_stream: bool) -> io::Result<(SimSocket, SimSocket)> {
         let pair = SimSocket::new_ones(|kernel| {
-            let pair = match is_stream {
-                true => kernel.unix_stream_pair(),
-                false => kernel.unix_datagram_pair(),
+            let pair = if is_stream {
+                kernel.unix_stream_pair()
+            } else {
+                kernel.unix_datagram_pair()
             };
             pair.map(<[u32; 2]>::from)
         });
@@ -776,9 +779,12 @@ impl SimSocket {
 
 impl SimSocketId {
     fn with<R>(self, f: impl FnOnce(&mut Kernel, u32) -> io::Result<R>) -> io::Result<R> {
-        let result = with(|kernel| match kernel.world == self.world {
-            true => f(kernel, self.number),
-            false => Err(not_here()),
+        let result = with(|kernel| {
+            if kernel.world == self.world {
+                f(kernel, self.number)
+            } else {
+                Err(not_here())
+            }
         });
         result.unwrap_or_else(|| Err(not_here()))
     }
@@ -1069,7 +1075,7 @@ pub(crate) fn note_panic(site: Option<&Location<'_>>, words: &str) {
         let Ok(mut panics) = panics.try_borrow_mut() else {
             return;
         };
-        if panics.len() == MOST_PANICS {
+        if panics.len() == MAX_PANICS {
             panics.pop_front();
         }
         panics.push_back(Panic {
@@ -1205,7 +1211,7 @@ impl Kernel {
             next_port: *PORTS.start(),
             workers: None,
             sockets: Vec::new(),
-            most_sockets: LIST,
+            max_sockets: LIST,
             questions: names::Questions::new(self.seed, index),
             clock: clock::Clock::default(),
             past_clocks: clock::Past::default(),
@@ -1653,10 +1659,7 @@ impl Kernel {
 
     /// Returns the drawn duration, or the mean in a calm world.
     fn drawn_or_mean(&self, drawn: u64, latency: Latency) -> u64 {
-        match self.is_calm {
-            true => latency.mean(),
-            false => drawn,
-        }
+        if self.is_calm { latency.mean() } else { drawn }
     }
 
     /// Sets the order of processes and tasks, from now on.
@@ -1679,8 +1682,8 @@ impl Kernel {
         self.order
     }
 
-    pub(crate) fn set_most_connects(&mut self, most: u32) {
-        self.most_connects = most;
+    pub(crate) fn set_max_connects(&mut self, max: u32) {
+        self.max_connects = max;
     }
 
     /// Counts a datagram of `bytes` bytes, or a connect. Fails the run if a host does this too
@@ -1692,7 +1695,7 @@ impl Kernel {
             state.sent = (self.now, 0);
         }
         state.sent.1 += 1 + bytes / 1_024;
-        let is_within = state.sent.1 <= MOST_SENT;
+        let is_within = state.sent.1 <= MAX_SENT;
         if !is_within {
             let cause = format!("livelock: {:?} sends without any time passing", state.name);
             let reason = format!("{cause}: a loop that neither sleeps nor waits for an answer");
@@ -1701,26 +1704,26 @@ impl Kernel {
         is_within
     }
 
-    pub(crate) fn set_most_datagrams(&mut self, most: u32) {
-        self.most_datagrams = most;
+    pub(crate) fn set_max_datagrams(&mut self, max: u32) {
+        self.max_datagrams = max;
     }
 
     /// Counts a connect, and fails the run if a host connects too often.
     fn count_connect(&mut self, host: usize) {
-        let (state, most) = (&mut self.hosts[host], self.most_connects);
-        if state.connects.add(self.now) > most {
+        let (state, max) = (&mut self.hosts[host], self.max_connects);
+        if state.connects.add(self.now) > max {
             let cause = format!("retry storm: {:?} connects too often", state.name);
-            let reason = format!("{cause}: more than {most} times within a second");
+            let reason = format!("{cause}: more than {max} times within a second");
             self.note_failure(cause, None, reason);
         }
     }
 
     /// Counts a datagram, and fails the run if a host sends too many.
     fn count_datagram(&mut self, host: usize) {
-        let (state, most) = (&mut self.hosts[host], self.most_datagrams);
-        if state.datagrams.add(self.now) > most {
+        let (state, max) = (&mut self.hosts[host], self.max_datagrams);
+        if state.datagrams.add(self.now) > max {
             let cause = format!("storm: {:?} sends too many datagrams", state.name);
-            let reason = format!("{cause}: more than {most} within a second");
+            let reason = format!("{cause}: more than {max} within a second");
             self.note_failure(cause, None, reason);
         }
     }
@@ -1898,9 +1901,12 @@ impl Kernel {
         let ours = ours.map(|it| it.describe(|host| self.host_name(host).to_owned()));
         let mut all: Vec<String> = ours.collect();
         let others = self.others.values_mut();
-        let ours = others.filter_map(|it| match it.base().process == Some(process) {
-            true => Some(it.describe()),
-            false => None,
+        let ours = others.filter_map(|it| {
+            if it.base().process == Some(process) {
+                Some(it.describe())
+            } else {
+                None
+            }
         });
         all.extend(ours);
         all
@@ -2043,9 +2049,10 @@ impl Kernel {
                 return Passage::Held(nth, &mut link.held);
             }
         }
-        match is_up {
-            true => Passage::Arrives,
-            false => Passage::Lost,
+        if is_up {
+            Passage::Arrives
+        } else {
+            Passage::Lost
         }
     }
 
@@ -2067,12 +2074,13 @@ impl Kernel {
     /// Marks a poller's worker as ready to run; if it is a pool's poller, one of the pool's
     /// workers, unless one is ready already: it polls this poller too.
     fn wake(&mut self, poller: usize) {
-        let poller = match self.pollers[poller].members.is_some() {
-            false => poller,
-            true => match self.choose_member(poller) {
+        let poller = if self.pollers[poller].members.is_some() {
+            match self.choose_member(poller) {
                 Some(member) => member,
                 None => return,
-            },
+            }
+        } else {
+            poller
         };
         let state = &mut self.pollers[poller];
         if state.is_alive && !std::mem::replace(&mut state.is_ready, true) {
@@ -2157,10 +2165,10 @@ impl Kernel {
     fn insert(&mut self, socket: Tcp) -> u32 {
         let number = u32::try_from(self.sockets.len()).expect("fewer than 2^32 sockets");
         let host = &mut self.hosts[socket.host];
-        if host.sockets.len() == host.most_sockets {
+        if host.sockets.len() == host.max_sockets {
             let sockets = &self.sockets;
             (host.sockets).retain(|it| sockets[*it as usize].is_some());
-            host.most_sockets = (2 * host.sockets.len()).max(LIST);
+            host.max_sockets = (2 * host.sockets.len()).max(LIST);
         }
         host.sockets.push(number);
         self.sockets.push(Some(Box::new(socket)));
@@ -2184,9 +2192,10 @@ impl Kernel {
             return (host, address);
         }
         if ip.is_unspecified() {
-            let loopback: IpAddr = match ip.is_ipv6() {
-                true => Ipv6Addr::LOCALHOST.into(),
-                false => Ipv4Addr::LOCALHOST.into(),
+            let loopback: IpAddr = if ip.is_ipv6() {
+                Ipv6Addr::LOCALHOST.into()
+            } else {
+                Ipv4Addr::LOCALHOST.into()
             };
             return (host, SocketAddr::new(loopback, address.port()));
         }
@@ -2214,9 +2223,10 @@ impl Kernel {
             let other = self.sockets[*id as usize].as_ref().map(|it| it.local.ip());
             other.is_some_and(|it| it == ip || it.is_unspecified() || ip.is_unspecified())
         });
-        match is_taken {
-            true => Err(Errno::AddrInUse.into()),
-            false => Ok(local),
+        if is_taken {
+            Err(Errno::AddrInUse.into())
+        } else {
+            Ok(local)
         }
     }
 
@@ -2252,9 +2262,10 @@ impl Kernel {
     /// Returns the next ephemeral port.
     fn next_port(&mut self, host: usize) -> u16 {
         let port = self.hosts[host].next_port;
-        self.hosts[host].next_port = match port == *PORTS.end() {
-            true => *PORTS.start(),
-            false => port + 1,
+        self.hosts[host].next_port = if port == *PORTS.end() {
+            *PORTS.start()
+        } else {
+            port + 1
         };
         port
     }

@@ -190,15 +190,17 @@ impl Kernel {
             _ => self.addresses_of(name),
         };
         self.reorder(host, &mut addresses);
-        let addresses = match addresses.is_empty() {
-            _ if has_failed => Err(io::Error::other(format!(
+        let addresses = if has_failed {
+            Err(io::Error::other(format!(
                 "cannot resolve {asked:?}: the server of names does not answer"
-            ))),
-            true => Err(io::Error::new(
+            )))
+        } else if addresses.is_empty() {
+            Err(io::Error::new(
                 io::ErrorKind::NotFound,
                 format!("cannot resolve {asked:?}: no host has this name"),
-            )),
-            false => Ok(addresses),
+            ))
+        } else {
+            Ok(addresses)
         };
         Ok(Answer {
             addresses,

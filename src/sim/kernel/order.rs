@@ -12,17 +12,17 @@
 use super::choice::{Stream, mix};
 
 /// The limit of times in a row that the one that has been ready longest is passed over.
-pub(crate) const MOST_PASSED_OVER: u32 = 64;
+pub(crate) const MAX_PASSED_OVER: u32 = 64;
 
 /// The same limit for priorities, which are meant to keep some waiting.
-const MOST_PASSED_OVER_BY_PRIORITY: u32 = 1_024;
+const MAX_PASSED_OVER_BY_PRIORITY: u32 = 1_024;
 
 /// Changes of priorities come within 2^15 choices. Each doubling of the number of choices is
 /// equally likely, since the number of choices in a run is not known beforehand.
 const DOUBLINGS: u64 = 15;
 
 /// The limit of changes: with more of them than choices, several would fall on one choice.
-const MOST_CHANGES: u32 = 1 << DOUBLINGS;
+const MAX_CHANGES: u32 = 1 << DOUBLINGS;
 
 /// The order in which ready processes run, and the ready tasks of each: for
 /// [`Sim::order`](super::super::Sim::order).
@@ -123,7 +123,7 @@ impl Queue {
                 first + stream.below(first)
             };
             self.changes
-                .extend((0..changes.min(MOST_CHANGES)).map(|_| drawn()));
+                .extend((0..changes.min(MAX_CHANGES)).map(|_| drawn()));
             self.changes.sort_unstable_by(|one, other| other.cmp(one));
         }
     }
@@ -145,10 +145,10 @@ impl Queue {
     fn choose_one(&mut self, count: usize, ready: impl Iterator<Item = u64> + Clone) -> usize {
         self.choices += 1;
         let chosen = match self.order {
-            Order::Random if self.passed_over < MOST_PASSED_OVER => {
+            Order::Random if self.passed_over < MAX_PASSED_OVER => {
                 self.stream.below(count as u64) as usize
             }
-            Order::Pct(_) if self.passed_over < MOST_PASSED_OVER_BY_PRIORITY => self.first(ready),
+            Order::Pct(_) if self.passed_over < MAX_PASSED_OVER_BY_PRIORITY => self.first(ready),
             _ => 0,
         };
         self.passed_over = match chosen {
@@ -235,8 +235,8 @@ mod tests {
                 let all = choices(order, seed, 5, 10_000);
                 let rows = all.split(|it| *it == 0).map(<[usize]>::len);
                 let most = match order {
-                    Order::Random => MOST_PASSED_OVER,
-                    _ => MOST_PASSED_OVER_BY_PRIORITY,
+                    Order::Random => MAX_PASSED_OVER,
+                    _ => MAX_PASSED_OVER_BY_PRIORITY,
                 };
                 let longest = rows.max().unwrap_or(0);
                 assert!(longest <= most as usize, "{order:?}: {longest}");

@@ -9,7 +9,7 @@ use super::link::Link;
 use super::{Event, Kernel};
 
 /// The limit of pairs of hosts that are noted in traces: a picture of more is not readable.
-const MOST_NOTED: usize = 64;
+const MAX_NOTED: usize = 64;
 
 /// A set of hosts, by their numbers.
 #[derive(Debug, Default)]
@@ -102,9 +102,10 @@ impl Partings {
     /// Returns whether the way is cut, and its [`bandwidth`](Self::bandwidth).
     #[inline]
     pub(super) fn of_a_way(&self, from: usize, to: usize) -> (bool, Option<u64>) {
-        match self.are_none() {
-            true => (false, None),
-            false => (self.is_cut(from, to), self.bandwidth(from, to)),
+        if self.are_none() {
+            (false, None)
+        } else {
+            (self.is_cut(from, to), self.bandwidth(from, to))
         }
     }
 
@@ -138,7 +139,7 @@ impl Kernel {
         let number = partings.count;
         let pairs = these.iter().flat_map(|a| others.iter().map(|b| (*a, *b)));
         let pairs = pairs.filter(|(a, b)| a != b);
-        let noted: Vec<(usize, usize)> = pairs.take(MOST_NOTED).collect();
+        let noted: Vec<(usize, usize)> = pairs.take(MAX_NOTED).collect();
         partings.list.push(Parting {
             number,
             these: Hosts::of(these),

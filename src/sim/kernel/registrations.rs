@@ -65,9 +65,10 @@ impl Registrations {
     /// Returns the only poller, and its interest. `None` if there is none, or more than one.
     #[inline]
     pub(super) fn only(&self) -> Option<(usize, u8)> {
-        match self.more.is_empty() {
-            true => self.nth(0),
-            false => None,
+        if self.more.is_empty() {
+            self.nth(0)
+        } else {
+            None
         }
     }
 

@@ -29,10 +29,10 @@ pub(super) const SECTOR: usize = 512;
 
 /// The number of states kept of a sector. Beyond it the last one is replaced, unless a sync that
 /// has begun needs it. So a sector that is overwritten for ever does not take memory for ever.
-const MOST_STATES: usize = 4;
+const MAX_STATES: usize = 4;
 
 /// The number of growing lengths kept without a sync. Beyond it the last one is replaced.
-const MOST_LENGTHS: usize = 64;
+const MAX_LENGTHS: usize = 64;
 
 type Sector = Rc<[u8; SECTOR]>;
 
@@ -222,7 +222,7 @@ impl Data {
             len,
             is_cut,
         };
-        let is_full = self.lengths.len() >= MOST_LENGTHS;
+        let is_full = self.lengths.len() >= MAX_LENGTHS;
         match self.lengths.last_mut() {
             // The sync under way covers neither.
             Some(last) if is_full && last.number > self.marked && !last.is_cut && !is_cut => {
@@ -235,7 +235,7 @@ impl Data {
     fn push(&mut self, index: u64, number: u64, sector: Sector) {
         let version = Version { number, sector };
         let versions = self.versions.entry(index).or_default();
-        let is_full = versions.len() >= MOST_STATES;
+        let is_full = versions.len() >= MAX_STATES;
         match versions.last_mut() {
             Some(last) if is_full && last.number > self.marked => *last = version,
             _ => versions.push(version),
@@ -500,7 +500,7 @@ mod tests {
         for number in 0..10_000 {
             data.write(number + 1, number * 3, b"abc", ROOM);
         }
-        assert_eq!(data.lengths.len(), MOST_LENGTHS);
+        assert_eq!(data.lengths.len(), MAX_LENGTHS);
         data.begin_sync(10_000);
         data.end_sync(10_000);
         assert!(data.is_synced() && data.synced.len == 30_000);
@@ -533,9 +533,12 @@ mod tests {
                         }
                         let cut = self.cuts.iter().filter(|it| kept(it)).map(|it| it.1).min();
                         let cut = cut.map_or(usize::MAX, |it| it as usize);
-                        let byte = |at: usize| match at < cut {
-                            true => bytes.get(at).copied().unwrap_or(0),
-                            false => 0,
+                        let byte = |at: usize| {
+                            if at < cut {
+                                bytes.get(at).copied().unwrap_or(0)
+                            } else {
+                                0
+                            }
                         };
                         (start..).zip(sector).all(|(at, it)| *it == byte(at))
                     })

@@ -33,9 +33,12 @@ pub(crate) fn catch(numbers: impl Iterator<Item = usize>) -> Option<io::Result<O
 impl Owner {
     /// Returns how often a signal has arrived. Zero on another thread, where no signal arrives.
     pub(crate) fn count(self, number: usize) -> u64 {
-        let count = super::with(|kernel| match kernel.world == self.world {
-            true => kernel.processes[self.process].signals.get(&number).copied(),
-            false => None,
+        let count = super::with(|kernel| {
+            if kernel.world == self.world {
+                kernel.processes[self.process].signals.get(&number).copied()
+            } else {
+                None
+            }
         });
         count.flatten().unwrap_or(0)
     }

@@ -42,9 +42,10 @@ impl Base {
     /// Notes whether `result` would have blocked in a direction.
     pub(super) fn note_blocked<T>(&mut self, what: u8, result: &io::Result<T>) {
         let blocks = matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
-        self.blocked = match blocks {
-            true => self.blocked | what,
-            false => self.blocked & !what,
+        self.blocked = if blocks {
+            self.blocked | what
+        } else {
+            self.blocked & !what
         };
     }
 
@@ -208,9 +209,10 @@ impl Kernel {
     }
 
     pub(super) fn options(&mut self, number: u32) -> io::Result<&mut Options> {
-        match self.others.contains_key(&number) {
-            true => Ok(&mut self.base(number)?.options),
-            false => Ok(&mut self.socket(number)?.options),
+        if self.others.contains_key(&number) {
+            Ok(&mut self.base(number)?.options)
+        } else {
+            Ok(&mut self.socket(number)?.options)
         }
     }
 
@@ -229,9 +231,10 @@ impl Kernel {
         let (accepted, peer) = self.accept_next(number)?;
         let (host, _) = self.here()?;
         if self.is_aborted(host) {
-            match self.others.contains_key(&accepted) {
-                true => self.close(accepted),
-                false => self.reset(accepted),
+            if self.others.contains_key(&accepted) {
+                self.close(accepted);
+            } else {
+                self.reset(accepted);
             }
             return Err(Errno::ConnectionAborted.into());
         }
@@ -264,12 +267,13 @@ impl Kernel {
                 return read;
             }
         }
-        match is_stream {
-            true => self.read_stream(number, buffers, keeps),
-            false => match buffers.first_mut() {
+        if is_stream {
+            self.read_stream(number, buffers, keeps)
+        } else {
+            match buffers.first_mut() {
                 Some(buffer) => Ok(self.receive(number, buffer, keeps)?.0),
                 None => Ok(self.receive(number, &mut [], keeps)?.0),
-            },
+            }
         }
     }
 

@@ -398,9 +398,10 @@ impl Kernel {
             return Err(Errno::NetworkUnreachable.into());
         }
         let (to, peer) = self.host_at(host, peer);
-        let ip = match peer.ip().is_loopback() {
-            true => peer.ip(),
-            false => self.hosts[host].address(peer.is_ipv6()),
+        let ip = if peer.ip().is_loopback() {
+            peer.ip()
+        } else {
+            self.hosts[host].address(peer.is_ipv6())
         };
         let port = self.free_port_to(host, ip, peer)?;
         let local = SocketAddr::new(ip, port);
@@ -672,21 +673,20 @@ impl Kernel {
         }
         (socket.timer, socket.owes_ack) = (None, false);
         socket.out.clear();
-        match is_kept {
-            true => {
-                let is_half = socket.has_peer_fin() && !socket.wants_fin;
-                socket.error = match error {
-                    Errno::ConnectionReset if is_half => Some(Errno::BrokenPipe),
-                    error => Some(error),
-                };
-                socket.state = State::Closed;
-                let (host, local, peer) = (socket.host, socket.local, socket.peer);
-                let (_, owed) = std::mem::replace(&mut socket.peer_timer, NO_TIMER);
-                self.disconnect(id, host, local, peer);
-                self.arm(owed);
-                self.raise(id, READABLE | WRITABLE | CLOSED | ERROR);
-            }
-            false => self.remove(id),
+        if is_kept {
+            let is_half = socket.has_peer_fin() && !socket.wants_fin;
+            socket.error = match error {
+                Errno::ConnectionReset if is_half => Some(Errno::BrokenPipe),
+                error => Some(error),
+            };
+            socket.state = State::Closed;
+            let (host, local, peer) = (socket.host, socket.local, socket.peer);
+            let (_, owed) = std::mem::replace(&mut socket.peer_timer, NO_TIMER);
+            self.disconnect(id, host, local, peer);
+            self.arm(owed);
+            self.raise(id, READABLE | WRITABLE | CLOSED | ERROR);
+        } else {
+            self.remove(id);
         }
     }
 }
@@ -901,9 +901,10 @@ impl Kernel {
             self.note(host, What::TimedOut);
             // A router's message did not end the connection, but it is the error that is reported:
             // Linux's `sk_err_soft`.
-            return match self.links.partings.is_unreachable(host, peer) {
-                true => self.fail(id, Errno::HostUnreachable),
-                false => self.fail(id, Errno::TimedOut),
+            return if self.links.partings.is_unreachable(host, peer) {
+                self.fail(id, Errno::HostUnreachable);
+            } else {
+                self.fail(id, Errno::TimedOut);
             };
         }
         socket.retries += 1;

@@ -19,7 +19,7 @@ const EVENTS_KEPT: usize = 1 << 16;
 
 /// The number of events, and of messages, that a recording run keeps, the latest ones: enough for a
 /// picture that a person looks through, some megabytes.
-const MOST_RECORDED: usize = 50_000;
+const MAX_RECORDED: usize = 50_000;
 
 /// An odd factor for each number of an event (its time and its host first). So the products are
 /// computed in parallel, and the sum depends on the place of each number.
@@ -172,7 +172,7 @@ impl Trace {
         let hash = mix(self.fingerprint, now, host, weight);
         self.fingerprint = hash;
         if let Some(recording) = &mut self.recording {
-            push(&mut recording.events, MOST_RECORDED, (now, host, what));
+            push(&mut recording.events, MAX_RECORDED, (now, host, what));
         }
         let index = self.events as usize;
         self.events += 1;
@@ -185,9 +185,10 @@ impl Trace {
                 if index < KEPT {
                     all.fingerprints.push(hash);
                 }
-                match index < EVENTS_KEPT {
-                    true => all.push(index, (now, host, what)),
-                    false => self.keep_last(index, (now, host, what)),
+                if index < EVENTS_KEPT {
+                    all.push(index, (now, host, what));
+                } else {
+                    self.keep_last(index, (now, host, what));
                 }
                 true
             }
@@ -219,7 +220,7 @@ impl Trace {
     /// Notes a message, if the run is recorded. A message is not an event.
     pub(crate) fn message(&mut self, message: impl FnOnce() -> Message) {
         if let Some(recording) = &mut self.recording {
-            push(&mut recording.messages, MOST_RECORDED, message());
+            push(&mut recording.messages, MAX_RECORDED, message());
         }
     }
 

@@ -272,9 +272,10 @@ impl Kernel {
             return Ok(bytes.len());
         }
         datagram.kind = Kind::Broadcast;
-        let all = match to.1.ip().is_loopback() {
-            true => host..host + 1,
-            false => 0..self.hosts.len(),
+        let all = if to.1.ip().is_loopback() {
+            host..host + 1
+        } else {
+            0..self.hosts.len()
         };
         for to in all {
             datagram.to.0 = to;

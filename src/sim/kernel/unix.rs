@@ -27,7 +27,7 @@ const BUFFER: usize = 212_992;
 /// The number of datagrams that may wait for a receiver, if that is not connected to their sender,
 /// before a send would block: Linux's `net.unix.max_dgram_qlen`. (One more fits, by
 /// `unix_recvq_full`.)
-const MOST_WAITING: usize = 10;
+const MAX_WAITING: usize = 10;
 
 /// The directions, as indexes of `is_shut`.
 const READ: usize = 0;
@@ -192,7 +192,7 @@ impl Datagram {
     }
 
     fn is_full(&self) -> bool {
-        self.inbox.queue.len() > MOST_WAITING
+        self.inbox.queue.len() > MAX_WAITING
     }
 
     pub(super) fn describe(&self) -> String {
@@ -346,9 +346,10 @@ impl Kernel {
             hash = digest(hash, &bytes[..part]);
             written += part;
         }
-        let result = match written == 0 && !is_empty {
-            true => Err(Errno::WouldBlock.into()),
-            false => Ok(written),
+        let result = if written == 0 && !is_empty {
+            Err(Errno::WouldBlock.into())
+        } else {
+            Ok(written)
         };
         self.base(id)?.note_blocked(WRITABLE, &result);
         if written > 0 {

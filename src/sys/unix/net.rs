@@ -143,12 +143,13 @@ pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockA
             let error = io::Error::last_os_error();
             // A sandbox may allow only the older call.
             let is_refused = matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM));
-            match is_refused {
-                true => match libc::accept(listener, address.cast(), length) {
+            if is_refused {
+                match libc::accept(listener, address.cast(), length) {
                     -1 => Err(io::Error::last_os_error()),
                     socket => with_flags(OwnedDescriptor::from_raw_fd(socket)),
-                },
-                false => Err(error),
+                }
+            } else {
+                Err(error)
             }
         })
     }
@@ -369,12 +370,13 @@ pub(crate) fn set_passrights(socket: &impl AsFd, passrights: bool) -> io::Result
         }
     }
     let _ = socket;
-    match passrights {
-        true => Ok(()),
-        false => Err(io::Error::new(
+    if passrights {
+        Ok(())
+    } else {
+        Err(io::Error::new(
             io::ErrorKind::Unsupported,
             "this system cannot refuse descriptors",
-        )),
+        ))
     }
 }
 
@@ -382,9 +384,10 @@ pub(crate) fn set_passrights(socket: &impl AsFd, passrights: bool) -> io::Result
 /// architectures that Rust supports have the generic number. The crate libc lacks it for some of
 /// them.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-const SO_PASSRIGHTS: libc::c_int = match cfg!(any(target_arch = "sparc", target_arch = "sparc64")) {
-    true => 92,
-    false => 83,
+const SO_PASSRIGHTS: libc::c_int = if cfg!(any(target_arch = "sparc", target_arch = "sparc64")) {
+    92
+} else {
+    83
 };
 
 /// Sets the options that a foreign socket needs besides being non-blocking.

@@ -98,12 +98,13 @@ fn a_wake_by_another_thread_is_counted_where_the_task_is() {
         let (sender, receiver) = mpsc::channel();
         let task = runtime.spawn(async move {
             let mut is_first = true;
-            future::poll_fn(|cx| match std::mem::take(&mut is_first) {
-                true => {
+            future::poll_fn(|cx| {
+                if std::mem::take(&mut is_first) {
                     sender.send(cx.waker().clone()).unwrap();
                     std::task::Poll::Pending
+                } else {
+                    std::task::Poll::Ready(())
                 }
-                false => std::task::Poll::Ready(()),
             })
             .await;
         });

@@ -119,10 +119,10 @@ fn a_poller_that_cannot_be_opened_is_an_error_and_leaks_nothing() {
                 set_descriptor_limit(limit as libc::rlim_t);
                 // Takes all lower numbers that are free.
                 while let Ok(taken) = rustix::io::fcntl_dupfd_cloexec(stdin(), 0) {
-                    match taken.as_raw_fd() >= highest {
-                        true => break,
-                        false => hoard.push(taken),
+                    if taken.as_raw_fd() >= highest {
+                        break;
                     }
+                    hoard.push(taken);
                 }
                 let opened = Poller::new(backend);
                 drop(hoard);

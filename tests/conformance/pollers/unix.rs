@@ -370,16 +370,13 @@ fn rule_09_a_closed_pipe_reader_wakes_the_writer() {
             fill(&mut writer);
             let mut writer = Source::new(poller, writer, 1, WRITABLE, mode);
             quiet(poller, "the pipe is full");
-            let event = match waited_for {
-                true => {
-                    let waiter = waiter(poller, None);
-                    drop(reader);
-                    waiter.join().unwrap()[0]
-                }
-                false => {
-                    drop(reader);
-                    writer.next()
-                }
+            let event = if waited_for {
+                let waiter = waiter(poller, None);
+                drop(reader);
+                waiter.join().unwrap()[0]
+            } else {
+                drop(reader);
+                writer.next()
             };
             assert!(event.is_writable(), "{event:?}");
             let error = writer.socket.write(b"x").unwrap_err();

@@ -235,10 +235,11 @@ fn dropped_in_a_row(backend: Backend, count: usize) -> Vec<usize> {
                 begun.send(());
                 hold(first).await
             };
-            match is_local {
-                true => runtime.spawn_local(task).detach(),
+            if is_local {
+                runtime.spawn_local(task).detach();
+            } else {
                 // With several workers, it is dropped on one of their threads.
-                false => runtime.spawn(task).detach(),
+                runtime.spawn(task).detach();
             }
             runtime.block_on(has_begun.receive());
         }

@@ -96,9 +96,10 @@ fn waits_of_other_threads_go_on_when_the_runtime_that_they_are_in_goes() {
                         waits.store(true, SeqCst);
                         poll
                     });
-                    match plain {
-                        true => futures_lite::future::block_on(reading).unwrap(),
-                        false => runtime(backend).block_on(reading).unwrap(),
+                    if plain {
+                        futures_lite::future::block_on(reading).unwrap();
+                    } else {
+                        runtime(backend).block_on(reading).unwrap();
                     }
                     bytes
                 }

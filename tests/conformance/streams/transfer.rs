@@ -354,9 +354,10 @@ fn shutdown_of_writing_gives_the_peer_the_end_and_twice_is_no_panic() {
         assert_eq!(text, "last");
         let error = near.write(b"x").await.expect_err("writing has ended");
         // The standard library has no kind for the Windows error WSAESHUTDOWN.
-        match cfg!(windows) {
-            true => assert_eq!(error.raw_os_error(), Some(10_058)),
-            false => assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe),
+        if cfg!(windows) {
+            assert_eq!(error.raw_os_error(), Some(10_058));
+        } else {
+            assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
         }
 
         // The other half still works.

@@ -118,10 +118,14 @@ fn run<T: AnyTimer>(scenario: &[Do]) -> Vec<Saw> {
         Err(_) => start.checked_sub(ms(millis.unsigned_abs())).unwrap(),
     };
     let mut by_clock = false;
-    let due = |instant: Instant, by_clock: bool| match by_clock {
-        true => Saw::SomeTime,
-        false if instant >= start => Saw::Due((instant - start).as_millis() as i64),
-        false => Saw::Due(-((start - instant).as_millis() as i64)),
+    let due = |instant: Instant, by_clock: bool| {
+        if by_clock {
+            Saw::SomeTime
+        } else if instant >= start {
+            Saw::Due((instant - start).as_millis() as i64)
+        } else {
+            Saw::Due(-((start - instant).as_millis() as i64))
+        }
     };
     let mut timer = T::never();
     let mut count = Count::new();

@@ -127,7 +127,8 @@ fn a_million_timers_set_and_cancelled_in_random_order_fire_right_and_leave_nothi
 }
 
 /// Without optimisation, a million would take too long for a suite that runs often.
-const CROWD: usize = match cfg!(debug_assertions) {
-    true => 250_000,
-    false => 1_000_000,
+const CROWD: usize = if cfg!(debug_assertions) {
+    250_000
+} else {
+    1_000_000
 };

@@ -43,10 +43,11 @@ fn past() -> Instant {
 
 /// Returns after `duration`, during which no task of this thread ran.
 async fn be_away(duration: Duration) {
-    match is_in_world() {
+    if is_in_world() {
         // In a world the caller is the only task.
-        true => polder::time::sleep(duration).await,
-        false => thread::sleep(duration),
+        polder::time::sleep(duration).await;
+    } else {
+        thread::sleep(duration);
     }
 }
 

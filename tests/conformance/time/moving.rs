@@ -198,11 +198,10 @@ fn a_timer_may_be_polled_and_dropped_while_its_thread_ends() {
                     LAST.set(Some(early));
                 }
                 runtime(backend).block_on(async { assert!(poll_now(&mut timer).is_pending()) });
-                match ours_first {
-                    true => {
-                        LAST.with_borrow_mut(|last| last.as_mut().expect("it is set").0 = timer)
-                    }
-                    false => LAST.set(Some(Last(timer, sender))),
+                if ours_first {
+                    LAST.with_borrow_mut(|last| last.as_mut().expect("it is set").0 = timer);
+                } else {
+                    LAST.set(Some(Last(timer, sender)));
                 }
             });
             thread.join().expect("the thread ends well");

@@ -303,9 +303,12 @@ fn a_timeout_that_is_pushed_back_again_and_again_ends_after_the_last_time() {
         for _ in 0..2_000 {
             last = Instant::now() + ms(5);
             let mut open = true;
-            shared.set(|timer| match timer.will_fire() {
-                true => timer.set_at(last),
-                false => open = false,
+            shared.set(|timer| {
+                if timer.will_fire() {
+                    timer.set_at(last);
+                } else {
+                    open = false;
+                }
             });
             if !open {
                 return; // This thread was away for so long that it fired.

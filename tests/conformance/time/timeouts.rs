@@ -26,9 +26,12 @@ fn timeout_prefers_a_ready_future_over_an_elapsed_deadline() {
         let deadline = polder::time::now() + ms(5);
         let mut limited = timeout_at(
             deadline,
-            poll_fn(|_| match ready.load(Ordering::Relaxed) {
-                true => Poll::Ready(3),
-                false => Poll::Pending,
+            poll_fn(|_| {
+                if ready.load(Ordering::Relaxed) {
+                    Poll::Ready(3)
+                } else {
+                    Poll::Pending
+                }
             }),
         );
         if poll_once(&mut limited).await.is_none() {

@@ -74,9 +74,10 @@ pub(super) async fn settle(stage: &Stage) {
     while let Some(reason) = unrest(stage) {
         looks += 1;
         assert!(start.elapsed() < LIMIT, "loopback is not quiet: {reason}");
-        match looks < LOOKS {
-            true => std::thread::yield_now(),
-            false => std::thread::sleep(Duration::from_micros(100)),
+        if looks < LOOKS {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(Duration::from_micros(100));
         }
     }
     // The first lets the worker ask the kernel for events, the second runs the tasks that they

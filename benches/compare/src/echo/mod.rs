@@ -198,9 +198,10 @@ fn programs(work: &Work, short: bool) -> Vec<String> {
         programs.push("raw-busy".into());
         programs.push("polder-epoll-busy".into());
     }
-    let peers: &[&str] = match short {
-        true => &["tokio", "smol"],
-        false => &[
+    let peers: &[&str] = if short {
+        &["tokio", "smol"]
+    } else {
+        &[
             "tokio",
             "tokio-mt1",
             "tokio-mt2",
@@ -210,7 +211,7 @@ fn programs(work: &Work, short: bool) -> Vec<String> {
             "compio-poll",
             "compio-uring",
             "glommio",
-        ],
+        ]
     };
     programs.extend(peers.iter().map(|name| name.to_string()));
     if !short {

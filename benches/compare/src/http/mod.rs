@@ -52,9 +52,10 @@ pub fn group() -> Group {
                 that is not initialised, which tokio's traits can do; for polder it reads into a \
                 buffer on the stack, and copies.",
         workloads,
-        missing: || match wrk() {
-            true => Vec::new(),
-            false => {
+        missing: || {
+            if wrk() {
+                Vec::new()
+            } else {
                 vec!["requests by wrk, which is not installed (Debian: apt-get install wrk)".into()]
             }
         },
@@ -74,20 +75,19 @@ fn wrk() -> bool {
 
 fn workloads(short: bool) -> Vec<Workload> {
     let cores = cores::allowed().len();
-    let limit = match short {
-        true => SECOND / 5,
-        false => SECOND * 2,
-    };
+    let limit = if short { SECOND / 5 } else { SECOND * 2 };
     [(1, "one worker"), (2, "two workers")]
         .into_iter()
         .map(|(workers, title)| {
-            let generator = match wrk() && limit >= SECOND {
-                true => "wrk",
-                false => "own generator",
+            let generator = if wrk() && limit >= SECOND {
+                "wrk"
+            } else {
+                "own generator"
             };
-            let shared = match workers < cores {
-                true => String::new(),
-                false => format!("; server and generator share {cores} cores"),
+            let shared = if workers < cores {
+                String::new()
+            } else {
+                format!("; server and generator share {cores} cores")
             };
             Workload {
                 name: format!("http-{workers}"),
@@ -117,29 +117,28 @@ fn measure(order: &Order) -> Outcome {
     if apart {
         cores::pin(&cores[last..]);
     }
-    match order.limit >= SECOND && wrk() {
-        true => by_wrk(&server, order.limit),
-        false => {
-            let phases = Phases {
-                warm: order.limit / 3,
-                limit: order.limit,
-                spin: apart,
-                cpu: &|| server.cpu(),
-            };
-            let load = Load::Http {
-                connections: CONNECTIONS,
-            };
-            let measured = load::run(load, server.port, &phases)
-                .unwrap_or_else(|error| panic!("{} {}: {error}", order.workload, order.program));
-            let requests = measured.requests as f64;
-            let micros = |share| measured.latencies.quantile(share) as f64 / 1e3;
-            Ok(values([
-                ("p99", micros(0.99)),
-                ("p50", micros(0.5)),
-                ("rate", requests / measured.wall.as_secs_f64()),
-                ("cpu", measured.cpu.as_nanos() as f64 / requests),
-            ]))
-        }
+    if order.limit >= SECOND && wrk() {
+        by_wrk(&server, order.limit)
+    } else {
+        let phases = Phases {
+            warm: order.limit / 3,
+            limit: order.limit,
+            spin: apart,
+            cpu: &|| server.cpu(),
+        };
+        let load = Load::Http {
+            connections: CONNECTIONS,
+        };
+        let measured = load::run(load, server.port, &phases)
+            .unwrap_or_else(|error| panic!("{} {}: {error}", order.workload, order.program));
+        let requests = measured.requests as f64;
+        let micros = |share| measured.latencies.quantile(share) as f64 / 1e3;
+        Ok(values([
+            ("p99", micros(0.99)),
+            ("p50", micros(0.5)),
+            ("rate", requests / measured.wall.as_secs_f64()),
+            ("cpu", measured.cpu.as_nanos() as f64 / requests),
+        ]))
     }
 }
 

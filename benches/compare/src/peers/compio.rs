@@ -19,9 +19,10 @@ use crate::program::{self, BUFFER, Family, MESSAGE, Resets, late, pair};
 
 fn runtime(uring: bool) -> Result<Runtime, Skip> {
     let mut proactor = ProactorBuilder::new();
-    proactor.driver_type(match uring {
-        true => DriverType::IoUring,
-        false => DriverType::Poll,
+    proactor.driver_type(if uring {
+        DriverType::IoUring
+    } else {
+        DriverType::Poll
     });
     let runtime = RuntimeBuilder::new().with_proactor(proactor).build();
     runtime.map_err(unavailable("runtime"))

@@ -70,9 +70,10 @@ where
     let mut nears = Vec::new();
     for (near, far) in ends {
         runtime.spawn(echo(far)).detach();
-        match nears.len() < pairs.active {
-            true => nears.push(near),
-            false => runtime.spawn(echo(near)).detach(),
+        if nears.len() < pairs.active {
+            nears.push(near);
+        } else {
+            runtime.spawn(echo(near)).detach();
         }
     }
     Box::new(move |count| {

@@ -42,9 +42,10 @@ where
     let mut nears = Vec::new();
     for (near, far) in pairs.connect() {
         executor.spawn(echo(stream(far))).detach();
-        match nears.len() < pairs.active {
-            true => nears.push(stream(near)),
-            false => executor.spawn(echo(stream(near))).detach(),
+        if nears.len() < pairs.active {
+            nears.push(stream(near));
+        } else {
+            executor.spawn(echo(stream(near))).detach();
         }
     }
     Box::new(move |count| {

@@ -53,9 +53,10 @@ where
         for (near, far) in pairs.connect() {
             tokio::spawn(echo(stream(far).expect("it can be registered")));
             let near = stream(near).expect("it can be registered");
-            match nears.len() < pairs.active {
-                true => nears.push(near),
-                false => drop(tokio::spawn(echo(near))),
+            if nears.len() < pairs.active {
+                nears.push(near);
+            } else {
+                drop(tokio::spawn(echo(near)));
             }
         }
     }

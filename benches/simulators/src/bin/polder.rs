@@ -38,7 +38,7 @@ async fn world(sim: Sim, work: Work) {
     sim.limit(LIMIT);
     sim.links().latency(Latency::fixed(LATENCY));
     sim.forbid_leaks();
-    sim.most_connects(10);
+    sim.max_connects(10);
     sim.always("no answer without a request", || {
         ANSWERED.get() <= ASKED.get()
     });

@@ -419,9 +419,10 @@ fn ev_eof_of_the_read_filter_is_the_peers_end_also_with_data_unread() {
         apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD | EV_CLEAR)]).unwrap();
         theirs.write_all(b"abc").unwrap();
         assert!(!is_end(&one(&queue)));
-        match is_closed {
-            true => drop(theirs),
-            false => theirs.shutdown(std::net::Shutdown::Write).unwrap(),
+        if is_closed {
+            drop(theirs);
+        } else {
+            theirs.shutdown(std::net::Shutdown::Write).unwrap();
         }
         let event = one(&queue);
         assert!(is_end(&event));

@@ -167,9 +167,10 @@ fn call(
         None => None,
     };
     // "EBADF: The specified descriptor is invalid" (F).
-    let queue = match PROCESS.load(Ordering::Relaxed) == process::id() {
-        true => (locked(&QUEUES).as_ref()).and_then(|queues| queues.get(&kqueue).cloned()),
-        false => None,
+    let queue = if PROCESS.load(Ordering::Relaxed) == process::id() {
+        (locked(&QUEUES).as_ref()).and_then(|queues| queues.get(&kqueue).cloned())
+    } else {
+        None
     };
     let queue = queue.filter(|queue| queue.process == process::id());
     let queue = queue.ok_or(Errno::BADF)?;
@@ -519,9 +520,10 @@ impl Kqueue {
         if rings != state.rings {
             state.rings = rings;
             let (ours, theirs) = &self.bell;
-            let done = match rings {
-                true => ours.send(&[1]),
-                false => theirs.recv(&mut [0]),
+            let done = if rings {
+                ours.send(&[1])
+            } else {
+                theirs.recv(&mut [0])
             };
             done.expect("the bell has room for a byte, and then it has one");
         }
@@ -738,13 +740,13 @@ fn can_write(descriptor: BorrowedFd<'_>, kind: Kind) -> Option<Report> {
 /// Returns a filter's report.
 fn end(is_end: bool, kind: Kind, said: PollFlags, data: isize) -> Report {
     let is_socket = !matches!(kind, Kind::Fifo | Kind::Other);
-    match is_end {
+    if !is_end {
+        (0, 0, data)
+    } else if is_socket && said.contains(PollFlags::ERR) {
         // "… and returns the socket error (if any) in fflags" (F), without clearing it.
-        true if is_socket && said.contains(PollFlags::ERR) => {
-            (EV_EOF, libc::ECONNRESET as u32, data)
-        }
-        true => (EV_EOF, 0, data),
-        false => (0, 0, data),
+        (EV_EOF, libc::ECONNRESET as u32, data)
+    } else {
+        (EV_EOF, 0, data)
     }
 }
 

@@ -42,7 +42,7 @@ const SIGNAL: c_int = libc::SIGURG;
 
 /// The limit of what is copied of a stack, in words: 256 KiB, several times what most tasks need.
 /// The process uses physical memory for it only once it was written.
-const MOST_WORDS: usize = 32 * 1024;
+const MAX_WORDS: usize = 32 * 1024;
 
 pub(super) const WORD: usize = size_of::<usize>();
 
@@ -60,7 +60,7 @@ const PHASE_BITS: u32 = 2;
 
 static STATE: AtomicU32 = AtomicU32::new(IDLE);
 static REGISTERS: [AtomicUsize; REGISTER_COUNT] = [const { AtomicUsize::new(0) }; REGISTER_COUNT];
-static WORDS: [AtomicUsize; MOST_WORDS] = [const { AtomicUsize::new(0) }; MOST_WORDS];
+static WORDS: [AtomicUsize; MAX_WORDS] = [const { AtomicUsize::new(0) }; MAX_WORDS];
 /// The address at which the copied stack ends.
 static END: AtomicUsize = AtomicUsize::new(0);
 
@@ -204,7 +204,7 @@ fn read() -> Stack {
     Stack {
         registers,
         words: words.map(|word| word.load(Ordering::Relaxed)).collect(),
-        is_cut: all > MOST_WORDS,
+        is_cut: all > MAX_WORDS,
     }
 }
 

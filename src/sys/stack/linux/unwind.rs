@@ -28,10 +28,10 @@ use super::super::Trace;
 use super::copy::{FP, PC, RETURN, Registers, SP, Stack, WORD};
 
 /// Deeper stacks come from recursion, where more frames would not help.
-const MOST_FRAMES: usize = 256;
+const MAX_FRAMES: usize = 256;
 
 /// The expressions of real tables have only a few operations.
-const MOST_OPERATIONS: u32 = 1_000;
+const MAX_OPERATIONS: u32 = 1_000;
 
 const TOO_MANY: &str = "there are more frames, which are left out";
 const TOO_DEEP: &str = "there are more frames, beyond the part of the stack that was copied";
@@ -72,7 +72,7 @@ pub(super) fn unwind(stack: &Stack) -> Trace {
         if stack.is_unknown() {
             break Some(UNKNOWN_STACK);
         }
-        if addresses.len() == MOST_FRAMES {
+        if addresses.len() == MAX_FRAMES {
             break Some(TOO_MANY);
         }
         let by_table = (has_stack_pointer.then(|| {
@@ -237,7 +237,7 @@ impl Machine<'_> {
     ) -> Option<usize> {
         let expression = expression.get(&self.table).ok()?;
         let mut evaluation = expression.evaluation(self.encoding);
-        evaluation.set_max_iterations(MOST_OPERATIONS);
+        evaluation.set_max_iterations(MAX_OPERATIONS);
         if let Some(value) = initial {
             evaluation.set_initial_value(value as u64);
         }
@@ -350,10 +350,11 @@ fn with_code<T>(address: usize, look: impl FnOnce(&Code<'_>) -> T) -> Option<T> 
             return 0;
         }
         let code = Code {
-            name: match info.dlpi_name.is_null() {
-                true => c"",
+            name: if info.dlpi_name.is_null() {
+                c""
+            } else {
                 // SAFETY: the name in a libc::dl_phdr_info is a string, if it is not null.
-                false => unsafe { CStr::from_ptr(info.dlpi_name) },
+                unsafe { CStr::from_ptr(info.dlpi_name) }
             },
             base: info.dlpi_addr as usize,
             // SAFETY: libc::dl_phdr_info has the address and the number of the headers.

@@ -11,7 +11,7 @@ use super::{Count, Events, Measured, PATIENCE, Phases};
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
 
 /// The maximum length of an answer.
-const MOST: usize = 1024;
+const MAX_ANSWER: usize = 1024;
 
 pub fn requests(connections: usize, port: u16, phases: &Phases<'_>) -> io::Result<Measured> {
     let mut events = Events::new(phases.spin)?;
@@ -39,7 +39,7 @@ struct Client {
     asked: Instant,
     /// The length of an answer: all are alike except for the date, which has a fixed length.
     size: usize,
-    incoming: [u8; MOST],
+    incoming: [u8; MAX_ANSWER],
     received: usize,
 }
 
@@ -53,7 +53,7 @@ impl Client {
             socket,
             asked: Instant::now(),
             size: 0,
-            incoming: [0; MOST],
+            incoming: [0; MAX_ANSWER],
             received: 0,
         };
         client.ask(Instant::now())?;

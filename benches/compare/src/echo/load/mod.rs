@@ -33,7 +33,7 @@ pub enum Load {
 
 /// The maximum number of connections of a measurement. (They end with a reset, so that none waits
 /// for its port to be free again.)
-const MOST_CONNECTS: u64 = 50_000;
+const MAX_CONNECTS: u64 = 50_000;
 
 /// The maximum time without progress.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -292,12 +292,11 @@ impl Connection {
         let message = &self.incoming[at..][..self.size];
         let number = self.awaited.to_le_bytes();
         let inner = 8..self.size - 8;
-        let within = match self.size <= 4096 {
-            true => inner,
-            false => {
-                let from = 8 + (self.awaited as usize * 4099) % (self.size - 16 - 64);
-                from..from + 64
-            }
+        let within = if self.size <= 4096 {
+            inner
+        } else {
+            let from = 8 + (self.awaited as usize * 4099) % (self.size - 16 - 64);
+            from..from + 64
         };
         if message[..8] != number
             || message[self.size - 8..] != number
@@ -381,7 +380,7 @@ fn connects(at_once: usize, size: usize, port: u16, phases: &Phases<'_>) -> io::
             let place = events.place(number);
             if visits[place].ready(&message, &mut incoming)? {
                 count.answered(visits[place].begun, Instant::now());
-                if made == MOST_CONNECTS {
+                if made == MAX_CONNECTS {
                     // The limit: the measurement is what has been counted so far.
                     count.until = now;
                     if count.begun.is_none() {

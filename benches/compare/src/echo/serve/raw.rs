@@ -94,9 +94,10 @@ fn serve(buffers: impl Buffers, busy: Option<Duration>) -> io::Result<Never> {
         let ready = server.wait(&mut events, busy)?;
         for event in &events[..ready] {
             let descriptor = event.u64 as RawFd;
-            match descriptor == listening {
-                true => server.accept(listening)?,
-                false => server.ready(descriptor, event.events)?,
+            if descriptor == listening {
+                server.accept(listening)?;
+            } else {
+                server.ready(descriptor, event.events)?;
             }
         }
     }
