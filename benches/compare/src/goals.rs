@@ -240,7 +240,7 @@ const GOALS: &[Goal] = &[
     ),
     Goal {
         group: "http",
-        workload: "http-2",
+        workload: "http-2-50",
         what: "Two workers: HTTP, p99, to tokio",
         key: "p99",
         program: "polder",
