@@ -1,5 +1,5 @@
 //! Several workers, compared with tokio's multi-thread scheduler and smol's `Executor` on the same
-//! number of threads: two; and four, eight and sixteen on machines with enough cores.
+//! number of threads: two; four, on two cores too; eight and sixteen on machines with enough cores.
 
 mod beside;
 
@@ -19,12 +19,16 @@ use crate::group::{Group, Metric, Order, Outcome, Workload};
 use crate::peers;
 use crate::program::{Family, Pairs, Pool, answer, ask};
 
-/// Numbers of workers, each used if there are as many cores. Two are measured everywhere.
+/// Numbers of workers, each used if there are as many cores. Two are measured everywhere, and four
+/// from two cores on.
 const WORKERS: [usize; 4] = [2, 4, 8, 16];
 
 /// Returns whether this machine has too few cores for one of [`WORKERS`].
 fn too_many(workers: usize) -> bool {
-    workers > cores().max(2)
+    match workers {
+        4 => cores() < 2,
+        workers => workers > cores().max(2),
+    }
 }
 
 fn cores() -> usize {
@@ -36,8 +40,9 @@ pub fn group() -> Group {
         name: "workers",
         title: "Several workers",
         about: "Workers, and a main thread that only waits: polder with `workers(n)`, tokio's \
-                multi-thread scheduler with as many, smol's `Executor` run by as many threads. With two, and \
-                with four, eight and sixteen where there are so many cores. *Echo* is \
+                multi-thread scheduler with as many, smol's `Executor` run by as many threads. With two; \
+                with four, also on two cores, where not every worker has one; and with eight and sixteen \
+                where there are so many cores. *Echo* is \
                 both ends of 200 TCP connections, a task each, in this process. *Storm*: a plain \
                 thread spawns a million tiny tasks; measured until all have run. *Channels*: pairs \
                 of tasks that ping-pong over `async-channel`. *Wakes*: pairs that only wake each other, which is what \
@@ -95,7 +100,7 @@ const ROWS: [(&str, &str, &[Metric], usize); 7] = [
         TASK,
         usize::MAX,
     ),
-    ("channels-1", "Channels, one pair of tasks", TRIP, 2),
+    ("channels-1", "Channels, one pair of tasks", TRIP, 4),
     (
         "channels-64",
         "Channels, 64 pairs of tasks",
@@ -123,7 +128,9 @@ const ROWS: [(&str, &str, &[Metric], usize); 7] = [
 ];
 
 fn workloads(short: bool) -> Vec<Workload> {
-    let workers = WORKERS.into_iter().filter(|&workers| !too_many(workers));
+    let workers = WORKERS
+        .into_iter()
+        .filter(|&workers| !too_many(workers) && (workers == 2 || !short));
     let mut workloads = Vec::new();
     for workers in workers {
         for (name, title, metrics, most) in ROWS {
