@@ -51,7 +51,9 @@ pub fn group() -> Group {
                 task computes for 100 ms; four others, which have waited on its worker, become ready meanwhile, \
                 while the other workers are idle: by a message of the task that computes, by a message of another \
                 thread, by a socket, by a timer. Shown is how long they then wait to run (the medians of five \
-                times), and the longest of all.\n\n\
+                times), and the longest of all. *All asleep*: no worker has anything to do until a socket wakes a task, which \
+                computes for 200 ms. Meanwhile another socket becomes readable, or a timer is due, for which the other \
+                worker could run a task; shown is the same.\n\n\
                 A polder task goes to the worker of the task that wakes it, unless it waits for a socket or a timer; so \
                 pairs come together, and their messages are wake-ups within a thread. What a worker does not get round to, \
                 an idle one takes.",
@@ -91,39 +93,48 @@ const fn nanos_of(title: &'static str) -> [Metric; 2] {
 const TRIP: &[Metric] = &nanos_of("ns per round trip");
 const TASK: &[Metric] = &nanos_of("ns per task");
 
-/// Name, title, metrics, and the maximum number of workers that it has work for.
-const ROWS: [(&str, &str, &[Metric], usize); 7] = [
-    ("echo-200", "Echo, 200 connections", TRIP, usize::MAX),
+const ALL: usize = usize::MAX;
+
+/// Name, title, metrics, the maximum number of workers that it is measured with, and the
+/// milliseconds of a measurement; the short mode has a quarter of them.
+const ROWS: &[(&str, &str, &[Metric], usize, u64)] = &[
+    ("echo-200", "Echo, 200 connections", TRIP, ALL, 300),
     (
         "storm-1000000",
         "Storm of 1,000,000 tasks from outside",
         TASK,
-        usize::MAX,
+        ALL,
+        300,
     ),
-    ("channels-1", "Channels, one pair of tasks", TRIP, 4),
-    (
-        "channels-64",
-        "Channels, 64 pairs of tasks",
-        TRIP,
-        usize::MAX,
-    ),
+    ("channels-1", "Channels, one pair of tasks", TRIP, 4, 300),
+    ("channels-64", "Channels, 64 pairs of tasks", TRIP, ALL, 300),
     (
         "wakes-64",
         "64 pairs of tasks that wake each other, without a channel",
         TRIP,
-        usize::MAX,
+        ALL,
+        300,
     ),
     (
         "uneven-1000",
         "1,000 uneven tasks that compute",
         TASK,
-        usize::MAX,
+        ALL,
+        300,
     ),
     (
         "beside-100",
         "Beside a task that computes for 100 ms",
-        beside::METRICS,
+        beside::BESIDE,
         2,
+        500,
+    ),
+    (
+        "hole-200",
+        "All asleep, and the task that is woken computes for 200 ms",
+        beside::HOLE,
+        2,
+        1_000,
     ),
 ];
 
@@ -133,17 +144,10 @@ fn workloads(short: bool) -> Vec<Workload> {
         .filter(|&workers| !too_many(workers) && (workers == 2 || !short));
     let mut workloads = Vec::new();
     for workers in workers {
-        for (name, title, metrics, most) in ROWS {
+        for &(name, title, metrics, most, millis) in ROWS {
             if workers > most {
                 continue;
             }
-            let beside = name.starts_with("beside");
-            let millis = match (beside, short) {
-                (true, true) => 200,
-                (true, false) => 500,
-                (false, true) => 50,
-                (false, false) => 300,
-            };
             workloads.push(Workload {
                 // The number of workers comes first: the workload's own number stays at the end.
                 name: format!("w{workers}-{name}"),
@@ -151,7 +155,7 @@ fn workloads(short: bool) -> Vec<Workload> {
                 programs: ["polder", "tokio", "smol"].map(String::from).into(),
                 yardstick: "tokio".into(),
                 metrics,
-                limit: Duration::from_millis(millis),
+                limit: Duration::from_millis(if short { millis / 4 } else { millis }),
                 deadline: Duration::from_secs(60),
                 rounds: None,
             });
@@ -170,11 +174,11 @@ fn measure(order: &Order) -> Outcome {
     let Some((workers, work)) = parts(order) else {
         return order.unknown();
     };
-    if work == "beside" {
+    if ["beside", "hole"].contains(&work) {
         return match order.program.as_str() {
-            "polder" => beside::measure::<peers::polder::Workers>(order, workers),
-            "tokio" => beside::measure::<peers::tokio::Workers>(order, workers),
-            "smol" => beside::measure::<peers::smol::Workers>(order, workers),
+            "polder" => late::<peers::polder::Workers>(order, workers, work),
+            "tokio" => late::<peers::tokio::Workers>(order, workers, work),
+            "smol" => late::<peers::smol::Workers>(order, workers, work),
             _ => order.unknown(),
         };
     }
@@ -195,6 +199,20 @@ fn measure(order: &Order) -> Outcome {
         _ => order.unknown(),
     }?;
     Ok(nanos(&mut run, number as u64, order.limit))
+}
+
+/// Measures how long tasks wait, not how much is done.
+fn late<P: Pool>(order: &Order, workers: usize, work: &str) -> Outcome {
+    match work {
+        "beside" => beside::measure(order, workers, beside::beside::<P>),
+        _ => beside::measure(order, workers, beside::hole::<P>),
+    }
+}
+
+/// Returns the middle one, or the one above the middle.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
 }
 
 fn of<P: Pool>(order: &Order, workers: usize, work: &str) -> Ready {
