@@ -2,6 +2,7 @@
 //! number of threads: two; four, on two cores too; eight and sixteen on machines with enough cores.
 
 mod beside;
+mod burst;
 
 use std::future::poll_fn;
 use std::hint::black_box;
@@ -51,9 +52,13 @@ pub fn group() -> Group {
                 task computes for 100 ms; four others, which have waited on its worker, become ready meanwhile, \
                 while the other workers are idle: by a message of the task that computes, by a message of another \
                 thread, by a socket, by a timer. Shown is how long they then wait to run (the medians of five \
-                times), and the longest of all. *All asleep*: no worker has anything to do until a socket wakes a task, which \
-                computes for 200 ms. Meanwhile another socket becomes readable, or a timer is due, for which the other \
-                worker could run a task; shown is the same.\n\n\
+                times), and the longest of all. *All asleep*: no worker has anything to do until a socket wakes a task, \
+                which computes for 200 ms. After 40 of them another socket becomes readable, or a timer is due; the other \
+                worker could run their tasks. Shown is the same. *Burst*: a plain thread spawns 300 tasks. Each has a \
+                socket on which a message lies, and peeks at it repeatedly, so it never has to wait. Shown is the time from \
+                the first spawn until the last task is polled, and the standard deviation of the numbers of peeks in 250 ms, \
+                as a part of their mean. (smol does not limit how long a task reads, so its two workers do not leave the \
+                first two tasks.)\n\n\
                 A polder task goes to the worker of the task that wakes it, unless it waits for a socket or a timer; so \
                 pairs come together, and their messages are wake-ups within a thread. What a worker does not get round to, \
                 an idle one takes.",
@@ -136,6 +141,13 @@ const ROWS: &[(&str, &str, &[Metric], usize, u64)] = &[
         2,
         1_000,
     ),
+    (
+        "burst-300",
+        "Burst of 300 tasks that always have something to read",
+        burst::METRICS,
+        2,
+        1_250,
+    ),
 ];
 
 fn workloads(short: bool) -> Vec<Workload> {
@@ -174,7 +186,7 @@ fn measure(order: &Order) -> Outcome {
     let Some((workers, work)) = parts(order) else {
         return order.unknown();
     };
-    if ["beside", "hole"].contains(&work) {
+    if ["beside", "hole", "burst"].contains(&work) {
         return match order.program.as_str() {
             "polder" => late::<peers::polder::Workers>(order, workers, work),
             "tokio" => late::<peers::tokio::Workers>(order, workers, work),
@@ -201,11 +213,12 @@ fn measure(order: &Order) -> Outcome {
     Ok(nanos(&mut run, number as u64, order.limit))
 }
 
-/// Measures how long tasks wait, not how much is done.
+/// Measures how long tasks wait, not what their work costs.
 fn late<P: Pool>(order: &Order, workers: usize, work: &str) -> Outcome {
     match work {
         "beside" => beside::measure(order, workers, beside::beside::<P>),
-        _ => beside::measure(order, workers, beside::hole::<P>),
+        "hole" => beside::measure(order, workers, beside::hole::<P>),
+        _ => burst::measure::<P>(order, workers),
     }
 }
 
