@@ -194,10 +194,18 @@ fn measure(order: &Order) -> Outcome {
             _ => order.unknown(),
         };
     }
-    let number = order.number();
-    let mut run = match (work, order.program.as_str()) {
+    let mut run = ready(order)?;
+    Ok(nanos(&mut run, order.number() as u64, order.limit))
+}
+
+/// Returns a workload that does a number of operations.
+pub fn ready(order: &Order) -> Ready {
+    let Some((workers, work)) = parts(order) else {
+        return order.unknown();
+    };
+    match (work, order.program.as_str()) {
         ("echo", program) => {
-            let pairs = Pairs::active(Family::Tcp, number);
+            let pairs = Pairs::active(Family::Tcp, order.number());
             match program {
                 "polder" => peers::polder::pairs_of_workers(pairs, workers),
                 "tokio" => peers::tokio::pairs(pairs, workers),
@@ -209,8 +217,7 @@ fn measure(order: &Order) -> Outcome {
         (_, "tokio") => of::<peers::tokio::Workers>(order, workers, work),
         (_, "smol") => of::<peers::smol::Workers>(order, workers, work),
         _ => order.unknown(),
-    }?;
-    Ok(nanos(&mut run, number as u64, order.limit))
+    }
 }
 
 /// Measures how long tasks wait, not what their work costs.
