@@ -59,9 +59,10 @@ pub fn group() -> Group {
                 the first spawn until the last task is polled, and the standard deviation of the numbers of peeks in 250 ms, \
                 as a part of their mean. (smol does not limit how long a task reads, so its two workers do not leave the \
                 first two tasks.)\n\n\
-                A polder task goes to the worker of the task that wakes it, unless it waits for a socket or a timer; so \
-                pairs come together, and their messages are wake-ups within a thread. What a worker does not get round to, \
-                an idle one takes.",
+                polder's workers share one poller, in which one idle worker waits; the others sleep until they are \
+                notified. A task that a worker wakes is queued on that worker, so pairs come together, and their messages \
+                are wake-ups within a thread. An idle worker takes half of another one's queue; while others work, it also \
+                looks every 400 µs whether any of them is stuck in a task that computes.",
         workloads,
         missing: || {
             let missing: Vec<String> = (WORKERS.iter())
