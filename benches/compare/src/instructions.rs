@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::group::{Group, Metric, Order, Outcome, Skip, Workload, values};
-use crate::{micro, pairs};
+use crate::{micro, pairs, workers};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ci/callgrind.sh");
 
@@ -13,12 +13,12 @@ pub fn group() -> Group {
     Group {
         name: "instructions",
         title: "Instructions, locks, lines of code",
-        about: "What an operation costs in user mode, of the programs of *Pairs* and *Micro*: instructions; \
+        about: "What an operation costs in user mode, of the programs of *Pairs*, *Micro* and *Several workers*: instructions; \
                 locked ones among them (the C library's own are not counted); and how many 64-byte lines of code \
                 are hot, that is, run at least every second time. Counted by `valgrind --tool=callgrind` as the \
                 difference between N and 2 N operations (`ci/callgrind.sh`). They repeat to a fraction of a \
                 percent, however busy the machine is. The kernel's are not among them. Of a sleep, the readings of \
-                the clock are counted instead.",
+                the clock are counted instead. With two workers all threads are counted; valgrind runs one at a time.",
         workloads,
         missing: Vec::new,
         measure,
@@ -56,8 +56,11 @@ const SLEEP: &[Metric] = &[
     },
 ];
 
+/// A workload of the group "workers", in which every round trip is two wakes.
+const WAKES: &str = "w2-wakes-64";
+
 /// Name, title, operations.
-const ROWS: [(&str, &str, u64); 15] = [
+const ROWS: [(&str, &str, u64); 16] = [
     ("tcp-1", "Round trip over TCP, one pair", 2_000),
     ("tcp-50", "Round trip over TCP, 50 pairs", 5_000),
     ("unix-1", "Round trip over Unix sockets, one pair", 2_000),
@@ -77,6 +80,7 @@ const ROWS: [(&str, &str, u64); 15] = [
         20_000,
     ),
     ("sleep", "Sleep of a millisecond", 100),
+    (WAKES, "Wake of a task, 64 pairs, two workers", 64_000),
 ];
 
 fn workloads(short: bool) -> Vec<Workload> {
@@ -148,14 +152,13 @@ pub fn count(order: &mut Order, count: u64) -> Result<(), Skip> {
     let of_pairs = ["tcp-", "unix-"]
         .iter()
         .any(|family| order.workload.starts_with(family));
-    let mut run = if of_pairs {
-        if order.program == "polder" {
-            order.program = "polder-epoll".into();
-        }
-        pairs::ready(order)?
-    } else {
-        micro::ready(order)?
+    if of_pairs && order.program == "polder" {
+        order.program = "polder-epoll".into();
+    }
+    match order.workload.as_str() {
+        _ if of_pairs => pairs::ready(order)?(count),
+        WAKES => workers::ready(order)?(count / 2),
+        _ => micro::ready(order)?(count),
     };
-    run(count);
     Ok(())
 }

@@ -16,7 +16,7 @@ compare list [--short]
 compare measure GROUP WORKLOAD PROGRAM [--millis N]
     one measurement, in this process: what `run` starts
 compare count WORKLOAD PROGRAM N
-    N operations of a workload of pairs or micro, and nothing else: for callgrind, strace, perf
+    N operations of a workload of instructions, and nothing else: for callgrind, strace, perf
 compare serve PROGRAM BUFFER
     an echo server on a port that it prints, until its input ends: what `measure echo` starts
 compare serve-http PROGRAM WORKERS

@@ -172,6 +172,13 @@ pub trait Pool: 'static {
 
     /// Receives one message, in one of its tasks. The socket is non-blocking.
     fn receive(socket: TcpStream) -> impl Future<Output = ()> + Send;
+
+    /// Peeks at a message, in one of its tasks, until `more` returns false. The socket is
+    /// non-blocking.
+    fn peek(
+        socket: TcpStream,
+        more: impl FnMut() -> bool + Send,
+    ) -> impl Future<Output = ()> + Send;
 }
 
 /// Sleeps by `sleep`, and returns how late it was.

@@ -62,7 +62,7 @@ const LINES: &[Line] = &[
     Line {
         what: "HTTP by hyper, two workers: 99 of 100 requests take at most",
         group: "http",
-        workload: "http-2",
+        workload: "http-2-50",
         key: "p99",
         programs: ["polder", "tokio", "", ""],
         yardstick: TOKIO,

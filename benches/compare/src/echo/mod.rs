@@ -82,7 +82,11 @@ pub fn group() -> Group {
                 has a buffer for each, as tasks have. What is called `busy` looks for events for \
                 50 µs before it sleeps. `smol` is its `LocalExecutor`; `tokio-mt1` and `tokio-mt2` \
                 are the multi-thread scheduler with one and two workers, all on the one core where \
-                a machine has no third.",
+                a machine has no third. In the table with two workers, `mt2` is a server with tasks that any worker \
+                may run (polder's by `net::serve`), `local2` one with tasks that need not be `Send` and stay with their \
+                worker, each of which has a listener on the same port: polder's by `net::serve_on_workers`, tokio's a \
+                `LocalSet` on a thread for each. Without a third core the generator sleeps while it waits, and shares \
+                the two with the server.",
         workloads,
         missing: Vec::new,
         measure,
@@ -155,7 +159,18 @@ const WORK: &[Work] = &[
         short: true,
         all: true,
     },
+    Work {
+        name: TWO_WORKERS,
+        title: "64 bytes to and fro, 200 connections, two workers",
+        load: messages(200, 1, 64),
+        buffer: SMALL,
+        short: false,
+        all: false,
+    },
 ];
+
+/// A workload with programs of its own, all with two workers.
+const TWO_WORKERS: &str = "workers-200";
 
 const fn messages(connections: usize, window: usize, size: usize) -> Load {
     Load::Messages {
@@ -166,17 +181,21 @@ const fn messages(connections: usize, window: usize, size: usize) -> Load {
 }
 
 fn workloads(short: bool) -> Vec<Workload> {
-    let alone = match cores::allowed().len() {
+    let shared = |work: &Work| match cores::allowed().len() {
         1 => " (ONE core: server and generator share it)",
+        2 if work.name == TWO_WORKERS => " (server and generator share two cores)",
         _ => "",
     };
     (WORK.iter())
         .filter(|work| work.short || !short)
         .map(|work| Workload {
             name: work.name.into(),
-            title: format!("{}{alone}", work.title),
+            title: format!("{}{}", work.title, shared(work)),
             programs: programs(work, short),
-            yardstick: "raw".into(),
+            yardstick: match work.name {
+                TWO_WORKERS => "tokio-mt2".into(),
+                _ => "raw".into(),
+            },
             metrics: METRICS,
             limit: Duration::from_millis(if short { 200 } else { 300 }),
             deadline: Duration::from_secs(20),
@@ -186,6 +205,10 @@ fn workloads(short: bool) -> Vec<Workload> {
 }
 
 fn programs(work: &Work, short: bool) -> Vec<String> {
+    if work.name == TWO_WORKERS {
+        let programs = ["polder-mt2", "polder-local2", "tokio-mt2", "tokio-local2"];
+        return programs.map(String::from).into();
+    }
     let one = work.name == "small-1";
     let mut programs = vec!["raw".to_string(), "raw-own".into()];
     for backend in Backend::available() {
@@ -227,17 +250,24 @@ fn measure(order: &Order) -> Outcome {
     more_descriptors();
     let cores = cores::allowed();
     let last = cores.len() - 1;
-    // The server inherits the cores.
-    cores::pin(match order.program.as_str() {
-        "tokio-mt2" if last >= 2 => &cores[..2],
-        _ => &cores[..1],
-    });
+    // Beside servers with one worker, those with two have to do with one core if there is no third.
+    // By themselves, they share both with the generator.
+    let apart = last >= if work.name == TWO_WORKERS { 2 } else { 1 };
+    if apart {
+        // The server inherits the cores.
+        cores::pin(match order.program.ends_with('2') {
+            true if last >= 2 => &cores[..2],
+            _ => &cores[..1],
+        });
+    }
     let server = Server::start(&["serve", &order.program, &work.buffer.to_string()])?;
-    cores::pin(&cores[last..]);
+    if apart {
+        cores::pin(&cores[last..]);
+    }
     let phases = Phases {
         warm: order.limit / 3,
         limit: order.limit,
-        spin: last > 0,
+        spin: apart,
         cpu: &|| server.cpu(),
     };
     let measured = load::run(work.load, server.port, &phases)

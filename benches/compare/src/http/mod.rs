@@ -11,7 +11,12 @@ use crate::echo::server::Server;
 use crate::echo::{cores, more_descriptors};
 use crate::group::{Group, Metric, Order, Outcome, Skip, Values, Workload, values};
 
-const CONNECTIONS: usize = 50;
+/// Workers, in words too, and connections.
+const ROWS: [(usize, &str, usize); 3] = [
+    (1, "one worker", 50),
+    (2, "two workers", 50),
+    (2, "two workers", 200),
+];
 
 /// `wrk` measures whole seconds, at least one.
 const SECOND: Duration = Duration::from_secs(1);
@@ -44,7 +49,7 @@ pub fn group() -> Group {
         name: "http",
         title: "HTTP",
         about: "hyper on polder and hyper on tokio, a server of 20 lines that answers with 14 bytes, \
-                with 50 connections that ask again as soon as they are answered. The requests come \
+                with 50 or 200 connections that ask again as soon as they are answered. The requests come \
                 from `wrk` with one thread, or from this program's own generator where `wrk` is not \
                 installed; the table says which. With one worker, server and generator have a core \
                 each; with two, a core for each worker and one for the generator if there are three, \
@@ -75,14 +80,15 @@ fn wrk() -> bool {
 
 fn workloads(short: bool) -> Vec<Workload> {
     let cores = cores::allowed().len();
-    let limit = if short { SECOND / 5 } else { SECOND * 2 };
-    [(1, "one worker"), (2, "two workers")]
-        .into_iter()
-        .map(|(workers, title)| {
-            let generator = if wrk() && limit >= SECOND {
-                "wrk"
-            } else {
-                "own generator"
+    let limit = match short {
+        true => SECOND / 5,
+        false => SECOND * 2,
+    };
+    ROWS.into_iter()
+        .map(|(workers, title, connections)| {
+            let generator = match wrk() && limit >= SECOND {
+                true => "wrk",
+                false => "own generator",
             };
             let shared = if workers < cores {
                 String::new()
@@ -90,8 +96,8 @@ fn workloads(short: bool) -> Vec<Workload> {
                 format!("; server and generator share {cores} cores")
             };
             Workload {
-                name: format!("http-{workers}"),
-                title: format!("{CONNECTIONS} connections, {title} ({generator}{shared})"),
+                name: format!("http-{workers}-{connections}"),
+                title: format!("{connections} connections, {title} ({generator}{shared})"),
                 programs: ["polder", "tokio"].map(String::from).into(),
                 yardstick: "tokio".into(),
                 metrics: METRICS,
@@ -103,8 +109,17 @@ fn workloads(short: bool) -> Vec<Workload> {
         .collect()
 }
 
+/// Parses the number of workers: `http-2-200`.
+fn workers(order: &Order) -> Option<usize> {
+    let (workers, _) = order.workload.strip_prefix("http-")?.split_once('-')?;
+    workers.parse().ok()
+}
+
 fn measure(order: &Order) -> Outcome {
-    let workers = order.number();
+    let Some(workers) = workers(order) else {
+        return order.unknown();
+    };
+    let connections = order.number();
     more_descriptors();
     let cores = cores::allowed();
     let last = cores.len() - 1;
@@ -117,36 +132,35 @@ fn measure(order: &Order) -> Outcome {
     if apart {
         cores::pin(&cores[last..]);
     }
-    if order.limit >= SECOND && wrk() {
-        by_wrk(&server, order.limit)
-    } else {
-        let phases = Phases {
-            warm: order.limit / 3,
-            limit: order.limit,
-            spin: apart,
-            cpu: &|| server.cpu(),
-        };
-        let load = Load::Http {
-            connections: CONNECTIONS,
-        };
-        let measured = load::run(load, server.port, &phases)
-            .unwrap_or_else(|error| panic!("{} {}: {error}", order.workload, order.program));
-        let requests = measured.requests as f64;
-        let micros = |share| measured.latencies.quantile(share) as f64 / 1e3;
-        Ok(values([
-            ("p99", micros(0.99)),
-            ("p50", micros(0.5)),
-            ("rate", requests / measured.wall.as_secs_f64()),
-            ("cpu", measured.cpu.as_nanos() as f64 / requests),
-        ]))
+    match order.limit >= SECOND && wrk() {
+        true => by_wrk(&server, connections, order.limit),
+        false => {
+            let phases = Phases {
+                warm: order.limit / 3,
+                limit: order.limit,
+                spin: apart,
+                cpu: &|| server.cpu(),
+            };
+            let load = Load::Http { connections };
+            let measured = load::run(load, server.port, &phases)
+                .unwrap_or_else(|error| panic!("{} {}: {error}", order.workload, order.program));
+            let requests = measured.requests as f64;
+            let micros = |share| measured.latencies.quantile(share) as f64 / 1e3;
+            Ok(values([
+                ("p99", micros(0.99)),
+                ("p50", micros(0.5)),
+                ("rate", requests / measured.wall.as_secs_f64()),
+                ("cpu", measured.cpu.as_nanos() as f64 / requests),
+            ]))
+        }
     }
 }
 
-fn by_wrk(server: &Server, limit: Duration) -> Outcome {
+fn by_wrk(server: &Server, connections: usize, limit: Duration) -> Outcome {
     let before = server.cpu();
     let output = Command::new("wrk")
         .args(["--threads", "1", "--latency"])
-        .args(["--connections", &CONNECTIONS.to_string()])
+        .args(["--connections", &connections.to_string()])
         .args(["--duration", &format!("{}s", limit.as_secs())])
         .arg(format!("http://127.0.0.1:{}/", server.port))
         .output()

@@ -154,6 +154,14 @@ impl Pool for Workers {
         let received = tcp(socket.into()).read(&mut [0; MESSAGE]).await;
         received.expect("loopback works");
     }
+
+    async fn peek(socket: std::net::TcpStream, mut more: impl FnMut() -> bool + Send) {
+        let stream = tcp(socket.into());
+        while more() {
+            let seen = stream.peek(&mut [0; MESSAGE]).await;
+            seen.expect("loopback works");
+        }
+    }
 }
 
 /// Both ends of pairs, as tasks of an executor with workers.

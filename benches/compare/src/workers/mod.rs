@@ -1,7 +1,8 @@
 //! Several workers, compared with tokio's multi-thread scheduler and smol's `Executor` on the same
-//! number of threads: two; and four, eight and sixteen on machines with enough cores.
+//! number of threads: two; four, on two cores too; eight and sixteen on machines with enough cores.
 
 mod beside;
+mod burst;
 
 use std::future::poll_fn;
 use std::hint::black_box;
@@ -19,12 +20,16 @@ use crate::group::{Group, Metric, Order, Outcome, Workload};
 use crate::peers;
 use crate::program::{Family, Pairs, Pool, answer, ask};
 
-/// Numbers of workers, each used if there are as many cores. Two are measured everywhere.
+/// Numbers of workers, each used if there are as many cores. Two are measured everywhere, and four
+/// from two cores on.
 const WORKERS: [usize; 4] = [2, 4, 8, 16];
 
 /// Returns whether this machine has too few cores for one of [`WORKERS`].
 fn too_many(workers: usize) -> bool {
-    workers > cores().max(2)
+    match workers {
+        4 => cores() < 2,
+        workers => workers > cores().max(2),
+    }
 }
 
 fn cores() -> usize {
@@ -36,8 +41,9 @@ pub fn group() -> Group {
         name: "workers",
         title: "Several workers",
         about: "Workers, and a main thread that only waits: polder with `workers(n)`, tokio's \
-                multi-thread scheduler with as many, smol's `Executor` run by as many threads. With two, and \
-                with four, eight and sixteen where there are so many cores. *Echo* is \
+                multi-thread scheduler with as many, smol's `Executor` run by as many threads. With two; \
+                with four, also on two cores, where not every worker has one; and with eight and sixteen \
+                where there are so many cores. *Echo* is \
                 both ends of 200 TCP connections, a task each, in this process. *Storm*: a plain \
                 thread spawns a million tiny tasks; measured until all have run. *Channels*: pairs \
                 of tasks that ping-pong over `async-channel`. *Wakes*: pairs that only wake each other, which is what \
@@ -46,10 +52,17 @@ pub fn group() -> Group {
                 task computes for 100 ms; four others, which have waited on its worker, become ready meanwhile, \
                 while the other workers are idle: by a message of the task that computes, by a message of another \
                 thread, by a socket, by a timer. Shown is how long they then wait to run (the medians of five \
-                times), and the longest of all.\n\n\
-                A polder task goes to the worker of the task that wakes it, unless it waits for a socket or a timer; so \
-                pairs come together, and their messages are wake-ups within a thread. What a worker does not get round to, \
-                an idle one takes.",
+                times), and the longest of all. *All asleep*: no worker has anything to do until a socket wakes a task, \
+                which computes for 200 ms. After 40 of them another socket becomes readable, or a timer is due; the other \
+                worker could run their tasks. Shown is the same. *Burst*: a plain thread spawns 300 tasks. Each has a \
+                socket on which a message lies, and peeks at it repeatedly, so it never has to wait. Shown is the time from \
+                the first spawn until the last task is polled, and the standard deviation of the numbers of peeks in 250 ms, \
+                as a part of their mean. (smol does not limit how long a task reads, so its two workers do not leave the \
+                first two tasks.)\n\n\
+                polder's workers share one poller, in which one idle worker waits; the others sleep until they are \
+                notified. A task that a worker wakes is queued on that worker, so pairs come together, and their messages \
+                are wake-ups within a thread. An idle worker takes half of another one's queue; while others work, it also \
+                looks every 400 µs whether any of them is stuck in a task that computes.",
         workloads,
         missing: || {
             let missing: Vec<String> = (WORKERS.iter())
@@ -86,57 +99,68 @@ const fn nanos_of(title: &'static str) -> [Metric; 2] {
 const TRIP: &[Metric] = &nanos_of("ns per round trip");
 const TASK: &[Metric] = &nanos_of("ns per task");
 
-/// Name, title, metrics, and the maximum number of workers that it has work for.
-const ROWS: [(&str, &str, &[Metric], usize); 7] = [
-    ("echo-200", "Echo, 200 connections", TRIP, usize::MAX),
+const ALL: usize = usize::MAX;
+
+/// Name, title, metrics, the maximum number of workers that it is measured with, and the
+/// milliseconds of a measurement; the short mode has a quarter of them.
+const ROWS: &[(&str, &str, &[Metric], usize, u64)] = &[
+    ("echo-200", "Echo, 200 connections", TRIP, ALL, 300),
     (
         "storm-1000000",
         "Storm of 1,000,000 tasks from outside",
         TASK,
-        usize::MAX,
+        ALL,
+        300,
     ),
-    ("channels-1", "Channels, one pair of tasks", TRIP, 2),
-    (
-        "channels-64",
-        "Channels, 64 pairs of tasks",
-        TRIP,
-        usize::MAX,
-    ),
+    ("channels-1", "Channels, one pair of tasks", TRIP, 4, 300),
+    ("channels-64", "Channels, 64 pairs of tasks", TRIP, ALL, 300),
     (
         "wakes-64",
         "64 pairs of tasks that wake each other, without a channel",
         TRIP,
-        usize::MAX,
+        ALL,
+        300,
     ),
     (
         "uneven-1000",
         "1,000 uneven tasks that compute",
         TASK,
-        usize::MAX,
+        ALL,
+        300,
     ),
     (
         "beside-100",
         "Beside a task that computes for 100 ms",
-        beside::METRICS,
+        beside::BESIDE,
         2,
+        500,
+    ),
+    (
+        "hole-200",
+        "All asleep, and the task that is woken computes for 200 ms",
+        beside::HOLE,
+        2,
+        1_000,
+    ),
+    (
+        "burst-300",
+        "Burst of 300 tasks that always have something to read",
+        burst::METRICS,
+        2,
+        1_250,
     ),
 ];
 
 fn workloads(short: bool) -> Vec<Workload> {
-    let workers = WORKERS.into_iter().filter(|&workers| !too_many(workers));
+    let workers = WORKERS
+        .into_iter()
+        .filter(|&workers| !too_many(workers) && (workers == 2 || !short));
     let mut workloads = Vec::new();
     for workers in workers {
-        for (name, title, metrics, most) in ROWS {
+        for &(name, title, metrics, most, millis) in ROWS {
             if workers > most {
                 continue;
             }
-            let beside = name.starts_with("beside");
-            let millis = match (beside, short) {
-                (true, true) => 200,
-                (true, false) => 500,
-                (false, true) => 50,
-                (false, false) => 300,
-            };
             workloads.push(Workload {
                 // The number of workers comes first: the workload's own number stays at the end.
                 name: format!("w{workers}-{name}"),
@@ -144,7 +168,7 @@ fn workloads(short: bool) -> Vec<Workload> {
                 programs: ["polder", "tokio", "smol"].map(String::from).into(),
                 yardstick: "tokio".into(),
                 metrics,
-                limit: Duration::from_millis(millis),
+                limit: Duration::from_millis(if short { millis / 4 } else { millis }),
                 deadline: Duration::from_secs(60),
                 rounds: None,
             });
@@ -163,18 +187,26 @@ fn measure(order: &Order) -> Outcome {
     let Some((workers, work)) = parts(order) else {
         return order.unknown();
     };
-    if work == "beside" {
+    if ["beside", "hole", "burst"].contains(&work) {
         return match order.program.as_str() {
-            "polder" => beside::measure::<peers::polder::Workers>(order, workers),
-            "tokio" => beside::measure::<peers::tokio::Workers>(order, workers),
-            "smol" => beside::measure::<peers::smol::Workers>(order, workers),
+            "polder" => late::<peers::polder::Workers>(order, workers, work),
+            "tokio" => late::<peers::tokio::Workers>(order, workers, work),
+            "smol" => late::<peers::smol::Workers>(order, workers, work),
             _ => order.unknown(),
         };
     }
-    let number = order.number();
-    let mut run = match (work, order.program.as_str()) {
+    let mut run = ready(order)?;
+    Ok(nanos(&mut run, order.number() as u64, order.limit))
+}
+
+/// Returns a workload that does a number of operations.
+pub fn ready(order: &Order) -> Ready {
+    let Some((workers, work)) = parts(order) else {
+        return order.unknown();
+    };
+    match (work, order.program.as_str()) {
         ("echo", program) => {
-            let pairs = Pairs::active(Family::Tcp, number);
+            let pairs = Pairs::active(Family::Tcp, order.number());
             match program {
                 "polder" => peers::polder::pairs_of_workers(pairs, workers),
                 "tokio" => peers::tokio::pairs(pairs, workers),
@@ -186,8 +218,22 @@ fn measure(order: &Order) -> Outcome {
         (_, "tokio") => of::<peers::tokio::Workers>(order, workers, work),
         (_, "smol") => of::<peers::smol::Workers>(order, workers, work),
         _ => order.unknown(),
-    }?;
-    Ok(nanos(&mut run, number as u64, order.limit))
+    }
+}
+
+/// Measures how long tasks wait, not what their work costs.
+fn late<P: Pool>(order: &Order, workers: usize, work: &str) -> Outcome {
+    match work {
+        "beside" => beside::measure(order, workers, beside::beside::<P>),
+        "hole" => beside::measure(order, workers, beside::hole::<P>),
+        _ => burst::measure::<P>(order, workers),
+    }
+}
+
+/// Returns the middle one, or the one above the middle.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
 }
 
 fn of<P: Pool>(order: &Order, workers: usize, work: &str) -> Ready {
