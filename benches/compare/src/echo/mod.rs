@@ -255,10 +255,12 @@ fn measure(order: &Order) -> Outcome {
     let apart = last >= if work.name == TWO_WORKERS { 2 } else { 1 };
     if apart {
         // The server inherits the cores.
-        cores::pin(match order.program.ends_with('2') {
-            true if last >= 2 => &cores[..2],
-            _ => &cores[..1],
-        });
+        let workers = if order.program.ends_with('2') && last >= 2 {
+            2
+        } else {
+            1
+        };
+        cores::pin(&cores[..workers]);
     }
     let server = Server::start(&["serve", &order.program, &work.buffer.to_string()])?;
     if apart {

@@ -80,15 +80,13 @@ fn wrk() -> bool {
 
 fn workloads(short: bool) -> Vec<Workload> {
     let cores = cores::allowed().len();
-    let limit = match short {
-        true => SECOND / 5,
-        false => SECOND * 2,
-    };
+    let limit = if short { SECOND / 5 } else { SECOND * 2 };
     ROWS.into_iter()
         .map(|(workers, title, connections)| {
-            let generator = match wrk() && limit >= SECOND {
-                true => "wrk",
-                false => "own generator",
+            let generator = if wrk() && limit >= SECOND {
+                "wrk"
+            } else {
+                "own generator"
             };
             let shared = if workers < cores {
                 String::new()
@@ -132,27 +130,26 @@ fn measure(order: &Order) -> Outcome {
     if apart {
         cores::pin(&cores[last..]);
     }
-    match order.limit >= SECOND && wrk() {
-        true => by_wrk(&server, connections, order.limit),
-        false => {
-            let phases = Phases {
-                warm: order.limit / 3,
-                limit: order.limit,
-                spin: apart,
-                cpu: &|| server.cpu(),
-            };
-            let load = Load::Http { connections };
-            let measured = load::run(load, server.port, &phases)
-                .unwrap_or_else(|error| panic!("{} {}: {error}", order.workload, order.program));
-            let requests = measured.requests as f64;
-            let micros = |share| measured.latencies.quantile(share) as f64 / 1e3;
-            Ok(values([
-                ("p99", micros(0.99)),
-                ("p50", micros(0.5)),
-                ("rate", requests / measured.wall.as_secs_f64()),
-                ("cpu", measured.cpu.as_nanos() as f64 / requests),
-            ]))
-        }
+    if order.limit >= SECOND && wrk() {
+        by_wrk(&server, connections, order.limit)
+    } else {
+        let phases = Phases {
+            warm: order.limit / 3,
+            limit: order.limit,
+            spin: apart,
+            cpu: &|| server.cpu(),
+        };
+        let load = Load::Http { connections };
+        let measured = load::run(load, server.port, &phases)
+            .unwrap_or_else(|error| panic!("{} {}: {error}", order.workload, order.program));
+        let requests = measured.requests as f64;
+        let micros = |share| measured.latencies.quantile(share) as f64 / 1e3;
+        Ok(values([
+            ("p99", micros(0.99)),
+            ("p50", micros(0.5)),
+            ("rate", requests / measured.wall.as_secs_f64()),
+            ("cpu", measured.cpu.as_nanos() as f64 / requests),
+        ]))
     }
 }
 
