@@ -193,8 +193,6 @@ mod pool;
 mod reactor;
 #[cfg(not(loom))]
 pub mod runtime;
-// It still has some, which are to become `if`s.
-#[allow(clippy::match_bool)]
 #[cfg(not(loom))]
 mod scheduler;
 #[cfg(all(feature = "signal", not(loom)))]

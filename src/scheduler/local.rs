@@ -294,8 +294,8 @@ impl Local {
         self.ready.borrow_mut().pop_front()
     }
 
-    /// Takes the next task of a pool worker's own, of which it has begun to run `runs`: the one that
-    /// runs next, or of its two queues alternately.
+    /// Takes the next task of a pool worker that has begun to run `runs` tasks: the one that was
+    /// woken to run next, or else the first of its two queues, alternately.
     #[inline]
     pub(super) fn pop_own(&self, runs: usize) -> Option<Runnable> {
         if let Some(chooser) = self.chooser() {

@@ -15,8 +15,8 @@
 //!
 //! A pool worker also takes tasks from the inject queue: when its own run queues are empty, and
 //! every [`INJECT_INTERVAL`] runs. It has two run queues, one for tasks that stay and one for
-//! movable tasks, and takes from them alternately, after the task that was woken to run next. How it
-//! waits, and takes tasks of other workers: see [`pool`](super::pool).
+//! movable tasks. The task that was woken to run next comes first, and then the two queues
+//! alternately. How it waits, and takes tasks of other workers: see [`pool`](super::pool).
 //!
 //! Before a worker sleeps, it may poll for a while: see [`busy`](super::busy).
 //!
