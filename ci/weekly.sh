@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The whole of what .ci/run takes a part of: several hours. .github/workflows/weekly.yml does the same, with a machine
+# The whole of what .ci/run takes a part of, or leaves out: several hours. .github/workflows/weekly.yml does the same, with a machine
 # for each. Mutants are not among it, since all of them take days: ci/mutants.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,6 +22,7 @@ run ci/cross.sh
 run ci/machines.sh
 run ci/windows.sh
 run ci/kqueue.sh
+run ci/interop.sh
 run ci/sim.sh 10000
 run ci/storm.sh
 run ci/soak.sh 100000000
