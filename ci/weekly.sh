@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The whole of what .ci/run takes a part of, or leaves out: several hours. .github/workflows/weekly.yml does the same, with a machine
-# for each. Mutants are not among it, since all of them take days: ci/mutants.sh.
+# for each. Of mutants it takes the sample, since all of them take days:
+# ci/mutants.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
@@ -19,6 +20,7 @@ run ci/features.sh --all
 run ci/msrv.sh
 run ci/miri.sh 8
 run ci/cross.sh
+run ci/mutants.sh --sample
 run ci/machines.sh
 run ci/windows.sh
 run ci/kqueue.sh
