@@ -230,16 +230,17 @@ impl Socket {
     #[cold]
     #[inline(never)]
     fn set_in_world(&self, option: Opt) -> io::Result<()> {
-        self.simulated().options(|options| {
-            match option {
-                Opt::Broadcast(on) => options.broadcast = on,
-                Opt::Linger(linger) => options.set_linger(linger),
-                Opt::Nodelay(nodelay) => options.nodelay = nodelay,
-                Opt::Ttl(ttl) => options.set_ttl(ttl)?,
-                other => return Err(kernel::unsupported(&format!("the option {other:?}"))),
+        let it = self.simulated();
+        // Without a wildcard: a new option is simulated, or refused here.
+        match option {
+            Opt::Broadcast(on) => it.options(|options| options.broadcast = on),
+            Opt::Linger(linger) => it.options(|options| options.set_linger(linger)),
+            Opt::Nodelay(nodelay) => it.options(|options| options.nodelay = nodelay),
+            Opt::Ttl(ttl) => it.options(|options| options.set_ttl(ttl))?,
+            Opt::MulticastLoopV4(_) | Opt::MulticastLoopV6(_) | Opt::MulticastTtlV4(_) => {
+                Err(kernel::unsupported(&format!("the option {option:?}")))
             }
-            Ok(())
-        })?
+        }
     }
 
     #[cold]
