@@ -236,14 +236,14 @@ impl Socket {
         // Without a wildcard: a new option is simulated, or refused here.
         match option {
             Opt::Broadcast(on) => it.options(|options| options.broadcast = on),
+            Opt::Keepalive(on) => it.set_keepalive(on),
             Opt::Linger(linger) => it.options(|options| options.set_linger(linger)),
             Opt::Nodelay(nodelay) => it.options(|options| options.nodelay = nodelay),
+            Opt::Tcp(option, value) => it.set_tcp_option(option, value),
             Opt::Ttl(ttl) => it.options(|options| options.set_ttl(ttl))?,
-            Opt::Keepalive(_)
-            | Opt::Tcp(..)
-            | Opt::MulticastLoopV4(_)
-            | Opt::MulticastLoopV6(_)
-            | Opt::MulticastTtlV4(_) => Err(kernel::unsupported(&format!("the option {option:?}"))),
+            Opt::MulticastLoopV4(_) | Opt::MulticastLoopV6(_) | Opt::MulticastTtlV4(_) => {
+                Err(kernel::unsupported(&format!("the option {option:?}")))
+            }
         }
     }
 
@@ -505,7 +505,7 @@ impl Socket {
     }
 
     pub(super) fn keepalive(&self) -> io::Result<bool> {
-        in_world!(self, |_it| Err(kernel::unsupported("keepalive")));
+        in_world!(self, |it| it.options(|options| options.keepalive));
         self.kernel().keepalive()
     }
 
@@ -536,7 +536,7 @@ impl Socket {
 
     /// Returns the value of an option, or `None` if the system does not have it.
     pub(super) fn tcp_option(&self, option: TcpOption) -> io::Result<Option<u32>> {
-        in_world!(self, |_it| Err(kernel::unsupported("keepalive")));
+        in_world!(self, |it| it.options(|options| Some(*options.tcp(option))));
         sys::tcp_option(self, option)
     }
 
