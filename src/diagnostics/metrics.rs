@@ -49,59 +49,102 @@ pub struct Metrics {
     pub workers: Vec<WorkerMetrics>,
 }
 
-/// The numbers of one worker, an element of [`Metrics::workers`].
-///
-/// ```
-/// let runtime = polder::Runtime::new()?;
-/// runtime.block_on(runtime.spawn(async {}));
-/// let worker = &runtime.metrics().workers[0];
-/// assert_eq!((worker.spawned, worker.tasks), (0, 0)); // Spawned from outside.
-/// assert!(worker.polls > 0);
-/// # std::io::Result::Ok(())
-/// ```
-#[derive(Clone, PartialEq, Debug)]
-#[non_exhaustive]
-pub struct WorkerMetrics {
+/// Defines [`WorkerMetrics`]. A row is a metric: its field, where its value is read, and its kind,
+/// name and help text in what is printed.
+macro_rules! worker_metrics {
+    (
+        ($shared:ident, $index:ident, $remote:ident, $counters:ident)
+        $($(#[$doc:meta])+ $field:ident: $type:ty = $read:expr,
+            $kind:ident $name:literal $help:literal;)+
+    ) => {
+        /// The numbers of one worker, an element of [`Metrics::workers`].
+        ///
+        /// ```
+        /// let runtime = polder::Runtime::new()?;
+        /// runtime.block_on(runtime.spawn(async {}));
+        /// let worker = &runtime.metrics().workers[0];
+        /// assert_eq!((worker.spawned, worker.tasks), (0, 0)); // Spawned from outside.
+        /// assert!(worker.polls > 0);
+        /// # std::io::Result::Ok(())
+        /// ```
+        #[derive(Clone, PartialEq, Debug)]
+        #[non_exhaustive]
+        pub struct WorkerMetrics {
+            $($(#[$doc])+ pub $field: $type,)+
+        }
+
+        impl WorkerMetrics {
+            fn of($shared: &Shared, $index: usize) -> WorkerMetrics {
+                let $remote = $shared.remote($index);
+                let $counters = $remote.reactor.counters();
+                WorkerMetrics { $($field: $read,)+ }
+            }
+
+            fn rows(&self) -> Vec<Row<'_>> {
+                vec![$(($name, $help, Value::$kind(&self.$field))),+]
+            }
+        }
+    };
+}
+
+worker_metrics! {
+    (shared, index, remote, counters)
     /// The number of tasks that it owns: those that were polled, and wait or are ready.
-    pub tasks: usize,
+    tasks: usize = remote.tasks(),
+        Gauge "tasks" "Tasks that a worker owns.";
     /// The number of sources (sockets and other descriptors) that are registered with its poller.
     /// Pool workers share one, and its sources count for the first of them.
-    pub sources: usize,
+    sources: usize = shared.sources(index),
+        Gauge "sources" "Descriptors that are registered.";
     /// Whether it sleeps, or is not driven.
-    pub is_parked: bool,
+    is_parked: bool = remote.reactor.is_parked(),
+        Flag "parked" "Whether a worker sleeps, or is not driven.";
     /// The processor time that its thread has used: the increase within a second shows how busy it
     /// is. (For the main worker's thread this includes its other work.) `None` until the worker was
     /// driven, and on systems that do not report it; Linux and Android do.
-    pub cpu_time: Option<Duration>,
+    cpu_time: Option<Duration> = sys::thread_cpu_time(remote.thread()),
+        Time "cpu" "Processor time of a worker's thread.";
     /// The number of times that it polled a task.
-    pub polls: usize,
+    polls: usize = counters.polls.get(),
+        Counter "polls" "Polls of tasks.";
     /// The number of tasks that were spawned by its tasks, or by the future of `block_on`.
-    pub spawned: usize,
+    spawned: usize = remote.spawned(),
+        Counter "worker_spawned" "Tasks spawned by a worker.";
     /// The number of its tasks that came from another thread: woken there, or sent to this worker
     /// by their spawner.
-    pub remote_wakes: usize,
+    remote_wakes: usize = remote.sent().wrapping_add(counters.remote_wakes.get()),
+        Counter "remote_wakes" "Wakes of tasks by other threads.";
     /// The number of tasks that it took from other workers, which had not run them yet.
-    pub stolen: usize,
+    stolen: usize = counters.stolen.get(),
+        Counter "stolen" "Tasks taken from other workers.";
     /// The number of times that it parked, to sleep until something comes.
-    pub parks: usize,
+    parks: usize = counters.parks.get(),
+        Counter "parks" "How often a worker parked.";
     /// The number of times that another thread woke it from parking, at the cost of a system call.
-    pub notified: usize,
+    notified: usize = counters.notified.get(),
+        Counter "notified" "How often a parked worker was notified.";
     /// The number of events that the kernel reported.
-    pub events: usize,
+    events: usize = counters.events.get(),
+        Counter "events" "Events that the kernel reported.";
     /// The number of timers that fired.
-    pub timers_fired: usize,
+    timers_fired: usize = counters.timers_fired.get(),
+        Counter "timers_fired" "Timers that fired.";
     /// The delay of these timers after their deadlines, as far as it was due to other work of the
     /// worker. For a timer for which the worker slept, the delay is zero, however late the kernel
     /// woke it; with [`timer_slack`](crate::runtime::Builder::timer_slack), it is the time by which
     /// the wake-up was postponed.
-    pub timer_lateness: Histogram,
+    timer_lateness: Histogram = Histogram::of(&counters.timer_lateness),
+        Histogram "timer_lateness" "How late timers fired.";
     /// The number of times that a task had to yield because it had used up its budget of
     /// operations.
-    pub budget_exhausted: usize,
+    budget_exhausted: usize = counters.budget_exhausted.get(),
+        Counter "budget_exhausted" "How often a task used up its budget.";
     /// The largest number of tasks that were ready at the same time when a poll was timed.
-    pub longest_queue: usize,
+    longest_queue: usize = counters.longest_queue.get(),
+        Gauge "longest_queue" "Ready tasks at most when a poll was timed.";
     /// The durations of polls. One in 64 is timed.
-    pub poll_times: Histogram,
+    poll_times: Histogram = Histogram::of(&counters.poll_times),
+        Histogram "poll" "How long polls took, of one in 64.";
 }
 
 impl Metrics {
@@ -139,31 +182,6 @@ impl Metrics {
     }
 }
 
-impl WorkerMetrics {
-    fn of(shared: &Shared, index: usize) -> WorkerMetrics {
-        let remote = shared.remote(index);
-        let counters = remote.reactor.counters();
-        WorkerMetrics {
-            tasks: remote.tasks(),
-            sources: shared.sources(index),
-            is_parked: remote.reactor.is_parked(),
-            cpu_time: sys::thread_cpu_time(remote.thread()),
-            polls: counters.polls.get(),
-            spawned: remote.spawned(),
-            remote_wakes: remote.sent().wrapping_add(counters.remote_wakes.get()),
-            stolen: counters.stolen.get(),
-            parks: counters.parks.get(),
-            notified: counters.notified.get(),
-            events: counters.events.get(),
-            timers_fired: counters.timers_fired.get(),
-            timer_lateness: Histogram::of(&counters.timer_lateness),
-            budget_exhausted: counters.budget_exhausted.get(),
-            longest_queue: counters.longest_queue.get(),
-            poll_times: Histogram::of(&counters.poll_times),
-        }
-    }
-}
-
 /// For `POLDER_TOP`.
 #[cfg(all(unix, feature = "environment"))]
 impl WorkerMetrics {
@@ -172,22 +190,25 @@ impl WorkerMetrics {
     pub(super) fn write_json(&self, out: &mut String) -> fmt::Result {
         use fmt::Write as _;
 
-        out.push('{');
-        for (name, _, value) in WORKER_GAUGES.iter().chain(&WORKER_COUNTERS) {
-            write!(out, "\"{name}\":{},", value(self))?;
+        let mut before = '{';
+        for (name, _, value) in self.rows() {
+            if matches!(value, Value::Time(None)) {
+                continue;
+            }
+            write!(out, "{before}\"{name}{}\":", value.unit())?;
+            before = ',';
+            match value {
+                Value::Gauge(number) | Value::Counter(number) => write!(out, "{number}")?,
+                Value::Flag(is_so) => write!(out, "{is_so}")?,
+                Value::Time(time) => write!(out, "{:.6}", Seconds(time.unwrap_or_default()))?,
+                Value::Histogram(Histogram { counts, sum }) => {
+                    let sum = Seconds(*sum);
+                    write!(out, "{{\"sum\":{sum:.6},\"counts\":{counts:?}}}")?;
+                }
+            }
         }
-        for (name, _, value) in WORKER_HISTOGRAMS {
-            let histogram = value(self);
-            let (sum, counts) = (Seconds(histogram.sum), histogram.counts);
-            write!(
-                out,
-                "\"{name}_seconds\":{{\"sum\":{sum:.6},\"counts\":{counts:?}}},"
-            )?;
-        }
-        if let Some(time) = self.cpu_time {
-            write!(out, "\"cpu_seconds\":{:.6},", Seconds(time))?;
-        }
-        write!(out, "\"parked\":{}}}", self.is_parked)
+        out.push('}');
+        Ok(())
     }
 }
 
@@ -273,121 +294,93 @@ impl fmt::Display for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         family(f, "info", "polder", "What the runtime is.")?;
         writeln!(f, "polder_info{{backend=\"{}\"}} 1", self.backend.name())?;
-        let gauges = [
-            ("tasks", "Tasks that have a future.", self.tasks),
+        let injected = "Tasks that no worker has taken yet.";
+        let of_runtime: [Row<'_>; 4] = [
             (
-                "injected_tasks",
-                "Tasks that no worker has taken yet.",
-                self.injected,
+                "tasks",
+                "Tasks that have a future.",
+                Value::Gauge(&self.tasks),
+            ),
+            ("injected_tasks", injected, Value::Gauge(&self.injected)),
+            (
+                "spawned",
+                "Tasks that were spawned.",
+                Value::Counter(&self.spawned),
+            ),
+            (
+                "ended",
+                "Tasks that have ended.",
+                Value::Counter(&self.ended),
             ),
         ];
-        for (name, help, value) in gauges {
+        for (name, help, value) in of_runtime {
             let name = format!("polder_{name}");
-            family(f, "gauge", &name, help)?;
-            writeln!(f, "{name} {value}")?;
+            family(f, value.kind(), &name, help)?;
+            value.write(f, &name, "")?;
         }
-        let counters = [
-            ("spawned", "Tasks that were spawned.", self.spawned),
-            ("ended", "Tasks that have ended.", self.ended),
-        ];
-        for (name, help, value) in counters {
-            let name = format!("polder_{name}");
-            family(f, "counter", &name, help)?;
-            writeln!(f, "{name}_total {value}")?;
-        }
-        for (name, help, value) in WORKER_GAUGES {
-            let name = format!("polder_worker_{name}");
-            family(f, "gauge", &name, help)?;
-            for (index, worker) in self.workers.iter().enumerate() {
-                writeln!(f, "{name}{{worker=\"{index}\"}} {}", value(worker))?;
-            }
-        }
-        let name = "polder_worker_parked";
-        family(
-            f,
-            "gauge",
-            name,
-            "Whether a worker sleeps, or is not driven.",
-        )?;
-        for (index, worker) in self.workers.iter().enumerate() {
-            let value = u8::from(worker.is_parked);
-            writeln!(f, "{name}{{worker=\"{index}\"}} {value}")?;
-        }
-        for (name, help, value) in WORKER_COUNTERS {
-            let name = format!("polder_{name}");
-            family(f, "counter", &name, help)?;
-            for (index, worker) in self.workers.iter().enumerate() {
-                writeln!(f, "{name}_total{{worker=\"{index}\"}} {}", value(worker))?;
-            }
-        }
-        let name = "polder_cpu_seconds";
-        family(f, "counter", name, "Processor time of a worker's thread.")?;
-        for (index, worker) in self.workers.iter().enumerate() {
-            if let Some(time) = worker.cpu_time {
-                let time = Seconds(time);
-                writeln!(f, "{name}_total{{worker=\"{index}\"}} {time}")?;
-            }
-        }
-        for (name, help, value) in WORKER_HISTOGRAMS {
-            let name = format!("polder_{name}_seconds");
-            family(f, "histogram", &name, help)?;
-            for (index, worker) in self.workers.iter().enumerate() {
-                write_histogram(f, &name, index, value(worker))?;
+        let workers: Vec<Vec<Row<'_>>> = self.workers.iter().map(WorkerMetrics::rows).collect();
+        let first = workers.first().map_or(&[][..], Vec::as_slice);
+        for (nth, (name, help, value)) in first.iter().enumerate() {
+            let prefix = match value {
+                Value::Gauge(_) | Value::Flag(_) => "worker_",
+                Value::Counter(_) | Value::Time(_) | Value::Histogram(_) => "",
+            };
+            let name = format!("polder_{prefix}{name}{}", value.unit());
+            family(f, value.kind(), &name, help)?;
+            for (index, rows) in workers.iter().enumerate() {
+                rows[nth]
+                    .2
+                    .write(f, &name, &format!("{{worker=\"{index}\"}}"))?;
             }
         }
         f.write_str("# EOF\n")
     }
 }
 
-/// The name, the help text, and the field.
-type Row<T> = (&'static str, &'static str, fn(&WorkerMetrics) -> &T);
+/// The name, the help text, and the value.
+type Row<'a> = (&'static str, &'static str, Value<'a>);
 
-const WORKER_GAUGES: [Row<usize>; 3] = [
-    ("tasks", "Tasks that a worker owns.", |it| &it.tasks),
-    ("sources", "Descriptors that are registered.", |it| {
-        &it.sources
-    }),
-    (
-        "longest_queue",
-        "Ready tasks at most when a poll was timed.",
-        |it| &it.longest_queue,
-    ),
-];
+/// A value, by its kind.
+#[derive(Clone, Copy)]
+enum Value<'a> {
+    Gauge(&'a usize),
+    Flag(&'a bool),
+    Counter(&'a usize),
+    /// A counter of time, if the system reports it.
+    Time(&'a Option<Duration>),
+    Histogram(&'a Histogram),
+}
 
-const WORKER_COUNTERS: [Row<usize>; 9] = [
-    ("polls", "Polls of tasks.", |it| &it.polls),
-    ("worker_spawned", "Tasks spawned by a worker.", |it| {
-        &it.spawned
-    }),
-    ("remote_wakes", "Wakes of tasks by other threads.", |it| {
-        &it.remote_wakes
-    }),
-    ("stolen", "Tasks taken from other workers.", |it| &it.stolen),
-    ("parks", "How often a worker parked.", |it| &it.parks),
-    (
-        "notified",
-        "How often a parked worker was notified.",
-        |it| &it.notified,
-    ),
-    ("events", "Events that the kernel reported.", |it| {
-        &it.events
-    }),
-    ("timers_fired", "Timers that fired.", |it| &it.timers_fired),
-    (
-        "budget_exhausted",
-        "How often a task used up its budget.",
-        |it| &it.budget_exhausted,
-    ),
-];
+impl Value<'_> {
+    /// Returns the type of its family.
+    fn kind(self) -> &'static str {
+        match self {
+            Value::Gauge(_) | Value::Flag(_) => "gauge",
+            Value::Counter(_) | Value::Time(_) => "counter",
+            Value::Histogram(_) => "histogram",
+        }
+    }
 
-const WORKER_HISTOGRAMS: [Row<Histogram>; 2] = [
-    ("poll", "How long polls took, of one in 64.", |it| {
-        &it.poll_times
-    }),
-    ("timer_lateness", "How late timers fired.", |it| {
-        &it.timer_lateness
-    }),
-];
+    /// Returns the end of its name.
+    fn unit(self) -> &'static str {
+        match self {
+            Value::Gauge(_) | Value::Flag(_) | Value::Counter(_) => "",
+            Value::Time(_) | Value::Histogram(_) => "_seconds",
+        }
+    }
+
+    /// Writes its samples. `label` is that of the worker, or empty.
+    fn write(self, f: &mut fmt::Formatter<'_>, name: &str, label: &str) -> fmt::Result {
+        match self {
+            Value::Gauge(number) => writeln!(f, "{name}{label} {number}"),
+            Value::Flag(is_so) => writeln!(f, "{name}{label} {}", u8::from(*is_so)),
+            Value::Counter(number) => writeln!(f, "{name}_total{label} {number}"),
+            Value::Time(Some(time)) => writeln!(f, "{name}_total{label} {}", Seconds(*time)),
+            Value::Time(None) => Ok(()),
+            Value::Histogram(histogram) => write_histogram(f, name, label, histogram),
+        }
+    }
+}
 
 /// Writes the lines before the samples of a metric.
 fn family(f: &mut fmt::Formatter<'_>, kind: &str, name: &str, help: &str) -> fmt::Result {
@@ -403,20 +396,19 @@ fn family(f: &mut fmt::Formatter<'_>, kind: &str, name: &str, help: &str) -> fmt
 fn write_histogram(
     f: &mut fmt::Formatter<'_>,
     name: &str,
-    worker: usize,
+    label: &str,
     histogram: &Histogram,
 ) -> fmt::Result {
-    let mut count = 0usize;
+    let (mut count, open) = (0usize, label.trim_end_matches('}'));
     for (limit, of_bucket) in histogram.buckets() {
         count = count.wrapping_add(of_bucket);
-        write!(f, "{name}_bucket{{worker=\"{worker}\",le=\"")?;
+        write!(f, "{name}_bucket{open},le=\"")?;
         match limit {
             Some(limit) => write!(f, "{}", Seconds(limit))?,
             None => f.write_str("+Inf")?,
         }
         writeln!(f, "\"}} {count}")?;
     }
-    writeln!(f, "{name}_count{{worker=\"{worker}\"}} {count}")?;
-    let sum = Seconds(histogram.sum);
-    writeln!(f, "{name}_sum{{worker=\"{worker}\"}} {sum}")
+    writeln!(f, "{name}_count{label} {count}")?;
+    writeln!(f, "{name}_sum{label} {}", Seconds(histogram.sum))
 }

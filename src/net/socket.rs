@@ -26,7 +26,7 @@ use crate::poller::Interest;
 use crate::reactor::{Direction, Io, Snapshot, Source, SourceKind};
 #[cfg(feature = "sim")]
 use crate::sim::kernel::{self, SimSocket, SimSocketId, address::Address};
-use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor};
+use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor, TcpOption};
 use crate::time::{Timer, timeout};
 
 /// The length of a listener's queue. The system caps it at its limit (Linux: 4,096 since 5.4). When
@@ -121,11 +121,13 @@ impl SocketType {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Opt {
     Broadcast(bool),
+    Keepalive(bool),
     Linger(Option<Duration>),
     MulticastLoopV4(bool),
     MulticastLoopV6(bool),
     MulticastTtlV4(u32),
     Nodelay(bool),
+    Tcp(TcpOption, u32),
     Ttl(u32),
 }
 
@@ -233,16 +235,19 @@ impl Socket {
     #[cold]
     #[inline(never)]
     fn set_in_world(&self, option: Opt) -> io::Result<()> {
-        self.simulated().options(|options| {
-            match option {
-                Opt::Broadcast(on) => options.broadcast = on,
-                Opt::Linger(linger) => options.set_linger(linger),
-                Opt::Nodelay(nodelay) => options.nodelay = nodelay,
-                Opt::Ttl(ttl) => options.set_ttl(ttl)?,
-                other => return Err(kernel::unsupported(&format!("the option {other:?}"))),
+        let it = self.simulated();
+        // Without a wildcard: a new option is simulated, or refused here.
+        match option {
+            Opt::Broadcast(on) => it.options(|options| options.broadcast = on),
+            Opt::Keepalive(on) => it.set_keepalive(on),
+            Opt::Linger(linger) => it.options(|options| options.set_linger(linger)),
+            Opt::Nodelay(nodelay) => it.options(|options| options.nodelay = nodelay),
+            Opt::Tcp(option, value) => it.set_tcp_option(option, value),
+            Opt::Ttl(ttl) => it.options(|options| options.set_ttl(ttl))?,
+            Opt::MulticastLoopV4(_) | Opt::MulticastLoopV6(_) | Opt::MulticastTtlV4(_) => {
+                Err(kernel::unsupported(&format!("the option {option:?}")))
             }
-            Ok(())
-        })?
+        }
     }
 
     #[cold]
@@ -489,11 +494,13 @@ impl Socket {
         let socket = self.kernel();
         match option {
             Opt::Broadcast(on) => socket.set_broadcast(on),
+            Opt::Keepalive(on) => socket.set_keepalive(on),
             Opt::Linger(duration) => socket.set_linger(duration),
             Opt::MulticastLoopV4(on) => socket.set_multicast_loop_v4(on),
             Opt::MulticastLoopV6(on) => socket.set_multicast_loop_v6(on),
             Opt::MulticastTtlV4(hops) => socket.set_multicast_ttl_v4(hops),
             Opt::Nodelay(on) => socket.set_tcp_nodelay(on),
+            Opt::Tcp(option, value) => sys::set_tcp_option(self, option, value),
             Opt::Ttl(hops) => socket.set_ttl_v4(hops),
         }
     }
@@ -501,6 +508,11 @@ impl Socket {
     pub(super) fn broadcast(&self) -> io::Result<bool> {
         in_world!(self, |it| it.options(|options| options.broadcast));
         self.kernel().broadcast()
+    }
+
+    pub(super) fn keepalive(&self) -> io::Result<bool> {
+        in_world!(self, |it| it.options(|options| options.keepalive));
+        self.kernel().keepalive()
     }
 
     pub(super) fn linger(&self) -> io::Result<Option<Duration>> {
@@ -526,6 +538,18 @@ impl Socket {
     pub(super) fn nodelay(&self) -> io::Result<bool> {
         in_world!(self, |it| it.options(|options| options.nodelay));
         self.kernel().tcp_nodelay()
+    }
+
+    /// Returns the value of an option, or `None` if the system does not have it.
+    pub(super) fn tcp_option(&self, option: TcpOption) -> io::Result<Option<u32>> {
+        in_world!(self, |it| it.options(|options| Some(*options.tcp(option))));
+        sys::tcp_option(self, option)
+    }
+
+    /// Returns the greatest value that an option may be set to.
+    pub(super) fn max_of(&self, option: TcpOption) -> u32 {
+        in_world!(self, |_it| option.max_of_linux());
+        sys::max_of(option)
     }
 
     pub(super) fn ttl(&self) -> io::Result<u32> {
@@ -1231,7 +1255,7 @@ fn to_fill(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
     unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
 }
 
-fn invalid(words: String) -> io::Error {
+pub(super) fn invalid(words: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, words)
 }
 

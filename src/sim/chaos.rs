@@ -109,8 +109,7 @@ const MILLISECOND: u64 = 1_000_000;
 ///     assert!(store.is_up());
 /// });
 /// ```
-// To add a kind, add a method here, an arm of `Kind::name`, and an arm of `State::begin` or of
-// `Kernel::set_rate_by_chaos`.
+// To add a kind: see CONTRIBUTING.md, "Adding a simulated fault".
 #[derive(Debug)]
 pub struct Chaos {
     state: Rc<State>,

@@ -76,3 +76,44 @@ pub(crate) enum AfterAcceptError {
     /// The socket does not listen.
     End,
 }
+
+/// An option of TCP that has a number for its value, and that not every system has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TcpOption {
+    /// Seconds from the last sign of life to keepalive's first probe.
+    KeepIdle,
+    /// Seconds between probes.
+    KeepInterval,
+    /// Probes without an answer after which the connection ends.
+    KeepCount,
+    /// Milliseconds for which data may stay unacknowledged; zero means the system's default.
+    UserTimeout,
+}
+
+impl TcpOption {
+    /// The number of options. Tables are in their order.
+    pub(crate) const COUNT: usize = 4;
+
+    /// Returns the greatest value that Linux takes: include/net/tcp.h, `MAX_TCP_KEEPIDLE` and so
+    /// on.
+    #[cfg_attr(not(feature = "sim"), allow(dead_code))]
+    pub(crate) fn max_of_linux(self) -> u32 {
+        match self {
+            TcpOption::KeepIdle | TcpOption::KeepInterval => 32_767,
+            TcpOption::KeepCount => 127,
+            TcpOption::UserTimeout => i32::MAX as u32,
+        }
+    }
+
+    /// The error where the system does not have it.
+    fn unsupported(self) -> std::io::Error {
+        let name = match self {
+            TcpOption::KeepIdle => "TCP_KEEPIDLE",
+            TcpOption::KeepInterval => "TCP_KEEPINTVL",
+            TcpOption::KeepCount => "TCP_KEEPCNT",
+            TcpOption::UserTimeout => "TCP_USER_TIMEOUT",
+        };
+        let words = format!("this system does not have the option {name}");
+        std::io::Error::new(std::io::ErrorKind::Unsupported, words)
+    }
+}

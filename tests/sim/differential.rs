@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use polder::future::yield_now;
 use polder::io::{AsyncRead, AsyncWrite};
-use polder::net::{Shutdown, TcpListener, TcpStream};
+use polder::net::{Keepalive, Shutdown, TcpListener, TcpStream};
 use polder::sim;
 use polder::time::{sleep, timeout};
 use socket2::{Domain, SockRef, Socket, Type};
@@ -85,6 +85,32 @@ const LINGERS: [Option<Duration>; 4] = [
 
 /// The values for the time to live: some are refused.
 const TTLS: [u32; 5] = [1, 64, 255, 0, 256];
+
+/// The values for keepalive: some are refused.
+const KEEPALIVES: [Option<Keepalive>; 6] = [
+    None,
+    Some(Keepalive::new()),
+    Some(Keepalive::new().with_idle(Duration::from_secs(60))),
+    Some(
+        Keepalive::new()
+            .with_interval(Duration::from_millis(90_999))
+            .with_retries(127),
+    ),
+    Some(Keepalive::new().with_idle(Duration::from_secs(32_768))),
+    Some(
+        Keepalive::new()
+            .with_idle(Duration::from_secs(61))
+            .with_retries(0),
+    ),
+];
+
+/// The values for the user timeout: some are refused.
+const USER_TIMEOUTS: [Option<Duration>; 4] = [
+    None,
+    Some(Duration::from_micros(60_000_999)),
+    Some(Duration::from_micros(999)),
+    Some(Duration::from_millis(1 << 31)),
+];
 
 /// The results that scripts must reach, which proves that they were compared.
 const KINDS: [&str; 18] = [
@@ -138,6 +164,8 @@ enum Call {
     Linger(End, Option<Duration>),
     Nodelay(End, bool),
     Ttl(End, u32),
+    Keepalive(End, Option<Keepalive>),
+    UserTimeout(End, Option<Duration>),
     ListenerTtl(u32),
     Options(End),
     Close(End),
@@ -200,7 +228,11 @@ fn script(seed: u64) -> Vec<Call> {
             21 => Call::CloseListener,
             22 => Call::ConnectToNobody,
             23 => Call::Nodelay(end, random.below(2) == 0),
-            24 => Call::Ttl(end, random.one_of(&TTLS)),
+            24 => match any % 3 {
+                0 => Call::Ttl(end, random.one_of(&TTLS)),
+                1 => Call::Keepalive(end, random.one_of(&KEEPALIVES)),
+                _ => Call::UserTimeout(end, random.one_of(&USER_TIMEOUTS)),
+            },
             25 => Call::ListenerTtl(random.one_of(&TTLS)),
             26 => Call::Options(end),
             _ => {
@@ -336,6 +368,8 @@ impl Stage {
             | Call::Linger(end, _)
             | Call::Nodelay(end, _)
             | Call::Ttl(end, _)
+            | Call::Keepalive(end, _)
+            | Call::UserTimeout(end, _)
             | Call::Options(end)
             | Call::Close(end)
             | Call::PeerAddr(end)
@@ -467,15 +501,18 @@ impl Stage {
             Call::Linger(_, linger) => word(stream.set_linger(linger), |()| "set".into()),
             Call::Nodelay(_, on) => word(stream.set_nodelay(on), |()| "set".into()),
             Call::Ttl(_, ttl) => word(stream.set_ttl(ttl), |()| "set".into()),
-            Call::Options(_) => {
-                let (linger, nodelay, ttl) = (stream.linger(), stream.nodelay(), stream.ttl());
-                let [linger, nodelay, ttl] = [
-                    word(linger, |it| format!("{it:?}")),
-                    word(nodelay, |it| it.to_string()),
-                    word(ttl, |it| it.to_string()),
-                ];
-                format!("linger {linger}, nodelay {nodelay}, ttl {ttl}")
+            Call::Keepalive(_, keepalive) => {
+                word(stream.set_keepalive(keepalive), |()| "set".into())
             }
+            Call::UserTimeout(_, limit) => word(stream.set_user_timeout(limit), |()| "set".into()),
+            Call::Options(_) => [
+                word(stream.linger(), |it| format!("linger {it:?}")),
+                word(stream.nodelay(), |it| format!("nodelay {it}")),
+                word(stream.ttl(), |it| format!("ttl {it}")),
+                word(stream.keepalive(), |it| format!("{it:?}")),
+                word(stream.user_timeout(), |it| format!("user timeout {it:?}")),
+            ]
+            .join(", "),
             Call::Close(_) => {
                 // A close that lingers would block the thread while timers run.
                 if stream.linger().unwrap() != Some(Duration::ZERO) {

@@ -13,6 +13,7 @@ mod failing;
 mod faults;
 mod history;
 mod hosts;
+mod keepalive;
 mod links;
 mod migrating;
 mod mistakes;

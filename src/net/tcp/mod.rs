@@ -1,7 +1,9 @@
 //! TCP.
 
+mod keepalive;
 mod listener;
 mod stream;
 
+pub use keepalive::Keepalive;
 pub use listener::{Incoming, TcpListener};
 pub use stream::TcpStream;

@@ -93,6 +93,12 @@ impl Events {
         first.map(|(entry, place)| (entry.at, &entry.event, place))
     }
 
+    /// Returns all events, in no order.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Event> {
+        let lanes = self.lanes.iter().flatten();
+        lanes.chain(&self.heap).map(|it| &it.event)
+    }
+
     /// Takes out the calls of `unblock`, at the end of the world, ordered by time.
     #[cfg(feature = "blocking")]
     pub(super) fn take_blocking(&mut self) -> Vec<Arc<dyn crate::pool::Job>> {

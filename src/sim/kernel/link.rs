@@ -269,6 +269,15 @@ impl Links {
         link.drawn.and_then(|(_, latency)| latency)
     }
 
+    /// Returns whether every segment that is sent now arrives, if no queue is full.
+    pub(super) fn loses_nothing(&self, (from, to): (usize, usize)) -> bool {
+        let number = self.numbers.get(&(from, to));
+        let settings = number.map_or(&self.default, |it| &self.links[*it as usize - 1].settings);
+        let is_open = !self.partings.is_cut(from, to) && !self.partings.is_held(from, to);
+        let loss = settings.loss.max(self.by_chaos.loss);
+        from == to || is_open && loss == Probability::default() && settings.bursts.is_none()
+    }
+
     /// Decides the fate of a segment that is sent now: returns how long it takes, or `None` if it
     /// is lost. Each segment takes two numbers of the link's stream, for any settings: so a loss
     /// that is left out shifts nothing. A loss in a burst is a loss like any other.

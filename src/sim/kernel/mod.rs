@@ -55,7 +55,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::step::Step;
-use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
+use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor, TcpOption};
 use address::Address;
 use answers::Asked;
 use choice::Probability;
@@ -109,6 +109,11 @@ pub(crate) struct Options {
     pub(crate) nodelay: bool,
     pub(crate) ttl: u32,
     pub(crate) broadcast: bool,
+    pub(crate) keepalive: bool,
+    keep_idle: u32,
+    keep_interval: u32,
+    keep_count: u32,
+    user_timeout: u32,
 }
 
 impl Default for Options {
@@ -118,6 +123,11 @@ impl Default for Options {
             nodelay: false,
             ttl: 64,
             broadcast: false,
+            keepalive: false,
+            keep_idle: 7_200,
+            keep_interval: 75,
+            keep_count: 9,
+            user_timeout: 0,
         }
     }
 }
@@ -135,6 +145,15 @@ impl Options {
         }
         self.ttl = ttl;
         Ok(())
+    }
+
+    pub(crate) fn tcp(&mut self, option: TcpOption) -> &mut u32 {
+        match option {
+            TcpOption::KeepIdle => &mut self.keep_idle,
+            TcpOption::KeepInterval => &mut self.keep_interval,
+            TcpOption::KeepCount => &mut self.keep_count,
+            TcpOption::UserTimeout => &mut self.user_timeout,
+        }
     }
 }
 
@@ -387,6 +406,8 @@ enum Event {
     Blocking(Box<blocking::PendingCall>),
     /// The retransmission timer of this socket.
     Retransmit(u32),
+    /// The keepalive timer of this socket.
+    Keepalive(u32),
     /// A router's message to this socket that its peer is unreachable.
     Unreachable(u32),
     /// The earliest timer of this poller's worker.
@@ -875,6 +896,14 @@ impl SimSocketId {
 
     pub(crate) fn options<R>(self, f: impl FnOnce(&mut Options) -> R) -> io::Result<R> {
         self.with(|kernel, number| Ok(f(kernel.options(number)?)))
+    }
+
+    pub(crate) fn set_keepalive(self, on: bool) -> io::Result<()> {
+        self.with(|kernel, number| kernel.tcp_set_keepalive(number, on))
+    }
+
+    pub(crate) fn set_tcp_option(self, option: TcpOption, value: u32) -> io::Result<()> {
+        self.with(|kernel, number| kernel.tcp_set_option(number, option, value))
     }
 }
 
@@ -1549,6 +1578,8 @@ impl Kernel {
             let (at, event, place) = self.events.first()?;
             let is_due = match *event {
                 Event::Retransmit(id) => self.tcp_is_due(id, at),
+                Event::Keepalive(_) if self.is_kept_alive_only() => return None,
+                Event::Keepalive(id) => self.keepalive_is_due(id, at),
                 Event::Deadline(poller) => self.is_deadline(poller, at),
                 Event::Chaos(number) => number >= self.first_chaos,
                 // These are always due.
@@ -1587,6 +1618,7 @@ impl Kernel {
                 Passage::Arrives => self.udp_arrives(*datagram),
             },
             Event::Retransmit(id) => self.tcp_retransmit(id),
+            Event::Keepalive(id) => self.tcp_keepalive(id),
             Event::Unreachable(id) => self.tcp_unreachable(id),
             Event::Deadline(poller) => {
                 let state = &mut self.pollers[poller];

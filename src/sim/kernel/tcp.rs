@@ -4,13 +4,13 @@
 //! [`BUFFER`] bytes, so that writers block; FIN and half-close; RST, for segments that find no
 //! socket, for bytes that are unread when a socket is closed or arrive after both directions were
 //! shut down, and for a linger of zero; retransmission by timer, and after three duplicate
-//! acknowledgements. A loss delays a connection, and never breaks it before the retries are used
-//! up.
+//! acknowledgements; keepalive and the user timeout (in `tcp/keepalive.rs`). A loss delays a
+//! connection, and never breaks it before the retries are used up.
 //!
 //! Each segment acknowledges what has arrived. If the process answers at the moment at which a
 //! segment arrives, the answer carries the acknowledgement, and no segment is sent for it alone.
 //!
-//! Not implemented: congestion control, path MTU, Nagle's algorithm, keepalive, urgent data.
+//! Not implemented: congestion control, path MTU, Nagle's algorithm, urgent data.
 //!
 //! Segments of one direction of a connection arrive in the order in which they were sent, except
 //! for those that are lost and retransmitted. Offsets count the bytes of a direction from zero, and
@@ -41,6 +41,8 @@
 //!   while all ways are open ([`is_plain`](Kernel::is_plain)). It is stored in the receiving
 //!   socket. Any other operation on that socket [settles](Kernel::settle) it first: if its time has
 //!   come, it has arrived; if not, it becomes an event. When a way is cut or held, all are settled.
+
+mod keepalive;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -207,6 +209,13 @@ pub(super) struct Tcp {
     timed: Option<(u64, u64)>,
     timer: Option<u64>,
     timer_event: Option<u64>,
+    /// The time of the first retransmission or probe since the peer has last acknowledged anything
+    /// new, or opened its window.
+    stalled: Option<u64>,
+    // Keepalive: the time of the last sign of life, the unanswered probes, the timer's deadline.
+    heard: u64,
+    probes: u32,
+    keepalive_at: Option<u64>,
     arrival: u64,
     /// An acknowledgement that is under way to it, and is no event; and the arrival time of the
     /// last such acknowledgement that it has sent.
@@ -269,6 +278,10 @@ impl Tcp {
             timed: None,
             timer: None,
             timer_event: None,
+            stalled: None,
+            heard: 0,
+            probes: 0,
+            keepalive_at: None,
             arrival: 0,
             ack_under_way: None,
             plain_until: 0,
@@ -793,7 +806,7 @@ impl Kernel {
     fn set_timer(&mut self, id: u32) {
         let now = self.now;
         if let Ok(socket) = self.socket(id) {
-            socket.timer = Some(now + socket.rto);
+            socket.timer = Some(now + socket.timeout(now));
         }
         #[cfg(test)]
         if self.has_all_events {
@@ -814,14 +827,14 @@ impl Kernel {
         if is_under_way || self.must_probe(id) {
             let now = self.now;
             if let Ok(socket) = self.socket(id) {
-                socket.timer = Some(now + socket.rto);
+                socket.timer = Some(now + socket.timeout(now));
             }
             self.arm(id);
         }
     }
 
     /// Returns whether a socket waits for its peer's window to open, and the peer is gone, or has
-    /// announced more than has arrived.
+    /// announced more than has arrived; or it waits for a limited time only.
     fn must_probe(&self, id: u32) -> bool {
         let find = |id: u32| self.sockets[id as usize].as_deref();
         let Some((socket, (host, address))) = find(id).and_then(|it| Some((it, it.peer?))) else {
@@ -836,7 +849,8 @@ impl Kernel {
         }
         let peer = self.connections.get(&(host, address, socket.local));
         let peer = peer.and_then(|it| find(*it));
-        peer.is_none_or(|it| it.state != State::Connected || it.told > socket.limit)
+        let is_limited = socket.options.user_timeout != 0;
+        is_limited || peer.is_none_or(|it| it.state != State::Connected || it.told > socket.limit)
     }
 
     /// Notes that one end of a connection has gone. Its `peer`, the other end, may have to probe.
@@ -879,6 +893,7 @@ impl Kernel {
 
     /// Retransmits what was not acknowledged in time.
     pub(super) fn tcp_retransmit(&mut self, id: u32) {
+        let now = self.now;
         let Ok(socket) = self.socket(id) else {
             return;
         };
@@ -890,29 +905,26 @@ impl Kernel {
         let Ok(socket) = self.socket(id) else {
             return;
         };
-        let (host, limit) = match socket.state {
-            State::Connecting => (socket.host, SYN_RETRIES),
-            State::Accepting(_) => (socket.host, SYN_ACK_RETRIES),
-            State::Connected => (socket.host, RETRIES),
+        let (host, state) = (socket.host, socket.state);
+        let is_over = match state {
+            State::Connecting => socket.retries == SYN_RETRIES,
+            State::Accepting(_) => socket.retries == SYN_ACK_RETRIES,
+            State::Connected => {
+                let stalled = now - *socket.stalled.get_or_insert(now);
+                let is_over = socket.user_timeout().map(|it| stalled >= it);
+                is_over.unwrap_or(socket.retries == RETRIES)
+            }
             State::Listening | State::Closed => return,
         };
-        if socket.retries == limit {
-            let peer = socket.peer.map_or(host, |(peer, _)| peer);
-            self.note(host, What::TimedOut);
-            // A router's message did not end the connection, but it is the error that is reported:
-            // Linux's `sk_err_soft`.
-            return if self.links.partings.is_unreachable(host, peer) {
-                self.fail(id, Errno::HostUnreachable);
-            } else {
-                self.fail(id, Errno::TimedOut);
-            };
+        if is_over {
+            return self.give_up(id);
         }
         socket.retries += 1;
         socket.rto = (socket.rto * 2).min(LONGEST_RTO);
         // All that is under way counts as lost: each acknowledgement retransmits the next part of
         // it.
         socket.recover = socket.next;
-        let (acked, retries, state) = (socket.acked, socket.retries, socket.state);
+        let (acked, retries) = (socket.acked, socket.retries);
         let is_probe = acked == socket.next;
         self.note(host, What::Retransmit(acked, retries));
         match state {
@@ -924,6 +936,19 @@ impl Kernel {
             }
         }
         self.start_timer(id);
+    }
+
+    /// Ends a connection with a silent peer.
+    fn give_up(&mut self, id: u32) {
+        let Ok(socket) = self.socket(id) else {
+            return;
+        };
+        let host = socket.host;
+        let peer = socket.peer.map_or(host, |(peer, _)| peer);
+        self.note(host, What::TimedOut);
+        // A router's message did not end the connection, but it is the error that is reported:
+        // Linux's `sk_err_soft`.
+        if self.links.partings.is_unreachable(host, peer) { self.fail(id, Errno::HostUnreachable) } else { self.fail(id, Errno::TimedOut) }
     }
 
     /// Sends a segment, which is then under way or lost. `id` is its sender, if that is a socket.
@@ -1056,6 +1081,7 @@ impl Kernel {
         socket.limit = socket.limit.max(ack.limit);
         socket.out.clear();
         socket.acked = socket.next;
+        (socket.heard, socket.probes) = (ack.at, 0);
         (socket.retries, socket.equal_acks, socket.timer) = (0, 0, None);
         forget_backoff(socket);
         if let Some((_, sent)) = socket.timed.take() {
@@ -1203,7 +1229,8 @@ impl Kernel {
     fn arrives_at(&mut self, id: u32, segment: &mut Segment) {
         // An acknowledgement that comes at the same moment was sent later, and comes after this
         // segment.
-        self.settle_by(id, self.now.saturating_sub(1));
+        let now = self.now;
+        self.settle_by(id, now.saturating_sub(1));
         let Ok(socket) = self.socket(id) else {
             return;
         };
@@ -1218,6 +1245,7 @@ impl Kernel {
                 _ => self.arm(segment.from_id),
             };
         }
+        (socket.heard, socket.probes) = (now, 0);
         match (segment.flags, socket.state) {
             (Flags::Reset, State::Connecting) => {
                 return self.fail(id, Errno::ConnectionRefused);
@@ -1481,6 +1509,7 @@ fn is_opening(socket: &Tcp) -> bool {
 /// Ends the backoff, as bytes were acknowledged or the window has opened: after the next loss the
 /// timeout is the usual one again.
 fn forget_backoff(socket: &mut Tcp) {
+    socket.stalled = None;
     socket.rto = match socket.smoothed {
         Some((mean, deviation)) => (mean + 4 * deviation).clamp(SHORTEST_RTO, LONGEST_RTO),
         None => SHORTEST_RTO,

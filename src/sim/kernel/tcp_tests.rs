@@ -9,6 +9,7 @@ use super::choice::Stream;
 use super::latency::Latency;
 use super::parting::How;
 use super::{Advance, Kernel, Probability, Setup, What, begin, with};
+use crate::sys::TcpOption;
 
 const HOSTS: usize = 3;
 const PORT: u16 = 80;
@@ -130,6 +131,26 @@ impl Script<'_> {
                 let loss = Probability::new(loss).expect("a probability");
                 kernel.change_links(None, |it| it.loss = loss);
                 "lossy".into()
+            }
+            (38, Some((_, id))) => {
+                let times = [
+                    TcpOption::KeepIdle,
+                    TcpOption::KeepInterval,
+                    TcpOption::KeepCount,
+                ];
+                for option in times {
+                    let value = 1 + self.choices.below(3) as u32;
+                    let _ = kernel.tcp_set_option(id, option, value);
+                }
+                let on = self.choices.below(4) > 0;
+                format!("{:?}", kernel.tcp_set_keepalive(id, on))
+            }
+            (39, Some((_, id))) => {
+                let millis = self.choices.below(4) as u32 * 700;
+                format!(
+                    "{:?}",
+                    kernel.tcp_set_option(id, TcpOption::UserTimeout, millis)
+                )
             }
             (15.., Some((host, id))) => {
                 kernel.set_current(current(host));

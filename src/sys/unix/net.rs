@@ -17,7 +17,7 @@ use std::path::Path;
 use rustix::event::PollFlags;
 use socket2::{SockAddr, SockRef};
 
-use super::super::AfterAcceptError;
+use super::super::{AfterAcceptError, TcpOption};
 use super::OwnedDescriptor;
 
 /// Flags of every send: if the peer is gone, that is an error, never a signal.
@@ -332,13 +332,10 @@ pub(crate) fn peer_cred(_: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
 /// peer's `sendmsg` fails with EPERM. Other systems always accept them.
 pub(crate) fn passrights(socket: &impl AsFd) -> io::Result<bool> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    {
-        let mut value = [0; size_of::<libc::c_int>()];
-        match get_option(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, &mut value) {
-            Ok(_) => return Ok(value != [0; size_of::<libc::c_int>()]),
-            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {}
-            Err(error) => return Err(error),
-        }
+    match get_number(socket, libc::SOL_SOCKET, SO_PASSRIGHTS) {
+        Ok(value) => return Ok(value != 0),
+        Err(error) if is_unknown_option(&error) => {}
+        Err(error) => return Err(error),
     }
     let _ = socket;
     Ok(true)
@@ -347,27 +344,9 @@ pub(crate) fn passrights(socket: &impl AsFd) -> io::Result<bool> {
 /// See [`passrights`].
 pub(crate) fn set_passrights(socket: &impl AsFd, passrights: bool) -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    {
-        use std::os::fd::AsRawFd;
-
-        let value = libc::c_int::from(passrights);
-        // SAFETY: the descriptor is open while it is lent; the kernel reads one number.
-        let result = unsafe {
-            libc::setsockopt(
-                socket.as_fd().as_raw_fd(),
-                libc::SOL_SOCKET,
-                SO_PASSRIGHTS,
-                std::ptr::from_ref(&value).cast(),
-                size_of_val(&value) as libc::socklen_t,
-            )
-        };
-        if result == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::ENOPROTOOPT) {
-            return Err(error);
-        }
+    match set_number(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, passrights.into()) {
+        Err(error) if is_unknown_option(&error) => {}
+        other => return other,
     }
     let _ = socket;
     if passrights {
@@ -432,13 +411,117 @@ fn has_upper_layer(socket: &impl AsFd) -> io::Result<bool> {
     let mut name = [0_u8; 16]; // TCP_ULP_NAME_MAX
     match get_option(socket, libc::IPPROTO_TCP, libc::TCP_ULP, &mut name) {
         Ok(length) => Ok(length > 0 && name[0] != 0),
-        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(false),
+        Err(error) if is_unknown_option(&error) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Reads an option that neither socket2 nor rustix knows. Returns its length.
+/// The names of the [`TcpOption`]s, in their order; `None` where the system does not have one.
 #[cfg(any(target_os = "linux", target_os = "android"))]
+const TCP_OPTIONS: [Option<libc::c_int>; TcpOption::COUNT] = [
+    Some(libc::TCP_KEEPIDLE),
+    Some(libc::TCP_KEEPINTVL),
+    Some(libc::TCP_KEEPCNT),
+    Some(libc::TCP_USER_TIMEOUT),
+];
+
+/// See above.
+#[cfg(target_vendor = "apple")]
+const TCP_OPTIONS: [Option<libc::c_int>; TcpOption::COUNT] = [
+    Some(libc::TCP_KEEPALIVE),
+    Some(libc::TCP_KEEPINTVL),
+    Some(libc::TCP_KEEPCNT),
+    None,
+];
+
+/// See above. OpenBSD has times of keepalive for the whole system only.
+#[cfg(target_os = "openbsd")]
+const TCP_OPTIONS: [Option<libc::c_int>; TcpOption::COUNT] = [None; TcpOption::COUNT];
+
+/// See above.
+#[cfg(not(any(
+    target_os = "linux",
+    target_os = "android",
+    target_vendor = "apple",
+    target_os = "openbsd"
+)))]
+const TCP_OPTIONS: [Option<libc::c_int>; TcpOption::COUNT] = [
+    Some(libc::TCP_KEEPIDLE),
+    Some(libc::TCP_KEEPINTVL),
+    Some(libc::TCP_KEEPCNT),
+    None,
+];
+
+/// Returns the greatest value of an option that is worth a system call. (Except for Linux's, limits
+/// depend on versions and settings, and the system's error reports them.)
+pub(crate) fn max_of(option: TcpOption) -> u32 {
+    if cfg!(any(target_os = "linux", target_os = "android")) { option.max_of_linux() } else { i32::MAX as u32 }
+}
+
+/// Returns the value of an option, or `None` if the system does not have it.
+pub(crate) fn tcp_option(socket: &impl AsFd, option: TcpOption) -> io::Result<Option<u32>> {
+    let Some(name) = TCP_OPTIONS[option as usize] else {
+        return Ok(None);
+    };
+    match get_number(socket, libc::IPPROTO_TCP, name) {
+        Err(error) if is_unknown_option(&error) => Ok(None),
+        other => other.map(|it| u32::try_from(it).ok()),
+    }
+}
+
+/// Sets an option to a value that is at most [`max_of`] it.
+pub(crate) fn set_tcp_option(socket: &impl AsFd, option: TcpOption, value: u32) -> io::Result<()> {
+    let Some(name) = TCP_OPTIONS[option as usize] else {
+        return Err(option.unsupported());
+    };
+    match set_number(socket, libc::IPPROTO_TCP, name, value as libc::c_int) {
+        Err(error) if is_unknown_option(&error) => Err(option.unsupported()),
+        other => other,
+    }
+}
+
+/// Whether the kernel does not know an option: it is too old, or a sandbox.
+fn is_unknown_option(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOPROTOOPT)
+}
+
+/// Reads an option that is a number.
+fn get_number(
+    socket: &impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+) -> io::Result<libc::c_int> {
+    let mut value = [0; size_of::<libc::c_int>()];
+    get_option(socket, level, name, &mut value)?;
+    Ok(libc::c_int::from_ne_bytes(value))
+}
+
+/// Sets an option that is a number.
+fn set_number(
+    socket: &impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+
+    // SAFETY: the descriptor is open while it is lent; the kernel reads one number.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            name,
+            std::ptr::from_ref(&value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Reads an option. Returns its length.
 fn get_option(
     socket: &impl AsFd,
     level: libc::c_int,

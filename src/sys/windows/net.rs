@@ -1,11 +1,12 @@
 //! Code that only sockets need: the feature `net`.
 
 use std::io::{self, IoSliceMut, Read};
-use std::os::windows::io::AsSocket;
+use std::os::windows::io::{AsRawSocket, AsSocket};
 
 use socket2::{SockAddr, SockRef};
+use windows_sys::Win32::Networking::WinSock;
 
-use super::super::AfterAcceptError;
+use super::super::{AfterAcceptError, TcpOption};
 use super::OwnedDescriptor;
 
 /// No flags: sending to a closed connection raises no signal.
@@ -113,6 +114,82 @@ pub(crate) fn is_plain_tcp(_: &impl AsSocket) -> bool {
 /// Sets the options that a foreign socket needs besides being non-blocking: none.
 pub(crate) fn prepare(_: &SockRef<'_>) -> io::Result<()> {
     Ok(())
+}
+
+/// The names of the [`TcpOption`]s, in their order; `None` where the system does not have one. They
+/// are there since Windows 10, version 1709.
+const TCP_OPTIONS: [Option<i32>; TcpOption::COUNT] = [
+    Some(WinSock::TCP_KEEPIDLE),
+    Some(WinSock::TCP_KEEPINTVL),
+    Some(WinSock::TCP_KEEPCNT),
+    None,
+];
+
+/// Returns the greatest value of an option that is worth a system call.
+pub(crate) fn max_of(option: TcpOption) -> u32 {
+    match option {
+        TcpOption::KeepCount => 255,
+        TcpOption::KeepIdle | TcpOption::KeepInterval | TcpOption::UserTimeout => i32::MAX as u32,
+    }
+}
+
+/// Returns the value of an option, or `None` if the system does not have it.
+pub(crate) fn tcp_option(socket: &impl AsSocket, option: TcpOption) -> io::Result<Option<u32>> {
+    let Some(name) = TCP_OPTIONS[option as usize] else {
+        return Ok(None);
+    };
+    let mut value = 0_u32;
+    let mut length = size_of_val(&value) as i32;
+    // SAFETY: the socket is open while it is lent; the system writes at most `length` bytes.
+    let result = unsafe {
+        WinSock::getsockopt(
+            socket.as_socket().as_raw_socket() as WinSock::SOCKET,
+            WinSock::IPPROTO_TCP,
+            name,
+            std::ptr::from_mut(&mut value).cast(),
+            &mut length,
+        )
+    };
+    match result {
+        0 => Ok(Some(value)),
+        _ => match io::Error::last_os_error() {
+            error if is_unknown_option(&error) => Ok(None),
+            error => Err(error),
+        },
+    }
+}
+
+/// Sets an option to a value that is at most [`max_of`] it.
+pub(crate) fn set_tcp_option(
+    socket: &impl AsSocket,
+    option: TcpOption,
+    value: u32,
+) -> io::Result<()> {
+    let Some(name) = TCP_OPTIONS[option as usize] else {
+        return Err(option.unsupported());
+    };
+    // SAFETY: the socket is open while it is lent; the system reads one number.
+    let result = unsafe {
+        WinSock::setsockopt(
+            socket.as_socket().as_raw_socket() as WinSock::SOCKET,
+            WinSock::IPPROTO_TCP,
+            name,
+            std::ptr::from_ref(&value).cast(),
+            size_of_val(&value) as i32,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => match io::Error::last_os_error() {
+            error if is_unknown_option(&error) => Err(option.unsupported()),
+            error => Err(error),
+        },
+    }
+}
+
+/// Whether the system does not know an option: it is too old.
+fn is_unknown_option(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(WinSock::WSAENOPROTOOPT)
 }
 
 /// Whether a non-blocking connect is in progress.

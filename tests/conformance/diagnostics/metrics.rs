@@ -232,6 +232,24 @@ fn numbers_are_written_as_openmetrics_text() {
     });
 }
 
+/// The page names them without the prefix, counters with their suffix.
+#[test]
+fn every_metric_is_described_in_the_page_about_diagnostics() {
+    let page = include_str!("../../../docs/DIAGNOSTICS.md");
+    let text = Runtime::new().unwrap().metrics().to_string();
+    let types = text
+        .lines()
+        .filter_map(|it| it.strip_prefix("# TYPE polder_"));
+    let mut count = 0;
+    for (name, kind) in types.map(|it| it.split_once(' ').expect("a name and a type")) {
+        let suffix = if kind == "counter" { "_total" } else { "" };
+        let name = format!("`{name}{suffix}`");
+        assert!(page.contains(&name), "docs/DIAGNOSTICS.md lacks {name}");
+        count += 1;
+    }
+    assert!(count > 15, "{text}");
+}
+
 /// Parses text by the grammar of OpenMetrics 1.0, as far as it is used: families of metrics are
 /// contiguous, each with its type before its samples; samples have the suffixes of that type, once
 /// each; buckets grow up to `+Inf`.

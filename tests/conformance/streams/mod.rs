@@ -8,6 +8,7 @@
 mod addresses;
 mod conversions;
 mod ends;
+mod keepalive;
 mod listeners;
 #[cfg(unix)]
 mod processes;
