@@ -260,10 +260,12 @@ mod tests {
         let (readme, here) = (lines(readme), lines(here));
         let start = |all: &[&str]| {
             let name = "fn each_request_counts_once() {";
-            all.iter().position(|it| *it == name).expect("the test")
+            all.iter()
+                .position(|other| *other == name)
+                .expect("the test")
         };
         let (shown, test) = (&readme[start(&readme)..], &here[start(&here)..]);
-        let len = test.iter().position(|it| *it == "}").expect("its end");
+        let len = test.iter().position(|line| *line == "}").expect("its end");
         assert_eq!(shown[..len], test[..len]);
     }
 }

@@ -190,7 +190,7 @@ impl Pool {
             .find(|queue| !queue.jobs.is_empty() && queue.running >= queue.limit);
         Load {
             full: full.map(|queue| (queue.jobs.len(), queue.running)),
-            is_idle: (state.queues.iter()).all(|it| it.jobs.is_empty() && it.running == 0),
+            is_idle: (state.queues.iter()).all(|queue| queue.jobs.is_empty() && queue.running == 0),
             done: state.done,
         }
     }

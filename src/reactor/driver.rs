@@ -397,7 +397,8 @@ impl Driver {
         if let Some(reached) = reached {
             self.take_due(reached, &mut scratch.wakers);
         }
-        if reached.is_none_or(|reached| self.not_before().is_some_and(|it| it < reached + NEAR)) {
+        let is_near = |reached| matches!(self.not_before(), Some(time) if time < reached + NEAR);
+        if reached.is_none_or(is_near) {
             let now = now();
             self.counters.set_tick(now);
             self.take_due(now, &mut scratch.wakers);
@@ -506,7 +507,8 @@ mod loom_tests {
             remote.join().unwrap();
             let notified = reactor.resume() == Since::Notified;
             let after = driver.next_timeout();
-            let changed = |timeout: Option<Duration>| timeout.is_none_or(|it| it < FAR / 2);
+            let changed =
+                |timeout: Option<Duration>| timeout.is_none_or(|timeout| timeout < FAR / 2);
             assert!(changed(after), "an operation is lost: {after:?}");
             assert!(
                 came_before || notified,

@@ -144,12 +144,16 @@ impl TimerHeap {
     /// Lists the wakers that the pending timers in these places keep.
     pub(crate) fn waits(&self, places: Range<usize>, waits: &mut Vec<TimerWait>) {
         let entries = self.entries.iter().take(places.end).skip(places.start);
-        waits.extend(entries.filter(|it| it.node < SUSPENDED).filter_map(|it| {
-            Some(TimerWait {
-                waker: it.waker.as_ref()?.data().addr(),
-                due: it.when,
-            })
-        }));
+        waits.extend(
+            entries
+                .filter(|entry| entry.node < SUSPENDED)
+                .filter_map(|entry| {
+                    Some(TimerWait {
+                        waker: entry.waker.as_ref()?.data().addr(),
+                        due: entry.when,
+                    })
+                }),
+        );
     }
 
     /// Whether a pending timer already wakes `waker`; `Err` if it has fired.

@@ -395,13 +395,13 @@ impl Builder {
     ///
     /// ```
     /// use polder::Runtime;
-    /// use polder::net::{IpAddr, Ipv4Addr, resolve};
+    /// use polder::net::{IpAddr, Ipv4Addr, SocketAddr, resolve};
     ///
     /// let runtime = Runtime::builder()
     ///     .resolver(|host| async move {
     ///         match host.strip_suffix(".test") {
     ///             Some(_) => Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]),
-    ///             None => Ok(resolve((host, 0)).await?.iter().map(|it| it.ip()).collect()),
+    ///             None => Ok(resolve((host, 0)).await?.iter().map(SocketAddr::ip).collect()),
     ///         }
     ///     })
     ///     .build()?;

@@ -152,7 +152,9 @@ impl Runtime {
             ))
         };
         runtime.simulated = (0..pool_workers).map(worker).collect();
-        runtime.simulated_workers().for_each(|it| it.simulate());
+        runtime
+            .simulated_workers()
+            .for_each(|worker| worker.simulate());
         runtime
     }
 
@@ -180,7 +182,10 @@ impl Runtime {
     /// Returns where the tasks other than the running one were spawned.
     #[cfg(feature = "sim")]
     pub(crate) fn other_sites(&self) -> Vec<&'static Location<'static>> {
-        diagnostics::other_sites(self.shared(), self.simulated_workers().map(|it| &*it.local))
+        diagnostics::other_sites(
+            self.shared(),
+            self.simulated_workers().map(|worker| &*worker.local),
+        )
     }
 
     /// [`spawn_local`](Self::spawn_local), detached, for the caller at `site`.
@@ -421,7 +426,9 @@ impl Runtime {
         #[cfg(feature = "sim")]
         if !self.simulated.is_empty() {
             let workers = self.simulated_workers();
-            return workers.map(|it| WorkerSnapshot::of_worker(it)).collect();
+            return workers
+                .map(|worker| WorkerSnapshot::of_worker(worker))
+                .collect();
         }
         vec![WorkerSnapshot::of_worker(&self.worker)]
     }

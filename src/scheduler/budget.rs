@@ -10,6 +10,10 @@ use super::with_local;
 /// millisecond.
 const BUDGET: i32 = 128;
 
+/// The same for the first poll of a task. When many tasks are spawned at once, and each has much to
+/// do, the last one begins after the first polls of all others.
+const FIRST_BUDGET: i32 = 32;
+
 /// The number of operations that the running task may still complete; if negative, the number of
 /// its refusals.
 #[derive(Debug)]
@@ -24,6 +28,12 @@ impl Budget {
     #[inline]
     pub(super) fn renew(&self) {
         self.0.set(BUDGET);
+    }
+
+    /// Renews the budget for the first poll of a task.
+    #[cold]
+    pub(super) fn renew_for_first_poll(&self) {
+        self.0.set(FIRST_BUDGET);
     }
 }
 
@@ -86,6 +96,21 @@ mod tests {
         }));
         let (ready, refused) = ((true, BUDGET + 1), (false, BUDGET));
         assert_eq!(runs, [(true, BUDGET), refused, ready, refused, (true, 1)]);
+    }
+
+    #[test]
+    fn the_first_poll_of_a_task_has_a_smaller_budget() {
+        let mut polls = Vec::new();
+        let task = crate::spawn(poll_fn(move |cx| {
+            polls.push((0..).take_while(|_| consume(cx).is_ready()).count() as i32);
+            if polls.len() == 2 {
+                Poll::Ready(polls.clone())
+            } else {
+                Poll::Pending
+            }
+        }));
+        let polls = crate::block_on(task);
+        assert_eq!(polls, [FIRST_BUDGET, BUDGET]);
     }
 
     #[test]

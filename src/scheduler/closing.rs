@@ -104,7 +104,7 @@ pub(super) fn drop_all_tasks(workers: &impl ClosingWorkers) {
     let mut last_round = None;
     loop {
         let have_exited = workers.have_exited();
-        if have_exited || last_round.is_some_and(|it| workers.now() >= it + CLOSE_INTERVAL) {
+        if have_exited || last_round.is_some_and(|last| workers.now() >= last + CLOSE_INTERVAL) {
             workers.wake_movable_tasks();
             last_round = None;
         }

@@ -215,7 +215,7 @@ pub(crate) fn with_worker_of<R>(
     f: impl FnOnce(&Local, &Driver) -> R,
 ) -> Option<R> {
     with_current(|current| {
-        let current = current.filter(|it| Arc::ptr_eq(&it.local.shared, shared))?;
+        let current = current.filter(|current| Arc::ptr_eq(&current.local.shared, shared))?;
         Some(f(&current.local, &current.driver))
     })
 }

@@ -19,13 +19,21 @@ use super::main_future::MainFuture;
 use super::mutex_queue::capacity;
 use super::owned::OwnedTasks;
 use super::shared::{PoolRemote, Remote, Shared};
-use super::{Meta, NONE, Runnable};
+use super::{INDEX, MOVABLE, Meta, Runnable};
 use crate::reactor::{Counters, SAMPLE, Traced, What, now};
 
 /// The maximum number of consecutive runs of tasks that the previous task has woken. Such a task
 /// runs before those that have been ready for longer; the limit prevents two tasks that wake each
 /// other from starving the others.
 pub(super) const NEXTS_IN_ROW: usize = 7;
+
+/// The number of runs after which a pool worker that has ready tasks takes an injected one.
+pub(super) const INJECT_INTERVAL: usize = 32;
+
+/// After a task that yields, a pool worker takes an injected one, except every so many times: a task
+/// that yields has had its share, and new tasks have had none; but however many are injected, the
+/// worker's own tasks run too.
+pub(super) const MAX_INJECTED_IN_ROW: usize = 16;
 
 /// Capacity of the run queues, allocated with the worker, so that no wake in a small program
 /// allocates. Larger queues grow once.
@@ -49,6 +57,10 @@ pub(crate) struct Local {
     /// Where in the run queue of movable tasks the first one is that has yielded in this turn: it
     /// runs after the reactor was polled.
     turn_end: Cell<Option<usize>>,
+    /// The number of runs at which a pool worker that has ready tasks takes an injected one.
+    pub(super) injected_at: Cell<usize>,
+    /// Counts the movable tasks that have yielded here.
+    yields: Cell<usize>,
     /// Whether a task of a pool worker is running.
     runs_task: Cell<bool>,
     /// The number of consecutive runs of tasks that the previous task had woken.
@@ -103,6 +115,8 @@ impl Local {
             index,
             ready: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
             turn_end: Cell::new(None),
+            injected_at: Cell::new(INJECT_INTERVAL),
+            yields: Cell::new(0),
             runs_task: Cell::new(false),
             nexts_in_row: Cell::new(0),
             yielded: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
@@ -125,27 +139,10 @@ impl Local {
         self.is_pool_worker
     }
 
-    /// Whether this is the worker of a task that stays, and is not traced.
-    #[inline]
-    pub(super) fn is_worker_of(&self, meta: &Meta) -> bool {
-        Arc::ptr_eq(&self.shared, &meta.shared) && self.index as u32 == meta.state()
-    }
-
-    /// Whether this is the worker of a task that stays, and is traced.
-    pub(super) fn is_worker_of_traced(&self, meta: &Meta) -> bool {
-        meta.is_traced() && !meta.is_movable() && self.has(meta)
-    }
-
     /// Whether this is the worker of the task, movable or not.
     #[inline]
     pub(super) fn has(&self, meta: &Meta) -> bool {
         Arc::ptr_eq(&self.shared, &meta.shared) && self.index == meta.index()
-    }
-
-    /// Whether this is a pool worker and the task is a movable one of its runtime.
-    #[inline]
-    pub(super) fn is_pool_of(&self, meta: &Meta) -> bool {
-        self.is_pool_worker && meta.is_movable() && Arc::ptr_eq(&self.shared, &meta.shared)
     }
 
     /// Publishes the number of tasks that stay on this worker, for metrics.
@@ -154,9 +151,30 @@ impl Local {
         self.remote.set_staying(self.owned.count());
     }
 
-    /// Schedules a task that stays on this worker. `yields` is whether it woke itself while it ran.
+    /// Schedules a task of this worker's runtime: one that stays here, or on a pool worker one that
+    /// is movable. Whichever worker had that one before, this one has it now. `yields` is whether
+    /// the task woke itself while it ran. Returns the runnable if it goes to another worker, or was
+    /// never polled, and so has none.
     #[inline(always)]
-    pub(super) fn schedule(&self, runnable: Runnable, yields: bool) {
+    pub(super) fn schedule_if_own(&self, runnable: Runnable, yields: bool) -> Option<Runnable> {
+        let state = runnable.metadata().state();
+        if state & (INDEX | MOVABLE as u32) == self.index as u32 {
+            self.schedule(runnable, yields);
+            return None;
+        }
+        let is_own = self.is_pool_worker && state & MOVABLE as u32 != 0 && state & INDEX != INDEX;
+        match &self.pool {
+            Some(pool) if is_own => {
+                self.schedule_movable(pool, runnable, yields);
+                None
+            }
+            _ => Some(runnable),
+        }
+    }
+
+    /// Schedules a task that stays on this worker.
+    #[inline(always)]
+    fn schedule(&self, runnable: Runnable, yields: bool) {
         if yields {
             runnable.metadata().set_woken_by_itself();
             self.yielded.borrow_mut().push_back(runnable);
@@ -165,25 +183,19 @@ impl Local {
         }
     }
 
-    /// Schedules a movable task of this pool worker's runtime; called by `schedule`. Whichever
-    /// worker had it before, this one has it now. Returns the runnable if it was never polled.
     #[inline]
-    pub(super) fn schedule_movable(&self, runnable: Runnable, yields: bool) -> Option<Runnable> {
-        let meta = runnable.metadata();
-        if meta.index() == NONE {
-            return Some(runnable);
-        }
+    fn schedule_movable(&self, pool: &PoolRemote, runnable: Runnable, yields: bool) {
         if yields {
             self.schedule_yielded(runnable);
         } else if self.runs_task.get() {
             // The data that the running task has just written for it is still in the nearest cache.
-            if self.push_next(runnable) {
+            if let Some(before) = pool.queue.push_next(runnable) {
+                self.push_movable(before);
                 self.has_spawned.set(true);
             }
         } else {
             self.push_movable(runnable);
         }
-        None
     }
 
     /// Queues a movable task that has yielded behind all that are ready, and ends the turn before
@@ -195,6 +207,11 @@ impl Local {
         runnable.metadata().set_woken_by_itself();
         if self.turn_end.get().is_none() {
             self.turn_end.set(Some(self.pool().queue.tail()));
+        }
+        let yields = self.yields.get().wrapping_add(1);
+        self.yields.set(yields);
+        if yields % MAX_INJECTED_IN_ROW != 0 {
+            self.injected_at.set(self.pool().runs());
         }
         self.push_movable(runnable);
     }
@@ -221,6 +238,12 @@ impl Local {
 
     // The inject queue.
 
+    /// The worker takes injected tasks: it is their turn again only after more runs.
+    pub(super) fn has_taken_injected(&self) {
+        let runs = self.pool().runs();
+        self.injected_at.set(runs.wrapping_add(INJECT_INTERVAL));
+    }
+
     /// Takes a pool worker's share of the inject queue. Returns the first task; the others are in
     /// the run queue.
     #[inline]
@@ -245,10 +268,17 @@ impl Local {
         };
         match self.chooser() {
             Some(chooser) => chooser.injected(&self.shared).into_iter().for_each(take),
-            // One more than there is room for, since the first is not queued.
             None => {
-                let most = self.pool().queue.room() + 1;
-                self.shared.take_injected_share(most, &mut take);
+                // One more than there is room for, since the first is not queued. But after a task
+                // that has yielded only the first: the others would be queued behind that task.
+                let has_yielded = self.turn_end.get().is_some();
+                let room = if has_yielded {
+                    0
+                } else {
+                    self.pool().queue.room()
+                };
+                let max = room + 1;
+                self.shared.take_injected_share(max, &mut take);
             }
         }
         self.counters.remote_wakes.add(wakes);
@@ -297,13 +327,13 @@ impl Local {
     /// Takes the next task of a pool worker that has begun to run `runs` tasks: the one that was
     /// woken to run next, or else the first of its two queues, alternately.
     #[inline]
-    pub(super) fn pop_own(&self, runs: usize) -> Option<Runnable> {
+    pub(super) fn pop_own(&self, pool: &PoolRemote, runs: usize) -> Option<Runnable> {
         if let Some(chooser) = self.chooser() {
             return chooser.next(self);
         }
         let in_row = self.nexts_in_row.get();
         if in_row < NEXTS_IN_ROW {
-            if let Some(runnable) = self.pool().queue.pop_next() {
+            if let Some(runnable) = pool.queue.pop_next() {
                 self.nexts_in_row.set(in_row + 1);
                 return Some(runnable);
             }
@@ -347,21 +377,12 @@ impl Local {
         queue.pop_before(end).or_else(|| queue.pop_next())
     }
 
-    /// Lets a movable task of this worker run next. Returns whether another one would have been
-    /// next, which is queued now.
-    #[inline(always)]
-    fn push_next(&self, runnable: Runnable) -> bool {
-        let Some(before) = self.pool().queue.push_next(runnable) else {
-            return false;
-        };
-        self.push_movable(before);
-        true
-    }
-
     /// Lets a movable task run next, however many were next before it.
     pub(super) fn run_next(&self, runnable: Runnable) {
         self.nexts_in_row.set(0);
-        self.push_next(runnable);
+        if let Some(before) = self.pool().queue.push_next(runnable) {
+            self.push_movable(before);
+        }
     }
 
     /// Queues a movable task of this worker. If there is no room, any worker may take it.
@@ -403,14 +424,13 @@ impl Local {
     /// Whether there is a task to run now.
     #[inline]
     pub(super) fn has_ready(&self) -> bool {
-        !self.ready.borrow().is_empty() || self.pool.as_ref().is_some_and(|it| it.queue.has_items())
+        let has_items = |pool: &Arc<PoolRemote>| pool.queue.has_items();
+        !self.ready.borrow().is_empty() || self.pool.as_ref().is_some_and(has_items)
     }
 
     #[inline]
     pub(super) fn has_work(&self) -> bool {
-        !self.ready.borrow().is_empty()
-            || !self.yielded.borrow().is_empty()
-            || (self.pool.as_ref()).is_some_and(|it| it.queue.has_items())
+        self.has_ready() || !self.yielded.borrow().is_empty()
     }
 
     /// Whether this pool worker has at least `count` movable tasks ready, beside the next one.
@@ -469,7 +489,8 @@ impl Local {
         stolen > 0
     }
 
-    /// Runs a task and counts the run. Meanwhile other threads can read which task it is.
+    /// Runs a task with a new budget, and counts the run. Meanwhile other threads can read which
+    /// task it is.
     #[inline]
     pub(super) fn run(&self, runnable: Runnable) {
         let counters = &*self.counters;
@@ -477,7 +498,10 @@ impl Local {
         counters.polls.set(count);
         let meta = runnable.metadata();
         counters.set_task(meta.id.as_u64(), meta.site());
-        meta.begin_poll(counters.tick());
+        self.budget.renew();
+        if meta.begin_poll(counters.tick()) {
+            self.budget.renew_for_first_poll();
+        }
         match count & self.sample_mask {
             0 => self.run_timed(runnable, count % SAMPLE == 0),
             _ => drop(runnable.run()),
@@ -543,29 +567,23 @@ impl Local {
     fn measure_queue(&self) {
         let longest = &self.counters.longest_queue;
         let ready =
-            1 + self.ready.borrow().len() + self.pool.as_ref().map_or(0, |it| it.queue.len());
+            1 + self.ready.borrow().len() + self.pool.as_ref().map_or(0, |pool| pool.queue.len());
         if ready > longest.get() {
             longest.set(ready);
         }
     }
 
-    /// Renews the budget when a task begins to run.
+    /// Called when a task of a pool worker begins to run, after `runs` others.
     #[inline]
-    pub(super) fn renew_budget(&self) {
-        self.budget.renew();
-    }
-
-    /// Called when a task of a pool worker begins to run.
-    #[inline]
-    pub(super) fn begin_run(&self, meta: &Meta) {
+    pub(super) fn begin_run(&self, pool: &PoolRemote, runs: usize, meta: &Meta) {
         if meta.index() != self.index {
             meta.assign(self.index);
         }
-        self.pool().count_run();
+        pool.set_runs(runs.wrapping_add(1));
         self.runs_task.set(true);
     }
 
-    /// Called when a task of a pool worker has run.
+    /// Called when a task has run, except by a worker that [`takes_first`](Self::takes_first).
     #[inline]
     pub(super) fn end_run(&self) {
         self.runs_task.set(false);

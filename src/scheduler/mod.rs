@@ -124,8 +124,7 @@ const MOVABLE: usize = 1 << 16;
 /// The task is in the list of a pool worker: the one with the index above [`LIST_SHIFT`].
 const BOUND: u32 = 1 << 17;
 
-/// The task's runtime is traced. [`Local::is_worker_of`] is never true for such a task, so its
-/// wakes take the slow path, which traces them. Tasks that are not traced pay no cost for this.
+/// The task's runtime is traced.
 const TRACED: u32 = 1 << 19;
 
 /// The position of the index of the worker that has the task in its list.
@@ -254,13 +253,14 @@ impl Meta {
     }
 
     /// Begins a poll, on a worker that last read its clock at `tick`. A leaf that waits may then
-    /// record itself.
+    /// record itself. Returns whether it is the first poll.
     #[inline]
-    fn begin_poll(&self, tick: u32) {
-        let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
-        self.polls.store(polls, Ordering::Relaxed);
+    fn begin_poll(&self, tick: u32) -> bool {
+        let before = self.polls.load(Ordering::Relaxed);
+        self.polls.store(before.wrapping_add(1), Ordering::Relaxed);
         self.polled.store(tick, Ordering::Relaxed);
         self.waits_for.store(Leaf::UNKNOWN, Ordering::Relaxed);
+        before == 0
     }
 
     /// Sets the time of the poll, after the clock was read since the poll began.
@@ -308,36 +308,12 @@ impl run_queue::Item for Runnable {
 /// `async-task` does not call it again before the task has run.
 pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
     runnable.metadata().set_ready();
-    let remote = with_current(|current| match current {
-        Some(Current { local, .. }) if local.is_worker_of(runnable.metadata()) => {
-            local.schedule(runnable, info.woken_while_running);
-            None
-        }
-        Some(Current { local, .. })
-            if local.is_pool_of(runnable.metadata()) && !runnable.metadata().is_traced() =>
-        {
-            local.schedule_movable(runnable, info.woken_while_running)
-        }
-        _ => Some(runnable),
-    });
-    if let Some(runnable) = remote {
-        schedule_otherwise(runnable, info);
-    }
-}
-
-/// Schedules a task that is not the current worker's, was never polled, or is traced.
-#[inline(never)]
-fn schedule_otherwise(runnable: Runnable, info: ScheduleInfo) {
     if runnable.metadata().is_traced() {
         trace::scheduled(runnable.metadata());
     }
     let remote = with_current(|current| match current {
-        Some(Current { local, .. }) if local.is_pool_of(runnable.metadata()) => {
-            local.schedule_movable(runnable, info.woken_while_running)
-        }
-        Some(Current { local, .. }) if local.is_worker_of_traced(runnable.metadata()) => {
-            local.schedule(runnable, info.woken_while_running);
-            None
+        Some(Current { local, .. }) if Arc::ptr_eq(&local.shared, &runnable.metadata().shared) => {
+            local.schedule_if_own(runnable, info.woken_while_running)
         }
         _ => Some(runnable),
     });
@@ -347,6 +323,7 @@ fn schedule_otherwise(runnable: Runnable, info: ScheduleInfo) {
 }
 
 /// Schedules a task that does not belong to the current worker.
+#[inline(never)]
 fn schedule_remote(runnable: Runnable) {
     // Once the task is in a queue it may run, end, and drop its reference to `Shared`. The current
     // worker's reference serves as well, if it is of the same runtime; that avoids counting
@@ -434,12 +411,61 @@ mod tests {
             let id = next.metadata().id();
             local.push(stays);
             local.run_next(next);
-            let popped = || local.pop_own(runs).map(|it| it.metadata().id() == id);
+            let mut popped = (0..3).map(|_| local.pop_own(local.pool(), runs));
+            let mut is_next = || {
+                popped
+                    .next()
+                    .unwrap()
+                    .map(|task| task.metadata().id() == id)
+            };
             assert_eq!(
-                [popped(), popped(), popped()],
+                [is_next(), is_next(), is_next()],
                 [Some(true), Some(false), None]
             );
         }
+    }
+
+    /// Otherwise the last of many new tasks would wait until all others had used up their budgets;
+    /// and without a limit the worker's own tasks would wait for all injected ones.
+    #[test]
+    fn after_a_task_that_yields_injected_ones_run_but_not_without_end() {
+        let reactor = |_| Reactor::new(Poller::new(Backend::default()).unwrap());
+        let shared = Arc::new(Shared::new((0..3).map(reactor)));
+        let worker = Worker::new(shared.clone(), 0, BusyPollConfig::default());
+        let local = &worker.local;
+        let spawn = || crate::task::new(&shared, pending::<()>(), Location::caller().into());
+        let mut own = Vec::new();
+        for _ in 0..2 {
+            let (runnable, task) = spawn();
+            own.push(runnable.metadata().id());
+            local.push_movable(runnable);
+            task.detach();
+        }
+        for _ in 0..100 {
+            let (runnable, task) = spawn();
+            shared.inject(runnable);
+            task.detach();
+        }
+        let first = worker.next_of_pool(local.pool()).unwrap();
+        assert_eq!(first.metadata().id(), own[0]);
+        let (mut running, mut injected) = (first, 0);
+        loop {
+            assert!(local.schedule_if_own(running, true).is_none());
+            running = worker.next_of_pool(local.pool()).unwrap();
+            if own.contains(&running.metadata().id()) {
+                break;
+            }
+            injected += 1;
+        }
+        assert_eq!(running.metadata().id(), own[1]);
+        assert_eq!(injected, local::MAX_INJECTED_IN_ROW - 1);
+        drop(running);
+        local.end_turn();
+        while local
+            .pop_own(local.pool(), 0)
+            .or_else(|| shared.take_any())
+            .is_some()
+        {}
     }
 
     /// In addition to the future and async-task's header.

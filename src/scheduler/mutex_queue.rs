@@ -249,7 +249,7 @@ mod loom_tests {
             let world = World::new();
             let senders = [vec![1, 2], vec![9]].map(|items| {
                 let world = world.clone();
-                loom::thread::spawn(move || items.into_iter().for_each(|it| world.send(it)))
+                loom::thread::spawn(move || items.into_iter().for_each(|item| world.send(item)))
             });
             let mut all = world.receive(3);
             all.retain(|item| *item != 9);

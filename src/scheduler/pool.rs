@@ -120,7 +120,7 @@ impl PoolWorker {
         let seen = self.seen.borrow();
         (0..shared.workers())
             .filter(|&other| other != index)
-            .any(|other| seen.get(other).map(|it| it.runs) != Some(shared.pool(other).runs()))
+            .any(|other| seen.get(other).map(|seen| seen.runs) != Some(shared.pool(other).runs()))
     }
 
     /// Whether the worker at `index` is still in the poll in which the last look has found it
@@ -128,7 +128,7 @@ impl PoolWorker {
     fn is_stuck(&self, index: usize, shared: &Shared) -> bool {
         let seen = self.seen.borrow().get(index).copied();
         // (Parked, it has run that task, and nothing since.)
-        seen.is_some_and(|it| it.is_stuck && it.runs == shared.pool(index).runs())
+        seen.is_some_and(|seen| seen.is_stuck && seen.runs == shared.pool(index).runs())
             && !shared.remote(index).reactor.is_parked()
     }
 }
@@ -284,7 +284,7 @@ impl Worker {
         if let Some(runnable) = local.take_injected() {
             // Other workers can no longer take it, so it runs before this worker's own tasks.
             local.run_next(runnable);
-            self.has_taken_injected();
+            local.has_taken_injected();
         } else if !local.has_ready() {
             self.steal();
         }

@@ -181,7 +181,7 @@ mod loom_tests {
                 loom::thread::spawn(move || world.ask())
             });
             world.work(2);
-            let mut answers = askers.map(|it| it.join().unwrap().lock().take().unwrap());
+            let mut answers = askers.map(|asker| asker.join().unwrap().lock().take().unwrap());
             answers.sort_unstable();
             assert_eq!(answers, [1, 2]);
         });
@@ -194,7 +194,9 @@ mod loom_tests {
             let question = world.ask();
             let worker = {
                 let world = world.clone();
-                loom::thread::spawn(move || world.requests.answer(|it| *it.lock() = Some(5)))
+                loom::thread::spawn(move || {
+                    world.requests.answer(|answer| *answer.lock() = Some(5))
+                })
             };
             let is_gone = world.requests.withdraw(&question);
             let is_left = world.requests.is_asked();

@@ -160,11 +160,10 @@ impl PoolRemote {
         self.runs.load(Ordering::Relaxed)
     }
 
-    /// Counts a run, when the worker begins to run a task. Called on the worker's thread.
+    /// Counts the run of a task that begins. Called on the worker's thread.
     #[inline]
-    pub(super) fn count_run(&self) {
-        self.runs
-            .store(self.runs().wrapping_add(1), Ordering::Relaxed);
+    pub(super) fn set_runs(&self, runs: usize) {
+        self.runs.store(runs, Ordering::Relaxed);
     }
 
     /// Takes a movable task that is ready here. Called on any thread.
@@ -557,9 +556,9 @@ impl Shared {
 
     /// Calls `f`, which runs no foreign code, with each injected task that was never polled.
     pub(crate) fn for_each_injected(&self, mut f: impl FnMut(&Meta)) {
-        self.inject_queue.for_each(|it| {
-            if it.metadata().is_new() {
-                f(it.metadata());
+        self.inject_queue.for_each(|runnable| {
+            if runnable.metadata().is_new() {
+                f(runnable.metadata());
             }
         });
     }
@@ -634,7 +633,10 @@ impl Shared {
     /// Takes an injected task, or a movable one that is ready on any pool worker. For a worker that
     /// closes the runtime: the pool worker may have exited, or be in the middle of a task.
     pub(crate) fn take_any(&self) -> Option<Runnable> {
-        let mut pools = self.pool_workers().iter().filter_map(|it| it.pool());
+        let mut pools = self
+            .pool_workers()
+            .iter()
+            .filter_map(|remote| remote.pool());
         (self.take_injected())
             .or_else(|| pools.find_map(|pool| pool.take()))
             .or_else(|| self.take_late())
@@ -670,7 +672,7 @@ impl Shared {
     pub(crate) fn has_any(&self) -> bool {
         let has_left = self.leaving.load(Ordering::Acquire) == self.main_index();
         let mut remotes = self.pool_workers().iter();
-        self.has_injected() || has_left && remotes.any(|it| !it.inbox.is_empty())
+        self.has_injected() || has_left && remotes.any(|remote| !remote.inbox.is_empty())
     }
 
     // Idle workers.

@@ -13,8 +13,8 @@
 //! simulated process. The differences are values: the maximum sleep, the condition for staying
 //! awake, and the choice of the next task (see [`Local::pop`]).
 //!
-//! A pool worker also takes tasks from the inject queue: when its own run queues are empty, and
-//! every [`INJECT_INTERVAL`] runs. It has two run queues, one for tasks that stay and one for
+//! A pool worker also takes tasks from the inject queue: when its own run queues are empty, every
+//! [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) runs, and after a task that yields. It has two run queues, one for tasks that stay and one for
 //! movable tasks. The task that was woken to run next comes first, and then the two queues
 //! alternately. How it waits, and takes tasks of other workers: see [`pool`](super::pool).
 //!
@@ -62,7 +62,7 @@ use super::leaf;
 use super::local::Local;
 use super::main_future::MainFuture;
 use super::pool::PoolWorker;
-use super::shared::{Drive, Remote, Shared};
+use super::shared::{Drive, PoolRemote, Remote, Shared};
 use crate::poller::Until;
 use crate::reactor::{BATCH, Driver, MAIN_FUTURE, Reactor, Since, now};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
@@ -75,9 +75,6 @@ pub(crate) const EVENT_INTERVAL: usize = BATCH;
 /// How long a worker sleeps if its poller cannot wait: long enough to leave the core to other
 /// threads, short enough to answer their requests soon.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
-
-/// The number of runs after which a pool worker that has ready tasks takes an injected one.
-const INJECT_INTERVAL: usize = 32;
 
 /// The worker of one thread. It stays on the thread that created it.
 pub(crate) struct Worker {
@@ -99,8 +96,6 @@ pub(crate) struct Worker {
     /// Whether a foreign loop waits on the poller's descriptor.
     embedded: Cell<bool>,
     pub(super) busy_poll: BusyPoll,
-    /// The number of runs at which a pool worker that has ready tasks takes an injected one.
-    injected_at: Cell<usize>,
     /// The idle period of a pool worker that busy-polls, if it was interrupted only by a look at
     /// the other workers.
     interrupted: Cell<Option<Idle>>,
@@ -138,7 +133,6 @@ impl Worker {
             local: Rc::new(local),
             embedded: Cell::new(false),
             busy_poll,
-            injected_at: Cell::new(INJECT_INTERVAL),
             interrupted: Cell::new(None),
             searching: Cell::new(false),
             pool: PoolWorker::new(index),
@@ -212,7 +206,7 @@ impl Worker {
                     // Before the future finds its tasks cancelled, which explains less than the
                     // reason.
                     self.panic_if_failed();
-                    self.local.renew_budget();
+                    self.local.budget.renew();
                     let counters = &*self.local.counters;
                     entered.future.begin_poll(counters.tick());
                     counters.begin_main_poll(site);
@@ -584,12 +578,6 @@ impl Worker {
         }
     }
 
-    /// The worker takes injected tasks: it is their turn again only after more runs.
-    pub(super) fn has_taken_injected(&self) {
-        let runs = self.local.pool().runs();
-        self.injected_at.set(runs.wrapping_add(INJECT_INTERVAL));
-    }
-
     /// Starts the idle period of a worker that busy-polls, or continues an interrupted one.
     pub(super) fn begin_idle(&self) -> Idle {
         let runs = self.local.pool.as_ref().map_or(0, |pool| pool.runs());
@@ -751,61 +739,63 @@ impl Worker {
 
     /// Runs at most `tasks` ready tasks. Returns whether there was any.
     fn run_at_most(&self, tasks: usize) -> bool {
+        if !self.local.takes_first() {
+            return self.run_of_several(tasks);
+        }
         (0..tasks).take_while(|_| self.run_next()).count() > 0
     }
 
     /// Runs the next ready task. Returns whether there was one.
     fn run_next(&self) -> bool {
         if !self.local.takes_first() {
-            return self.run_next_of_several();
+            return self.run_of_several(1);
         }
         match self.local.pop_first() {
             None => false,
             Some(runnable) => {
-                self.local.renew_budget();
                 self.local.run(runnable);
                 true
             }
         }
     }
 
-    /// [`run_next`](Self::run_next), for pool workers and for workers with a
+    /// [`run_at_most`](Self::run_at_most), for pool workers and for workers with a
     /// [`chooser`](Local::chooser).
     #[inline(never)]
-    fn run_next_of_several(&self) -> bool {
+    fn run_of_several(&self, tasks: usize) -> bool {
         let local = &*self.local;
-        let next = match &local.pool {
-            None => local.pop(),
-            Some(pool) => self.next_of_pool(pool.runs()),
-        };
-        let Some(runnable) = next else {
-            return false;
-        };
-        if let Some(chooser) = local.chooser() {
-            chooser.polls(runnable.metadata());
-        }
-        local.renew_budget();
-        local.run(runnable);
-        if local.is_pool_worker() {
+        let mut ran = 0;
+        while ran < tasks {
+            let next = match &local.pool {
+                None => local.pop(),
+                Some(pool) => self.next_of_pool(pool),
+            };
+            let Some(runnable) = next else { break };
+            if let Some(chooser) = local.chooser() {
+                chooser.polls(runnable.metadata());
+            }
+            local.run(runnable);
             local.end_run();
+            ran += 1;
         }
-        true
+        ran > 0
     }
 
-    /// Takes the next task of a pool worker that has begun to run `runs` tasks.
-    #[inline]
-    fn next_of_pool(&self, runs: usize) -> Option<Runnable> {
+    /// Takes the next task of a pool worker.
+    #[inline(always)]
+    pub(super) fn next_of_pool(&self, pool: &PoolRemote) -> Option<Runnable> {
         let local = &*self.local;
-        let injected = if runs == self.injected_at.get() {
-            self.has_taken_injected();
+        let runs = pool.runs();
+        let injected = if runs == local.injected_at.get() {
+            local.has_taken_injected();
             local.take_injected()
         } else {
             None
         };
-        let next = injected.or_else(|| local.pop_own(runs));
+        let next = injected.or_else(|| local.pop_own(pool, runs));
         let next = next.or_else(|| local.take_injected())?;
         self.pool.begin_work(&local.shared);
-        local.begin_run(next.metadata());
+        local.begin_run(pool, runs, next.metadata());
         Some(next)
     }
 
@@ -944,7 +934,11 @@ impl Worker {
         contain(|| drop(resolver));
         self.driver.close();
         // The last pool worker to leave has closed this, unless some threads were never started.
-        if let Some(pool) = self.shared().pool_reactor().filter(|it| !it.is_closed()) {
+        if let Some(pool) = self
+            .shared()
+            .pool_reactor()
+            .filter(|pool| !pool.is_closed())
+        {
             Driver::new(pool.clone()).close();
         }
     }
@@ -974,7 +968,9 @@ impl Worker {
     /// would wait for end-of-file until then.
     fn release_sources(&self) {
         let shared = self.shared();
-        let pool = shared.pool_reactor().filter(|it| it.poller().has_orders());
+        let pool = shared
+            .pool_reactor()
+            .filter(|pool| pool.poller().has_orders());
         if let (Some(pool), Some(seat)) = (pool, shared.seat.take()) {
             // If the wait fails here, it will fail on the pool's threads too.
             let _ = Driver::new(pool.clone()).wait(&Until::Now, |_| drop(seat));

@@ -244,7 +244,9 @@ impl Signals {
             return Err(invalid("the list of signals to listen to is empty"));
         }
         #[cfg(feature = "sim")]
-        if let Some(owner) = simulated::catch(subscriptions.iter().map(|it| it.number)) {
+        if let Some(owner) =
+            simulated::catch(subscriptions.iter().map(|subscription| subscription.number))
+        {
             return Ok(Signals::in_world(subscriptions, owner?));
         }
         let mut registry = registry::lock();

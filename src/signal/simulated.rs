@@ -26,7 +26,9 @@ thread_local! {
 }
 
 fn with<R>(f: impl FnOnce(&mut BTreeMap<u64, Waiter>) -> R) -> Option<R> {
-    WAITERS.try_with(|it| f(&mut it.borrow_mut())).ok()
+    WAITERS
+        .try_with(|waiters| f(&mut waiters.borrow_mut()))
+        .ok()
 }
 
 /// Returns a key that is unique across threads.
@@ -50,9 +52,10 @@ pub(super) fn remove(key: u64) {
 pub(crate) fn wake(owner: Owner, number: usize) {
     let wakers = with(|waiters| {
         let waiters = waiters.values_mut();
-        let waiting = waiters.filter(|it| it.owner == owner && it.mask & mask(number) != 0);
+        let waiting =
+            waiters.filter(|waiter| waiter.owner == owner && waiter.mask & mask(number) != 0);
         waiting
-            .filter_map(|it| it.waker.take())
+            .filter_map(|waiter| waiter.waker.take())
             .collect::<Vec<Waker>>()
     });
     wake_all(wakers.unwrap_or_default());

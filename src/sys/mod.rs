@@ -64,7 +64,7 @@ impl LentDescriptor {
     }
 }
 
-lend_descriptor!([] LentDescriptor, |it| it.0);
+lend_descriptor!([] LentDescriptor, |lent| lent.0);
 
 /// The consequence of an error of `accept` for the next attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

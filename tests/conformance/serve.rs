@@ -622,7 +622,8 @@ fn unix_sockets_are_served_too() {
     });
 }
 
-/// With several workers, connections are distributed among them.
+/// The handler of the first connection blocks its worker until another connection has been served,
+/// which can only be on the other worker.
 #[test]
 fn connections_are_served_by_several_workers() {
     on_every_backend(|backend| {
@@ -640,9 +641,15 @@ fn connections_are_served_by_several_workers() {
                 move |stream: TcpStream, _| {
                     let (begun, threads) = (begun.clone(), threads.clone());
                     async move {
-                        begun.fetch_add(1, Ordering::SeqCst);
-                        let thread = std::thread::current().id();
-                        threads.lock().expect("nobody panics").insert(thread);
+                        let is_first = begun.fetch_add(1, Ordering::SeqCst) == 0;
+                        let count = || {
+                            let mut threads = threads.lock().expect("nobody panics");
+                            threads.insert(std::thread::current().id());
+                            threads.len()
+                        };
+                        while count() < 2 && is_first {
+                            std::thread::sleep(Duration::from_millis(1));
+                        }
                         echo(stream).await;
                     }
                 }
@@ -655,8 +662,10 @@ fn connections_are_served_by_several_workers() {
                 for _ in 0..50 {
                     let mut stream = TcpStream::connect(address).await.expect("it listens");
                     stream.write_all(b"x").await.expect("it is served");
-                    stream.read_exact(&mut [0]).await.expect("it is served");
                     streams.push(stream);
+                }
+                for stream in &mut streams {
+                    stream.read_exact(&mut [0]).await.expect("it is served");
                 }
                 stop.set();
             };

@@ -351,7 +351,7 @@ impl Drop for Watched {
     }
 }
 
-sys::lend_descriptor!([] Watched, |it| match it {
+sys::lend_descriptor!([] Watched, |watched| match watched {
     Watched::Lent(descriptor) => descriptor.as_descriptor(),
     Watched::Duplicate(descriptor) => descriptor.as_descriptor(),
 });

@@ -775,8 +775,8 @@ impl Table {
     fn has_ended(&mut self, arming: u32, number: u32) -> bool {
         let data = user_data(arming, number);
         let mut completed = self.ring().completion();
-        let has_ended =
-            (completed.by_ref()).any(|it| it.user_data() == data && !cqueue::more(it.flags()));
+        let has_ended = (completed.by_ref())
+            .any(|entry| entry.user_data() == data && !cqueue::more(entry.flags()));
         // Its destructor would tell the kernel that these were collected.
         std::mem::forget(completed);
         has_ended

@@ -469,7 +469,7 @@ pub(crate) fn tcp_option(socket: &impl AsFd, option: TcpOption) -> io::Result<Op
     };
     match get_number(socket, libc::IPPROTO_TCP, name) {
         Err(error) if is_unknown_option(&error) => Ok(None),
-        other => other.map(|it| u32::try_from(it).ok()),
+        other => other.map(|value| u32::try_from(value).ok()),
     }
 }
 

@@ -1,5 +1,8 @@
-//! A burst of tasks that always have something to read: the time until the last of them is polled,
-//! and how equal their shares are.
+//! A burst of tasks that always have something to read: how long after its spawn the last of them is
+//! polled, and how equal their shares are.
+//!
+//! (The thread that spawns them competes with the workers for two cores, so the time between the
+//! first and the last spawn says little about the runtime.)
 //!
 //! Each has one message, at which it peeks repeatedly. So it is always ready, without a thread that
 //! writes and takes a core from the workers. What ends its turns is the runtime's own limit.
@@ -20,7 +23,7 @@ use crate::program::{MESSAGE, Pool, tcp_pair};
 pub const METRICS: &[Metric] = &[
     Metric {
         key: "first",
-        title: "last task polled after, ms",
+        title: "longest time from spawn to first poll, ms",
         ratio: false,
     },
     Metric {
@@ -44,7 +47,7 @@ pub fn measure<P: Pool>(order: &Order, workers: usize) -> Outcome {
     })))
 }
 
-/// Returns the milliseconds until the last task was polled, and the standard deviation of the
+/// Returns the longest time from a task's spawn to its first poll, in milliseconds, and the standard deviation of the
 /// tasks' reads as a part of their mean. A task that was not polled counts as polled at the end.
 fn burst<P: Pool>(pool: &P, tasks: usize) -> (f64, f64) {
     let handle = pool.handle();
@@ -54,11 +57,10 @@ fn burst<P: Pool>(pool: &P, tasks: usize) -> (f64, f64) {
     for mut near in &nears {
         near.write_all(&[7; MESSAGE]).expect("there is room");
     }
-    let start = Instant::now();
     for far in fars {
-        let (sender, stop) = (sender.clone(), stop.clone());
+        let (sender, stop, spawned) = (sender.clone(), stop.clone(), Instant::now());
         P::detach(&handle, async move {
-            let first = start.elapsed().min(BURST);
+            let first = spawned.elapsed().min(BURST);
             let mut reads = 0.0;
             let more = || {
                 let more = !stop.load(Ordering::Relaxed);
