@@ -455,7 +455,11 @@ const TCP_OPTIONS: [Option<libc::c_int>; TcpOption::COUNT] = [
 /// Returns the greatest value of an option that is worth a system call. (Except for Linux's, limits
 /// depend on versions and settings, and the system's error reports them.)
 pub(crate) fn max_of(option: TcpOption) -> u32 {
-    if cfg!(any(target_os = "linux", target_os = "android")) { option.max_of_linux() } else { i32::MAX as u32 }
+    if cfg!(any(target_os = "linux", target_os = "android")) {
+        option.max_of_linux()
+    } else {
+        i32::MAX as u32
+    }
 }
 
 /// Returns the value of an option, or `None` if the system does not have it.

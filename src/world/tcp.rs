@@ -948,7 +948,11 @@ impl Kernel {
         self.note(host, What::TimedOut);
         // A router's message did not end the connection, but it is the error that is reported:
         // Linux's `sk_err_soft`.
-        if self.links.partings.is_unreachable(host, peer) { self.fail(id, Errno::HostUnreachable) } else { self.fail(id, Errno::TimedOut) }
+        if self.links.partings.is_unreachable(host, peer) {
+            self.fail(id, Errno::HostUnreachable)
+        } else {
+            self.fail(id, Errno::TimedOut)
+        }
     }
 
     /// Sends a segment, which is then under way or lost. `id` is its sender, if that is a socket.
