@@ -11,9 +11,8 @@ cd "$(dirname "$0")/.."
 
 # From the top down, a level a line. Those on one level may name each other, but for the last level,
 # whose modules know nothing but themselves and what is right of them on the line.
-# (The files of `event` and `signal` need no runtime; `event` stands with what a user awaits, and `signal` below what
-# waits for SIGUSR1. Of the scheduler `event` uses the budget of whoever waits. `kernel` is src/sim/kernel, which answers in a simulated world where the
-# system would: a module at the bottom, whatever its folder.)
+# (The files of `event` and `signal` need no runtime; `event` stands with what a user awaits, and
+# `signal` below what waits for SIGUSR1. Of the scheduler `event` uses the budget of its waiter.)
 levels='
 sim net io time event testing checks
 runtime
@@ -22,7 +21,7 @@ signal task
 scheduler
 reactor
 poller
-kernel pool sys spans sync
+world pool sys spans sync
 '
 
 find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$levels" awk -v edges="${1:-}" '
@@ -52,7 +51,6 @@ find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$le
         split(FILENAME, part, "/")
         from = part[2]
         sub(/\.rs$/, "", from)
-        if (from == "sim" && part[3] == "kernel") from = "kernel"
         skipping = test = 0
         if (!(from in level)) {
             print FILENAME ": the module " from " has no level in ci/layers.sh"
@@ -84,7 +82,6 @@ find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$le
             to = substr(rest, RSTART + 7, RLENGTH - 7)
             rest = substr(rest, RSTART + RLENGTH)
             if (before ~ /[A-Za-z_$]/) continue
-            if (to == "sim" && rest ~ /^::kernel/) to = "kernel"
             if (to in module_of) to = module_of[to]
             if (to == "-" || to == from) continue
             count[from " -> " to]++

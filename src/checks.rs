@@ -10,7 +10,7 @@
 //! functions and the report of the result: the world's kernel is not borrowed then.
 
 #[cfg(feature = "sim")]
-use crate::sim::kernel;
+use crate::world;
 
 /// States a condition that is always true at this place in the program. If it is false in a
 /// [simulated world](crate::sim), the run fails, with the name, the place in the source, the host
@@ -91,7 +91,7 @@ macro_rules! sometimes {
 #[cfg(feature = "sim")]
 #[inline]
 pub fn checks_here() -> bool {
-    kernel::is_here() && kernel::checks_here()
+    world::is_here() && world::checks_here()
 }
 
 /// Whether a world checks the conditions stated here: there is none.
@@ -106,7 +106,7 @@ pub const fn checks_here() -> bool {
 #[cold]
 #[track_caller]
 pub fn does_not_hold(name: &str) {
-    kernel::does_not_hold(name, std::panic::Location::caller());
+    world::does_not_hold(name, std::panic::Location::caller());
 }
 
 /// Does nothing: there is no world.
@@ -117,7 +117,7 @@ pub fn does_not_hold(_: &str) {}
 #[cfg(feature = "sim")]
 #[inline]
 pub fn asks_for(name: &str) -> bool {
-    kernel::is_here() && kernel::asks_for(name)
+    world::is_here() && world::asks_for(name)
 }
 
 /// Whether a world counts this condition: there is none.
@@ -131,7 +131,7 @@ pub const fn asks_for(_: &str) -> bool {
 #[cfg(feature = "sim")]
 #[cold]
 pub fn was_true(name: &str) {
-    kernel::was_true(name);
+    world::was_true(name);
 }
 
 /// Does nothing: there is no world.

@@ -239,6 +239,8 @@ pub mod task;
 mod testing;
 #[cfg(not(loom))]
 pub mod time;
+#[cfg(all(feature = "sim", not(loom)))]
+mod world;
 
 #[cfg(not(loom))]
 pub use io::Async;

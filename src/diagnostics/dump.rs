@@ -627,7 +627,7 @@ fn socket(
 /// [`socket`] for a simulated world. The descriptor is a placeholder.
 #[cfg(feature = "sim")]
 fn simulated(
-    socket: crate::sim::kernel::SimSocketId,
+    socket: crate::world::SimSocketId,
     source: &reactor::Source,
     wait: &SourceWait,
 ) -> Option<Wait> {

@@ -79,7 +79,7 @@ struct Noted {
 fn observer() -> Option<&'static Observer> {
     // A simulated world has its own report, and the settings here are those of the whole program.
     #[cfg(feature = "sim")]
-    if crate::sim::kernel::is_here() {
+    if crate::world::is_here() {
         return None;
     }
     OBSERVER.get().get_or_init(read).as_ref()

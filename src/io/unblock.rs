@@ -215,8 +215,8 @@ impl<T: Send + 'static, I: Send + 'static> Pipe<T, I> {
 /// determines.
 #[cfg(all(feature = "sim", not(loom)))]
 fn refuse_in_a_world() -> io::Result<()> {
-    if crate::sim::kernel::is_here() {
-        Err(crate::sim::kernel::unsupported("io::Unblock"))
+    if crate::world::is_here() {
+        Err(crate::world::unsupported("io::Unblock"))
     } else {
         Ok(())
     }

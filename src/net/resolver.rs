@@ -39,7 +39,7 @@ use crate::sys::{PerProcess, Process};
 /// dropped before a thread has begun, and no other waiter has joined, the lookup is never made.
 pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
     #[cfg(feature = "sim")]
-    if let Some(answer) = crate::sim::kernel::names::look_up(&host) {
+    if let Some(answer) = crate::world::names::look_up(&host) {
         let answer = answer?;
         crate::time::Timer::after(answer.delay).await;
         let addresses = answer.addresses?.into_iter();

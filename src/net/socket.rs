@@ -3,7 +3,7 @@
 //! Every socket in `net` binds, connects, accepts, reads, writes and sets options through this
 //! file. The code above it reaches the kernel's socket only through `AsFd` (`AsSocket`), and the
 //! only other code that makes such system calls is `resolver.rs`, and dumps, for addresses. In a
-//! simulated world (feature `sim`) a second arm of each operation asks `sim::kernel` instead.
+//! simulated world (feature `sim`) a second arm of each operation asks `world` instead.
 //!
 //! Every operation goes through the loop of `io/operation.rs`. This file decides how far our
 //! sockets trust their events ([`Trust`]), and when a short read shows that a socket is drained.
@@ -24,10 +24,10 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 use crate::io::operation::{self, Operation, Trust};
 use crate::poller::Interest;
 use crate::reactor::{Direction, Io, Snapshot, Source, SourceKind};
-#[cfg(feature = "sim")]
-use crate::sim::kernel::{self, SimSocket, SimSocketId, address::Address};
 use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor, TcpOption};
 use crate::time::{Timer, timeout};
+#[cfg(feature = "sim")]
+use crate::world::{self, SimSocket, SimSocketId, address::Address};
 
 /// The length of a listener's queue. The system caps it at its limit (Linux: 4,096 since 5.4). When
 /// the queue is full, clients retry after a second.
@@ -196,7 +196,7 @@ impl Socket {
             SocketType::UnixListener => SimSocket::unix_listen(&Address::of(address)?, backlog)?,
             #[cfg(unix)]
             SocketType::UnixDatagram => SimSocket::unix_datagram(Some(&Address::of(address)?))?,
-            other => return Err(kernel::unsupported(other.name())),
+            other => return Err(world::unsupported(other.name())),
         };
         Socket::in_world(socket, socket_type)
     }
@@ -245,7 +245,7 @@ impl Socket {
             Opt::Tcp(option, value) => it.set_tcp_option(option, value),
             Opt::Ttl(ttl) => it.options(|options| options.set_ttl(ttl))?,
             Opt::MulticastLoopV4(_) | Opt::MulticastLoopV6(_) | Opt::MulticastTtlV4(_) => {
-                Err(kernel::unsupported(&format!("the option {option:?}")))
+                Err(world::unsupported(&format!("the option {option:?}")))
             }
         }
     }
@@ -291,8 +291,8 @@ impl Socket {
 /// Fails in a simulated world, which has no descriptors of the system.
 fn not_in_world(what: &str) -> io::Result<()> {
     #[cfg(feature = "sim")]
-    if kernel::is_here() {
-        return Err(kernel::unsupported(what));
+    if world::is_here() {
+        return Err(world::unsupported(what));
     }
     let _ = what;
     Ok(())
@@ -351,7 +351,7 @@ impl Socket {
     /// Binds to one address; a listener also listens.
     pub(super) fn bind(socket_type: SocketType, address: &SockAddr) -> io::Result<Socket> {
         #[cfg(feature = "sim")]
-        if kernel::is_here() {
+        if world::is_here() {
             return Socket::bind_in_world(socket_type, address);
         }
         let socket = create(socket_type, address.domain())?;
@@ -370,7 +370,7 @@ impl Socket {
         count: usize,
     ) -> io::Result<Vec<Socket>> {
         #[cfg(feature = "sim")]
-        if kernel::is_here() {
+        if world::is_here() {
             let only = Socket::bind(socket_type, address)?;
             return Ok(vec![only; count]);
         }
@@ -409,7 +409,7 @@ impl Socket {
     #[cfg(unix)]
     pub(super) fn unbound(socket_type: SocketType) -> io::Result<Socket> {
         #[cfg(feature = "sim")]
-        if kernel::is_here() {
+        if world::is_here() {
             return Socket::in_world(SimSocket::unix_datagram(None)?, socket_type);
         }
         Ok(Socket::new(
@@ -422,7 +422,7 @@ impl Socket {
     #[cfg(unix)]
     pub(super) fn pair(socket_type: SocketType) -> io::Result<(Socket, Socket)> {
         #[cfg(feature = "sim")]
-        if kernel::is_here() {
+        if world::is_here() {
             return Socket::pair_in_world(socket_type);
         }
         let (a, b) = socket2::Socket::pair(Domain::UNIX, socket_type.r#type(), None)?;
@@ -457,7 +457,7 @@ impl Socket {
     pub(super) fn lend_descriptor(&self) -> BorrowedDescriptor<'_> {
         #[cfg(feature = "sim")]
         if self.is_simulated {
-            kernel::note_lent();
+            world::note_lent();
         }
         if self.socket_type.takes_descriptors() {
             self.io.source().set_bytes_only(false);
@@ -475,7 +475,7 @@ impl Socket {
     pub(super) fn set_passrights(&self, passrights: bool) -> io::Result<()> {
         in_world!(self, |_it| {
             if passrights {
-                Err(kernel::unsupported("passing descriptors"))
+                Err(world::unsupported("passing descriptors"))
             } else {
                 Ok(())
             }
@@ -521,17 +521,17 @@ impl Socket {
     }
 
     pub(super) fn multicast_loop_v4(&self) -> io::Result<bool> {
-        in_world!(self, |_it| Err(kernel::unsupported("multicast")));
+        in_world!(self, |_it| Err(world::unsupported("multicast")));
         self.kernel().multicast_loop_v4()
     }
 
     pub(super) fn multicast_loop_v6(&self) -> io::Result<bool> {
-        in_world!(self, |_it| Err(kernel::unsupported("multicast")));
+        in_world!(self, |_it| Err(world::unsupported("multicast")));
         self.kernel().multicast_loop_v6()
     }
 
     pub(super) fn multicast_ttl_v4(&self) -> io::Result<u32> {
-        in_world!(self, |_it| Err(kernel::unsupported("multicast")));
+        in_world!(self, |_it| Err(world::unsupported("multicast")));
         self.kernel().multicast_ttl_v4()
     }
 
@@ -558,7 +558,7 @@ impl Socket {
     }
 
     pub(super) fn join(&self, group: Group) -> io::Result<()> {
-        in_world!(self, |_it| Err(kernel::unsupported("multicast")));
+        in_world!(self, |_it| Err(world::unsupported("multicast")));
         match group {
             Group::V4(group, interface) => self.kernel().join_multicast_v4(&group, &interface),
             Group::V6(group, interface) => self.kernel().join_multicast_v6(&group, interface),
@@ -566,7 +566,7 @@ impl Socket {
     }
 
     pub(super) fn leave(&self, group: Group) -> io::Result<()> {
-        in_world!(self, |_it| Err(kernel::unsupported("multicast")));
+        in_world!(self, |_it| Err(world::unsupported("multicast")));
         match group {
             Group::V4(group, interface) => self.kernel().leave_multicast_v4(&group, &interface),
             Group::V6(group, interface) => self.kernel().leave_multicast_v6(&group, interface),
@@ -629,7 +629,7 @@ impl Socket {
     /// Connects a stream to one address.
     pub(super) async fn connect(socket_type: SocketType, address: &SockAddr) -> io::Result<Socket> {
         #[cfg(feature = "sim")]
-        if kernel::is_here() {
+        if world::is_here() {
             return Socket::connect_in_world(socket_type, address).await;
         }
         let socket = create(socket_type, address.domain())?;

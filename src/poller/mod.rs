@@ -193,7 +193,7 @@ impl Poller {
 
     /// Returns the poller of a simulated worker, which counts as the platform's default backend.
     #[cfg(all(feature = "sim", not(loom)))]
-    pub(crate) fn simulated(poller: crate::sim::kernel::PollerOfWorker) -> Poller {
+    pub(crate) fn simulated(poller: crate::world::PollerOfWorker) -> Poller {
         let selector = backends::simulated::Simulated::new(poller);
         let selector = AnySelector::Other(Box::new(selector));
         Poller::with(Backend::default(), selector, Process::current())
@@ -210,7 +210,7 @@ impl Poller {
     #[cfg(all(feature = "sim", not(loom)))]
     pub(crate) fn register_simulated(
         &self,
-        socket: crate::sim::kernel::SimSocketId,
+        socket: crate::world::SimSocketId,
         token: Token,
         interest: Interest,
     ) -> io::Result<()> {
@@ -219,10 +219,7 @@ impl Poller {
 
     /// Deregisters a simulated socket. (A socket may be registered with other pollers too.)
     #[cfg(all(feature = "sim", not(loom)))]
-    pub(crate) fn deregister_simulated(
-        &self,
-        socket: crate::sim::kernel::SimSocketId,
-    ) -> io::Result<()> {
+    pub(crate) fn deregister_simulated(&self, socket: crate::world::SimSocketId) -> io::Result<()> {
         self.selector.deregister_simulated(socket)
     }
 

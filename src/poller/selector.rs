@@ -54,7 +54,7 @@ pub(crate) trait Selector: Send + Sync {
     #[cfg(all(feature = "sim", not(loom)))]
     fn register_simulated(
         &self,
-        _socket: crate::sim::kernel::SimSocketId,
+        _socket: crate::world::SimSocketId,
         _token: Token,
         _interest: Interest,
     ) -> io::Result<()> {
@@ -62,7 +62,7 @@ pub(crate) trait Selector: Send + Sync {
     }
 
     #[cfg(all(feature = "sim", not(loom)))]
-    fn deregister_simulated(&self, _socket: crate::sim::kernel::SimSocketId) -> io::Result<()> {
+    fn deregister_simulated(&self, _socket: crate::world::SimSocketId) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

@@ -9,7 +9,7 @@ use crate::sys::Race;
 #[inline]
 pub(crate) fn now() -> Instant {
     #[cfg(all(feature = "sim", not(loom)))]
-    if let Some(now) = crate::sim::kernel::now() {
+    if let Some(now) = crate::world::now() {
         return now;
     }
     Instant::now()

@@ -47,11 +47,11 @@ use super::registration::{Registration, Registrations};
 use super::waiters::{Own, WaiterId};
 use super::{Driver, Reactor, Token};
 use crate::poller::{Interest, Mode, Poller, Ready};
-#[cfg(all(feature = "sim", not(loom)))]
-use crate::sim::kernel::{SimSocket, SimSocketId};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{MutexGuard, drop_all, wake_all};
 use crate::sys::{self, AsDescriptor, BorrowedDescriptor, LentDescriptor, OwnedDescriptor};
+#[cfg(all(feature = "sim", not(loom)))]
+use crate::world::{SimSocket, SimSocketId};
 
 /// Kind of a source, as far as waiting for it differs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -676,7 +676,7 @@ impl Io {
     /// If the descriptor that is lent in its place cannot be opened.
     #[cfg(all(feature = "sim", not(loom)))]
     pub(crate) fn simulated(socket: SimSocket, kind: SourceKind) -> io::Result<Io> {
-        let placeholder = LentDescriptor::of_static(crate::sim::kernel::placeholder()?);
+        let placeholder = LentDescriptor::of_static(crate::world::placeholder()?);
         let mut io = Io::with(Held::Lent(placeholder), kind);
         let source = Arc::get_mut(&mut io.source).expect("nobody else has it yet");
         source.simulated = Some(socket);
@@ -752,7 +752,7 @@ impl Io {
         drop(self);
         #[cfg(all(feature = "sim", not(loom)))]
         if source.simulated().is_some() {
-            return Err(crate::sim::kernel::unsupported("the socket's descriptor"));
+            return Err(crate::world::unsupported("the socket's descriptor"));
         }
         match Arc::try_unwrap(source) {
             Ok(Source {

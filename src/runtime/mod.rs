@@ -129,7 +129,7 @@ impl Runtime {
     /// Makes the runtime of a simulated process. The last poller is the main worker's. If there are
     /// several, the first is the pool's, and the others are the pool workers'.
     #[cfg(feature = "sim")]
-    pub(crate) fn simulated(mut pollers: Vec<crate::sim::kernel::PollerOfWorker>) -> Runtime {
+    pub(crate) fn simulated(mut pollers: Vec<crate::world::PollerOfWorker>) -> Runtime {
         let pool = (pollers.len() > 1).then(|| Poller::simulated(pollers.remove(0)));
         let pool = pool.map(Reactor::of_pool);
         let pool_workers = pollers.len() - 1;
@@ -668,8 +668,8 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 /// Fails in a simulated world, where each process has only the runtime that is made for it.
 fn not_simulated() -> io::Result<()> {
     #[cfg(feature = "sim")]
-    if crate::sim::kernel::is_here() {
-        return Err(crate::sim::kernel::unsupported(
+    if crate::world::is_here() {
+        return Err(crate::world::unsupported(
             "a runtime beside the one of a host's process",
         ));
     }

@@ -113,7 +113,7 @@ impl Ids {
     fn renew(&self) {
         // A world counts its own, one at a time, so that the ids are the same in each run.
         #[cfg(feature = "sim")]
-        if crate::sim::kernel::is_here() {
+        if crate::world::is_here() {
             let before = take(1);
             self.last.set(before);
             self.end.set(before + 1);
@@ -128,7 +128,7 @@ impl Ids {
 /// Takes `count` ids. Returns the number before the first.
 fn take(count: u64) -> u64 {
     #[cfg(feature = "sim")]
-    if let Some(first) = crate::sim::kernel::take_task_ids(count) {
+    if let Some(first) = crate::world::take_task_ids(count) {
         return first - 1;
     }
     NEXT.fetch_add(count, Ordering::Relaxed) - 1

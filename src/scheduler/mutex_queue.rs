@@ -54,7 +54,7 @@ const CAPACITY: usize = 256;
 /// host, most of the queues stay empty, and a wake may allocate.
 pub(super) fn capacity(usual: usize) -> usize {
     #[cfg(all(feature = "sim", not(loom)))]
-    if crate::sim::kernel::is_here() {
+    if crate::world::is_here() {
         return 0;
     }
     usual

@@ -11,7 +11,7 @@ use super::local::{Chooser, Local, NEXTS_IN_ROW};
 use super::shared::Shared;
 use super::worker::Worker;
 use super::{Meta, Runnable};
-use crate::sim::kernel::{self, MAX_PASSED_OVER};
+use crate::world::{self, MAX_PASSED_OVER};
 
 /// The order of one worker's tasks, as chosen by the world.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl Chooser for ByChoice {
             let mut ready = local.ready.borrow_mut();
             let place = match ready.len() {
                 0 | 1 => 0,
-                several => kernel::choose_task(several, ready.iter().map(id)),
+                several => world::choose_task(several, ready.iter().map(id)),
             };
             ready.remove(place)
         }
@@ -41,12 +41,12 @@ impl Chooser for ByChoice {
     fn injected(&self, shared: &Shared) -> Option<Runnable> {
         shared.take_injected_by(|injected| match injected.len() {
             0 | 1 => 0,
-            several => kernel::choose_injected(several, injected.iter().map(id)),
+            several => world::choose_injected(several, injected.iter().map(id)),
         })
     }
 
     fn polls(&self, task: &Meta) {
-        kernel::note_poll(task.id().as_u64(), task.site());
+        world::note_poll(task.id().as_u64(), task.site());
     }
 
     fn release_yielded(&self, local: &Local) {
@@ -95,7 +95,7 @@ impl ByChoice {
                 } else {
                     (&movable, &*ready)
                 };
-                kernel::choose_task(several, first.iter().chain(second).map(id))
+                world::choose_task(several, first.iter().chain(second).map(id))
             }
         };
         if place == 0 {

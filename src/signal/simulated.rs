@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use super::registry::mask;
-pub(super) use crate::sim::kernel::signals::{Owner, catch};
 use crate::sync::wake_all;
+pub(super) use crate::world::signals::{Owner, catch};
 
 struct Waiter {
     owner: Owner,

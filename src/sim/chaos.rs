@@ -23,13 +23,13 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use super::host::Host;
-use super::kernel::choice::{Probability, Stream};
-use super::kernel::faults::{Fault, Id, Kind};
-use super::kernel::order::Order;
-use super::kernel::parting::{How, PartingId};
-use super::kernel::trace::{Seconds, What};
-use super::kernel::{Kernel, PauseId};
-use super::world::{Ending, State, kernel as with_kernel};
+use super::state::{Ending, State, kernel as with_kernel};
+use crate::world::choice::{Probability, Stream};
+use crate::world::faults::{Fault, Id, Kind};
+use crate::world::order::Order;
+use crate::world::parting::{How, PartingId};
+use crate::world::trace::{Seconds, What};
+use crate::world::{Kernel, PauseId};
 
 /// Seeds below this one are calm, so that a simple bug fails without any faults.
 const FIRST_WILD: u64 = 10;
@@ -130,7 +130,7 @@ impl Chaos {
         } else {
             ""
         };
-        super::kernel::note_sometimes(ONLY_CALM, seed >= FIRST_WILD);
+        crate::world::note_sometimes(ONLY_CALM, seed >= FIRST_WILD);
         let _ = writeln!(plan.drawn, "  chaos from {at} for {lasts}{calm}:");
         if plan.seed == 0 {
             with_kernel(Kernel::be_calm);

@@ -15,21 +15,21 @@ use std::time::Duration;
 use super::Sim;
 use super::chaos::ONLY_CALM;
 use super::jobs::{Done, Jobs};
-use super::kernel::answers::Asked;
-use super::kernel::faults::{Id, Kept};
-use super::kernel::link::nanos;
-use super::kernel::progress::{Call, Progress};
-use super::kernel::trace::{Difference, Recorded, Seconds};
-use super::kernel::{self, Kernel, Setup, Simpler};
 use super::left_out::LeftOut;
 use super::panics;
 use super::picture::{self, Scene};
 use super::shrink::{Shrunk, shrink};
+use super::state::{State, kernel as with_kernel};
 use super::threads::{THREAD, Threads};
-use super::world::{State, kernel as with_kernel};
 use crate::sync::CONTAINED;
 use crate::task::panic_message;
 use crate::testing::Outcome;
+use crate::world::answers::Asked;
+use crate::world::faults::{Id, Kept};
+use crate::world::link::nanos;
+use crate::world::progress::{Call, Progress};
+use crate::world::trace::{Difference, Recorded, Seconds};
+use crate::world::{self, Kernel, Setup, Simpler};
 
 /// The result of a run of one seed, returned by [`run`].
 ///
@@ -432,10 +432,10 @@ where
     }
     panics::be_quiet(setup.is_quiet);
     CONTAINED.set(Some(|panic| {
-        kernel::panic_was_contained(panic_message(panic));
+        world::panic_was_contained(panic_message(panic));
     }));
     let instead = setup.simpler.chosen.clone();
-    let world = kernel::begin(seed, setup);
+    let world = world::begin(seed, setup);
     with_kernel(|kernel| {
         kernel.set_progress(progress);
         kernel.calls(Call::Test);
@@ -463,7 +463,7 @@ where
     if report.failure.is_none() {
         // Reveals panics of tasks that were not awaited until now.
         state.end_processes();
-        kernel::fail_by_held_panic();
+        world::fail_by_held_panic();
         add_failure(&mut report, &state);
     }
     drop(end);
@@ -483,7 +483,7 @@ where
         // Checking an error panics, always at the same line, so the message tells errors apart.
         Ok(result) => {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| result.check())) {
-                kernel::fail(|| panic_message(&*panic).to_owned());
+                world::fail(|| panic_message(&*panic).to_owned());
                 std::mem::forget(panic); // Its destructor may panic too.
             }
         }
@@ -495,7 +495,7 @@ where
 /// Fails the run because its test has panicked.
 fn fail_by(panic: Box<dyn Any + Send>) {
     let words = panic_message(&*panic);
-    kernel::fail_by_panic(words, || format!("the test panicked: {words}"));
+    world::fail_by_panic(words, || format!("the test panicked: {words}"));
     std::mem::forget(panic); // Its destructor may panic too.
 }
 
@@ -578,7 +578,7 @@ fn scene(head: &str) -> Option<Box<Scene>> {
     })
 }
 
-fn describe(report: &Report, failure: Option<kernel::Failure>, state: &State) -> Details {
+fn describe(report: &Report, failure: Option<world::Failure>, state: &State) -> Details {
     let at = Seconds(nanos(report.time));
     let (reason, cause) = match failure {
         Some(failure) => (failure.reason, failure.cause),

@@ -1,9 +1,9 @@
 //! [`Disk`]: the settings of a host's disk.
 
-use super::kernel::host_faults::DiskFaults;
-use super::kernel::latency::Latency;
 use super::links::of;
-use super::world::kernel as with_kernel;
+use super::state::kernel as with_kernel;
+use crate::world::host_faults::DiskFaults;
+use crate::world::latency::Latency;
 
 /// The disk of a host, returned by [`Host::disk`](super::Host::disk). The host's processes use it
 /// through [`fs`](super::fs). It outlives them; [`fs`](super::fs) describes what a power-off

@@ -105,9 +105,9 @@ use std::vec;
 use futures_lite::Stream;
 use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
 
-use super::kernel::disk::{Disk, How, Meta};
-use super::kernel::disk_calls::{Begun, Call, FileOfProcess, begin};
 use crate::time::{Sleep, sleep};
+use crate::world::disk::{Disk, How, Meta};
+use crate::world::disk_calls::{Begun, Call, FileOfProcess, begin};
 
 /// Waits until a call's delay is over.
 async fn wait(begun: io::Result<Begun>) -> io::Result<Begun> {

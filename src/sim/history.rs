@@ -7,9 +7,9 @@ use std::panic::resume_unwind;
 use std::rc::Rc;
 use std::time::Instant;
 
-use super::kernel;
 use super::linear::{self, Model, Record, Verdict};
-use super::world::{State, kernel as with_kernel};
+use super::state::{State, kernel as with_kernel};
+use crate::world;
 
 /// A record of the operations that clients have invoked on a system, of the answers, and of their
 /// times. Returned by [`Sim::history`](super::Sim::history). Clones are the same history.
@@ -296,7 +296,7 @@ impl<I, O> History<I, O> {
         self.0.was_checked.set(true);
         let types = (type_name::<I>(), type_name::<O>());
         let name = format!("the history of {} and {} has operations", types.0, types.1);
-        kernel::note_sometimes(&name, !self.is_empty());
+        world::note_sometimes(&name, !self.is_empty());
         let (verdict, at) = linear::check(&self.0.records.borrow(), &model);
         let (cause, reason) = match verdict {
             Verdict::Linearizable => return,
@@ -306,7 +306,7 @@ impl<I, O> History<I, O> {
                 format!("after {states} states. More partitions (Model::partition) help.\n"),
             ),
         };
-        kernel::fail_because(cause, at, || format!("{cause}: {}", reason.trim_end()));
+        world::fail_because(cause, at, || format!("{cause}: {}", reason.trim_end()));
         // The failure has been recorded: the panic only ends the test, and is not printed.
         resume_unwind(Box::new(cause));
     }
@@ -425,7 +425,7 @@ impl<I, O> Operation<I, O> {
         Operation {
             client: client.to_owned(),
             input,
-            invoked: kernel::earliest(invoked),
+            invoked: world::earliest(invoked),
             answered: None,
         }
     }
@@ -444,7 +444,7 @@ impl<I, O> Operation<I, O> {
     /// ```
     #[must_use]
     pub fn answered(mut self, output: O, at: Instant) -> Operation<I, O> {
-        self.answered = Some((kernel::latest(at), output));
+        self.answered = Some((world::latest(at), output));
         self
     }
 }

@@ -18,17 +18,17 @@ use std::time::Duration;
 use futures_lite::FutureExt;
 
 use super::disk::Disk;
-#[cfg(feature = "blocking")]
-use super::kernel::latency::Latency;
-use super::kernel::trace::{Seconds, What};
-use super::kernel::{self, PauseId, StaysHere, TEST};
 use super::machine::{Clock, Faults};
-use super::world::{Ending, State, kernel as with_kernel};
+use super::state::{Ending, State, kernel as with_kernel};
 #[cfg(feature = "signal")]
 use crate::signal::Signal;
 use crate::sync::{contain, wake_all};
 use crate::task::panic_message;
 use crate::time::timeout;
+#[cfg(feature = "blocking")]
+use crate::world::latency::Latency;
+use crate::world::trace::{Seconds, What};
+use crate::world::{self, PauseId, StaysHere, TEST};
 
 /// Maximum number of workers of a process. More would not find more bugs, and each occasionally
 /// costs every step of its process a check.
@@ -122,7 +122,7 @@ impl Host {
                 let place = (index, process);
                 let main = run(program.clone(), slot.clone(), Rc::downgrade(&state), place);
                 // Not on behalf of the current process, so that its own task is not woken by this.
-                kernel::as_nobody(|| runtime.spawn_main(main, site));
+                world::as_nobody(|| runtime.spawn_main(main, site));
             })
         };
         let end = {
@@ -518,7 +518,7 @@ impl Host {
 
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = kernel::with(|kernel| kernel.host_name(self.index).to_owned());
+        let name = world::with(|kernel| kernel.host_name(self.index).to_owned());
         f.debug_struct("Host").field("name", &name).finish()
     }
 }
@@ -544,7 +544,7 @@ pub struct Pause(PauseId, StaysHere);
 
 impl Drop for Pause {
     fn drop(&mut self) {
-        kernel::with(|kernel| kernel.resume(self.0));
+        world::with(|kernel| kernel.resume(self.0));
     }
 }
 
@@ -689,7 +689,7 @@ impl<T> Finished<T> {
             Ok(Exit::Killed) => "was killed".to_owned(),
             Ok(Exit::PoweredOff) => "was powered off".to_owned(),
             Err(_) => {
-                let limit = Seconds(kernel::link::nanos(limit));
+                let limit = Seconds(world::link::nanos(limit));
                 let why = if with_kernel(|kernel| kernel.is_at_rest()) {
                     ", and never would: no task is ready, no other timer is set, nothing is \
                      under way"
@@ -701,7 +701,7 @@ impl<T> Finished<T> {
         };
         let name = host.name();
         let cause = format!("the process of {name:?} within {limit:?}");
-        kernel::fail_because(&cause, None, || format!("the process of {name:?} {how}"));
+        world::fail_because(&cause, None, || format!("the process of {name:?} {how}"));
         // The run ends with this step.
         pending().await
     }
@@ -865,7 +865,7 @@ async fn run<F: Future, P: Fn() -> F>(
     let runs = (state.upgrade()).is_some_and(|state| state.runs(host, process));
     let exit = match result {
         // The process has had itself killed. Its end has already been reported.
-        Ok(value) if !runs => return kernel::as_killed(|| contain(|| drop(value))),
+        Ok(value) if !runs => return world::as_killed(|| contain(|| drop(value))),
         Ok(value) => {
             if let (Some(error), Some(state)) = (error_of(&value), state.upgrade()) {
                 with_kernel(|kernel| kernel.note(host, What::Failed));
@@ -876,7 +876,7 @@ async fn run<F: Future, P: Fn() -> F>(
         Err(panic) => {
             let words = panic_message(&*panic);
             let name = with_kernel(|kernel| kernel.host_name(host).to_owned());
-            kernel::fail_unless_permitted(words, || {
+            world::fail_unless_permitted(words, || {
                 format!("the process of {name:?} panicked: {words}")
             });
             std::mem::forget(panic); // Its destructor may panic too.

@@ -20,10 +20,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::check::{Less, Report, number_from};
-use super::kernel::Setup;
-use super::kernel::link::nanos;
-use super::kernel::trace::{Comparison, Recorded, Seconds};
 use super::threads::Threads;
+use crate::world::Setup;
+use crate::world::link::nanos;
+use crate::world::trace::{Comparison, Recorded, Seconds};
 
 /// Runs the seeds of a call of `check`.
 pub(super) struct Jobs<'a> {

@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::check::{Run, parse, variable};
-use super::kernel::faults::{Id, Kept};
-use super::kernel::{Setup, Simpler};
+use crate::world::faults::{Id, Kept};
+use crate::world::{Setup, Simpler};
 
 /// A seed, and what its run leaves out: `0x1d3:-1,-2,-4..8`; ranges include both ends. Words name
 /// simplifications: `mean` (latencies), `fifo` (the order of ready tasks), `choose3=0` (the third
@@ -127,7 +127,7 @@ impl fmt::Display for LeftOut {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::kernel::faults::Kind;
+    use crate::world::faults::Kind;
 
     #[test]
     fn what_is_left_out_is_written_as_it_is_read() {

@@ -5,7 +5,7 @@
 //! the program's functions instead. It is a macro and not a part of the feature, since a library
 //! must not define them for every program that links it.
 //!
-//! On a thread that is in a world, the world answers (`sim::kernel::answers`). On all other threads
+//! On a thread that is in a world, the world answers (`world::answers`). On all other threads
 //! the kernel does, through the system call: the answer is the same, and slower only for calls that
 //! need not enter the kernel in the C library (the clocks: 23 ns, and 750 ns by a system call of a
 //! virtual machine). No lock is taken and nothing is allocated, so these functions may be called
@@ -203,7 +203,7 @@ mod answer {
     use std::mem::MaybeUninit;
     use std::time::Duration;
 
-    use crate::sim::kernel::answers::{self, Which};
+    use crate::world::answers::{self, Which};
 
     /// Layout of a `struct timespec` and a `struct timeval` there: seconds, and parts of one.
     type Time = [i64; 2];

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt::{Debug, Write};
 use std::hash::Hash;
 
-use super::kernel::trace::Seconds;
+use crate::world::trace::Seconds;
 
 /// Maximum number of states remembered for a partition: tens of megabytes if they are small. The
 /// problem is NP-complete: beyond this limit the verdict is undecided.
@@ -520,8 +520,8 @@ fn draw<I: Debug, O: Debug>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::kernel::choice::Stream;
     use super::*;
+    use crate::world::choice::Stream;
 
     #[derive(Clone, Debug)]
     enum Input {

@@ -1,11 +1,11 @@
 //! [`Links`]: the network between hosts, as a test sets it; and its faults, [`Cut`] and [`Hold`].
 
-use super::kernel::choice::Probability;
-use super::kernel::latency::Latency;
-use super::kernel::link::{Bursts, Settings};
-use super::kernel::parting::{How, PartingId};
-use super::kernel::{self, StaysHere};
-use super::world::kernel as with_kernel;
+use super::state::kernel as with_kernel;
+use crate::world::choice::Probability;
+use crate::world::latency::Latency;
+use crate::world::link::{Bursts, Settings};
+use crate::world::parting::{How, PartingId};
+use crate::world::{self, StaysHere};
 
 /// A set of links between hosts, to be configured; returned by [`Sim::links`](super::Sim::links)
 /// and [`Sim::link`](super::Sim::link).
@@ -329,7 +329,7 @@ impl Drop for Hold {
 
 /// Ends a cut or a hold. (Does nothing if the world has ended.)
 fn rejoin(id: PartingId) {
-    kernel::with(|kernel| kernel.rejoin(id));
+    world::with(|kernel| kernel.rejoin(id));
 }
 
 pub(super) fn cut(these: &[usize], others: &[usize]) -> Cut {

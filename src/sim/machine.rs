@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::kernel::clock::MAX_DRIFT;
-use super::kernel::host_faults::HostFaults;
-use super::kernel::link::nanos;
 use super::links::of;
-use super::world::kernel as with_kernel;
+use super::state::kernel as with_kernel;
+use crate::world::clock::MAX_DRIFT;
+use crate::world::host_faults::HostFaults;
+use crate::world::link::nanos;
 
 /// The clock of a host, returned by [`Host::clock`](super::Host::clock). All timers there use it,
 /// and so does [`time::now`](crate::time::now). Unless it is set, it shows the world's time.

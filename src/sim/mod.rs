@@ -93,7 +93,6 @@ pub mod fs;
 mod history;
 mod host;
 mod jobs;
-pub(crate) mod kernel;
 mod left_out;
 #[doc(hidden)]
 pub mod libc;
@@ -104,35 +103,34 @@ mod names;
 mod panics;
 mod picture;
 mod shrink;
-mod step;
+mod state;
 mod stuck;
 mod threads;
-mod world;
 
 use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use self::kernel::Kernel;
 use crate::time::{Sleep, sleep};
+use crate::world::{self, Kernel};
 use conditions::Condition;
 use host::assert_workers;
-use world::{State, kernel as with_kernel};
+use state::{State, kernel as with_kernel};
 
+pub use crate::world::latency::Latency;
+pub use crate::world::order::Order;
+pub use crate::world::step::Step;
 pub use chaos::Chaos;
 pub use check::{Report, check, run};
 pub use conditions::Holds;
 pub use disk::Disk;
 pub use history::{History, Invocation, Operation};
 pub use host::{Exit, Finished, Host, Pause, Process};
-pub use kernel::latency::Latency;
-pub use kernel::order::Order;
 pub use linear::{Model, Verdict};
 pub use links::{Cut, Hold, Links};
 pub use machine::{Clock, Faults};
 pub use names::Names;
-pub use step::Step;
 
 /// Makes worlds answer for the C library: one line at the root of a test's crate. Within a world
 /// the seed then decides everything that a program asks the C library for: the keys of a `HashMap`,
@@ -383,7 +381,7 @@ impl Sim {
     /// });
     /// ```
     pub fn chaos(&self, duration: Duration) -> Chaos {
-        Chaos::new(self.state.clone(), kernel::link::nanos(duration))
+        Chaos::new(self.state.clone(), world::link::nanos(duration))
     }
 
     /// Not public: disables chaos, so that a test of worlds can measure its effect.
@@ -465,7 +463,7 @@ impl Sim {
     /// });
     /// ```
     pub fn now(&self) -> Duration {
-        kernel::count_reading();
+        world::count_reading();
         with_kernel(|kernel| Duration::from_nanos(kernel.now()))
     }
 
@@ -581,7 +579,7 @@ impl Sim {
         within: Duration,
         condition: impl FnMut() -> H + 'static,
     ) {
-        let within = kernel::link::nanos(within);
+        let within = world::link::nanos(within);
         let condition = Condition::new(name, within, condition);
         self.state.eventually.add(condition);
     }
@@ -647,7 +645,7 @@ impl Sim {
     /// assert!(report.failure.unwrap().contains("the test has not ended within 60"));
     /// ```
     pub fn limit(&self, limit: Duration) {
-        self.state.set_limit(kernel::link::nanos(limit));
+        self.state.set_limit(world::link::nanos(limit));
     }
 
     /// Fails the run if a host begins more than `max` connections within a second of the world's
@@ -834,7 +832,7 @@ impl Sim {
 
 impl fmt::Debug for Sim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seed = kernel::with(|kernel| kernel.seed());
+        let seed = world::with(|kernel| kernel.seed());
         f.debug_struct("Sim").field("seed", &seed).finish()
     }
 }

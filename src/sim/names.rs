@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::kernel::latency::Latency;
-use super::kernel::names::{self, Families};
 use super::links::of;
-use super::world::kernel as with_kernel;
+use super::state::kernel as with_kernel;
+use crate::world::latency::Latency;
+use crate::world::names::{self, Families};
 
 /// The names of a world, for all hosts; returned by [`Sim::names`](super::Sim::names). Each host is
 /// known by its own name unless the test sets that name otherwise.

@@ -10,8 +10,8 @@ use std::panic;
 use std::sync::Once;
 use std::thread;
 
-use super::kernel;
 use crate::task::panic_message;
+use crate::world;
 
 thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
@@ -27,8 +27,8 @@ pub(super) fn watch() {
     HOOK.call_once(|| {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            if kernel::is_here() {
-                kernel::note_panic(info.location(), panic_message(info.payload()));
+            if world::is_here() {
+                world::note_panic(info.location(), panic_message(info.payload()));
                 if IS_QUIET.try_with(Cell::get).unwrap_or_default() {
                     return;
                 }

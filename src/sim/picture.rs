@@ -13,8 +13,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io, iter};
 
-use super::kernel::faults::Fault;
-use super::kernel::trace::{Message, Recording, Seconds, Trace, What};
+use crate::world::faults::Fault;
+use crate::world::trace::{Message, Recording, Seconds, Trace, What};
 
 /// The contents of a picture.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! Pictures are well-formed and bounded, for any names.
 
-use super::super::kernel::faults::Kind;
-use super::super::kernel::trace::Flags;
 use super::*;
+use crate::world::faults::Kind;
+use crate::world::trace::Flags;
 
 /// A JSON value: strings, and the relevant parts of the rest.
 #[derive(Debug)]

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::check::{Report, Run};
-use super::kernel::faults::Id;
-use super::kernel::{Setup, Simpler};
 use super::left_out::LeftOut;
+use crate::world::faults::Id;
+use crate::world::{Setup, Simpler};
 
 /// Maximum number of runs: more than ddmin needs for a few dozen faults of which a few are needed.
 const MAX_RUNS: u32 = 200;
@@ -202,8 +202,8 @@ fn minimize(all: &[Id], fails: &mut dyn FnMut(&BTreeSet<Id>) -> Option<Vec<Id>>)
 
 #[cfg(test)]
 mod tests {
-    use super::super::kernel::faults::Kind;
     use super::*;
+    use crate::world::faults::Kind;
 
     fn ids(count: u64) -> Vec<Id> {
         let kind = |n| if n % 3 == 0 { Kind::Cut } else { Kind::Loss };

@@ -15,9 +15,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::check::{number_from, test_name};
-use super::kernel;
-use super::kernel::progress::{LastCall, Progress};
-use super::kernel::trace::Seconds;
+use crate::world;
+use crate::world::progress::{LastCall, Progress};
+use crate::world::trace::Seconds;
 
 /// Interval of the checks.
 const LOOK: Duration = Duration::from_millis(500);
@@ -76,7 +76,7 @@ impl Watch {
         Watch {
             limit: Some(limit).filter(|it| !it.is_zero()),
             test: test_name().map_or(String::new(), |it| format!(" {it}")),
-            is_inner: kernel::is_here(),
+            is_inner: world::is_here(),
             watched: Mutex::default(),
             ended: Condvar::new(),
         }

@@ -10,9 +10,9 @@
 //!
 //! **Polder's own thread-locals** must be as new for the next world on a thread:
 //!
-//! - The kernel, its clock and the panics reported to it (`sim/kernel`) end with the world. The
+//! - The kernel, its clock and the panics reported to it (`world`) end with the world. The
 //!   number of clock readings is counted from the beginning of each step.
-//! - The answers to the C library (`sim/kernel/answers.rs`), the hook for contained panics
+//! - The answers to the C library (`world/answers.rs`), the hook for contained panics
 //!   (`sync::CONTAINED`), and whether panics are printed (`sim/panics.rs`) are set when a world
 //!   begins. Between worlds they are not read.
 //! - The worker that this thread drives and the task that runs (`scheduler/current.rs`), and the
@@ -35,11 +35,11 @@ use std::sync::Arc;
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 use super::check::{Report, number_from};
-use super::kernel::progress::Progress;
-use super::kernel::trace::Comparison;
-use super::kernel::{self, Setup};
 use super::stuck::Watch;
 use crate::task::panic_message;
+use crate::world::progress::Progress;
+use crate::world::trace::Comparison;
+use crate::world::{self, Setup};
 
 /// Name of the threads of worlds, followed by the seed if a thread has only one.
 pub(super) const THREAD: &str = "polder-sim";
@@ -127,7 +127,7 @@ impl Threads<'_> {
     fn join<T>(&self, thread: ScopedJoinHandle<'_, T>) -> T {
         let result = thread.join().unwrap_or_else(|panic| resume_unwind(panic));
         // Records progress of the world in which this call was made, if it was made in one.
-        kernel::with(|kernel| kernel.progress().go_on());
+        world::with(|kernel| kernel.progress().go_on());
         result
     }
 }

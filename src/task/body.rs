@@ -182,7 +182,7 @@ fn resume(site: &'static Location<'static>, panic: Panic) -> ! {
 #[cold]
 #[inline(never)]
 pub(crate) fn noted(site: &'static Location<'static>, panic: Panic) -> Panic {
-    crate::sim::kernel::task_has_panicked(site, panic_message(&*panic));
+    crate::world::task_has_panicked(site, panic_message(&*panic));
     panic
 }
 
@@ -192,16 +192,16 @@ pub(crate) fn noted(site: &'static Location<'static>, panic: Panic) -> Panic {
 #[cold]
 #[inline(never)]
 fn taken(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
-    crate::sim::kernel::panic_is_taken(site, panic_message(panic));
+    crate::world::panic_is_taken(site, panic_message(panic));
 }
 
 /// Reports a panic that is not taken. The panic hook has already printed its location and message.
 fn report(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
     let message = panic_message(panic);
     #[cfg(feature = "sim")]
-    if crate::sim::kernel::is_here() {
+    if crate::world::is_here() {
         taken(site, panic);
-        return crate::sim::kernel::fail_unless_permitted(message, || {
+        return crate::world::fail_unless_permitted(message, || {
             format!("the task spawned at {site} panicked, and nobody awaits it: {message}")
         });
     }

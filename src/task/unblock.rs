@@ -64,10 +64,10 @@ where
     };
     // A simulated world has one thread, which runs the call after a delay.
     #[cfg(feature = "sim")]
-    if crate::sim::kernel::is_here() {
+    if crate::world::is_here() {
         let (call, job) = Call::submitted(work);
         // Immediately, if outside of any process.
-        if let Some(job) = crate::sim::kernel::blocking::submit(job) {
+        if let Some(job) = crate::world::blocking::submit(job) {
             job.run();
         }
         return Task::new(Inner::Blocking(call), id);

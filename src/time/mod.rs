@@ -51,6 +51,6 @@ use std::time::Instant;
 #[must_use]
 pub fn now() -> Instant {
     #[cfg(feature = "sim")]
-    crate::sim::kernel::count_reading();
+    crate::world::count_reading();
     crate::reactor::now()
 }

@@ -5,8 +5,8 @@ use std::io;
 use std::time::Duration;
 
 use crate::poller::{Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until};
-use crate::sim::kernel::{self, PollerOfWorker, SimSocketId};
 use crate::sys::BorrowedDescriptor;
+use crate::world::{self, PollerOfWorker, SimSocketId};
 
 pub(in crate::poller) struct Simulated(PollerOfWorker);
 
@@ -18,14 +18,14 @@ impl Simulated {
 
 fn ready(flags: u8) -> Ready {
     let all = [
-        (kernel::READABLE, Ready::READABLE),
-        (kernel::WRITABLE, Ready::WRITABLE),
+        (world::READABLE, Ready::READABLE),
+        (world::WRITABLE, Ready::WRITABLE),
         (
-            kernel::CLOSED,
+            world::CLOSED,
             Ready::CLOSED | Ready::READABLE | Ready::WRITABLE,
         ),
         (
-            kernel::ERROR,
+            world::ERROR,
             Ready::ERROR | Ready::READABLE | Ready::WRITABLE,
         ),
     ];
@@ -34,7 +34,7 @@ fn ready(flags: u8) -> Ready {
 }
 
 fn no_descriptors() -> io::Error {
-    kernel::unsupported("waiting for a descriptor of the system's")
+    world::unsupported("waiting for a descriptor of the system's")
 }
 
 impl Selector for Simulated {
@@ -93,10 +93,10 @@ impl Selector for Simulated {
     ) -> io::Result<()> {
         let mut flags = 0;
         if interest.is_readable() {
-            flags |= kernel::READABLE;
+            flags |= world::READABLE;
         }
         if interest.is_writable() {
-            flags |= kernel::WRITABLE;
+            flags |= world::WRITABLE;
         }
         self.0.register(socket, token.0, flags)
     }

@@ -16,9 +16,9 @@
 use std::io;
 
 use super::{Kernel, State, Tcp};
-use crate::sim::kernel::Event;
-use crate::sim::kernel::trace::Flags;
 use crate::sys::TcpOption;
+use crate::world::Event;
+use crate::world::trace::Flags;
 
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLISECOND;

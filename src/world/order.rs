@@ -25,7 +25,7 @@ const DOUBLINGS: u64 = 15;
 const MAX_CHANGES: u32 = 1 << DOUBLINGS;
 
 /// The order in which ready processes run, and the ready tasks of each: for
-/// [`Sim::order`](super::super::Sim::order).
+/// [`Sim::order`](crate::sim::Sim::order).
 ///
 /// ```
 /// use polder::sim::Order;

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::kernel::link::nanos;
-use super::kernel::trace::Seconds;
+use super::link::nanos;
+use super::trace::Seconds;
 
-/// An event of a world, passed to the function given to [`Sim::on_step`](super::Sim::on_step). Its
+/// An event of a world, passed to the function given to [`Sim::on_step`](crate::sim::Sim::on_step). Its
 /// text is a line of a report's last events.
 ///
 /// ```

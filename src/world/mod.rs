@@ -34,6 +34,7 @@ mod sectors;
 #[cfg(feature = "signal")]
 pub(crate) mod signals;
 mod sockets;
+pub(crate) mod step;
 mod tcp;
 #[cfg(test)]
 mod tcp_tests;
@@ -54,7 +55,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::step::Step;
 use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor, TcpOption};
 use address::Address;
 use answers::Asked;
@@ -69,6 +69,7 @@ pub(crate) use order::MAX_PASSED_OVER;
 use order::{Order, Queue};
 use progress::{Call, Progress};
 use sockets::Other;
+use step::Step;
 pub(crate) use tcp::{CLOSED, ERROR, READABLE, WRITABLE};
 use tcp::{Segment, State, Tcp};
 use trace::{Comparison, Difference, Trace, What};

@@ -23,15 +23,15 @@ use std::sync::Arc;
 use super::chaos::Plan;
 use super::conditions::Conditions;
 use super::history::{AnyHistory, forgotten};
-use super::kernel::choice::Stream;
-use super::kernel::progress::{Call, Progress};
-use super::kernel::trace::{Seconds, What};
-use super::kernel::{self, Advance, Kernel, Turn};
-use super::step::Step;
 use crate::reactor::{nanos_since_start, tick_after_nanos};
 use crate::runtime::Runtime;
 use crate::scheduler::Worker;
 use crate::sync::contain;
+use crate::world::choice::Stream;
+use crate::world::progress::{Call, Progress};
+use crate::world::step::Step;
+use crate::world::trace::{Seconds, What};
+use crate::world::{self, Advance, Kernel, Turn};
 
 /// Default limit of steps and events at one moment: a program that exceeds it is in a livelock.
 const MAX_STEPS: u64 = 100_000;
@@ -146,7 +146,7 @@ impl Choices {
 ///
 /// If the thread is in no world: a handle has outlived it.
 pub(super) fn kernel<R>(f: impl FnOnce(&mut Kernel) -> R) -> R {
-    kernel::with(f).expect("polder::sim: this world has ended")
+    world::with(f).expect("polder::sim: this world has ended")
 }
 
 impl State {
@@ -425,7 +425,7 @@ impl State {
     fn drop_process(&self, process: usize, is_killed: bool) {
         let ended = self.processes.borrow_mut()[process].take();
         // Destructors run on behalf of the process that has ended.
-        let pollers = kernel::with(|kernel| {
+        let pollers = world::with(|kernel| {
             kernel.begin_drop(process, is_killed);
             kernel.progress().end_process(process);
             kernel.pollers_of(process)
@@ -441,7 +441,7 @@ impl State {
         // The runtime is first: it drops everything that its workers hold.
         drop(ended);
         drop(workers);
-        kernel::with(Kernel::end_drop);
+        world::with(Kernel::end_drop);
     }
 
     /// Performs the next event. Returns its time; `None` if there is no event, or none in time.
@@ -501,7 +501,7 @@ impl State {
                 } else {
                     format!(": {why}")
                 };
-                return kernel::fail_because(&cause, None, || {
+                return world::fail_because(&cause, None, || {
                     format!("{cause}: it was not true within {within} of quiet{why}")
                 });
             }
@@ -515,7 +515,7 @@ impl State {
     /// Runs a call that was given to `unblock`, or drops it if its process has ended. It is foreign
     /// code.
     #[cfg(feature = "blocking")]
-    fn run_due(&self, due: kernel::Due) {
+    fn run_due(&self, due: world::Due) {
         let Some(due) = due else {
             return;
         };
@@ -529,7 +529,7 @@ impl State {
     }
 
     #[cfg(not(feature = "blocking"))]
-    fn run_due(&self, _: kernel::Due) {}
+    fn run_due(&self, _: world::Due) {}
 
     /// Adds a function that is called with each event from now on.
     pub(super) fn observe(&self, observer: Observer) {
@@ -563,7 +563,7 @@ impl State {
             if !holds {
                 let cause = format!("always {:?}", it.name);
                 let why = it.why_or("it does not hold");
-                kernel::fail_because(&cause, None, || format!("{cause}: {why}"));
+                world::fail_because(&cause, None, || format!("{cause}: {why}"));
             }
             holds
         });
@@ -584,12 +584,12 @@ impl State {
             ));
         }
         if let Some(words) = forgotten(&self.histories.borrow()) {
-            kernel::fail_because("a history was not checked", None, || words);
+            world::fail_because("a history was not checked", None, || words);
         }
     }
 
     pub(super) fn fail(&self, reason: String) {
-        kernel::fail(|| reason);
+        world::fail(|| reason);
     }
 
     /// Describes what each process is doing, for the report of a failure.
@@ -637,14 +637,14 @@ impl State {
     /// task that was not awaited.)
     pub(super) fn end_processes(&self) {
         self.has_ended.set(true);
-        kernel::with(|kernel| (0..kernel.hosts()).for_each(|host| kernel.power_off(host)));
+        world::with(|kernel| (0..kernel.hosts()).for_each(|host| kernel.power_off(host)));
         let count = self.processes.borrow().len();
         for process in 0..count {
             self.drop_process(process, true);
         }
         #[cfg(feature = "blocking")]
-        kernel::as_killed(|| {
-            let jobs = kernel::with(Kernel::take_blocking).unwrap_or_default();
+        world::as_killed(|| {
+            let jobs = world::with(Kernel::take_blocking).unwrap_or_default();
             jobs.into_iter().for_each(|job| contain(|| drop(job)));
         });
     }
@@ -653,7 +653,7 @@ impl State {
     pub(super) fn end(&self) {
         self.end_processes();
         // Dropping these runs foreign code of a test that has ended.
-        kernel::as_killed(|| {
+        world::as_killed(|| {
             contain(|| drop((self.always.take(), self.eventually.take())));
             contain(|| drop(self.observers.take()));
             contain(|| drop((self.sometimes.take(), self.hosts.take())));
