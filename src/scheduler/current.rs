@@ -233,8 +233,8 @@ pub(crate) fn driver() -> Option<Rc<Driver>> {
 pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
     with_current(|current| match current {
         Some(current) if current.driver.drives(reactor) => {
-            let stays = |()| with_running(|meta| !meta.is_movable()).unwrap_or(true);
-            if current.local.is_pool_worker && stays(()) {
+            let is_movable = || with_running(Meta::is_movable).unwrap_or(false);
+            if current.local.is_pool_worker && !is_movable() {
                 Some(Own::No)
             } else {
                 Some(Running::get().own(waker))

@@ -29,10 +29,7 @@ impl Chooser for ByChoice {
             self.next_of_pool(local)
         } else {
             let mut ready = local.ready.borrow_mut();
-            let place = match ready.len() {
-                0 | 1 => 0,
-                several => world::choose_task(several, ready.iter().map(id)),
-            };
+            let place = choose(&ready);
             ready.remove(place)
         }
     }
@@ -71,78 +68,56 @@ impl ByChoice {
     /// The first task of one of the queues is next in turn, and stays so until it was taken: so no
     /// queue is passed over for longer than the world's order permits.
     fn next_of_pool(&self, local: &Local) -> Option<Runnable> {
-        let stay_first = !self.movable_first.get();
         let queue = &local.pool().queue;
         // No task can be taken from the middle of the queue, so all are taken out, and the others
-        // go back.
-        let mut movable = VecDeque::new();
-        let has_next = queue.has_next();
+        // go back. The one that runs next comes before or after them.
+        let next = queue.pop_next();
+        let next_id = next.as_ref().map(id);
         let is_next_first = local.nexts_in_row.get() < NEXTS_IN_ROW;
+        let mut movable: VecDeque<_> = std::iter::from_fn(|| queue.pop()).collect();
         if is_next_first {
-            movable.extend(queue.pop_next());
+            next.into_iter().for_each(|next| movable.push_front(next));
+        } else {
+            movable.extend(next);
         }
-        movable.extend(std::iter::from_fn(|| queue.pop()));
-        if !is_next_first {
-            movable.extend(queue.pop_next());
-        }
-        let next = has_next.then(|| if is_next_first { 0 } else { movable.len() - 1 });
-        let mut ready = local.ready.borrow_mut();
-        let place = match ready.len() + movable.len() {
-            0 | 1 => 0,
-            several => {
-                let (first, second) = if stay_first {
-                    (&*ready, &movable)
-                } else {
-                    (&movable, &*ready)
-                };
-                world::choose_task(several, first.iter().chain(second).map(id))
-            }
+        let stay = std::mem::take(&mut *local.ready.borrow_mut());
+        let stay_first = !self.movable_first.get();
+        let (mut all, second) = if stay_first {
+            (stay, movable)
+        } else {
+            (movable, stay)
         };
+        all.extend(second);
+        let place = choose(&all);
         if place == 0 {
             self.movable_first.set(stay_first);
         }
-        let before = if stay_first {
-            ready.len()
-        } else {
-            movable.len()
-        };
-        let (is_movable, place) = if place < before {
-            (!stay_first, place)
-        } else {
-            (stay_first, place - before)
-        };
-        if !is_movable {
-            let chosen = ready.remove(place);
-            put_back(local, movable, next);
-            return chosen;
-        }
-        let is_next = next == Some(place);
+        let chosen = all.remove(place);
+        let is_next = next_id.is_some() && next_id == chosen.as_ref().map(id);
         let in_row = if is_next && is_next_first {
             local.nexts_in_row.get() + 1
         } else {
             0
         };
         local.nexts_in_row.set(in_row);
-        let chosen = movable.remove(place);
-        // The next task comes before or after all others.
-        let left = next
-            .filter(|_| !is_next)
-            .map(|next| if next > place { next - 1 } else { next });
-        put_back(local, movable, left);
+        for runnable in all {
+            if !runnable.metadata().is_movable() {
+                local.push(runnable);
+            } else if next_id == Some(id(&runnable)) {
+                queue.push_next(runnable);
+            } else {
+                local.push_movable(runnable);
+            }
+        }
         chosen
     }
 }
 
-/// Puts movable tasks back into the queue that they came from, one of them as the next.
-fn put_back(local: &Local, movable: VecDeque<Runnable>, next: Option<usize>) {
-    let queue = &local.pool().queue;
-    for (place, runnable) in movable.into_iter().enumerate() {
-        let has_room = if Some(place) == next {
-            queue.push_next(runnable).is_none()
-        } else {
-            queue.push(runnable).is_ok()
-        };
-        debug_assert!(has_room, "it was there before");
+/// Returns the place of the task that the world chooses.
+fn choose(ready: &VecDeque<Runnable>) -> usize {
+    match ready.len() {
+        0 | 1 => 0,
+        several => world::choose_task(several, ready.iter().map(id)),
     }
 }
 
