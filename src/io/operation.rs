@@ -13,10 +13,11 @@
 //! }
 //! ```
 //!
-//! Two decisions are left to a [`Trust`]: whether an attempt is worth its system call, and whether
-//! an attempt that would block has used up the readiness. The sockets of `net` trust reported
-//! events, since only polder operates on them. The descriptor in an [`Async`](super::Async) belongs
-//! to the user, who may operate on it unseen: in that case the kernel is asked.
+//! Two decisions are the source's, by its [`Trust`](crate::reactor::Trust): whether an attempt is
+//! worth its system call, and whether an attempt that would block has used up the readiness. The
+//! sockets of `net` trust reported events, since only polder operates on them. The descriptor in an
+//! [`Async`](super::Async) belongs to the user, who may operate on it unseen: in that case the
+//! kernel is asked.
 //!
 //! **Why no edge is lost.** The snapshot that is cleared was taken before the attempt, or before
 //! the kernel was asked. Registering looks again under the lock that protects the count of events:
@@ -26,7 +27,6 @@
 //! immediately, because it was interrupted or because the descriptor is still ready: a task cannot
 //! loop here forever.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -37,41 +37,36 @@ use crate::reactor::{Direction, Io, Snapshot, Source, WaiterId};
 use crate::runtime::context;
 use crate::scheduler::{self, budget};
 
-/// How far an operation trusts the events that were reported for its source.
-pub(crate) trait Trust: Copy {
-    /// Whether an attempt is worth its system call, given the reported events.
-    fn should_try(self, seen: Snapshot) -> bool;
-
-    /// Evaluates an attempt that would block and began after `seen` was taken. Returns whether the
-    /// source's readiness is used up; then it has been cleared, and the operation waits for an
-    /// event. Otherwise the attempt is repeated.
-    fn clear_if_used_up(
-        self,
-        source: &Source,
-        direction: Direction,
-        seen: Snapshot,
-    ) -> io::Result<bool>;
-}
-
-/// Runs one operation until it does not block. `register` registers the task's waker for the next
-/// event, and returns `false` if one has come since the readiness was cleared; usually it is
-/// [`register_waker`].
+/// Runs one operation of the holder of `io` until it does not block.
 #[inline]
 pub(crate) fn poll<T>(
+    io: &Io,
     cx: &Context<'_>,
-    source: &Source,
     direction: Direction,
-    trust: impl Trust,
-    register: impl Fn() -> io::Result<bool>,
-    mut attempt: impl FnMut(&Source, Snapshot) -> io::Result<T>,
+    attempt: impl FnMut(Snapshot) -> io::Result<T>,
+) -> Poll<io::Result<T>> {
+    // The identity is needed only for waiting, and is read only then.
+    let register = || register_waker(io.source(), direction, io.id(), cx.waker());
+    poll_as(register, io.source(), cx, direction, attempt)
+}
+
+/// The loop. `register` registers the task's waker for the next event, and returns `false` if one
+/// has come since the readiness was cleared: see [`register_waker`].
+#[inline]
+pub(crate) fn poll_as<T>(
+    mut register: impl FnMut() -> io::Result<bool>,
+    source: &Source,
+    cx: &Context<'_>,
+    direction: Direction,
+    mut attempt: impl FnMut(Snapshot) -> io::Result<T>,
 ) -> Poll<io::Result<T>> {
     loop {
         let seen = source.snapshot(direction);
-        if trust.should_try(seen) {
+        if source.is_worth_an_attempt(seen) {
             ready!(budget::consume(cx));
-            match attempt(source, seen) {
+            match attempt(seen) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !trust.clear_if_used_up(source, direction, seen)? {
+                    if !source.clear_if_used_up(direction, seen)? {
                         continue;
                     }
                     budget::restore();
@@ -80,10 +75,8 @@ pub(crate) fn poll<T>(
                 result => return Poll::Ready(result),
             }
         }
-        match register() {
-            Ok(true) => return Poll::Pending,
-            Ok(false) => {}
-            Err(error) => return Poll::Ready(Err(error)),
+        if register()? {
+            return Poll::Pending;
         }
     }
 }
@@ -146,25 +139,24 @@ impl<H: HasIo> WaiterGuard<H> {
         }
     }
 
-    /// See [`poll`].
+    /// Returns the source, the direction, and a function that registers the future's waker for the
+    /// next event: see [`register_waker`].
     #[inline]
-    pub(crate) fn poll<T>(
+    pub(crate) fn parts(
         &mut self,
-        cx: &Context<'_>,
-        trust: impl Trust,
-        attempt: impl FnMut(&Source, Snapshot) -> io::Result<T>,
-    ) -> Poll<io::Result<T>> {
-        let io = self.handle.io();
-        let (source, direction) = (io.source(), self.direction);
-        let id = Cell::new(self.id);
-        let register = || {
-            let it = id.get().unwrap_or_else(|| io.new_future_id());
-            id.set(Some(it));
-            register_waker(source, direction, it, cx.waker())
+        waker: &Waker,
+    ) -> (&Source, Direction, impl FnMut() -> io::Result<bool>) {
+        let WaiterGuard {
+            handle,
+            direction,
+            id,
+        } = self;
+        let (io, direction) = (handle.io(), *direction);
+        let register = move || {
+            let id = *id.get_or_insert_with(|| io.new_future_id());
+            register_waker(io.source(), direction, id, waker)
         };
-        let result = poll(cx, source, direction, trust, register, attempt);
-        self.id = id.get();
-        result
+        (io.source(), direction, register)
     }
 }
 
@@ -179,37 +171,32 @@ impl<H: HasIo> Drop for WaiterGuard<H> {
 /// An operation as a separate future. Any number of them may wait for one source.
 ///
 /// Cancel safe: dropping it has no effect, apart from those of its attempts so far.
-pub(crate) struct Operation<'a, P, F> {
+pub(crate) struct Operation<'a, F> {
     waiter: WaiterGuard<&'a Io>,
-    trust: P,
     attempt: F,
 }
 
-impl<'a, P: Trust, F> Operation<'a, P, F> {
-    pub(crate) fn new<T>(io: &'a Io, direction: Direction, trust: P, attempt: F) -> Self
+impl<'a, F> Operation<'a, F> {
+    pub(crate) fn new<T>(io: &'a Io, direction: Direction, attempt: F) -> Self
     where
-        F: FnMut(&Source, Snapshot) -> io::Result<T>,
+        F: FnMut(Snapshot) -> io::Result<T>,
     {
         Operation {
             waiter: WaiterGuard::new(io, direction),
-            trust,
             attempt,
         }
     }
 }
 
 /// No field is pinned.
-impl<P, F> Unpin for Operation<'_, P, F> {}
+impl<F> Unpin for Operation<'_, F> {}
 
-impl<T, P: Trust, F: FnMut(&Source, Snapshot) -> io::Result<T>> Future for Operation<'_, P, F> {
+impl<T, F: FnMut(Snapshot) -> io::Result<T>> Future for Operation<'_, F> {
     type Output = io::Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let Operation {
-            waiter,
-            trust,
-            attempt,
-        } = &mut *self;
-        waiter.poll(cx, *trust, attempt)
+        let Operation { waiter, attempt } = &mut *self;
+        let (source, direction, register) = waiter.parts(cx.waker());
+        poll_as(register, source, cx, direction, attempt)
     }
 }

@@ -5,8 +5,8 @@
 //! only other code that makes such system calls is `resolver.rs`, and dumps, for addresses. In a
 //! simulated world (feature `sim`) a second arm of each operation asks `world` instead.
 //!
-//! Every operation goes through the loop of `io/operation.rs`. This file decides how far our
-//! sockets trust their events ([`Trust`]), and when a short read shows that a socket is drained.
+//! Every operation goes through the loop of `io/operation.rs`. This file decides how far a socket's
+//! events are trusted ([`Trust`]), and when a short read shows that a socket is drained.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -21,9 +21,9 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 
-use crate::io::operation::{self, Operation, Trust};
+use crate::io::operation::{self, Operation};
 use crate::poller::Interest;
-use crate::reactor::{Direction, Io, Snapshot, Source, SourceKind};
+use crate::reactor::{Direction, Io, Snapshot, SourceKind, Trust};
 use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor, TcpOption};
 use crate::time::{Timer, timeout};
 #[cfg(feature = "sim")]
@@ -59,6 +59,14 @@ impl SocketType {
             #[cfg(unix)]
             SocketType::UnixStream => SourceKind::UnixStream,
             _ => SourceKind::Other,
+        }
+    }
+
+    /// Returns how far its events are trusted.
+    fn trust(self) -> Trust {
+        match self {
+            SocketType::TcpStream => Trust::EventsOfTcp,
+            _ => Trust::Events,
         }
     }
 
@@ -316,7 +324,7 @@ impl Socket {
     }
 
     fn of(descriptor: OwnedDescriptor, socket_type: SocketType, plain: bool) -> Socket {
-        let io = Io::new(descriptor, socket_type.kind(plain));
+        let io = Io::new(descriptor, socket_type.kind(plain), socket_type.trust());
         if socket_type.takes_descriptors() {
             io.source().set_bytes_only(plain);
         }
@@ -780,7 +788,7 @@ impl Socket {
     /// Waits until one of the directions of `interest` is worth an attempt. Returns those that are.
     pub(super) async fn ready(&self, interest: Interest) -> io::Result<Interest> {
         let directions = directions(interest)?;
-        let mut waits = directions.map(|it| Some((it?.0, self.run(it?.1, |_| Ok(())))));
+        let mut waits = directions.map(|part| Some((part?.0, self.run(part?.1, |_| Ok(())))));
         poll_fn(|cx| {
             let mut ready = Interest::NONE;
             for (interest, wait) in waits.iter_mut().flatten() {
@@ -806,12 +814,12 @@ impl Socket {
     ) -> io::Result<T> {
         let source = self.io.source();
         let directions = directions(interest)?;
-        let seen = directions.map(|it| Some((it?.1, source.snapshot(it?.1))));
+        let seen = directions.map(|part| Some((part?.1, source.snapshot(part?.1))));
         let result = operation();
         if result.as_ref().err().is_some_and(is_would_block) {
             for (direction, seen) in seen.into_iter().flatten() {
                 // If the kernel has more data, the next wait finds the direction ready.
-                self.clear_if_used_up(source, direction, seen)?;
+                source.clear_if_used_up(direction, seen)?;
             }
         }
         result
@@ -832,7 +840,7 @@ impl Socket {
             let seen = source.snapshot(direction);
             match attempt(seen) {
                 Err(error) if is_would_block(&error) => {
-                    if self.clear_if_used_up(source, direction, seen)? {
+                    if source.clear_if_used_up(direction, seen)? {
                         return Err(error);
                     }
                 }
@@ -848,24 +856,18 @@ impl Socket {
         &self,
         cx: &mut Context<'_>,
         direction: Direction,
-        mut attempt: impl FnMut(Snapshot) -> io::Result<T>,
+        attempt: impl FnMut(Snapshot) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
-        // State that is needed only for waiting is read only then.
-        let register =
-            || operation::register_waker(self.io.source(), direction, self.io.id(), cx.waker());
-        let source = self.io.source();
-        operation::poll(cx, source, direction, self, register, |_, seen| {
-            attempt(seen)
-        })
+        operation::poll(&self.io, cx, direction, attempt)
     }
 
     /// Returns an operation as a separate future. Any number of them may wait for one socket.
     fn run<T>(
         &self,
         direction: Direction,
-        mut attempt: impl FnMut(Snapshot) -> io::Result<T>,
+        attempt: impl FnMut(Snapshot) -> io::Result<T>,
     ) -> impl Future<Output = io::Result<T>> + Unpin {
-        Operation::new(&self.io, direction, self, move |_, seen| attempt(seen))
+        Operation::new(&self.io, direction, attempt)
     }
 }
 
@@ -1123,36 +1125,6 @@ fn directions(interest: Interest) -> io::Result<[Option<(Interest, Direction)>; 
 }
 
 sys::lend_descriptor!([] Socket, |it| it.descriptor());
-
-/// Only polder operates on these sockets, so reported readiness holds until an attempt would block.
-/// (Code that operates on a socket through `AsFd` may use that up unnoticed.)
-///
-/// The exception is TCP's urgent mark, where Linux may return that a read would block although
-/// bytes lie behind the mark: see `sys::is_readable_after_all`.
-impl Trust for &Socket {
-    #[inline]
-    fn should_try(self, seen: Snapshot) -> bool {
-        seen.is_ready()
-    }
-
-    #[inline]
-    fn clear_if_used_up(
-        self,
-        source: &Source,
-        direction: Direction,
-        seen: Snapshot,
-    ) -> io::Result<bool> {
-        let is_readable_after_all = self.socket_type == SocketType::TcpStream
-            && direction == Direction::Read
-            && seen.has_sticky_flags()
-            && !self.is_simulated()
-            && sys::is_readable_after_all(&source.descriptor());
-        if !is_readable_after_all {
-            source.clear(direction, seen);
-        }
-        Ok(!is_readable_after_all)
-    }
-}
 
 pub(super) fn internet(address: SockAddr) -> io::Result<SocketAddr> {
     address.as_socket().ok_or_else(|| {

@@ -67,11 +67,29 @@ pub(crate) enum SourceKind {
     Lent,
 }
 
+/// How far operations trust the events that were reported for a source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Trust {
+    /// Only polder operates on the descriptor, so reported readiness holds until an attempt would
+    /// block. (Code that operates on a socket through `AsFd` may use that up unnoticed.)
+    Events,
+    /// As `Events`, except at TCP's urgent mark, where Linux may return that a read would block
+    /// although bytes lie behind the mark: see `sys::is_readable_after_all`.
+    EventsOfTcp,
+    /// The owner may operate on the descriptor unseen: before each wait the kernel is asked.
+    ///
+    /// `poll(2)` always reports a socket as ready if its error queue is not read. So after an
+    /// attempt that would block, an error alone does not count, unless an event came since the
+    /// attempt began: an error that the kernel learns of later is reported later.
+    Kernel,
+}
+
 #[derive(Debug)]
 pub(crate) struct Source {
     readiness: Readiness<Registrations>,
     descriptor: Held,
     kind: SourceKind,
+    trust: Trust,
     /// Number of [`Io`] handles.
     handles: AtomicUsize,
     next_id: AtomicU32,
@@ -120,15 +138,49 @@ impl Source {
         self.readiness.clear(direction, seen);
     }
 
-    /// See [`Readiness::refresh`].
+    /// Whether an attempt is worth its system call, given the reported events.
     #[inline]
-    pub(crate) fn refresh<E>(
+    pub(crate) fn is_worth_an_attempt(&self, seen: Snapshot) -> bool {
+        seen.is_ready() || self.trust == Trust::Kernel
+    }
+
+    /// Evaluates an attempt that would block and began after `seen` was taken. Returns whether the
+    /// readiness is used up; then it has been cleared, and the operation waits for an event.
+    /// Otherwise the attempt is repeated.
+    #[inline]
+    pub(crate) fn clear_if_used_up(
         &self,
         direction: Direction,
         seen: Snapshot,
-        query: impl FnOnce(bool) -> Result<bool, E>,
-    ) -> Result<bool, E> {
-        self.readiness.refresh(direction, seen, query)
+    ) -> io::Result<bool> {
+        let is_ready = match self.trust {
+            Trust::Events => false,
+            Trust::EventsOfTcp => {
+                direction == Direction::Read
+                    && seen.has_sticky_flags()
+                    && sys::is_readable_after_all(&self.descriptor())
+            }
+            Trust::Kernel => return self.clear_unless_ready(direction, seen),
+        };
+        if !is_ready {
+            self.clear(direction, seen);
+        }
+        Ok(!is_ready)
+    }
+
+    fn clear_unless_ready(&self, direction: Direction, seen: Snapshot) -> io::Result<bool> {
+        let is_to_write = direction == Direction::Write;
+        let is_only_an_error = || {
+            let (read, write) = sys::is_only_an_error(&self.descriptor())?;
+            io::Result::Ok(if is_to_write { write } else { read })
+        };
+        let is_ready = self.readiness.refresh(direction, seen, |has_event| {
+            io::Result::Ok(
+                sys::is_ready(&self.descriptor(), is_to_write)?
+                    && (has_event || !is_only_an_error()?),
+            )
+        })?;
+        Ok(!is_ready)
     }
 
     #[inline]
@@ -665,8 +717,8 @@ pub(crate) struct Io {
 
 impl Io {
     /// Takes over a descriptor, which must be non-blocking.
-    pub(crate) fn new(descriptor: OwnedDescriptor, kind: SourceKind) -> Io {
-        Io::with(Held::Owned(descriptor), kind)
+    pub(crate) fn new(descriptor: OwnedDescriptor, kind: SourceKind, trust: Trust) -> Io {
+        Io::with(Held::Owned(descriptor), kind, trust)
     }
 
     /// Takes over a socket of a simulated world.
@@ -677,7 +729,7 @@ impl Io {
     #[cfg(all(feature = "sim", not(loom)))]
     pub(crate) fn simulated(socket: SimSocket, kind: SourceKind) -> io::Result<Io> {
         let placeholder = LentDescriptor::of_static(crate::world::placeholder()?);
-        let mut io = Io::with(Held::Lent(placeholder), kind);
+        let mut io = Io::with(Held::Lent(placeholder), kind, Trust::Events);
         let source = Arc::get_mut(&mut io.source).expect("nobody else has it yet");
         source.simulated = Some(socket);
         Ok(io)
@@ -693,15 +745,16 @@ impl Io {
     pub(crate) unsafe fn lent(descriptor: BorrowedDescriptor<'_>) -> Io {
         // SAFETY: the caller promises it.
         let descriptor = unsafe { LentDescriptor::new(descriptor) };
-        Io::with(Held::Lent(descriptor), SourceKind::Lent)
+        Io::with(Held::Lent(descriptor), SourceKind::Lent, Trust::Kernel)
     }
 
-    fn with(descriptor: Held, kind: SourceKind) -> Io {
+    fn with(descriptor: Held, kind: SourceKind, trust: Trust) -> Io {
         Io {
             source: Arc::new(Source {
                 readiness: Readiness::new(Registrations::default()),
                 descriptor,
                 kind,
+                trust,
                 handles: AtomicUsize::new(1),
                 next_id: AtomicU32::new(1),
                 has_read: AtomicBool::new(false),
@@ -810,7 +863,7 @@ mod loom_tests {
     /// A handle that is known not to be readable.
     fn io() -> (Io, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
-        let io = Io::new(near.into(), SourceKind::Other);
+        let io = Io::new(near.into(), SourceKind::Other, Trust::Events);
         let seen = io.source().snapshot(Direction::Read);
         io.source().clear(Direction::Read, seen);
         (io, far)
