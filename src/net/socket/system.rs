@@ -407,7 +407,6 @@ fn to_fill(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
-    use crate::net::socket::Options;
     use crate::net::socket::options::{Flag, Opt};
     use socket2::Socket as Raw;
     use std::net::{Ipv4Addr, SocketAddr};
