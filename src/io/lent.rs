@@ -15,11 +15,13 @@
 //! another and takes its wake, and none wakes another by displacing it, which could go on forever.
 
 use std::io;
+use std::ops::Deref;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker, ready};
 
-use super::operation::{self, HasIo, Trust, WaiterGuard};
-use crate::reactor::{Direction, Io, Snapshot, Source, WaiterId};
+use super::operation::{self, HasIo, Operation, WaiterGuard};
+use crate::reactor::{Direction, Io, Source, WaiterId};
+use crate::scheduler::budget;
 use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::{Mutex, contain};
 use crate::sys;
@@ -50,7 +52,8 @@ impl LentIo {
         direction: Direction,
         mut operation: impl FnMut() -> io::Result<R>,
     ) -> Poll<io::Result<R>> {
-        self.poll_as_task(cx, direction, AskKernel, |_, _| operation())
+        let register = || self.register_waker(cx.waker(), direction);
+        operation::poll(register, self.io.source(), cx, direction, |_| operation())
     }
 
     /// Ready when the descriptor is ready.
@@ -59,9 +62,8 @@ impl LentIo {
         cx: &Context<'_>,
         direction: Direction,
     ) -> Poll<io::Result<()>> {
-        self.poll_as_task(cx, direction, AskedKernel, |source, _| {
-            check_level(source, direction)
-        })
+        let register = || self.register_waker(cx.waker(), direction);
+        poll_level(register, self.io.source(), cx, direction)
     }
 
     /// Runs a user's operation until it does not block. As in async-io, `Interrupted` is returned
@@ -71,31 +73,22 @@ impl LentIo {
         direction: Direction,
         mut operation: impl FnMut() -> io::Result<R>,
     ) -> io::Result<R> {
-        let attempt = |_: &Source, _| match operation() {
+        let attempt = |_| match operation() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
             result => Ok(result),
         };
-        operation::Operation::new(&self.io, direction, AskKernel, attempt).await?
+        Operation::new(&self.io, direction, attempt).await?
     }
 
-    fn poll_as_task<R>(
-        &self,
-        cx: &Context<'_>,
-        direction: Direction,
-        trust: impl Trust,
-        attempt: impl FnMut(&Source, Snapshot) -> io::Result<R>,
-    ) -> Poll<io::Result<R>> {
-        let source = self.io.source();
-        let register = || {
-            let task = self.task(cx.waker(), direction);
-            let waker = Waker::from(task.clone());
-            let registered = operation::register_waker(source, direction, task.id, &waker);
-            if !matches!(registered, Ok(true)) {
-                task.state.store(IDLE, Ordering::Release);
-            }
-            registered
-        };
-        operation::poll(cx, source, direction, trust, register, attempt)
+    /// Registers the waker of a task that polls: see [`operation::register_waker`].
+    fn register_waker(&self, waker: &Waker, direction: Direction) -> io::Result<bool> {
+        let task = self.task(waker, direction);
+        let waker = Waker::from(task.clone());
+        let registered = operation::register_waker(self.io.source(), direction, task.id, &waker);
+        if !matches!(registered, Ok(true)) {
+            task.state.store(IDLE, Ordering::Release);
+        }
+        registered
     }
 
     /// Returns the entry of this waker, and drops those of tasks that no longer wait.
@@ -133,75 +126,35 @@ impl LentIo {
 }
 
 /// Waits until the descriptor is ready, in a future that has an identity as a waiter.
-pub(super) fn poll_ready<H: HasIo>(
+pub(super) fn poll_ready<H: Deref<Target: HasIo>>(
     waiter: &mut WaiterGuard<H>,
     cx: &Context<'_>,
 ) -> Poll<io::Result<()>> {
-    let direction = waiter.direction;
-    waiter.poll(cx, AskedKernel, |source, _| check_level(source, direction))
+    let (source, direction, register) = waiter.parts(cx.waker());
+    poll_level(register, source, cx, direction)
 }
 
-/// Returns `WouldBlock` unless the descriptor is ready now. An end of file or an error counts as
-/// ready.
-fn check_level(source: &Source, direction: Direction) -> io::Result<()> {
-    if sys::is_ready(&source.descriptor(), direction == Direction::Write)? {
-        Ok(())
-    } else {
-        Err(io::ErrorKind::WouldBlock.into())
-    }
-}
-
-/// Trust for a user's operations: each wait asks the kernel first.
+/// Waits until the descriptor is ready. An end of file or an error counts as ready.
 ///
-/// `poll(2)` always reports a socket as ready if its error queue is not read. So after an attempt
-/// that would block, an error alone does not count, unless an event came since the attempt began:
-/// an error that the kernel learns of later is reported later.
-#[derive(Clone, Copy)]
-struct AskKernel;
-
-impl Trust for AskKernel {
-    fn should_try(self, _: Snapshot) -> bool {
-        true
-    }
-
-    fn clear_if_used_up(
-        self,
-        source: &Source,
-        direction: Direction,
-        seen: Snapshot,
-    ) -> io::Result<bool> {
-        let is_to_write = direction == Direction::Write;
-        let is_only_an_error = || {
-            let (read, write) = sys::is_only_an_error(&source.descriptor())?;
-            io::Result::Ok(if is_to_write { write } else { read })
-        };
-        let is_ready = source.refresh(direction, seen, |has_event| {
-            io::Result::Ok(
-                sys::is_ready(&source.descriptor(), is_to_write)?
-                    && (has_event || !is_only_an_error()?),
-            )
-        })?;
-        Ok(!is_ready)
-    }
-}
-
-/// Trust for an attempt that has already asked the kernel: [`check_level`].
-#[derive(Clone, Copy)]
-struct AskedKernel;
-
-impl Trust for AskedKernel {
-    fn should_try(self, _: Snapshot) -> bool {
-        true
-    }
-
-    fn clear_if_used_up(
-        self,
-        source: &Source,
-        direction: Direction,
-        seen: Snapshot,
-    ) -> io::Result<bool> {
+/// This is the loop of [`operation::poll`] for an attempt that only asks the kernel, which does
+/// not have to be asked again whether the readiness is used up.
+fn poll_level(
+    mut register: impl FnMut() -> io::Result<bool>,
+    source: &Source,
+    cx: &Context<'_>,
+    direction: Direction,
+) -> Poll<io::Result<()>> {
+    loop {
+        let seen = source.snapshot(direction);
+        ready!(budget::consume(cx));
+        if sys::is_ready(&source.descriptor(), direction == Direction::Write)? {
+            return Poll::Ready(Ok(()));
+        }
         source.clear(direction, seen);
-        Ok(true)
+        budget::restore();
+        if register()? {
+            return Poll::Pending;
+        }
     }
 }
 

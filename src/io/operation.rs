@@ -1,5 +1,5 @@
-//! The one loop that every operation on a descriptor goes through: budget, attempt, clear,
-//! register.
+//! [`Operation`], and the one loop that operations on a descriptor go through: budget, attempt,
+//! clear, register.
 //!
 //! ```text
 //! loop {
@@ -13,10 +13,12 @@
 //! }
 //! ```
 //!
-//! Two decisions are left to a [`Trust`]: whether an attempt is worth its system call, and whether
-//! an attempt that would block has used up the readiness. The sockets of `net` trust reported
-//! events, since only polder operates on them. The descriptor in an [`Async`](super::Async) belongs
-//! to the user, who may operate on it unseen: in that case the kernel is asked.
+//! Two decisions are the source's, by its [`Trust`](crate::reactor::Trust): whether an attempt is
+//! worth its system call, and whether an attempt that would block has used up the readiness. The
+//! sockets of `net` trust reported events, since only polder operates on them. The descriptor in an
+//! [`Async`](super::Async) belongs to the user, who may operate on it unseen: in that case the
+//! kernel is asked. (Waiting until such a descriptor is ready, which only asks, is a shorter loop,
+//! in `lent.rs`.)
 //!
 //! **Why no edge is lost.** The snapshot that is cleared was taken before the attempt, or before
 //! the kernel was asked. Registering looks again under the lock that protects the count of events:
@@ -26,9 +28,8 @@
 //! immediately, because it was interrupted or because the descriptor is still ready: a task cannot
 //! loop here forever.
 
-use std::cell::Cell;
-use std::future::Future;
 use std::io;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -37,41 +38,101 @@ use crate::reactor::{Direction, Io, Snapshot, Source, WaiterId};
 use crate::runtime::context;
 use crate::scheduler::{self, budget};
 
-/// How far an operation trusts the events that were reported for its source.
-pub(crate) trait Trust: Copy {
-    /// Whether an attempt is worth its system call, given the reported events.
-    fn should_try(self, seen: Snapshot) -> bool;
-
-    /// Evaluates an attempt that would block and began after `seen` was taken. Returns whether the
-    /// source's readiness is used up; then it has been cleared, and the operation waits for an
-    /// event. Otherwise the attempt is repeated.
-    fn clear_if_used_up(
-        self,
-        source: &Source,
-        direction: Direction,
-        seen: Snapshot,
-    ) -> io::Result<bool>;
+/// An operation on a source: what is attempted, and in which direction.
+///
+/// It has three forms. Awaited, it is a separate future, any number of which may wait for one
+/// source; [`poll`](Self::poll) is for the task that holds the handle; and
+/// [`attempt`](Self::attempt) does not wait.
+#[must_use]
+pub(crate) struct Operation<'a, F> {
+    io: &'a Io,
+    direction: Direction,
+    attempt: F,
 }
 
-/// Runs one operation until it does not block. `register` registers the task's waker for the next
-/// event, and returns `false` if one has come since the readiness was cleared; usually it is
-/// [`register_waker`].
+/// What an operation attempts. The readiness before the attempt shows whether more than the result
+/// can be learnt from it.
+pub(crate) trait Attempt<T>: FnMut(Snapshot) -> io::Result<T> {}
+
+impl<T, F: FnMut(Snapshot) -> io::Result<T>> Attempt<T> for F {}
+
+impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> Operation<'a, F> {
+    #[inline]
+    pub(crate) fn new(io: &'a Io, direction: Direction, attempt: F) -> Operation<'a, F> {
+        Operation {
+            io,
+            direction,
+            attempt,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn poll(self, cx: &Context<'_>) -> Poll<io::Result<T>> {
+        let (io, direction) = (self.io, self.direction);
+        // The identity is needed only for waiting, and is read only then.
+        let register = || register_waker(io.source(), direction, io.id(), cx.waker());
+        poll(register, io.source(), cx, direction, self.attempt)
+    }
+
+    /// [`poll`](Self::poll), compiled apart from its caller. It gets the waker, not the context,
+    /// which then need not be in memory.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn poll_apart(self, waker: &Waker) -> Poll<io::Result<T>> {
+        self.poll(&Context::from_waker(waker))
+    }
+
+    /// Makes one attempt. If it would block, it clears the readiness that was seen before it, like
+    /// an attempt of the loop, so that the next wait waits for an event.
+    ///
+    /// The attempt does not depend on events: a socket that was never waited for is not registered
+    /// yet, and receives none.
+    pub(crate) fn attempt(mut self) -> io::Result<T> {
+        let source = self.io.source();
+        loop {
+            let seen = source.snapshot(self.direction);
+            match (self.attempt)(seen) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if source.clear_if_spent(self.direction, seen)? {
+                        return Err(error);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> IntoFuture for Operation<'a, F> {
+    type Output = io::Result<T>;
+    type IntoFuture = Waiting<'a, F>;
+
+    fn into_future(self) -> Waiting<'a, F> {
+        Waiting {
+            waiter: WaiterGuard::new(self.io, self.direction),
+            attempt: self.attempt,
+        }
+    }
+}
+
+/// The loop. `register` registers the task's waker for the next event, and returns `false` if one
+/// has come since the readiness was cleared: see [`register_waker`].
 #[inline]
 pub(crate) fn poll<T>(
-    cx: &Context<'_>,
+    mut register: impl FnMut() -> io::Result<bool>,
     source: &Source,
+    cx: &Context<'_>,
     direction: Direction,
-    trust: impl Trust,
-    register: impl Fn() -> io::Result<bool>,
-    mut attempt: impl FnMut(&Source, Snapshot) -> io::Result<T>,
+    mut attempt: impl FnMut(Snapshot) -> io::Result<T>,
 ) -> Poll<io::Result<T>> {
     loop {
         let seen = source.snapshot(direction);
-        if trust.should_try(seen) {
+        if source.is_worth_an_attempt(seen) {
             ready!(budget::consume(cx));
-            match attempt(source, seen) {
+            match attempt(seen) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !trust.clear_if_used_up(source, direction, seen)? {
+                    if !source.clear_if_spent(direction, seen)? {
                         continue;
                     }
                     budget::restore();
@@ -80,10 +141,8 @@ pub(crate) fn poll<T>(
                 result => return Poll::Ready(result),
             }
         }
-        match register() {
-            Ok(true) => return Poll::Pending,
-            Ok(false) => {}
-            Err(error) => return Poll::Ready(Err(error)),
+        if register()? {
+            return Poll::Pending;
         }
     }
 }
@@ -117,12 +176,12 @@ fn move_and_register_waker(
     context::with_reactor(|reactor, _| source.register_waker(reactor, direction, id, waker))?
 }
 
-/// Anything that holds a handle to a source, borrowed or shared.
+/// Anything that is a handle to a source, or has one.
 pub(crate) trait HasIo {
     fn io(&self) -> &Io;
 }
 
-impl HasIo for &Io {
+impl HasIo for Io {
     #[inline]
     fn io(&self) -> &Io {
         self
@@ -131,13 +190,13 @@ impl HasIo for &Io {
 
 /// A future's registration as a waiter for a source: an identity, assigned at its first wait, which
 /// is removed when the future is dropped. (An operation that never waits needs none.)
-pub(crate) struct WaiterGuard<H: HasIo> {
+pub(crate) struct WaiterGuard<H: Deref<Target: HasIo>> {
     handle: H,
     pub(crate) direction: Direction,
     id: Option<WaiterId>,
 }
 
-impl<H: HasIo> WaiterGuard<H> {
+impl<H: Deref<Target: HasIo>> WaiterGuard<H> {
     pub(crate) fn new(handle: H, direction: Direction) -> WaiterGuard<H> {
         WaiterGuard {
             handle,
@@ -146,29 +205,28 @@ impl<H: HasIo> WaiterGuard<H> {
         }
     }
 
-    /// See [`poll`].
+    /// Returns the source, the direction, and a function that registers the future's waker for the
+    /// next event: see [`register_waker`].
     #[inline]
-    pub(crate) fn poll<T>(
+    pub(crate) fn parts(
         &mut self,
-        cx: &Context<'_>,
-        trust: impl Trust,
-        attempt: impl FnMut(&Source, Snapshot) -> io::Result<T>,
-    ) -> Poll<io::Result<T>> {
-        let io = self.handle.io();
-        let (source, direction) = (io.source(), self.direction);
-        let id = Cell::new(self.id);
-        let register = || {
-            let it = id.get().unwrap_or_else(|| io.new_future_id());
-            id.set(Some(it));
-            register_waker(source, direction, it, cx.waker())
+        waker: &Waker,
+    ) -> (&Source, Direction, impl FnMut() -> io::Result<bool>) {
+        let WaiterGuard {
+            handle,
+            direction,
+            id,
+        } = self;
+        let (io, direction) = (handle.io(), *direction);
+        let register = move || {
+            let id = *id.get_or_insert_with(|| io.new_future_id());
+            register_waker(io.source(), direction, id, waker)
         };
-        let result = poll(cx, source, direction, trust, register, attempt);
-        self.id = id.get();
-        result
+        (io.source(), direction, register)
     }
 }
 
-impl<H: HasIo> Drop for WaiterGuard<H> {
+impl<H: Deref<Target: HasIo>> Drop for WaiterGuard<H> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             self.handle.io().remove_waiter(id);
@@ -176,40 +234,23 @@ impl<H: HasIo> Drop for WaiterGuard<H> {
     }
 }
 
-/// An operation as a separate future. Any number of them may wait for one source.
+/// An [`Operation`] as a separate future.
 ///
 /// Cancel safe: dropping it has no effect, apart from those of its attempts so far.
-pub(crate) struct Operation<'a, P, F> {
+pub(crate) struct Waiting<'a, F> {
     waiter: WaiterGuard<&'a Io>,
-    trust: P,
     attempt: F,
 }
 
-impl<'a, P: Trust, F> Operation<'a, P, F> {
-    pub(crate) fn new<T>(io: &'a Io, direction: Direction, trust: P, attempt: F) -> Self
-    where
-        F: FnMut(&Source, Snapshot) -> io::Result<T>,
-    {
-        Operation {
-            waiter: WaiterGuard::new(io, direction),
-            trust,
-            attempt,
-        }
-    }
-}
-
 /// No field is pinned.
-impl<P, F> Unpin for Operation<'_, P, F> {}
+impl<F> Unpin for Waiting<'_, F> {}
 
-impl<T, P: Trust, F: FnMut(&Source, Snapshot) -> io::Result<T>> Future for Operation<'_, P, F> {
+impl<T, F: FnMut(Snapshot) -> io::Result<T>> Future for Waiting<'_, F> {
     type Output = io::Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let Operation {
-            waiter,
-            trust,
-            attempt,
-        } = &mut *self;
-        waiter.poll(cx, *trust, attempt)
+        let Waiting { waiter, attempt } = &mut *self;
+        let (source, direction, register) = waiter.parts(cx.waker());
+        poll(register, source, cx, direction, attempt)
     }
 }

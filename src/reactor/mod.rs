@@ -50,7 +50,7 @@ pub(crate) use counters::{BUCKETS, Counter, Counters, Histogram, MAIN_FUTURE, SA
 pub(crate) use driver::{BATCH, Driver};
 pub(crate) use parking::Since;
 pub(crate) use readiness::{Direction, Snapshot};
-pub(crate) use source::{Io, Source, SourceKind, SourceWait};
+pub(crate) use source::{Io, Source, SourceKind, SourceWait, Trust};
 pub(crate) use timer::{TimerHandle, TimerState};
 pub(crate) use timer_heap::TimerWait;
 pub(crate) use trace::{Recorder, Traced, What};

@@ -67,11 +67,29 @@ pub(crate) enum SourceKind {
     Lent,
 }
 
+/// How far operations trust the events that were reported for a source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Trust {
+    /// Only polder operates on the descriptor, so reported readiness holds until an attempt would
+    /// block. (Code that operates on a socket through `AsFd` may use that up unnoticed.)
+    Events,
+    /// As `Events`, except at TCP's urgent mark, where Linux may return that a read would block
+    /// although bytes lie behind the mark: see `sys::is_readable_after_all`.
+    EventsOfTcp,
+    /// The owner may operate on the descriptor unseen: before each wait the kernel is asked.
+    ///
+    /// `poll(2)` always reports a socket as ready if its error queue is not read. So after an
+    /// attempt that would block, an error alone does not count, unless an event came since the
+    /// attempt began: an error that the kernel learns of later is reported later.
+    Kernel,
+}
+
 #[derive(Debug)]
 pub(crate) struct Source {
     readiness: Readiness<Registrations>,
     descriptor: Held,
     kind: SourceKind,
+    trust: Trust,
     /// Number of [`Io`] handles.
     handles: AtomicUsize,
     next_id: AtomicU32,
@@ -120,15 +138,44 @@ impl Source {
         self.readiness.clear(direction, seen);
     }
 
-    /// See [`Readiness::refresh`].
+    /// Whether an attempt is worth its system call, given the reported events.
     #[inline]
-    pub(crate) fn refresh<E>(
-        &self,
-        direction: Direction,
-        seen: Snapshot,
-        query: impl FnOnce(bool) -> Result<bool, E>,
-    ) -> Result<bool, E> {
-        self.readiness.refresh(direction, seen, query)
+    pub(crate) fn is_worth_an_attempt(&self, seen: Snapshot) -> bool {
+        seen.is_ready() || self.trust == Trust::Kernel
+    }
+
+    /// Evaluates an attempt that would block and began after `seen` was taken. Returns whether the
+    /// readiness is used up; then it has been cleared, and the operation waits for an event.
+    /// Otherwise the attempt is repeated.
+    #[inline]
+    pub(crate) fn clear_if_spent(&self, direction: Direction, seen: Snapshot) -> io::Result<bool> {
+        let is_ready = match self.trust {
+            Trust::Events => false,
+            Trust::EventsOfTcp => {
+                direction == Direction::Read
+                    && seen.has_sticky_flags()
+                    && sys::is_readable_after_all(&self.descriptor())
+            }
+            Trust::Kernel => {
+                let query = |has_event| self.is_ready_now(direction, has_event);
+                return Ok(!self.readiness.refresh(direction, seen, query)?);
+            }
+        };
+        if !is_ready {
+            self.clear(direction, seen);
+        }
+        Ok(!is_ready)
+    }
+
+    /// Asks the kernel whether the descriptor is ready, and not only because of an old error.
+    fn is_ready_now(&self, direction: Direction, has_event: bool) -> io::Result<bool> {
+        let is_to_write = direction == Direction::Write;
+        let is_ready = sys::is_ready(&self.descriptor(), is_to_write)?;
+        if has_event || !is_ready {
+            return Ok(is_ready);
+        }
+        let (read, write) = sys::is_only_an_error(&self.descriptor())?;
+        Ok(!if is_to_write { write } else { read })
     }
 
     #[inline]
@@ -165,7 +212,7 @@ impl Source {
     }
 
     /// For a Unix socket: whether only bytes can come through it, so that only urgent data ends a
-    /// read early. Decided by `net/socket.rs`.
+    /// read early. Decided by `net/socket/system.rs`.
     ///
     /// Relaxed suffices: the flag is cleared before the kernel is allowed to let anything else in,
     /// and a reader checks it again after the read, before it believes a short read. In between
@@ -665,8 +712,8 @@ pub(crate) struct Io {
 
 impl Io {
     /// Takes over a descriptor, which must be non-blocking.
-    pub(crate) fn new(descriptor: OwnedDescriptor, kind: SourceKind) -> Io {
-        Io::with(Held::Owned(descriptor), kind)
+    pub(crate) fn new(descriptor: OwnedDescriptor, kind: SourceKind, trust: Trust) -> Io {
+        Io::with(Held::Owned(descriptor), kind, trust)
     }
 
     /// Takes over a socket of a simulated world.
@@ -677,7 +724,7 @@ impl Io {
     #[cfg(all(feature = "sim", not(loom)))]
     pub(crate) fn simulated(socket: SimSocket, kind: SourceKind) -> io::Result<Io> {
         let placeholder = LentDescriptor::of_static(crate::world::placeholder()?);
-        let mut io = Io::with(Held::Lent(placeholder), kind);
+        let mut io = Io::with(Held::Lent(placeholder), kind, Trust::Events);
         let source = Arc::get_mut(&mut io.source).expect("nobody else has it yet");
         source.simulated = Some(socket);
         Ok(io)
@@ -693,15 +740,16 @@ impl Io {
     pub(crate) unsafe fn lent(descriptor: BorrowedDescriptor<'_>) -> Io {
         // SAFETY: the caller promises it.
         let descriptor = unsafe { LentDescriptor::new(descriptor) };
-        Io::with(Held::Lent(descriptor), SourceKind::Lent)
+        Io::with(Held::Lent(descriptor), SourceKind::Lent, Trust::Kernel)
     }
 
-    fn with(descriptor: Held, kind: SourceKind) -> Io {
+    fn with(descriptor: Held, kind: SourceKind, trust: Trust) -> Io {
         Io {
             source: Arc::new(Source {
                 readiness: Readiness::new(Registrations::default()),
                 descriptor,
                 kind,
+                trust,
                 handles: AtomicUsize::new(1),
                 next_id: AtomicU32::new(1),
                 has_read: AtomicBool::new(false),
@@ -810,7 +858,7 @@ mod loom_tests {
     /// A handle that is known not to be readable.
     fn io() -> (Io, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
-        let io = Io::new(near.into(), SourceKind::Other);
+        let io = Io::new(near.into(), SourceKind::Other, Trust::Events);
         let seen = io.source().snapshot(Direction::Read);
         io.source().clear(Direction::Read, seen);
         (io, far)

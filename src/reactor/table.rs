@@ -95,12 +95,12 @@ impl SourceTable {
 #[cfg(all(test, unix, not(loom)))]
 mod tests {
     use super::*;
-    use crate::reactor::{Io, SourceKind};
+    use crate::reactor::{Io, SourceKind, Trust};
     use std::os::unix::net::UnixStream;
 
     fn source() -> (Io, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
-        (Io::new(near.into(), SourceKind::Other), far)
+        (Io::new(near.into(), SourceKind::Other, Trust::Events), far)
     }
 
     /// An event taken from the kernel before its source was removed must find no source, and not

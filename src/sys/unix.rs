@@ -229,6 +229,18 @@ fn select_now(descriptor: &impl AsFd, to_write: bool) -> io::Result<bool> {
     Ok(count > 0)
 }
 
+/// Whether there are bytes to read although a read would block. At TCP's urgent mark, while a
+/// signal is pending, Linux returns that it would block even if bytes lie behind the mark
+/// (`tcp_recvmsg`), and no further edge comes. `poll` looks at the bytes.
+#[cold]
+pub(crate) fn is_readable_after_all(socket: &impl AsFd) -> bool {
+    cfg!(any(target_os = "linux", target_os = "android")) && is_now(socket, PollFlags::IN)
+}
+
+fn is_now(descriptor: &impl AsFd, what: PollFlags) -> bool {
+    poll_now(descriptor, what).is_ok_and(|ready| ready.contains(what))
+}
+
 /// Calls `poll(2)` with a timeout of zero. Even that may be interrupted.
 pub(crate) fn poll_now(descriptor: &impl AsFd, wanted: PollFlags) -> io::Result<PollFlags> {
     let mut asked = [PollFd::new(descriptor, wanted)];

@@ -66,6 +66,11 @@ pub(crate) fn readable_bytes(_socket: &impl AsSocket) -> Option<u64> {
     None
 }
 
+/// A read that would block has found the socket empty.
+pub(crate) fn is_readable_after_all(_: &impl AsSocket) -> bool {
+    false
+}
+
 /// Whether a read, or a write, would not block right now: the level, regardless of earlier events.
 /// An error and a hang-up count as ready, since the operation would report them immediately.
 pub(crate) fn is_ready(socket: &impl AsSocket, to_write: bool) -> io::Result<bool> {

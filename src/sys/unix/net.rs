@@ -77,34 +77,22 @@ pub(crate) fn receive_vectored(
     (&mut &*SockRef::from(socket)).read_vectored(buffers)
 }
 
-/// Whether there are bytes to read although a read would block. At TCP's urgent mark, while a
-/// signal is pending, Linux returns that it would block even if bytes lie behind the mark
-/// (`tcp_recvmsg`), and no further edge comes. `poll` looks at the bytes.
-#[cold]
-pub(crate) fn is_readable_after_all(socket: &impl AsFd) -> bool {
-    cfg!(any(target_os = "linux", target_os = "android")) && is_now(socket, PollFlags::IN)
-}
-
 /// Whether a socket's own buffer has room, although a send would block.
 #[cold]
 pub(crate) fn has_room(socket: &impl AsFd) -> bool {
-    is_now(socket, PollFlags::OUT)
+    super::is_now(socket, PollFlags::OUT)
 }
 
 /// Whether receiving was shut down, although a receive would block: datagrams on Linux.
 #[cold]
 pub(crate) fn has_ended(socket: &impl AsFd) -> bool {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    return is_now(socket, PollFlags::RDHUP);
+    return super::is_now(socket, PollFlags::RDHUP);
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     return {
         let _ = socket;
         false
     };
-}
-
-fn is_now(socket: &impl AsFd, what: PollFlags) -> bool {
-    super::poll_now(socket, what).is_ok_and(|told| told.contains(what))
 }
 
 /// Returns the consequence of an error of `accept` for the next attempt.

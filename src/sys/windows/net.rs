@@ -45,11 +45,6 @@ pub(crate) fn send(socket: &impl AsSocket, bytes: &[u8]) -> io::Result<usize> {
     SockRef::from(socket).send(bytes)
 }
 
-/// A read that would block has found the socket empty.
-pub(crate) fn is_readable_after_all(_: &impl AsSocket) -> bool {
-    false
-}
-
 /// For Unix sockets only, which do not exist here.
 pub(crate) fn has_room(_: &impl AsSocket) -> bool {
     false
