@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Scripts that parse, workflows, links, plain English, README's figures, formatting, imports that point down, the width
+# Scripts that parse, workflows, links, plain English, README's figures, formatting, imports that point down, budgets of lines, the width
 # of comments, the page of unsafe code, lints, an example for each public item, and documentation without a broken link.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,6 +31,7 @@ ci/prose.sh
 ci/figures.sh --check
 cargo fmt --all --check
 ci/layers.sh
+ci/lines.sh --check
 comments_fit
 ci/unsafe.sh --check
 cargo clippy --all-targets -- -D warnings

@@ -40,7 +40,7 @@ rooms() {
     out 'src/spans/untraced.rs' 'what it has does nothing'
 
     room picture 'src/sim/picture*' sim '--lib -- sim::picture'
-    room sim 'src/sim/* src/net/socket/world.rs src/poller/backends/simulated.rs src/signal/simulated.rs src/checks.rs' \
+    room sim 'src/sim/* src/world/* src/net/socket/world.rs src/poller/backends/simulated.rs src/signal/simulated.rs src/checks.rs' \
         sim "$worlds" '--test=answers' "--lib --test=sim -- $seeds"
     # The functions of all other files that matter in worlds only: see `in_worlds`. No file is its own.
     room worlds '' sim "$worlds" "--lib --test=sim -- $seeds"
