@@ -68,7 +68,7 @@ impl Backtrace {
     ///
     /// /// For a tool that looks names up later, elsewhere.
     /// fn addresses(backtrace: &Backtrace) -> Vec<String> {
-    ///     backtrace.addresses().iter().map(|it| format!("{it:#x}")).collect()
+    ///     backtrace.addresses().iter().map(|at| format!("{at:#x}")).collect()
     /// }
     /// ```
     pub fn addresses(&self) -> &[usize] {

@@ -400,9 +400,9 @@ impl Dump {
             let name = task
                 .name
                 .as_ref()
-                .map_or(String::new(), |it| format!(" {it:?}"));
+                .map_or(String::new(), |name| format!(" {name:?}"));
             let line = format!("{name}, spawned at {}, {state}", task.spawned_at);
-            match lines.iter_mut().find(|it| it.0 == line) {
+            match lines.iter_mut().find(|seen| seen.0 == line) {
                 Some((_, count)) => *count += 1,
                 None => lines.push((line, 1)),
             }
@@ -606,8 +606,14 @@ fn simulated(
         descriptor: source.descriptor().as_raw_descriptor() as i64,
         kind: socket.kind(),
         writes,
-        local: socket.local_addr().ok().and_then(|it| it.describe()),
-        peer: socket.peer_addr().ok().and_then(|it| it.describe()),
+        local: socket
+            .local_addr()
+            .ok()
+            .and_then(|address| address.describe()),
+        peer: socket
+            .peer_addr()
+            .ok()
+            .and_then(|address| address.describe()),
         ready_unread,
     })
 }

@@ -95,7 +95,7 @@ fn present() -> Option<&'static Observer> {
 /// Watches a new runtime if its builder does not say whether it is watched: see
 /// [`observe`](super::observe).
 pub(super) fn watch_stalls(shared: &Arc<Shared>) {
-    let Some((over, tell)) = observer().and_then(|it| it.stalls.clone()) else {
+    let Some((over, tell)) = observer().and_then(|observer| observer.stalls.clone()) else {
         return;
     };
     if let Err(error) = watch(shared, over, tell) {
@@ -105,7 +105,7 @@ pub(super) fn watch_stalls(shared: &Arc<Shared>) {
 
 /// Returns `Some` if a new runtime is to be traced although its builder does not say so.
 pub(super) fn tracing() -> Option<Tracing> {
-    let observer = observer().filter(|it| it.trace.is_some())?;
+    let observer = observer().filter(|observer| observer.trace.is_some())?;
     let has_file = observer.traced.load(Ordering::Relaxed) < TRACED_RUNTIMES;
     has_file.then(|| Tracing::new(TRACED_EVENTS))
 }
@@ -160,7 +160,7 @@ pub(super) fn write_trace_at_stall(shared: &Shared) {
 }
 
 fn write_trace_if(shared: &Shared, is_due: impl FnOnce(&mut Noted) -> bool) {
-    let Some(observer) = present().filter(|it| it.trace.is_some()) else {
+    let Some(observer) = present().filter(|observer| observer.trace.is_some()) else {
         return;
     };
     let mut runtimes = observer.runtimes.lock();
@@ -184,7 +184,7 @@ fn read() -> Option<Observer> {
     let value = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let (dump, stall, trace, top) = (value(DUMP), value(STALL), value(TRACE), value(TOP));
     let all = [&dump, &stall, &trace, &top];
-    if all.iter().all(|it| it.is_none()) || sys::has_foreign_rights() {
+    if all.iter().all(|value| value.is_none()) || sys::has_foreign_rights() {
         return None;
     }
     let mut observer = Observer {
@@ -273,12 +273,12 @@ impl DumpSetting {
         let text = text.to_str()?;
         let (word, rest) = text
             .split_once(':')
-            .map_or((text, None), |it| (it.0, Some(it.1)));
+            .map_or((text, None), |parts| (parts.0, Some(parts.1)));
         let (moment, path) = match (word, rest) {
             ("usr1", path) => (Moment::Signal, path),
             ("after", Some(rest)) => {
                 let (time, path) =
-                    (rest.split_once(':')).map_or((rest, None), |it| (it.0, Some(it.1)));
+                    (rest.split_once(':')).map_or((rest, None), |parts| (parts.0, Some(parts.1)));
                 (Moment::After(duration(time)?), path)
             }
             _ => return None,

@@ -174,7 +174,9 @@ impl Clues {
     pub(super) fn hints(self, shared: &Shared, dump: &Dump, now: Instant) -> Vec<Hint> {
         // Other threads may take dumps at the same time: each compares with an earlier one.
         let earlier = shared.earlier.lock().clone();
-        let earlier = earlier.as_ref().and_then(|it| it.downcast_ref::<Earlier>());
+        let earlier = earlier
+            .as_ref()
+            .and_then(|earlier| earlier.downcast_ref::<Earlier>());
         let (pool, burdened) = (pool(), burdened(dump));
         let mut hints = Vec::new();
         let mut next = Earlier {
@@ -183,7 +185,9 @@ impl Clues {
             woken_by_themselves: Pairs::new(self.woken_by_themselves),
             polls: polls(dump),
             burdened: burdened.map(|(worker, _)| worker),
-            full_pool: pool.filter(|pool| pool.full.is_some()).map(|it| it.done),
+            full_pool: pool
+                .filter(|pool| pool.full.is_some())
+                .map(|pool| pool.done),
         };
         if let Some(earlier) = earlier {
             let within = now.saturating_duration_since(earlier.at);
@@ -224,7 +228,8 @@ impl Clues {
             } = unread;
             let Some(mark) = mark else { continue };
             let id = task.id.map_or(0, Id::as_u64);
-            let mut seen = (places.of(source as u64).iter()).map(|it| &sources[it.1 as usize]);
+            let mut seen =
+                (places.of(source as u64).iter()).map(|place| &sources[place.1 as usize]);
             let same = seen.find(|seen| seen.mark == mark && seen.task == id);
             let since = same.map_or(now, |seen| seen.since);
             next.unread.push(EarlierUnread {
@@ -356,7 +361,7 @@ fn rings(dump: &Dump) -> Vec<Vec<TaskRef>> {
                 Some(before) => {
                     // Seen in this walk: the cycle begins there.
                     if before == walk {
-                        let first = path.iter().position(|it| it.id == task.id);
+                        let first = path.iter().position(|step| step.id == task.id);
                         let ring = path.split_off(first.unwrap_or(path.len()));
                         rings.push(ring.into_iter().map(TaskDump::reference).collect());
                     }

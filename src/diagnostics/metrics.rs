@@ -280,7 +280,7 @@ impl Histogram {
     ///         None => println!("longer: {count}"),
     ///     }
     /// }
-    /// assert_eq!(times.buckets().map(|it| it.1).sum::<usize>(), times.count());
+    /// assert_eq!(times.buckets().map(|bucket| bucket.1).sum::<usize>(), times.count());
     /// # std::io::Result::Ok(())
     /// ```
     pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, usize)> + '_ {

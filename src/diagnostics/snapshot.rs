@@ -133,7 +133,7 @@ impl Wakers {
     /// Returns the wakers that wait: once for sources, and once for timers.
     fn all(&self) -> impl Iterator<Item = u64> {
         let is_waited_for = |of_waker: &&[(u64, u64)]| {
-            let mut waits = of_waker.iter().map(|it| self.sources[it.1 as usize].1);
+            let mut waits = of_waker.iter().map(|wait| self.sources[wait.1 as usize].1);
             waits.any(|wait| wait.is_waiting)
         };
         let sources = self.sources_of.groups().filter(is_waited_for);
@@ -250,7 +250,7 @@ impl SharedSnapshot {
                 running: remote.reactor.counters().task(),
             };
             let mut request = None;
-            if own.iter().all(|it| it.0 != index) && !shared.is_simulated() {
+            if own.iter().all(|worker| worker.0 != index) && !shared.is_simulated() {
                 (worker.state, request) = ask(remote);
             }
             asked.push(request);
@@ -293,7 +293,7 @@ impl SharedSnapshot {
         }
         // A task that was never polled may pass from queue to queue meanwhile, and be polled after
         // its worker has answered.
-        let mut listed: HashSet<Id> = tasks.iter().filter_map(|it| it.1.id).collect();
+        let mut listed: HashSet<Id> = tasks.iter().filter_map(|task| task.1.id).collect();
         shared.for_each_injected(|meta| {
             if listed.insert(meta.id()) {
                 tasks.push((None, TaskRecord::new(None, meta)));
@@ -318,7 +318,7 @@ impl SharedSnapshot {
                     answer
                 }
                 None => {
-                    let place = own.iter().position(|it| it.0 == index);
+                    let place = own.iter().position(|worker| worker.0 == index);
                     place.map(|place| own.swap_remove(place).1)
                 }
             };
@@ -355,8 +355,13 @@ fn with_worker(worker: usize, waits: Vec<SourceWait>) -> impl Iterator<Item = (u
 
 /// Returns the tasks that the workers are running.
 fn running_tasks(shared: &Shared) -> Vec<u64> {
-    let counters = shared.remotes().iter().map(|it| it.reactor.counters());
-    counters.filter_map(|it| Some(it.task()?.0)).collect()
+    let counters = shared
+        .remotes()
+        .iter()
+        .map(|remote| remote.reactor.counters());
+    counters
+        .filter_map(|counters| Some(counters.task()?.0))
+        .collect()
 }
 
 /// Asks a worker, unless it is not driven. (A foreign event loop may drive it.)

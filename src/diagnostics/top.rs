@@ -564,7 +564,10 @@ mod tests {
                 let threads: Vec<_> = (0..4)
                     .map(|_| scope.spawn(|| listen(&place.socket)))
                     .collect();
-                threads.into_iter().map(|it| it.join().unwrap()).collect()
+                threads
+                    .into_iter()
+                    .map(|thread| thread.join().unwrap())
+                    .collect()
             });
             let listeners: Vec<_> = results.into_iter().filter_map(Result::ok).collect();
             assert_eq!(listeners.len(), 1);

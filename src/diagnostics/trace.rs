@@ -173,7 +173,7 @@ impl Polls {
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |of: fn(&Track) -> usize| self.tracks.iter().map(of).sum::<usize>();
-        let first = self.tracks.iter().filter_map(|it| it.events.first());
+        let first = self.tracks.iter().filter_map(|track| track.events.first());
         let first = first.map(|event| event.at).min().unwrap_or(self.taken);
         write!(
             f,

@@ -74,7 +74,7 @@ impl Ring {
         let len = self.slots.len() as u64;
         let done = self.done.load(Ordering::Acquire);
         let first = done.saturating_sub(len);
-        let words: Vec<_> = (first..done).map(|it| self.slot(it).load()).collect();
+        let words: Vec<_> = (first..done).map(|index| self.slot(index).load()).collect();
         fence(Ordering::Acquire);
         let torn = self.begun.load(Ordering::Relaxed).saturating_sub(len);
         let first_whole = torn.max(first);

@@ -419,7 +419,7 @@ fn parse_activity(text: &str) -> Option<Activity> {
     let number: libc::c_long = first.parse().ok()?;
     let argument = words.next()?.strip_prefix("0x")?;
     let argument = u64::from_str_radix(argument, 16).ok()?;
-    let (name, has_descriptor) = match SYSTEM_CALLS.iter().find(|it| it.0 == number) {
+    let (name, has_descriptor) = match SYSTEM_CALLS.iter().find(|call| call.0 == number) {
         Some((_, name, has_descriptor)) => ((*name).to_owned(), *has_descriptor),
         None => (number.to_string(), false),
     };
@@ -428,7 +428,7 @@ fn parse_activity(text: &str) -> Option<Activity> {
         // (A descriptor is the lower half of a register. A negative one means the current folder.)
         descriptor: has_descriptor
             .then_some(argument as i32)
-            .filter(|it| *it >= 0),
+            .filter(|number| *number >= 0),
     })
 }
 

@@ -179,7 +179,12 @@ impl Pipe {
             }
             Some(Ok(read))
         };
-        self.poll(cx, |it| &mut it.reader, |it| &mut it.writer, attempt)
+        self.poll(
+            cx,
+            |pipe| &mut pipe.reader,
+            |pipe| &mut pipe.writer,
+            attempt,
+        )
     }
 
     fn poll_write(&self, cx: &Context<'_>, buffers: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
@@ -200,7 +205,12 @@ impl Pipe {
             }
             Some(Ok(state.bytes.len() - before))
         };
-        self.poll(cx, |it| &mut it.writer, |it| &mut it.reader, attempt)
+        self.poll(
+            cx,
+            |pipe| &mut pipe.writer,
+            |pipe| &mut pipe.reader,
+            attempt,
+        )
     }
 
     /// Changes the state permanently, and wakes both sides.

@@ -228,24 +228,24 @@ macro_rules! addresses {
 }
 
 addresses! { false, false;
-    SocketAddr: |it| Ok(Parsed::One(*it));
-    SocketAddrV4: |it| Ok(Parsed::One((*it).into()));
-    SocketAddrV6: |it| Ok(Parsed::One((*it).into()));
-    (IpAddr, u16): |it| Ok(Parsed::One((*it).into()));
-    (Ipv4Addr, u16): |it| Ok(Parsed::One((*it).into()));
-    (Ipv6Addr, u16): |it| Ok(Parsed::One((*it).into()));
+    SocketAddr: |address| Ok(Parsed::One(*address));
+    SocketAddrV4: |address| Ok(Parsed::One((*address).into()));
+    SocketAddrV6: |address| Ok(Parsed::One((*address).into()));
+    (IpAddr, u16): |address| Ok(Parsed::One((*address).into()));
+    (Ipv4Addr, u16): |address| Ok(Parsed::One((*address).into()));
+    (Ipv6Addr, u16): |address| Ok(Parsed::One((*address).into()));
 }
 
 addresses! { false, true;
-    [SocketAddr]: |it| Ok(Parsed::Many(it.to_vec()));
-    Vec<SocketAddr>: |it| Ok(Parsed::Many(it.clone()));
+    [SocketAddr]: |list| Ok(Parsed::Many(list.to_vec()));
+    Vec<SocketAddr>: |list| Ok(Parsed::Many(list.clone()));
 }
 
 addresses! { true, true;
-    (&str, u16): |it| Ok(host_and_port(it.0, it.1));
-    (String, u16): |it| Ok(host_and_port(&it.0, it.1));
-    String: |it| it.as_str().parse_text();
-    str: |it| it.parse_text();
+    (&str, u16): |pair| Ok(host_and_port(pair.0, pair.1));
+    (String, u16): |pair| Ok(host_and_port(&pair.0, pair.1));
+    String: |text| text.as_str().parse_text();
+    str: |text| text.parse_text();
 }
 
 impl<T: AsyncToSocketAddrs + ?Sized> AsyncToSocketAddrs for &T {}

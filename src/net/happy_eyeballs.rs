@@ -95,7 +95,9 @@ mod tests {
     use std::time::Instant;
 
     fn addresses(text: &[&str]) -> Vec<SocketAddr> {
-        text.iter().map(|it| it.parse().unwrap()).collect()
+        text.iter()
+            .map(|address| address.parse().unwrap())
+            .collect()
     }
 
     #[test]

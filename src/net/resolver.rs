@@ -43,7 +43,9 @@ pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAdd
         let answer = answer?;
         crate::time::Timer::after(answer.delay).await;
         let addresses = answer.addresses?.into_iter();
-        return Ok(addresses.map(|it| SocketAddr::new(it, port)).collect());
+        return Ok(addresses
+            .map(|address| SocketAddr::new(address, port))
+            .collect());
     }
     LOOKUPS.get().look_up(host, port).await
 }
@@ -137,7 +139,9 @@ impl Lookups {
         match lookup.outcome.answer.get() {
             Some(Ok(addresses)) => {
                 let mut addresses = addresses.clone();
-                addresses.iter_mut().for_each(|it| it.set_port(port));
+                addresses
+                    .iter_mut()
+                    .for_each(|address| address.set_port(port));
                 Ok(addresses)
             }
             Some(Err((kind, words))) => Err(io::Error::new(*kind, words.clone())),

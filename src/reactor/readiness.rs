@@ -258,7 +258,8 @@ impl<R> Readiness<R> {
     /// Removes a waiter. Returns its wakers, which must be dropped outside the lock.
     pub(super) fn remove_waiter(&self, id: WaiterId) -> [Option<Waker>; 2] {
         let mut state = self.lock();
-        let wakers = [Direction::Read, Direction::Write].map(|it| state.waiters.remove(it, id));
+        let wakers = [Direction::Read, Direction::Write]
+            .map(|direction| state.waiters.remove(direction, id));
         self.has_waker
             .store(state.waiters.has_waker(), Ordering::Relaxed);
         wakers

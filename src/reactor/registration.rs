@@ -63,7 +63,7 @@ impl Registrations {
     pub(super) fn with(&mut self, reactor: &Reactor) -> Option<&mut Registration> {
         match &mut self.first {
             Some(registration) if registration.is_with(reactor) => Some(registration),
-            _ => (self.more.as_mut()?.iter_mut()).find(|it| it.is_with(reactor)),
+            _ => (self.more.as_mut()?.iter_mut()).find(|entry| entry.is_with(reactor)),
         }
     }
 
@@ -75,12 +75,12 @@ impl Registrations {
     }
 
     pub(super) fn remove(&mut self, reactor: &Reactor) -> Registrations {
-        let mut removed = self.first.take_if(|it| it.is_with(reactor));
+        let mut removed = self.first.take_if(|entry| entry.is_with(reactor));
         if let Some(more) = &mut self.more {
             match removed {
                 Some(_) => self.first = more.pop(),
                 None => {
-                    let found = more.iter().position(|it| it.is_with(reactor));
+                    let found = more.iter().position(|entry| entry.is_with(reactor));
                     removed = found.map(|index| more.swap_remove(index));
                 }
             }
