@@ -191,38 +191,6 @@ impl Poller {
         Backend::first_that(backends, Poller::new)
     }
 
-    /// Returns the poller of a simulated worker, which counts as the platform's default backend.
-    #[cfg(all(feature = "sim", not(loom)))]
-    pub(crate) fn simulated(poller: crate::world::PollerOfWorker) -> Poller {
-        let selector = backends::simulated::Simulated::new(poller);
-        let selector = AnySelector::Other(Box::new(selector));
-        Poller::with(Backend::default(), selector, Process::current())
-    }
-
-    /// See [`Selector::woken_on_this_thread`].
-    #[cfg(all(feature = "sim", not(loom)))]
-    pub(crate) fn woken_on_this_thread(&self) {
-        self.selector.woken_on_this_thread();
-    }
-
-    /// [`register_unchecked`](Self::register_unchecked) for a simulated socket. A second call with
-    /// another interest replaces the first.
-    #[cfg(all(feature = "sim", not(loom)))]
-    pub(crate) fn register_simulated(
-        &self,
-        socket: crate::world::SimSocketId,
-        token: Token,
-        interest: Interest,
-    ) -> io::Result<()> {
-        self.selector.register_simulated(socket, token, interest)
-    }
-
-    /// Deregisters a simulated socket. (A socket may be registered with other pollers too.)
-    #[cfg(all(feature = "sim", not(loom)))]
-    pub(crate) fn deregister_simulated(&self, socket: crate::world::SimSocketId) -> io::Result<()> {
-        self.selector.deregister_simulated(socket)
-    }
-
     fn with(backend: Backend, selector: AnySelector, process: Process) -> Poller {
         Poller {
             capabilities: selector.capabilities(),

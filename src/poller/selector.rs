@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use super::backends::epoll::Epoll;
 use super::backends::io_uring::Uring;
+#[cfg(all(feature = "sim", not(loom)))]
+use super::backends::simulated::Simulated;
 use super::error::unsupported;
 use super::{Capabilities, Events, Interest, Mode, Token};
 use crate::sys::BorrowedDescriptor;
@@ -50,27 +52,6 @@ pub(crate) trait Selector: Send + Sync {
         Ok(())
     }
 
-    /// Registers a socket of a simulated world, or changes its interest.
-    #[cfg(all(feature = "sim", not(loom)))]
-    fn register_simulated(
-        &self,
-        _socket: crate::world::SimSocketId,
-        _token: Token,
-        _interest: Interest,
-    ) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    #[cfg(all(feature = "sim", not(loom)))]
-    fn deregister_simulated(&self, _socket: crate::world::SimSocketId) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    /// Called when a task was woken on this thread, which does not drive it: in a simulated world
-    /// this must be the world's thread.
-    #[cfg(feature = "sim")]
-    fn woken_on_this_thread(&self) {}
-
     /// Makes the [`descriptor`](Self::descriptor), if the backend does not always have it.
     fn expose(&self) -> io::Result<()> {
         Ok(())
@@ -110,6 +91,8 @@ pub(super) enum AnySelector {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     Epoll(Epoll),
     IoUring(Box<Uring>),
+    #[cfg(all(feature = "sim", not(loom)))]
+    Simulated(Simulated),
     Other(Box<dyn Selector>),
 }
 
@@ -122,6 +105,8 @@ impl Deref for AnySelector {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             AnySelector::Epoll(epoll) => epoll,
             AnySelector::IoUring(ring) => ring.selector(),
+            #[cfg(all(feature = "sim", not(loom)))]
+            AnySelector::Simulated(simulated) => simulated,
             AnySelector::Other(selector) => &**selector,
         }
     }
@@ -135,6 +120,8 @@ impl AnySelector {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             AnySelector::Epoll(_) => false,
             AnySelector::IoUring(ring) => ring.selector().has_orders(),
+            #[cfg(all(feature = "sim", not(loom)))]
+            AnySelector::Simulated(_) => false,
             AnySelector::Other(selector) => selector.has_orders(),
         }
     }

@@ -11,7 +11,7 @@
 //! its hosts from a list, whether or not they are up. If it has nothing to act on, it has no
 //! effect.
 //!
-//! **Timing.** The kernel keeps the times ([`Kernel::schedule_chaos`]). The world's loop asks after
+//! **Timing.** The kernel keeps the times (`Core::schedule_chaos`). The world's loop asks after
 //! each event which actions are due, and performs them between two steps. A crash may wait for some
 //! steps of its process, so that it interrupts what the process does at one moment. Every fault
 //! ends with the chaos, except for the jump of a clock. [`Sim::quiesce`](super::Sim::quiesce)
@@ -119,7 +119,7 @@ pub struct Chaos {
 
 impl Chaos {
     pub(super) fn new(state: Rc<State>, duration: u64) -> Chaos {
-        let now = with_kernel(|kernel| kernel.now());
+        let now = with_kernel(|kernel| kernel.core.time.now());
         let until = now.saturating_add(duration);
         let mut plan = state.chaos.borrow_mut();
         let call = plan.calls;
@@ -561,7 +561,7 @@ impl Chaos {
         let _ = writeln!(plan.drawn, "    latencies: {words}");
         if is_on {
             let call = self.call as u32;
-            with_kernel(|kernel| kernel.set_latencies_by_chaos(Some(call)));
+            with_kernel(|kernel| kernel.core.links.set_latencies_by_chaos(Some(call)));
             plan.schedule(self.until, Action::EndLatencies(call));
         }
         drop(plan);
@@ -624,11 +624,11 @@ impl Chaos {
         let mut stream = Stream::new(plan.seed, "orders", self.call, 0);
         let is_on = plan.draw_is_on(&mut stream);
         let drawn = Order::of_chaos(&mut stream);
-        let own = with_kernel(|kernel| kernel.order());
+        let own = with_kernel(|kernel| kernel.core.pollers.order());
         let words = if is_on { drawn } else { own }.describe();
         let _ = writeln!(plan.drawn, "    orders: {words}");
         if is_on {
-            with_kernel(|kernel| kernel.set_order(drawn));
+            with_kernel(|kernel| kernel.core.set_order(drawn));
             // If two are on at a time, the first one has saved the test's order.
             plan.order_before.get_or_insert(own);
             plan.schedule(self.until, Action::EndOrder);
@@ -801,7 +801,7 @@ impl Plan {
         let number = self.next_action;
         self.next_action += 1;
         self.actions.insert(number, action);
-        with_kernel(|kernel| kernel.schedule_chaos(at, number));
+        with_kernel(|kernel| kernel.core.schedule_chaos(at, number));
     }
 
     /// Applies the highest rate of a kind that is in effect.
@@ -814,14 +814,14 @@ impl Plan {
 
     fn end_order(&mut self) {
         if let Some(order) = self.order_before.take() {
-            with_kernel(|kernel| kernel.set_order(order));
+            with_kernel(|kernel| kernel.core.set_order(order));
         }
     }
 
     /// Schedules the next fault of a kind, unless it would come too late.
     fn schedule_next(&mut self, index: usize) {
         let faults = &mut self.kinds[index];
-        let now = with_kernel(|kernel| kernel.now());
+        let now = with_kernel(|kernel| kernel.core.time.now());
         let at = now + about(&mut faults.stream, faults.gap);
         if at < faults.until {
             self.schedule(at, Action::Begin(index));
@@ -833,7 +833,7 @@ impl State {
     /// Performs the actions that are due. Called between two steps, so no process is in the middle
     /// of one.
     pub(super) fn chaos_is_due(&self) {
-        while let Some(number) = with_kernel(Kernel::take_chaos) {
+        while let Some(number) = with_kernel(|kernel| kernel.chaos.take()) {
             let action = self.chaos.borrow_mut().actions.remove(&number);
             match action {
                 Some(Action::Begin(index)) => self.begin(index),
@@ -843,18 +843,18 @@ impl State {
                     plan.set_rate(kind);
                 }
                 Some(Action::EndLatencies(call)) => {
-                    with_kernel(|kernel| kernel.end_latencies_by_chaos(call));
+                    with_kernel(|kernel| kernel.core.links.end_latencies_by_chaos(call));
                 }
                 Some(Action::EndOrder) => self.chaos.borrow_mut().end_order(),
                 Some(Action::EndDrift(host, drift)) => with_kernel(|kernel| {
-                    if kernel.drift(host) == drift {
-                        kernel.set_clock(host, 0, Some(0));
+                    if kernel.core.time.drift(host) == drift {
+                        kernel.core.set_clock(host, 0, Some(0));
                     }
                 }),
                 Some(Action::EndWall(host, by)) => {
-                    with_kernel(|kernel| kernel.step_wall(host, by, true));
+                    with_kernel(|kernel| kernel.core.step_wall(host, by, true));
                 }
-                Some(Action::Rejoin(id)) => with_kernel(|kernel| kernel.rejoin(id)),
+                Some(Action::Rejoin(id)) => with_kernel(|kernel| kernel.core.rejoin(id)),
                 Some(Action::Resume(pause)) => with_kernel(|kernel| kernel.resume(pause)),
                 // Unless the test has stopped or started it since.
                 Some(Action::Restart(host, by)) if self.is_stopped_by(host, by) => {
@@ -880,7 +880,7 @@ impl State {
         let (call, hosts) = (faults.call, faults.hosts.clone());
         // Each decision draws its number, whether or not the number is used.
         let mut stream = Stream::new(seed, kind.name(), call, nth as usize);
-        let now = with_kernel(|kernel| kernel.now());
+        let now = with_kernel(|kernel| kernel.core.time.now());
         let lasts = about(&mut stream, faults.length).min(until - now);
         let id = (kind, call as u32, 0, nth);
         drop(plan);
@@ -918,7 +918,7 @@ impl State {
 
     /// Parts the network in two: the parts cannot reach each other, or only late or slowly.
     fn part(&self, id: Id, stream: &mut Stream, lasts: u64) {
-        let hosts = with_kernel(|kernel| kernel.hosts());
+        let hosts = with_kernel(|kernel| kernel.core.hosts.count());
         let Some((these, others)) = parts(stream, hosts) else {
             return;
         };
@@ -928,7 +928,7 @@ impl State {
             Kind::Slow => How::Slow(pick(stream, &BANDWIDTHS)),
             _ => How::Cut,
         };
-        let at = with_kernel(|kernel| kernel.now());
+        let at = with_kernel(|kernel| kernel.core.time.now());
         let fault = || Fault {
             is_one_way,
             lasts: Some(lasts),
@@ -938,13 +938,13 @@ impl State {
             },
             ..Fault::new(id, at, these.clone(), others.clone())
         };
-        if !with_kernel(|kernel| kernel.faults.allow(id, fault)) {
+        if !with_kernel(|kernel| kernel.core.faults.allow(id, fault)) {
             return;
         }
         let parting = with_kernel(|kernel| {
             let parting = kernel.part(&these, &others, how);
             if is_one_way {
-                kernel.make_one_way(parting);
+                kernel.core.make_one_way(parting);
             }
             parting
         });
@@ -959,13 +959,13 @@ impl State {
         if self.hosts.borrow()[host].process.is_none() {
             return;
         }
-        let at = with_kernel(|kernel| kernel.now());
+        let at = with_kernel(|kernel| kernel.core.time.now());
         let fault = || Fault {
             lasts: Some(lasts),
             ..Fault::new(id, at, vec![host], Vec::new())
         };
-        if with_kernel(|kernel| kernel.faults.allow(id, fault)) {
-            let pause = with_kernel(|kernel| kernel.pause(host));
+        if with_kernel(|kernel| kernel.core.faults.allow(id, fault)) {
+            let pause = with_kernel(|kernel| kernel.core.pause(host));
             let mut plan = self.chaos.borrow_mut();
             plan.schedule(at + lasts, Action::Resume(pause));
         }
@@ -978,7 +978,8 @@ impl State {
         };
         let (jumps, is_slow) = (stream.below(2) == 0, stream.below(2) == 0);
         let drift = pick(stream, &DRIFTS) * if is_slow { -1 } else { 1 };
-        let (at, own) = with_kernel(|kernel| (kernel.now(), kernel.drift(host)));
+        let (at, own) =
+            with_kernel(|kernel| (kernel.core.time.now(), kernel.core.time.drift(host)));
         let fault = || Fault {
             lasts: (!jumps).then_some(lasts),
             detail: if jumps {
@@ -989,13 +990,13 @@ impl State {
             ..Fault::new(id, at, vec![host], Vec::new())
         };
         let is_possible = jumps || own == 0;
-        if !is_possible || !with_kernel(|kernel| kernel.faults.allow(id, fault)) {
+        if !is_possible || !with_kernel(|kernel| kernel.core.faults.allow(id, fault)) {
             return;
         }
         if jumps {
-            return with_kernel(|kernel| kernel.set_clock(host, lasts, None));
+            return with_kernel(|kernel| kernel.core.set_clock(host, lasts, None));
         }
-        with_kernel(|kernel| kernel.set_clock(host, 0, Some(drift)));
+        with_kernel(|kernel| kernel.core.set_clock(host, 0, Some(drift)));
         let mut plan = self.chaos.borrow_mut();
         plan.schedule(at + lasts, Action::EndDrift(host, drift));
     }
@@ -1009,7 +1010,7 @@ impl State {
         let mean = pick(stream, &WALL_STEPS) * MILLISECOND;
         let step = about(stream, mean);
         let (at, way) = (
-            with_kernel(|kernel| kernel.now()),
+            with_kernel(|kernel| kernel.core.time.now()),
             if is_back { "back" } else { "ahead" },
         );
         let fault = || Fault {
@@ -1017,19 +1018,19 @@ impl State {
             detail: format!("is set {way} by {}", Seconds(step)),
             ..Fault::new(id, at, vec![host], Vec::new())
         };
-        if !with_kernel(|kernel| kernel.faults.allow(id, fault)) {
+        if !with_kernel(|kernel| kernel.core.faults.allow(id, fault)) {
             return;
         }
         // At most two days in nanoseconds, which fits easily.
         let by = step as i64 * if is_back { -1 } else { 1 };
-        with_kernel(|kernel| kernel.step_wall(host, by, true));
+        with_kernel(|kernel| kernel.core.step_wall(host, by, true));
         let mut plan = self.chaos.borrow_mut();
         plan.schedule(at + lasts, Action::EndWall(host, -by));
     }
 
     /// Crashes a host if it is up, and schedules its restart.
     fn crash(&self, crash: &Crash) {
-        let (host, at) = (crash.host, with_kernel(|kernel| kernel.now()));
+        let (host, at) = (crash.host, with_kernel(|kernel| kernel.core.time.now()));
         if self.hosts.borrow()[host].process.is_none() || at >= crash.until {
             return;
         }
@@ -1038,7 +1039,7 @@ impl State {
             lasts: Some(lasts),
             ..Fault::new(crash.id, at, vec![host], Vec::new())
         };
-        if !with_kernel(|kernel| kernel.faults.allow(crash.id, fault)) {
+        if !with_kernel(|kernel| kernel.core.faults.allow(crash.id, fault)) {
             return;
         }
         match crash.id.0 {
@@ -1057,7 +1058,7 @@ impl State {
         if self.chaos.borrow().crashes.is_empty() {
             return;
         }
-        let host = with_kernel(|kernel| kernel.host_of_poller(poller));
+        let host = with_kernel(|kernel| kernel.core.pollers.host_of(poller));
         let mut plan = self.chaos.borrow_mut();
         let ours = plan.crashes.iter_mut().filter(|it| it.host == host);
         ours.for_each(|it| it.steps -= 1);
@@ -1080,22 +1081,22 @@ impl State {
         plan.end_order();
         let first = plan.next_action;
         with_kernel(|kernel| {
-            kernel.call_off_chaos(first);
+            kernel.chaos.call_off(first);
             kernel.end_rates_by_chaos();
-            kernel.set_latencies_by_chaos(None);
+            kernel.core.links.set_latencies_by_chaos(None);
         });
     }
 }
 
 fn reset(id: Id, stream: &mut Stream) {
     with_kernel(|kernel| {
-        let hosts = kernel.hosts();
+        let hosts = kernel.core.hosts.count();
         let Some((a, b)) = pair(stream, hosts) else {
             return;
         };
-        let at = kernel.now();
+        let at = kernel.core.time.now();
         let fault = || Fault::new(id, at, vec![a], vec![b]);
-        if kernel.faults.allow(id, fault) {
+        if kernel.core.faults.allow(id, fault) {
             kernel.reset_between(a, b);
         }
     });
@@ -1103,7 +1104,7 @@ fn reset(id: Id, stream: &mut Stream) {
 
 /// Draws a host other than the test's, if there is one.
 fn host(stream: &mut Stream) -> Option<usize> {
-    let hosts = with_kernel(|kernel| kernel.hosts());
+    let hosts = with_kernel(|kernel| kernel.core.hosts.count());
     if hosts < 2 {
         return None;
     }

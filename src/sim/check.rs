@@ -437,8 +437,8 @@ where
     let instead = setup.simpler.chosen.clone();
     let world = world::begin(seed, setup);
     with_kernel(|kernel| {
-        kernel.set_progress(progress);
-        kernel.calls(Call::Test);
+        kernel.core.report.progress = progress;
+        kernel.core.calls(Call::Test);
     });
     let state = State::new(seed, instead);
     let end = End(state.clone());
@@ -447,12 +447,12 @@ where
     let is_done = Rc::new(Cell::new(false));
     let (_, runtime) = state.start(host);
     let driven = catch_unwind(AssertUnwindSafe(|| {
-        with_kernel(|kernel| kernel.set_current(Some(0)));
+        with_kernel(|kernel| kernel.core.set_current(Some(0)));
         runtime.worker.within(|| {
             let main = to_its_end(test(sim), is_done.clone());
             runtime.spawn_main(main, site);
         });
-        with_kernel(|kernel| kernel.set_current(None));
+        with_kernel(|kernel| kernel.core.set_current(None));
         state.run(&|| is_done.get());
     }));
     drop(runtime);
@@ -507,28 +507,29 @@ fn report(seed: u64, state: &State) -> Report {
         true
     });
     with_kernel(|kernel| {
-        let said = kernel.sometimes().map(|(name, was)| (name.clone(), *was));
+        let said = kernel.core.report.claims.iter();
+        let said = said.map(|(name, was)| (name.clone(), *was));
         sometimes.extend(said);
     });
-    let difference = with_kernel(|kernel| kernel.difference());
+    let difference = with_kernel(|kernel| kernel.core.report.difference(&kernel.core.hosts));
     let seen = with_kernel(|kernel| seen(kernel));
     let mut report = with_kernel(|kernel| Report {
         seed,
-        fingerprint: kernel.trace.fingerprint(),
-        time: Duration::from_nanos(kernel.now()),
-        events: kernel.trace.events,
+        fingerprint: kernel.core.report.trace.fingerprint(),
+        time: Duration::from_nanos(kernel.core.time.now()),
+        events: kernel.core.report.trace.events,
         failure: None,
         sometimes,
-        recorded: kernel.trace.take_recorded(),
-        has_diverged: kernel.has_diverged(),
+        recorded: kernel.core.report.trace.take_recorded(),
+        has_diverged: kernel.core.report.has_diverged,
         shares_thread: state.shares_thread(),
         difference,
         seen,
         choices: state.choices_made(),
-        asked: kernel.asked_of_libc(),
-        remarks: kernel.remarks.words(),
-        faults: kernel.faults.list().iter().map(|it| it.id).collect(),
-        has_unlisted: kernel.faults.has_unlisted(),
+        asked: kernel.core.report.asked_of_libc(),
+        remarks: kernel.core.report.remarks.words(),
+        faults: kernel.core.faults.list().iter().map(|it| it.id).collect(),
+        has_unlisted: kernel.core.faults.has_unlisted(),
         details: None,
         scene: None,
     });
@@ -539,16 +540,16 @@ fn report(seed: u64, state: &State) -> Report {
 /// Lists what a world has seen of that which a seed does not decide.
 fn seen(kernel: &Kernel) -> Vec<String> {
     let mut seen = Vec::new();
-    if kernel.was_woken_from_elsewhere() {
+    if kernel.core.pollers.were_woken_from_elsewhere() {
         seen.push("a task was woken by another thread".to_owned());
     }
-    seen.extend(kernel.shortcuts());
+    seen.extend(kernel.core.report.shortcuts(&kernel.core.hosts));
     seen
 }
 
 /// Adds the failure of the world that this thread is in, if there is one.
 fn add_failure(report: &mut Report, state: &State) {
-    let failure = with_kernel(|kernel| kernel.failure().cloned());
+    let failure = with_kernel(|kernel| kernel.core.report.failure.clone());
     if failure.is_some() || report.has_diverged {
         let details = describe(report, failure, state);
         report.failure = Some(details.text(None));
@@ -561,19 +562,18 @@ fn add_failure(report: &mut Report, state: &State) {
 fn scene(head: &str) -> Option<Box<Scene>> {
     with_kernel(|kernel| {
         kernel.settle_all();
-        let recording = kernel.trace.take_recording()?;
+        let recording = kernel.core.report.trace.take_recording()?;
+        let core = &kernel.core;
+        let (hosts, now, failure) = (&core.hosts, core.time.now(), core.report.failure.as_ref());
         Some(Box::new(Scene {
             head: head.to_owned(),
-            hosts: (0..kernel.hosts())
-                .map(|it| kernel.host_name(it).to_owned())
+            hosts: (0..hosts.count())
+                .map(|host| hosts.name(host).to_owned())
                 .collect(),
             recording: *recording,
-            faults: kernel.faults.list().to_vec(),
-            end: kernel
-                .failure()
-                .and_then(|it| it.at)
-                .unwrap_or(kernel.now()),
-            last: kernel.now(),
+            faults: core.faults.list().to_vec(),
+            end: failure.and_then(|failure| failure.at).unwrap_or(now),
+            last: now,
         }))
     })
 }
@@ -586,11 +586,11 @@ fn describe(report: &Report, failure: Option<world::Failure>, state: &State) -> 
     };
     let hosts = state.describe();
     with_kernel(|kernel| {
-        let name = |host| kernel.host_name(host);
-        let faults = kernel.faults.list().iter();
-        let events = kernel.trace.last_events(name);
+        let name = |host| kernel.core.hosts.name(host);
+        let faults = kernel.core.faults.list().iter();
+        let events = kernel.core.report.trace.last_events(name);
         let mut drawn = state.chaos.borrow().drawn.clone();
-        let shortcuts = kernel.shortcuts();
+        let shortcuts = kernel.core.report.shortcuts(&kernel.core.hosts);
         for line in shortcuts.iter().take(MAX_TOLD) {
             let _ = writeln!(drawn, "  {line}");
         }
@@ -599,7 +599,7 @@ fn describe(report: &Report, failure: Option<world::Failure>, state: &State) -> 
             head: format!("seed {:#x} failed at {at}: {reason}\n", report.seed),
             drawn,
             faults: faults.map(|it| it.describe(name)).collect(),
-            remarks: kernel.remarks.words(),
+            remarks: kernel.core.report.remarks.words(),
             rest: format!("  the last events:\n{events}  the hosts:\n{hosts}"),
         }
     })

@@ -48,7 +48,7 @@ impl Disk {
     /// });
     /// ```
     pub fn latency(self, latency: Latency) -> Disk {
-        with_kernel(|kernel| kernel.set_disk_latency(self.0, latency, false));
+        with_kernel(|kernel| kernel.disks.of(self.0).latency = latency);
         self
     }
 
@@ -67,7 +67,7 @@ impl Disk {
     /// });
     /// ```
     pub fn sync_latency(self, latency: Latency) -> Disk {
-        with_kernel(|kernel| kernel.set_disk_latency(self.0, latency, true));
+        with_kernel(|kernel| kernel.disks.of(self.0).sync_latency = latency);
         self
     }
 
@@ -87,7 +87,7 @@ impl Disk {
     /// });
     /// ```
     pub fn capacity(self, bytes: u64) -> Disk {
-        with_kernel(|kernel| kernel.set_disk_capacity(self.0, bytes));
+        with_kernel(|kernel| kernel.disks.of(self.0).disk.capacity = Some(bytes));
         self
     }
 
@@ -201,7 +201,7 @@ impl Disk {
     }
 
     fn change(self, f: impl FnOnce(&mut DiskFaults)) -> Disk {
-        with_kernel(|kernel| kernel.change_faults(self.0, |it| f(&mut it.disk)));
+        with_kernel(|kernel| kernel.core.host_faults.change(self.0, |it| f(&mut it.disk)));
         self
     }
 }

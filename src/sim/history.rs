@@ -191,7 +191,7 @@ impl<I, O> History<I, O> {
     /// ```
     pub fn absorb(&self, operations: impl IntoIterator<Item = Operation<I, O>>) {
         for operation in operations {
-            let nanos = |at| with_kernel(|kernel| kernel.nanos_at(at));
+            let nanos = |at| with_kernel(|kernel| kernel.core.time.nanos_at(at));
             let answered = operation.answered;
             let record = Record {
                 client: operation.client,
@@ -315,7 +315,7 @@ impl<I, O> History<I, O> {
     fn stamp(&self) -> (u64, u64) {
         let event = self.0.events.get();
         self.0.events.set(event + 1);
-        (with_kernel(|kernel| kernel.now()), event)
+        (with_kernel(|kernel| kernel.core.time.now()), event)
     }
 }
 

@@ -26,6 +26,7 @@ use crate::sync::{contain, wake_all};
 use crate::task::panic_message;
 use crate::time::timeout;
 #[cfg(feature = "blocking")]
+use crate::world::host_faults::HostFaults;
 use crate::world::latency::Latency;
 use crate::world::trace::{Seconds, What};
 use crate::world::{self, PauseId, StaysHere, TEST};
@@ -150,7 +151,7 @@ impl Host {
     /// });
     /// ```
     pub fn name(&self) -> String {
-        with_kernel(|kernel| kernel.host_name(self.index).to_owned())
+        with_kernel(|kernel| kernel.core.hosts.name(self.index).to_owned())
     }
 
     /// Returns the host's address, which does not change.
@@ -163,7 +164,7 @@ impl Host {
     /// });
     /// ```
     pub fn address(&self) -> IpAddr {
-        with_kernel(|kernel| kernel.host_address(self.index, false))
+        with_kernel(|kernel| kernel.core.hosts.address(self.index, false))
     }
 
     /// Returns the host's second address, an IPv6 one, at which it can be reached too. Names
@@ -182,7 +183,7 @@ impl Host {
     /// });
     /// ```
     pub fn address_v6(&self) -> IpAddr {
-        with_kernel(|kernel| kernel.host_address(self.index, true))
+        with_kernel(|kernel| kernel.core.hosts.address(self.index, true))
     }
 
     /// Returns whether a process runs on the host.
@@ -212,7 +213,7 @@ impl Host {
     /// });
     /// ```
     pub fn is_paused(&self) -> bool {
-        with_kernel(|kernel| kernel.is_paused(self.index))
+        with_kernel(|kernel| kernel.core.processes.is_paused(self.index))
     }
 
     /// Returns the host's clock, to be configured.
@@ -275,7 +276,8 @@ impl Host {
     /// });
     /// ```
     pub fn descriptors(&self, most: usize) {
-        with_kernel(|kernel| kernel.change_faults(self.index, |it| it.descriptors = Some(most)));
+        let limit = |own: &mut HostFaults| own.descriptors = Some(most);
+        with_kernel(|kernel| kernel.core.host_faults.change(self.index, limit));
     }
 
     /// Sets the number of workers of the processes that start on the host from now on, as
@@ -314,7 +316,7 @@ impl Host {
     pub fn workers(&self, workers: usize) {
         self.assert_not_the_test();
         assert_workers(workers);
-        with_kernel(|kernel| kernel.set_workers(Some(self.index), workers));
+        with_kernel(|kernel| kernel.core.processes.set_workers(Some(self.index), workers));
     }
 
     /// Sets how long a call that is given to [`unblock`](crate::unblock) waits for a thread. The
@@ -332,7 +334,7 @@ impl Host {
     /// ```
     #[cfg(feature = "blocking")]
     pub fn blocking(&self, latency: Latency) {
-        with_kernel(|kernel| kernel.set_blocking(self.index, latency));
+        with_kernel(|kernel| kernel.blocking.delays_of(self.index).latency = latency);
     }
 
     /// Sends a signal to the process: to its [`Signals`](crate::signal::Signals) and
@@ -370,7 +372,7 @@ impl Host {
             return;
         };
         let number = usize::try_from(number).expect("numbers of signals are positive");
-        match with_kernel(|kernel| kernel.signal(process, number)) {
+        match with_kernel(|kernel| kernel.core.signal(process, number)) {
             Some(owner) => crate::signal::simulated::wake(owner, number),
             None => self.default_action(signal),
         }
@@ -510,7 +512,7 @@ impl Host {
     pub fn pause(&self) -> Pause {
         self.assert_not_the_test();
         Pause(
-            with_kernel(|kernel| kernel.pause(self.index)),
+            with_kernel(|kernel| kernel.core.pause(self.index)),
             StaysHere::default(),
         )
     }
@@ -518,7 +520,7 @@ impl Host {
 
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = world::with(|kernel| kernel.host_name(self.index).to_owned());
+        let name = world::with(|kernel| kernel.core.hosts.name(self.index).to_owned());
         f.debug_struct("Host").field("name", &name).finish()
     }
 }
@@ -868,14 +870,14 @@ async fn run<F: Future, P: Fn() -> F>(
         Ok(value) if !runs => return world::as_killed(|| contain(|| drop(value))),
         Ok(value) => {
             if let (Some(error), Some(state)) = (error_of(&value), state.upgrade()) {
-                with_kernel(|kernel| kernel.note(host, What::Failed));
+                with_kernel(|kernel| kernel.core.note(host, What::Failed));
                 state.hosts.borrow_mut()[host].error = Some(error);
             }
             Exit::Returned(value)
         }
         Err(panic) => {
             let words = panic_message(&*panic);
-            let name = with_kernel(|kernel| kernel.host_name(host).to_owned());
+            let name = with_kernel(|kernel| kernel.core.hosts.name(host).to_owned());
             world::fail_unless_permitted(words, || {
                 format!("the process of {name:?} panicked: {words}")
             });
@@ -888,8 +890,8 @@ async fn run<F: Future, P: Fn() -> F>(
             Exit::Returned(_) => state.check_leaks(host),
             // Otherwise the panic is the failure of the run.
             _ => with_kernel(|kernel| {
-                if kernel.failure().is_none() {
-                    kernel.note(host, What::Panicked);
+                if kernel.core.report.failure.is_none() {
+                    kernel.core.note(host, What::Panicked);
                 }
             }),
         }

@@ -73,7 +73,7 @@ impl Links {
         let loss = of(probability);
         // A certain loss is a cut, which is intended.
         if loss > of(0.5) && !loss.is_certain() {
-            with_kernel(|kernel| kernel.remarks.is_lossy = true);
+            with_kernel(|kernel| kernel.core.report.remarks.is_lossy = true);
         }
         self.change(|it| it.loss = loss)
     }
@@ -205,7 +205,7 @@ impl Links {
     fn change(self, f: impl Fn(&mut Settings)) -> Links {
         with_kernel(|kernel| {
             for link in &self.0 {
-                kernel.change_links(*link, &f);
+                kernel.core.links.change(*link, &f);
             }
         });
         self
@@ -247,7 +247,7 @@ impl Cut {
     /// });
     /// ```
     pub fn one_way(self) -> Cut {
-        with_kernel(|kernel| kernel.make_one_way(self.0));
+        with_kernel(|kernel| kernel.core.make_one_way(self.0));
         self
     }
 
@@ -271,7 +271,7 @@ impl Cut {
     /// });
     /// ```
     pub fn unreachable(self) -> Cut {
-        with_kernel(|kernel| kernel.make_unreachable(self.0));
+        with_kernel(|kernel| kernel.core.make_unreachable(self.0));
         self
     }
 }
@@ -316,7 +316,7 @@ impl Hold {
     /// });
     /// ```
     pub fn one_way(self) -> Hold {
-        with_kernel(|kernel| kernel.make_one_way(self.0));
+        with_kernel(|kernel| kernel.core.make_one_way(self.0));
         self
     }
 }
@@ -329,7 +329,7 @@ impl Drop for Hold {
 
 /// Ends a cut or a hold. (Does nothing if the world has ended.)
 fn rejoin(id: PartingId) {
-    world::with(|kernel| kernel.rejoin(id));
+    world::with(|kernel| kernel.core.rejoin(id));
 }
 
 pub(super) fn cut(these: &[usize], others: &[usize]) -> Cut {

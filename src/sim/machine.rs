@@ -50,7 +50,7 @@ impl Clock {
     /// });
     /// ```
     pub fn offset(self, offset: Duration) -> Clock {
-        with_kernel(|kernel| kernel.set_clock(self.0, nanos(offset), None));
+        with_kernel(|kernel| kernel.core.set_clock(self.0, nanos(offset), None));
         self
     }
 
@@ -77,7 +77,7 @@ impl Clock {
             (-MAX_DRIFT..=MAX_DRIFT).contains(&parts_per_million),
             "polder::sim: a drift is from -{MAX_DRIFT} to {MAX_DRIFT} millionths, not {parts_per_million}"
         );
-        with_kernel(|kernel| kernel.set_clock(self.0, 0, Some(parts_per_million)));
+        with_kernel(|kernel| kernel.core.set_clock(self.0, 0, Some(parts_per_million)));
         self
     }
 
@@ -108,7 +108,7 @@ impl Clock {
     /// ```
     pub fn wall_ahead(self, step: Duration) -> Clock {
         let step = i64::try_from(nanos(step)).unwrap_or(i64::MAX);
-        with_kernel(|kernel| kernel.step_wall(self.0, step, false));
+        with_kernel(|kernel| kernel.core.step_wall(self.0, step, false));
         self
     }
 
@@ -132,7 +132,7 @@ impl Clock {
     /// ```
     pub fn wall_behind(self, step: Duration) -> Clock {
         let step = i64::try_from(nanos(step)).unwrap_or(i64::MAX);
-        with_kernel(|kernel| kernel.step_wall(self.0, -step, false));
+        with_kernel(|kernel| kernel.core.step_wall(self.0, -step, false));
         self
     }
 }
@@ -279,7 +279,7 @@ impl Faults {
     }
 
     fn change(self, f: impl FnOnce(&mut HostFaults)) -> Faults {
-        with_kernel(|kernel| kernel.change_faults(self.0, f));
+        with_kernel(|kernel| kernel.core.host_faults.change(self.0, f));
         self
     }
 }

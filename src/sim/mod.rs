@@ -112,7 +112,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::time::{Sleep, sleep};
-use crate::world::{self, Kernel};
+use crate::world;
 use conditions::Condition;
 use host::assert_workers;
 use state::{State, kernel as with_kernel};
@@ -411,7 +411,7 @@ impl Sim {
     /// });
     /// ```
     pub fn order(&self, order: Order) {
-        with_kernel(|kernel| kernel.set_order(order));
+        with_kernel(|kernel| kernel.core.set_order(order));
     }
 
     /// Sets the number of workers of each process that starts from now on, on hosts for which
@@ -431,7 +431,7 @@ impl Sim {
     #[track_caller]
     pub fn workers(&self, workers: usize) {
         assert_workers(workers);
-        with_kernel(|kernel| kernel.set_workers(None, workers));
+        with_kernel(|kernel| kernel.core.processes.set_workers(None, workers));
     }
 
     /// Sleeps for `duration`, measured by the clock of the test's own host. That clock shows the
@@ -463,7 +463,7 @@ impl Sim {
     /// ```
     pub fn now(&self) -> Duration {
         world::count_reading();
-        with_kernel(|kernel| Duration::from_nanos(kernel.now()))
+        with_kernel(|kernel| Duration::from_nanos(kernel.core.time.now()))
     }
 
     /// Returns the seed of this world.
@@ -474,7 +474,7 @@ impl Sim {
     /// });
     /// ```
     pub fn seed(&self) -> u64 {
-        with_kernel(|kernel| kernel.seed())
+        with_kernel(|kernel| kernel.core.seed)
     }
 
     /// Returns a number below `end` (zero if `end` is zero), for the test's own choices.
@@ -621,8 +621,7 @@ impl Sim {
         self.state.end_chaos();
         with_kernel(|kernel| {
             kernel.heal_all();
-            kernel.heal_hosts();
-            kernel.change_links(None, |it| {
+            kernel.core.links.change(None, |it| {
                 (it.loss, it.duplication) = Default::default();
                 it.reordering = Default::default();
                 it.bursts = None;
@@ -661,7 +660,7 @@ impl Sim {
     /// assert!(report.failure.unwrap().contains("retry storm"));
     /// ```
     pub fn max_connects(&self, max: u32) {
-        with_kernel(|kernel| kernel.set_max_connects(max));
+        with_kernel(|kernel| kernel.core.hosts.max_connects = max);
     }
 
     /// Fails the run if a host sends more than `max` UDP datagrams within a second of the world's
@@ -681,7 +680,7 @@ impl Sim {
     /// assert!(report.failure.unwrap().contains("sends too many datagrams"));
     /// ```
     pub fn max_datagrams(&self, max: u32) {
-        with_kernel(|kernel| kernel.set_max_datagrams(max));
+        with_kernel(|kernel| kernel.core.hosts.max_datagrams = max);
     }
 
     /// Fails the run, from now on, if a process returns and leaves tasks, sockets or files of
@@ -744,7 +743,7 @@ impl Sim {
     /// });
     /// ```
     pub fn permit_panics(&self) {
-        with_kernel(Kernel::permit_panics);
+        with_kernel(|kernel| kernel.core.report.panics.are_permitted = true);
     }
 
     /// Lets the next world run on the thread of this one. By calling it the test promises that
@@ -831,14 +830,14 @@ impl Sim {
 
 impl fmt::Debug for Sim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seed = world::with(|kernel| kernel.seed());
+        let seed = world::with(|kernel| kernel.core.seed);
         f.debug_struct("Sim").field("seed", &seed).finish()
     }
 }
 
 #[track_caller]
 fn find(name: &str) -> usize {
-    let host = with_kernel(|kernel| kernel.find_host(name));
+    let host = with_kernel(|kernel| kernel.core.hosts.find(name));
     host.unwrap_or_else(|| panic!("polder::sim: no host is called {name:?}"))
 }
 

@@ -42,7 +42,7 @@ impl Names {
     /// ```
     pub fn set(self, name: &str, addresses: impl IntoIterator<Item = IpAddr>) -> Names {
         let addresses = addresses.into_iter().collect();
-        with_kernel(|kernel| kernel.set_name(name, addresses));
+        with_kernel(|kernel| kernel.names.set(name, addresses, &mut kernel.core));
         self
     }
 
@@ -183,7 +183,7 @@ impl Names {
     }
 
     fn change(self, f: impl FnOnce(&mut names::Names)) -> Names {
-        with_kernel(|kernel| kernel.change_names(f));
+        with_kernel(|kernel| f(&mut kernel.names));
         self
     }
 }

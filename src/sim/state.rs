@@ -153,7 +153,7 @@ impl State {
     /// `instead` replaces choices of the test, by their number, counted from one.
     pub(super) fn new(seed: u64, instead: BTreeMap<u64, u64>) -> Rc<State> {
         Rc::new(State {
-            base: nanos_since_start(kernel(|kernel| kernel.began_at())),
+            base: nanos_since_start(kernel(|kernel| kernel.core.time.began_at())),
             processes: RefCell::default(),
             workers: RefCell::default(),
             hosts: RefCell::default(),
@@ -176,7 +176,7 @@ impl State {
                 made: Vec::new(),
                 instead,
             }),
-            progress: kernel(|kernel| kernel.progress().clone()),
+            progress: kernel(|kernel| kernel.core.report.progress.clone()),
             chaos: RefCell::new(Plan::new(seed)),
             histories: RefCell::default(),
         })
@@ -184,7 +184,7 @@ impl State {
 
     /// Returns the number of the host with that name, and creates it if there is none.
     pub(super) fn host(&self, name: &str) -> usize {
-        let index = kernel(|kernel| kernel.add_host(name));
+        let index = kernel(|kernel| kernel.core.add_host(name));
         let mut hosts = self.hosts.borrow_mut();
         while hosts.len() <= index {
             hosts.push(HostSlot::default());
@@ -194,13 +194,13 @@ impl State {
 
     /// Starts a process on a host. Returns its number, and its runtime, to spawn its main task on.
     pub(super) fn start(&self, host: usize) -> (usize, Rc<Runtime>) {
-        let (process, pollers) = kernel(|kernel| kernel.start(host));
+        let (process, pollers) = kernel(|kernel| kernel.core.start(host));
         let runtime = Rc::new(Runtime::simulated(pollers));
         let workers = runtime.simulated_workers();
         let counters: Vec<_> = workers.map(|it| it.reactor().counters().clone()).collect();
         let task = move || counters.iter().find_map(|it| it.task());
         let site = Box::new(move || task().map(|(_, site)| site));
-        kernel(|kernel| kernel.progress().add_process(host, site));
+        kernel(|kernel| kernel.core.report.progress.add_process(host, site));
         self.processes.borrow_mut().push(Some(runtime.clone()));
         let workers = runtime.simulated_workers().cloned().map(Some);
         // The first poller of several is the pool's, which has no worker of its own.
@@ -246,7 +246,7 @@ impl State {
         if what == What::PoweredOff {
             kernel(|kernel| {
                 kernel.power_off(host);
-                kernel.disk_loses_power(host);
+                kernel.disks.lose_power(host, &mut kernel.core);
             });
         }
     }
@@ -272,7 +272,7 @@ impl State {
             .collect();
         drop(hosts);
         starts.iter().for_each(|start| start());
-        kernel(Kernel::power_on_all);
+        kernel(|kernel| kernel.core.hosts.power_on_all());
     }
 
     pub(super) fn set_limit(&self, limit: u64) {
@@ -309,11 +309,14 @@ impl State {
         let runtime = self.processes.borrow()[process].clone();
         let sites = runtime.map_or(Vec::new(), |it| it.other_sites());
         let sockets = kernel(|kernel| kernel.describe_sockets(process));
-        let files = kernel(|kernel| kernel.describe_files(process));
+        let files = kernel(|kernel| {
+            let own = kernel.disks.find(host);
+            own.map_or(Vec::new(), |own| own.disk.describe(process))
+        });
         if sites.is_empty() && sockets.is_empty() && files.is_empty() {
             return;
         }
-        let name = kernel(|kernel| kernel.host_name(host).to_owned());
+        let name = kernel(|kernel| kernel.core.hosts.name(host).to_owned());
         let mut text = format!("the process of {name:?} has returned, and leaves behind");
         for site in sites {
             let _ = write!(text, "\n    a task, spawned at {site}");
@@ -328,12 +331,13 @@ impl State {
     }
 
     pub(super) fn be_quiet(&self) {
-        self.quiet_since.set(Some(kernel(|kernel| kernel.now())));
+        self.quiet_since
+            .set(Some(kernel(|kernel| kernel.core.time.now())));
     }
 
     pub(super) fn choose(&self, end: u64) -> u64 {
         let number = self.choices.borrow_mut().make(end);
-        kernel(|kernel| kernel.note(0, What::Chosen(number)));
+        kernel(|kernel| kernel.core.note(0, What::Chosen(number)));
         number
     }
 
@@ -396,12 +400,12 @@ impl State {
         let worker = self.workers.borrow()[poller].clone();
         if let Some(worker) = worker {
             let shown = kernel(|kernel| {
-                kernel.set_current_poller(Some(poller));
-                kernel.shown()
+                kernel.core.set_current_poller(Some(poller));
+                kernel.core.time.shown()
             });
             let since = self.base.saturating_add_unsigned(shown).max(0);
             worker.turn_at(tick_after_nanos(since.unsigned_abs()));
-            kernel(|kernel| kernel.set_current(None));
+            kernel(|kernel| kernel.core.set_current(None));
         }
         self.chaos_after_step(poller);
         self.drop_ended();
@@ -427,8 +431,8 @@ impl State {
         // Destructors run on behalf of the process that has ended.
         let pollers = world::with(|kernel| {
             kernel.begin_drop(process, is_killed);
-            kernel.progress().end_process(process);
-            kernel.pollers_of(process)
+            kernel.core.report.progress.end_process(process);
+            kernel.core.processes.pollers_of(process)
         });
         let workers: Vec<_> = {
             let mut workers = self.workers.borrow_mut();
@@ -494,7 +498,7 @@ impl State {
                 late.is_none()
             });
             if let Some((end, name, within, why)) = late {
-                kernel(|kernel| kernel.set_now(end));
+                kernel(|kernel| kernel.core.set_now(end));
                 let cause = format!("eventually {name:?}");
                 let why = if why.is_empty() {
                     why
@@ -521,7 +525,7 @@ impl State {
         };
         kernel(|kernel| kernel.begin_drop(due.process, !due.is_alive));
         if due.is_alive {
-            kernel(|kernel| kernel.calls(Call::Unblock));
+            kernel(|kernel| kernel.core.calls(Call::Unblock));
             due.job.run();
         }
         contain(|| drop(due.job));
@@ -535,15 +539,15 @@ impl State {
     pub(super) fn observe(&self, observer: Observer) {
         self.observers.borrow_mut().push(observer);
         self.has_observers.set(true);
-        kernel(Kernel::keep_untold);
+        kernel(|kernel| kernel.core.report.keep_unseen());
     }
 
     /// Reports the events since the last step. An observer may add others, which are called from
     /// the next step on.
     fn tell(&self) {
         let mut observers = self.observers.take();
-        for step in kernel(Kernel::take_untold) {
-            kernel(|kernel| kernel.calls(Call::Observer));
+        for step in kernel(|kernel| kernel.core.report.take_unseen()) {
+            kernel(|kernel| kernel.core.calls(Call::Observer));
             observers.iter_mut().for_each(|it| it(&step));
         }
         let mut all = self.observers.borrow_mut();
@@ -598,16 +602,16 @@ impl State {
         let hosts = self.hosts.borrow();
         for (index, slot) in hosts.iter().enumerate().take(MAX_TOLD) {
             let (name, state, sockets) = kernel(|kernel| {
-                let state = match (slot.process, kernel.is_up(index)) {
+                let state = match (slot.process, kernel.core.hosts.is_up(index)) {
                     (Some(_), _) if self.has_ended.get() => "its process ran when the test ended",
                     (None, _) if self.has_ended.get() => "no process",
                     (_, false) => "powered off",
-                    (Some(_), _) if kernel.is_paused(index) => "paused",
+                    (Some(_), _) if kernel.core.processes.is_paused(index) => "paused",
                     (Some(_), _) => "running",
                     (None, _) => "no process",
                 };
                 let sockets = slot.process.map(|it| kernel.describe_sockets(it));
-                let name = kernel.host_name(index).to_owned();
+                let name = kernel.core.hosts.name(index).to_owned();
                 (name, state, sockets.unwrap_or_default())
             });
             let _ = writeln!(text, "    {name}: {state}");
@@ -617,9 +621,9 @@ impl State {
             let processes = self.processes.borrow();
             let runtime = slot.process.and_then(|it| processes[it].as_ref());
             // The dump reads the clock of its host.
-            kernel(|kernel| kernel.set_current(slot.process));
+            kernel(|kernel| kernel.core.set_current(slot.process));
             let lines = runtime.map_or(Vec::new(), |it| it.dump().in_a_world());
-            kernel(|kernel| kernel.set_current(None));
+            kernel(|kernel| kernel.core.set_current(None));
             for line in lines {
                 let _ = writeln!(text, "      {line}");
             }
@@ -637,14 +641,17 @@ impl State {
     /// task that was not awaited.)
     pub(super) fn end_processes(&self) {
         self.has_ended.set(true);
-        world::with(|kernel| (0..kernel.hosts()).for_each(|host| kernel.power_off(host)));
+        world::with(|kernel| {
+            (0..kernel.core.hosts.count()).for_each(|host| kernel.power_off(host))
+        });
         let count = self.processes.borrow().len();
         for process in 0..count {
             self.drop_process(process, true);
         }
         #[cfg(feature = "blocking")]
         world::as_killed(|| {
-            let jobs = world::with(Kernel::take_blocking).unwrap_or_default();
+            let jobs = world::with(|kernel| kernel.blocking.take_all(&mut kernel.core))
+                .unwrap_or_default();
             jobs.into_iter().for_each(|job| contain(|| drop(job)));
         });
     }

@@ -127,7 +127,7 @@ impl Threads<'_> {
     fn join<T>(&self, thread: ScopedJoinHandle<'_, T>) -> T {
         let result = thread.join().unwrap_or_else(|panic| resume_unwind(panic));
         // Records progress of the world in which this call was made, if it was made in one.
-        world::with(|kernel| kernel.progress().go_on());
+        world::with(|kernel| kernel.core.report.progress.go_on());
         result
     }
 }

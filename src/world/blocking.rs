@@ -8,27 +8,29 @@
 use std::sync::Arc;
 
 use super::choice::Stream;
+use super::core::Core;
+use super::event_queue::Event;
 use super::latency::Latency;
 use super::trace::What;
-use super::{Event, Kernel};
+use super::with;
 use crate::pool::Job;
 
 /// The default delay: about what a thread of the pool takes to wake up.
 const DEFAULT: Latency = Latency::new(5_000, 95_001);
 
-/// The delays before a host's calls begin.
-pub(super) struct Delays {
-    pub(super) latency: Latency,
-    stream: Stream,
+/// The calls of all processes that are not scheduled, and the delays of those that come.
+pub(crate) struct Calls {
+    seed: u64,
+    /// By host, up to the last one that was asked for.
+    delays: Vec<Delays>,
+    /// Calls that are due, and wait for the end of a pause.
+    stalled: Vec<PendingCall>,
 }
 
-impl Delays {
-    pub(super) fn new(seed: u64, host: usize) -> Delays {
-        Delays {
-            latency: DEFAULT,
-            stream: Stream::new(seed, "blocking", host, 0),
-        }
-    }
+/// The delays before a host's calls begin.
+pub(crate) struct Delays {
+    pub(crate) latency: Latency,
+    stream: Stream,
 }
 
 /// A call of a process, scheduled in the queue of events.
@@ -48,48 +50,70 @@ pub(crate) struct Due {
 /// such process.
 pub(crate) fn submit(job: Arc<dyn Job>) -> Option<Arc<dyn Job>> {
     let mut job = Some(job);
-    super::with(|kernel| {
-        let Ok((host, process)) = kernel.here() else {
+    with(|kernel| {
+        let core = &mut kernel.core;
+        let Ok((host, process)) = core.processes.here() else {
             return;
         };
-        let delays = &mut kernel.hosts[host].delays;
-        let latency = delays.latency;
-        let drawn = latency.draw(&mut delays.stream);
-        let delay = kernel.drawn_or_mean(drawn, latency);
-        let delay = delay.saturating_add(kernel.blocks_for(host));
-        kernel.note(host, What::Blocking(delay));
+        let delay = kernel.blocking.draw_delay(host, core);
+        core.note(host, What::Blocking(delay));
         if let Some(job) = job.take() {
-            let at = kernel.now.saturating_add(delay);
-            kernel.push(at, Event::Blocking(Box::new(PendingCall { process, job })));
+            let at = core.time.now().saturating_add(delay);
+            let call = Box::new(PendingCall { process, job });
+            core.events.push(at, Event::Blocking(call));
         }
     });
     job
 }
 
-impl Kernel {
-    pub(crate) fn set_blocking(&mut self, host: usize, latency: Latency) {
-        self.hosts[host].delays.latency = latency;
+impl Calls {
+    pub(super) fn new(seed: u64) -> Calls {
+        Calls {
+            seed,
+            delays: Vec::new(),
+            stalled: Vec::new(),
+        }
+    }
+
+    pub(crate) fn delays_of(&mut self, host: usize) -> &mut Delays {
+        while self.delays.len() <= host {
+            self.delays.push(Delays {
+                latency: DEFAULT,
+                stream: Stream::new(self.seed, "blocking", self.delays.len(), 0),
+            });
+        }
+        &mut self.delays[host]
+    }
+
+    fn draw_delay(&mut self, host: usize, core: &mut Core) -> u64 {
+        let Delays { latency, stream } = self.delays_of(host);
+        let drawn = latency.draw(stream);
+        let delay = core.drawn_or_mean(drawn, *latency);
+        let now = core.time.now();
+        delay.saturating_add((core.host_faults).blocks_for(host, now, &mut core.faults))
     }
 
     /// Takes all calls that have not begun, at the end of the world.
-    pub(crate) fn take_blocking(&mut self) -> Vec<Arc<dyn Job>> {
-        let stalled = self.processes.iter_mut();
-        let mut jobs: Vec<_> = stalled
-            .flat_map(|it| std::mem::take(&mut it.stalled))
-            .collect();
-        jobs.extend(self.events.take_blocking());
+    pub(crate) fn take_all(&mut self, core: &mut Core) -> Vec<Arc<dyn Job>> {
+        self.stalled.sort_by_key(|call| call.process);
+        let stalled = std::mem::take(&mut self.stalled).into_iter();
+        let mut jobs: Vec<_> = stalled.map(|call| call.job).collect();
+        jobs.extend(core.events.take_blocking());
         jobs
     }
 
     /// Handles a call that is due: returns it, unless its process is paused.
-    pub(super) fn begin_blocking(&mut self, call: PendingCall) -> Option<Due> {
-        let PendingCall { process, job } = call;
-        let state = &self.processes[process];
-        let (host, is_alive) = (state.host, state.is_alive);
-        if is_alive && self.is_paused(host) {
-            self.processes[process].stalled.push(job);
+    pub(super) fn begin(&mut self, call: PendingCall, core: &Core) -> Option<Due> {
+        let is_alive = core.processes.is_alive(call.process);
+        if is_alive
+            && core
+                .processes
+                .is_paused(core.processes.host_of(call.process))
+        {
+            self.stalled.push(call);
             return None;
         }
+        let PendingCall { process, job } = call;
         Some(Due {
             process,
             job,
@@ -97,15 +121,51 @@ impl Kernel {
         })
     }
 
-    /// Reschedules calls that became due while their process was paused.
-    pub(super) fn resume_blocking(&mut self) {
-        for process in 0..self.processes.len() {
-            if !self.is_paused(self.processes[process].host) {
-                for job in std::mem::take(&mut self.processes[process].stalled) {
-                    let call = Box::new(PendingCall { process, job });
-                    self.push(self.now, Event::Blocking(call));
-                }
+    /// Reschedules calls that became due while their process was paused, ordered by process.
+    pub(super) fn resume(&mut self, core: &mut Core) {
+        self.stalled.sort_by_key(|call| call.process);
+        for call in std::mem::take(&mut self.stalled) {
+            if core
+                .processes
+                .is_paused(core.processes.host_of(call.process))
+            {
+                self.stalled.push(call);
+            } else {
+                let now = core.time.now();
+                core.events.push(now, Event::Blocking(Box::new(call)));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    impl Job for Nothing {
+        fn run(&self) {}
+    }
+
+    #[test]
+    fn a_call_that_is_due_in_a_pause_waits_for_its_end() {
+        let (mut calls, mut core) = (Calls::new(1), Core::of_test(1));
+        let host = core.add_host("host");
+        core.start(host);
+        let call = |process| PendingCall {
+            process,
+            job: Arc::new(Nothing),
+        };
+        let due = calls.begin(call(0), &core).expect("nothing is paused");
+        assert!(due.is_alive);
+        let pause = core.pause(host);
+        assert!(calls.begin(call(0), &core).is_none());
+        calls.resume(&mut core);
+        assert_eq!(calls.stalled.len(), 1, "it is still paused");
+        core.processes.end_pause(pause);
+        calls.resume(&mut core);
+        assert!(calls.stalled.is_empty());
+        assert_eq!(calls.take_all(&mut core).len(), 1, "it is scheduled");
     }
 }

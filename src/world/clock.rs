@@ -9,11 +9,6 @@
 //! The wall clock, which only the C library's functions show, advances with it, and can be stepped
 //! independently, also back ([`Wall`]).
 
-use std::time::{Duration, Instant};
-
-use super::Kernel;
-use super::trace::What;
-
 /// A million: the unit of drift.
 const MILLION: i128 = 1_000_000;
 
@@ -111,53 +106,22 @@ pub(super) struct Wall {
     /// The part that the test has set.
     own: i64,
     /// The part that chaos has set, and sets back later.
-    by_chaos: i64,
+    pub(super) by_chaos: i64,
 }
 
 impl Wall {
     pub(super) fn ahead(self) -> i64 {
         self.own.saturating_add(self.by_chaos)
     }
-}
 
-impl Kernel {
-    /// Converts `at`, a time by the current host's clock, to the world's time: the first such
-    /// moment, or the last one. Code outside of a host uses the world's time.
-    pub(super) fn world_time(&self, at: Instant, is_last: bool) -> Instant {
-        let Some(host) = self.host_here().filter(|_| self.has_clocks) else {
-            return at;
-        };
-        let host = &self.hosts[host];
-        let shown = self.nanos_at(at);
-        let nanos = if is_last {
-            host.past_clocks.last(host.clock, shown)
-        } else {
-            host.past_clocks.first(host.clock, shown)
-        };
-        self.base + Duration::from_nanos(nanos)
-    }
-
-    /// Steps a host's wall clock by that many nanoseconds, back if negative: for the test, or for
-    /// chaos.
-    pub(crate) fn step_wall(&mut self, host: usize, by: i64, is_chaos: bool) {
-        let wall = &mut self.hosts[host].wall;
+    /// Steps the clock, back if `by` is negative: for the test, or for chaos.
+    pub(super) fn step(&mut self, by: i64, is_chaos: bool) {
         let offset = if is_chaos {
-            &mut wall.by_chaos
+            &mut self.by_chaos
         } else {
-            &mut wall.own
+            &mut self.own
         };
         *offset = offset.saturating_add(by);
-        self.has_clocks = true;
-        self.note(host, What::WallStepped(by));
-        self.show_time();
-    }
-
-    /// Reverts the steps of a host's wall clock by chaos.
-    pub(super) fn heal_wall(&mut self, host: usize) {
-        let by_chaos = self.hosts[host].wall.by_chaos;
-        if by_chaos != 0 {
-            self.step_wall(host, by_chaos.saturating_neg(), true);
-        }
     }
 }
 

@@ -15,27 +15,28 @@
 //! changes are numbered by counters, and every collection is ordered, so that one seed has one
 //! outcome. There are no links, no permissions and no times.
 
+mod journal;
+mod nodes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
+
+use journal::{Change, Journal};
+use nodes::{NOW, Node, Nodes, ROOT, SYNCED, check_path};
 
 use super::choice::Stream;
 use super::errno::Errno;
 use super::event::digest;
-use super::sectors::{Data, Leaves, Rest, SECTOR};
+use super::sectors::{Data, Rest, SECTOR};
 use super::trace::What;
 
 type Result<T> = std::result::Result<T, Errno>;
 
-const ROOT: u32 = 0;
-
 /// The maximum length of a file that is read into one vector. A hole may be as long as an `i64`
 /// allows, and if the system grants memory that it does not have, reading it would end the process.
 const MAX_READ: u64 = 1 << 30;
-
-/// NAME_MAX of Linux's file systems.
-const LONGEST_NAME: usize = 255;
 
 /// The minimum number of nodes at which unreachable ones are removed. The next time is at twice the
 /// number that was left, if that is more.
@@ -82,16 +83,6 @@ pub(crate) struct Meta {
     pub(crate) is_dir: bool,
 }
 
-#[derive(Debug)]
-enum Node {
-    File(Data),
-    /// The names now, and those on the disk.
-    Dir([BTreeMap<OsString, u32>; 2]),
-}
-
-const NOW: usize = 0;
-const SYNCED: usize = 1;
-
 /// A file that a process has open.
 #[derive(Debug)]
 struct Open {
@@ -103,29 +94,6 @@ struct Open {
     failures: u64,
 }
 
-/// A change of names.
-#[derive(Debug)]
-struct Change {
-    number: u64,
-    /// The name that is removed, and its directory.
-    from: Option<(u32, OsString)>,
-    /// The name that is added, with its directory and its node.
-    to: Option<(u32, OsString, u32)>,
-    /// Whether something is moved between directories, or a directory is removed: such a change
-    /// survives only with all changes before it. Otherwise two directories could end up in each
-    /// other; and a node that was moved into a directory that did not survive, or out of one that
-    /// is gone, would be nowhere.
-    is_barrier: bool,
-}
-
-impl Change {
-    fn dirs(&self) -> impl Iterator<Item = u32> {
-        let from = self.from.as_ref().map(|it| it.0);
-        let to = self.to.as_ref().map(|it| it.0);
-        from.into_iter().chain(to.filter(|it| from != Some(*it)))
-    }
-}
-
 /// The losses of a power-off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Loss {
@@ -135,48 +103,35 @@ pub(crate) struct Loss {
 
 #[derive(Debug)]
 pub(crate) struct Disk {
-    nodes: BTreeMap<u32, Node>,
-    next_node: u32,
+    nodes: Nodes,
     max_nodes: usize,
     open: BTreeMap<u32, Open>,
     next_open: u32,
     /// The number of the last change, of names or bytes.
     changes: u64,
-    /// Changes of names that are not on the disk.
-    journal: Vec<Change>,
+    journal: Journal,
     /// The capacity in bytes.
-    capacity: Option<u64>,
+    pub(crate) capacity: Option<u64>,
     /// The number of sectors that files take, or `None` if some may have been freed since it was
     /// counted.
     used: Option<u64>,
     /// Whether a file without a name may exist, which is freed when it is closed.
     has_removed: bool,
     /// The number of power-offs at which something was not synced.
-    losses: u64,
+    pub(super) losses: u64,
     /// The event of the last call, until it is taken.
-    note: Option<What>,
-}
-
-/// Refuses a path with a zero byte: for the system a path is a C string, which ends at the first
-/// one.
-fn check_path(path: &Path) -> Result<()> {
-    if path.as_os_str().as_encoded_bytes().contains(&0) {
-        Err(Errno::InvalidInput)
-    } else {
-        Ok(())
-    }
+    pub(super) note: Option<What>,
 }
 
 impl Disk {
     pub(super) fn new() -> Disk {
         Disk {
-            nodes: BTreeMap::from([(ROOT, Node::Dir(Default::default()))]),
-            next_node: ROOT + 1,
+            nodes: Nodes::new(),
             max_nodes: NODES,
             open: BTreeMap::new(),
             next_open: 1,
             changes: 0,
-            journal: Vec::new(),
+            journal: Journal::default(),
             capacity: None,
             used: None,
             has_removed: false,
@@ -185,113 +140,17 @@ impl Disk {
         }
     }
 
-    pub(crate) fn set_capacity(&mut self, bytes: u64) {
-        self.capacity = Some(bytes);
-    }
-
-    /// Takes the event of the last call, to be noted.
-    pub(super) fn take_note(&mut self) -> Option<What> {
-        self.note.take()
-    }
-
-    fn names(&self, dir: u32, when: usize) -> Result<&BTreeMap<OsString, u32>> {
-        match self.nodes.get(&dir) {
-            Some(Node::Dir(names)) => Ok(&names[when]),
-            _ => Err(Errno::NotADirectory),
-        }
-    }
-
-    fn names_mut(&mut self, dir: u32, when: usize) -> Option<&mut BTreeMap<OsString, u32>> {
-        match self.nodes.get_mut(&dir) {
-            Some(Node::Dir(names)) => Some(&mut names[when]),
-            _ => None,
-        }
-    }
-
-    fn is_dir(&self, node: u32) -> bool {
-        matches!(self.nodes.get(&node), Some(Node::Dir(_)))
-    }
-
-    fn look_up(&self, dir: u32, name: &OsStr) -> Result<Option<u32>> {
-        let found = self.names(dir, NOW)?.get(name).copied();
-        if name.len() > LONGEST_NAME {
-            Err(Errno::NameTooLong)
-        } else {
-            Ok(found)
-        }
-    }
-
-    /// Returns the directories along a path, from the root on, and its last name, which is `None`
-    /// if the path ends with the root or `..`.
-    fn walk<'a>(&self, path: &'a Path) -> Result<(Vec<u32>, Option<&'a OsStr>)> {
-        if path.as_os_str().is_empty() {
-            return Err(Errno::NotFound);
-        }
-        check_path(path)?;
-        let (mut dirs, mut last) = (vec![ROOT], None);
-        for component in path.components() {
-            if let Some(name) = last.take() {
-                let dir = *dirs.last().expect("the root");
-                let node = self.look_up(dir, name)?.ok_or(Errno::NotFound)?;
-                if !self.is_dir(node) {
-                    return Err(Errno::NotADirectory);
-                }
-                dirs.push(node);
-            }
-            match component {
-                Component::Normal(name) => last = Some(name),
-                Component::ParentDir if dirs.len() > 1 => drop(dirs.pop()),
-                Component::ParentDir | Component::CurDir | Component::RootDir => {}
-                Component::Prefix(_) => return Err(Errno::InvalidInput),
-            }
-        }
-        Ok((dirs, last))
-    }
-
-    fn find(&self, path: &Path) -> Result<u32> {
-        let (dirs, name) = self.walk(path)?;
-        let dir = *dirs.last().expect("the root");
-        match name {
-            Some(name) => self.look_up(dir, name)?.ok_or(Errno::NotFound),
-            None => Ok(dir),
-        }
-    }
-
-    /// Returns the directory and the last name of a path; fails with `or` if there is no last name.
-    fn place<'a>(&self, path: &'a Path, or: Errno) -> Result<(u32, &'a OsStr)> {
-        let (dirs, name) = self.walk(path)?;
-        Ok((*dirs.last().expect("the root"), name.ok_or(or)?))
-    }
-
-    /// Returns a node's current path by a search, which only reports do.
-    fn path_of(&self, node: u32) -> PathBuf {
-        let mut dirs = vec![(ROOT, PathBuf::from("/"))];
-        while let Some((dir, path)) = dirs.pop() {
-            if dir == node {
-                return path;
-            }
-            for (name, inner) in self.names(dir, NOW).into_iter().flatten() {
-                dirs.push((*inner, path.join(name)));
-            }
-        }
-        "a file that was removed".into()
-    }
-
-    fn next_change(&mut self) -> u64 {
-        self.changes += 1;
-        self.changes
-    }
-
     /// Changes names, now and in the journal.
     fn change(&mut self, from: Option<(u32, OsString)>, to: Option<(u32, OsString, u32)>) {
-        let number = self.next_change();
+        self.changes += 1;
+        let number = self.changes;
         let is_move = matches!((&from, &to), (Some(from), Some(to)) if from.0 != to.0);
         let gone = match &to {
             Some((dir, name, _)) => Some((*dir, name)),
             None => from.as_ref().map(|it| (it.0, &it.1)),
         };
-        let gone = gone.and_then(|(dir, name)| self.names(dir, NOW).ok()?.get(name).copied());
-        let is_barrier = is_move || gone.is_some_and(|it| self.is_dir(it));
+        let gone = gone.and_then(|(dir, name)| self.nodes.names(dir, NOW).ok()?.get(name).copied());
+        let is_barrier = is_move || gone.is_some_and(|it| self.nodes.is_dir(it));
         let change = Change {
             number,
             from,
@@ -307,36 +166,24 @@ impl Disk {
         self.note = Some(What::Named(hash));
         self.has_removed |= gone.is_some();
         self.give_back();
-        self.apply(&change, NOW);
-        self.journal.push(change);
-    }
-
-    fn apply(&mut self, change: &Change, when: usize) {
-        if let Some((dir, name)) = &change.from {
-            self.names_mut(*dir, when).map(|it| it.remove(name));
-        }
-        if let Some((dir, name, node)) = &change.to {
-            let names = self.names_mut(*dir, when);
-            names.map(|it| it.insert(name.clone(), *node));
-        }
+        self.nodes.apply(&change, NOW);
+        self.journal.0.push(change);
     }
 
     fn add(&mut self, dir: u32, name: &OsStr, node: Node) -> u32 {
         self.sweep();
-        let number = self.next_node;
-        self.next_node += 1;
-        self.nodes.insert(number, node);
+        let number = self.nodes.add(node);
         self.change(None, Some((dir, name.to_owned(), number)));
         number
     }
 
     /// Forgets unreachable nodes, if there may be many.
     fn sweep(&mut self) {
-        if self.nodes.len() < self.max_nodes {
+        if self.nodes.all.len() < self.max_nodes {
             return;
         }
         let live = self.reach(&[NOW, SYNCED]);
-        self.nodes.retain(|it, _| live.contains(it));
+        self.nodes.all.retain(|it, _| live.contains(it));
         self.max_nodes = (2 * live.len()).max(NODES);
     }
 
@@ -346,12 +193,19 @@ impl Disk {
         let mut next: Vec<u32> = self.open.values().map(|it| it.node).collect();
         next.push(ROOT);
         if trees.contains(&SYNCED) {
-            next.extend(self.journal.iter().filter_map(|it| Some(it.to.as_ref()?.2)));
+            next.extend(
+                self.journal
+                    .0
+                    .iter()
+                    .filter_map(|it| Some(it.to.as_ref()?.2)),
+            );
         }
         let mut live = BTreeSet::new();
         while let Some(node) = next.pop() {
             if live.insert(node) {
-                let names = trees.iter().filter_map(|it| self.names(node, *it).ok());
+                let names = trees
+                    .iter()
+                    .filter_map(|it| self.nodes.names(node, *it).ok());
                 next.extend(names.flat_map(BTreeMap::values));
             }
         }
@@ -371,7 +225,7 @@ impl Disk {
         let Some(capacity) = self.capacity else {
             return u64::MAX;
         };
-        let sectors = |node| match self.nodes.get(node) {
+        let sectors = |node| match self.nodes.all.get(node) {
             Some(Node::File(data)) => data.sectors(),
             _ => 0,
         };
@@ -388,7 +242,7 @@ impl Disk {
         let node = self.open_node(path, how)?;
         let number = self.next_open;
         self.next_open += 1;
-        let failures = match self.nodes.get(&node) {
+        let failures = match self.nodes.all.get(&node) {
             Some(Node::File(data)) => data.failures(),
             _ => 0,
         };
@@ -404,10 +258,10 @@ impl Disk {
 
     fn open_node(&mut self, path: &Path, how: How) -> Result<u32> {
         let (creates, writes) = (how.create || how.create_new, how.write || how.append);
-        let (dirs, name) = self.walk(path)?;
+        let (dirs, name) = self.nodes.walk(path)?;
         let dir = *dirs.last().expect("the root");
         let found = match name {
-            Some(name) => self.look_up(dir, name)?,
+            Some(name) => self.nodes.look_up(dir, name)?,
             None => Some(dir),
         };
         let Some(node) = found else {
@@ -417,7 +271,7 @@ impl Disk {
         if how.create_new {
             return Err(Errno::AlreadyExists);
         }
-        match self.nodes.get_mut(&node) {
+        match self.nodes.all.get_mut(&node) {
             Some(Node::Dir(_)) if writes || creates => Err(Errno::IsADirectory),
             Some(Node::File(data)) if how.truncate && data.len() > 0 => {
                 self.changes += 1;
@@ -442,9 +296,9 @@ impl Disk {
     }
 
     /// Returns the paths of the files that a process has open, for reports.
-    pub(super) fn describe(&self, process: usize) -> Vec<String> {
+    pub(crate) fn describe(&self, process: usize) -> Vec<String> {
         let open = self.open.values().filter(|it| it.process == process);
-        open.map(|it| self.path_of(it.node).display().to_string())
+        open.map(|it| self.nodes.path_of(it.node).display().to_string())
             .collect()
     }
 
@@ -463,7 +317,7 @@ impl Disk {
     /// Returns an open file, if the options with which it was opened permit the call.
     fn file(&mut self, number: u32, permits: fn(How) -> bool) -> io::Result<(&mut Data, u32)> {
         let Open { node, how, .. } = *self.opened(number)?;
-        match self.nodes.get_mut(&node) {
+        match self.nodes.all.get_mut(&node) {
             _ if !permits(how) => Err(Errno::BadDescriptor.into()),
             Some(Node::File(data)) => Ok((data, node)),
             _ => Err(Errno::IsADirectory.into()),
@@ -532,34 +386,25 @@ impl Disk {
         Ok(())
     }
 
-    fn meta_of(&self, node: u32) -> Meta {
-        let len = match self.nodes.get(&node) {
-            Some(Node::File(data)) => data.len(),
-            _ => 0,
-        };
-        let is_dir = self.is_dir(node);
-        Meta { len, is_dir }
-    }
-
     pub(crate) fn meta(&self, path: &Path) -> io::Result<Meta> {
-        Ok(self.meta_of(self.find(path)?))
+        Ok(self.nodes.meta_of(self.nodes.find(path)?))
     }
 
     pub(crate) fn meta_of_open(&self, number: u32) -> io::Result<Meta> {
-        Ok(self.meta_of(self.opened(number)?.node))
+        Ok(self.nodes.meta_of(self.opened(number)?.node))
     }
 
     /// Returns the entries of a directory, by name.
     pub(crate) fn read_dir(&self, path: &Path) -> io::Result<Vec<(OsString, bool)>> {
-        let names = self.names(self.find(path)?, NOW)?.iter();
+        let names = self.nodes.names(self.nodes.find(path)?, NOW)?.iter();
         Ok(names
-            .map(|(name, node)| (name.clone(), self.is_dir(*node)))
+            .map(|(name, node)| (name.clone(), self.nodes.is_dir(*node)))
             .collect())
     }
 
     pub(crate) fn create_dir(&mut self, path: &Path) -> io::Result<()> {
-        let (dir, name) = self.place(path, Errno::AlreadyExists)?;
-        if self.look_up(dir, name)?.is_some() {
+        let (dir, name) = self.nodes.place(path, Errno::AlreadyExists)?;
+        if self.nodes.look_up(dir, name)?.is_some() {
             return Err(Errno::AlreadyExists.into());
         }
         self.add(dir, name, Node::Dir(Default::default()));
@@ -567,9 +412,9 @@ impl Disk {
     }
 
     pub(crate) fn remove_file(&mut self, path: &Path) -> io::Result<()> {
-        let (dir, name) = self.place(path, Errno::IsADirectory)?;
-        let node = self.look_up(dir, name)?.ok_or(Errno::NotFound)?;
-        if self.is_dir(node) {
+        let (dir, name) = self.nodes.place(path, Errno::IsADirectory)?;
+        let node = self.nodes.look_up(dir, name)?.ok_or(Errno::NotFound)?;
+        if self.nodes.is_dir(node) {
             return Err(Errno::IsADirectory.into());
         }
         self.change(Some((dir, name.to_owned())), None);
@@ -582,9 +427,9 @@ impl Disk {
         } else {
             Errno::Busy
         };
-        let (dir, name) = self.place(path, none)?;
-        let node = self.look_up(dir, name)?.ok_or(Errno::NotFound)?;
-        if !self.names(node, NOW)?.is_empty() {
+        let (dir, name) = self.nodes.place(path, none)?;
+        let node = self.nodes.look_up(dir, name)?.ok_or(Errno::NotFound)?;
+        if !self.nodes.names(node, NOW)?.is_empty() {
             return Err(Errno::DirectoryNotEmpty.into());
         }
         self.change(Some((dir, name.to_owned())), None);
@@ -595,13 +440,16 @@ impl Disk {
         // The checks are in the order of the standard library and Linux's renameat2().
         check_path(from)?;
         check_path(to)?;
-        let (from_dirs, from_name) = self.walk(from)?;
-        let (to_dirs, to_name) = self.walk(to)?;
+        let (from_dirs, from_name) = self.nodes.walk(from)?;
+        let (to_dirs, to_name) = self.nodes.walk(to)?;
         let names = from_name.zip(to_name);
         let (from_name, to_name) = names.ok_or(Errno::Busy)?;
         let [from_dir, to_dir] = [&from_dirs, &to_dirs].map(|it| *it.last().expect("the root"));
-        let node = self.look_up(from_dir, from_name)?.ok_or(Errno::NotFound)?;
-        let replaced = self.look_up(to_dir, to_name)?;
+        let node = self
+            .nodes
+            .look_up(from_dir, from_name)?
+            .ok_or(Errno::NotFound)?;
+        let replaced = self.nodes.look_up(to_dir, to_name)?;
         if to_dirs.contains(&node) {
             return Err(Errno::InvalidInput.into());
         }
@@ -612,10 +460,10 @@ impl Disk {
             if replaced == node {
                 return Ok(());
             }
-            match (self.is_dir(node), self.is_dir(replaced)) {
+            match (self.nodes.is_dir(node), self.nodes.is_dir(replaced)) {
                 (true, false) => return Err(Errno::NotADirectory.into()),
                 (false, true) => return Err(Errno::IsADirectory.into()),
-                (true, true) if !self.names(replaced, NOW)?.is_empty() => {
+                (true, true) if !self.nodes.names(replaced, NOW)?.is_empty() => {
                     return Err(Errno::DirectoryNotEmpty.into());
                 }
                 _ => {}
@@ -629,7 +477,7 @@ impl Disk {
     /// Begins a sync. Returns the number of the last change, to be passed to its end.
     pub(crate) fn begin_sync(&mut self, number: u32) -> io::Result<u64> {
         let (node, last) = (self.opened(number)?.node, self.changes);
-        if let Some(Node::File(data)) = self.nodes.get_mut(&node) {
+        if let Some(Node::File(data)) = self.nodes.all.get_mut(&node) {
             data.begin_sync(last);
         }
         Ok(last)
@@ -642,7 +490,7 @@ impl Disk {
         let Open { node, failures, .. } = *self.opened(number)?;
         self.note = Some(What::Synced(node.into(), fails));
         let mut is_told = fails;
-        match self.nodes.get_mut(&node) {
+        match self.nodes.all.get_mut(&node) {
             Some(Node::File(data)) => {
                 if fails {
                     data.fail_sync(last);
@@ -656,7 +504,11 @@ impl Disk {
             }
             // A directory loses nothing: its changes are still in the journal.
             _ if fails => {}
-            _ => self.sync_names(node, last),
+            _ => {
+                for change in self.journal.sync(node, last) {
+                    self.nodes.apply(&change, SYNCED);
+                }
+            }
         }
         if is_told {
             Err(Errno::Io.into())
@@ -665,40 +517,13 @@ impl Disk {
         }
     }
 
-    /// Syncs the changes of a directory's names until `last`, and the earlier changes that they
-    /// depend on: those of the same directory, and of the other one where something was moved.
-    fn sync_names(&mut self, dir: u32, last: u64) {
-        let (mut dirs, mut needs_all) = (BTreeSet::from([dir]), false);
-        let mut synced: BTreeSet<u64> = BTreeSet::new();
-        for change in self.journal.iter().rev().filter(|it| it.number <= last) {
-            if needs_all || change.dirs().any(|it| dirs.contains(&it)) {
-                dirs.extend(change.dirs());
-                needs_all |= change.is_barrier;
-                synced.insert(change.number);
-            }
-        }
-        let is_synced = |it: &Change| synced.contains(&it.number);
-        let (synced, left) = std::mem::take(&mut self.journal)
-            .into_iter()
-            .partition(is_synced);
-        self.journal = left;
-        let synced: Vec<Change> = synced;
-        synced.iter().for_each(|it| self.apply(it, SYNCED));
-    }
-
     /// Returns whether a power-off would lose nothing.
     pub(super) fn is_synced(&self) -> bool {
         let is_synced = |it: &Node| match it {
             Node::File(data) => data.is_synced(),
             Node::Dir(_) => true,
         };
-        self.journal.is_empty() && self.nodes.values().all(is_synced)
-    }
-
-    /// Counts a power-off that loses something, and returns its number.
-    pub(super) fn next_loss(&mut self) -> u64 {
-        self.losses += 1;
-        self.losses
+        self.journal.0.is_empty() && self.nodes.all.values().all(is_synced)
     }
 
     /// Loses a part of what was not synced, at a power-off: nothing is open. Calls `allow`, with a
@@ -710,15 +535,15 @@ impl Disk {
         mut allow: impl FnMut(u32, &dyn Fn() -> String) -> bool,
     ) -> Loss {
         let mut loss = Loss::default();
-        let numbers: Vec<u32> = self.nodes.keys().copied().collect();
+        let numbers: Vec<u32> = self.nodes.all.keys().copied().collect();
         for number in numbers {
-            let rest = match &self.nodes[&number] {
+            let rest = match &self.nodes.all[&number] {
                 Node::File(data) if !data.is_synced() => data.rest(stream),
                 _ => continue,
             };
             let lost = rest.sectors;
             let words = || {
-                let path = self.path_of(number);
+                let path = self.nodes.path_of(number);
                 match lost {
                     0 => format!("{} loses its length", path.display()),
                     _ => format!("{} loses sectors: {lost}", path.display()),
@@ -727,60 +552,24 @@ impl Disk {
             let rest = Some(rest).filter(Rest::is_loss);
             let rest = rest.filter(|_| allow(number, &words));
             loss.sectors += rest.as_ref().map_or(0, |it| it.sectors);
-            if let Some(Node::File(data)) = self.nodes.get_mut(&number) {
+            if let Some(Node::File(data)) = self.nodes.all.get_mut(&number) {
                 data.lose(rest);
             }
         }
-        loss.names = self.lose_names(stream, allow);
+        let (kept, lost) = self.journal.lose(stream, |dir, lost| {
+            let path = || self.nodes.path_of(dir);
+            let words = || format!("{} loses changes of names: {lost}", path().display());
+            allow(dir, &words)
+        });
+        for change in kept {
+            self.nodes.apply(&change, SYNCED);
+        }
+        self.nodes.forget_unsynced();
+        loss.names = lost;
         (self.used, self.has_removed) = (None, false);
         self.max_nodes = 0;
         self.sweep();
         loss
-    }
-
-    /// Keeps a prefix of each directory's changes. Returns the number of changes that are lost.
-    fn lose_names(
-        &mut self,
-        stream: &mut Stream,
-        mut allow: impl FnMut(u32, &dyn Fn() -> String) -> bool,
-    ) -> u64 {
-        let mut left: BTreeMap<u32, usize> = BTreeMap::new();
-        for dir in self.journal.iter().flat_map(Change::dirs) {
-            *left.entry(dir).or_default() += 1;
-        }
-        for (dir, left) in &mut left {
-            let count = *left;
-            *left = Leaves::draw(stream).of(count, stream);
-            let lost = count - *left;
-            let words = || {
-                let path = self.path_of(*dir);
-                format!("{} loses changes of names: {lost}", path.display())
-            };
-            if lost > 0 && !allow(*dir, &words) {
-                *left = count;
-            }
-        }
-        let (mut lost, mut ended) = (0, BTreeSet::new());
-        for change in std::mem::take(&mut self.journal) {
-            let mut is_left = !change.is_barrier || ended.is_empty();
-            for dir in change.dirs() {
-                let left = left.get_mut(&dir).expect("all were counted");
-                is_left &= *left > 0 && !ended.contains(&dir);
-                *left = left.saturating_sub(1);
-            }
-            if is_left {
-                self.apply(&change, SYNCED);
-            } else {
-                lost += 1;
-                ended.extend(change.dirs());
-            }
-        }
-        for node in self.nodes.values_mut() {
-            if let Node::Dir(names) = node {
-                names[NOW] = names[SYNCED].clone();
-            }
-        }
-        lost
     }
 }
 
@@ -937,10 +726,10 @@ mod tests {
             disk.close(file);
             sync(&mut disk, "/");
         }
-        assert!(disk.nodes.len() <= NODES, "{}", disk.nodes.len());
+        assert!(disk.nodes.all.len() <= NODES, "{}", disk.nodes.all.len());
         let file = create(&mut disk, "/a");
         disk.write(file, 0, b"x").unwrap();
-        disk.set_capacity(SECTOR as u64);
+        disk.capacity = Some(SECTOR as u64);
         disk.remove_file("/a".as_ref()).unwrap();
         assert_eq!(disk.room(), 0);
         disk.close(file);
@@ -953,7 +742,13 @@ mod tests {
         let (mut next, mut seen) = (vec![ROOT], BTreeSet::new());
         while let Some(node) = next.pop() {
             assert!(seen.insert(node), "node {node} is at two places");
-            next.extend(disk.names(node, when).into_iter().flatten().map(|it| it.1));
+            next.extend(
+                disk.nodes
+                    .names(node, when)
+                    .into_iter()
+                    .flatten()
+                    .map(|it| it.1),
+            );
         }
         seen
     }
@@ -963,7 +758,7 @@ mod tests {
         let mut stream = Stream::new(4, "test", 0, 0);
         for _ in 0..300 {
             let mut disk = Disk::new();
-            disk.set_capacity(100 * SECTOR as u64);
+            disk.capacity = Some(100 * SECTOR as u64);
             let mut open = Vec::new();
             for _ in 0..stream.below(60) {
                 let [one, other] = [(); 2].map(|()| format!("/{}", stream.below(6)));
@@ -1014,8 +809,8 @@ mod tests {
             disk
         };
         let all = rests(make, |disk| {
-            let node = disk.find("/d/a".as_ref()).ok()?;
-            let Some(Node::File(data)) = disk.nodes.get(&node) else {
+            let node = disk.nodes.find("/d/a".as_ref()).ok()?;
+            let Some(Node::File(data)) = disk.nodes.all.get(&node) else {
                 panic!("a name that leads nowhere");
             };
             let mut bytes = vec![0; data.len() as usize];
@@ -1066,7 +861,7 @@ mod tests {
             for _ in 0..stream.below(40) {
                 let (one, other) = (path(&mut stream), path(&mut stream));
                 // Many of these calls are refused.
-                let [node, replaced] = [&one, &other].map(|it| disk.find(it.as_ref()).ok());
+                let [node, replaced] = [&one, &other].map(|it| disk.nodes.find(it.as_ref()).ok());
                 match stream.below(10) {
                     0 | 1 => drop(disk.create_dir(one.as_ref())),
                     2..=4 if disk.rename(one.as_ref(), other.as_ref()).is_ok() => {
@@ -1090,11 +885,11 @@ mod tests {
                 known.extend(tree(&disk, SYNCED));
             }
             tree(&disk, NOW);
-            let changed: BTreeSet<u32> = disk.journal.iter().flat_map(Change::dirs).collect();
-            let dirs = disk.nodes.keys().filter(|it| disk.is_dir(**it));
+            let changed: BTreeSet<u32> = disk.journal.0.iter().flat_map(Change::dirs).collect();
+            let dirs = disk.nodes.all.keys().filter(|it| disk.nodes.is_dir(**it));
             let synced: Vec<_> = dirs
                 .filter(|it| !changed.contains(it))
-                .map(|it| (*it, disk.names(*it, NOW).unwrap().clone()))
+                .map(|it| (*it, disk.nodes.names(*it, NOW).unwrap().clone()))
                 .collect();
             disk.close_all(PROCESS);
             lost += disk.lose_power(&mut stream, |_, _| true).names;
@@ -1107,7 +902,7 @@ mod tests {
             );
             for (dir, names) in synced {
                 // (The directory may be gone itself, as its own name was not synced.)
-                if let Ok(left) = disk.names(dir, NOW) {
+                if let Ok(left) = disk.nodes.names(dir, NOW) {
                     assert_eq!(*left, names);
                 }
             }

@@ -10,12 +10,14 @@ use std::io;
 use std::time::Duration;
 
 use super::choice::{Stream, mix};
+use super::core::Core;
 use super::disk::{Disk, How};
 use super::errno::Errno;
 use super::faults::{Fault, Kind};
 use super::latency::Latency;
+use super::processes::has_ended;
 use super::trace::What;
-use super::{Kernel, ProcessState, unsupported, with};
+use super::{Kernel, unsupported, with, with_world};
 
 /// The default latency of a call: that of waking a thread of a pool, as for `unblock`; the data is
 /// in memory.
@@ -24,12 +26,19 @@ const LATENCY: Latency = Latency::new(5_000, 95_001);
 /// The default latency of a sync: that of a disk without moving parts and without a battery.
 const SYNC_LATENCY: Latency = Latency::new(500_000, 1_000_001);
 
+/// The disks of all hosts.
+pub(crate) struct Disks {
+    seed: u64,
+    /// By host, up to the last one that has a disk; each is created on first use.
+    list: Vec<Option<Box<DiskOfHost>>>,
+}
+
 /// A host's disk, and the latencies of its calls.
 #[derive(Debug)]
-pub(super) struct DiskOfHost {
-    pub(super) disk: Disk,
-    latency: Latency,
-    sync_latency: Latency,
+pub(crate) struct DiskOfHost {
+    pub(crate) disk: Disk,
+    pub(crate) latency: Latency,
+    pub(crate) sync_latency: Latency,
     stream: Stream,
 }
 
@@ -71,7 +80,7 @@ fn not_here() -> io::Error {
 
 /// Begins a call of the running process.
 pub(crate) fn begin(call: Call) -> io::Result<Begun> {
-    with(|kernel| kernel.begin_disk_call(call)).unwrap_or_else(|| {
+    with(|kernel| kernel.disks.begin(call, &mut kernel.core)).unwrap_or_else(|| {
         Err(io::Error::new(
             io::ErrorKind::Unsupported,
             "polder::sim::fs is used on a thread that is in no simulated world",
@@ -79,13 +88,20 @@ pub(crate) fn begin(call: Call) -> io::Result<Begun> {
     })
 }
 
-/// Calls `f` with the kernel of that world, or fails if that is not this thread's.
-fn with_world<R>(world: u32, f: impl FnOnce(&mut Kernel) -> io::Result<R>) -> io::Result<R> {
-    let result = with(|kernel| {
-        if kernel.world == world {
+/// Calls `f` with the kernel of that world, if this thread is in it and runs code of that host.
+fn at_disk_of<R>(
+    world: u32,
+    host: usize,
+    f: impl FnOnce(&mut Kernel) -> io::Result<R>,
+) -> io::Result<R> {
+    let result = with_world(world, |kernel| {
+        if kernel.core.processes.current_host() == Some(host) {
             f(kernel)
         } else {
-            Err(not_here())
+            Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "a simulated file is used on another host than that whose disk it is on",
+            ))
         }
     });
     result.unwrap_or_else(|| Err(not_here()))
@@ -93,11 +109,11 @@ fn with_world<R>(world: u32, f: impl FnOnce(&mut Kernel) -> io::Result<R>) -> io
 
 impl Begun {
     fn with<R>(&self, f: impl FnOnce(&mut Kernel) -> io::Result<R>) -> io::Result<R> {
-        with_world(self.world, |kernel| {
-            kernel.is_at_disk_of(self.host)?;
-            match kernel.processes.get(self.process) {
-                Some(ProcessState { is_alive: true, .. }) => f(kernel),
-                _ => Err(io::Error::other("the process of this host has ended")),
+        at_disk_of(self.world, self.host, |kernel| {
+            if kernel.core.processes.is_alive(self.process) {
+                f(kernel)
+            } else {
+                Err(has_ended())
             }
         })
     }
@@ -106,17 +122,19 @@ impl Begun {
     pub(crate) fn finish<R>(self, f: impl FnOnce(&mut Disk) -> io::Result<R>) -> io::Result<R> {
         self.with(|kernel| {
             if self.fails {
-                kernel.note(self.host, What::DiskFailed);
+                kernel.core.note(self.host, What::DiskFailed);
                 return Err(Errno::Io.into());
             }
-            kernel.at_disk(self.host, f)
+            kernel.disks.call(self.host, &mut kernel.core, f)
         })
     }
 
     /// Ends a sync of the changes until `last`.
     pub(crate) fn finish_sync(self, file: &FileOfProcess, last: u64) -> io::Result<()> {
         self.with(|kernel| {
-            kernel.at_disk(self.host, |it| it.end_sync(file.number, last, self.fails))
+            kernel.disks.call(self.host, &mut kernel.core, |disk| {
+                disk.end_sync(file.number, last, self.fails)
+            })
         })
     }
 
@@ -139,145 +157,111 @@ impl FileOfProcess {
 
     /// Begins a call on this file.
     pub(crate) fn begin(&self, call: Call) -> io::Result<Begun> {
-        self.with(|kernel| kernel.begin_disk_call(call))
+        self.with(|kernel| kernel.disks.begin(call, &mut kernel.core))
     }
 
     /// Executes an operation that takes no time.
     pub(crate) fn look<R>(&self, f: impl FnOnce(&mut Disk) -> io::Result<R>) -> io::Result<R> {
-        self.with(|kernel| kernel.at_disk(self.host, f))
+        self.with(|kernel| kernel.disks.call(self.host, &mut kernel.core, f))
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Kernel) -> io::Result<R>) -> io::Result<R> {
-        with_world(self.world, |kernel| {
-            kernel.is_at_disk_of(self.host)?;
-            f(kernel)
-        })
+        at_disk_of(self.world, self.host, f)
     }
 }
 
 impl Drop for FileOfProcess {
     fn drop(&mut self) {
         // A file may be dropped on any host.
-        let _ = with_world(self.world, |kernel| {
-            kernel.disk(self.host).disk.close(self.number);
-            Ok(())
+        with_world(self.world, |kernel| {
+            if let Some(own) = kernel.disks.find(self.host) {
+                own.disk.close(self.number);
+            }
         });
     }
 }
 
-impl Kernel {
-    fn disk(&mut self, host: usize) -> &mut DiskOfHost {
-        let seed = self.seed;
-        self.hosts[host].disk.get_or_insert_with(|| {
+impl Disks {
+    pub(super) fn new(seed: u64) -> Disks {
+        let list = Vec::new();
+        Disks { seed, list }
+    }
+
+    pub(crate) fn find(&mut self, host: usize) -> Option<&mut DiskOfHost> {
+        self.list.get_mut(host)?.as_deref_mut()
+    }
+
+    pub(crate) fn of(&mut self, host: usize) -> &mut DiskOfHost {
+        if self.list.len() <= host {
+            self.list.resize_with(host + 1, || None);
+        }
+        self.list[host].get_or_insert_with(|| {
             Box::new(DiskOfHost {
                 disk: Disk::new(),
                 latency: LATENCY,
                 sync_latency: SYNC_LATENCY,
-                stream: Stream::new(seed, "disk", host, 0),
+                stream: Stream::new(self.seed, "disk", host, 0),
             })
         })
     }
 
-    /// Sets the latency of calls to a host's disk, or of syncs.
-    pub(crate) fn set_disk_latency(&mut self, host: usize, latency: Latency, is_of_syncs: bool) {
-        let disk = self.disk(host);
-        if is_of_syncs {
-            disk.sync_latency = latency;
-        } else {
-            disk.latency = latency;
-        }
-    }
-
-    pub(crate) fn set_disk_capacity(&mut self, host: usize, bytes: u64) {
-        self.disk(host).disk.set_capacity(bytes);
-    }
-
-    /// Checks that the code that runs is that host's.
-    fn is_at_disk_of(&self, host: usize) -> io::Result<()> {
-        if self.host_here() == Some(host) {
-            Ok(())
-        } else {
-            Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "a simulated file is used on another host than that whose disk it is on",
-            ))
-        }
-    }
-
-    fn begin_disk_call(&mut self, call: Call) -> io::Result<Begun> {
-        if self.current.is_none() {
+    fn begin(&mut self, call: Call, core: &mut Core) -> io::Result<Begun> {
+        if core.processes.current.is_none() {
             return Err(unsupported("a disk outside of a host's process"));
         }
-        let (host, process) = self.here()?;
-        let disk = self.disk(host);
+        let (host, process) = core.processes.here()?;
+        let own = self.of(host);
         let latency = match call {
-            Call::Sync => disk.sync_latency,
-            Call::Read | Call::Write => disk.latency,
+            Call::Sync => own.sync_latency,
+            Call::Read | Call::Write => own.latency,
         };
-        let drawn = latency.draw(&mut disk.stream);
-        let mut delay = self.drawn_or_mean(drawn, latency);
-        let mut fails = false;
-        if self.has_faults {
-            if call == Call::Sync {
-                delay = delay.saturating_add(self.syncs_for(host));
-            }
-            let kind = match call {
-                Call::Read => Kind::DiskRead,
-                Call::Write => Kind::DiskWrite,
-                Call::Sync => Kind::DiskSync,
-            };
-            fails = self.fault_comes(host, kind);
+        let drawn = latency.draw(&mut own.stream);
+        let mut delay = core.drawn_or_mean(drawn, latency);
+        let (now, faults) = (core.time.now(), &mut core.faults);
+        if call == Call::Sync {
+            delay = delay.saturating_add(core.host_faults.syncs_for(host, now, faults));
         }
+        let kind = match call {
+            Call::Read => Kind::DiskRead,
+            Call::Write => Kind::DiskWrite,
+            Call::Sync => Kind::DiskSync,
+        };
         Ok(Begun {
-            world: self.world,
+            world: core.world,
             host,
             process,
             call,
-            fails,
+            fails: core.host_faults.comes(host, kind, now, faults),
             delay: Duration::from_nanos(delay),
         })
     }
 
     /// Calls `f` with a host's disk, and notes the resulting event.
-    fn at_disk<R>(
+    fn call<R>(
         &mut self,
         host: usize,
+        core: &mut Core,
         f: impl FnOnce(&mut Disk) -> io::Result<R>,
     ) -> io::Result<R> {
-        let disk = &mut self.disk(host).disk;
+        let disk = &mut self.of(host).disk;
         let result = f(disk);
-        if let Some(what) = disk.take_note() {
-            self.note(host, what);
+        if let Some(what) = disk.note.take() {
+            core.note(host, what);
         }
         result
     }
 
-    /// Describes the files that a process has open, for reports.
-    pub(crate) fn describe_files(&self, process: usize) -> Vec<String> {
-        let disk = self.hosts[self.processes[process].host].disk.as_ref();
-        disk.map_or(Vec::new(), |it| it.disk.describe(process))
-    }
-
-    /// Closes the files of a process that has ended.
-    pub(super) fn close_files(&mut self, process: usize) {
-        let host = self.processes[process].host;
-        if let Some(it) = &mut self.hosts[host].disk {
-            it.disk.close_all(process);
-        }
-    }
-
     /// Loses a part of what was not synced on a host's disk, at a power-off.
-    pub(crate) fn disk_loses_power(&mut self, host: usize) {
-        let Some(it) = &mut self.hosts[host].disk else {
+    pub(crate) fn lose_power(&mut self, host: usize, core: &mut Core) {
+        let seed = self.seed;
+        let Some(own) = self.find(host).filter(|own| !own.disk.is_synced()) else {
             return;
         };
-        if it.disk.is_synced() {
-            return;
-        }
-        let nth = it.disk.next_loss();
-        let mut stream = Stream::new(self.seed ^ mix(nth), "unsynced", host, 0);
-        let (faults, now) = (&mut self.faults, self.now);
-        let loss = it.disk.lose_power(&mut stream, |node, words| {
+        own.disk.losses += 1;
+        let nth = own.disk.losses;
+        let mut stream = Stream::new(seed ^ mix(nth), "unsynced", host, 0);
+        let (faults, now) = (&mut core.faults, core.time.now());
+        let loss = own.disk.lose_power(&mut stream, |node, words| {
             // The node, and the number of the power-off.
             let id = (Kind::Unsynced, host as u32, node, nth);
             let fault = || Fault {
@@ -286,6 +270,59 @@ impl Kernel {
             };
             faults.allow(id, fault)
         });
-        self.note(host, What::Unsynced(loss.sectors, loss.names));
+        core.note(host, What::Unsynced(loss.sectors, loss.names));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_takes_the_latency_of_its_kind_and_fails_as_its_host_s_disk_does() {
+        let (mut disks, mut core) = (Disks::new(1), Core::of_test(1));
+        assert!(
+            disks.begin(Call::Read, &mut core).is_err(),
+            "no process runs"
+        );
+        let host = core.add_host("host");
+        let (process, _) = core.start(host);
+        core.set_current(Some(process));
+        disks.of(host).latency = Latency::new(7, 1);
+        disks.of(host).sync_latency = Latency::new(9, 1);
+        let certain = super::super::choice::Probability::new(1.0).unwrap();
+        (core.host_faults).change(host, |faults| faults.disk.write = certain);
+        let begun = [Call::Read, Call::Write, Call::Sync]
+            .map(|call| disks.begin(call, &mut core).expect("its process runs"));
+        let delays = begun.map(|begun| begun.delay.as_nanos());
+        assert_eq!(delays, [7, 7, 9]);
+        assert_eq!(begun.map(|begun| begun.fails), [false, true, false]);
+        core.set_current(None);
+    }
+
+    #[test]
+    fn a_disk_stays_when_the_process_that_has_used_it_ends() {
+        let (mut disks, mut core) = (Disks::new(1), Core::of_test(1));
+        let how = How {
+            write: true,
+            create: true,
+            ..How::default()
+        };
+        let open = |disk: &mut Disk| disk.open("/a".as_ref(), how, 5);
+        core.add_host("host");
+        disks.call(0, &mut core, open).unwrap();
+        assert_eq!(core.report.trace.events, 1, "its name is new");
+        let disk = &mut disks.find(0).expect("it was used").disk;
+        assert_eq!(
+            (disk.count_open(5), disk.describe(5)),
+            (1, vec!["/a".into()])
+        );
+        disk.close_all(5);
+        assert_eq!(disk.count_open(5), 0);
+        assert!(disks.find(3).is_none());
+        let meta = disks.call(0, &mut core, |disk| disk.meta("/a".as_ref()));
+        assert!(meta.is_ok());
+        disks.lose_power(0, &mut core);
+        assert_eq!(core.report.trace.events, 2, "the name was not synced");
     }
 }

@@ -11,7 +11,28 @@ use std::collections::{BinaryHeap, VecDeque};
 #[cfg(feature = "blocking")]
 use std::sync::Arc;
 
-use super::Event;
+#[cfg(feature = "blocking")]
+use super::blocking::PendingCall;
+use super::tcp::Segment;
+use super::udp::Datagram;
+
+pub(super) enum Event {
+    Segment(Box<Segment>),
+    Datagram(Box<Datagram>),
+    /// Boxed, so that an event is two words.
+    #[cfg(feature = "blocking")]
+    Blocking(Box<PendingCall>),
+    /// The retransmission timer of this socket.
+    Retransmit(u32),
+    /// The keepalive timer of this socket.
+    Keepalive(u32),
+    /// A router's message to this socket that its peer is unreachable.
+    Unreachable(u32),
+    /// The earliest timer of this poller's worker.
+    Deadline(usize),
+    /// The chaos action of this number.
+    Chaos(u64),
+}
 
 struct Entry {
     at: u64,
@@ -206,7 +227,7 @@ mod tests {
         let (mut events, run) = (Events::default(), Arc::default());
         for at in [9, 3, 7, 1, 8] {
             let job = Arc::new(Noted(at, Arc::clone(&run)));
-            let call = super::super::blocking::PendingCall { process: 0, job };
+            let call = PendingCall { process: 0, job };
             events.push(at, Event::Blocking(Box::new(call)));
         }
         let jobs = events.take_blocking();

@@ -5,14 +5,9 @@
 //! Each kind has its own stream of choices, which is used only while the fault is on. So a world
 //! without the fault keeps the trace that it has always had.
 
-use std::io::{self, IoSlice, IoSliceMut};
-
 use super::choice::{Probability, Stream};
-use super::errno::Errno;
 use super::faults::{Fault, Faults, Kind};
-use super::sockets::Other;
 use super::trace::Seconds;
-use super::{Kernel, READABLE, WRITABLE};
 
 /// The limit of a call's additional duration: a slow file system, or a pool with all threads busy.
 #[cfg(feature = "blocking")]
@@ -65,14 +60,14 @@ impl HostFaults {
         }
     }
 
-    pub(super) fn set(&mut self, kind: Kind, rate: Probability) {
-        if let Some(it) = self.rate(kind) {
-            *it = rate;
+    fn set(&mut self, kind: Kind, rate: Probability) {
+        if let Some(own) = self.rate(kind) {
+            *own = rate;
         }
     }
 
     /// Ends the random faults.
-    pub(crate) fn heal(&mut self) {
+    fn heal(&mut self) {
         (self.aborted, self.exhausted) = Default::default();
         (self.short, self.spurious) = Default::default();
         self.blocking = Probability::default();
@@ -83,9 +78,9 @@ impl HostFaults {
 
 /// The faults of a host, and their choices.
 #[derive(Debug)]
-pub(super) struct FaultsOfHost {
+struct FaultsOfHost {
     host: usize,
-    pub(super) set: HostFaults,
+    set: HostFaults,
     seed: u64,
     /// Created with the first fault that is on: most hosts have none.
     streams: Option<Box<Streams>>,
@@ -120,7 +115,7 @@ impl Streams {
 }
 
 impl FaultsOfHost {
-    pub(super) fn new(seed: u64, host: usize) -> FaultsOfHost {
+    fn new(seed: u64, host: usize) -> FaultsOfHost {
         FaultsOfHost {
             host,
             set: HostFaults::default(),
@@ -169,150 +164,183 @@ impl FaultsOfHost {
     }
 }
 
-impl Kernel {
-    pub(crate) fn change_faults(&mut self, host: usize, f: impl FnOnce(&mut HostFaults)) {
-        f(&mut self.hosts[host].faults.set);
-        self.has_faults = true;
+/// The faults of all hosts.
+#[derive(Debug)]
+pub(crate) struct FaultsOfHosts {
+    seed: u64,
+    /// By host, up to the last one that was asked for.
+    list: Vec<FaultsOfHost>,
+    /// The faults by chaos, used where a host's own are less probable.
+    by_chaos: HostFaults,
+    /// Whether any host has had faults.
+    pub(super) are_any: bool,
+}
+
+impl FaultsOfHosts {
+    pub(super) fn new(seed: u64) -> FaultsOfHosts {
+        FaultsOfHosts {
+            seed,
+            list: Vec::new(),
+            by_chaos: HostFaults::default(),
+            are_any: false,
+        }
     }
 
-    pub(super) fn fault_comes(&mut self, host: usize, kind: Kind) -> bool {
-        let faults = &mut self.hosts[host].faults;
-        faults.comes(kind, self.faults_by_chaos, self.now, &mut self.faults)
+    fn of(&mut self, host: usize) -> &mut FaultsOfHost {
+        while self.list.len() <= host {
+            let next = FaultsOfHost::new(self.seed, self.list.len());
+            self.list.push(next);
+        }
+        &mut self.list[host]
     }
 
-    /// Draws the lateness of the timer for which a poller is armed now.
-    pub(super) fn lateness(&mut self, poller: usize) -> u64 {
-        let host = self.host_of_poller(poller);
-        let faults = &mut self.hosts[host].faults;
-        if faults.set.late == 0 {
+    /// Changes the faults that the test has set for a host.
+    pub(crate) fn change(&mut self, host: usize, f: impl FnOnce(&mut HostFaults)) {
+        f(&mut self.of(host).set);
+        self.are_any = true;
+    }
+
+    pub(super) fn set_rate_by_chaos(&mut self, kind: Kind, rate: Probability) {
+        self.by_chaos.set(kind, rate);
+        self.are_any = true;
+    }
+
+    pub(super) fn end_rates_by_chaos(&mut self) {
+        self.by_chaos = HostFaults::default();
+    }
+
+    /// Ends the random faults that the test has set.
+    pub(super) fn heal(&mut self) {
+        self.list.iter_mut().for_each(|host| host.set.heal());
+    }
+
+    /// Returns whether a fault of a host happens now.
+    #[inline]
+    pub(super) fn comes(&mut self, host: usize, kind: Kind, now: u64, faults: &mut Faults) -> bool {
+        let by_chaos = self.by_chaos;
+        self.are_any && self.of(host).comes(kind, by_chaos, now, faults)
+    }
+
+    /// Returns the limit of the sockets and files of a host's process, if there is one.
+    pub(super) fn descriptors(&self, host: usize) -> Option<usize> {
+        self.list.get(host)?.set.descriptors
+    }
+
+    /// Draws by how much a host's timer that is set now is late.
+    pub(super) fn lateness(&mut self, host: usize, now: u64, faults: &mut Faults) -> u64 {
+        if !self.are_any {
             return 0;
         }
-        let most = faults.set.late;
-        let (stream, drawn) = &mut faults.streams().late;
+        let own = self.of(host);
+        let most = own.set.late;
+        if most == 0 {
+            return 0;
+        }
+        let (stream, drawn) = &mut own.streams().late;
         *drawn += 1;
         let late = stream.below(most.saturating_add(1));
         let id = (Kind::Late, host as u32, 0, *drawn);
         let fault = || Fault {
             detail: Seconds(late).to_string(),
-            ..Fault::new(id, self.now, vec![host], Vec::new())
+            ..Fault::new(id, now, vec![host], Vec::new())
         };
-        if late != 0 && self.faults.allow(id, fault) {
+        if late != 0 && faults.allow(id, fault) {
             late
         } else {
             0
         }
     }
 
-    /// Returns the additional duration of a sync on a host.
-    pub(super) fn syncs_for(&mut self, host: usize) -> u64 {
-        self.takes_longer(host, Kind::SlowSync, "lengths of syncs", LONGEST_SYNC)
+    /// Draws by how much a sync takes longer.
+    pub(super) fn syncs_for(&mut self, host: usize, now: u64, faults: &mut Faults) -> u64 {
+        let (kind, word) = (Kind::SlowSync, "lengths of syncs");
+        let drawn = self.comes_and_draws(host, kind, word, now, faults);
+        drawn.map_or(0, |mut stream| stream.below(LONGEST_SYNC))
     }
 
-    /// Returns the additional duration of a call of `unblock` on a host.
+    /// Draws by how much a call of `unblock` takes longer.
     #[cfg(feature = "blocking")]
-    pub(super) fn blocks_for(&mut self, host: usize) -> u64 {
-        if self.has_faults {
-            self.takes_longer(host, Kind::Blocking, "lengths of calls", LONGEST_CALL)
-        } else {
-            0
-        }
+    pub(super) fn blocks_for(&mut self, host: usize, now: u64, faults: &mut Faults) -> u64 {
+        let (kind, word) = (Kind::Blocking, "lengths of calls");
+        let drawn = self.comes_and_draws(host, kind, word, now, faults);
+        drawn.map_or(0, |mut stream| stream.below(LONGEST_CALL))
     }
 
-    /// Returns an additional duration, less than `longest`, if a fault of that kind happens now; or
-    /// zero.
-    fn takes_longer(&mut self, host: usize, kind: Kind, word: &str, longest: u64) -> u64 {
-        if !self.fault_comes(host, kind) {
-            return 0;
-        }
-        // Drawn from another stream than the one that decides on the next faults.
-        let drawn = self.hosts[host].faults.streams().of(kind).1;
-        Stream::new(self.seed, word, host, drawn as usize).below(longest)
-    }
-
-    /// Checks that the running process may have `count` more sockets or files, created by one call.
-    pub(super) fn take_descriptors(&mut self, count: usize) -> io::Result<()> {
-        let (host, process) = self.here()?;
-        let limit = self.hosts[host].faults.set.descriptors;
-        let is_exhausted = self.fault_comes(host, Kind::Exhausted);
-        let is_full = limit.is_some_and(|limit| self.count_open(host, process) + count > limit);
-        if is_exhausted || is_full {
-            Err(Errno::NoDescriptor.into())
-        } else {
-            Ok(())
-        }
-    }
-
-    fn count_open(&mut self, host: usize, process: usize) -> usize {
-        let disk = self.hosts[host].disk.as_ref();
-        let files = disk.map_or(0, |it| it.disk.count_open(process));
-        let tcp = self.tcp_sockets(host);
-        let tcp = tcp.filter(|it| it.process == Some(process)).count();
-        let others = self.others.values_mut();
-        let others = others.map(|it| it.base().process);
-        files + tcp + others.filter(|it| *it == Some(process)).count()
-    }
-
-    /// Returns whether a connection that is about to be accepted has been aborted.
-    pub(super) fn is_aborted(&mut self, host: usize) -> bool {
-        self.fault_comes(host, Kind::Aborted)
-    }
-
-    /// Returns how many of `len` bytes are read or written, at least one, if a short read or write
-    /// happens.
-    fn shorten(&mut self, number: u32, len: usize) -> Option<usize> {
-        if !self.has_faults {
+    /// Draws the length of a read or write of `len` bytes, if it is a short one.
+    pub(super) fn shorten(
+        &mut self,
+        host: usize,
+        len: usize,
+        now: u64,
+        faults: &mut Faults,
+    ) -> Option<usize> {
+        if len < 2 {
             return None;
         }
-        let host = self.host_of_socket(number)?;
-        if len < 2 || !self.fault_comes(host, Kind::Short) {
-            return None;
-        }
-        let (_, drawn) = self.hosts[host].faults.streams().short;
-        let mut stream = Stream::new(self.seed, "lengths", host, drawn as usize);
+        let mut stream = self.comes_and_draws(host, Kind::Short, "lengths", now, faults)?;
         Some(1 + stream.below(len as u64 - 1) as usize)
     }
 
-    /// Reads from a stream, perhaps less than there is. The reader still learns that bytes are
-    /// left.
-    pub(super) fn read_shortened(
+    /// Returns a stream for the extent of a fault, if the fault happens now: another stream than
+    /// the one that decides on the next faults.
+    fn comes_and_draws(
         &mut self,
-        number: u32,
-        buffers: &mut [IoSliceMut<'_>],
-    ) -> Option<io::Result<usize>> {
-        let buffer = buffers.iter_mut().find(|it| !it.is_empty())?;
-        let len = self.shorten(number, buffer.len())?;
-        Some(self.read_stream(number, &mut [IoSliceMut::new(&mut buffer[..len])], false))
+        host: usize,
+        kind: Kind,
+        word: &str,
+        now: u64,
+        faults: &mut Faults,
+    ) -> Option<Stream> {
+        if !self.comes(host, kind, now, faults) {
+            return None;
+        }
+        let drawn = self.of(host).streams().of(kind).1;
+        Some(Stream::new(self.seed, word, host, drawn as usize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_comes_by_the_host_s_own_probability_or_by_that_of_chaos() {
+        let (mut hosts, mut faults) = (FaultsOfHosts::new(1), Faults::new(None));
+        let certain = Probability::new(1.0).unwrap();
+        assert!(!hosts.are_any && !hosts.comes(3, Kind::Short, 0, &mut faults));
+        hosts.change(3, |own| own.short = certain);
+        assert!(hosts.comes(3, Kind::Short, 0, &mut faults));
+        assert!(!hosts.comes(2, Kind::Short, 0, &mut faults));
+        assert!(!hosts.comes(3, Kind::Spurious, 0, &mut faults));
+        hosts.set_rate_by_chaos(Kind::Spurious, certain);
+        assert!(hosts.comes(2, Kind::Spurious, 0, &mut faults));
+        hosts.heal();
+        assert!(!hosts.comes(3, Kind::Short, 0, &mut faults));
+        assert!(hosts.comes(3, Kind::Spurious, 0, &mut faults));
+        hosts.end_rates_by_chaos();
+        assert!(!hosts.comes(3, Kind::Spurious, 0, &mut faults));
     }
 
-    pub(super) fn write_shortened(
-        &mut self,
-        number: u32,
-        buffers: &[IoSlice<'_>],
-    ) -> Option<io::Result<usize>> {
-        let buffer = buffers.iter().find(|it| !it.is_empty())?;
-        let len = self.shorten(number, buffer.len())?;
-        Some(self.write_stream(number, &[IoSlice::new(&buffer[..len])]))
-    }
-
-    /// Returns the readiness that is reported of a socket: perhaps more than its actual readiness.
-    pub(super) fn embellish(&mut self, number: u32, ready: u8) -> u8 {
-        if !self.has_faults {
-            return ready;
+    #[test]
+    fn short_reads_and_late_timers_stay_within_their_limits() {
+        let (mut hosts, mut faults) = (FaultsOfHosts::new(1), Faults::new(None));
+        assert_eq!(hosts.lateness(0, 0, &mut faults), 0);
+        hosts.change(0, |own| {
+            (own.short, own.late) = (Probability::new(1.0).unwrap(), 9);
+            own.descriptors = Some(4);
+        });
+        assert_eq!(
+            (hosts.descriptors(0), hosts.descriptors(1)),
+            (Some(4), None)
+        );
+        assert_eq!(hosts.shorten(0, 1, 0, &mut faults), None);
+        let mut late = 0;
+        for _ in 0..100 {
+            let len = hosts.shorten(0, 5, 0, &mut faults);
+            assert!(len.is_some_and(|len| (1..5).contains(&len)), "{len:?}");
+            late = late.max(hosts.lateness(0, 0, &mut faults));
         }
-        let Some(host) = self.host_of_socket(number) else {
-            return ready;
-        };
-        if self.fault_comes(host, Kind::Spurious) {
-            ready | READABLE | WRITABLE
-        } else {
-            ready
-        }
-    }
-
-    fn host_of_socket(&mut self, number: u32) -> Option<usize> {
-        match self.others.get_mut(&number).map(Other::base) {
-            Some(base) => Some(base.host),
-            None => self.socket(number).ok().map(|it| it.host),
-        }
+        assert_eq!(late, 9);
+        assert_eq!(hosts.lateness(1, 0, &mut faults), 0);
     }
 }

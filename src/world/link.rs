@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Event;
 use super::choice::{Probability, Stream};
+use super::event_queue::Event;
 use super::faults::{Fault, Faults, Kind};
 use super::latency::Latency;
 use super::parting::Partings;
@@ -68,24 +68,24 @@ pub(super) struct Rates {
     pub(super) reordering: Probability,
 }
 
-pub(super) struct Links {
+pub(crate) struct Links {
     seed: u64,
     default: Settings,
     /// The probabilities by chaos, used where the link's own are smaller.
     pub(super) by_chaos: Rates,
     /// The number of the chaos that draws a latency for each link, if there is one.
-    pub(super) chaos: Option<u32>,
+    chaos: Option<u32>,
     /// Whether each segment takes the mean of its link's latency.
     pub(super) is_even: bool,
-    pub(super) links: Vec<Link>,
+    links: Vec<Link>,
     /// The places of links, by their two hosts, counted from one.
-    pub(super) numbers: BTreeMap<(usize, usize), u32>,
+    numbers: BTreeMap<(usize, usize), u32>,
     pub(super) partings: Partings,
     /// The number of messages held so far.
-    pub(super) held: u64,
+    held: u64,
 }
 
-pub(super) struct Link {
+struct Link {
     stream: Stream,
     /// The number of segments sent, and of datagrams.
     sent: u64,
@@ -95,7 +95,7 @@ pub(super) struct Link {
     /// out.
     drawn: Option<(u32, Option<Latency>)>,
     /// Messages that arrived while the link was held, numbered over all links.
-    pub(super) held: Vec<(u64, Event)>,
+    held: Vec<(u64, Event)>,
     /// The choices for datagrams, and the arrival time of the last one that keeps its order.
     datagrams: Stream,
     last_datagram: u64,
@@ -103,6 +103,14 @@ pub(super) struct Link {
     busy_until: u64,
     /// The choices for bursts of losses, once there may be any, and whether the link is in one.
     bursts: Option<Box<(Stream, bool)>>,
+}
+
+/// The fate of a message at the end of its link.
+pub(super) enum Passage<'a> {
+    Lost,
+    /// It is held there, under this number.
+    Held(u64, &'a mut Vec<(u64, Event)>),
+    Arrives,
 }
 
 impl Link {
@@ -159,7 +167,8 @@ impl Link {
 }
 
 impl Links {
-    pub(super) fn new(seed: u64) -> Links {
+    /// `is_even` is whether each segment takes the mean of its link's latency.
+    pub(super) fn new(seed: u64, is_even: bool) -> Links {
         Links {
             seed,
             default: Settings {
@@ -172,7 +181,7 @@ impl Links {
             },
             by_chaos: Rates::default(),
             chaos: None,
-            is_even: false,
+            is_even,
             links: Vec::new(),
             numbers: BTreeMap::new(),
             partings: Partings::default(),
@@ -180,14 +189,10 @@ impl Links {
         }
     }
 
-    pub(super) fn get(&mut self, from: usize, to: usize) -> &mut Link {
-        self.find((from, to), &mut 0)
-    }
-
     /// Returns a link. `known` is its number; if that is zero, the link is looked up, and its
     /// number is stored there.
     #[inline]
-    pub(super) fn find(&mut self, way: (usize, usize), known: &mut u32) -> &mut Link {
+    fn find(&mut self, way: (usize, usize), known: &mut u32) -> &mut Link {
         if *known == 0 {
             *known = self.find_or_add(way);
         }
@@ -220,14 +225,66 @@ impl Links {
     }
 
     /// Changes the settings of one link; or of all links, including future ones.
-    pub(super) fn change(&mut self, link: Option<(usize, usize)>, f: impl Fn(&mut Settings)) {
+    pub(crate) fn change(&mut self, link: Option<(usize, usize)>, f: impl Fn(&mut Settings)) {
         match link {
-            Some((from, to)) => f(&mut self.get(from, to).settings),
+            Some(way) => f(&mut self.find(way, &mut 0).settings),
             None => {
                 f(&mut self.default);
-                self.links.iter_mut().for_each(|it| f(&mut it.settings));
+                let links = self.links.iter_mut();
+                links.for_each(|link| f(&mut link.settings));
             }
         }
+    }
+
+    /// Gives each link a latency drawn by the chaos of this number; with `None`, each link has its
+    /// own setting.
+    pub(crate) fn set_latencies_by_chaos(&mut self, chaos: Option<u32>) {
+        self.chaos = chaos;
+    }
+
+    /// Ends the latencies that the chaos of this number has drawn.
+    pub(crate) fn end_latencies_by_chaos(&mut self, chaos: u32) {
+        self.chaos = self.chaos.filter(|current| *current != chaos);
+    }
+
+    /// Returns the fate of a message that arrives from one host at another now. `is_up` is that of
+    /// the other host, and `known` is for [`find`](Self::find).
+    #[inline]
+    pub(super) fn pass(
+        &mut self,
+        (from, to): (usize, usize),
+        mut known: u32,
+        is_up: bool,
+    ) -> Passage<'_> {
+        if from != to && !self.partings.are_none() {
+            if self.partings.is_cut(from, to) {
+                return Passage::Lost;
+            }
+            if self.partings.is_held(from, to) {
+                self.held += 1;
+                let nth = self.held;
+                return Passage::Held(nth, &mut self.find((from, to), &mut known).held);
+            }
+        }
+        if is_up {
+            Passage::Arrives
+        } else {
+            Passage::Lost
+        }
+    }
+
+    /// Takes the messages of links that are no longer held, in the order of their arrival, also
+    /// over several links.
+    pub(super) fn take_released(&mut self) -> impl Iterator<Item = Event> + use<> {
+        let mut held: Vec<(u64, Event)> = Vec::new();
+        for ((from, to), number) in &self.numbers {
+            let link = &mut self.links[*number as usize - 1];
+            if !link.held.is_empty() && !self.partings.is_held(*from, *to) {
+                held.append(&mut link.held);
+            }
+        }
+        held.sort_unstable_by_key(|(nth, _)| *nth);
+        held.into_iter().map(|(_, event)| event)
     }
 
     /// Returns the latency that chaos has drawn for a link, to replace its own.
@@ -272,7 +329,8 @@ impl Links {
     /// Returns whether every segment that is sent now arrives, if no queue is full.
     pub(super) fn loses_nothing(&self, (from, to): (usize, usize)) -> bool {
         let number = self.numbers.get(&(from, to));
-        let settings = number.map_or(&self.default, |it| &self.links[*it as usize - 1].settings);
+        let link = number.map(|number| &self.links[*number as usize - 1]);
+        let settings = link.map_or(&self.default, |link| &link.settings);
         let is_open = !self.partings.is_cut(from, to) && !self.partings.is_held(from, to);
         let loss = settings.loss.max(self.by_chaos.loss);
         from == to || is_open && loss == Probability::default() && settings.bursts.is_none()
@@ -380,5 +438,87 @@ impl Links {
             link.last_datagram = first;
             [Some(first), second]
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(links: &mut Links, times: usize) -> Vec<Option<u64>> {
+        let (mut known, mut faults) = (0, Faults::new(None));
+        let mut send = || links.send((0, 1), &mut known, 1_000, 0, &mut faults);
+        (0..times).map(|_| send()).collect()
+    }
+
+    fn set(link: Option<(usize, usize)>, f: impl Fn(&mut Settings)) -> Links {
+        let mut links = Links::new(1, false);
+        links.change(link, f);
+        links
+    }
+
+    #[test]
+    fn the_settings_of_a_link_are_those_of_its_own_direction() {
+        let mut links = set(None, |link| link.latency = Latency::new(7, 1));
+        links.change(Some((0, 1)), |link| link.latency = Latency::new(9, 1));
+        let (mut faults, mut known) = (Faults::new(None), [0; 3]);
+        let ways = [(0, 1), (1, 0), (0, 0)];
+        let took = [0, 1, 2].map(|nth| links.send(ways[nth], &mut known[nth], 1, 0, &mut faults));
+        assert_eq!(took, [Some(9), Some(7), Some(LOOPBACK)]);
+        assert_eq!(known, [1, 2, 0], "a host has no link to itself");
+    }
+
+    #[test]
+    fn losses_are_as_frequent_as_their_probability_and_come_in_bursts_if_they_are_set() {
+        let half = Probability::new(0.5).unwrap();
+        let count = |links: &mut Links| sent(links, 2_000).iter().flatten().count();
+        let even = count(&mut set(None, |link| link.loss = half));
+        assert!((900..1_100).contains(&even), "{even}");
+        let rare = Probability::new(0.02).unwrap();
+        let (begin, end) = (rare, rare);
+        let mut links = set(None, |link| link.bursts = Some(Bursts { begin, end }));
+        assert!(!links.loses_nothing((0, 1)) && links.loses_nothing((1, 1)));
+        let all = sent(&mut links, 2_000);
+        let changes = all
+            .windows(2)
+            .filter(|two| two[0].is_some() != two[1].is_some());
+        let (lost, changes) = (
+            all.iter().filter(|one| one.is_none()).count(),
+            changes.count(),
+        );
+        assert!(lost > 200 && changes < lost / 4, "{lost} in {changes}");
+    }
+
+    #[test]
+    fn what_is_sent_at_once_queues_where_the_bandwidth_is_limited() {
+        let mut links = set(None, |link| {
+            (link.latency, link.bandwidth) = (Latency::new(0, 1), Some(1_000_000));
+        });
+        let took = sent(&mut links, 1_000);
+        assert_eq!(
+            took[..3],
+            [Some(1_000_000), Some(2_000_000), Some(3_000_000)]
+        );
+        let queued = took.iter().flatten().count();
+        assert!((262..=264).contains(&queued), "{queued}");
+    }
+
+    #[test]
+    fn datagrams_keep_their_order_but_those_that_are_reordered() {
+        for reordered in [0.0, 0.5] {
+            let reordering = Probability::new(reordered).unwrap();
+            let mut links = set(None, |link| link.reordering = reordering);
+            let mut faults = Faults::new(None);
+            let mut send = |now| links.send_datagram((0, 1), 10, now, &mut faults)[0];
+            let came: Vec<u64> = (0..200).filter_map(|nth| send(nth * 1_000)).collect();
+            assert_eq!((came.len(), came.is_sorted()), (200, reordered == 0.0));
+        }
+    }
+
+    #[test]
+    fn a_message_is_lost_at_the_end_of_its_link_if_its_host_is_down() {
+        let mut links = Links::new(1, false);
+        assert!(matches!(links.pass((0, 1), 0, true), Passage::Arrives));
+        assert!(matches!(links.pass((0, 1), 0, false), Passage::Lost));
     }
 }

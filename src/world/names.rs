@@ -6,9 +6,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use super::Kernel;
 use super::choice::{Probability, Stream};
+use super::core::Core;
 use super::faults::{Fault, Kind};
+use super::hosts::Hosts;
 use super::latency::Latency;
 use super::link::DEFAULT_NAME_LATENCY;
 use super::trace::What;
@@ -38,10 +39,13 @@ pub(crate) struct Names {
     pub(super) by_chaos: Probability,
     /// The names that a test has set: the addresses now, and those before.
     records: BTreeMap<String, [Vec<IpAddr>; 2]>,
+    seed: u64,
+    /// By host, up to the last one that has made a query.
+    questions: Vec<Questions>,
 }
 
 impl Names {
-    pub(super) fn new() -> Names {
+    pub(super) fn new(seed: u64) -> Names {
         Names {
             latency: DEFAULT_NAME_LATENCY,
             families: Families::V4,
@@ -51,114 +55,83 @@ impl Names {
             reordered: Probability::default(),
             by_chaos: Probability::default(),
             records: BTreeMap::new(),
+            seed,
+            questions: Vec::new(),
         }
     }
 
-    pub(crate) fn heal(&mut self) {
+    pub(super) fn heal(&mut self) {
         (self.failure, self.missing) = Default::default();
         (self.stale, self.reordered) = Default::default();
     }
-}
 
-/// A host's choices for its name queries: how long they take, and which fail.
-#[derive(Debug)]
-pub(super) struct Questions {
-    latency: Stream,
-    faults: Stream,
-    /// The choices by chaos.
-    harm: Stream,
-    asked: u64,
-}
-
-impl Questions {
-    pub(super) fn new(seed: u64, host: usize) -> Questions {
-        Questions {
-            latency: Stream::new(seed, "names", host, 0),
-            faults: Stream::new(seed, "faults of names", host, 0),
-            harm: Stream::new(seed, "faults of names", host, 1),
-            asked: 0,
-        }
-    }
-}
-
-/// The result of a query, and how long it takes.
-pub(crate) struct Answer {
-    pub(crate) addresses: io::Result<Vec<IpAddr>>,
-    pub(crate) delay: Duration,
-}
-
-/// Looks up the addresses of a name. `None` outside of a world.
-pub(crate) fn look_up(name: &str) -> Option<io::Result<Answer>> {
-    super::with(|kernel| kernel.look_up(name))
-}
-
-impl Kernel {
-    pub(crate) fn set_name(&mut self, name: &str, addresses: Vec<IpAddr>) {
+    /// Sets the addresses of a name, from now on.
+    pub(crate) fn set(&mut self, name: &str, addresses: Vec<IpAddr>, core: &mut Core) {
         let name = name.to_ascii_lowercase();
-        let before = self.addresses_of(&name);
-        self.dns.records.insert(name, [addresses, before]);
-        self.note(0, What::Renamed);
+        let before = self.addresses_of(&name, &core.hosts);
+        self.records.insert(name, [addresses, before]);
+        core.note(0, What::Renamed);
     }
 
-    pub(crate) fn change_names(&mut self, f: impl FnOnce(&mut Names)) {
-        f(&mut self.dns);
-    }
-
-    fn addresses_of(&self, name: &str) -> Vec<IpAddr> {
-        let (v4, v6) = match (self.dns.records.get(name), self.names.get(name)) {
+    fn addresses_of(&self, name: &str, hosts: &Hosts) -> Vec<IpAddr> {
+        let [v4, v6] = match (self.records.get(name), hosts.find(name)) {
             (Some([now, _]), _) => return now.clone(),
-            (None, Some(host)) => {
-                let host = &self.hosts[*host];
-                (host.address(false), host.address(true))
-            }
+            (None, Some(host)) => [false, true].map(|is_v6| hosts.address(host, is_v6)),
             (None, None) if name == "localhost" => {
-                (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into())
+                [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]
             }
             (None, None) => return Vec::new(),
         };
-        match self.dns.families {
+        match self.families {
             Families::V4 => vec![v4],
             Families::V4AndV6 => vec![v4, v6],
             Families::V6AndV4 => vec![v6, v4],
         }
     }
 
+    fn questions_of(&mut self, host: usize) -> &mut Questions {
+        while self.questions.len() <= host {
+            let next = Questions::new(self.seed, self.questions.len());
+            self.questions.push(next);
+        }
+        &mut self.questions[host]
+    }
+
     /// Rotates the addresses of a host's last query, if that fault happens, so that another address
     /// is the first. The numbers come from a stream that nothing else uses.
-    fn reorder(&mut self, host: usize, addresses: &mut [IpAddr]) {
-        let (probability, count) = (self.dns.reordered, addresses.len() as u64);
+    fn reorder(&mut self, host: usize, addresses: &mut [IpAddr], core: &mut Core) {
+        let (probability, count) = (self.reordered, addresses.len() as u64);
         if count < 2 || probability == Probability::default() {
             return;
         }
-        let nth = self.hosts[host].questions.asked;
+        let nth = self.questions_of(host).asked;
         let mut stream = Stream::new(self.seed, "order of addresses", host, nth as usize);
         let (happens, from) = (stream.happens(probability), 1 + stream.below(count - 1));
         let id = (Kind::Name, host as u32, 3, nth);
         let fault = || Fault {
             detail: "is answered in another order".to_owned(),
-            ..Fault::new(id, self.now, vec![host], Vec::new())
+            ..Fault::new(id, core.time.now(), vec![host], Vec::new())
         };
-        if happens && (probability.is_certain() || self.faults.allow(id, fault)) {
+        if happens && (probability.is_certain() || core.faults.allow(id, fault)) {
             addresses.rotate_left(from as usize);
         }
     }
 
     /// Decides which of the three faults a host's query has: by the test's own probabilities, or by
     /// chaos, which adds one of them. A number is drawn for each fault, whether or not it happens.
-    fn harm(&mut self, host: usize, name: &str) -> [bool; 3] {
-        let has_record = self.dns.records.contains_key(name);
-        let questions = &mut self.hosts[host].questions;
+    fn draw_faults(&mut self, host: usize, name: &str, core: &mut Core) -> [bool; 3] {
+        let has_record = self.records.contains_key(name);
+        let own = [self.failure, self.missing, self.stale];
+        let by_chaos = self.by_chaos;
+        let questions = self.questions_of(host);
         questions.asked += 1;
         let nth = questions.asked;
-        let own = [self.dns.failure, self.dns.missing, self.dns.stale];
-        let mut happens = own.map(|it| questions.faults.happens(it));
-        if self.dns.by_chaos != Probability::default() {
-            let (is_harmed, which) = (
-                questions.harm.happens(self.dns.by_chaos),
-                questions.harm.below(3),
-            );
+        let mut happens = own.map(|probability| questions.faults.happens(probability));
+        if by_chaos != Probability::default() {
+            let stream = &mut questions.by_chaos;
+            let (has_fault, which) = (stream.happens(by_chaos), stream.below(3));
             // The system's own hosts file answers for this name.
-            happens[which as usize] |= is_harmed && name != "localhost";
+            happens[which as usize] |= has_fault && name != "localhost";
         }
         // A name that was never set has no earlier addresses.
         happens[2] &= has_record;
@@ -167,29 +140,28 @@ impl Kernel {
             let id = (Kind::Name, host as u32, which as u32, nth);
             let fault = || Fault {
                 detail: words[which].to_owned(),
-                ..Fault::new(id, self.now, vec![host], Vec::new())
+                ..Fault::new(id, core.time.now(), vec![host], Vec::new())
             };
-            *happens = *happens && (own[which].is_certain() || self.faults.allow(id, fault));
+            *happens = *happens && (own[which].is_certain() || core.faults.allow(id, fault));
         }
         happens
     }
 
-    fn look_up(&mut self, name: &str) -> io::Result<Answer> {
-        let (host, _) = self.here()?;
+    fn look_up(&mut self, name: &str, core: &mut Core) -> io::Result<Answer> {
+        let (host, _) = core.processes.here()?;
         // Names are compared without regard to case (RFC 4343).
         let (asked, name) = (name, &*name.to_ascii_lowercase());
-        let questions = &mut self.hosts[host].questions;
-        let latency = self.dns.latency;
-        let drawn = latency.draw(&mut questions.latency);
-        let delay = self.drawn_or_mean(drawn, latency);
-        let [has_failed, is_missing, is_stale] = self.harm(host, name);
-        self.note(host, What::Name(delay));
-        let mut addresses = match self.dns.records.get(name) {
+        let latency = self.latency;
+        let drawn = latency.draw(&mut self.questions_of(host).latency);
+        let delay = core.drawn_or_mean(drawn, latency);
+        let [has_failed, is_missing, is_stale] = self.draw_faults(host, name, core);
+        core.note(host, What::Name(delay));
+        let mut addresses = match self.records.get(name) {
             _ if is_missing => Vec::new(),
             Some([_, before]) if is_stale => before.clone(),
-            _ => self.addresses_of(name),
+            _ => self.addresses_of(name, &core.hosts),
         };
-        self.reorder(host, &mut addresses);
+        self.reorder(host, &mut addresses, core);
         let addresses = if has_failed {
             Err(io::Error::other(format!(
                 "cannot resolve {asked:?}: the server of names does not answer"
@@ -206,5 +178,73 @@ impl Kernel {
             addresses,
             delay: Duration::from_nanos(delay),
         })
+    }
+}
+
+/// A host's choices for its name queries: how long they take, and which fail.
+#[derive(Debug)]
+struct Questions {
+    latency: Stream,
+    faults: Stream,
+    /// The choices by chaos.
+    by_chaos: Stream,
+    asked: u64,
+}
+
+impl Questions {
+    fn new(seed: u64, host: usize) -> Questions {
+        Questions {
+            latency: Stream::new(seed, "names", host, 0),
+            faults: Stream::new(seed, "faults of names", host, 0),
+            by_chaos: Stream::new(seed, "faults of names", host, 1),
+            asked: 0,
+        }
+    }
+}
+
+/// The result of a query, and how long it takes.
+pub(crate) struct Answer {
+    pub(crate) addresses: io::Result<Vec<IpAddr>>,
+    pub(crate) delay: Duration,
+}
+
+/// Looks up the addresses of a name. `None` outside of a world.
+pub(crate) fn look_up(name: &str) -> Option<io::Result<Answer>> {
+    super::with(|kernel| kernel.names.look_up(name, &mut kernel.core))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_the_addresses_that_were_set_or_those_of_its_host() {
+        let (mut names, mut core) = (Names::new(1), Core::of_test(1));
+        core.add_host("Web");
+        let web = |names: &Names, core: &Core| names.addresses_of("web", &core.hosts);
+        let [v4, v6] = [false, true].map(|is_v6| core.hosts.address(0, is_v6));
+        assert_eq!(web(&names, &core), [v4]);
+        names.families = Families::V6AndV4;
+        assert_eq!(web(&names, &core), [v6, v4]);
+        let other = IpAddr::from([10, 0, 0, 9]);
+        names.set("WEB", vec![other], &mut core);
+        assert_eq!(web(&names, &core), [other]);
+        assert_eq!(names.records["web"], [vec![other], vec![v6, v4]]);
+        assert!(names.addresses_of("none", &core.hosts).is_empty());
+        assert_eq!(names.addresses_of("localhost", &core.hosts).len(), 2);
+    }
+
+    #[test]
+    fn a_query_has_the_faults_that_are_certain_and_others_only_if_they_can_be() {
+        let (mut names, mut core) = (Names::new(1), Core::of_test(1));
+        names.stale = Probability::new(1.0).unwrap();
+        let drawn = names.draw_faults(4, "web", &mut core);
+        assert_eq!(drawn, [false; 3], "it has no earlier addresses");
+        names.set("web", Vec::new(), &mut core);
+        names.failure = names.stale;
+        assert_eq!(names.draw_faults(4, "web", &mut core), [true, false, true]);
+        names.heal();
+        assert_eq!(names.draw_faults(4, "web", &mut core), [false; 3]);
+        assert_eq!(names.questions[4].asked, 3);
     }
 }

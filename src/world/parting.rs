@@ -4,9 +4,8 @@
 //! them applies: there are few at a time, and there may be a million pairs of hosts. They may
 //! overlap: a way is open again when the last one that applies to it has ended.
 
+use super::core::Core;
 use super::event::What;
-use super::link::Link;
-use super::{Event, Kernel};
 
 /// The limit of pairs of hosts that are noted in traces: a picture of more is not readable.
 const MAX_NOTED: usize = 64;
@@ -27,7 +26,7 @@ impl Hosts {
 
     fn has(&self, host: usize) -> bool {
         let word = self.0.get(host / 64);
-        word.is_some_and(|it| it >> (host % 64) & 1 != 0)
+        word.is_some_and(|word| word >> (host % 64) & 1 != 0)
     }
 }
 
@@ -90,9 +89,14 @@ impl Partings {
         self.list.is_empty()
     }
 
+    fn find(&mut self, id: PartingId) -> Option<&mut Parting> {
+        let mut list = self.list.iter_mut();
+        list.find(|parting| parting.number == id.0)
+    }
+
     fn any(&self, from: usize, to: usize, how: How) -> bool {
-        let mut of_kind = self.list.iter().filter(|it| it.how == how);
-        of_kind.any(|it| it.lies_between(from, to))
+        let mut of_kind = self.list.iter().filter(|parting| parting.how == how);
+        of_kind.any(|parting| parting.lies_between(from, to))
     }
 
     pub(super) fn is_cut(&self, from: usize, to: usize) -> bool {
@@ -111,8 +115,8 @@ impl Partings {
 
     /// Returns whether a router reports this way as cut.
     pub(super) fn is_unreachable(&self, from: usize, to: usize) -> bool {
-        let mut told = self.list.iter().filter(|it| it.is_told);
-        told.any(|it| it.lies_between(from, to))
+        let mut told = self.list.iter().filter(|parting| parting.is_told);
+        told.any(|parting| parting.lies_between(from, to))
     }
 
     pub(super) fn is_held(&self, from: usize, to: usize) -> bool {
@@ -121,8 +125,9 @@ impl Partings {
 
     /// Returns the maximum bandwidth of this way in bytes per second, if it is slow.
     fn bandwidth(&self, from: usize, to: usize) -> Option<u64> {
-        let between = self.list.iter().filter(|it| it.lies_between(from, to));
-        let slow = between.filter_map(|it| match it.how {
+        let all = self.list.iter();
+        let between = all.filter(|parting| parting.lies_between(from, to));
+        let slow = between.filter_map(|parting| match parting.how {
             How::Slow(bandwidth) => Some(bandwidth),
             How::Cut | How::Held => None,
         });
@@ -130,16 +135,19 @@ impl Partings {
     }
 }
 
-impl Kernel {
+impl Core {
     /// Separates two sets of hosts from now on, in both directions, or delays what they send.
-    pub(crate) fn part(&mut self, these: &[usize], others: &[usize], how: How) -> PartingId {
-        self.settle_all();
-        let partings = &mut self.links.partings;
-        partings.count += 1;
-        let number = partings.count;
+    pub(super) fn part(&mut self, these: &[usize], others: &[usize], how: How) -> PartingId {
         let pairs = these.iter().flat_map(|a| others.iter().map(|b| (*a, *b)));
         let pairs = pairs.filter(|(a, b)| a != b);
         let noted: Vec<(usize, usize)> = pairs.take(MAX_NOTED).collect();
+        let [begins, _] = how.told();
+        for (a, b) in &noted {
+            self.note(*a, begins(*b));
+        }
+        let partings = &mut self.links.partings;
+        partings.count += 1;
+        let number = partings.count;
         partings.list.push(Parting {
             number,
             these: Hosts::of(these),
@@ -147,19 +155,14 @@ impl Kernel {
             is_one_way: false,
             how,
             is_told: false,
-            noted: noted.clone(),
+            noted,
         });
-        let [begins, _] = how.told();
-        for (a, b) in noted {
-            self.note(a, begins(b));
-        }
         PartingId(number)
     }
 
     /// Opens the direction from the other hosts to these, unless another parting applies to it.
     pub(crate) fn make_one_way(&mut self, id: PartingId) {
-        let mut list = self.links.partings.list.iter_mut();
-        if let Some(parting) = list.find(|it| it.number == id.0) {
+        if let Some(parting) = self.links.partings.find(id) {
             parting.is_one_way = true;
             self.deliver_held();
         }
@@ -168,18 +171,15 @@ impl Kernel {
     /// Makes this cut report unreachable hosts: a socket that connects across it gets an error from
     /// a router.
     pub(crate) fn make_unreachable(&mut self, id: PartingId) {
-        let mut list = self.links.partings.list.iter_mut();
-        if let Some(parting) = list.find(|it| it.number == id.0) {
+        if let Some(parting) = self.links.partings.find(id) {
             parting.is_told = true;
         }
     }
 
-    /// Ends a parting. (It may have ended before, by [`heal_all`].)
-    ///
-    /// [`heal_all`]: Kernel::heal_all
+    /// Ends a parting. (It may have ended before, by [`end_partings`](Self::end_partings).)
     pub(crate) fn rejoin(&mut self, id: PartingId) {
         let list = &mut self.links.partings.list;
-        let Some(place) = list.iter().position(|it| it.number == id.0) else {
+        let Some(place) = list.iter().position(|parting| parting.number == id.0) else {
             return;
         };
         let parting = list.remove(place);
@@ -192,6 +192,7 @@ impl Kernel {
         }
     }
 
+    /// Ends all partings.
     pub(super) fn end_partings(&mut self) {
         self.links.partings.list.clear();
         self.deliver_held();
@@ -199,18 +200,9 @@ impl Kernel {
 
     /// Delivers held messages where no hold applies any more.
     fn deliver_held(&mut self) {
-        let links = &mut self.links;
-        let mut held: Vec<(u64, Event)> = Vec::new();
-        for ((from, to), number) in &links.numbers {
-            let link: &mut Link = &mut links.links[*number as usize - 1];
-            if !link.held.is_empty() && !links.partings.is_held(*from, *to) {
-                held.append(&mut link.held);
-            }
-        }
-        // In the order of their arrival, also over several links.
-        held.sort_unstable_by_key(|it| it.0);
-        for (_, event) in held {
-            self.push(self.now, event);
+        let now = self.time.now();
+        for event in self.links.take_released() {
+            self.events.push(now, event);
         }
     }
 }

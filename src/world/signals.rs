@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::Kernel;
+use super::core::Core;
 use super::trace::What;
+use super::{with, with_world};
 
 /// The process of a world to which a listener belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,13 +19,14 @@ pub(super) type Counts = BTreeMap<usize, u64>;
 
 /// Makes the running process catch these signals from now on. `None` outside of a world.
 pub(crate) fn catch(numbers: impl Iterator<Item = usize>) -> Option<io::Result<Owner>> {
-    super::with(|kernel| {
-        let (_, process) = kernel.here()?;
+    with(|kernel| {
+        let core = &mut kernel.core;
+        let (_, process) = core.processes.here()?;
         for number in numbers {
-            kernel.processes[process].signals.entry(number).or_default();
+            core.processes.signals(process).entry(number).or_default();
         }
         Ok(Owner {
-            world: kernel.world,
+            world: core.world,
             process,
         })
     })
@@ -33,26 +35,22 @@ pub(crate) fn catch(numbers: impl Iterator<Item = usize>) -> Option<io::Result<O
 impl Owner {
     /// Returns how often a signal has arrived. Zero on another thread, where no signal arrives.
     pub(crate) fn count(self, number: usize) -> u64 {
-        let count = super::with(|kernel| {
-            if kernel.world == self.world {
-                kernel.processes[self.process].signals.get(&number).copied()
-            } else {
-                None
-            }
+        let count = with_world(self.world, |kernel| {
+            let signals = kernel.core.processes.signals(self.process);
+            signals.get(&number).copied()
         });
         count.flatten().unwrap_or(0)
     }
 }
 
-impl Kernel {
+impl Core {
     /// Delivers a signal to a process. Returns the owner of the listeners to wake, if the signal is
     /// caught.
     pub(crate) fn signal(&mut self, process: usize, number: usize) -> Option<Owner> {
-        let state = &mut self.processes[process];
-        let host = state.host;
-        let count = state.signals.get_mut(&number).map(|it| *it += 1);
-        self.note(host, What::Signal(number as u64));
-        count.map(|()| Owner {
+        let count = self.processes.signals(process).get_mut(&number);
+        let caught = count.map(|count| *count += 1);
+        self.note(self.processes.host_of(process), What::Signal(number as u64));
+        caught.map(|()| Owner {
             world: self.world,
             process,
         })

@@ -1,26 +1,31 @@
-//! Sockets that are not TCP's: their common parts, and the dispatch of calls to each kind.
+//! [`Sockets`]: all sockets of a world, by number; and what those of all protocols have in common.
 //!
-//! All sockets are numbered in one sequence. Those of TCP are in `Kernel::sockets`, the others in
-//! `Kernel::others`. A call of the seam arrives here with a number, and is passed on to the
-//! protocol of that socket.
+//! All sockets are numbered in one sequence, over all protocols. A call of the seam arrives here
+//! with a number, and is passed on to the protocol of that socket. Each protocol keeps its own
+//! sockets, and knows nothing of the others.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{Shutdown, SocketAddr};
+use std::net::Shutdown;
 
 use super::address::Address;
+use super::core::Core;
 use super::errno::Errno;
+use super::faults::Kind;
+use super::options::Options;
 use super::registrations::Registrations;
+use super::tcp::Tcp;
 use super::udp::Udp;
 #[cfg(unix)]
-use super::unix;
-use super::{Kernel, Options, State};
+use super::unix::Unix;
+use super::{READABLE, WRITABLE, gone, unsupported};
 
-/// The fields that all these sockets have.
+/// The fields that all sockets have.
 #[derive(Debug)]
 pub(super) struct Base {
     pub(super) host: usize,
-    /// The process that has it open. `None` while it waits in a listener's queue.
+    /// The process that has it open. `None` while it waits in a listener's queue, and, for TCP,
+    /// once the user has closed it.
     pub(super) process: Option<usize>,
     pub(super) registrations: Registrations,
     /// The directions that would have blocked, for reports.
@@ -41,77 +46,22 @@ impl Base {
 
     /// Notes whether `result` would have blocked in a direction.
     pub(super) fn note_blocked<T>(&mut self, what: u8, result: &io::Result<T>) {
-        let blocks = matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
-        self.blocked = if blocks {
-            self.blocked | what
-        } else {
-            self.blocked & !what
-        };
+        self.blocked &= !what;
+        if matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
+            self.blocked |= what;
+        }
     }
 
     /// Describes what it waits for, for reports.
-    fn waits(&self) -> String {
+    pub(super) fn waits(&self) -> String {
         let mut text = String::new();
-        if self.blocked & super::READABLE != 0 {
+        if self.blocked & READABLE != 0 {
             text += ", waits to read";
         }
-        if self.blocked & super::WRITABLE != 0 {
+        if self.blocked & WRITABLE != 0 {
             text += ", waits to write";
         }
         text
-    }
-}
-
-#[derive(Debug)]
-pub(super) enum Other {
-    Udp(Udp),
-    #[cfg(unix)]
-    Stream(unix::Stream),
-    #[cfg(unix)]
-    Listener(unix::Listener),
-    #[cfg(unix)]
-    Datagram(unix::Datagram),
-}
-
-impl Other {
-    pub(super) fn base(&mut self) -> &mut Base {
-        match self {
-            Other::Udp(it) => &mut it.base,
-            #[cfg(unix)]
-            Other::Stream(it) => &mut it.base,
-            #[cfg(unix)]
-            Other::Listener(it) => &mut it.base,
-            #[cfg(unix)]
-            Other::Datagram(it) => &mut it.base,
-        }
-    }
-
-    fn ready(&self, kernel: &Kernel, id: u32) -> u8 {
-        #[cfg(not(unix))]
-        let _ = (kernel, id);
-        match self {
-            Other::Udp(it) => it.ready(),
-            #[cfg(unix)]
-            Other::Stream(it) => it.ready(kernel),
-            #[cfg(unix)]
-            Other::Listener(it) => it.ready(),
-            #[cfg(unix)]
-            Other::Datagram(it) => it.ready(kernel, id),
-        }
-    }
-
-    /// Describes the socket, for reports.
-    pub(super) fn describe(&mut self) -> String {
-        let text = match self {
-            Other::Udp(it) => it.describe(),
-            #[cfg(unix)]
-            Other::Stream(it) => it.describe(),
-            #[cfg(unix)]
-            Other::Listener(it) => it.describe(),
-            #[cfg(unix)]
-            Other::Datagram(it) => it.describe(),
-        };
-        text + &self.base().waits()
     }
 }
 
@@ -136,18 +86,20 @@ pub(super) struct Inbox<A> {
 /// for a small one.
 pub(super) const OVERHEAD: usize = 768;
 
-impl<A: Clone> Inbox<A> {
-    pub(super) fn new() -> Inbox<A> {
+impl<A> Default for Inbox<A> {
+    fn default() -> Inbox<A> {
         Inbox {
             queue: VecDeque::new(),
             size: 0,
         }
     }
+}
 
+impl<A: Clone> Inbox<A> {
     /// Describes the number of waiting datagrams and of their bytes, for reports.
     pub(super) fn describe(&self) -> String {
         let count = self.queue.len();
-        let bytes = self.queue.iter().map(|it| it.1.len()).sum();
+        let bytes = self.queue.iter().map(|(_, bytes)| bytes.len()).sum();
         format!("{count} datagrams wait{}", unread(bytes))
     }
 
@@ -170,84 +122,135 @@ impl<A: Clone> Inbox<A> {
     }
 }
 
-/// The seam's calls, for all protocols.
-impl Kernel {
-    pub(super) fn insert_other(&mut self, socket: Other) -> u32 {
-        let number = u32::try_from(self.sockets.len()).expect("fewer than 2^32 sockets");
-        self.sockets.push(None);
-        self.others.insert(number, socket);
-        number
+pub(crate) struct Sockets {
+    pub(super) tcp: Tcp,
+    pub(super) udp: Udp,
+    #[cfg(unix)]
+    pub(super) unix: Unix,
+}
+
+enum Protocol {
+    Tcp,
+    Udp,
+    #[cfg(unix)]
+    Unix,
+}
+
+impl Sockets {
+    pub(super) fn new() -> Sockets {
+        Sockets {
+            tcp: Tcp::new(),
+            udp: Udp::default(),
+            #[cfg(unix)]
+            unix: Unix::default(),
+        }
     }
 
-    /// Returns a socket's registrations with pollers, and their pending events.
-    pub(super) fn registrations(&mut self, number: u32) -> io::Result<&mut Registrations> {
-        if self.others.contains_key(&number) {
-            return Ok(&mut self.base(number)?.registrations);
+    /// Returns the protocol of a socket; TCP, if there is no such socket: its calls fail.
+    #[inline]
+    fn protocol(&self, number: u32) -> Protocol {
+        if self.tcp.table.has(number) {
+            return Protocol::Tcp;
         }
-        Ok(&mut self.socket(number)?.registrations)
+        #[cfg(unix)]
+        if self.unix.has(number) {
+            return Protocol::Unix;
+        }
+        if self.udp.has(number) {
+            Protocol::Udp
+        } else {
+            Protocol::Tcp
+        }
     }
 
     pub(super) fn base(&mut self, number: u32) -> io::Result<&mut Base> {
-        let socket = self.others.get_mut(&number).map(Other::base);
-        socket.ok_or_else(super::gone)
+        match self.protocol(number) {
+            Protocol::Tcp => Ok(&mut self.tcp.table.get(number)?.base),
+            Protocol::Udp => Ok(&mut self.udp.get(number)?.base),
+            #[cfg(unix)]
+            Protocol::Unix => self.unix.base(number),
+        }
     }
 
     /// Returns a socket's current readiness.
     pub(super) fn ready(&mut self, number: u32) -> io::Result<u8> {
-        match self.others.get(&number) {
-            Some(other) => Ok(other.ready(self, number)),
-            None => Ok(self.socket(number)?.ready()),
+        match self.protocol(number) {
+            Protocol::Tcp => Ok(self.tcp.table.get(number)?.ready()),
+            Protocol::Udp => Ok(self.udp.get(number)?.ready()),
+            #[cfg(unix)]
+            Protocol::Unix => self.unix.ready(number),
         }
     }
 
     /// Returns whether a read would not block.
     pub(super) fn is_readable(&mut self, number: u32) -> io::Result<bool> {
-        match self.others.get(&number) {
-            Some(other) => Ok(other.ready(self, number) & super::READABLE != 0),
-            None => Ok(self.socket(number)?.is_readable()),
+        match self.protocol(number) {
+            Protocol::Tcp => Ok(self.tcp.table.get(number)?.is_readable()),
+            _ => Ok(self.ready(number)? & READABLE != 0),
         }
     }
 
-    pub(super) fn options(&mut self, number: u32) -> io::Result<&mut Options> {
-        if self.others.contains_key(&number) {
-            Ok(&mut self.base(number)?.options)
-        } else {
-            Ok(&mut self.socket(number)?.options)
-        }
-    }
-
-    pub(super) fn close(&mut self, number: u32) {
-        match self.others.get(&number) {
-            None => self.tcp_close(number),
-            Some(Other::Udp(_)) => self.udp_close(number),
+    pub(super) fn close(&mut self, number: u32, core: &mut Core) {
+        match self.protocol(number) {
+            Protocol::Tcp => self.tcp.close(number, core),
+            Protocol::Udp => self.udp.close(number),
             #[cfg(unix)]
-            Some(_) => self.unix_close(number),
+            Protocol::Unix => self.unix.close(number, core),
         }
     }
 
-    pub(super) fn accept(&mut self, number: u32) -> io::Result<(u32, Address)> {
-        // A real kernel does this first.
-        self.take_descriptors(1)?;
-        let (accepted, peer) = self.accept_next(number)?;
-        let (host, _) = self.here()?;
-        if self.is_aborted(host) {
-            if self.others.contains_key(&accepted) {
-                self.close(accepted);
-            } else {
-                self.reset(accepted);
+    /// Closes the sockets of a process that has ended. Without power its connections are left as
+    /// they are, to be forgotten.
+    pub(super) fn close_all(
+        &mut self,
+        process: usize,
+        host: usize,
+        has_power: bool,
+        core: &mut Core,
+    ) {
+        if has_power {
+            self.tcp.close_all(process, host, core);
+        }
+        self.udp.close_all(process);
+        #[cfg(unix)]
+        self.unix.close_all(process, core);
+    }
+
+    /// Forgets the sockets of a host that has lost its power, without sending anything.
+    pub(super) fn forget_all(&mut self, host: usize, core: &mut Core) {
+        self.udp.forget_all(host);
+        #[cfg(unix)]
+        self.unix.forget_all(host);
+        self.tcp.table.forget_all(host, core);
+    }
+
+    pub(super) fn accept(&mut self, number: u32, core: &mut Core) -> io::Result<(u32, Address)> {
+        let (accepted, peer) = match self.protocol(number) {
+            #[cfg(unix)]
+            Protocol::Unix => self.unix.accept(number, core)?,
+            _ => {
+                let (accepted, peer) = self.tcp.accept(number, core)?;
+                (accepted, Address::Internet(peer))
+            }
+        };
+        let (host, _) = core.processes.here()?;
+        if core.fault_comes(host, Kind::Aborted) {
+            match self.protocol(accepted) {
+                Protocol::Tcp => self.tcp.reset(accepted, core),
+                _ => self.close(accepted, core),
             }
             return Err(Errno::ConnectionAborted.into());
         }
         Ok((accepted, peer))
     }
 
-    fn accept_next(&mut self, number: u32) -> io::Result<(u32, Address)> {
-        #[cfg(unix)]
-        if let Some(Other::Listener(_)) = self.others.get(&number) {
-            return self.unix_accept(number);
+    /// Draws the length of a read or write of that length, if a fault makes it a short one.
+    fn shorten(&mut self, number: u32, len: usize, core: &mut Core) -> Option<usize> {
+        if !core.host_faults.are_any {
+            return None;
         }
-        let (number, peer) = self.tcp_accept(number)?;
-        Ok((number, Address::Internet(peer)))
+        let (host, now) = (self.base(number).ok()?.host, core.time.now());
+        (core.host_faults).shorten(host, len, now, &mut core.faults)
     }
 
     pub(super) fn read(
@@ -255,59 +258,73 @@ impl Kernel {
         number: u32,
         buffers: &mut [IoSliceMut<'_>],
         keeps: bool,
+        core: &mut Core,
     ) -> io::Result<usize> {
-        let is_stream = match self.others.get(&number) {
-            None => true,
-            #[cfg(unix)]
-            Some(Other::Stream(_)) => true,
-            Some(_) => false,
-        };
-        if is_stream && !keeps {
-            if let Some(read) = self.read_shortened(number, buffers) {
-                return read;
+        if !self.is_stream(number) {
+            let buffer = buffers
+                .first_mut()
+                .map_or(&mut [][..], |buffer| &mut **buffer);
+            return Ok(self.receive(number, buffer, keeps, core)?.0);
+        }
+        let first = buffers.iter_mut().find(|buffer| !buffer.is_empty());
+        if let Some(buffer) = first.filter(|_| !keeps) {
+            if let Some(len) = self.shorten(number, buffer.len(), core) {
+                let short = &mut [IoSliceMut::new(&mut buffer[..len])];
+                return self.read_stream(number, short, false, core);
             }
         }
-        if is_stream {
-            self.read_stream(number, buffers, keeps)
-        } else {
-            match buffers.first_mut() {
-                Some(buffer) => Ok(self.receive(number, buffer, keeps)?.0),
-                None => Ok(self.receive(number, &mut [], keeps)?.0),
-            }
+        self.read_stream(number, buffers, keeps, core)
+    }
+
+    fn is_stream(&self, number: u32) -> bool {
+        match self.protocol(number) {
+            Protocol::Tcp => true,
+            Protocol::Udp => false,
+            #[cfg(unix)]
+            Protocol::Unix => self.unix.is_stream(number),
         }
     }
 
-    pub(super) fn read_stream(
+    fn read_stream(
         &mut self,
         number: u32,
         buffers: &mut [IoSliceMut<'_>],
         keeps: bool,
+        core: &mut Core,
     ) -> io::Result<usize> {
-        #[cfg(unix)]
-        if self.others.contains_key(&number) {
-            return self.unix_read(number, buffers, keeps);
-        }
-        self.tcp_read(number, buffers, keeps)
-    }
-
-    pub(super) fn write(&mut self, number: u32, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self.write_shortened(number, buffers) {
-            Some(written) => written,
-            None => self.write_stream(number, buffers),
+        match self.protocol(number) {
+            #[cfg(unix)]
+            Protocol::Unix => self.unix.read(number, buffers, keeps, core),
+            _ => self.tcp.read(number, buffers, keeps, core),
         }
     }
 
-    pub(super) fn write_stream(
+    pub(super) fn write(
         &mut self,
         number: u32,
         buffers: &[IoSlice<'_>],
+        core: &mut Core,
     ) -> io::Result<usize> {
-        let buffers = &mut buffers.iter().map(|it| &**it);
-        match self.others.get(&number) {
-            None => self.tcp_write(number, buffers),
+        if let Some(buffer) = buffers.iter().find(|buffer| !buffer.is_empty()) {
+            if let Some(len) = self.shorten(number, buffer.len(), core) {
+                return self.write_stream(number, &[IoSlice::new(&buffer[..len])], core);
+            }
+        }
+        self.write_stream(number, buffers, core)
+    }
+
+    fn write_stream(
+        &mut self,
+        number: u32,
+        buffers: &[IoSlice<'_>],
+        core: &mut Core,
+    ) -> io::Result<usize> {
+        let buffers = &mut buffers.iter().map(|buffer| &**buffer);
+        match self.protocol(number) {
+            Protocol::Tcp => self.tcp.write(number, buffers, core),
             #[cfg(unix)]
-            Some(Other::Stream(_)) => self.unix_write(number, buffers),
-            Some(_) => Err(super::unsupported("writing to a datagram socket")),
+            Protocol::Unix if self.unix.is_stream(number) => self.unix.write(number, buffers, core),
+            _ => Err(unsupported("writing to a datagram socket")),
         }
     }
 
@@ -317,114 +334,135 @@ impl Kernel {
         number: u32,
         bytes: &mut [u8],
         keeps: bool,
+        core: &mut Core,
     ) -> io::Result<(usize, Address)> {
-        let received = match self.others.get_mut(&number) {
-            Some(Other::Udp(it)) => it.receive(bytes, keeps),
+        #[cfg(not(unix))]
+        let _ = core;
+        let received = match self.protocol(number) {
+            Protocol::Tcp => return Err(gone()),
+            Protocol::Udp => self.udp.get(number)?.receive(bytes, keeps),
             #[cfg(unix)]
-            Some(Other::Datagram(_)) => self.unix_receive(number, bytes, keeps),
-            #[cfg(unix)]
-            Some(_) => Err(super::unsupported("a datagram of a stream")),
-            None => Err(super::gone()),
+            Protocol::Unix => self.unix.receive(number, bytes, keeps, core),
         };
-        if let Ok(base) = self.base(number) {
-            base.note_blocked(super::READABLE, &received);
-        }
+        self.base(number)?.note_blocked(READABLE, &received);
         received
     }
 
     /// Sends a datagram, to the peer unless an address is given.
-    pub(super) fn send_datagram(
+    pub(super) fn send(
         &mut self,
         number: u32,
         bytes: &[u8],
         to: Option<&Address>,
+        core: &mut Core,
     ) -> io::Result<usize> {
-        let sent = match self.others.get(&number) {
-            Some(Other::Udp(_)) => {
+        let sent = match self.protocol(number) {
+            Protocol::Tcp => return Err(gone()),
+            Protocol::Udp => {
                 let to = to.map(Address::internet).transpose()?;
-                let host = self.base(number)?.host;
-                if !self.count_sent(host, bytes.len()) {
-                    return Ok(bytes.len()); // It is lost, and the run ends.
-                }
-                self.udp_send(number, bytes, to)
+                self.udp.send(number, bytes, to, core)
             }
             #[cfg(unix)]
-            Some(Other::Datagram(_)) => {
+            Protocol::Unix => {
                 let to = to.map(Address::unix).transpose()?;
-                self.unix_send(number, bytes, to)
+                self.unix.send(number, bytes, to, core)
             }
-            #[cfg(unix)]
-            Some(_) => Err(super::unsupported("a datagram of a stream")),
-            None => Err(super::gone()),
         };
-        if let Ok(base) = self.base(number) {
-            base.note_blocked(super::WRITABLE, &sent);
-        }
+        self.base(number)?.note_blocked(WRITABLE, &sent);
         sent
     }
 
     /// Sets the peer of a datagram socket.
-    pub(super) fn set_peer(&mut self, number: u32, peer: &Address) -> io::Result<()> {
-        match self.others.get(&number) {
-            Some(Other::Udp(_)) => self.udp_connect(number, peer.internet()?),
+    pub(super) fn set_peer(
+        &mut self,
+        number: u32,
+        peer: &Address,
+        core: &mut Core,
+    ) -> io::Result<()> {
+        match self.protocol(number) {
+            Protocol::Tcp => Err(gone()),
+            Protocol::Udp => self.udp.connect(number, peer.internet()?, core),
             #[cfg(unix)]
-            Some(Other::Datagram(_)) => self.unix_set_peer(number, peer.unix()?),
-            #[cfg(unix)]
-            Some(_) => Err(super::unsupported("another peer of a stream")),
-            None => Err(super::gone()),
+            Protocol::Unix => self.unix.set_peer(number, peer.unix()?, core),
         }
     }
 
-    pub(super) fn shut_down(&mut self, number: u32, how: Shutdown) -> io::Result<()> {
-        match self.others.get(&number) {
-            None => self.tcp_shutdown(number, how),
+    pub(super) fn shut_down(
+        &mut self,
+        number: u32,
+        how: Shutdown,
+        core: &mut Core,
+    ) -> io::Result<()> {
+        match self.protocol(number) {
+            Protocol::Tcp => self.tcp.shut_down(number, how, core),
+            Protocol::Udp => Err(unsupported("shutting down this socket")),
             #[cfg(unix)]
-            Some(Other::Stream(_) | Other::Datagram(_)) => self.unix_shutdown(number, how),
-            Some(_) => Err(super::unsupported("shutting down this socket")),
+            Protocol::Unix => self.unix.shut_down(number, how, core),
         }
     }
 
     pub(super) fn local_address(&mut self, number: u32) -> io::Result<Address> {
-        Ok(match self.others.get(&number) {
-            None => Address::Internet(self.socket(number)?.local),
-            Some(Other::Udp(it)) => Address::Internet(it.local),
+        match self.protocol(number) {
+            Protocol::Tcp => Ok(Address::Internet(self.tcp.table.get(number)?.local)),
+            Protocol::Udp => Ok(Address::Internet(self.udp.get(number)?.local)),
             #[cfg(unix)]
-            Some(Other::Stream(it)) => Address::Unix(it.name.clone()),
-            #[cfg(unix)]
-            Some(Other::Listener(it)) => Address::Unix(it.name.clone()),
-            #[cfg(unix)]
-            Some(Other::Datagram(it)) => Address::Unix(it.name.clone()),
-        })
+            Protocol::Unix => self.unix.local_address(number),
+        }
     }
 
     pub(super) fn peer_address(&mut self, number: u32) -> io::Result<Address> {
-        let peer = match self.others.get(&number) {
-            None => self.tcp_peer(number)?.map(Address::Internet),
-            Some(Other::Udp(it)) => it.peer_address().map(Address::Internet),
+        let peer = match self.protocol(number) {
+            Protocol::Tcp => self.tcp.table.get(number)?.peer_address(),
+            Protocol::Udp => self.udp.get(number)?.peer_address(),
             #[cfg(unix)]
-            Some(Other::Stream(it)) => Some(Address::Unix(it.peer_name.clone())),
-            #[cfg(unix)]
-            Some(Other::Listener(_)) => None,
-            #[cfg(unix)]
-            Some(Other::Datagram(it)) => it.peer_name().cloned().map(Address::Unix),
+            Protocol::Unix => return self.unix.peer_address(number),
         };
+        let peer = peer.map(Address::Internet);
         peer.ok_or_else(|| Errno::NotConnected.into())
-    }
-
-    fn tcp_peer(&mut self, number: u32) -> io::Result<Option<SocketAddr>> {
-        let socket = self.socket(number)?;
-        Ok(match (socket.state, socket.peer) {
-            (State::Connected, Some((_, peer))) if !socket.is_over() => Some(peer),
-            _ => None,
-        })
     }
 
     /// Returns whether receiving was shut down, although a receive would block.
     pub(super) fn has_ended(&self, number: u32) -> bool {
-        match self.others.get(&number) {
+        match self.protocol(number) {
             #[cfg(unix)]
-            Some(Other::Datagram(it)) => it.is_shut[0],
+            Protocol::Unix => self.unix.has_ended(number),
             _ => false,
         }
+    }
+
+    /// Returns the kind of socket, as a dump shows it.
+    pub(super) fn kind(&self, number: u32) -> &'static str {
+        match self.protocol(number) {
+            Protocol::Tcp => "TCP",
+            Protocol::Udp => "UDP",
+            #[cfg(unix)]
+            Protocol::Unix if self.unix.is_datagram(number) => "Unix datagram",
+            #[cfg(unix)]
+            Protocol::Unix => "Unix stream",
+        }
+    }
+
+    /// Returns the number of sockets that a process of a host has open.
+    pub(super) fn count_open(&self, process: usize, host: usize) -> usize {
+        let tcp = self.tcp.table.on(host);
+        let tcp = tcp.filter(|socket| socket.base.process == Some(process));
+        let count = tcp.count() + self.udp.of(process).count();
+        #[cfg(unix)]
+        let count = count + self.unix.of(process).count();
+        count
+    }
+
+    /// Describes the sockets of a process, for reports: those of TCP, then the others by number.
+    pub(super) fn describe(&self, process: usize, core: &Core) -> Vec<String> {
+        let host = core.processes.host_of(process);
+        let tcp = self.tcp.table.on(host);
+        let tcp = tcp.filter(|socket| socket.base.process == Some(process));
+        let mut all: Vec<String> = tcp.map(|socket| socket.describe(&core.hosts)).collect();
+        let mut others = BTreeMap::new();
+        others.extend((self.udp.of(process)).map(|(number, udp)| (number, udp.describe())));
+        #[cfg(unix)]
+        others.extend((self.unix.of(process)).map(|(number, unix)| (number, unix.describe())));
+        all.extend(others.into_values());
+        all
     }
 }

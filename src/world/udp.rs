@@ -8,14 +8,18 @@
 //!
 //! There is no multicast, and no fragmentation.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::address::Address;
+use super::core::Core;
 use super::errno::Errno;
-use super::sockets::{Base, Inbox, OVERHEAD, Other};
-use super::trace::{Message, What};
-use super::{ERROR, Event, Kernel, NOBODY, READABLE, WRITABLE};
+use super::event_queue::Event;
+use super::hosts::{Hosts, NOBODY};
+use super::sockets::{Base, Inbox, OVERHEAD};
+use super::trace::{Message, What, digest};
+use super::{ERROR, READABLE, WRITABLE, gone};
 
 /// The size of a receiver's buffer: Linux's `rmem_default`.
 const BUFFER: usize = 212_992;
@@ -27,8 +31,16 @@ const LONGEST: [usize; 2] = [65_507, 65_527];
 /// The overhead of each datagram: the headers of UDP and IPv4.
 const HEADERS: usize = 28;
 
-#[derive(Debug)]
+/// All UDP sockets of a world.
+#[derive(Debug, Default)]
 pub(super) struct Udp {
+    sockets: BTreeMap<u32, Socket>,
+    /// The sockets that are bound to each port of a host.
+    ports: BTreeMap<(usize, u16), Vec<u32>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Socket {
     pub(super) base: Base,
     pub(super) local: SocketAddr,
     peer: Option<(usize, SocketAddr)>,
@@ -56,7 +68,7 @@ enum Kind {
 
 impl Datagram {
     fn note(&self) -> (usize, u16, u64, usize) {
-        let digest = super::trace::digest(self.kind as u64, &self.bytes);
+        let digest = digest(self.kind as u64, &self.bytes);
         (self.from.0, self.to.1.port(), digest, self.bytes.len())
     }
 
@@ -78,7 +90,7 @@ impl Datagram {
     }
 }
 
-impl Udp {
+impl Socket {
     pub(super) fn ready(&self) -> u8 {
         let mut ready = WRITABLE;
         if !self.inbox.queue.is_empty() {
@@ -91,12 +103,13 @@ impl Udp {
     }
 
     pub(super) fn describe(&self) -> String {
-        format!("{}, UDP, {}", self.local, self.inbox.describe())
+        let (inbox, waits) = (self.inbox.describe(), self.base.waits());
+        format!("{}, UDP, {inbox}{waits}", self.local)
     }
 
     pub(super) fn peer_address(&self) -> Option<SocketAddr> {
         let peer = self.peer.map(|(_, peer)| peer);
-        peer.filter(|it| it.port() != 0)
+        peer.filter(|peer| peer.port() != 0)
     }
 
     pub(super) fn receive(
@@ -110,6 +123,38 @@ impl Udp {
         let received = self.inbox.receive(bytes, keeps);
         let (len, from, _) = received.ok_or(Errno::WouldBlock)?;
         Ok((len, Address::Internet(from)))
+    }
+
+    /// Returns the destination of a datagram from this socket to `address`, and its source address.
+    fn route(
+        &self,
+        mut address: SocketAddr,
+        hosts: &Hosts,
+    ) -> io::Result<((usize, SocketAddr), SocketAddr)> {
+        let (host, mut local) = (self.base.host, self.local);
+        if local.is_ipv4() && address.is_ipv6() {
+            return Err(Errno::AddressFamily.into());
+        }
+        if address.is_ipv4() && address.ip().is_unspecified() && !local.ip().is_unspecified() {
+            // Linux's `ip_route_output`: a datagram to the unspecified address goes to the sender
+            // itself.
+            address.set_ip(local.ip());
+        }
+        let (to, address) = hosts.locate(host, address);
+        let is_near = address.ip().is_loopback();
+        if local.ip().is_unspecified() {
+            local.set_ip(match (is_near, address.is_ipv6()) {
+                (true, false) => Ipv4Addr::LOCALHOST.into(),
+                (true, true) => Ipv6Addr::LOCALHOST.into(),
+                (false, is_v6) => hosts.address(host, is_v6),
+            });
+        } else if local.ip().is_loopback() && to != host {
+            return Err(Errno::InvalidInput.into());
+        }
+        if is_broadcast(address.ip()) && !self.base.options.broadcast {
+            return Err(Errno::PermissionDenied.into());
+        }
+        Ok(((to, address), local))
     }
 
     /// Returns how well the socket suits a datagram, or `None` if it does not take it: a connected
@@ -139,205 +184,194 @@ fn is_broadcast(ip: IpAddr) -> bool {
 }
 
 /// The user's calls.
-impl Kernel {
-    pub(super) fn udp_bind(&mut self, mut local: SocketAddr) -> io::Result<u32> {
-        let (host, process) = self.here()?;
-        let ip = local.ip();
-        if !ip.is_unspecified() && self.host_at(host, local).0 != host {
+impl Udp {
+    pub(super) fn has(&self, number: u32) -> bool {
+        self.sockets.contains_key(&number)
+    }
+
+    pub(super) fn get(&mut self, number: u32) -> io::Result<&mut Socket> {
+        self.sockets.get_mut(&number).ok_or_else(gone)
+    }
+
+    /// Returns the sockets that a process has open.
+    pub(super) fn of(&self, process: usize) -> impl Iterator<Item = (&u32, &Socket)> {
+        let all = self.sockets.iter();
+        all.filter(move |(_, socket)| socket.base.process == Some(process))
+    }
+
+    pub(super) fn bind(&mut self, mut local: SocketAddr, core: &mut Core) -> io::Result<u32> {
+        let (host, process) = core.processes.here()?;
+        if !core.hosts.may_bind(host, local) {
             return Err(Errno::AddrNotAvailable.into());
         }
         if local.port() == 0 {
-            local.set_port(self.free_udp_port(host)?);
+            let is_free = |port| !self.ports.contains_key(&(host, port));
+            local.set_port((core.hosts).free_port(host, |_, port| is_free(port))?);
         }
-        let key = (host, local.port());
-        let others = self.udp_ports.get(&key).into_iter().flatten();
-        let mut others = others.filter_map(|id| match self.others.get(id) {
-            Some(Other::Udp(it)) => Some(it.local.ip()),
-            _ => None,
-        });
-        if others.any(|it| it == ip || it.is_unspecified() || ip.is_unspecified()) {
+        let (ip, key) = (local.ip(), (host, local.port()));
+        let others = self.ports.get(&key).into_iter().flatten();
+        let mut others = others.filter_map(|id| Some(self.sockets.get(id)?.local.ip()));
+        if others.any(|other| other == ip || other.is_unspecified() || ip.is_unspecified()) {
             return Err(Errno::AddrInUse.into());
         }
-        let id = self.insert_other(Other::Udp(Udp {
+        let id = core.take_socket_number();
+        let socket = Socket {
             base: Base::new(host, Some(process)),
             local,
             peer: None,
-            inbox: Inbox::new(),
+            inbox: Inbox::default(),
             error: None,
-        }));
-        self.udp_ports.entry(key).or_default().push(id);
+        };
+        self.sockets.insert(id, socket);
+        self.ports.entry(key).or_default().push(id);
         Ok(id)
     }
 
-    fn free_udp_port(&mut self, host: usize) -> io::Result<u16> {
-        for _ in super::PORTS {
-            let port = self.next_port(host);
-            if !self.udp_ports.contains_key(&(host, port)) {
-                return Ok(port);
-            }
-        }
-        Err(Errno::AddrNotAvailable.into())
-    }
-
-    fn udp(&mut self, id: u32) -> io::Result<&mut Udp> {
-        match self.others.get_mut(&id) {
-            Some(Other::Udp(it)) => Ok(it),
-            _ => Err(super::gone()),
-        }
-    }
-
-    /// Returns the destination of a datagram from this socket to `address`, and its source address.
-    fn udp_route(
-        &mut self,
-        id: u32,
-        address: SocketAddr,
-    ) -> io::Result<((usize, SocketAddr), SocketAddr)> {
-        let socket = self.udp(id)?;
-        let (host, mut local, allows) = (
-            socket.base.host,
-            socket.local,
-            socket.base.options.broadcast,
-        );
-        if local.is_ipv4() && address.is_ipv6() {
-            return Err(Errno::AddressFamily.into());
-        }
-        let mut address = address;
-        if address.is_ipv4() && address.ip().is_unspecified() && !local.ip().is_unspecified() {
-            // Linux's `ip_route_output`: a datagram to the unspecified address goes to the sender
-            // itself.
-            address.set_ip(local.ip());
-        }
-        let (to, address) = self.host_at(host, address);
-        let is_near = address.ip().is_loopback();
-        if local.ip().is_unspecified() {
-            local.set_ip(match (is_near, address.is_ipv6()) {
-                (true, false) => Ipv4Addr::LOCALHOST.into(),
-                (true, true) => Ipv6Addr::LOCALHOST.into(),
-                (false, is_v6) => self.hosts[host].address(is_v6),
-            });
-        } else if local.ip().is_loopback() && to != host {
-            return Err(Errno::InvalidInput.into());
-        }
-        if is_broadcast(address.ip()) && !allows {
-            return Err(Errno::PermissionDenied.into());
-        }
-        Ok(((to, address), local))
-    }
-
-    pub(super) fn udp_connect(&mut self, id: u32, address: SocketAddr) -> io::Result<()> {
-        let (peer, local) = self.udp_route(id, address)?;
-        let socket = self.udp(id)?;
+    pub(super) fn connect(&mut self, id: u32, address: SocketAddr, core: &Core) -> io::Result<()> {
+        let socket = self.get(id)?;
+        let (peer, local) = socket.route(address, &core.hosts)?;
         (socket.peer, socket.local) = (Some(peer), local);
         Ok(())
     }
 
-    pub(super) fn udp_send(
+    /// Sends a datagram, to the peer unless an address is given.
+    pub(super) fn send(
         &mut self,
         id: u32,
         bytes: &[u8],
         to: Option<SocketAddr>,
+        core: &mut Core,
     ) -> io::Result<usize> {
-        let peer = self.udp(id)?.peer;
+        let (host, now) = (self.get(id)?.base.host, core.time.now());
+        if !(core.hosts).count_sent(host, bytes.len(), now, &mut core.report) {
+            return Ok(bytes.len()); // It is lost, and the run ends.
+        }
+        let mut datagram = self.datagram(id, bytes, to, core)?;
+        let to = datagram.to.1.ip();
+        if !is_broadcast(to) {
+            transmit(datagram, core);
+            return Ok(bytes.len());
+        }
+        datagram.kind = Kind::Broadcast;
+        let all = if to.is_loopback() {
+            host..host + 1
+        } else {
+            0..core.hosts.count()
+        };
+        for to in all {
+            datagram.to.0 = to;
+            transmit(datagram.clone(), core);
+        }
+        Ok(bytes.len())
+    }
+
+    /// Returns the datagram that a socket sends.
+    fn datagram(
+        &mut self,
+        id: u32,
+        bytes: &[u8],
+        to: Option<SocketAddr>,
+        core: &mut Core,
+    ) -> io::Result<Datagram> {
+        let socket = self.get(id)?;
         if bytes.len() > usize::from(u16::MAX) {
             return Err(Errno::MessageSize.into());
         }
-        if to.is_some_and(|it| it.port() == 0) {
+        if to.is_some_and(|to| to.port() == 0) {
             return Err(Errno::InvalidInput.into());
         }
-        let (to, from) = match (to, peer) {
-            (Some(to), _) => self.udp_route(id, to)?,
+        let (to, from) = match (to, socket.peer) {
+            (Some(to), _) => socket.route(to, &core.hosts)?,
             // By the route that was found on connecting, regardless of the present options: Linux's
             // `sk_dst_check` in `udp_sendmsg`.
-            (None, Some(peer)) => (peer, self.udp(id)?.local),
+            (None, Some(peer)) => (peer, socket.local),
             (None, None) => return Err(Errno::DestinationRequired.into()),
         };
         if bytes.len() > LONGEST[usize::from(to.1.is_ipv6())] {
             return Err(Errno::MessageSize.into());
         }
-        let socket = self.udp(id)?;
         if let Some(error) = socket.error.take() {
             return Err(error.into());
         }
-        let host = socket.base.host;
-        self.count_datagram(host);
-        let mut datagram = Datagram {
+        let (host, now) = (socket.base.host, core.time.now());
+        core.hosts.count_datagram(host, now, &mut core.report);
+        Ok(Datagram {
             from: (host, from),
             to,
-            sent: self.now,
+            sent: now,
             bytes: bytes.to_vec(),
             kind: Kind::Data,
-        };
-        if !is_broadcast(to.1.ip()) {
-            self.udp_transmit(datagram);
-            return Ok(bytes.len());
-        }
-        datagram.kind = Kind::Broadcast;
-        let all = if to.1.ip().is_loopback() {
-            host..host + 1
-        } else {
-            0..self.hosts.len()
-        };
-        for to in all {
-            datagram.to.0 = to;
-            self.udp_transmit(datagram.clone());
-        }
-        Ok(bytes.len())
+        })
     }
 
-    pub(super) fn udp_close(&mut self, id: u32) {
-        // The port is the one that it was bound to, even after it was connected.
-        let Ok(key) = self.udp(id).map(|it| (it.base.host, it.local.port())) else {
+    pub(super) fn close(&mut self, id: u32) {
+        let Some(socket) = self.sockets.remove(&id) else {
             return;
         };
-        self.others.remove(&id);
-        if let Some(others) = self.udp_ports.get_mut(&key) {
-            others.retain(|it| *it != id);
+        // The port is the one that it was bound to, even after it was connected.
+        let key = (socket.base.host, socket.local.port());
+        if let Some(others) = self.ports.get_mut(&key) {
+            others.retain(|other| *other != id);
             if others.is_empty() {
-                self.udp_ports.remove(&key);
+                self.ports.remove(&key);
             }
         }
     }
+
+    /// Closes the sockets of a process that has ended.
+    pub(super) fn close_all(&mut self, process: usize) {
+        let ids: Vec<u32> = self.of(process).map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|id| self.close(id));
+    }
+
+    /// Forgets the sockets of a host that has lost its power.
+    pub(super) fn forget_all(&mut self, host: usize) {
+        self.sockets.retain(|_, socket| socket.base.host != host);
+        self.ports.retain(|key, _| key.0 != host);
+    }
 }
 
-/// Datagrams under way.
-impl Kernel {
-    fn udp_transmit(&mut self, datagram: Datagram) {
-        let (from, to, len) = (
-            datagram.from.0,
-            datagram.to.0,
-            HEADERS + datagram.bytes.len(),
-        );
-        let arrivals = (self.links).send_datagram((from, to), len, self.now, &mut self.faults);
-        if arrivals == [None; 2] {
-            return self.udp_lost(&datagram);
-        }
-        for at in arrivals.into_iter().flatten() {
-            self.push(at, Event::Datagram(Box::new(datagram.clone())));
-        }
+/// Sends a datagram, which is then under way or lost.
+fn transmit(datagram: Datagram, core: &mut Core) {
+    let (way, now) = ((datagram.from.0, datagram.to.0), core.time.now());
+    let len = HEADERS + datagram.bytes.len();
+    let arrivals = (core.links).send_datagram(way, len, now, &mut core.faults);
+    if arrivals == [None; 2] {
+        return lose(&datagram, core);
     }
-
-    pub(super) fn udp_lost(&mut self, datagram: &Datagram) {
-        self.trace.message(|| datagram.message(self.now, true));
-        let (from, port, digest, len) = datagram.note();
-        self.note(
-            datagram.to.0,
-            What::DatagramLost {
-                from,
-                port,
-                digest,
-                len,
-            },
-        );
+    for at in arrivals.into_iter().flatten() {
+        let datagram = Box::new(datagram.clone());
+        core.events.push(at, Event::Datagram(datagram));
     }
+}
 
-    pub(super) fn udp_arrives(&mut self, datagram: Datagram) {
+/// Notes that a datagram is lost.
+pub(super) fn lose(datagram: &Datagram, core: &mut Core) {
+    let now = core.time.now();
+    core.report.trace.message(|| datagram.message(now, true));
+    let (from, port, digest, len) = datagram.note();
+    core.note(
+        datagram.to.0,
+        What::DatagramLost {
+            from,
+            port,
+            digest,
+            len,
+        },
+    );
+}
+
+/// Datagrams that have come.
+impl Udp {
+    pub(super) fn arrives(&mut self, datagram: Datagram, core: &mut Core) {
         if datagram.to.0 == NOBODY {
-            return self.udp_lost(&datagram);
+            return lose(&datagram, core);
         }
-        self.trace.message(|| datagram.message(self.now, false));
+        let now = core.time.now();
+        core.report.trace.message(|| datagram.message(now, false));
         let (from, port, digest, len) = datagram.note();
         let (host, local) = datagram.to;
-        self.note(
+        core.note(
             host,
             What::Datagram {
                 from,
@@ -346,53 +380,129 @@ impl Kernel {
                 len,
             },
         );
-        match (self.udp_at(host, datagram.from.1, local), datagram.kind) {
+        match (self.find(host, datagram.from.1, local), datagram.kind) {
             (None, Kind::Data) => {
                 let unreachable = Datagram {
                     from: datagram.to,
                     to: datagram.from,
-                    sent: self.now,
+                    sent: now,
                     bytes: Vec::new(),
                     kind: Kind::Unreachable,
                 };
-                self.udp_transmit(unreachable);
+                transmit(unreachable, core);
             }
             (None, _) => {}
-            (Some(id), Kind::Unreachable) => self.udp_refused(id),
-            (Some(id), _) => self.udp_received(id, datagram),
+            (Some(id), Kind::Unreachable) => self.refused(id, core),
+            (Some(id), _) => self.received(id, datagram, core),
         }
     }
 
     /// Returns the socket that receives a datagram from `from` to `to`.
-    fn udp_at(&self, host: usize, from: SocketAddr, to: SocketAddr) -> Option<u32> {
-        let all = self.udp_ports.get(&(host, to.port()))?;
-        let suits = |id: &u32| match self.others.get(id) {
-            Some(Other::Udp(it)) => it.suits(from, to),
-            _ => None,
-        };
+    fn find(&self, host: usize, from: SocketAddr, to: SocketAddr) -> Option<u32> {
+        let all = self.ports.get(&(host, to.port()))?;
+        let suits = |id: &u32| self.sockets.get(id)?.suits(from, to);
         let suiting = all.iter().filter_map(|id| Some((suits(id)?, *id)));
         suiting.max_by_key(|(how, _)| *how).map(|(_, id)| id)
     }
 
-    fn udp_refused(&mut self, id: u32) {
-        if let Ok(socket) = self.udp(id) {
+    fn refused(&mut self, id: u32, core: &mut Core) {
+        if let Some(socket) = self.sockets.get_mut(&id) {
             // An unconnected socket is not notified.
             if socket.peer.is_some() {
                 socket.error = Some(Errno::ConnectionRefused);
-                self.raise(id, READABLE | WRITABLE | ERROR);
+                core.raise(id, &mut socket.base, READABLE | WRITABLE | ERROR);
             }
         }
     }
 
-    fn udp_received(&mut self, id: u32, datagram: Datagram) {
-        let Ok(socket) = self.udp(id) else {
+    fn received(&mut self, id: u32, datagram: Datagram, core: &mut Core) {
+        let Some(socket) = self.sockets.get_mut(&id) else {
             return;
         };
         // The buffer is full when it exceeds its size: one datagram always fits.
         if socket.inbox.size > BUFFER.saturating_sub(OVERHEAD) {
-            return self.udp_lost(&datagram);
+            return lose(&datagram, core);
         }
         socket.inbox.push(datagram.from.1, datagram.bytes);
-        self.raise(id, READABLE);
+        core.raise(id, &mut socket.base, READABLE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+    /// Returns the sockets of two hosts, each with a process, and calls as the first.
+    fn two_hosts() -> (Udp, Core) {
+        let mut core = Core::of_test(1);
+        for name in ["near", "far"] {
+            let host = core.add_host(name);
+            core.start(host);
+        }
+        core.set_current(Some(0));
+        (Udp::default(), core)
+    }
+
+    /// Lets all datagrams arrive that are under way.
+    fn deliver(udp: &mut Udp, core: &mut Core) {
+        while let Some((at, _, place)) = core.events.first() {
+            core.set_now(at);
+            if let Some((_, Event::Datagram(datagram))) = core.events.take(place) {
+                udp.arrives(*datagram, core);
+            }
+        }
+    }
+
+    #[test]
+    fn a_port_is_taken_for_an_address_and_for_all_of_them() {
+        let (mut udp, mut core) = two_hosts();
+        let own = SocketAddr::new(core.hosts.address(0, false), 7);
+        let first = udp.bind(own, &mut core).expect("it is free");
+        for taken in [own, SocketAddr::new(ANY.ip(), 7)] {
+            assert_eq!(
+                udp.bind(taken, &mut core).unwrap_err().kind(),
+                io::ErrorKind::AddrInUse
+            );
+        }
+        let other = SocketAddr::new(core.hosts.address(1, false), 7);
+        assert!(
+            udp.bind(other, &mut core).is_err(),
+            "it is the other host's"
+        );
+        udp.close(first);
+        assert!(udp.bind(own, &mut core).is_ok());
+        let [one, other] = [(); 2].map(|()| udp.bind(ANY, &mut core).expect("a port is free"));
+        let [one, other] = [one, other].map(|id| udp.get(id).unwrap().local);
+        assert_ne!(one, other);
+        udp.close_all(0);
+        assert!(udp.ports.is_empty() && udp.sockets.is_empty());
+    }
+
+    #[test]
+    fn a_connected_socket_learns_that_no_socket_receives() {
+        let (mut udp, mut core) = two_hosts();
+        let near = udp.bind(ANY, &mut core).unwrap();
+        core.set_current(Some(1));
+        let far = udp.bind(SocketAddr::new(ANY.ip(), 9), &mut core).unwrap();
+        let to = SocketAddr::new(core.hosts.address(1, false), 9);
+        udp.connect(near, to, &core).unwrap();
+        udp.send(near, b"bytes", None, &mut core).unwrap();
+        deliver(&mut udp, &mut core);
+        let bytes = &mut [0; 9];
+        let (len, from) = udp.get(far).unwrap().receive(bytes, false).unwrap();
+        let own = udp.get(near).unwrap().local;
+        assert_eq!(
+            (&bytes[..len], from),
+            (&b"bytes"[..], Address::Internet(own))
+        );
+        udp.forget_all(1);
+        udp.send(near, b"more", None, &mut core).unwrap();
+        deliver(&mut udp, &mut core);
+        let refused = udp.get(near).unwrap().receive(bytes, false).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        let again = udp.get(near).unwrap().receive(bytes, false).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::WouldBlock);
     }
 }

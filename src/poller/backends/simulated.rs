@@ -1,18 +1,64 @@
 //! The selector of a worker in a simulated world: it reports the events of that world's kernel, and
 //! never sleeps. The driver of the worker is notified when there is something to do.
+//!
+//! A simulated socket has no descriptor, so it is registered by calls that only this selector has:
+//! methods of [`Poller`] that are here.
 
 use std::io;
 use std::time::Duration;
 
-use crate::poller::{Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until};
-use crate::sys::BorrowedDescriptor;
+use crate::poller::{
+    AnySelector, Backend, Capabilities, Event, Events, Interest, Mode, Poller, Ready, Selector,
+    Token, Until,
+};
+use crate::sys::{BorrowedDescriptor, Process};
 use crate::world::{self, PollerOfWorker, SimSocketId};
 
 pub(in crate::poller) struct Simulated(PollerOfWorker);
 
-impl Simulated {
-    pub(in crate::poller) fn new(poller: PollerOfWorker) -> Simulated {
-        Simulated(poller)
+impl Poller {
+    /// Returns the poller of a simulated worker, which counts as the platform's default backend.
+    pub(crate) fn simulated(poller: PollerOfWorker) -> Poller {
+        let selector = AnySelector::Simulated(Simulated(poller));
+        Poller::with(Backend::default(), selector, Process::current())
+    }
+
+    fn of_worker(&self) -> io::Result<&PollerOfWorker> {
+        match &*self.selector {
+            AnySelector::Simulated(Simulated(poller)) => Ok(poller),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// [`register_unchecked`](Self::register_unchecked) for a simulated socket. A second call with
+    /// another interest replaces the first.
+    pub(crate) fn register_simulated(
+        &self,
+        socket: SimSocketId,
+        token: Token,
+        interest: Interest,
+    ) -> io::Result<()> {
+        let mut flags = 0;
+        if interest.is_readable() {
+            flags |= world::READABLE;
+        }
+        if interest.is_writable() {
+            flags |= world::WRITABLE;
+        }
+        self.of_worker()?.register(socket, token.0, flags)
+    }
+
+    /// Deregisters a simulated socket. (A socket may be registered with other pollers too.)
+    pub(crate) fn deregister_simulated(&self, socket: SimSocketId) -> io::Result<()> {
+        self.of_worker()?.deregister(socket)
+    }
+
+    /// Called when a task was woken on this thread, which does not drive it: in a simulated world
+    /// this must be the world's thread.
+    pub(crate) fn woken_on_this_thread(&self) {
+        if let Ok(poller) = self.of_worker() {
+            poller.woken_on_this_thread();
+        }
     }
 }
 
@@ -83,30 +129,6 @@ impl Selector for Simulated {
     fn notify(&self) -> io::Result<()> {
         self.0.notify();
         Ok(())
-    }
-
-    fn register_simulated(
-        &self,
-        socket: SimSocketId,
-        token: Token,
-        interest: Interest,
-    ) -> io::Result<()> {
-        let mut flags = 0;
-        if interest.is_readable() {
-            flags |= world::READABLE;
-        }
-        if interest.is_writable() {
-            flags |= world::WRITABLE;
-        }
-        self.0.register(socket, token.0, flags)
-    }
-
-    fn deregister_simulated(&self, socket: SimSocketId) -> io::Result<()> {
-        self.0.deregister(socket)
-    }
-
-    fn woken_on_this_thread(&self) {
-        self.0.woken_on_this_thread();
     }
 
     fn arm(&self, until: Until) -> io::Result<()> {

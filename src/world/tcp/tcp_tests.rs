@@ -2,17 +2,30 @@
 //! and faults have the same results with all events and without. (Latencies are drawn by the
 //! nanosecond, so that events at the same moment are very rare: their order may differ.)
 
+use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
-use super::choice::Stream;
-use super::latency::Latency;
-use super::parting::How;
-use super::{Advance, Kernel, Probability, Setup, What, begin, with};
+use super::Tcp;
+use super::socket::Socket;
 use crate::sys::TcpOption;
+use crate::world::choice::{Probability, Stream};
+use crate::world::core::Core;
+use crate::world::latency::Latency;
+use crate::world::parting::How;
+use crate::world::trace::{What, digest};
+use crate::world::{Advance, Kernel, Setup, begin, with};
 
 const HOSTS: usize = 3;
 const PORT: u16 = 80;
+
+fn on<R>(kernel: &mut Kernel, f: impl FnOnce(&mut Tcp, &mut Core) -> R) -> R {
+    f(&mut kernel.sockets.tcp, &mut kernel.core)
+}
+
+fn get(kernel: &mut Kernel, id: u32) -> io::Result<&mut Socket> {
+    kernel.sockets.tcp.table.get(id)
+}
 
 /// A script that is being run.
 struct Script<'a> {
@@ -39,31 +52,31 @@ impl Script<'_> {
         // At that time, or as soon as something arrives, before it is acknowledged.
         let waits_for_bytes = self.choices.below(3) == 0;
         let before = self.received();
-        let at = self.kernel.now() + pause;
+        let at = self.kernel.core.time.now() + pause;
         // An action that is due for chaos is an event as well.
         self.waits += 1;
-        self.kernel.call_off_chaos(self.waits);
-        self.kernel.schedule_chaos(at, self.waits);
-        while self.kernel.take_chaos().is_none() {
+        self.kernel.chaos.call_off(self.waits);
+        self.kernel.core.schedule_chaos(at, self.waits);
+        while self.kernel.chaos.take().is_none() {
             let advance = self.kernel.advance(u64::MAX);
             assert!(matches!(advance, Advance::Happened(..)));
             if waits_for_bytes && self.received() != before {
                 break;
             }
         }
-        let at = self.kernel.now();
+        let at = self.kernel.core.time.now();
         let what = self.choices.below(40);
         let seen = self.call(what);
         let ready: Vec<_> = (self.sockets.iter())
-            .map(|it| self.kernel.ready(it.1).ok())
+            .map(|it| self.kernel.sockets.ready(it.1).ok())
             .collect();
         self.log.push(format!("{at} {what} {seen} {ready:?}"));
     }
 
     /// Returns the number of bytes that have arrived at all sockets.
     fn received(&self) -> u64 {
-        let sockets = self.kernel.sockets.iter().flatten();
-        sockets.map(|it| it.received()).sum()
+        let sockets = self.kernel.sockets.tcp.table.all();
+        sockets.map(Socket::received).sum()
     }
 
     fn call(&mut self, what: u64) -> String {
@@ -76,28 +89,31 @@ impl Script<'_> {
         let kernel = &mut *self.kernel;
         match (what, socket) {
             (0, _) => {
-                kernel.set_current(current(1 + host % 2));
-                let server = SocketAddr::new(kernel.host_address(0, false), PORT);
-                let made = kernel.tcp_connect(server);
+                kernel.core.set_current(current(1 + host % 2));
+                let server = SocketAddr::new(kernel.core.hosts.address(0, false), PORT);
+                let made = on(kernel, |tcp, core| tcp.connect(server, core));
                 self.sockets
                     .extend(made.iter().map(|it| (1 + host % 2, *it)));
                 format!("{made:?}")
             }
             (1 | 2, _) => {
-                kernel.set_current(current(0));
-                let made = kernel.tcp_accept(self.listener);
+                kernel.core.set_current(current(0));
+                let made = on(kernel, |tcp, core| tcp.accept(self.listener, core));
                 self.sockets.extend(made.iter().map(|it| (0, it.0)));
                 format!("{made:?}")
             }
             (3, Some((host, id))) if self.choices.below(3) == 0 => {
-                kernel.set_current(current(host));
-                kernel.tcp_close(id);
+                kernel.core.set_current(current(host));
+                on(kernel, |tcp, core| tcp.close(id, core));
                 self.sockets.remove(nth);
                 "closed".into()
             }
             (4, Some((host, id))) if self.choices.below(3) == 0 => {
-                kernel.set_current(current(host));
-                format!("{:?}", kernel.tcp_shutdown(id, Shutdown::Write))
+                kernel.core.set_current(current(host));
+                format!(
+                    "{:?}",
+                    on(kernel, |tcp, core| tcp.shut_down(id, Shutdown::Write, core))
+                )
             }
             (5, _) => {
                 kernel.part(&[host], &[other], How::Cut);
@@ -109,7 +125,7 @@ impl Script<'_> {
                 format!("{how:?}")
             }
             (7..12, _) => {
-                kernel.end_partings();
+                kernel.core.end_partings();
                 "healed".into()
             }
             (12, _) if self.choices.below(4) == 0 => {
@@ -119,8 +135,8 @@ impl Script<'_> {
             (13, _) if self.choices.below(3) == 0 => {
                 kernel.stop(self.processes[host], What::PoweredOff);
                 self.sockets.retain(|it| it.0 != host);
-                self.processes[host] = kernel.start(host).0;
-                kernel.set_current(Some(self.processes[host]));
+                self.processes[host] = kernel.core.start(host).0;
+                kernel.core.set_current(Some(self.processes[host]));
                 if host == 0 {
                     self.listener = listen(kernel);
                 }
@@ -129,7 +145,7 @@ impl Script<'_> {
             (14, _) => {
                 let loss = self.choices.below(3) as f64 * 0.1;
                 let loss = Probability::new(loss).expect("a probability");
-                kernel.change_links(None, |it| it.loss = loss);
+                kernel.core.links.change(None, |it| it.loss = loss);
                 "lossy".into()
             }
             (38, Some((_, id))) => {
@@ -140,30 +156,40 @@ impl Script<'_> {
                 ];
                 for option in times {
                     let value = 1 + self.choices.below(3) as u32;
-                    let _ = kernel.tcp_set_option(id, option, value);
+                    let _ = on(kernel, |tcp, core| tcp.set_option(id, option, value, core));
                 }
-                let on = self.choices.below(4) > 0;
-                format!("{:?}", kernel.tcp_set_keepalive(id, on))
+                let is_on = self.choices.below(4) > 0;
+                format!(
+                    "{:?}",
+                    on(kernel, |tcp, core| tcp.set_keepalive(id, is_on, core))
+                )
             }
             (39, Some((_, id))) => {
                 let millis = self.choices.below(4) as u32 * 700;
                 format!(
                     "{:?}",
-                    kernel.tcp_set_option(id, TcpOption::UserTimeout, millis)
+                    on(kernel, |tcp, core| tcp.set_option(
+                        id,
+                        TcpOption::UserTimeout,
+                        millis,
+                        core
+                    ))
                 )
             }
             (15.., Some((host, id))) => {
-                kernel.set_current(current(host));
+                kernel.core.set_current(current(host));
                 let mut bytes = vec![0; len];
                 match self.choices.below(2) {
                     0 => {
                         bytes.fill(len as u8);
-                        format!("{:?}", kernel.tcp_write(id, &mut [&bytes[..]].into_iter()))
+                        let bytes = &mut [&bytes[..]].into_iter();
+                        let written = on(kernel, |tcp, core| tcp.write(id, bytes, core));
+                        format!("{written:?}")
                     }
                     _ => {
-                        let slice = &mut [std::io::IoSliceMut::new(&mut bytes)];
-                        let read = kernel.tcp_read(id, slice, false);
-                        format!("{read:?} {:?}", super::trace::digest(1, &bytes))
+                        let slice = &mut [io::IoSliceMut::new(&mut bytes)];
+                        let read = on(kernel, |tcp, core| tcp.read(id, slice, false, core));
+                        format!("{read:?} {:?}", digest(1, &bytes))
                     }
                 }
             }
@@ -173,7 +199,9 @@ impl Script<'_> {
 }
 
 fn listen(kernel: &mut Kernel) -> u32 {
-    let listener = kernel.tcp_listen(([0, 0, 0, 0], PORT).into(), 16);
+    let listener = on(kernel, |tcp, core| {
+        tcp.listen(([0, 0, 0, 0], PORT).into(), 16, core)
+    });
     listener.expect("the port is free")
 }
 
@@ -181,16 +209,19 @@ fn listen(kernel: &mut Kernel) -> u32 {
 fn run(seed: u64, has_all_events: bool) -> (Vec<String>, u64) {
     let world = begin(seed, Setup::default());
     let seen = with(|kernel| {
-        kernel.has_all_events = has_all_events;
+        kernel.sockets.tcp.table.has_all_events = has_all_events;
         // With some of these the acknowledgement comes after the timer fires, or even the segment
         // itself.
         let most = Duration::from_millis([10, 130, 450][seed as usize % 3]);
         let latency = Latency::uniform(Duration::from_micros(50)..most);
-        kernel.change_links(None, |it| it.latency = latency);
-        let hosts = (0..HOSTS).map(|nth| kernel.add_host(&format!("host {nth}")));
+        kernel.core.links.change(None, |it| it.latency = latency);
+        let hosts = (0..HOSTS).map(|nth| kernel.core.add_host(&format!("host {nth}")));
         let hosts: Vec<usize> = hosts.collect();
-        let processes: Vec<usize> = hosts.into_iter().map(|it| kernel.start(it).0).collect();
-        kernel.set_current(Some(processes[0]));
+        let processes: Vec<usize> = hosts
+            .into_iter()
+            .map(|it| kernel.core.start(it).0)
+            .collect();
+        kernel.core.set_current(Some(processes[0]));
         let listener = listen(kernel);
         let mut script = Script {
             kernel,
@@ -203,7 +234,7 @@ fn run(seed: u64, has_all_events: bool) -> (Vec<String>, u64) {
         };
         (0..300).for_each(|_| script.run_one());
         let log = script.log;
-        (log, kernel.trace.events)
+        (log, kernel.core.report.trace.events)
     });
     drop(world);
     seen.expect("the world is here")
@@ -228,7 +259,7 @@ fn what_is_left_out_of_the_queue_changes_nothing() {
 
 /// Advances until everything under way has arrived, for a second.
 fn settle(kernel: &mut Kernel) {
-    let until = kernel.now() + 1_000_000_000;
+    let until = kernel.core.time.now() + 1_000_000_000;
     while matches!(kernel.advance(until), Advance::Happened(..)) {}
 }
 
@@ -236,11 +267,11 @@ fn settle(kernel: &mut Kernel) {
 fn two_hosts(test: impl FnOnce(&mut Kernel, [usize; 2], u32)) {
     let world = begin(1, Setup::default());
     with(|kernel| {
-        let hosts = ["near", "far"].map(|it| kernel.add_host(it));
-        let processes = hosts.map(|it| kernel.start(it).0);
-        kernel.set_current(Some(processes[1]));
+        let hosts = ["near", "far"].map(|it| kernel.core.add_host(it));
+        let processes = hosts.map(|it| kernel.core.start(it).0);
+        kernel.core.set_current(Some(processes[1]));
         let listener = listen(kernel);
-        kernel.set_current(Some(processes[0]));
+        kernel.core.set_current(Some(processes[0]));
         test(kernel, processes, listener);
     });
     drop(world);
@@ -248,18 +279,18 @@ fn two_hosts(test: impl FnOnce(&mut Kernel, [usize; 2], u32)) {
 
 /// Connects from the first host to the other one, and returns both ends.
 fn connect(kernel: &mut Kernel, processes: [usize; 2], listener: u32) -> [u32; 2] {
-    let far = SocketAddr::new(kernel.host_address(1, false), PORT);
-    kernel.set_current(Some(processes[0]));
-    let near = kernel.tcp_connect(far).expect("a port is free");
+    let far = SocketAddr::new(kernel.core.hosts.address(1, false), PORT);
+    kernel.core.set_current(Some(processes[0]));
+    let near = on(kernel, |tcp, core| tcp.connect(far, core)).expect("a port is free");
     settle(kernel);
-    kernel.set_current(Some(processes[1]));
-    let (far, _) = kernel.tcp_accept(listener).expect("it has connected");
-    kernel.set_current(Some(processes[0]));
+    kernel.core.set_current(Some(processes[1]));
+    let (far, _) = on(kernel, |tcp, core| tcp.accept(listener, core)).expect("it has connected");
+    kernel.core.set_current(Some(processes[0]));
     [near, far]
 }
 
 fn local(kernel: &mut Kernel, id: u32) -> SocketAddr {
-    kernel.socket(id).expect("it is there").local
+    get(kernel, id).expect("it is there").local
 }
 
 #[test]
@@ -267,17 +298,18 @@ fn only_the_side_that_ends_first_keeps_its_addresses_for_a_while() {
     for first in [0, 1] {
         two_hosts(|kernel, processes, listener| {
             let ends = connect(kernel, processes, listener);
-            kernel.tcp_close(ends[first]);
+            on(kernel, |tcp, core| tcp.close(ends[first], core));
             settle(kernel);
-            kernel.tcp_close(ends[1 - first]);
+            on(kernel, |tcp, core| tcp.close(ends[1 - first], core));
             settle(kernel);
-            assert!(kernel.socket(ends[first]).is_ok(), "TIME_WAIT");
-            assert!(kernel.socket(ends[1 - first]).is_err());
+            assert!(get(kernel, ends[first]).is_ok(), "TIME_WAIT");
+            assert!(get(kernel, ends[1 - first]).is_err());
             // If both close at the same moment, both stay.
             let ends = connect(kernel, processes, listener);
-            ends.iter().for_each(|it| kernel.tcp_close(*it));
+            ends.iter()
+                .for_each(|it| on(kernel, |tcp, core| tcp.close(*it, core)));
             settle(kernel);
-            assert!(ends.iter().all(|it| kernel.socket(*it).is_ok()));
+            assert!(ends.iter().all(|it| get(kernel, *it).is_ok()));
         });
     }
 }
@@ -288,25 +320,28 @@ fn a_port_is_taken_for_one_destination_only() {
         let [near, _] = connect(kernel, processes, listener);
         let port = local(kernel, near).port();
         let again = |kernel: &mut Kernel, to: SocketAddr| {
-            kernel.hosts[0].next_port = port;
-            let id = kernel.tcp_connect(to).expect("a port is free");
+            kernel.core.hosts.set_next_port(0, port);
+            let id = on(kernel, |tcp, core| tcp.connect(to, core)).expect("a port is free");
             local(kernel, id).port()
         };
-        let (far, v6) = (kernel.host_address(1, false), kernel.host_address(1, true));
+        let (far, v6) = (
+            kernel.core.hosts.address(1, false),
+            kernel.core.hosts.address(1, true),
+        );
         assert_ne!(again(kernel, SocketAddr::new(far, PORT)), port);
         assert_eq!(again(kernel, SocketAddr::new(far, PORT + 1)), port);
         assert_eq!(again(kernel, SocketAddr::new(v6, PORT)), port);
         // A listener gets no port that is in use.
-        kernel.hosts[0].next_port = port;
+        kernel.core.hosts.set_next_port(0, port);
         let any = SocketAddr::from(([0, 0, 0, 0], 0));
-        let listener = kernel.tcp_listen(any, 1).expect("a port is free");
+        let listener = on(kernel, |tcp, core| tcp.listen(any, 1, core)).expect("a port is free");
         let of_listener = local(kernel, listener).port();
         assert!(of_listener > port);
         // A connection does not start at a listener's port, or at that of a connection which it has
         // accepted.
         let to = SocketAddr::new(far, PORT + 2);
-        kernel.hosts[0].next_port = of_listener;
-        let id = kernel.tcp_connect(to).expect("a port is free");
+        kernel.core.hosts.set_next_port(0, of_listener);
+        let id = on(kernel, |tcp, core| tcp.connect(to, core)).expect("a port is free");
         assert_ne!(local(kernel, id).port(), of_listener);
     });
 }
@@ -316,14 +351,14 @@ fn a_syn_at_an_address_in_time_wait_begins_a_new_connection() {
     two_hosts(|kernel, processes, listener| {
         let [near, far] = connect(kernel, processes, listener);
         let port = local(kernel, near).port();
-        kernel.tcp_close(far);
+        on(kernel, |tcp, core| tcp.close(far, core));
         settle(kernel);
-        kernel.tcp_close(near);
+        on(kernel, |tcp, core| tcp.close(near, core));
         settle(kernel);
-        kernel.hosts[0].next_port = port;
+        kernel.core.hosts.set_next_port(0, port);
         let [near, other] = connect(kernel, processes, listener);
         assert_eq!(local(kernel, near).port(), port);
         assert_ne!(other, far);
-        assert_eq!(kernel.tcp_is_connected(near).ok(), Some(true));
+        assert_eq!(get(kernel, near).unwrap().is_connected().ok(), Some(true));
     });
 }

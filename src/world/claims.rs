@@ -1,0 +1,80 @@
+//! The claims of a program, `always!` and `sometimes!`: whether they are checked here, and which
+//! conditions of `sometimes!` were met.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+
+use super::report::fail_as;
+use super::with;
+
+/// The conditions of `sometimes!` by name, and whether each was true.
+#[derive(Default)]
+pub(crate) struct Claims(BTreeMap<String, bool>);
+
+impl Claims {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &bool)> {
+        self.0.iter()
+    }
+
+    /// Returns whether a condition still has to be evaluated.
+    fn asks_for(&mut self, name: &str) -> bool {
+        match self.0.get(name) {
+            Some(was_true) => !was_true,
+            None => {
+                self.0.insert(name.to_owned(), false);
+                true
+            }
+        }
+    }
+
+    fn note(&mut self, name: &str, is_so: bool) {
+        *self.0.entry(name.to_owned()).or_default() |= is_so;
+    }
+}
+
+/// Returns whether the program's claims are checked at this point: not in destructors that would
+/// not run on a real machine.
+pub(crate) fn checks_here() -> bool {
+    with(|kernel| !kernel.core.report.panics.drops_killed) == Some(true)
+}
+
+/// Fails the run because a claim of `always!` does not hold.
+pub(crate) fn does_not_hold(name: &str, site: &Location<'_>) {
+    let host = with(|kernel| kernel.core.current_host().to_owned()).unwrap_or_default();
+    // The site is part of the cause: the same name at another site is another cause.
+    let cause = format!("always {name:?} at {site}");
+    let reason = || format!("always {name:?}: it does not hold on {host}, {site}");
+    fail_as(Some(cause), None, reason);
+}
+
+/// Returns whether a condition of `sometimes!` still has to be evaluated.
+pub(crate) fn asks_for(name: &str) -> bool {
+    checks_here() && with(|kernel| kernel.core.report.claims.asks_for(name)) == Some(true)
+}
+
+/// Notes whether a condition was met, for tests that require it to be met in some world.
+pub(crate) fn note_sometimes(name: &str, is_so: bool) {
+    with(|kernel| kernel.core.report.claims.note(name, is_so));
+}
+
+/// Notes that a condition of `sometimes!` was true.
+pub(crate) fn was_true(name: &str) {
+    note_sometimes(name, true);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_is_evaluated_until_it_was_true() {
+        let mut claims = Claims::default();
+        assert!(claims.asks_for("late") && claims.asks_for("late"));
+        claims.note("late", false);
+        assert!(claims.asks_for("late"));
+        claims.note("late", true);
+        claims.note("late", false);
+        assert!(!claims.asks_for("late"));
+        assert_eq!(claims.iter().collect::<Vec<_>>(), [(&"late".into(), &true)]);
+    }
+}

@@ -1,0 +1,341 @@
+//! [`Core`]: the parts of a world that all sockets, disks and names use: time and its events, hosts
+//! and their processes, links, faults, and the report.
+//!
+//! Each part has its own state, methods and tests. `Core` itself has only what needs several of
+//! them: to note an event takes the time, the trace and the hosts' names. The parts above pass it
+//! down as a parameter, and it knows none of them.
+
+use std::time::Duration;
+
+use super::event_queue::{Event, Events};
+use super::faults::{Faults, Kind};
+use super::host_faults::FaultsOfHosts;
+use super::hosts::{Hosts, NOBODY, TEST};
+use super::latency::Latency;
+use super::link::Links;
+use super::order::{Order, Queue};
+use super::pollers::{PollerOfWorker, Pollers};
+use super::processes::{PauseId, Processes};
+use super::progress::Call;
+use super::report::Report;
+use super::sockets::Base;
+use super::step::Step;
+use super::time::{self, Time};
+use super::trace::{self, What};
+use super::{CLOSED, ERROR, READABLE, WRITABLE, answers, with};
+
+pub(crate) struct Core {
+    /// The number of the world, by which its handles find it.
+    pub(super) world: u32,
+    pub(crate) seed: u64,
+    pub(crate) time: Time,
+    pub(super) events: Events,
+    pub(crate) hosts: Hosts,
+    pub(crate) processes: Processes,
+    pub(crate) pollers: Pollers,
+    pub(crate) links: Links,
+    pub(crate) faults: Faults,
+    pub(crate) host_faults: FaultsOfHosts,
+    pub(crate) report: Report,
+    /// Whether each duration is its mean.
+    pub(super) is_calm: bool,
+    /// The number of the next socket. No socket has the number zero.
+    pub(super) next_socket: u32,
+}
+
+impl Core {
+    pub(crate) fn add_host(&mut self, name: &str) -> usize {
+        self.hosts.find(name).unwrap_or_else(|| {
+            self.report.progress.add_host(name);
+            self.hosts.add(name)
+        })
+    }
+
+    /// Returns the number of a new socket. They are numbered in one sequence.
+    pub(super) fn take_socket_number(&mut self) -> u32 {
+        let number = self.next_socket;
+        self.next_socket = number.checked_add(1).expect("fewer than 2^32 sockets");
+        number
+    }
+
+    /// Starts a process on a host, and powers the host on. Returns its number, and its pollers.
+    pub(crate) fn start(&mut self, host: usize) -> (usize, Vec<PollerOfWorker>) {
+        self.hosts.set_up(host, true);
+        let process = self.processes.count();
+        let pool = match self.processes.workers(host) {
+            1 => 0,
+            several => several,
+        };
+        let pollers = self.pollers.add(self.seed, process, host, pool);
+        let queue = || Queue::new(self.seed, "injected", process, self.pollers.order());
+        let injected = (pool > 0).then(|| Box::new(queue()));
+        self.processes.add(host, pollers.clone(), injected);
+        self.note(host, What::Started);
+        let handle = |number| self.pollers.handle(self.world, number);
+        (process, pollers.map(handle).collect())
+    }
+
+    /// Notes that the main worker of a process is about to run foreign code, or that none is.
+    pub(crate) fn set_current(&mut self, process: Option<usize>) {
+        let main = process.map(|process| self.processes.pollers_of(process).end - 1);
+        self.set_current_poller(main);
+    }
+
+    /// Notes that the worker with this poller is about to run foreign code, or that none is.
+    pub(crate) fn set_current_poller(&mut self, poller: Option<usize>) {
+        time::restart_readings();
+        self.processes.current = poller.map(|poller| self.pollers.process_of(poller));
+        self.pollers.current = poller.unwrap_or_default();
+        self.show_time();
+        answers::next_step();
+    }
+
+    /// Returns the current host's name.
+    pub(super) fn current_host(&self) -> &str {
+        let host = self.processes.current_host();
+        self.hosts.name(host.unwrap_or(NOBODY))
+    }
+
+    /// Notes that foreign code is about to be called.
+    pub(crate) fn calls(&self, call: Call) {
+        let process = self.processes.current;
+        self.report.progress.begin(process, call, self.time.now());
+    }
+
+    #[inline(always)]
+    pub(crate) fn note(&mut self, host: usize, what: What) {
+        self.note_of_weight(host, what, trace::weight(what));
+    }
+
+    fn note_of_weight(&mut self, host: usize, what: What, weight: u64) {
+        if !(self.report.trace).note(self.time.now(), host, what, weight) {
+            self.report.diverge(self.processes.current_host());
+        }
+        if self.report.observed.is_some() {
+            self.observe(host, what);
+        }
+    }
+
+    #[cold]
+    fn observe(&mut self, host: usize, what: What) {
+        let words = what.words_alone(|host| self.hosts.name(host));
+        self.observe_words(host, words);
+    }
+
+    fn observe_words(&mut self, host: usize, words: String) {
+        self.report.observe(Step {
+            time: Duration::from_nanos(self.time.now()),
+            host: self.hosts.name(host).to_owned(),
+            words,
+        });
+    }
+
+    /// Notes that the running process has woken a task of this poller's worker. If the two are on
+    /// different hosts, the wake-up has bypassed the network, which is impossible in reality. The
+    /// test is exempt.
+    #[inline]
+    pub(super) fn woken_by_current(&mut self, poller: usize) {
+        if let Some(by) = self.processes.current_host() {
+            let of = self.pollers.host_of(poller);
+            if by != of && by != TEST && of != TEST {
+                self.note_shortcut(by, of);
+            }
+        }
+    }
+
+    #[cold]
+    fn note_shortcut(&mut self, by: usize, of: usize) {
+        // At its end the world drops everything, in any order.
+        let is_new = self.hosts.is_up(of) && self.report.note_shortcut(by, of, self.time.now());
+        if is_new && self.report.observed.is_some() {
+            let words = format!("wakes a task of {} directly", self.hosts.name(of));
+            self.observe_words(by, words);
+        }
+    }
+
+    pub(crate) fn set_now(&mut self, at: u64) {
+        self.time.pass(at);
+        self.show_time();
+    }
+
+    /// Makes this thread read the current host's clock.
+    #[inline]
+    fn show_time(&mut self) {
+        self.time.show(|| self.processes.current_host());
+    }
+
+    /// Sets a host's clock ahead, and its drift, if one is given.
+    pub(crate) fn set_clock(&mut self, host: usize, ahead: u64, drift: Option<i32>) {
+        let drift = self.time.set_clock(host, ahead, drift);
+        self.note(host, What::ClockSet(ahead, drift));
+        self.show_time();
+        for poller in self.processes.pollers_on(host) {
+            self.pollers.arm(poller, &self.time, &mut self.events);
+        }
+    }
+
+    /// Steps a host's wall clock by that many nanoseconds, back if negative: for the test, or for
+    /// chaos.
+    pub(crate) fn step_wall(&mut self, host: usize, by: i64, is_chaos: bool) {
+        self.time.wall(host).step(by, is_chaos);
+        self.note(host, What::WallStepped(by));
+        self.show_time();
+    }
+
+    /// Ends the random faults of hosts, and the drift of clocks. Clocks keep their jumps.
+    pub(super) fn heal_hosts(&mut self) {
+        for poller in 0..self.pollers.count() {
+            (self.pollers).make_punctual(poller, &self.time, &mut self.events);
+        }
+        self.host_faults.heal();
+        for host in 0..self.hosts.count() {
+            if self.time.drift(host) != 0 {
+                self.set_clock(host, 0, Some(0));
+            }
+            let by_chaos = self.time.wall_by_chaos(host);
+            if by_chaos != 0 {
+                self.step_wall(host, by_chaos.saturating_neg(), true);
+            }
+        }
+    }
+
+    pub(crate) fn pause(&mut self, host: usize) -> PauseId {
+        self.note(host, What::Paused);
+        self.processes.pause(host)
+    }
+
+    /// Sets the order of processes and tasks, from now on.
+    pub(crate) fn set_order(&mut self, order: Order) {
+        if self.pollers.set_order(order) {
+            self.processes.set_order(order);
+        }
+    }
+
+    /// Returns the drawn duration, or the mean in a calm world.
+    pub(super) fn drawn_or_mean(&self, drawn: u64, latency: Latency) -> u64 {
+        if self.is_calm { latency.mean() } else { drawn }
+    }
+
+    /// Returns whether a fault of a host happens now.
+    pub(super) fn fault_comes(&mut self, host: usize, kind: Kind) -> bool {
+        let (now, faults) = (self.time.now(), &mut self.faults);
+        self.host_faults.comes(host, kind, now, faults)
+    }
+
+    /// Schedules a chaos action: at that time it is due, unless it is called off. Later calls need
+    /// greater numbers.
+    pub(crate) fn schedule_chaos(&mut self, at: u64, number: u64) {
+        self.events
+            .push(at.max(self.time.now()), Event::Chaos(number));
+    }
+
+    /// Reports new readiness of a socket to its pollers.
+    pub(super) fn raise(&mut self, number: u32, base: &mut Base, ready: u8) {
+        match base.registrations.only() {
+            Some((poller, interest)) if !self.host_faults.are_any => {
+                let ready = ready & (interest | CLOSED | ERROR);
+                if ready != 0 {
+                    let registrations = &mut base.registrations;
+                    self.pollers.report(poller, number, registrations, ready);
+                }
+            }
+            _ => self.raise_with(number, base, ready, None),
+        }
+    }
+
+    /// As [`raise`](Self::raise), but reports only to the poller `only`, if one is given. A fault
+    /// may add readiness that the socket does not have.
+    pub(super) fn raise_with(
+        &mut self,
+        number: u32,
+        base: &mut Base,
+        ready: u8,
+        only: Option<usize>,
+    ) {
+        for nth in 0..base.registrations.len() {
+            let Some((poller, interest)) = base.registrations.nth(nth) else {
+                return;
+            };
+            let mut ready = ready & (interest | CLOSED | ERROR);
+            if ready == 0 || only.is_some_and(|only| only != poller) {
+                continue;
+            }
+            if self.fault_comes(base.host, Kind::Spurious) {
+                ready |= READABLE | WRITABLE;
+            }
+            let registrations = &mut base.registrations;
+            self.pollers.report(poller, number, registrations, ready);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_test(seed: u64) -> Core {
+        super::Setup::default().core(seed)
+    }
+}
+
+/// Notes that a task is polled.
+pub(crate) fn note_poll(task: u64, site: &'static std::panic::Location<'static>) {
+    with(|kernel| {
+        let core = &mut kernel.core;
+        core.calls(Call::Poll);
+        let host = core.processes.current_host().unwrap_or(NOBODY);
+        core.note(host, What::Polled(task, Some(site)));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_two_hosts() -> Core {
+        let mut core = Core::of_test(1);
+        assert_eq!(["a", "b", "A"].map(|name| core.add_host(name)), [0, 1, 0]);
+        core
+    }
+
+    #[test]
+    fn the_pollers_of_a_process_are_those_of_its_workers_and_of_its_pool() {
+        let mut core = with_two_hosts();
+        core.processes.set_workers(Some(1), 2);
+        assert_eq!((core.start(0).1.len(), core.start(1).1.len()), (1, 4));
+        core.set_current_poller(Some(2));
+        assert_eq!(
+            (core.processes.current, core.current_host()),
+            (Some(1), "b")
+        );
+        core.set_current(None);
+        assert_eq!(core.current_host(), "nobody");
+    }
+
+    #[test]
+    fn readiness_is_reported_as_far_as_a_poller_is_interested() {
+        let mut core = with_two_hosts();
+        core.start(0);
+        let mut base = Base::new(0, Some(0));
+        core.raise(7, &mut base, READABLE);
+        assert!(!core.pollers.has_events(0), "it is registered with none");
+        base.registrations.add(0, 70, READABLE);
+        core.raise(7, &mut base, WRITABLE);
+        assert!(!core.pollers.has_events(0));
+        core.raise(7, &mut base, READABLE | WRITABLE | CLOSED);
+        assert!(core.pollers.has_events(0) && !core.pollers.are_idle());
+        assert_eq!(base.registrations.take(0), Some((70, READABLE | CLOSED)));
+        let certain = super::super::choice::Probability::new(1.0).unwrap();
+        core.host_faults
+            .change(0, |faults| faults.spurious = certain);
+        core.raise(7, &mut base, READABLE);
+        assert_eq!(base.registrations.take(0), Some((70, READABLE | WRITABLE)));
+    }
+
+    #[test]
+    fn clocks_go_even_again_when_hosts_are_healed_and_keep_their_jumps() {
+        let mut core = with_two_hosts();
+        core.set_clock(1, 500, Some(-3));
+        core.step_wall(0, 9, true);
+        core.heal_hosts();
+        assert_eq!((core.time.drift(1), core.time.wall_by_chaos(0)), (0, 0));
+        assert_eq!(core.time.when(1, 500), 0, "it is still ahead");
+        assert_eq!(core.report.trace.events, 4);
+    }
+}

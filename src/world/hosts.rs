@@ -1,0 +1,296 @@
+//! [`Hosts`]: the hosts of a world, by number: their names, addresses and ports, and the limits of
+//! what a host may send.
+//!
+//! A host's clock, faults, disk and sockets are in the parts that have their rules.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::errno::Errno;
+use super::report::Report;
+
+/// The ephemeral ports, assigned to sockets that ask for none: Linux's `ip_local_port_range`.
+const PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
+
+/// The limit of what a host may send at one moment, in datagrams counted by KiB: beyond it the host
+/// is in a livelock. It equals the default limit of a world's steps at one moment, and amounts to
+/// at most 100 MB.
+const MAX_SENT: usize = 100_000;
+
+/// A host that does not exist: segments to it are lost. The number is the same on every platform,
+/// because it is part of fingerprints.
+pub(super) const NOBODY: usize = u32::MAX as usize;
+
+/// The number of the test's own host, which is the first one.
+pub(crate) const TEST: usize = 0;
+
+pub(crate) struct Hosts {
+    list: Vec<Host>,
+    /// By name, in lower case.
+    numbers: BTreeMap<String, usize>,
+    /// The limits per second of a host's connects and datagrams.
+    pub(crate) max_connects: u32,
+    pub(crate) max_datagrams: u32,
+}
+
+struct Host {
+    name: String,
+    is_up: bool,
+    connects: InASecond,
+    datagrams: InASecond,
+    /// The time at which the host last sent a datagram or connected, and the count at that moment,
+    /// by KiB.
+    sent: (u64, usize),
+    next_port: u16,
+    v4: Ipv4Addr,
+    v6: Ipv6Addr,
+}
+
+/// A count of something in one second of the world.
+#[derive(Default)]
+struct InASecond {
+    /// The second in which it happened last.
+    second: u64,
+    count: u32,
+}
+
+impl InASecond {
+    /// Counts an occurrence now. Returns the count in this second.
+    fn add(&mut self, now: u64) -> u32 {
+        let second = now / 1_000_000_000;
+        if std::mem::replace(&mut self.second, second) != second {
+            self.count = 0;
+        }
+        self.count += 1;
+        self.count
+    }
+}
+
+impl Hosts {
+    pub(super) fn new() -> Hosts {
+        Hosts {
+            list: Vec::new(),
+            numbers: BTreeMap::new(),
+            max_connects: u32::MAX,
+            max_datagrams: u32::MAX,
+        }
+    }
+
+    /// Adds a host, which has another name than those before. Returns its number.
+    pub(super) fn add(&mut self, name: &str) -> usize {
+        let index = self.list.len();
+        let Ok(number) = u16::try_from(index + 1) else {
+            panic!("polder::sim: a world has 65,535 hosts at most");
+        };
+        let [high, low] = number.to_be_bytes();
+        self.list.push(Host {
+            name: name.to_owned(),
+            is_up: true,
+            connects: InASecond::default(),
+            datagrams: InASecond::default(),
+            sent: (0, 0),
+            next_port: *PORTS.start(),
+            v4: Ipv4Addr::new(10, 0, high, low),
+            v6: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number),
+        });
+        self.numbers.insert(name.to_ascii_lowercase(), index);
+        index
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
+        self.numbers.get(&name.to_ascii_lowercase()).copied()
+    }
+
+    pub(crate) fn name(&self, host: usize) -> &str {
+        self.list.get(host).map_or("nobody", |host| &host.name)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(crate) fn address(&self, host: usize, is_v6: bool) -> IpAddr {
+        let host = &self.list[host];
+        if is_v6 {
+            host.v6.into()
+        } else {
+            host.v4.into()
+        }
+    }
+
+    pub(crate) fn is_up(&self, host: usize) -> bool {
+        self.list.get(host).is_some_and(|host| host.is_up)
+    }
+
+    pub(super) fn set_up(&mut self, host: usize, is_up: bool) {
+        self.list[host].is_up = is_up;
+    }
+
+    pub(crate) fn power_on_all(&mut self) {
+        self.list.iter_mut().for_each(|host| host.is_up = true);
+    }
+
+    /// Returns the host of an address, seen from `host`, and the address there.
+    pub(super) fn locate(&self, host: usize, address: SocketAddr) -> (usize, SocketAddr) {
+        let ip = address.ip();
+        if ip.is_loopback() {
+            return (host, address);
+        }
+        if ip.is_unspecified() {
+            let loopback: IpAddr = if ip.is_ipv6() {
+                Ipv6Addr::LOCALHOST.into()
+            } else {
+                Ipv4Addr::LOCALHOST.into()
+            };
+            return (host, SocketAddr::new(loopback, address.port()));
+        }
+        let number = match ip {
+            IpAddr::V4(ip) => u16::from_be_bytes([ip.octets()[2], ip.octets()[3]]),
+            IpAddr::V6(ip) => ip.segments()[7],
+        };
+        let index = usize::from(number).wrapping_sub(1);
+        let is_that = index < self.list.len() && self.address(index, ip.is_ipv6()) == ip;
+        (if is_that { index } else { NOBODY }, address)
+    }
+
+    /// Returns whether a socket of a host may be bound to an address.
+    pub(super) fn may_bind(&self, host: usize, local: SocketAddr) -> bool {
+        local.ip().is_unspecified() || self.locate(host, local).0 == host
+    }
+
+    /// Returns a host's next ephemeral port that is free.
+    pub(super) fn free_port(
+        &mut self,
+        host: usize,
+        is_free: impl Fn(&Hosts, u16) -> bool,
+    ) -> io::Result<u16> {
+        for _ in PORTS {
+            let port = self.next_port(host);
+            if is_free(self, port) {
+                return Ok(port);
+            }
+        }
+        Err(Errno::AddrNotAvailable.into())
+    }
+
+    /// Returns a host's next ephemeral port.
+    fn next_port(&mut self, host: usize) -> u16 {
+        let next = &mut self.list[host].next_port;
+        let port = *next;
+        *next = if port == *PORTS.end() {
+            *PORTS.start()
+        } else {
+            port + 1
+        };
+        port
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_next_port(&mut self, host: usize, port: u16) {
+        self.list[host].next_port = port;
+    }
+
+    /// Counts a datagram of `bytes` bytes, or a connect. Fails the run if a host does this too
+    /// often without time passing, before the messages under way use up the memory. Returns whether
+    /// the limit is kept.
+    pub(super) fn count_sent(
+        &mut self,
+        host: usize,
+        bytes: usize,
+        now: u64,
+        report: &mut Report,
+    ) -> bool {
+        let Host { sent, name, .. } = &mut self.list[host];
+        if sent.0 != now {
+            *sent = (now, 0);
+        }
+        sent.1 += 1 + bytes / 1_024;
+        let is_within = sent.1 <= MAX_SENT;
+        if !is_within {
+            let cause = format!("livelock: {name:?} sends without any time passing");
+            let reason = format!("{cause}: a loop that neither sleeps nor waits for an answer");
+            report.fail(cause, None, reason);
+        }
+        is_within
+    }
+
+    /// Counts a connect, and fails the run if a host connects too often.
+    pub(super) fn count_connect(&mut self, host: usize, now: u64, report: &mut Report) {
+        let (host, max) = (&mut self.list[host], self.max_connects);
+        if host.connects.add(now) > max {
+            let cause = format!("retry storm: {:?} connects too often", host.name);
+            let reason = format!("{cause}: more than {max} times within a second");
+            report.fail(cause, None, reason);
+        }
+    }
+
+    /// Counts a datagram, and fails the run if a host sends too many.
+    pub(super) fn count_datagram(&mut self, host: usize, now: u64, report: &mut Report) {
+        let (host, max) = (&mut self.list[host], self.max_datagrams);
+        if host.datagrams.add(now) > max {
+            let cause = format!("storm: {:?} sends too many datagrams", host.name);
+            let reason = format!("{cause}: more than {max} within a second");
+            report.fail(cause, None, reason);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::trace::Trace;
+    use super::*;
+
+    fn two() -> Hosts {
+        let mut hosts = Hosts::new();
+        assert_eq!(["Near", "far"].map(|name| hosts.add(name)), [0, 1]);
+        hosts
+    }
+
+    #[test]
+    fn a_host_is_found_by_its_name_and_by_its_addresses() {
+        let hosts = two();
+        assert_eq!((hosts.find("nEAR"), hosts.find("none")), (Some(0), None));
+        assert_eq!((hosts.name(1), hosts.name(NOBODY)), ("far", "nobody"));
+        assert!(hosts.is_up(1) && !hosts.is_up(NOBODY));
+        for is_v6 in [false, true] {
+            let far = SocketAddr::new(hosts.address(1, is_v6), 80);
+            assert_eq!(hosts.locate(0, far), (1, far));
+            assert!(hosts.may_bind(1, far) && !hosts.may_bind(0, far));
+        }
+        let nowhere = SocketAddr::from(([10, 0, 0, 3], 80));
+        assert_eq!(hosts.locate(0, nowhere), (NOBODY, nowhere));
+        let any = SocketAddr::from(([0, 0, 0, 0], 80));
+        assert_eq!(hosts.locate(1, any), (1, ([127, 0, 0, 1], 80).into()));
+        assert!(hosts.may_bind(0, any));
+    }
+
+    #[test]
+    fn ports_come_in_a_circle() {
+        let mut hosts = two();
+        assert_eq!([hosts.next_port(0), hosts.next_port(0)], [32_768, 32_769]);
+        hosts.set_next_port(0, *PORTS.end());
+        assert_eq!([hosts.next_port(0), hosts.next_port(0)], [60_999, 32_768]);
+        let free = |hosts: &mut Hosts, free| hosts.free_port(1, |_, port| port == free).ok();
+        assert_eq!(free(&mut hosts, 40_000), Some(40_000));
+        assert_eq!(free(&mut hosts, 1), None);
+        assert_eq!(hosts.next_port(1), 40_001);
+    }
+
+    #[test]
+    fn a_storm_fails_the_run_at_the_limit_of_a_second() {
+        let (mut hosts, mut report) = (two(), Report::new(Trace::default(), None));
+        (hosts.max_connects, hosts.max_datagrams) = (2, 2);
+        for now in [0, 1, 1_000_000_000, 1_000_000_001] {
+            hosts.count_connect(0, now, &mut report);
+            hosts.count_datagram(0, now, &mut report);
+        }
+        assert!(report.failure.is_none());
+        hosts.count_connect(0, 1_999_999_999, &mut report);
+        let failure = report.failure.as_ref().expect("three within a second");
+        assert_eq!(failure.cause, "retry storm: \"Near\" connects too often");
+        assert!(hosts.count_sent(1, 1_024 * (MAX_SENT - 1), 7, &mut report));
+        assert!(!hosts.count_sent(1, 0, 7, &mut report));
+        assert!(hosts.count_sent(1, 0, 8, &mut report));
+    }
+}

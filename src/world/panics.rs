@@ -1,0 +1,174 @@
+//! Panics of a world's code: which of them fail the run, and where each came from.
+//!
+//! The panic hook notes each panic of the thread ([`note_panic`]). A later report of it has only
+//! its message, by which its site is found. The panic of a task is delivered when the task is
+//! awaited; one that is neither delivered nor reported until everything was dropped fails the run.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::panic::Location;
+
+use super::report::fail_as;
+use super::with;
+
+/// The limit of panics that wait to be reported: those of tasks that are never awaited.
+const MAX_PANICS: usize = 256;
+
+thread_local! {
+    /// The last panics of this thread that were not reported yet.
+    static PANICS: RefCell<VecDeque<Panic>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// A panic, identified by its message.
+struct Panic {
+    site: Option<String>,
+    words: String,
+}
+
+/// The panics of a world, and whether they count.
+#[derive(Default)]
+pub(crate) struct Panics {
+    /// Whether the run goes on after contained panics.
+    pub(crate) are_permitted: bool,
+    /// Panics of tasks that have ended, neither awaited nor reported yet: where the task was
+    /// spawned, and the panic's message.
+    held: Vec<(&'static Location<'static>, String)>,
+    /// Whether the values being dropped now are left from a process that was killed.
+    pub(super) drops_killed: bool,
+}
+
+/// Forgets the panics of this thread, which may enter another world.
+pub(super) fn forget() {
+    PANICS.take();
+}
+
+/// Notes a panic of this thread, with its site and message. The panic hook calls this, so nothing
+/// here may panic.
+pub(crate) fn note_panic(site: Option<&Location<'_>>, words: &str) {
+    let note = |panics: &RefCell<VecDeque<Panic>>| {
+        let Ok(mut panics) = panics.try_borrow_mut() else {
+            return;
+        };
+        if panics.len() == MAX_PANICS {
+            panics.pop_front();
+        }
+        panics.push_back(Panic {
+            site: site.map(ToString::to_string),
+            words: words.to_owned(),
+        });
+    };
+    let _ = PANICS.try_with(note);
+}
+
+/// Returns where the last panic with this message came from, and forgets it. The panic of a task
+/// may be reported after later ones.
+fn site_of(words: &str) -> Option<String> {
+    let find = |panics: &RefCell<VecDeque<Panic>>| {
+        let mut panics = panics.try_borrow_mut().ok()?;
+        let place = panics.iter().rposition(|panic| panic.words == words)?;
+        panics.remove(place)?.site
+    };
+    PANICS.try_with(find).ok().flatten()
+}
+
+/// Fails the run because of a panic.
+pub(crate) fn fail_by_panic(words: &str, reason: impl FnOnce() -> String) {
+    let site = site_of(words);
+    fail_as(site.map(|site| format!("a panic at {site}")), None, reason);
+}
+
+/// Fails the run because of the panic of a process, or of a task that is never awaited, unless the
+/// test permits panics.
+pub(crate) fn fail_unless_permitted(words: &str, reason: impl FnOnce() -> String) {
+    if with(|kernel| kernel.core.report.panics.are_permitted) == Some(false) {
+        fail_by_panic(words, reason);
+    }
+}
+
+/// Notes that a task has ended with a panic, which is delivered when the task is awaited.
+pub(crate) fn task_has_panicked(site: &'static Location<'static>, words: &str) {
+    with(|kernel| {
+        let panics = &mut kernel.core.report.panics;
+        panics.held.push((site, words.to_owned()));
+    });
+}
+
+/// Notes that such a panic was delivered, or is being reported.
+pub(crate) fn panic_is_taken(site: &'static Location<'static>, words: &str) {
+    with(|kernel| {
+        let held = &mut kernel.core.report.panics.held;
+        let is_it = |panic: &(_, String)| panic.0 == site && panic.1 == words;
+        if let Some(place) = held.iter().rposition(is_it) {
+            held.remove(place);
+        }
+    });
+}
+
+/// Fails the run if a panic was neither awaited nor reported when everything was dropped: the
+/// handle of its task was forgotten, or is part of a cycle.
+pub(crate) fn fail_by_held_panic() {
+    let held = with(|kernel| std::mem::take(&mut kernel.core.report.panics.held));
+    if let Some((site, words)) = held.unwrap_or_default().first() {
+        fail_unless_permitted(words, || {
+            format!(
+                "the task spawned at {site} panicked, and its handle was forgotten, or keeps itself \
+                 alive: {words}"
+            )
+        });
+    }
+}
+
+/// Fails the run because of a contained panic: foreign code panicked when polder called it, see
+/// `sync::CONTAINED`. Such panics are ignored while a killed process is dropped, as in reality no
+/// destructor would have run.
+pub(crate) fn panic_was_contained(words: &str) {
+    let counts = with(|kernel| {
+        let panics = &kernel.core.report.panics;
+        !panics.drops_killed && !panics.are_permitted
+    });
+    if counts != Some(true) {
+        return;
+    }
+    let cause = match site_of(words) {
+        Some(site) => format!("a panic at {site}"),
+        None => "a panic".into(),
+    };
+    let reason = format!("{cause}, which was contained: {words}");
+    fail_as(Some(cause), None, || reason);
+}
+
+/// Runs the destructors of a killed process. In reality they would not run, so their panics are
+/// ignored.
+pub(crate) fn as_killed(f: impl FnOnce()) {
+    let set = |is_killed| {
+        with(|kernel| {
+            let drops_killed = &mut kernel.core.report.panics.drops_killed;
+            std::mem::replace(drops_killed, is_killed)
+        })
+    };
+    let before = set(true);
+    f();
+    set(before.unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_site_of_a_panic_is_found_by_its_message_once_and_the_last_one_first() {
+        let here = Location::caller();
+        note_panic(None, "same");
+        note_panic(Some(here), "same");
+        note_panic(None, "other");
+        assert_eq!(site_of("same"), Some(here.to_string()));
+        assert_eq!((site_of("same"), site_of("none")), (None, None));
+        for nth in 0..=MAX_PANICS {
+            note_panic(Some(here), &nth.to_string());
+        }
+        assert_eq!(site_of("0"), None, "the oldest are forgotten");
+        assert!(site_of("1").is_some());
+        forget();
+        assert_eq!(site_of("2"), None);
+    }
+}

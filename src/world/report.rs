@@ -1,0 +1,254 @@
+//! [`Report`]: the record of a run: its trace, its failure, and what may explain strange behaviour.
+//!
+//! The other parts write it, and never read it. The first failure is the one that is reported; the
+//! run ends at the next turn after it.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use super::answers::{self, Asked};
+use super::claims::Claims;
+use super::hosts::Hosts;
+use super::panics::Panics;
+use super::progress::Progress;
+use super::step::Step;
+use super::trace::{Difference, Seconds, Trace};
+use super::with;
+
+pub(crate) struct Report {
+    pub(crate) trace: Trace,
+    /// The log and the observer of this run's events, if it has either.
+    pub(super) observed: Option<Box<Observed>>,
+    /// Whether this run differs from the one that it is compared with.
+    pub(crate) has_diverged: bool,
+    /// The host of the process that was polled then.
+    diverged_on: Option<usize>,
+    /// The first failure, which is the one that is reported.
+    pub(crate) failure: Option<Failure>,
+    pub(crate) remarks: Remarks,
+    pub(crate) panics: Panics,
+    pub(crate) claims: Claims,
+    pub(crate) progress: Arc<Progress>,
+    /// Pairs of hosts where code of the first has woken a task of the second directly, with the
+    /// time when that happened first.
+    shortcuts: BTreeMap<(usize, usize), u64>,
+    /// Whether the world answers the C library's calls.
+    answers_libc: bool,
+}
+
+/// The settings of logging and of the observer, and the events kept for the latter.
+#[derive(Default)]
+pub(super) struct Observed {
+    /// The world's seed, if each event is printed: it is printed with them.
+    logs: Option<u64>,
+    /// The events that [`Sim::on_step`](crate::sim::Sim::on_step) has not received yet, if it is in
+    /// use.
+    unseen: Option<Vec<Step>>,
+}
+
+/// The reason for which a run has failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) reason: String,
+    /// The cause that runs have in common if they fail for the same reason: the check's name, or
+    /// where a panic came from.
+    pub(crate) cause: String,
+    /// The time of the failure, if it was found later.
+    pub(crate) at: Option<u64>,
+}
+
+/// Actions in a run that may explain strange behaviour: for reports.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Remarks {
+    /// Whether the program has asked for the descriptor of a simulated socket.
+    pub(crate) is_lent: bool,
+    /// Whether the test has set a loss that few connections survive.
+    pub(crate) is_lossy: bool,
+}
+
+impl Remarks {
+    /// Returns the remarks as text, a line each.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let lent = "a descriptor of a simulated socket was asked for: what is done with it, the \
+                    world does not see";
+        let lossy = "a loss of more than 0.5 was set: TCP hardly lives with that, and gives up \
+                     after some tries";
+        let remarks = [(self.is_lent, lent), (self.is_lossy, lossy)];
+        let made = remarks.into_iter().filter(|(is_made, _)| *is_made);
+        made.map(|(_, words)| words.to_owned()).collect()
+    }
+}
+
+impl Report {
+    /// `logs` is the seed, if each event is printed as it happens.
+    pub(super) fn new(trace: Trace, logs: Option<u64>) -> Report {
+        Report {
+            trace,
+            observed: logs
+                .is_some()
+                .then(|| Box::new(Observed { logs, unseen: None })),
+            has_diverged: false,
+            diverged_on: None,
+            failure: None,
+            remarks: Remarks::default(),
+            panics: Panics::default(),
+            claims: Claims::default(),
+            progress: Arc::default(),
+            shortcuts: BTreeMap::new(),
+            answers_libc: answers::asked() != Asked::default(),
+        }
+    }
+
+    /// Notes the run's failure, unless there is one.
+    #[cold]
+    pub(super) fn fail(&mut self, cause: String, at: Option<u64>, reason: String) {
+        (self.failure).get_or_insert(Failure { reason, cause, at });
+    }
+
+    /// Notes that this run differs from the one that it is compared with, while a process of this
+    /// host was polled.
+    #[cold]
+    pub(super) fn diverge(&mut self, polled: Option<usize>) {
+        if !std::mem::replace(&mut self.has_diverged, true) {
+            self.diverged_on = polled;
+        }
+    }
+
+    /// Returns whether the run has come to its end: it has failed, or has diverged.
+    pub(super) fn is_over(&self) -> bool {
+        self.failure.is_some() || self.has_diverged
+    }
+
+    /// Returns where this run differs from the one that it is compared with, as far as that is
+    /// known.
+    pub(crate) fn difference(&self, hosts: &Hosts) -> Option<Difference> {
+        let name = |host| hosts.name(host);
+        self.trace.first_difference(self.diverged_on, name)
+    }
+
+    /// Prints an event, or keeps it for the observer, as configured.
+    pub(super) fn observe(&mut self, step: Step) {
+        let Some(observed) = &mut self.observed else {
+            return;
+        };
+        if let Some(seed) = observed.logs {
+            // `eprintln!` would not do: the harness holds its output back until the test has ended.
+            let line = format!("seed {seed:#x}: {step}\n");
+            let _ = io::stderr().write_all(line.as_bytes());
+        }
+        if let Some(unseen) = &mut observed.unseen {
+            unseen.push(step);
+        }
+    }
+
+    /// Keeps events from now on, for [`take_unseen`](Self::take_unseen).
+    pub(crate) fn keep_unseen(&mut self) {
+        let observed = self.observed.get_or_insert_default();
+        observed.unseen.get_or_insert_default();
+    }
+
+    /// Takes the events since the last call.
+    pub(crate) fn take_unseen(&mut self) -> Vec<Step> {
+        let observed = self.observed.as_mut();
+        let unseen = observed.and_then(|observed| observed.unseen.as_mut());
+        unseen.map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Notes that code of one host has woken a task of another directly. Returns whether that is
+    /// new.
+    pub(super) fn note_shortcut(&mut self, by: usize, of: usize, now: u64) -> bool {
+        let is_new = !self.shortcuts.contains_key(&(by, of));
+        self.shortcuts.entry((by, of)).or_insert(now);
+        is_new
+    }
+
+    /// Returns the pairs of hosts that have bypassed the network, a line each.
+    pub(crate) fn shortcuts(&self, hosts: &Hosts) -> Vec<String> {
+        let line = |((by, of), at): (&(usize, usize), &u64)| {
+            let (by, of, at) = (hosts.name(*by), hosts.name(*of), Seconds(*at));
+            format!("{by} woke a task of {of} directly (first at {at}): a real program cannot")
+        };
+        self.shortcuts.iter().map(line).collect()
+    }
+
+    /// Returns how often the C library was called, if the world answers its calls.
+    pub(crate) fn asked_of_libc(&self) -> Option<Asked> {
+        self.answers_libc.then(answers::asked)
+    }
+}
+
+/// Fails the run.
+pub(crate) fn fail(reason: impl FnOnce() -> String) {
+    fail_as(None, None, reason);
+}
+
+/// Fails the run, with a cause that is less specific than the reason, and with the time of the
+/// failure.
+pub(crate) fn fail_because(cause: &str, at: Option<u64>, reason: impl FnOnce() -> String) {
+    fail_as(Some(cause.to_owned()), at, reason);
+}
+
+pub(super) fn fail_as(cause: Option<String>, at: Option<u64>, reason: impl FnOnce() -> String) {
+    with(|kernel| {
+        let report = &mut kernel.core.report;
+        if report.failure.is_none() {
+            let reason = reason();
+            let cause = cause.unwrap_or_else(|| reason.clone());
+            report.fail(cause, at, reason);
+        }
+    });
+}
+
+/// Notes that the program has asked for a simulated socket's descriptor.
+pub(crate) fn note_lent() {
+    with(|kernel| kernel.core.report.remarks.is_lent = true);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_first_failure_and_the_first_divergence_are_reported() {
+        let mut report = Report::new(Trace::default(), None);
+        assert!(!report.is_over());
+        report.fail("one".into(), Some(7), "the first".into());
+        report.fail("other".into(), None, "the second".into());
+        let failure = report.failure.as_ref().expect("it has failed");
+        assert_eq!((&*failure.cause, failure.at), ("one", Some(7)));
+        report.diverge(Some(1));
+        report.diverge(Some(2));
+        assert_eq!((report.is_over(), report.diverged_on), (true, Some(1)));
+    }
+
+    #[test]
+    fn events_are_kept_for_an_observer_from_the_moment_there_is_one() {
+        let mut report = Report::new(Trace::default(), None);
+        let step = |seconds| Step {
+            time: Duration::from_secs(seconds),
+            host: "a".into(),
+            words: "starts".into(),
+        };
+        report.observe(step(1));
+        assert!(report.observed.is_none() && report.take_unseen().is_empty());
+        report.keep_unseen();
+        report.observe(step(2));
+        report.keep_unseen();
+        report.observe(step(3));
+        assert_eq!(report.take_unseen(), [step(2), step(3)]);
+        assert!(report.take_unseen().is_empty());
+    }
+
+    #[test]
+    fn a_shortcut_is_reported_with_the_time_of_its_first_use() {
+        let (mut report, mut hosts) = (Report::new(Trace::default(), None), Hosts::new());
+        assert_eq!(["a", "b"].map(|name| hosts.add(name)), [0, 1]);
+        let seen = [5, 9].map(|now| report.note_shortcut(1, 0, now));
+        assert_eq!(seen, [true, false]);
+        let line = "b woke a task of a directly (first at 0.000000 s): a real program cannot";
+        assert_eq!(report.shortcuts(&hosts), [line]);
+    }
+}

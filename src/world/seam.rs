@@ -1,0 +1,245 @@
+//! [`SimSocket`]: the seam between the socket types of `net` and the simulated kernel.
+//!
+//! A socket here is plain data that names one of the kernel's. Each call looks for the kernel of
+//! this thread, and fails on a thread that is not in the socket's world.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::OnceLock;
+
+use super::address::Address;
+use super::core::Core;
+use super::options::Options;
+use super::sockets::Sockets;
+use super::{Kernel, WRITABLE, with, with_world};
+use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor, TcpOption};
+
+/// Names a socket of a world, and closes it on drop.
+#[derive(Debug)]
+pub(crate) struct SimSocket(SimSocketId);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SimSocketId {
+    world: u32,
+    number: u32,
+}
+
+impl Drop for SimSocket {
+    fn drop(&mut self) {
+        let SimSocketId { world, number } = self.0;
+        with_world(world, |kernel| {
+            kernel.sockets.close(number, &mut kernel.core)
+        });
+    }
+}
+
+/// The error of a call on a thread that is not the world's.
+fn not_here() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        "a simulated socket is used outside of its world: on another thread, or after its end",
+    )
+}
+
+/// Returns the descriptor that is lent for every simulated socket, because some signatures cannot
+/// fail and need one. It is opened on first use and shared by all worlds, so operations on it must
+/// leave no trace that another world could see.
+pub(crate) fn placeholder() -> io::Result<BorrowedDescriptor<'static>> {
+    static PLACEHOLDER: OnceLock<OwnedDescriptor> = OnceLock::new();
+    if PLACEHOLDER.get().is_none() {
+        // Another thread may have set it first.
+        let _ = PLACEHOLDER.set(open_placeholder()?);
+    }
+    Ok(PLACEHOLDER.get().expect("it was set above").as_descriptor())
+}
+
+/// Opens a descriptor that is no socket, so that all socket calls on it fail. On Linux it names a
+/// directory without opening it (`O_PATH`), and has neither flags nor a position; elsewhere it is
+/// the directory, opened for reading.
+#[cfg(unix)]
+fn open_placeholder() -> io::Result<OwnedDescriptor> {
+    use rustix::fs::{Mode, OFlags, open};
+
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let flags = flags | OFlags::PATH;
+    Ok(open("/", flags, Mode::empty())?)
+}
+
+/// Opens an unconnected socket: only a socket can be lent as one.
+#[cfg(windows)]
+fn open_placeholder() -> io::Result<OwnedDescriptor> {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+    Ok(socket.into())
+}
+
+impl SimSocket {
+    fn new(make: impl FnOnce(&mut Sockets, &mut Core) -> io::Result<u32>) -> io::Result<SimSocket> {
+        SimSocket::new_ones(|sockets, core| Ok([make(sockets, core)?])).map(|[socket]| socket)
+    }
+
+    /// Creates `N` sockets by one call.
+    fn new_ones<const N: usize>(
+        make: impl FnOnce(&mut Sockets, &mut Core) -> io::Result<[u32; N]>,
+    ) -> io::Result<[SimSocket; N]> {
+        let made = with(|kernel| {
+            kernel.take_descriptors(N)?;
+            let (sockets, core) = (&mut kernel.sockets, &mut kernel.core);
+            Ok((core.world, make(sockets, core)?))
+        });
+        let (world, numbers) = made.unwrap_or_else(|| Err(not_here()))?;
+        Ok(numbers.map(|number| SimSocket(SimSocketId { world, number })))
+    }
+
+    pub(crate) fn listen(address: SocketAddr, backlog: usize) -> io::Result<SimSocket> {
+        SimSocket::new(|sockets, core| sockets.tcp.listen(address, backlog, core))
+    }
+
+    /// Starts to connect.
+    pub(crate) fn connect(address: SocketAddr) -> io::Result<SimSocket> {
+        SimSocket::new(|sockets, core| sockets.tcp.connect(address, core))
+    }
+
+    pub(crate) fn udp(address: SocketAddr) -> io::Result<SimSocket> {
+        SimSocket::new(|sockets, core| sockets.udp.bind(address, core))
+    }
+
+    #[cfg(unix)]
+    pub(crate) fn unix_listen(address: &Address, backlog: usize) -> io::Result<SimSocket> {
+        SimSocket::new(|sockets, core| sockets.unix.listen(address.unix()?, backlog, core))
+    }
+
+    /// Connects to a listener. Fails with `WouldBlock` if the listener's queue is full.
+    #[cfg(unix)]
+    pub(crate) fn unix_connect(address: &Address) -> io::Result<SimSocket> {
+        SimSocket::new(|sockets, core| sockets.unix.connect(address.unix()?, core))
+    }
+
+    /// Creates a datagram socket, bound to a name or unnamed.
+    #[cfg(unix)]
+    pub(crate) fn unix_datagram(address: Option<&Address>) -> io::Result<SimSocket> {
+        let name = address.map_or(Ok(&super::address::Name::Unnamed), Address::unix);
+        SimSocket::new(|sockets, core| sockets.unix.bind(name?, core))
+    }
+
+    /// Creates a pair of connected sockets.
+    #[cfg(unix)]
+    pub(crate) fn unix_pair(is_stream: bool) -> io::Result<(SimSocket, SimSocket)> {
+        let pair = SimSocket::new_ones(|sockets, core| {
+            let pair = if is_stream {
+                sockets.unix.stream_pair(core)
+            } else {
+                sockets.unix.datagram_pair(core)
+            };
+            pair.map(<[u32; 2]>::from)
+        });
+        pair.map(<(SimSocket, SimSocket)>::from)
+    }
+
+    #[inline]
+    pub(crate) fn id(&self) -> SimSocketId {
+        self.0
+    }
+}
+
+impl SimSocketId {
+    pub(super) fn with<R>(
+        self,
+        f: impl FnOnce(&mut Sockets, &mut Core, u32) -> io::Result<R>,
+    ) -> io::Result<R> {
+        let call = |kernel: &mut Kernel| f(&mut kernel.sockets, &mut kernel.core, self.number);
+        with_world(self.world, call).unwrap_or_else(|| Err(not_here()))
+    }
+
+    pub(crate) fn accept(self) -> io::Result<(SimSocket, Address)> {
+        // A real kernel does this first.
+        let taken = with_world(self.world, |kernel| kernel.take_descriptors(1));
+        taken.unwrap_or_else(|| Err(not_here()))?;
+        let (number, peer) = self.with(|sockets, core, number| sockets.accept(number, core))?;
+        Ok((SimSocket(SimSocketId { number, ..self }), peer))
+    }
+
+    pub(crate) fn is_connected(self) -> io::Result<bool> {
+        self.with(|sockets, _, number| sockets.tcp.table.get(number)?.is_connected())
+    }
+
+    /// Returns the number of bytes read, and whether nothing is left to read: neither bytes, nor an
+    /// end, nor an error.
+    pub(crate) fn read(self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)> {
+        self.with(|sockets, core, number| {
+            let read = sockets.read(number, buffers, false, core)?;
+            Ok((read, !sockets.is_readable(number)?))
+        })
+    }
+
+    pub(crate) fn peek(self, bytes: &mut [u8]) -> io::Result<usize> {
+        let buffers = &mut [IoSliceMut::new(bytes)];
+        self.with(|sockets, core, number| sockets.read(number, buffers, true, core))
+    }
+
+    pub(crate) fn write(self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.with(|sockets, core, number| sockets.write(number, buffers, core))
+    }
+
+    /// Receives a datagram, or peeks at it if `keeps` is set.
+    pub(crate) fn receive(self, bytes: &mut [u8], keeps: bool) -> io::Result<(usize, Address)> {
+        self.with(|sockets, core, number| sockets.receive(number, bytes, keeps, core))
+    }
+
+    /// Sends a datagram, to the peer unless an address is given.
+    pub(crate) fn send(self, bytes: &[u8], to: Option<&Address>) -> io::Result<usize> {
+        self.with(|sockets, core, number| sockets.send(number, bytes, to, core))
+    }
+
+    pub(crate) fn set_peer(self, peer: &Address) -> io::Result<()> {
+        self.with(|sockets, core, number| sockets.set_peer(number, peer, core))
+    }
+
+    /// Returns whether receiving was shut down, although a receive would block.
+    pub(crate) fn has_ended(self) -> bool {
+        let ended = self.with(|sockets, _, number| Ok(sockets.has_ended(number)));
+        ended.unwrap_or(false)
+    }
+
+    /// Returns whether the socket is ready for writing.
+    pub(crate) fn has_room(self) -> bool {
+        let ready = self.with(|sockets, _, number| sockets.ready(number));
+        ready.is_ok_and(|ready| ready & WRITABLE != 0)
+    }
+
+    pub(crate) fn shutdown(self, how: Shutdown) -> io::Result<()> {
+        self.with(|sockets, core, number| sockets.shut_down(number, how, core))
+    }
+
+    pub(crate) fn local_addr(self) -> io::Result<Address> {
+        self.with(|sockets, _, number| sockets.local_address(number))
+    }
+
+    pub(crate) fn peer_addr(self) -> io::Result<Address> {
+        self.with(|sockets, _, number| sockets.peer_address(number))
+    }
+
+    /// Returns whether a read would not block.
+    pub(crate) fn is_readable(self) -> bool {
+        let readable = self.with(|sockets, _, number| sockets.is_readable(number));
+        readable.unwrap_or(false)
+    }
+
+    /// Returns the kind of socket, as a dump shows it.
+    pub(crate) fn kind(self) -> &'static str {
+        let kind = self.with(|sockets, _, number| Ok(sockets.kind(number)));
+        kind.unwrap_or("socket")
+    }
+
+    pub(crate) fn options<R>(self, f: impl FnOnce(&mut Options) -> R) -> io::Result<R> {
+        self.with(|sockets, _, number| Ok(f(&mut sockets.base(number)?.options)))
+    }
+
+    pub(crate) fn set_keepalive(self, on: bool) -> io::Result<()> {
+        self.with(|sockets, core, number| sockets.tcp.set_keepalive(number, on, core))
+    }
+
+    pub(crate) fn set_tcp_option(self, option: TcpOption, value: u32) -> io::Result<()> {
+        self.with(|sockets, core, number| sockets.tcp.set_option(number, option, value, core))
+    }
+}

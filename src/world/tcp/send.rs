@@ -1,0 +1,253 @@
+//! Sending: segments and their retransmission, and acknowledgements.
+
+use super::segment::{PlainAck, Segment};
+use super::socket::State;
+use super::{LONGEST_RTO, NO_TIMER, Tcp};
+use crate::world::core::Core;
+use crate::world::errno::Errno;
+use crate::world::event_queue::Event;
+use crate::world::hosts::NOBODY;
+use crate::world::trace::{Flags, What};
+
+/// The overhead of each segment: the headers of TCP and IPv4.
+const HEADERS: usize = 40;
+
+/// The number of retransmissions before a connection times out: Linux's `tcp_retries2`,
+/// `tcp_syn_retries` and `tcp_synack_retries`.
+const RETRIES: u32 = 15;
+const SYN_RETRIES: u32 = 6;
+const SYN_ACK_RETRIES: u32 = 5;
+
+/// The time until a router near a host reports to it that another host is unreachable.
+const ROUTER: u64 = 200_000;
+
+impl Tcp {
+    pub(super) fn send_flags(&mut self, id: u32, flags: Flags, core: &mut Core) {
+        if let Some(segment) = self.table.segment(id, flags) {
+            self.send(Some(id), segment, core);
+        }
+    }
+
+    /// Sends the bytes at `seq`, or the FIN if it is there.
+    pub(super) fn send_at(&mut self, id: u32, seq: u64, core: &mut Core) {
+        let Some(mut segment) = self.table.segment(id, Flags::Data) else {
+            return;
+        };
+        if let Some(socket) = self.table.find_mut(id) {
+            socket.fill(&mut segment, seq, core.time.now());
+        }
+        self.send(Some(id), segment, core);
+    }
+
+    /// Sends all that may be sent.
+    pub(super) fn transmit(&mut self, id: u32, core: &mut Core) {
+        if self
+            .table
+            .find(id)
+            .is_some_and(|socket| socket.has_sent_all())
+        {
+            return; // The common case: no timer is needed either.
+        }
+        loop {
+            let Some(socket) = self.table.find(id) else {
+                return;
+            };
+            if socket.state != State::Connected || socket.fin_acked {
+                return;
+            }
+            let (next, end) = (socket.next, socket.end());
+            let may_send = next < end && next < socket.limit || next == end && socket.wants_fin;
+            if !may_send {
+                break;
+            }
+            if socket.acked == next && socket.timer.is_none() {
+                self.table.set_timer(id, core);
+            }
+            self.send_at(id, next, core);
+        }
+        self.table.start_timer(id, core);
+    }
+
+    /// Retransmits what was not acknowledged in time.
+    pub(crate) fn retransmit(&mut self, id: u32, core: &mut Core) {
+        let now = core.time.now();
+        let Some(socket) = self.table.find_mut(id) else {
+            return;
+        };
+        socket.timer = None;
+        let may_probe = socket.state == State::Connected && socket.acked == socket.next;
+        if may_probe && !self.table.must_probe(id) {
+            return;
+        }
+        let Some(socket) = self.table.find_mut(id) else {
+            return;
+        };
+        let (host, state) = (socket.base.host, socket.state);
+        let is_over = match state {
+            State::Connecting => socket.retries == SYN_RETRIES,
+            State::Accepting(_) => socket.retries == SYN_ACK_RETRIES,
+            State::Connected => {
+                let stalled = now - *socket.stalled.get_or_insert(now);
+                let is_over = socket.user_timeout().map(|limit| stalled >= limit);
+                is_over.unwrap_or(socket.retries == RETRIES)
+            }
+            State::Listening | State::Closed => return,
+        };
+        if is_over {
+            return self.give_up(id, core);
+        }
+        socket.retries += 1;
+        socket.rto = (socket.rto * 2).min(LONGEST_RTO);
+        // All that is under way counts as lost: each acknowledgement retransmits the next part of
+        // it.
+        socket.recover = socket.next;
+        let (acked, retries) = (socket.acked, socket.retries);
+        let is_probe = acked == socket.next;
+        core.note(host, What::Retransmit(acked, retries));
+        match state {
+            State::Connecting => self.send_flags(id, Flags::Syn, core),
+            State::Accepting(_) => self.send_flags(id, Flags::SynAck, core),
+            _ if is_probe => self.send_flags(id, Flags::Probe, core),
+            _ => self.send_at(id, acked, core),
+        }
+        self.table.start_timer(id, core);
+    }
+
+    /// Ends a connection with a silent peer.
+    pub(super) fn give_up(&mut self, id: u32, core: &mut Core) {
+        let Some(socket) = self.table.find(id) else {
+            return;
+        };
+        let host = socket.base.host;
+        let peer = socket.peer.map_or(host, |(peer, _)| peer);
+        core.note(host, What::TimedOut);
+        // A router's message did not end the connection, but it is the error that is reported:
+        // Linux's `sk_err_soft`.
+        let error = if core.links.partings.is_unreachable(host, peer) {
+            Errno::HostUnreachable
+        } else {
+            Errno::TimedOut
+        };
+        self.fail(id, error, core);
+    }
+
+    /// Sends a segment, which is then under way or lost. `id` is its sender, if that is a socket.
+    pub(super) fn send(&mut self, id: Option<u32>, mut segment: Box<Segment>, core: &mut Core) {
+        let now = core.time.now();
+        segment.sent = now;
+        let mut peer_timer = NO_TIMER;
+        if let Some(socket) = id.and_then(|id| self.table.find_mut(id)) {
+            peer_timer = std::mem::replace(&mut socket.peer_timer, NO_TIMER);
+            segment.calls_off = peer_timer.1;
+            if socket.plain_until >= now {
+                let peer = socket.peer_id;
+                self.table.settle(peer, core); // So that it comes before this one.
+            }
+        }
+        let (way, len) = (segment.way(), HEADERS + segment.bytes.len());
+        let link = &mut segment.link;
+        let Some(latency) = core.links.send(way, link, len, now, &mut core.faults) else {
+            return self.lose(segment, core);
+        };
+        let mut at = now + latency;
+        if let Some(socket) = id.and_then(|id| self.table.find_mut(id)) {
+            at = at.max(socket.arrival);
+            (socket.arrival, socket.link) = (at, segment.link);
+            if at >= segment.timer || at >= peer_timer.0 {
+                self.table.arm_all(segment.timers(), core);
+            }
+        }
+        core.events.push(at, Event::Segment(segment));
+    }
+
+    /// Acknowledges what has arrived by a segment that carries nothing else. Differs from
+    /// [`send_flags`](Self::send_flags) in that a plain acknowledgement is no event.
+    fn acknowledge(&mut self, id: u32, core: &mut Core) {
+        if !self.table.is_plain(id, core) {
+            return self.send_flags(id, Flags::Ack, core);
+        }
+        let (now, faults) = (core.time.now(), &mut core.faults);
+        let Some(socket) = self.table.find_mut(id) else {
+            return;
+        };
+        let Some((to, _)) = socket.peer else {
+            return;
+        };
+        let (way, link) = ((socket.base.host, to), &mut socket.link);
+        let latency = core.links.send(way, link, HEADERS, now, faults);
+        socket.announce();
+        let peer_timer = std::mem::replace(&mut socket.peer_timer, NO_TIMER);
+        let Some(latency) = latency else {
+            if let Some(mut segment) = self.table.segment(id, Flags::Ack) {
+                (segment.sent, segment.calls_off) = (now, peer_timer.1);
+                self.lose(segment, core);
+            }
+            return;
+        };
+        // The same as in `send`.
+        let at = (now + latency).max(socket.arrival);
+        (socket.arrival, socket.plain_until) = (at, at);
+        let ack = PlainAck {
+            sent: now,
+            at,
+            seq: socket.next,
+            limit: socket.announced,
+        };
+        let peer = socket.peer_id;
+        if at >= peer_timer.0 {
+            self.table.arm(peer, core);
+        }
+        if let Some(peer) = self.table.find_mut(peer) {
+            peer.ack_under_way = Some(ack);
+        }
+    }
+
+    /// Handles the loss of a segment. If it carried a window update, the other side has to probe
+    /// for it.
+    pub(crate) fn lose(&mut self, segment: Box<Segment>, core: &mut Core) {
+        let (flags, from, seq, digest, len) = segment.what();
+        let now = core.time.now();
+        core.note(segment.to.0, What::Lost(flags, from, seq, digest, len));
+        core.report.trace.message(|| segment.message(now, true));
+        self.table.warn_peer(segment.from.1, segment.to, core);
+        self.table.arm_all(segment.timers(), core);
+        let (from, to) = segment.way();
+        if flags == Flags::Syn && core.links.partings.is_unreachable(from, to) {
+            let event = Event::Unreachable(segment.from_id);
+            core.events.push(now + ROUTER, event);
+        }
+        self.table.spare.push(segment);
+    }
+
+    /// Reports a router's message to a socket that its peer is unreachable. Linux's tcp_v4_err():
+    /// this ends a socket that is connecting, and no other.
+    pub(crate) fn hear_of_router(&mut self, id: u32, core: &mut Core) {
+        let Some(socket) = self.table.find(id) else {
+            return;
+        };
+        if socket.state == State::Connecting {
+            let peer = socket.peer.map_or(NOBODY, |(peer, _)| peer);
+            core.note(socket.base.host, What::Unreachable(peer));
+            self.fail(id, Errno::HostUnreachable, core);
+        }
+    }
+
+    /// Sends the acknowledgements that are owed.
+    #[inline]
+    pub(crate) fn acknowledge_all(&mut self, core: &mut Core) {
+        if !self.owing.is_empty() {
+            self.acknowledge_owing(core);
+        }
+    }
+
+    #[inline(never)]
+    fn acknowledge_owing(&mut self, core: &mut Core) {
+        let mut owing = std::mem::take(&mut self.owing);
+        for id in owing.drain(..) {
+            if self.table.find(id).is_some_and(|socket| socket.owes_ack) {
+                self.acknowledge(id, core);
+            }
+        }
+        self.owing = owing; // Empty, kept for its capacity: sending owes nothing.
+    }
+}

@@ -1,0 +1,593 @@
+//! [`Socket`]: one end of a connection, or a listener: its buffers, offsets and timers.
+//!
+//! Its methods know neither other sockets nor the network: they return what is to be sent.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+
+use super::segment::{PlainAck, Segment, Spare};
+use super::{BUFFER, LONGEST_RTO, NEVER, NO_TIMER, SEGMENT, SHORTEST_RTO};
+use crate::world::bytes::ByteQueue;
+use crate::world::errno::Errno;
+use crate::world::event_queue::{Event, Events};
+use crate::world::hosts::Hosts;
+use crate::world::sockets::{Base, unread};
+use crate::world::trace::Flags;
+use crate::world::{CLOSED, ERROR, READABLE, WRITABLE};
+
+/// The first retransmission timeout of a handshake: RFC 6298.
+const FIRST_RTO: u64 = 1_000_000_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    Listening,
+    /// A SYN was sent.
+    Connecting,
+    /// A SYN to the listener of this number was answered.
+    Accepting(u32),
+    Connected,
+    /// Both directions have ended, or the connection was reset.
+    Closed,
+}
+
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) base: Base,
+    pub(super) state: State,
+    pub(crate) local: SocketAddr,
+    pub(super) peer: Option<(usize, SocketAddr)>,
+    /// The number of the peer's socket, once a segment of it has arrived; zero before.
+    pub(super) peer_id: u32,
+    /// The number of the link to the peer, once something was sent; zero before.
+    pub(super) link: u32,
+    /// Whether arriving segments find it: it is in `Table::connections`.
+    pub(super) is_listed: bool,
+    /// Whether an acknowledgement is due before the next event, unless a segment is sent before.
+    pub(super) owes_ack: bool,
+    pub(super) error: Option<Errno>,
+    // Sending: bytes that are not acknowledged yet, or not sent yet.
+    pub(super) out: ByteQueue,
+    pub(super) acked: u64,
+    pub(super) next: u64,
+    pub(super) wants_fin: bool,
+    pub(super) limit: u64,
+    pub(super) equal_acks: u32,
+    /// Whether the peer has acknowledged the FIN too.
+    pub(super) fin_acked: bool,
+    /// Whether both directions have ended, and it is about to be forgotten.
+    pub(super) has_ended: bool,
+    /// Whether it has connected, rather than been accepted.
+    pub(super) has_connected: bool,
+    /// Whether the peer had ended before this side did: LAST_ACK, after which nothing is kept.
+    pub(super) ends_last: bool,
+    /// Whether it waits in a listener's queue to be accepted.
+    pub(super) is_queued: bool,
+    pub(super) recover: u64,
+    // Retransmission.
+    pub(super) retries: u32,
+    pub(super) rto: u64,
+    smoothed: Option<(u64, u64)>,
+    pub(super) timed: Option<(u64, u64)>,
+    pub(super) timer: Option<u64>,
+    pub(super) timer_event: Option<u64>,
+    /// The time of the first retransmission or probe since the peer has last acknowledged anything
+    /// new, or opened its window.
+    pub(super) stalled: Option<u64>,
+    // Keepalive: the time of the last sign of life, the unanswered probes, the timer's deadline.
+    pub(super) heard: u64,
+    pub(super) probes: u32,
+    pub(super) keepalive_at: Option<u64>,
+    pub(super) arrival: u64,
+    /// An acknowledgement that is under way to it, and is no event; and the arrival time of the
+    /// last such acknowledgement that it has sent.
+    pub(super) ack_under_way: Option<PlainAck>,
+    pub(super) plain_until: u64,
+    /// The deadline of the peer's timer for what has arrived and was not acknowledged, if that
+    /// timer is only set; and the peer's number, which may differ from the known one.
+    pub(super) peer_timer: (u64, u32),
+    // Receiving.
+    pub(super) input: ByteQueue,
+    pub(super) received: u64,
+    pub(super) beyond: BTreeMap<u64, Vec<u8>>,
+    pub(super) fin_at: Option<u64>,
+    pub(super) read_shut: bool,
+    /// The offset up to which the peer may send, as it was announced.
+    pub(super) announced: u64,
+    // Fields of a listener.
+    pub(super) backlog: usize,
+    pub(super) opening: usize,
+    pub(super) queue: VecDeque<u32>,
+}
+
+impl Socket {
+    pub(super) fn new(base: Base, state: State, local: SocketAddr) -> Socket {
+        Socket {
+            base,
+            state,
+            local,
+            peer: None,
+            peer_id: 0,
+            link: 0,
+            is_listed: false,
+            owes_ack: false,
+            error: None,
+            out: ByteQueue::default(),
+            acked: 0,
+            next: 0,
+            wants_fin: false,
+            limit: 0,
+            equal_acks: 0,
+            fin_acked: false,
+            has_ended: false,
+            has_connected: false,
+            ends_last: false,
+            is_queued: false,
+            recover: 0,
+            retries: 0,
+            rto: FIRST_RTO,
+            smoothed: None,
+            timed: None,
+            timer: None,
+            timer_event: None,
+            stalled: None,
+            heard: 0,
+            probes: 0,
+            keepalive_at: None,
+            arrival: 0,
+            ack_under_way: None,
+            plain_until: 0,
+            peer_timer: NO_TIMER,
+            input: ByteQueue::default(),
+            received: 0,
+            beyond: BTreeMap::new(),
+            fin_at: None,
+            read_shut: false,
+            announced: 0,
+            backlog: 0,
+            opening: 0,
+            queue: VecDeque::new(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Returns the offset behind the last byte that was written, which is that of the FIN.
+    pub(super) fn end(&self) -> u64 {
+        self.acked + self.out.len() as u64 - u64::from(self.fin_acked)
+    }
+
+    /// Returns whether it is connected, and everything was sent and acknowledged.
+    pub(super) fn has_sent_all(&self) -> bool {
+        self.state == State::Connected && self.out.is_empty() && !self.wants_fin
+    }
+
+    /// Returns whether its handshake is under way.
+    pub(super) fn is_opening(&self) -> bool {
+        matches!(self.state, State::Connecting | State::Accepting(_))
+    }
+
+    /// Returns the offset up to which the peer may send.
+    fn room(&self) -> u64 {
+        self.received - self.input.len() as u64 + BUFFER as u64
+    }
+
+    pub(super) fn has_peer_fin(&self) -> bool {
+        self.fin_at.is_some_and(|at| self.received >= at)
+    }
+
+    /// Returns whether both sides have ended, and know it: for the user it is no longer connected.
+    /// (Linux keeps the rest, TIME_WAIT, apart from the socket, which is closed.)
+    pub(super) fn is_over(&self) -> bool {
+        self.fin_acked && self.has_peer_fin()
+    }
+
+    pub(super) fn acknowledgement(&self) -> u64 {
+        self.received + u64::from(self.has_peer_fin())
+    }
+
+    /// Returns the peer's address, while it is connected.
+    pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
+        let is_connected = self.state == State::Connected && !self.is_over();
+        let (_, peer) = self.peer.filter(|_| is_connected)?;
+        Some(peer)
+    }
+
+    /// Returns whether connecting is done, or the error that has ended the connection.
+    pub(crate) fn is_connected(&mut self) -> io::Result<bool> {
+        match self.error.take() {
+            Some(error) => Err(error.into()),
+            None => Ok(self.state != State::Connecting),
+        }
+    }
+
+    /// Returns whether a read would not block.
+    pub(crate) fn is_readable(&self) -> bool {
+        !self.queue.is_empty()
+            || !self.input.is_empty()
+            || self.read_shut
+            || self.has_peer_fin()
+            || self.state == State::Closed
+            || self.error.is_some()
+    }
+
+    /// Returns its current readiness.
+    pub(crate) fn ready(&self) -> u8 {
+        let mut ready = 0;
+        if self.is_readable() {
+            ready |= READABLE;
+        }
+        if self.has_peer_fin() {
+            ready |= CLOSED;
+        }
+        // (After the end of writing a write fails immediately.)
+        if self.state == State::Connected && (self.out.len() < BUFFER || self.wants_fin) {
+            ready |= WRITABLE;
+        }
+        if self.state == State::Closed || self.is_over() {
+            ready |= WRITABLE | CLOSED;
+        }
+        if self.error.is_some() {
+            ready |= WRITABLE | ERROR | CLOSED;
+        }
+        ready
+    }
+
+    /// Describes the socket, for reports.
+    pub(crate) fn describe(&self, hosts: &Hosts) -> String {
+        let state = match self.state {
+            State::Listening => return format!("listens at {}", self.local),
+            State::Connecting | State::Accepting(_) => "connecting to",
+            State::Connected => "connected to",
+            State::Closed => "was connected to",
+        };
+        let (host, peer) = self.peer.unwrap_or((self.base.host, self.local));
+        let (name, port) = (hosts.name(host), peer.port());
+        let waits = self.base.waits();
+        let mut text = format!("{}, {state} {name}:{port}{waits}", self.local);
+        if self.has_peer_fin() {
+            text += ", the peer has ended";
+        }
+        text + &unread(self.input.len())
+    }
+
+    /// Reads bytes, or peeks at them if `keeps` is set. Returns their number, and whether the peer
+    /// has to know that there is room again.
+    pub(super) fn read(
+        &mut self,
+        buffers: &mut [io::IoSliceMut<'_>],
+        keeps: bool,
+    ) -> io::Result<(usize, bool)> {
+        let read = self.input.read(buffers, keeps);
+        self.base.blocked &= !READABLE;
+        if read == 0 {
+            // The end comes before an error, which is left for the writer.
+            if !self.has_peer_fin() {
+                if let Some(error) = self.error.take() {
+                    return Err(error.into());
+                }
+            }
+            let ended = self.has_peer_fin() || self.read_shut || self.state == State::Closed;
+            return match self.state {
+                _ if ended => Ok((0, false)),
+                State::Connected => {
+                    self.base.blocked |= READABLE;
+                    Err(Errno::WouldBlock.into())
+                }
+                _ => Err(Errno::NotConnected.into()),
+            };
+        }
+        let opened = self.room() - self.announced;
+        let was_shut = self.announced < self.received + SEGMENT as u64;
+        let is_news = opened >= BUFFER as u64 / 2 || was_shut && opened >= SEGMENT as u64;
+        let is_open = self.state == State::Connected && !self.has_peer_fin();
+        Ok((read, !keeps && is_news && is_open))
+    }
+
+    /// Takes bytes from a writer, to be sent.
+    pub(super) fn write(&mut self, buffers: &mut dyn Iterator<Item = &[u8]>) -> io::Result<usize> {
+        if let Some(error) = self.error.take() {
+            return Err(error.into());
+        }
+        match self.state {
+            State::Connected if !self.wants_fin => {}
+            State::Connected | State::Closed => return Err(Errno::BrokenPipe.into()),
+            _ => return Err(Errno::NotConnected.into()),
+        }
+        let (mut written, mut is_empty) = (0, true);
+        for bytes in buffers {
+            is_empty &= bytes.is_empty();
+            let part = bytes.len().min(BUFFER - self.out.len());
+            self.out.push(&bytes[..part]);
+            written += part;
+        }
+        self.base.blocked &= !WRITABLE;
+        if written == 0 && !is_empty {
+            self.base.blocked |= WRITABLE;
+            return Err(Errno::WouldBlock.into());
+        }
+        Ok(written)
+    }
+
+    /// Ends writing: the FIN is to be sent behind the last byte.
+    pub(super) fn end_writing(&mut self) {
+        (self.wants_fin, self.ends_last) = (true, self.has_peer_fin());
+    }
+
+    /// Notes that the handshake is done, for this side.
+    pub(super) fn open(&mut self) {
+        self.state = State::Connected;
+        (self.timer, self.retries, self.rto) = (None, 0, SHORTEST_RTO);
+    }
+
+    /// Notes that a segment is sent: it announces the room, and carries an acknowledgement.
+    pub(super) fn announce(&mut self) {
+        // Not by a few bytes at a time, which would then be sent singly: RFC 9293, 3.8.6.2.2.
+        if self.room() >= self.announced + SEGMENT as u64 {
+            self.announced = self.room();
+        }
+        self.owes_ack = false;
+    }
+
+    /// Creates a segment without bytes. `id` is the socket's number.
+    pub(super) fn segment(
+        &mut self,
+        id: u32,
+        flags: Flags,
+        spare: &mut Spare,
+    ) -> Option<Box<Segment>> {
+        let to = self.peer?;
+        self.announce();
+        Some(spare.make(|bytes| Segment {
+            from: (self.base.host, self.local),
+            to,
+            from_id: id,
+            to_id: self.peer_id,
+            link: self.link,
+            sent: 0,
+            flags,
+            seq: self.next,
+            bytes,
+            fin: false,
+            ack: self.acknowledgement(),
+            limit: self.announced,
+            timer: NEVER,
+            calls_off: 0,
+        }))
+    }
+
+    /// Returns a plain acknowledgement that is under way to it as a segment.
+    pub(super) fn segment_of(
+        &self,
+        id: u32,
+        ack: PlainAck,
+        spare: &mut Spare,
+    ) -> Option<Box<Segment>> {
+        let from = self.peer?;
+        Some(spare.make(|bytes| Segment {
+            from,
+            to: (self.base.host, self.local),
+            from_id: self.peer_id,
+            to_id: id,
+            link: 0,
+            sent: ack.sent,
+            flags: Flags::Ack,
+            seq: ack.seq,
+            bytes,
+            fin: false,
+            ack: self.next,
+            limit: ack.limit,
+            timer: NEVER,
+            calls_off: id,
+        }))
+    }
+
+    /// Fills a segment with the bytes at `seq`, or the FIN if it is there.
+    pub(super) fn fill(&mut self, segment: &mut Segment, seq: u64, now: u64) {
+        let end = self.end();
+        let start = (seq - self.acked) as usize;
+        let fits = end.min(self.limit).saturating_sub(seq);
+        let len = fits.min(SEGMENT as u64) as usize;
+        segment.seq = seq;
+        segment.timer = match (self.timer, self.timer_event) {
+            (Some(timer), event) if event.is_none_or(|event| event > timer) => timer,
+            _ => NEVER,
+        };
+        let bytes = &self.out.as_slice()[start..start + len];
+        segment.bytes.extend_from_slice(bytes);
+        segment.fin = self.wants_fin && seq + len as u64 == end;
+        if segment.bytes.is_empty() {
+            segment.flags = Flags::Fin;
+        }
+        let behind = seq + len as u64 + u64::from(segment.fin);
+        if behind > self.next {
+            self.next = behind;
+            if self.timed.is_none() {
+                self.timed = Some((behind, now));
+            }
+        } else {
+            self.timed = None; // Retransmitted: its time is no sample (Karn).
+        }
+    }
+
+    /// Puts its timer into the queue of events, if it is set.
+    pub(super) fn arm(&mut self, id: u32, events: &mut Events) {
+        if let Some(at) = self.timer {
+            if self.timer_event.is_none_or(|event| event > at) {
+                self.timer_event = Some(at);
+                events.push(at, Event::Retransmit(id));
+            }
+        }
+    }
+
+    /// Notes that a part of what was sent is acknowledged.
+    pub(super) fn restart_timing(&mut self) {
+        (self.retries, self.equal_acks, self.timer) = (0, 0, None);
+        self.forget_backoff();
+    }
+
+    /// Ends the backoff, as bytes were acknowledged or the window has opened: after the next loss
+    /// the timeout is the usual one again.
+    pub(super) fn forget_backoff(&mut self) {
+        self.stalled = None;
+        self.rto = match self.smoothed {
+            Some((mean, deviation)) => (mean + 4 * deviation).clamp(SHORTEST_RTO, LONGEST_RTO),
+            None => SHORTEST_RTO,
+        };
+    }
+
+    /// Notes the duration of a round trip: RFC 6298, in integers.
+    pub(super) fn measure(&mut self, took: u64) {
+        let (mean, deviation) = match self.smoothed {
+            None => (took, took / 2),
+            Some((mean, deviation)) => (
+                (mean * 7 + took) / 8,
+                (deviation * 3 + mean.abs_diff(took)) / 4,
+            ),
+        };
+        self.smoothed = Some((mean, deviation));
+        self.forget_backoff();
+    }
+
+    /// Takes the bytes of a segment: as far as they are expected, and what was kept behind them; or
+    /// keeps them until those before them have come.
+    pub(super) fn take_bytes(&mut self, segment: &mut Segment) {
+        if segment.seq > self.received {
+            let bytes = std::mem::take(&mut segment.bytes);
+            let other = self.beyond.entry(segment.seq).or_default();
+            if bytes.len() > other.len() {
+                *other = bytes;
+            }
+            return;
+        }
+        self.take(segment.seq, &segment.bytes);
+        while let Some(entry) = self.beyond.first_entry() {
+            if *entry.key() > self.received {
+                break;
+            }
+            let (seq, bytes) = entry.remove_entry();
+            self.take(seq, &bytes);
+        }
+    }
+
+    /// Takes the new part of bytes that begin at or before the next expected offset.
+    fn take(&mut self, seq: u64, bytes: &[u8]) {
+        let known = (self.received - seq).min(bytes.len() as u64) as usize;
+        self.received += (bytes.len() - known) as u64;
+        self.input.push(&bytes[known..]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connected() -> Socket {
+        let local = SocketAddr::from(([10, 0, 0, 1], 80));
+        let mut socket = Socket::new(Base::new(0, Some(0)), State::Connected, local);
+        socket.peer = Some((1, SocketAddr::from(([10, 0, 0, 2], 81))));
+        socket
+    }
+
+    fn segment(socket: &mut Socket, flags: Flags) -> Box<Segment> {
+        let segment = socket.segment(1, flags, &mut Spare::default());
+        segment.expect("it has a peer")
+    }
+
+    fn read(socket: &mut Socket, len: usize) -> io::Result<(usize, bool)> {
+        let bytes = &mut vec![0; len];
+        socket.read(&mut [io::IoSliceMut::new(bytes)], false)
+    }
+
+    #[test]
+    fn bytes_are_read_in_their_order_however_they_come() {
+        let (mut sender, mut receiver) = (connected(), connected());
+        let bytes: Vec<u8> = (0..100).collect();
+        for (seq, end) in [(40, 60), (50, 100), (0, 30), (40, 45), (20, 45)] {
+            let mut part = segment(&mut sender, Flags::Data);
+            (part.seq, part.bytes) = (seq as u64, bytes[seq..end].to_vec());
+            receiver.take_bytes(&mut part);
+        }
+        assert_eq!(
+            (receiver.received, receiver.input.as_slice()),
+            (100, &bytes[..])
+        );
+        assert!(receiver.beyond.is_empty());
+    }
+
+    #[test]
+    fn a_writer_waits_when_the_buffer_is_full_and_the_fin_follows_the_last_byte() {
+        let mut socket = connected();
+        socket.limit = u64::MAX;
+        let bytes = vec![7; BUFFER + 1];
+        let written = socket.write(&mut [&bytes[..]].into_iter());
+        assert_eq!(written.unwrap(), BUFFER);
+        assert!(socket.write(&mut [&bytes[..]].into_iter()).is_err());
+        assert_eq!(
+            (socket.ready() & WRITABLE, socket.base.blocked),
+            (0, WRITABLE)
+        );
+        socket.end_writing();
+        let (mut sent, mut fins) = (0, 0);
+        while socket.next < socket.end() {
+            let mut part = segment(&mut socket, Flags::Data);
+            socket.fill(&mut part, socket.next, 0);
+            (sent, fins) = (sent + part.bytes.len(), fins + usize::from(part.fin));
+        }
+        assert_eq!((sent, fins), (BUFFER, 1));
+        assert!(
+            socket.write(&mut [&bytes[..]].into_iter()).is_err(),
+            "it has ended"
+        );
+    }
+
+    #[test]
+    fn a_reader_announces_room_when_half_of_the_buffer_is_free() {
+        let (mut sender, mut receiver) = (connected(), connected());
+        receiver.announce();
+        assert_eq!(receiver.announced, BUFFER as u64);
+        let mut all = segment(&mut sender, Flags::Data);
+        all.bytes = vec![0; BUFFER];
+        receiver.take_bytes(&mut all);
+        receiver.announce();
+        assert_eq!(receiver.announced, BUFFER as u64, "the window is shut");
+        assert_eq!(
+            read(&mut receiver, SEGMENT - 1).unwrap(),
+            (SEGMENT - 1, false)
+        );
+        assert_eq!(read(&mut receiver, 1).unwrap(), (1, true));
+        receiver.announce();
+        assert_eq!(receiver.announced, (BUFFER + SEGMENT) as u64);
+    }
+
+    #[test]
+    fn the_timeout_follows_round_trips_within_its_bounds() {
+        let mut socket = connected();
+        socket.measure(1_000);
+        assert_eq!(socket.rto, SHORTEST_RTO);
+        (0..100).for_each(|_| socket.measure(500_000_000));
+        assert!(
+            (500_000_000..510_000_000).contains(&socket.rto),
+            "{}",
+            socket.rto
+        );
+        socket.measure(u64::MAX / 16);
+        assert_eq!(socket.rto, LONGEST_RTO);
+    }
+
+    #[test]
+    fn a_timer_is_put_into_the_queue_once() {
+        let (mut socket, mut events) = (connected(), Events::default());
+        socket.arm(1, &mut events);
+        assert!(events.first().is_none(), "it is not set");
+        socket.timer = Some(9);
+        (0..2).for_each(|_| socket.arm(1, &mut events));
+        assert_eq!(events.all().count(), 1);
+        socket.timer = Some(8);
+        socket.arm(1, &mut events);
+        assert_eq!(events.all().count(), 2);
+    }
+}
