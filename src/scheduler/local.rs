@@ -30,9 +30,9 @@ pub(super) const NEXTS_IN_ROW: usize = 7;
 /// The number of runs after which a pool worker that has ready tasks takes an injected one.
 pub(super) const INJECT_INTERVAL: usize = 32;
 
-/// After a task that yields, a pool worker takes an injected one, except every so many times: a task
-/// that yields has had its share, and new tasks have had none; but however many are injected, the
-/// worker's own tasks run too.
+/// After a task that yields, a pool worker takes an injected one, except every so many times: a
+/// task that yields has had its share, and new tasks have had none; but however many are injected,
+/// the worker's own tasks run too.
 pub(super) const MAX_INJECTED_IN_ROW: usize = 16;
 
 /// Capacity of the run queues, allocated with the worker, so that no wake in a small program

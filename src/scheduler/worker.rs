@@ -14,9 +14,10 @@
 //! awake, and the choice of the next task (see [`Local::pop`]).
 //!
 //! A pool worker also takes tasks from the inject queue: when its own run queues are empty, every
-//! [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) runs, and after a task that yields. It has two run queues, one for tasks that stay and one for
-//! movable tasks. The task that was woken to run next comes first, and then the two queues
-//! alternately. How it waits, and takes tasks of other workers: see [`pool`](super::pool).
+//! [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) runs, and after a task that yields. It has
+//! two run queues, one for tasks that stay and one for movable tasks. The task that was woken to
+//! run next comes first, and then the two queues alternately. How it waits, and takes tasks of
+//! other workers: see [`pool`](super::pool).
 //!
 //! Before a worker sleeps, it may poll for a while: see [`busy`](super::busy).
 //!

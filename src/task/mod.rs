@@ -59,9 +59,9 @@ pub use unblock::unblock;
 /// Lets other tasks run if the running one has done much work since its last poll.
 ///
 /// Within one poll a task may complete 128 operations on sockets, timers, events and tasks before
-/// others run, and within its first poll 32. So it cannot starve them, even if it never has to wait itself. This call counts as
-/// one operation, for work that polder does not see: a channel of another crate, a part of a long
-/// computation.
+/// others run, and within its first poll 32. So it cannot starve them, even if it never has to wait
+/// itself. This call counts as one operation, for work that polder does not see: a channel of
+/// another crate, a part of a long computation.
 ///
 /// Only tasks and the future of [`block_on`](crate::block_on) have a budget: elsewhere this returns
 /// immediately.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::link::nanos;
 use super::trace::Seconds;
 
-/// An event of a world, passed to the function given to [`Sim::on_step`](crate::sim::Sim::on_step). Its
-/// text is a line of a report's last events.
+/// An event of a world, passed to the function given to [`Sim::on_step`](crate::sim::Sim::on_step).
+/// Its text is a line of a report's last events.
 ///
 /// ```
 /// polder::sim::check(0..1, |sim| async move {

@@ -1,7 +1,7 @@
 //! Whether a history is linearizable: a search for an order that a [`Model`] allows.
 //!
-//! [`check`] takes the operations that clients have invoked on a system, their answers, and when both
-//! happened. `polder` re-exports [`Model`] and [`Verdict`], and records histories in simulated
+//! [`check`] takes the operations that clients have invoked on a system, their answers, and when
+//! both happened. `polder` re-exports [`Model`] and [`Verdict`], and records histories in simulated
 //! worlds; nothing here depends on it.
 //!
 //! ```

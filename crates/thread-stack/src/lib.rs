@@ -86,8 +86,8 @@ pub fn note() -> u32 {
 /// Returns `None` for the number 0, and on systems where no stack can be captured.
 ///
 /// The thread is interrupted by SIGURG: some of its system calls return `EINTR`, see signal(7). If
-/// the program handles SIGURG itself or the thread blocks it, the signal is not sent. The call waits
-/// for at most a fraction of a second.
+/// the program handles SIGURG itself or the thread blocks it, the signal is not sent. The call
+/// waits for at most a fraction of a second.
 pub fn of_thread(thread: u32) -> Option<Trace> {
     imp::of_thread(thread)
 }

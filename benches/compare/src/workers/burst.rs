@@ -1,5 +1,5 @@
-//! A burst of tasks that always have something to read: how long after its spawn the last of them is
-//! polled, and how equal their shares are.
+//! A burst of tasks that always have something to read: how long after its spawn the last of them
+//! is polled, and how equal their shares are.
 //!
 //! (The thread that spawns them competes with the workers for two cores, so the time between the
 //! first and the last spawn says little about the runtime.)
@@ -47,8 +47,9 @@ pub fn measure<P: Pool>(order: &Order, workers: usize) -> Outcome {
     })))
 }
 
-/// Returns the longest time from a task's spawn to its first poll, in milliseconds, and the standard deviation of the
-/// tasks' reads as a part of their mean. A task that was not polled counts as polled at the end.
+/// Returns the longest time from a task's spawn to its first poll, in milliseconds, and the
+/// standard deviation of the tasks' reads as a part of their mean. A task that was not polled
+/// counts as polled at the end.
 fn burst<P: Pool>(pool: &P, tasks: usize) -> (f64, f64) {
     let handle = pool.handle();
     let (sender, results) = unbounded();
