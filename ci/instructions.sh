@@ -40,6 +40,8 @@ count() {
     for kind in tcp unix spawn yield timer; do
         count "$kind" 1000
     done
+    # Two wakes in a pool of two workers. (So many that how the threads begin does not count.)
+    count wakes 20000
 } >"$work/figures"
 
 if [ "${1:-}" = --write ]; then

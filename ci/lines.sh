@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 # `core` is what one reads to know how a task waits for a socket on Linux.
 budgets='
 core      9000
-scheduler 3800
+scheduler 3830
 library   28300
 worlds    13500
 '
@@ -79,11 +79,13 @@ rounded() {
 # says FILE BEFORE NUMBER: the number after BEFORE in FILE is this one.
 says() {
     local found
-    found=$(grep -oE "$2[0-9,]+" "$1" | grep -oE '[0-9,]+$' | head -n 1)
+    found=$(grep -oE "$2[0-9,]+" "$1" | grep -oE '[0-9,]+$' | head -n 1 || true)
     if [ -z "$found" ]; then
         echo "$0: $1 does not say \"$2…\"" >&2
         status=1
-    elif [ "$found" != "$3" ] && [ "$check" ]; then
+    elif [ "$found" = "$3" ]; then
+        return
+    elif [ "$check" ]; then
         echo "$0: $1 says \"$2$found\", but it is $3: run ci/lines.sh" >&2
         status=1
     else

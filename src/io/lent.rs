@@ -147,8 +147,14 @@ fn poll_level(
     loop {
         let seen = source.snapshot(direction);
         ready!(budget::consume(cx));
-        if sys::is_ready(&source.descriptor(), direction == Direction::Write)? {
-            return Poll::Ready(Ok(()));
+        match sys::is_ready(&source.descriptor(), direction == Direction::Write) {
+            Ok(true) => return Poll::Ready(Ok(())),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            // (Short of memory, poll(2) of some systems says EAGAIN.)
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                return Poll::Ready(Err(error));
+            }
+            Ok(false) | Err(_) => {}
         }
         source.clear(direction, seen);
         budget::restore();

@@ -24,7 +24,7 @@ impl Budget {
         Budget(Cell::new(BUDGET))
     }
 
-    /// Renews the budget when a task begins to run.
+    /// Renews the budget when a poll begins.
     #[inline]
     pub(super) fn renew(&self) {
         self.0.set(BUDGET);

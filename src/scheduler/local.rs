@@ -30,10 +30,10 @@ pub(super) const NEXTS_IN_ROW: usize = 7;
 /// The number of runs after which a pool worker that has ready tasks takes an injected one.
 pub(super) const INJECT_INTERVAL: usize = 32;
 
-/// After a task that yields, a pool worker takes an injected one, except every so many times: a
-/// task that yields has had its share, and new tasks have had none; but however many are injected,
-/// the worker's own tasks run too.
-pub(super) const MAX_INJECTED_IN_ROW: usize = 16;
+/// After a movable task that yields, a pool worker takes a new one, if there is one: the former has
+/// had its share, and the latter has had none. But however many tasks are spawned, after so many
+/// yields it is the turn of a task of its own.
+pub(super) const YIELDS_PER_OWN_RUN: usize = 16;
 
 /// Capacity of the run queues, allocated with the worker, so that no wake in a small program
 /// allocates. Larger queues grow once.
@@ -61,6 +61,11 @@ pub(crate) struct Local {
     pub(super) injected_at: Cell<usize>,
     /// Counts the movable tasks that have yielded here.
     yields: Cell<usize>,
+    /// Whether the next task is a new one, if there is one.
+    pub(super) takes_new: Cell<bool>,
+    /// Whether the task that was taken last from the two queues of a pool worker is one that stays,
+    /// if both had any.
+    took_staying: Cell<bool>,
     /// Whether a task of a pool worker is running.
     runs_task: Cell<bool>,
     /// The number of consecutive runs of tasks that the previous task had woken.
@@ -117,6 +122,8 @@ impl Local {
             turn_end: Cell::new(None),
             injected_at: Cell::new(INJECT_INTERVAL),
             yields: Cell::new(0),
+            takes_new: Cell::new(false),
+            took_staying: Cell::new(false),
             runs_task: Cell::new(false),
             nexts_in_row: Cell::new(0),
             yielded: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
@@ -210,9 +217,7 @@ impl Local {
         }
         let yields = self.yields.get().wrapping_add(1);
         self.yields.set(yields);
-        if yields % MAX_INJECTED_IN_ROW != 0 {
-            self.injected_at.set(self.pool().runs());
-        }
+        self.takes_new.set(yields % YIELDS_PER_OWN_RUN != 0);
         self.push_movable(runnable);
     }
 
@@ -255,6 +260,18 @@ impl Local {
         }
     }
 
+    /// Takes an injected task that was never polled, if that is the first one.
+    pub(super) fn take_new(&self) -> Option<Runnable> {
+        if !self.shared.has_injected() || self.shared.is_closing() {
+            return None;
+        }
+        let new = self.shared.take_new();
+        if self.shared.has_injected() {
+            self.shared.wake_one();
+        }
+        new
+    }
+
     fn take_injected_now(&self) -> Option<Runnable> {
         let mut first = None;
         let mut wakes = 0;
@@ -269,15 +286,8 @@ impl Local {
         match self.chooser() {
             Some(chooser) => chooser.injected(&self.shared).into_iter().for_each(take),
             None => {
-                // One more than there is room for, since the first is not queued. But after a task
-                // that has yielded only the first: the others would be queued behind that task.
-                let has_yielded = self.turn_end.get().is_some();
-                let room = if has_yielded {
-                    0
-                } else {
-                    self.pool().queue.room()
-                };
-                let max = room + 1;
+                // One more than there is room for, since the first is not queued.
+                let max = self.pool().queue.room() + 1;
                 self.shared.take_injected_share(max, &mut take);
             }
         }
@@ -324,10 +334,10 @@ impl Local {
         self.ready.borrow_mut().pop_front()
     }
 
-    /// Takes the next task of a pool worker that has begun to run `runs` tasks: the one that was
-    /// woken to run next, or else the first of its two queues, alternately.
+    /// Takes the next task of a pool worker: the one that was woken to run next, or else the first
+    /// of its two queues, alternately.
     #[inline]
-    pub(super) fn pop_own(&self, pool: &PoolRemote, runs: usize) -> Option<Runnable> {
+    pub(super) fn pop_own(&self, pool: &PoolRemote) -> Option<Runnable> {
         if let Some(chooser) = self.chooser() {
             return chooser.next(self);
         }
@@ -339,7 +349,9 @@ impl Local {
             }
         }
         self.nexts_in_row.set(0);
-        let first = if runs % 2 == 0 {
+        let takes_staying = !self.took_staying.get();
+        self.took_staying.set(takes_staying);
+        let first = if takes_staying {
             self.pop_first()
         } else {
             None

@@ -399,25 +399,45 @@ mod tests {
         while shared.take_any().is_some() {}
     }
 
+    /// A pool worker of its own, and a function that makes a task of its runtime.
+    fn pool_worker() -> (Worker, impl Fn() -> Runnable) {
+        let reactor = |_| Reactor::new(Poller::new(Backend::default()).unwrap());
+        let shared = Arc::new(Shared::new((0..3).map(reactor)));
+        let worker = Worker::new(shared.clone(), 0, BusyPollConfig::default());
+        let spawn = move || {
+            let (runnable, task) =
+                crate::task::new(&shared, pending::<()>(), Location::caller().into());
+            task.detach();
+            runnable
+        };
+        (worker, spawn)
+    }
+
+    fn id(runnable: &Runnable) -> u64 {
+        runnable.metadata().id().as_u64()
+    }
+
+    /// Drops the tasks that the worker and its runtime have left, and which keep its memory.
+    fn drop_tasks(worker: &Worker) {
+        worker.local.end_turn();
+        while let Some(runnable) = worker.local.pop_own(worker.local.pool()) {
+            drop(runnable);
+        }
+        while worker.shared().take_any().is_some() {}
+    }
+
     /// Otherwise a task that stays, and computes, would keep it from all other workers.
     #[test]
     fn the_task_that_a_worker_was_woken_for_comes_before_those_that_stay() {
-        let reactor = |_| Reactor::new(Poller::new(Backend::default()).unwrap());
-        let shared = Arc::new(Shared::new((0..3).map(reactor)));
-        let local = Local::new(shared.clone(), 0);
-        let spawn = || crate::task::new(&shared, pending::<()>(), Location::caller().into());
-        for runs in [0, 1] {
-            let ((stays, _), (next, _)) = (spawn(), spawn());
-            let id = next.metadata().id();
+        let (worker, spawn) = pool_worker();
+        let local = &worker.local;
+        // (The two queues alternate, and three tasks are taken each time.)
+        for _ in 0..2 {
+            let (stays, next) = (spawn(), spawn());
+            let next_id = id(&next);
             local.push(stays);
             local.run_next(next);
-            let mut popped = (0..3).map(|_| local.pop_own(local.pool(), runs));
-            let mut is_next = || {
-                popped
-                    .next()
-                    .unwrap()
-                    .map(|task| task.metadata().id() == id)
-            };
+            let is_next = || local.pop_own(local.pool()).map(|task| id(&task) == next_id);
             assert_eq!(
                 [is_next(), is_next(), is_next()],
                 [Some(true), Some(false), None]
@@ -425,47 +445,71 @@ mod tests {
         }
     }
 
-    /// Otherwise the last of many new tasks would wait until all others had used up their budgets;
-    /// and without a limit the worker's own tasks would wait for all injected ones.
+    /// Also where it takes injected tasks in between.
     #[test]
-    fn after_a_task_that_yields_injected_ones_run_but_not_without_end() {
-        let reactor = |_| Reactor::new(Poller::new(Backend::default()).unwrap());
-        let shared = Arc::new(Shared::new((0..3).map(reactor)));
-        let worker = Worker::new(shared.clone(), 0, BusyPollConfig::default());
+    fn tasks_that_stay_and_movable_ones_take_turns() {
+        let (worker, spawn) = pool_worker();
         let local = &worker.local;
-        let spawn = || crate::task::new(&shared, pending::<()>(), Location::caller().into());
-        let mut own = Vec::new();
-        for _ in 0..2 {
-            let (runnable, task) = spawn();
-            own.push(runnable.metadata().id());
-            local.push_movable(runnable);
-            task.detach();
+        let stay: Vec<_> = (0..4).map(|_| spawn()).collect();
+        let ids: Vec<_> = stay.iter().map(id).collect();
+        stay.into_iter().for_each(|task| local.push(task));
+        (0..4).for_each(|_| local.push_movable(spawn()));
+        let mut order = Vec::new();
+        for _ in 0..8 {
+            let task = worker.next_of_pool(local.pool()).unwrap();
+            order.push(ids.contains(&id(&task)));
+            worker.shared().inject(spawn());
+            local.takes_new.set(true);
+            drop(worker.next_of_pool(local.pool()));
         }
-        for _ in 0..100 {
-            let (runnable, task) = spawn();
-            shared.inject(runnable);
-            task.detach();
-        }
-        let first = worker.next_of_pool(local.pool()).unwrap();
-        assert_eq!(first.metadata().id(), own[0]);
-        let (mut running, mut injected) = (first, 0);
+        assert_eq!(order, [true, false].repeat(4));
+        drop_tasks(&worker);
+    }
+
+    /// Otherwise the last of many new tasks would wait until all others had used up their budgets;
+    /// and without a limit the worker's own tasks would wait for all new ones.
+    #[test]
+    fn after_a_task_that_yields_new_ones_run_but_not_without_end() {
+        let (worker, spawn) = pool_worker();
+        let (local, shared) = (&worker.local, worker.shared());
+        let own: Vec<_> = (0..2).map(|_| spawn()).collect();
+        let ids: Vec<_> = own.iter().map(id).collect();
+        own.into_iter().for_each(|task| local.push_movable(task));
+        (0..100).for_each(|_| shared.inject(spawn()));
+        let mut running = worker.next_of_pool(local.pool()).unwrap();
+        assert_eq!(id(&running), ids[0]);
+        let mut new = 0;
         loop {
             assert!(local.schedule_if_own(running, true).is_none());
             running = worker.next_of_pool(local.pool()).unwrap();
-            if own.contains(&running.metadata().id()) {
+            if ids.contains(&id(&running)) {
                 break;
             }
-            injected += 1;
+            new += 1;
         }
-        assert_eq!(running.metadata().id(), own[1]);
-        assert_eq!(injected, local::MAX_INJECTED_IN_ROW - 1);
+        assert_eq!(id(&running), ids[1]);
+        assert_eq!(new, local::YIELDS_PER_OWN_RUN - 1);
         drop(running);
-        local.end_turn();
-        while local
-            .pop_own(local.pool(), 0)
-            .or_else(|| shared.take_any())
-            .is_some()
-        {}
+        drop_tasks(&worker);
+    }
+
+    /// Such as tasks for which the worker's queue has had no room: they have had their share too.
+    #[test]
+    fn after_a_task_that_yields_no_injected_one_runs_that_was_polled_before() {
+        let (worker, spawn) = pool_worker();
+        let (local, shared) = (&worker.local, worker.shared());
+        let own: Vec<_> = (0..2).map(|_| spawn()).collect();
+        let last = id(&own[1]);
+        own.into_iter().for_each(|task| local.push_movable(task));
+        let polled = spawn();
+        polled.metadata().begin_poll(0);
+        shared.inject(polled);
+        let first = worker.next_of_pool(local.pool()).unwrap();
+        assert!(local.schedule_if_own(first, true).is_none());
+        let next = worker.next_of_pool(local.pool()).unwrap();
+        assert_eq!(id(&next), last);
+        drop(next);
+        drop_tasks(&worker);
     }
 
     /// In addition to the future and async-task's header.

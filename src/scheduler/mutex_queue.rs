@@ -103,10 +103,17 @@ impl<T> MutexQueue<T> {
 
     #[inline]
     pub(super) fn pop(&self) -> Option<T> {
+        self.pop_if(|_| true)
+    }
+
+    /// [`pop`](Self::pop) if `f` returns true for the first item. Calls it under the lock.
+    #[inline]
+    pub(super) fn pop_if(&self, f: impl FnOnce(&T) -> bool) -> Option<T> {
         if self.is_empty() {
             return None;
         }
         let mut list = self.list.lock();
+        list.front().filter(|item| f(item))?;
         let item = list.pop_front();
         self.count.store(list.len(), Ordering::Relaxed);
         item

@@ -605,11 +605,17 @@ impl Shared {
         self.inject_queue.pop()
     }
 
-    /// Takes a pool worker's share of the injected tasks, at most `most`, and passes them to `f`.
+    /// Takes a pool worker's share of the injected tasks, at most `max`, and passes them to `f`.
     /// Returns whether there are more.
-    pub(super) fn take_injected_share(&self, most: usize, f: impl FnMut(Runnable)) -> bool {
+    pub(super) fn take_injected_share(&self, max: usize, f: impl FnMut(Runnable)) -> bool {
         let share = self.injected() / self.workers() + 1;
-        self.inject_queue.take(share.min(most), f)
+        self.inject_queue.take(share.min(max), f)
+    }
+
+    /// Takes the first injected task if it was never polled.
+    pub(super) fn take_new(&self) -> Option<Runnable> {
+        let is_new = |runnable: &Runnable| runnable.metadata().is_new();
+        self.inject_queue.pop_if(is_new)
     }
 
     /// Whether there are tasks that the pool worker at `index` can take: injected, or in the queue

@@ -13,11 +13,11 @@
 //! simulated process. The differences are values: the maximum sleep, the condition for staying
 //! awake, and the choice of the next task (see [`Local::pop`]).
 //!
-//! A pool worker also takes tasks from the inject queue: when its own run queues are empty, every
-//! [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) runs, and after a task that yields. It has
-//! two run queues, one for tasks that stay and one for movable tasks. The task that was woken to
-//! run next comes first, and then the two queues alternately. How it waits, and takes tasks of
-//! other workers: see [`pool`](super::pool).
+//! A pool worker also takes tasks from the inject queue: when its own run queues are empty, and
+//! every [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) runs; and a new one after a task that
+//! yields. It has two run queues, one for tasks that stay and one for movable tasks. The task that
+//! was woken to run next comes first, and then the two queues alternately. How it waits, and takes
+//! tasks of other workers: see [`pool`](super::pool).
 //!
 //! Before a worker sleeps, it may poll for a while: see [`busy`](super::busy).
 //!
@@ -790,10 +790,13 @@ impl Worker {
         let injected = if runs == local.injected_at.get() {
             local.has_taken_injected();
             local.take_injected()
+        } else if local.takes_new.get() {
+            local.takes_new.set(false);
+            local.take_new()
         } else {
             None
         };
-        let next = injected.or_else(|| local.pop_own(pool, runs));
+        let next = injected.or_else(|| local.pop_own(pool));
         let next = next.or_else(|| local.take_injected())?;
         self.pool.begin_work(&local.shared);
         local.begin_run(pool, runs, next.metadata());

@@ -257,12 +257,12 @@ pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
 /// Whether the descriptor is reported readable, and writable, only because of an error. Usually the
 /// next operation clears the error; an error queue stays until it is read.
 pub(crate) fn is_only_an_error(descriptor: &impl AsFd) -> io::Result<(bool, bool)> {
-    let told = poll_now(descriptor, PollFlags::IN | PollFlags::OUT)?;
-    let ended = told.intersects(PollFlags::HUP | PollFlags::NVAL);
-    let only = told.contains(PollFlags::ERR) && !ended;
+    let events = poll_now(descriptor, PollFlags::IN | PollFlags::OUT)?;
+    let ended = events.intersects(PollFlags::HUP | PollFlags::NVAL);
+    let only = events.contains(PollFlags::ERR) && !ended;
     Ok((
-        only && !told.contains(PollFlags::IN),
-        only && !told.contains(PollFlags::OUT),
+        only && !events.contains(PollFlags::IN),
+        only && !events.contains(PollFlags::OUT),
     ))
 }
 
@@ -385,9 +385,9 @@ pub(crate) fn ready_now<'a>(
     let end = PollFlags::HUP | PollFlags::ERR;
     Ok((list.iter().zip(wanted))
         .map(|(entry, (reads, writes))| {
-            let told = entry.revents();
-            let can_read = reads && told.intersects(PollFlags::IN | end);
-            (can_read, writes && told.intersects(PollFlags::OUT | end))
+            let events = entry.revents();
+            let can_read = reads && events.intersects(PollFlags::IN | end);
+            (can_read, writes && events.intersects(PollFlags::OUT | end))
         })
         .collect())
 }

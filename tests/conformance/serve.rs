@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use polder::TaskSet;
 use polder::event::Latch;
@@ -643,11 +643,16 @@ fn connections_are_served_by_several_workers() {
                     async move {
                         let is_first = begun.fetch_add(1, Ordering::SeqCst) == 0;
                         let count = || {
-                            let mut threads = threads.lock().expect("nobody panics");
+                            let mut threads = threads.lock().expect("no panic");
                             threads.insert(std::thread::current().id());
                             threads.len()
                         };
+                        let start = Instant::now();
                         while count() < 2 && is_first {
+                            assert!(
+                                start.elapsed() < crate::support::LIMIT / 2,
+                                "one worker serves all"
+                            );
                             std::thread::sleep(Duration::from_millis(1));
                         }
                         echo(stream).await;
@@ -673,7 +678,7 @@ fn connections_are_served_by_several_workers() {
             let summary = summary.expect("it was told to stop");
             assert_eq!((summary.accepted, summary.finished), (50, 50));
             assert_eq!(begun.load(Ordering::SeqCst), 50);
-            assert_eq!(threads.lock().expect("nobody panics").len(), 2);
+            assert_eq!(threads.lock().expect("no panic").len(), 2);
         });
     });
 }
