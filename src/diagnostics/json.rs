@@ -1,5 +1,7 @@
 //! Writes JSON. Brackets close when their guard is dropped; keys are literals of ours, and need no
 //! escapes.
+//!
+//! What writes is neither inlined nor generic: there are many calls, and they are in each program.
 
 use std::fmt::{self, Display, Write};
 use std::time::Duration;
@@ -33,6 +35,7 @@ impl Json<'_> {
     }
 
     /// Begins an element of a list, which the caller writes.
+    #[inline(never)]
     pub(crate) fn next(&mut self) -> &mut String {
         if !std::mem::take(&mut self.is_empty) {
             self.out.push(',');
@@ -41,6 +44,7 @@ impl Json<'_> {
     }
 
     /// Begins a member of an object, whose value the caller writes.
+    #[inline(never)]
     pub(crate) fn key(&mut self, key: &str) -> &mut String {
         let out = self.next();
         // Writing to a string does not fail.
@@ -50,8 +54,13 @@ impl Json<'_> {
 
     /// Writes a member that is JSON as it is displayed: a number, a boolean, null.
     pub(crate) fn value(&mut self, key: &str, value: impl Display) -> &mut Self {
-        let _ = write!(self.key(key), "{value}");
+        self.display(key, &value);
         self
+    }
+
+    #[inline(never)]
+    fn display(&mut self, key: &str, value: &dyn Display) {
+        let _ = write!(self.key(key), "{value}");
     }
 
     /// Writes a duration in seconds, with milliseconds.
@@ -59,14 +68,10 @@ impl Json<'_> {
         self.value(key, format_args!("{:.3}", Seconds(duration)))
     }
 
+    #[inline(never)]
     pub(crate) fn text(&mut self, key: &str, text: &str) -> &mut Self {
         write_text(self.key(key), text);
         self
-    }
-
-    /// Returns the length of what has been written.
-    pub(super) fn bytes(&self) -> usize {
-        self.out.len()
     }
 
     /// Breaks the line, for those who read a file with `grep`.
@@ -76,6 +81,7 @@ impl Json<'_> {
 }
 
 impl Drop for Json<'_> {
+    #[inline(never)]
     fn drop(&mut self) {
         self.out.push(self.end);
     }

@@ -93,10 +93,10 @@ impl Lines {
             .seconds("uptime", self.start.elapsed())
             .seconds("interval", interval);
         self.seen.retain(|seen| seen.runtime.strong_count() > 0);
-        let mut told = 0;
+        let (mut told, mut bytes) = (0, 0);
         let mut list = Json::list(json.key("runtimes"));
         for runtime in runtimes.iter().take(MAX_RUNTIMES) {
-            if list.bytes() > MAX_BYTES {
+            if bytes > MAX_BYTES {
                 break;
             }
             let known = |seen: &Seen| seen.runtime.as_ptr() == Arc::as_ptr(runtime);
@@ -112,7 +112,9 @@ impl Lines {
                     self.seen.len() - 1
                 }
             };
-            self.seen[place].write(list.next(), runtime);
+            let out = list.next();
+            self.seen[place].write(out, runtime);
+            bytes = out.len();
             told += 1;
         }
         drop(list);

@@ -113,9 +113,7 @@ impl Trace {
         out.push('\n');
         out
     }
-}
 
-impl Trace {
     /// Describes the task of an event.
     fn args(&self, event: &mut Json<'_>, (id, site): Traced) {
         let mut args = Json::object(event.key("args"));
@@ -385,6 +383,7 @@ impl Drop for Events<'_> {
 }
 
 /// The beginning of each trace: a file that begins otherwise was not made by us.
+#[cfg(feature = "environment")]
 pub(super) const FIRST_WORDS: &str = "{\"otherData\":{\"polder\":\"";
 
 /// Microseconds, with three decimals.
