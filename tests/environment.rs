@@ -16,9 +16,7 @@ use std::time::{Duration, Instant};
 use polder::Runtime;
 use polder::time::sleep;
 use rustix::process::{Pid, Signal, kill_process};
-
-#[allow(dead_code)] // It has more than is asked here.
-mod json;
+use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -350,9 +348,9 @@ fn a_process_that_is_stopped_for_a_while_does_not_stall() {
 /// Returns the number of polls of tasks spawned in this file that a trace contains.
 fn polls(path: &Path) -> usize {
     let text = fs::read_to_string(path).unwrap();
-    let trace = json::Value::parse(&text);
-    let events = trace.at("traceEvents").list().iter();
-    let is_ours = |it: &&json::Value| it.at("name").text().starts_with(file!());
+    let trace = serde_json::from_str::<Value>(&text).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap().iter();
+    let is_ours = |it: &&Value| it["name"].as_str().unwrap().starts_with(file!());
     events.filter(is_ours).count()
 }
 
@@ -533,10 +531,10 @@ fn each_line_is_json_and_has_every_worker_and_group() {
     let path = folder.path("socket");
     let mut child = child(TEST, "x", &[("POLDER_TOP", path.to_str().unwrap())]);
     until_ready(&mut child);
-    let line = json::Value::parse(line_of(&path).0.trim_end());
-    let runtimes = line.at("runtimes").list();
+    let line = serde_json::from_str::<Value>(line_of(&path).0.trim_end()).unwrap();
+    let runtimes = line["runtimes"].as_array().unwrap();
     let lengths = |of: &str| -> Vec<usize> {
-        let lengths = runtimes.iter().map(|it| it.at(of).list().len());
+        let lengths = runtimes.iter().map(|it| it[of].as_array().unwrap().len());
         lengths.collect()
     };
     let mut workers = lengths("workers");
@@ -544,10 +542,13 @@ fn each_line_is_json_and_has_every_worker_and_group() {
     assert_eq!(workers, [1, 3], "{line:?}");
     // One for the tasks, and one for the future of `block_on`.
     assert!(lengths("groups").contains(&2), "{line:?}");
-    for group in runtimes.iter().flat_map(|it| it.at("groups").list()) {
+    for group in runtimes
+        .iter()
+        .flat_map(|it| it["groups"].as_array().unwrap())
+    {
         // Every group has been polled.
-        assert!(group.at("last_polled").number() >= 0.0, "{group:?}");
-        assert!(group.at("oldest").number() >= group.at("last_polled").number());
+        assert!(group["last_polled"].as_f64().unwrap() >= 0.0, "{group:?}");
+        assert!(group["oldest"].as_f64().unwrap() >= group["last_polled"].as_f64().unwrap());
     }
     child.kill().unwrap();
     child.wait().unwrap();

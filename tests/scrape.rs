@@ -5,9 +5,6 @@
 //! `block_on` writes one after the other. So most of its metrics stay constant, and every reader
 //! must see the same values.
 
-#[path = "json/mod.rs"]
-mod json;
-
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +15,6 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use json::Value;
 use polder::diagnostics::Metrics;
 use polder::event::Latch;
 use polder::future::{self, yield_now};
@@ -26,6 +22,7 @@ use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::TcpListener;
 use polder::time::sleep;
 use polder::{Handle, Runtime};
+use serde_json::Value;
 
 /// The time limit for Prometheus to start, and to read the metrics.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -251,39 +248,38 @@ impl Prometheus {
         if !head.contains(" 200 OK") {
             return None;
         }
-        let value = Value::parse(&body);
-        assert_eq!(value.at("status").text(), "success");
-        Some(value.at("data").clone())
+        let value = serde_json::from_str::<Value>(&body).unwrap();
+        assert_eq!(value["status"], "success");
+        Some(value["data"].clone())
     }
 
     /// Returns the latest value of each series of the program.
     fn samples(&mut self) -> Option<Samples> {
         // {__name__=~"polder_.+"}
         let data = self.ask("/api/v1/query?query=%7B__name__%3D~%22polder_.%2B%22%7D")?;
-        let series = data.at("result").list().iter();
+        let series = data["result"].as_array().unwrap().iter();
         Some(series.map(sample).collect())
     }
 
     fn is_up(&mut self) -> bool {
         let data = self.ask("/api/v1/query?query=up%7Bjob%3D%22polder%22%7D");
-        let values = data.as_ref().map(|it| it.at("result").list());
-        matches!(values, Some([up]) if up.at("value").list()[1].text() == "1")
+        data.is_some_and(|data| data["result"][0]["value"][1] == "1")
     }
 }
 
 fn sample(series: &Value) -> (String, f64) {
-    let Value::Object(labels) = series.at("metric") else {
+    let Value::Object(labels) = &series["metric"] else {
         panic!("no labels in {series:?}");
     };
     let own =
         (labels.iter()).filter(|(key, _)| !["__name__", "instance", "job"].contains(&key.as_str()));
-    let own = own.map(|(key, value)| (key.as_str(), value.text()));
-    let [time, value] = series.at("value").list() else {
+    let own = own.map(|(key, value)| (key.as_str(), value.as_str().unwrap()));
+    let [time, value] = &series["value"].as_array().unwrap()[..] else {
         panic!("no value in {series:?}");
     };
-    assert!(time.number() > 1e9, "{series:?}");
-    let value = value.text().parse();
-    let name = series.at("metric").at("__name__").text();
+    assert!(time.as_f64().unwrap() > 1e9, "{series:?}");
+    let value = value.as_str().unwrap().parse();
+    let name = series["metric"]["__name__"].as_str().unwrap();
     (series_of(name, own), value.expect("a number"))
 }
 
@@ -366,10 +362,10 @@ fn prometheus_reads_the_numbers_with_their_types_and_has_the_same() {
     let text = program.says();
     let metadata = prometheus.ask("/api/v1/metadata").unwrap();
     for (name, expected) in families(&text) {
-        let [of_family] = metadata.at(&name).list() else {
+        let [of_family] = &metadata[&name].as_array().unwrap()[..] else {
             panic!("{name}: {metadata:?}");
         };
-        let told = ["type", "help", "unit"].map(|key| of_family.at(key).text().to_owned());
+        let told = ["type", "help", "unit"].map(|key| of_family[key].as_str().unwrap().to_owned());
         assert_eq!(told, expected, "{name}");
     }
     for kind in ["info", "gauge", "counter", "histogram"] {

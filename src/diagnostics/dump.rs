@@ -5,6 +5,7 @@ use std::panic::Location;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::hints::{Clues, Hint, Unread};
+use super::json::{Json, OrNull};
 use super::pairs::Pairs;
 use super::seconds::Seconds;
 use super::snapshot::{SharedSnapshot, State, TaskRecord, WorkerSnapshot};
@@ -427,67 +428,31 @@ impl Dump {
     /// ```
     pub fn json(&self) -> String {
         let mut out = String::new();
-        // Writing to a string does not fail.
-        let _ = self.write_json(&mut out);
+        let mut json = Json::object(&mut out);
+        json.value("at", format_args!("{:.3}", Seconds::of_unix(self.at)))
+            .text("backend", self.backend.name())
+            .value("untold", self.untold);
+        let mut workers = Json::list(json.key("workers"));
+        for worker in &self.workers {
+            let mut json = Json::object(workers.next());
+            json.value("index", worker.index)
+                .value("tasks", worker.tasks)
+                .value("sources", worker.sources);
+            worker.state.write_json(&mut json);
+        }
+        drop(workers);
+        let mut tasks = Json::list(json.key("tasks"));
+        for task in &self.tasks {
+            task.write_json(tasks.next());
+        }
+        drop(tasks);
+        let mut hints = Json::list(json.key("hints"));
+        for hint in &self.hints {
+            hint.write_json(hints.next());
+        }
+        drop(hints);
+        drop(json);
         out
-    }
-
-    fn write_json(&self, out: &mut String) -> fmt::Result {
-        let at = Seconds::of_unix(self.at);
-        write!(
-            out,
-            "{{\"at\":{at:.3},\"backend\":\"{}\",\"untold\":{},\"workers\":[",
-            self.backend.name(),
-            self.untold
-        )?;
-        for (index, worker) in self.workers.iter().enumerate() {
-            out.push_str(if index > 0 { "," } else { "" });
-            write!(
-                out,
-                "{{\"index\":{},\"tasks\":{},\"sources\":{},",
-                worker.index, worker.tasks, worker.sources
-            )?;
-            worker.state.write_json(out)?;
-            out.push('}');
-        }
-        out.push_str("],\"tasks\":[");
-        for (index, task) in self.tasks.iter().enumerate() {
-            let comma = if index > 0 { "," } else { "" };
-            write!(out, "{comma}{{\"id\":")?;
-            match task.id {
-                Some(id) => write!(out, "{id}")?,
-                None => out.push_str("null"),
-            }
-            if let Some(name) = &task.name {
-                out.push_str(",\"name\":");
-                write_json_text(out, name)?;
-            }
-            out.push_str(",\"spawned_at\":");
-            write_json_text(out, &task.spawned_at.to_string())?;
-            if let Some(worker) = task.worker {
-                write!(out, ",\"worker\":{worker}")?;
-            }
-            write!(
-                out,
-                ",\"age\":{:.3},\"state\":\"{}\",\"polls\":{},\"last_polled\":{:.3},\"waits_for\":[",
-                Seconds(task.age),
-                task.state.name(),
-                task.polls,
-                Seconds(task.last_polled)
-            )?;
-            for (index, wait) in task.waits_for.iter().enumerate() {
-                out.push_str(if index > 0 { "," } else { "" });
-                wait.write_json(out)?;
-            }
-            out.push_str("]}");
-        }
-        out.push_str("],\"hints\":[");
-        for (index, hint) in self.hints.iter().enumerate() {
-            out.push_str(if index > 0 { "," } else { "" });
-            hint.write_json(out)?;
-        }
-        out.push_str("]}");
-        Ok(())
     }
 }
 
@@ -666,8 +631,8 @@ fn of_leaf(leaf: Leaf) -> Option<Wait> {
 }
 
 impl WorkerState {
-    /// Writes its members into an object that has been begun.
-    pub(super) fn write_json(&self, out: &mut String) -> fmt::Result {
+    /// Writes its members.
+    pub(super) fn write_json(&self, json: &mut Json<'_>) {
         let (state, task, since) = match *self {
             WorkerState::Parked { since } => ("parked", None, Some(since)),
             WorkerState::Awake => ("awake", None, None),
@@ -675,19 +640,14 @@ impl WorkerState {
             WorkerState::NotDriven => ("not driven", None, None),
             WorkerState::Silent { task, since } => ("silent", task, Some(since)),
         };
-        write!(out, "\"state\":\"{state}\"")?;
+        json.text("state", state);
         if let Some(since) = since {
-            write!(out, ",\"since\":{:.3}", Seconds(since))?;
+            json.seconds("since", since);
         }
         if let Some(task) = task {
-            match task.id {
-                Some(id) => write!(out, ",\"task\":{id}")?,
-                None => out.push_str(",\"task\":null"),
-            }
-            out.push_str(",\"spawned_at\":");
-            write_json_text(out, &task.spawned_at.to_string())?;
+            json.value("task", OrNull(task.id))
+                .text("spawned_at", &task.spawned_at.to_string());
         }
-        Ok(())
     }
 }
 
@@ -787,7 +747,14 @@ impl Wait {
         }
     }
 
-    fn write_json(&self, out: &mut String) -> fmt::Result {
+    fn write_json(&self, out: &mut String) {
+        let summary = self.summary();
+        let kind = match self {
+            Wait::Socket { .. } => "socket",
+            _ => &summary,
+        };
+        let mut json = Json::object(out);
+        json.text("kind", kind);
         match self {
             Wait::Socket {
                 descriptor,
@@ -797,19 +764,15 @@ impl Wait {
                 peer,
                 ready_unread,
             } => {
-                write!(
-                    out,
-                    "{{\"kind\":\"socket\",\"socket\":\"{kind}\",\"descriptor\":{descriptor},\
-                     \"writes\":{writes},\"ready_unread\":{ready_unread}"
-                )?;
+                json.text("socket", kind)
+                    .value("descriptor", descriptor)
+                    .value("writes", writes)
+                    .value("ready_unread", ready_unread);
                 for (key, address) in [("local", local), ("peer", peer)] {
                     if let Some(address) = address {
-                        write!(out, ",\"{key}\":")?;
-                        write_json_text(out, address)?;
+                        json.text(key, address);
                     }
                 }
-                out.push('}');
-                Ok(())
             }
             Wait::Timer { due } => {
                 let now = now();
@@ -817,46 +780,20 @@ impl Wait {
                     Some(left) => ("", left),
                     None => ("-", now - *due),
                 };
-                let by = Seconds(by);
-                write!(out, "{{\"kind\":\"timer\",\"due_in\":{sign}{by:.3}}}")
+                json.value("due_in", format_args!("{sign}{:.3}", Seconds(by)));
             }
             Wait::Event(address) | Wait::Latch(address) | Wait::TaskSet(address) => {
-                let kind = self.summary();
-                write!(out, "{{\"kind\":\"{kind}\",\"address\":\"{address:#x}\"}}")
+                json.text("address", &format!("{address:#x}"));
             }
-            Wait::Task(id) => write!(out, "{{\"kind\":\"task\",\"id\":{id}}}"),
+            Wait::Task(id) => {
+                json.value("id", id);
+            }
             Wait::Signal(numbers) => {
-                write!(out, "{{\"kind\":\"signal\",\"numbers\":{numbers:?}}}")
+                json.value("numbers", format_args!("{numbers:?}"));
             }
-            Wait::Blocking | Wait::Lookup | Wait::Elsewhere => {
-                write!(out, "{{\"kind\":\"{}\"}}", self.summary())
-            }
+            Wait::Blocking | Wait::Lookup | Wait::Elsewhere => {}
         }
     }
-}
-
-/// Writes a JSON string. Names and addresses come from users and peers: they are escaped before
-/// they reach a terminal.
-pub(super) fn write_json_text(out: &mut String, text: &str) -> fmt::Result {
-    out.push('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => {
-                out.push('\\');
-                out.push(character);
-            }
-            // Rust would escape this quote; JSON does not.
-            '\'' => out.push('\''),
-            _ if character.escape_debug().len() > 1 => {
-                for unit in character.encode_utf16(&mut [0; 2]) {
-                    write!(out, "\\u{unit:04x}")?;
-                }
-            }
-            _ => out.push(character),
-        }
-    }
-    out.push('"');
-    Ok(())
 }
 
 /// Text with unprintable characters escaped, one by one: `str::escape_debug` would add 2 KB of
@@ -979,6 +916,26 @@ impl fmt::Display for Count {
 }
 
 impl TaskDump {
+    fn write_json(&self, out: &mut String) {
+        let mut json = Json::object(out);
+        json.value("id", OrNull(self.id));
+        if let Some(name) = &self.name {
+            json.text("name", name);
+        }
+        json.text("spawned_at", &self.spawned_at.to_string());
+        if let Some(worker) = self.worker {
+            json.value("worker", worker);
+        }
+        json.seconds("age", self.age)
+            .text("state", self.state.name())
+            .value("polls", self.polls)
+            .seconds("last_polled", self.last_polled);
+        let mut waits = Json::list(json.key("waits_for"));
+        for wait in &self.waits_for {
+            wait.write_json(waits.next());
+        }
+    }
+
     pub(super) fn reference(&self) -> TaskRef {
         TaskRef {
             id: self.id,

@@ -12,9 +12,8 @@ use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::dump::{
-    Brief, Count, Dump, Printable, TaskDump, TaskRef, TaskState, Wait, WorkerState, write_json_text,
-};
+use super::dump::{Brief, Count, Dump, Printable, TaskDump, TaskRef, TaskState, Wait, WorkerState};
+use super::json::{Json, OrNull};
 use super::pairs::Pairs;
 #[cfg(any(feature = "net", feature = "blocking"))]
 use crate::pool::Load;
@@ -410,19 +409,15 @@ impl Hint {
     }
 
     /// Writes its kind, the ids of its tasks, and its text.
-    pub(super) fn write_json(&self, out: &mut String) -> fmt::Result {
-        write!(out, "{{\"kind\":\"{}\",\"tasks\":[", self.kind())?;
-        for (index, task) in self.tasks().iter().enumerate() {
-            out.push_str(if index > 0 { "," } else { "" });
-            match task.id {
-                Some(id) => write!(out, "{id}")?,
-                None => out.push_str("null"),
-            }
+    pub(super) fn write_json(&self, out: &mut String) {
+        let mut json = Json::object(out);
+        json.text("kind", self.kind());
+        let mut tasks = Json::list(json.key("tasks"));
+        for task in self.tasks() {
+            let _ = write!(tasks.next(), "{}", OrNull(task.id));
         }
-        out.push_str("],\"text\":");
-        write_json_text(out, &self.to_string())?;
-        out.push('}');
-        Ok(())
+        drop(tasks);
+        json.text("text", &self.to_string());
     }
 }
 

@@ -7,11 +7,12 @@
 //!
 //! Readers should expect unknown members: there will be more.
 
-use std::fmt::{self, Write};
+use std::borrow::Cow;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::dump::{Group, write_json_text};
+use super::dump::Group;
+use super::json::Json;
 use super::pairs::Pairs;
 use super::seconds::Seconds;
 use super::{Dump, Metrics, PATIENCE, TaskDump};
@@ -78,40 +79,26 @@ impl Lines {
     /// Returns a line. The next one is expected after `interval`.
     pub(super) fn line(&mut self, runtimes: &[Arc<Shared>], interval: Duration) -> String {
         let mut out = String::new();
-        // Writing to a string does not fail.
-        let _ = self.write(&mut out, runtimes, interval);
-        out
-    }
-
-    fn write(
-        &mut self,
-        out: &mut String,
-        runtimes: &[Arc<Shared>],
-        interval: Duration,
-    ) -> fmt::Result {
-        write!(
-            out,
-            "{{\"polder_top\":{VERSION},\"process\":{},\"program\":",
-            std::process::id()
-        )?;
+        let mut json = Json::object(&mut out);
         let program = std::env::args_os().next().unwrap_or_default();
         let program = std::path::Path::new(&program).file_name();
         let program = program.unwrap_or_default().to_string_lossy();
-        write_short(out, &program)?;
-        write!(
-            out,
-            ",\"at\":{:.3},\"uptime\":{:.3},\"interval\":{:.3},\"runtimes\":[",
-            Seconds::of_unix(SystemTime::now()),
-            Seconds(self.start.elapsed()),
-            Seconds(interval),
-        )?;
+        json.value("polder_top", VERSION)
+            .value("process", std::process::id())
+            .text("program", &short(&program))
+            .value(
+                "at",
+                format_args!("{:.3}", Seconds::of_unix(SystemTime::now())),
+            )
+            .seconds("uptime", self.start.elapsed())
+            .seconds("interval", interval);
         self.seen.retain(|seen| seen.runtime.strong_count() > 0);
-        let mut told = 0;
+        let (mut told, mut bytes) = (0, 0);
+        let mut list = Json::list(json.key("runtimes"));
         for runtime in runtimes.iter().take(MAX_RUNTIMES) {
-            if out.len() > MAX_BYTES {
+            if bytes > MAX_BYTES {
                 break;
             }
-            out.push_str(if told > 0 { "," } else { "" });
             let known = |seen: &Seen| seen.runtime.as_ptr() == Arc::as_ptr(runtime);
             let place = match self.seen.iter().position(known) {
                 Some(place) => place,
@@ -125,49 +112,46 @@ impl Lines {
                     self.seen.len() - 1
                 }
             };
-            self.seen[place].write(out, runtime)?;
+            let out = list.next();
+            self.seen[place].write(out, runtime);
+            bytes = out.len();
             told += 1;
         }
-        out.push(']');
+        drop(list);
         let left_out = runtimes.len() - told;
         if left_out > 0 {
-            write!(out, ",\"runtimes_left_out\":{left_out}")?;
+            json.value("runtimes_left_out", left_out);
         }
-        out.push_str("}\n");
-        Ok(())
+        drop(json);
+        out.push('\n');
+        out
     }
 }
 
 impl Seen {
-    fn write(&mut self, out: &mut String, runtime: &Shared) -> fmt::Result {
+    fn write(&mut self, out: &mut String, runtime: &Shared) {
         let now = Instant::now();
         let dump = Dump::of(runtime, Vec::new(), PATIENCE);
         let metrics = Metrics::of(runtime);
-        write!(
-            out,
-            "{{\"number\":{},\"backend\":\"{}\",\"tasks\":{},\"spawned\":{},\"ended\":{},\
-             \"injected\":{},\"untold\":{}",
-            self.number,
-            metrics.backend.name(),
-            metrics.tasks,
-            metrics.spawned,
-            metrics.ended,
-            metrics.injected,
-            dump.untold
-        )?;
+        let mut json = Json::object(out);
+        json.value("number", self.number)
+            .text("backend", metrics.backend.name())
+            .value("tasks", metrics.tasks)
+            .value("spawned", metrics.spawned)
+            .value("ended", metrics.ended)
+            .value("injected", metrics.injected)
+            .value("untold", dump.untold);
         let before = self.last.take();
         if let Some((at, _)) = &before {
-            write!(out, ",\"within\":{:.3}", Seconds(now - *at))?;
+            json.seconds("within", now - *at);
         }
-        out.push_str(",\"workers\":[");
-        for (index, (worker, numbers)) in dump.workers.iter().zip(&metrics.workers).enumerate() {
-            out.push_str(if index > 0 { ",{" } else { "{" });
-            worker.state.write_json(out)?;
-            out.push_str(",\"metrics\":");
-            numbers.write_json(out)?;
-            out.push('}');
+        let mut workers = Json::list(json.key("workers"));
+        for (worker, numbers) in dump.workers.iter().zip(&metrics.workers) {
+            let mut json = Json::object(workers.next());
+            worker.state.write_json(&mut json);
+            numbers.write_json(json.key("metrics"));
         }
-        out.push_str("],\"groups\":[");
+        drop(workers);
         let groups = dump.groups();
         // The largest first; equally large ones in the order of the dump.
         let smallness = |(place, group): (usize, &Group<'_>)| {
@@ -175,28 +159,29 @@ impl Seen {
         };
         let order = Pairs::new(groups.iter().enumerate().map(smallness).collect());
         let mut order = order.iter().map(|(_, place)| &groups[*place as usize]);
-        for (index, group) in order.by_ref().take(MAX_GROUPS).enumerate() {
-            out.push_str(if index > 0 { "," } else { "" });
-            write_group(out, group, before.as_ref().map(|(_, polls)| &polls[..]))?;
+        let mut list = Json::list(json.key("groups"));
+        for group in order.by_ref().take(MAX_GROUPS) {
+            write_group(
+                list.next(),
+                group,
+                before.as_ref().map(|(_, polls)| &polls[..]),
+            );
         }
+        drop(list);
         let tasks: usize = order.map(|group| group.tasks.len()).sum();
-        write!(
-            out,
-            "],\"left_out\":{{\"groups\":{},\"tasks\":{tasks},\"hints\":{}}},\"hints\":[",
-            groups.len().saturating_sub(MAX_GROUPS),
-            dump.hints.len().saturating_sub(MAX_HINTS)
-        )?;
-        for (index, hint) in dump.hints.iter().take(MAX_HINTS).enumerate() {
-            out.push_str(if index > 0 { "," } else { "" });
-            write!(out, "{{\"kind\":\"{}\",\"text\":", hint.kind())?;
-            write_short(out, &hint.to_string())?;
-            out.push('}');
+        Json::object(json.key("left_out"))
+            .value("groups", groups.len().saturating_sub(MAX_GROUPS))
+            .value("tasks", tasks)
+            .value("hints", dump.hints.len().saturating_sub(MAX_HINTS));
+        let mut hints = Json::list(json.key("hints"));
+        for hint in dump.hints.iter().take(MAX_HINTS) {
+            Json::object(hints.next())
+                .text("kind", hint.kind())
+                .text("text", &short(&hint.to_string()));
         }
-        out.push_str("]}");
         // The tasks of a dump are in the order of their ids.
         let polls = dump.tasks.iter().map(|task| (id(task), task.polls));
         self.last = Some((now, polls.collect()));
-        Ok(())
     }
 }
 
@@ -207,12 +192,12 @@ fn id(task: &TaskDump) -> u64 {
 }
 
 /// Writes a group. `before` has the earlier number of polls of each task, if known.
-fn write_group(out: &mut String, group: &Group<'_>, before: Option<&[(u64, u32)]>) -> fmt::Result {
+fn write_group(out: &mut String, group: &Group<'_>, before: Option<&[(u64, u32)]>) {
     let first = group.tasks[0];
-    out.push_str("{\"spawned_at\":");
-    write_json_text(out, &first.spawned_at.to_string())?;
+    let mut json = Json::object(out);
+    json.text("spawned_at", &first.spawned_at.to_string());
     if first.id.is_none() {
-        out.push_str(",\"block_on\":true");
+        json.value("block_on", true);
     }
     // Written if all its tasks have the same name.
     if let Some(name) = &first.name {
@@ -221,26 +206,22 @@ fn write_group(out: &mut String, group: &Group<'_>, before: Option<&[(u64, u32)]
             .iter()
             .all(|task| task.name.as_ref() == Some(name))
         {
-            out.push_str(",\"name\":");
-            write_short(out, name)?;
+            json.text("name", &short(name));
         }
     }
-    write!(out, ",\"state\":\"{}\",\"waits_for\":", group.state.name())?;
-    write_short(out, &group.waits)?;
+    json.text("state", group.state.name())
+        .text("waits_for", &short(&group.waits));
     let tasks = || group.tasks.iter();
     let age = tasks().map(|task| task.age).max().unwrap_or_default();
     let last_polled = tasks().filter(|task| task.polls > 0);
     let last_polled = last_polled.map(|task| task.last_polled).min();
     let polls: u64 = tasks().map(|task| u64::from(task.polls)).sum();
-    write!(
-        out,
-        ",\"tasks\":{},\"polls\":{polls},\"oldest\":{:.3},\"idle\":{:.3}",
-        group.tasks.len(),
-        Seconds(age),
-        Seconds(group.idle())
-    )?;
+    json.value("tasks", group.tasks.len())
+        .value("polls", polls)
+        .seconds("oldest", age)
+        .seconds("idle", group.idle());
     if let Some(ago) = last_polled {
-        write!(out, ",\"last_polled\":{:.3}", Seconds(ago))?;
+        json.seconds("last_polled", ago);
     }
     if let Some(before) = before {
         // A task that is not in `before` was spawned since, so all its polls are new.
@@ -249,16 +230,14 @@ fn write_group(out: &mut String, group: &Group<'_>, before: Option<&[(u64, u32)]
             let earlier = known.map_or(0, |place| before[place].1);
             u64::from(task.polls.wrapping_sub(earlier))
         });
-        write!(out, ",\"recent_polls\":{}", polls.sum::<u64>())?;
+        json.value("recent_polls", polls.sum::<u64>());
     }
-    out.push('}');
-    Ok(())
 }
 
-/// Writes text, cut off at the limit.
-fn write_short(out: &mut String, text: &str) -> fmt::Result {
+/// Returns the text, cut off at the limit.
+fn short(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(MAX_TEXT) {
-        Some((end, _)) => write_json_text(out, &format!("{}…", &text[..end])),
-        None => write_json_text(out, text),
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+#[cfg(all(unix, feature = "environment"))]
+use super::json::Json;
 use super::seconds::Seconds;
 use crate::poller::Backend;
 use crate::reactor::{self, Counter};
@@ -187,28 +189,28 @@ impl Metrics {
 impl WorkerMetrics {
     /// Writes one JSON object. Its members have the names of the text without their common prefix.
     /// A histogram is written as the counts of its buckets.
-    pub(super) fn write_json(&self, out: &mut String) -> fmt::Result {
-        use fmt::Write as _;
-
-        let mut before = '{';
+    pub(super) fn write_json(&self, out: &mut String) {
+        let mut json = Json::object(out);
         for (name, _, value) in self.rows() {
-            if matches!(value, Value::Time(None)) {
-                continue;
-            }
-            write!(out, "{before}\"{name}{}\":", value.unit())?;
-            before = ',';
+            let key = format!("{name}{}", value.unit());
             match value {
-                Value::Gauge(number) | Value::Counter(number) => write!(out, "{number}")?,
-                Value::Flag(is_so) => write!(out, "{is_so}")?,
-                Value::Time(time) => write!(out, "{:.6}", Seconds(time.unwrap_or_default()))?,
+                Value::Gauge(number) | Value::Counter(number) => {
+                    json.value(&key, number);
+                }
+                Value::Flag(is_so) => {
+                    json.value(&key, is_so);
+                }
+                Value::Time(Some(time)) => {
+                    json.value(&key, format_args!("{:.6}", Seconds(*time)));
+                }
+                Value::Time(None) => {}
                 Value::Histogram(Histogram { counts, sum }) => {
-                    let sum = Seconds(*sum);
-                    write!(out, "{{\"sum\":{sum:.6},\"counts\":{counts:?}}}")?;
+                    Json::object(json.key(&key))
+                        .value("sum", format_args!("{:.6}", Seconds(*sum)))
+                        .value("counts", format_args!("{counts:?}"));
                 }
             }
         }
-        out.push('}');
-        Ok(())
     }
 }
 

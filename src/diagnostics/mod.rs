@@ -38,6 +38,7 @@ mod dump;
 #[cfg(feature = "environment")]
 mod environment;
 mod hints;
+pub(crate) mod json;
 #[cfg(all(unix, feature = "environment"))]
 mod line;
 mod metrics;
@@ -63,6 +64,8 @@ pub use metrics::{Histogram, Metrics, WorkerMetrics};
 pub(crate) use snapshot::other_sites;
 pub(crate) use snapshot::{PATIENCE, WorkerSnapshot};
 pub use trace::Trace;
+#[cfg(feature = "sim")]
+pub(crate) use trace::{Events, Micros};
 pub(crate) use trace_log::Tracing;
 pub(crate) use watchdog::Watch;
 pub use watchdog::{Activity, Stall};

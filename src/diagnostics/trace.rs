@@ -7,10 +7,11 @@
 //!
 //! An arrow begins and ends on slices. So a wake that comes from no task gets a short slice.
 
-use std::fmt::{self, Write};
+use std::fmt::{self, Display};
 use std::time::{Duration, SystemTime};
 
-use super::dump::{Count, write_json_text};
+use super::dump::Count;
+use super::json::Json;
 use super::pairs::Pairs;
 use super::seconds::Seconds;
 use super::trace_log::TraceLog;
@@ -96,16 +97,33 @@ impl Trace {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn json(&self) -> String {
-        let mut writer = Writer {
-            out: String::new(),
+        let mut out = String::new();
+        let mut json = Json::object(&mut out);
+        Json::object(json.key("otherData"))
+            .text("polder", env!("CARGO_PKG_VERSION"))
+            .value("began", format_args!("{:.6}", Seconds::of_unix(self.began)));
+        Writer {
+            events: Events::new(&mut json),
             trace: self,
             polls: Polls::of(&self.tracks),
             arrows: 0,
-            is_first: true,
-        };
-        // Writing to a string does not fail.
-        let _ = writer.write();
-        writer.out
+        }
+        .write();
+        drop(json);
+        out.push('\n');
+        out
+    }
+
+    /// Describes the task of an event.
+    fn args(&self, event: &mut Json<'_>, (id, site): Traced) {
+        let mut args = Json::object(event.key("args"));
+        if id != MAIN_FUTURE {
+            args.value("task", id);
+        }
+        if let Some(place) = self.name_of.get(id) {
+            args.text("name", &self.names[place as usize]);
+        }
+        args.text("spawned_at", &site.to_string());
     }
 }
 
@@ -172,14 +190,13 @@ impl fmt::Display for Trace {
 /// The maximum length of the slice of a wake that comes from no task.
 const WAKE_LENGTH: Duration = Duration::from_micros(1);
 
-/// Writes the JSON.
+/// Writes the events.
 struct Writer<'a> {
-    out: String,
+    events: Events<'a>,
     trace: &'a Trace,
     polls: Polls,
     /// The number of arrows so far: each one has a number.
     arrows: u64,
-    is_first: bool,
 }
 
 /// A slice that has begun.
@@ -189,55 +206,38 @@ enum Open {
 }
 
 impl Writer<'_> {
-    fn write(&mut self) -> fmt::Result {
+    fn write(mut self) {
         let trace = self.trace;
-        write!(
-            self.out,
-            "{FIRST_WORDS}{}\",\"began\":{:.6}}},\"traceEvents\":[",
-            env!("CARGO_PKG_VERSION"),
-            Seconds::of_unix(trace.began)
-        )?;
-        self.begin("M", "process_name", 0, None)?;
-        self.out.push_str(",\"args\":{\"name\":\"polder\"}}");
+        let mut process = self.begin("M", "process_name", 0, None);
+        Json::object(process.key("args")).text("name", "polder");
+        drop(process);
         for (index, track) in trace.tracks.iter().enumerate() {
-            self.begin("M", "thread_name", index, None)?;
-            write!(
-                self.out,
-                ",\"args\":{{\"name\":\"{}\",\"events_before\":{}}}}}",
-                track.name, track.lost
-            )?;
+            let mut thread = self.begin("M", "thread_name", index, None);
+            Json::object(thread.key("args"))
+                .text("name", &track.name)
+                .value("events_before", track.lost);
         }
         for (index, track) in trace.tracks.iter().enumerate() {
-            self.write_track(index, track)?;
+            self.write_track(index, track);
         }
-        self.out.push_str("\n]}\n");
-        Ok(())
     }
 
-    fn write_track(&mut self, index: usize, track: &Track) -> fmt::Result {
+    fn write_track(&mut self, index: usize, track: &Track) {
         let mut open = Vec::new();
         for (place, event) in track.events.iter().enumerate() {
             let at = event.at;
             match event.what {
                 What::PollBegins(task) => open.push(Open::Poll(at, task)),
-                What::PollEnds(id) => self.end_poll(index, &mut open, id, at)?,
+                What::PollEnds(id) => self.end_poll(index, &mut open, id, at),
                 What::Sleeps => open.push(Open::Sleep(at)),
-                What::Awakes => self.end_sleep(index, &mut open, at)?,
+                What::Awakes => self.end_sleep(index, &mut open, at),
                 What::Ready(descriptor) => {
                     // The wait reported it, so the worker no longer sleeps.
-                    self.end_sleep(index, &mut open, at)?;
-                    self.begin("i", "ready", index, Some(at))?;
-                    write!(self.out, ",\"s\":\"t\",\"args\":{{\"fd\":{descriptor}}}}}")?;
+                    self.end_sleep(index, &mut open, at);
+                    self.instant("ready", index, at, "fd", descriptor);
                 }
-                What::TimerFired(late) => {
-                    self.begin("i", "timer", index, Some(at))?;
-                    let late = Micros(late);
-                    write!(self.out, ",\"s\":\"t\",\"args\":{{\"late_us\":{late}}}}}")?;
-                }
-                What::Ended(id) => {
-                    self.begin("i", "ended", index, Some(at))?;
-                    write!(self.out, ",\"s\":\"t\",\"args\":{{\"task\":{id}}}}}")?;
-                }
+                What::TimerFired(late) => self.instant("timer", index, at, "late_us", Micros(late)),
+                What::Ended(id) => self.instant("ended", index, at, "task", id),
                 What::Spawned((id, _)) | What::Woken(id) => {
                     let name = match event.what {
                         What::Woken(_) => "wake",
@@ -246,112 +246,84 @@ impl Writer<'_> {
                     if open.is_empty() {
                         let next = track.events.get(place + 1).map_or(at, |next| next.at);
                         let length = next.saturating_sub(at).min(WAKE_LENGTH);
-                        self.slice(index, name, "wake", at, at + length)?;
-                        write!(self.out, ",\"args\":{{\"task\":{id}}}}}")?;
+                        let mut slice = self.slice(index, name, "wake", at, at + length);
+                        Json::object(slice.key("args")).value("task", id);
                     }
-                    self.arrow(index, name, id, at)?;
+                    self.arrow(index, name, id, at);
                 }
                 What::CallBegins(call) => {
-                    self.call("b", index, call.0, at)?;
-                    self.args(call)?;
+                    let trace = self.trace;
+                    trace.args(&mut self.call("b", index, call.0, at), call);
                 }
-                What::CallEnds(id) => {
-                    self.call("e", index, id, at)?;
-                    self.out.push('}');
-                }
+                What::CallEnds(id) => drop(self.call("e", index, id, at)),
             }
         }
         // Unfinished slices end when the trace was taken.
         while let Some(slice) = open.pop() {
-            let taken = self.trace.taken;
-            match slice {
-                Open::Poll(start, task) => self.poll(index, task, start, taken)?,
-                Open::Sleep(start) => self.sleep(index, start, taken)?,
-            }
+            self.end(index, slice, self.trace.taken);
         }
-        Ok(())
     }
 
     /// Ends the poll of a task, and every slice within it that has no recorded end.
-    fn end_poll(
-        &mut self,
-        track: usize,
-        open: &mut Vec<Open>,
-        id: u64,
-        at: Duration,
-    ) -> fmt::Result {
+    fn end_poll(&mut self, track: usize, open: &mut Vec<Open>, id: u64, at: Duration) {
         let is_it = |slice: &Open| matches!(slice, Open::Poll(_, task) if task.0 == id);
         let Some(place) = open.iter().rposition(is_it) else {
-            return Ok(()); // Its beginning was lost.
+            return; // Its beginning was lost.
         };
         for slice in open.drain(place..) {
-            match slice {
-                Open::Poll(start, task) => self.poll(track, task, start, at)?,
-                Open::Sleep(start) => self.sleep(track, start, at)?,
-            }
+            self.end(track, slice, at);
         }
-        Ok(())
     }
 
-    fn end_sleep(&mut self, track: usize, open: &mut Vec<Open>, at: Duration) -> fmt::Result {
-        let Some(&Open::Sleep(start)) = open.last() else {
-            return Ok(());
-        };
-        open.pop();
-        self.sleep(track, start, at)
+    fn end_sleep(&mut self, track: usize, open: &mut Vec<Open>, at: Duration) {
+        if let Some(&Open::Sleep(start)) = open.last() {
+            open.pop();
+            self.end(track, Open::Sleep(start), at);
+        }
     }
 
-    fn poll(&mut self, track: usize, task: Traced, start: Duration, end: Duration) -> fmt::Result {
-        let name = match task {
-            (MAIN_FUTURE, site) => format!("block_on {}:{}", site.file(), site.line()),
-            (_, site) => format!("{}:{}", site.file(), site.line()),
-        };
-        self.slice(track, &name, "poll", start, end)?;
-        self.args(task)
+    fn end(&mut self, track: usize, slice: Open, at: Duration) {
+        match slice {
+            Open::Poll(start, task) => {
+                let name = match task {
+                    (MAIN_FUTURE, site) => format!("block_on {}:{}", site.file(), site.line()),
+                    (_, site) => format!("{}:{}", site.file(), site.line()),
+                };
+                let trace = self.trace;
+                trace.args(&mut self.slice(track, &name, "poll", start, at), task);
+            }
+            Open::Sleep(start) => drop(self.slice(track, "sleep", "sleep", start, at)),
+        }
     }
 
-    fn sleep(&mut self, track: usize, start: Duration, end: Duration) -> fmt::Result {
-        self.slice(track, "sleep", "sleep", start, end)?;
-        self.out.push('}');
-        Ok(())
-    }
-
-    fn call(&mut self, ph: &str, track: usize, id: u64, at: Duration) -> fmt::Result {
-        self.begin(ph, "unblock", track, Some(at))?;
-        write!(self.out, ",\"cat\":\"unblock\",\"id\":{id}")
+    fn call(&mut self, ph: &str, track: usize, id: u64, at: Duration) -> Json<'_> {
+        let mut call = self.begin(ph, "unblock", track, Some(at));
+        call.text("cat", "unblock").value("id", id);
+        call
     }
 
     /// Writes an arrow from here to the next poll of a task, if that is known.
-    fn arrow(&mut self, track: usize, name: &str, task: u64, at: Duration) -> fmt::Result {
+    fn arrow(&mut self, track: usize, name: &str, task: u64, at: Duration) {
         let Some((poll, other_track)) = self.polls.next(task, at) else {
-            return Ok(());
+            return;
         };
         self.arrows += 1;
         let id = self.arrows;
-        self.begin("s", name, track, Some(at))?;
-        write!(self.out, ",\"cat\":\"wake\",\"id\":{id}}}")?;
-        self.begin("f", name, other_track, Some(poll))?;
-        write!(self.out, ",\"cat\":\"wake\",\"id\":{id},\"bp\":\"e\"}}")
+        self.begin("s", name, track, Some(at))
+            .text("cat", "wake")
+            .value("id", id);
+        self.begin("f", name, other_track, Some(poll))
+            .text("cat", "wake")
+            .value("id", id)
+            .text("bp", "e");
     }
 
-    /// Writes the end of an event of this task.
-    fn args(&mut self, (id, site): Traced) -> fmt::Result {
-        self.out.push_str(",\"args\":{");
-        if id != MAIN_FUTURE {
-            write!(self.out, "\"task\":{id},")?;
-        }
-        if let Some(place) = self.trace.name_of.get(id) {
-            self.out.push_str("\"name\":");
-            write_json_text(&mut self.out, &self.trace.names[place as usize])?;
-            self.out.push(',');
-        }
-        self.out.push_str("\"spawned_at\":");
-        write_json_text(&mut self.out, &site.to_string())?;
-        self.out.push_str("}}");
-        Ok(())
+    fn instant(&mut self, name: &str, track: usize, at: Duration, key: &str, value: impl Display) {
+        let mut instant = self.begin("i", name, track, Some(at));
+        instant.text("s", "t");
+        Json::object(instant.key("args")).value(key, value);
     }
 
-    /// Writes a slice, except its end.
     fn slice(
         &mut self,
         track: usize,
@@ -359,34 +331,63 @@ impl Writer<'_> {
         category: &str,
         start: Duration,
         end: Duration,
-    ) -> fmt::Result {
-        self.begin("X", name, track, Some(start))?;
-        let length = Micros(end.saturating_sub(start));
-        write!(self.out, ",\"dur\":{length},\"cat\":\"{category}\"")
+    ) -> Json<'_> {
+        let mut slice = self.begin("X", name, track, Some(start));
+        slice
+            .value("dur", Micros(end.saturating_sub(start)))
+            .text("cat", category);
+        slice
     }
 
-    /// Writes the common beginning of all events.
-    fn begin(&mut self, ph: &str, name: &str, track: usize, at: Option<Duration>) -> fmt::Result {
-        let comma = if std::mem::take(&mut self.is_first) {
-            ""
-        } else {
-            ","
-        };
-        write!(self.out, "{comma}\n{{\"ph\":\"{ph}\",\"name\":")?;
-        write_json_text(&mut self.out, name)?;
-        write!(self.out, ",\"pid\":1,\"tid\":{}", track + 1)?;
-        match at {
-            Some(at) => write!(self.out, ",\"ts\":{}", Micros(at)),
-            None => Ok(()),
+    fn begin(&mut self, ph: &str, name: &str, track: usize, at: Option<Duration>) -> Json<'_> {
+        self.events.begin(ph, name, 1, track as u64 + 1, at)
+    }
+}
+
+/// The events of a trace, each on a line of its own.
+pub(crate) struct Events<'a>(Json<'a>);
+
+impl Events<'_> {
+    pub(crate) fn new<'a>(trace: &'a mut Json<'_>) -> Events<'a> {
+        Events(Json::list(trace.key("traceEvents")))
+    }
+
+    /// Writes the common members of all events.
+    pub(crate) fn begin(
+        &mut self,
+        ph: &str,
+        name: &str,
+        process: usize,
+        track: u64,
+        at: Option<Duration>,
+    ) -> Json<'_> {
+        let out = self.0.next();
+        out.push('\n');
+        let mut event = Json::object(out);
+        event
+            .text("ph", ph)
+            .text("name", name)
+            .value("pid", process)
+            .value("tid", track);
+        if let Some(at) = at {
+            event.value("ts", Micros(at));
         }
+        event
+    }
+}
+
+impl Drop for Events<'_> {
+    fn drop(&mut self) {
+        self.0.new_line();
     }
 }
 
 /// The beginning of each trace: a file that begins otherwise was not made by us.
+#[cfg(feature = "environment")]
 pub(super) const FIRST_WORDS: &str = "{\"otherData\":{\"polder\":\"";
 
 /// Microseconds, with three decimals.
-struct Micros(Duration);
+pub(crate) struct Micros(pub(crate) Duration);
 
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

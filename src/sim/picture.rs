@@ -11,8 +11,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{env, fs, io, iter};
 
+use crate::diagnostics::json::Json;
+use crate::diagnostics::{Events, Micros};
 use crate::world::faults::Fault;
 use crate::world::trace::{Message, Recording, Seconds, Trace, What};
 
@@ -467,62 +470,18 @@ fn x(host: usize) -> usize {
     FIRST_LANE + host * LANE
 }
 
-/// Returns a JSON string.
-fn quote(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for letter in text.chars() {
-        match letter {
-            '"' => quoted += "\\\"",
-            '\\' => quoted += "\\\\",
-            '\n' => quoted += "\\n",
-            _ if letter.is_control() => {
-                let _ = write!(quoted, "\\u{:04x}", u32::from(letter));
-            }
-            _ => quoted.push(letter),
-        }
-    }
-    quoted + "\""
-}
-
-/// Converts nanoseconds to the microseconds of a trace, exactly.
-fn micros(nanos: u64) -> String {
-    format!("{}.{:03}", nanos / 1_000, nanos % 1_000)
-}
-
 /// Returns the trace in the format of Chrome's and Perfetto's viewers: a process for each host, a
-/// track for each task, flows for messages. Events without a duration are drawn a microsecond long.
+/// track for each task, flows for messages.
 fn json(scene: &Scene) -> String {
-    let mut events: Vec<String> = Vec::new();
-    let name = |kind: &str, pid: usize, tid: u64, name: &str| {
-        let name = quote(name);
-        format!(
-            "{{\"ph\":\"M\",\"name\":\"{kind}\",\"pid\":{pid},\"tid\":{tid},\"args\":{{\"name\":{name}}}}}"
-        )
-    };
-    let slice = |pid: usize, tid: u64, at: u64, lasts: u64, name: &str| {
-        let (name, at, lasts) = (quote(name), micros(at), micros(lasts.max(1_000)));
-        format!(
-            "{{\"ph\":\"X\",\"name\":{name},\"pid\":{pid},\"tid\":{tid},\"ts\":{at},\"dur\":{lasts}}}"
-        )
-    };
-    let instant = |pid: usize, scope: &str, at: u64, name: &str| {
-        let (name, at) = (quote(name), micros(at));
-        format!(
-            "{{\"ph\":\"i\",\"name\":{name},\"s\":\"{scope}\",\"pid\":{pid},\"tid\":0,\"ts\":{at}}}"
-        )
-    };
-    let flow = |phase: &str, id: usize, pid: usize, at: u64| {
-        let at = micros(at);
-        format!(
-            "{{\"ph\":\"{phase}\",\"bp\":\"e\",\"cat\":\"net\",\"name\":\"message\",\"id\":{id},\
-             \"pid\":{pid},\"tid\":0,\"ts\":{at}}}"
-        )
-    };
+    let mut out = String::new();
+    let mut json = Json::object(&mut out);
+    json.text("displayTimeUnit", "ns");
+    let mut events = Picture(Events::new(&mut json));
     // Faults are listed above the hosts.
-    events.push(name("process_name", 0, 0, "faults"));
-    for (host, it) in scene.hosts.iter().enumerate() {
-        events.push(name("process_name", host + 1, 0, it));
-        events.push(name("thread_name", host + 1, 0, "network"));
+    events.name("process_name", 0, 0, "faults");
+    for (host, name) in scene.hosts.iter().enumerate() {
+        events.name("process_name", host + 1, 0, name);
+        events.name("thread_name", host + 1, 0, "network");
     }
     let mut tasks = BTreeSet::new();
     for event in &scene.recording.events {
@@ -532,58 +491,66 @@ fn json(scene: &Scene) -> String {
             What::Polled(task, site) => {
                 if tasks.insert((pid, *task)) {
                     let site = site.map(|it| format!(" {it}")).unwrap_or_default();
-                    events.push(name(
-                        "thread_name",
-                        pid,
-                        *task,
-                        &format!("task {task}{site}"),
-                    ));
+                    events.name("thread_name", pid, *task, &format!("task {task}{site}"));
                 }
-                events.push(slice(pid, *task, *at, 0, "poll"));
+                events.slice(pid, *task, *at, 0, "poll");
             }
             What::Segment(..) | What::Lost(..) => {}
-            _ => events.push(instant(pid, "p", *at, &scene.words(event))),
+            _ => events.instant(pid, "p", *at, &scene.words(event)),
         }
     }
     for (id, it) in scene.recording.messages.iter().enumerate() {
         let (from, to) = (scene.name(it.from), scene.name(it.to));
         let words = format!("{} {}+{}", it.name, it.seq, it.len);
-        events.push(slice(
-            it.from + 1,
-            0,
-            it.sent,
-            0,
-            &format!("{words} to {to}"),
-        ));
+        events.slice(it.from + 1, 0, it.sent, 0, &format!("{words} to {to}"));
         if it.is_lost {
-            events.push(instant(
-                it.from + 1,
-                "t",
-                it.at,
-                &format!("{words} to {to} is lost"),
-            ));
+            let words = format!("{words} to {to} is lost");
+            events.instant(it.from + 1, "t", it.at, &words);
             continue;
         }
-        events.push(slice(
-            it.to + 1,
-            0,
-            it.at,
-            0,
-            &format!("{words} from {from}"),
-        ));
-        events.push(flow("s", id, it.from + 1, it.sent));
-        events.push(flow("f", id, it.to + 1, it.at));
+        events.slice(it.to + 1, 0, it.at, 0, &format!("{words} from {from}"));
+        events.flow("s", id, it.from + 1, it.sent);
+        events.flow("f", id, it.to + 1, it.at);
     }
     for (index, fault) in scene.faults.iter().enumerate() {
         let words = fault.describe(|it| scene.name(it));
         let tid = index as u64 + 1;
-        events.push(slice(0, tid, fault.at, fault.lasts.unwrap_or(0), &words));
+        events.slice(0, tid, fault.at, fault.lasts.unwrap_or(0), &words);
     }
-    events.push(instant(0, "g", scene.end, scene.head.trim_end()));
-    format!(
-        "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n{}\n]}}\n",
-        events.join(",\n")
-    )
+    events.instant(0, "g", scene.end, scene.head.trim_end());
+    drop(events);
+    drop(json);
+    out + "\n"
+}
+
+/// The events of the trace, at nanoseconds.
+struct Picture<'a>(Events<'a>);
+
+impl Picture<'_> {
+    fn name(&mut self, kind: &str, pid: usize, tid: u64, name: &str) {
+        let mut event = self.0.begin("M", kind, pid, tid, None);
+        Json::object(event.key("args")).text("name", name);
+    }
+
+    /// Events without a duration are drawn a microsecond long.
+    fn slice(&mut self, pid: usize, tid: u64, at: u64, lasts: u64, name: &str) {
+        let lasts = Micros(Duration::from_nanos(lasts.max(1_000)));
+        let at = Some(Duration::from_nanos(at));
+        self.0.begin("X", name, pid, tid, at).value("dur", lasts);
+    }
+
+    fn instant(&mut self, pid: usize, scope: &str, at: u64, name: &str) {
+        let at = Some(Duration::from_nanos(at));
+        self.0.begin("i", name, pid, 0, at).text("s", scope);
+    }
+
+    fn flow(&mut self, phase: &str, id: usize, pid: usize, at: u64) {
+        let at = Some(Duration::from_nanos(at));
+        (self.0.begin(phase, "message", pid, 0, at))
+            .text("bp", "e")
+            .text("cat", "net")
+            .value("id", id);
+    }
 }
 
 #[cfg(test)]

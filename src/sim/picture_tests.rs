@@ -1,110 +1,10 @@
 //! Pictures are well-formed and bounded, for any names.
 
+use serde_json::Value;
+
 use super::*;
 use crate::world::faults::Kind;
 use crate::world::trace::Flags;
-
-/// A JSON value: strings, and the relevant parts of the rest.
-#[derive(Debug)]
-enum Value {
-    Object(BTreeMap<String, Value>),
-    List(Vec<Value>),
-    Text(String),
-    Number(String),
-}
-
-/// Parses the part of JSON that traces use.
-struct Parser<'a>(iter::Peekable<std::str::Chars<'a>>);
-
-impl Parser<'_> {
-    fn parse(text: &str) -> Value {
-        let mut parser = Parser(text.chars().peekable());
-        let value = parser.value();
-        parser.space();
-        assert_eq!(parser.0.next(), None, "something follows");
-        value
-    }
-
-    fn space(&mut self) {
-        while self.0.next_if(|it| it.is_ascii_whitespace()).is_some() {}
-    }
-
-    fn expect(&mut self, letter: char) {
-        self.space();
-        assert_eq!(self.0.next(), Some(letter));
-    }
-
-    fn is_next(&mut self, letter: char) -> bool {
-        self.space();
-        self.0.next_if_eq(&letter).is_some()
-    }
-
-    fn value(&mut self) -> Value {
-        self.space();
-        match self.0.peek() {
-            Some('{') => {
-                self.expect('{');
-                let mut all = BTreeMap::new();
-                while !self.is_next('}') {
-                    if !all.is_empty() {
-                        self.expect(',');
-                    }
-                    let key = self.text();
-                    self.expect(':');
-                    assert!(all.insert(key, self.value()).is_none(), "a key comes twice");
-                }
-                Value::Object(all)
-            }
-            Some('[') => {
-                self.expect('[');
-                let mut all = Vec::new();
-                while !self.is_next(']') {
-                    if !all.is_empty() {
-                        self.expect(',');
-                    }
-                    all.push(self.value());
-                }
-                Value::List(all)
-            }
-            Some('"') => Value::Text(self.text()),
-            _ => {
-                let mut number = String::new();
-                while let Some(digit) = self.0.next_if(|it| it.is_ascii_digit() || *it == '.') {
-                    number.push(digit);
-                }
-                assert!(
-                    number.starts_with(|it: char| it.is_ascii_digit()),
-                    "no value"
-                );
-                Value::Number(number)
-            }
-        }
-    }
-
-    fn text(&mut self) -> String {
-        self.expect('"');
-        let mut text = String::new();
-        loop {
-            match self.0.next().expect("the text ends") {
-                '"' => return text,
-                '\\' => match self.0.next().expect("the escape ends") {
-                    'n' => text.push('\n'),
-                    'u' => {
-                        let digits: String = self.0.by_ref().take(4).collect();
-                        let number = u32::from_str_radix(&digits, 16).expect("four digits");
-                        text.push(char::from_u32(number).expect("a letter"));
-                    }
-                    letter @ ('"' | '\\') => text.push(letter),
-                    letter => panic!("an escape that is none: {letter:?}"),
-                },
-                letter => {
-                    assert!(!letter.is_control(), "{letter:?}");
-                    text.push(letter);
-                }
-            }
-        }
-    }
-}
 
 /// Asserts that every tag is closed, in order, every attribute is quoted, and there are no scripts.
 fn assert_is_well_formed(page: &str) {
@@ -219,44 +119,16 @@ fn a_page_is_bounded_and_begins_with_the_failing_moment() {
 
 #[test]
 fn the_trace_has_a_process_for_each_host_tracks_for_tasks_and_flows_for_messages() {
-    let Value::Object(trace) = Parser::parse(&json(&scene(100))) else {
-        panic!("no object");
-    };
-    let Some(Value::List(events)) = trace.get("traceEvents") else {
-        panic!("no events");
-    };
+    let trace: Value = serde_json::from_str(&json(&scene(100))).unwrap();
     let mut phases: BTreeMap<&str, usize> = BTreeMap::new();
     let mut processes = Vec::new();
-    for event in events {
-        let Value::Object(event) = event else {
-            panic!("{event:?}");
-        };
-        let Some(Value::Text(phase)) = event.get("ph") else {
-            panic!("{event:?}");
-        };
+    for event in trace["traceEvents"].as_array().unwrap() {
+        let phase = event["ph"].as_str().unwrap();
         *phases.entry(phase).or_default() += 1;
-        assert!(
-            matches!(event.get("pid"), Some(Value::Number(_))),
-            "{event:?}"
-        );
-        assert!(
-            matches!(event.get("tid"), Some(Value::Number(_))),
-            "{event:?}"
-        );
-        assert!(
-            matches!(event.get("name"), Some(Value::Text(_))),
-            "{event:?}"
-        );
-        if phase != "M" {
-            let Some(Value::Number(at)) = event.get("ts") else {
-                panic!("{event:?}");
-            };
-            assert!(at.parse::<f64>().is_ok(), "{at}");
-        } else if let Some(Value::Object(arguments)) = event.get("args") {
-            if let Some(Value::Text(name)) = arguments.get("name") {
-                processes.push(name.as_str());
-            }
-        }
+        assert!(event["pid"].is_u64() && event["tid"].is_u64(), "{event}");
+        assert!(event["name"].is_string(), "{event}");
+        assert!(phase == "M" || event["ts"].is_f64(), "{event}");
+        processes.extend(event["args"]["name"].as_str());
     }
     let count = |phase| phases.get(phase).copied().unwrap_or(0);
     // One in five is lost: 80 arrive.

@@ -16,8 +16,6 @@ mod endings;
 mod events;
 #[cfg(unix)]
 mod fork;
-#[path = "../json/mod.rs"]
-mod json;
 #[cfg(unix)]
 mod kernel;
 mod memory;

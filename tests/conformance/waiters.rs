@@ -434,7 +434,12 @@ fn a_hundred_accepts_by_two_tasks_are_fifty_each() {
                 }
             })
         });
-        let both = || counts.iter().map(|it| it.load(Ordering::SeqCst)).sum();
+        let both = || {
+            counts
+                .iter()
+                .map(|it| it.load(Ordering::SeqCst))
+                .sum::<usize>()
+        };
         turns().await;
         for i in 1..=100_usize {
             let _client = net::TcpStream::connect(address).unwrap();
@@ -494,7 +499,12 @@ fn two_handles_that_read_one_stream_are_served_by_turns() {
                 }
             })
         });
-        let both = || counts.iter().map(|it| it.load(Ordering::SeqCst)).sum();
+        let both = || {
+            counts
+                .iter()
+                .map(|it| it.load(Ordering::SeqCst))
+                .sum::<usize>()
+        };
         turns().await;
         for i in 1..=40_usize {
             io::Write::write_all(&mut client, b"x").unwrap();

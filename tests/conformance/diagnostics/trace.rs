@@ -13,10 +13,9 @@ use polder::net::TcpListener;
 use polder::runtime::Builder;
 use polder::time::sleep;
 use polder::{Backend, Runtime};
+use serde_json::Value;
 
-use crate::json::Value;
 use crate::support::{on_every_backend_alone, on_every_backend_with_several};
-
 /// The number of traces taken while the workers run.
 const TAKEN: usize = 50;
 
@@ -48,8 +47,8 @@ struct Told {
 impl Told {
     /// Parses a trace, and checks it against the format.
     fn read(json: &str) -> Told {
-        let value = Value::parse(json);
-        assert!(value.at("otherData").at("began").number() > 1e9);
+        let value = serde_json::from_str::<Value>(json).unwrap();
+        assert!(value["otherData"]["began"].as_f64().unwrap() > 1e9);
         let mut told = Told {
             slices: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -58,45 +57,45 @@ impl Told {
             calls: [0, 0],
         };
         let mut ends = BTreeMap::<u64, [Option<(usize, f64)>; 2]>::new();
-        for event in value.at("traceEvents").list() {
-            assert_eq!(event.at("pid").number(), 1.0);
-            let track = event.at("tid").number() as usize;
-            let name = event.at("name").text().to_owned();
-            let kind = event.at("ph").text();
+        for event in value["traceEvents"].as_array().unwrap() {
+            assert_eq!(event["pid"], 1);
+            let track = event["tid"].as_f64().unwrap() as usize;
+            let name = event["name"].as_str().unwrap().to_owned();
+            let kind = event["ph"].as_str().unwrap();
             if kind == "M" {
-                let name = event.at("args").at("name").text();
-                if event.at("name").text() == "thread_name" {
+                let name = event["args"]["name"].as_str().unwrap();
+                if event["name"] == "thread_name" {
                     told.names.insert(track, name.into());
                 }
                 continue;
             }
             assert!(told.names.contains_key(&track), "no track: {event:?}");
-            let at = event.at("ts").number();
+            let at = event["ts"].as_f64().unwrap();
             match kind {
                 "X" => {
-                    let end = at + event.at("dur").number();
+                    let end = at + event["dur"].as_f64().unwrap();
                     let args = event.get("args");
                     told.slices.entry(track).or_default().push(Slice {
                         start: at,
                         end,
-                        category: event.at("cat").text().into(),
+                        category: event["cat"].as_str().unwrap().into(),
                         name,
-                        task: args.and_then(|it| it.get("task")).map(Value::number),
+                        task: args.and_then(|it| it.get("task")).and_then(Value::as_f64),
                     });
                 }
                 "i" => {
-                    assert_eq!(event.at("s").text(), "t");
-                    told.instants.push((name, event.at("args").clone()));
+                    assert_eq!(event["s"], "t");
+                    told.instants.push((name, event["args"].clone()));
                 }
                 "s" | "f" => {
                     let end = usize::from(kind == "f");
-                    let id = event.at("id").number() as u64;
+                    let id = event["id"].as_f64().unwrap() as u64;
                     let before = ends.entry(id).or_default()[end].replace((track, at));
                     assert_eq!(before, None, "an arrow of the same number");
                     assert_eq!(event.get("bp").is_some(), kind == "f");
                 }
                 "b" | "e" => {
-                    assert_eq!(event.at("cat").text(), "unblock");
+                    assert_eq!(event["cat"], "unblock");
                     told.calls[usize::from(kind == "e")] += 1;
                 }
                 other => panic!("{other}: {event:?}"),

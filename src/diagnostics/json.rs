@@ -1,0 +1,120 @@
+//! Writes JSON. Brackets close when their guard is dropped; keys are literals of ours, and need no
+//! escapes.
+//!
+//! What writes is neither inlined nor generic: there are many calls, and they are in each program.
+
+use std::fmt::{self, Display, Write};
+use std::time::Duration;
+
+use super::seconds::Seconds;
+
+/// An object or a list that is being written.
+pub(crate) struct Json<'a> {
+    out: &'a mut String,
+    is_empty: bool,
+    end: char,
+}
+
+impl Json<'_> {
+    pub(crate) fn object(out: &mut String) -> Json<'_> {
+        out.push('{');
+        Json {
+            out,
+            is_empty: true,
+            end: '}',
+        }
+    }
+
+    pub(crate) fn list(out: &mut String) -> Json<'_> {
+        out.push('[');
+        Json {
+            out,
+            is_empty: true,
+            end: ']',
+        }
+    }
+
+    /// Begins an element of a list, which the caller writes.
+    #[inline(never)]
+    pub(crate) fn next(&mut self) -> &mut String {
+        if !std::mem::take(&mut self.is_empty) {
+            self.out.push(',');
+        }
+        self.out
+    }
+
+    /// Begins a member of an object, whose value the caller writes.
+    #[inline(never)]
+    pub(crate) fn key(&mut self, key: &str) -> &mut String {
+        let out = self.next();
+        // Writing to a string does not fail.
+        let _ = write!(out, "\"{key}\":");
+        out
+    }
+
+    /// Writes a member that is JSON as it is displayed: a number, a boolean, null.
+    pub(crate) fn value(&mut self, key: &str, value: impl Display) -> &mut Self {
+        self.display(key, &value);
+        self
+    }
+
+    #[inline(never)]
+    fn display(&mut self, key: &str, value: &dyn Display) {
+        let _ = write!(self.key(key), "{value}");
+    }
+
+    /// Writes a duration in seconds, with milliseconds.
+    pub(super) fn seconds(&mut self, key: &str, duration: Duration) -> &mut Self {
+        self.value(key, format_args!("{:.3}", Seconds(duration)))
+    }
+
+    #[inline(never)]
+    pub(crate) fn text(&mut self, key: &str, text: &str) -> &mut Self {
+        write_text(self.key(key), text);
+        self
+    }
+
+    /// Breaks the line, for those who read a file with `grep`.
+    pub(crate) fn new_line(&mut self) {
+        self.out.push('\n');
+    }
+}
+
+impl Drop for Json<'_> {
+    #[inline(never)]
+    fn drop(&mut self) {
+        self.out.push(self.end);
+    }
+}
+
+/// A number, or null.
+pub(crate) struct OrNull<T>(pub(crate) Option<T>);
+
+impl<T: Display> Display for OrNull<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(value) => value.fmt(f),
+            None => f.write_str("null"),
+        }
+    }
+}
+
+/// Names and addresses come from users and peers: unprintable characters are escaped, so that none
+/// reaches a terminal.
+fn write_text(out: &mut String, text: &str) {
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => out.extend(['\\', character]),
+            // Rust would escape this quote; JSON does not.
+            '\'' => out.push('\''),
+            _ if character.escape_debug().len() > 1 => {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(out, "\\u{unit:04x}");
+                }
+            }
+            _ => out.push(character),
+        }
+    }
+    out.push('"');
+}
