@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the library depends on: licences, sources, versions that stand twice, and known vulnerabilities,
-# by deny.toml; and what polder-top does, by top/deny.toml. Advisories come from GitHub; where that cannot be reached, all but these is checked, and
-# the script says so.
+# by deny.toml; and what polder-top does, by crates/polder-top/deny.toml. Advisories come from GitHub; where
+# that cannot be reached, all but these is checked, and the script says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,7 +11,7 @@ tool cargo-deny 0.20.2
 # packages CHECK…: of both.
 packages() {
     cargo deny --all-features check "$@"
-    cargo deny --manifest-path top/Cargo.toml --config top/deny.toml check "$@"
+    cargo deny --manifest-path crates/polder-top/Cargo.toml --config crates/polder-top/deny.toml check "$@"
 }
 
 packages bans licenses sources

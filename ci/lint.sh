@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 # lines of examples cannot be broken.
 comments_fit() {
     local wide
-    wide=$(find src tests examples benches interop top -name target -prune -o -name '*.rs' -print0 |
+    wide=$(find src tests examples benches interop crates -name target -prune -o -name '*.rs' -print0 |
         LC_ALL=C.UTF-8 xargs -0 grep -nE '^.{101,}' /dev/null | grep -E '^[^:]+:[0-9]+: *//' |
         grep -vE '^[^:]+:[0-9]+: *//[/!] +[#|]' || true)
     if [ -n "$wide" ]; then
@@ -29,7 +29,7 @@ ci/actions.sh
 ci/links.sh
 ci/prose.sh
 ci/figures.sh --check
-cargo fmt --check
+cargo fmt --all --check
 ci/layers.sh
 comments_fit
 ci/unsafe.sh --check

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Writes docs/terminal.svg: one program on three backends, as a terminal shows it. What is in it is what the
-# programs have printed. And docs/top.svg: what polder-top shows of the lines in top/tests/program.jsonl. With
+# programs have printed. And docs/top.svg: what polder-top shows of the lines in crates/polder-top/tests/program.jsonl. With
 #
 #     ci/picture.sh --lines
 #
-# these are taken anew first, of the program top/examples/program.rs.
+# these are taken anew first, of the program crates/polder-top/examples/program.rs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -68,11 +68,10 @@ height=$((${#lines[@]} * 18 + 60))
     echo "</svg>"
 } >docs/terminal.svg
 
-cd top
-lines=tests/program.jsonl
+lines=crates/polder-top/tests/program.jsonl
 if [ "${1:-}" = --lines ]; then
     # They are those of the ninth second: what looks like a fault is known by then.
-    cargo build --quiet --release --example program
+    cargo build --quiet --release -p polder-top --example program
     socket=$(mktemp -u)
     POLDER_TOP=$socket "${CARGO_TARGET_DIR:-target}/release/examples/program" 12 &
     until [ -S "$socket" ]; do sleep 0.1; done
@@ -81,9 +80,11 @@ import socket, sys
 stream = socket.socket(socket.AF_UNIX)
 stream.connect(sys.argv[1])
 lines = stream.makefile()
-sys.stdout.writelines([lines.readline() for _ in range(9)][7:])
+# Places as in a package by itself, which are shorter.
+kept = [lines.readline().replace("crates/polder-top/", "") for _ in range(9)][7:]
+sys.stdout.writelines(kept)
 END
     wait
 fi
-cargo run --quiet --example picture >"../docs/top.svg.new"
-mv ../docs/top.svg.new ../docs/top.svg
+cargo run --quiet -p polder-top --example picture >docs/top.svg.new
+mv docs/top.svg.new docs/top.svg

@@ -12,4 +12,4 @@ fi
 
 . ci/tool.sh
 tool cargo-semver-checks 0.51.0
-cargo semver-checks --baseline-rev "$baseline" --all-features
+cargo semver-checks --package polder --baseline-rev "$baseline" --all-features

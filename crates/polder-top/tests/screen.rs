@@ -153,7 +153,7 @@ fn a_worker_that_does_not_answer_stands_out_with_what_it_runs() {
 /// `ci/picture.sh` writes it.
 #[test]
 fn the_picture_in_the_documentation_is_what_is_drawn() {
-    let drawn = include_str!("../../docs/top.svg");
+    let drawn = include_str!("../../../docs/top.svg");
     assert!(
         picture::picture() == drawn,
         "docs/top.svg is old: run ci/picture.sh"

@@ -254,9 +254,9 @@ mod tests {
 
     #[test]
     fn limits_are_those_of_polder() {
-        let line = include_str!("../../src/diagnostics/line.rs");
-        let builder = include_str!("../../src/runtime/builder.rs");
-        let counters = include_str!("../../src/reactor/counters.rs");
+        let line = include_str!("../../../src/diagnostics/line.rs");
+        let builder = include_str!("../../../src/runtime/builder.rs");
+        let counters = include_str!("../../../src/reactor/counters.rs");
         let limit = |source: &str, name: &str| -> usize {
             let (_, rest) = source
                 .split_once(&format!("const {name}: usize = "))
