@@ -11,8 +11,8 @@ cache="${XDG_CACHE_HOME:-$HOME/.cache}/polder-ci"
 work="$cache/minimal"
 rm -rf "$work"
 mkdir -p "$work"
-cp -R Cargo.toml README.md docs src tests examples benches "$work"
-rm -rf "$work/benches/compare"
+cp -R Cargo.toml README.md crates docs src tests examples benches "$work"
+rm -rf "$work"/{benches/{compare,simulators},crates/polder-top}
 cd "$work"
 export CARGO_TARGET_DIR="$cache/minimal-target"
 

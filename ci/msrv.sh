@@ -113,6 +113,7 @@ else
     exit 1
 fi
 
+"${cargo[@]}" check -p linearizable
 if [ "${1:-}" = --short ]; then
     "${cargo[@]}" check --all-targets
     "${cargo[@]}" test --lib

@@ -7,7 +7,8 @@ use std::panic::resume_unwind;
 use std::rc::Rc;
 use std::time::Instant;
 
-use super::linear::{self, Model, Record, Verdict};
+use linearizable::{Model, Record, Verdict};
+
 use super::state::{State, kernel as with_kernel};
 use crate::world;
 
@@ -253,7 +254,7 @@ impl<I, O> History<I, O> {
     /// ```
     pub fn verdict<M: Model<Input = I, Output = O>>(&self, model: &M) -> Verdict {
         self.0.was_checked.set(true);
-        linear::check(&self.0.records.borrow(), model).0
+        linearizable::check(&self.0.records.borrow(), model).0
     }
 
     /// Fails the run unless the history is linearizable: see [`verdict`](Self::verdict). The report
@@ -297,7 +298,7 @@ impl<I, O> History<I, O> {
         let types = (type_name::<I>(), type_name::<O>());
         let name = format!("the history of {} and {} has operations", types.0, types.1);
         world::note_sometimes(&name, !self.is_empty());
-        let (verdict, at) = linear::check(&self.0.records.borrow(), &model);
+        let (verdict, at) = linearizable::check(&self.0.records.borrow(), &model);
         let (cause, reason) = match verdict {
             Verdict::Linearizable => return,
             Verdict::Violation(drawing) => ("the history is not linearizable", drawing),

@@ -96,7 +96,6 @@ mod jobs;
 mod left_out;
 #[doc(hidden)]
 pub mod libc;
-mod linear;
 mod links;
 mod machine;
 mod names;
@@ -127,7 +126,7 @@ pub use conditions::Holds;
 pub use disk::Disk;
 pub use history::{History, Invocation, Operation};
 pub use host::{Exit, Finished, Host, Pause, Process};
-pub use linear::{Model, Verdict};
+pub use linearizable::{Model, Verdict};
 pub use links::{Cut, Hold, Links};
 pub use machine::{Clock, Faults};
 pub use names::Names;

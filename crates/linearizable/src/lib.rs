@@ -1,5 +1,46 @@
 //! Whether a history is linearizable: a search for an order that a [`Model`] allows.
 //!
+//! [`check`] takes the operations that clients have invoked on a system, their answers, and when
+//! both happened. `polder` re-exports [`Model`] and [`Verdict`], and records histories in simulated
+//! worlds; nothing here depends on it.
+//!
+//! ```
+//! use linearizable::{Model, Record, Verdict, check};
+//!
+//! /// A register: `Some` writes, `None` reads.
+//! struct Register;
+//!
+//! impl Model for Register {
+//!     type State = u32;
+//!     type Input = Option<u32>;
+//!     type Output = u32;
+//!
+//!     fn begin(&self) -> u32 {
+//!         0
+//!     }
+//!
+//!     fn step(&self, state: &u32, input: &Option<u32>, output: Option<&u32>) -> Option<u32> {
+//!         let state = input.unwrap_or(*state);
+//!         output.is_none_or(|output| *output == state).then_some(state)
+//!     }
+//! }
+//!
+//! let operation = |input, from, to, output| Record {
+//!     client: "client".into(),
+//!     input,
+//!     invoked: (from, 0),
+//!     answered: Some(((to, 0), output)),
+//! };
+//! let write = || operation(Some(7), 0, 10, 7);
+//! // A read that is concurrent with the write may return the old value; a later one may not.
+//! assert_eq!(check(&[write(), operation(None, 5, 6, 0)], &Register).0, Verdict::Linearizable);
+//! let (verdict, at) = check(&[write(), operation(None, 11, 12, 0)], &Register);
+//! assert!(matches!(verdict, Verdict::Violation(_)));
+//! assert_eq!(at, Some(12));
+//! ```
+//!
+//! # The search
+//!
 //! The search is that of Wing and Gong, with Lowe's memory of what was tried ("Testing for
 //! linearizability", 2017). Invocations and answers form a list, ordered by time. Each operation
 //! that is invoked before the first answer of the list may be next. The search takes one that the
@@ -12,11 +53,13 @@
 //!
 //! Partitions (Herlihy and Wing: linearizability is local) are searched separately.
 
-use std::collections::{BTreeMap, HashSet};
-use std::fmt::{Debug, Write};
-use std::hash::Hash;
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
 
-use crate::world::trace::Seconds;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::{self, Debug, Write};
+use std::hash::Hash;
+use std::time::Duration;
 
 /// Maximum number of states remembered for a partition: tens of megabytes if they are small. The
 /// problem is NP-complete: beyond this limit the verdict is undecided.
@@ -29,10 +72,10 @@ const MAX_DRAWN: usize = 12;
 const LONGEST_TEXT: usize = 60;
 
 /// The specification of a system, as a state machine that executes one operation after the other;
-/// used by [`History::linearizable`](super::History::linearizable).
+/// used by [`check`].
 ///
 /// ```
-/// use polder::sim::Model;
+/// use linearizable::{Model, Record, Verdict, check};
 ///
 /// /// A lock, of which operations say whether they have got or released it.
 /// struct Lock;
@@ -65,13 +108,18 @@ const LONGEST_TEXT: usize = 60;
 ///     }
 /// }
 ///
-/// polder::sim::check(0..1, |sim| async move {
-///     let history = sim.history();
-///     history.invoke("a", Operation::TryLock).answer(true);
-///     history.invoke("b", Operation::TryLock).answer(false);
-///     history.invoke("a", Operation::Unlock).answer(true);
-///     history.linearizable(Lock);
-/// });
+/// let operation = |client: &str, input, at, output| Record {
+///     client: client.into(),
+///     input,
+///     invoked: (at, 0),
+///     answered: Some(((at, 1), output)),
+/// };
+/// let history = [
+///     operation("a", Operation::TryLock, 1, true),
+///     operation("b", Operation::TryLock, 2, false),
+///     operation("a", Operation::Unlock, 3, true),
+/// ];
+/// assert_eq!(check(&history, &Lock).0, Verdict::Linearizable);
 /// ```
 pub trait Model {
     /// The state of the machine.
@@ -84,7 +132,7 @@ pub trait Model {
     /// Returns the initial state.
     ///
     /// ```
-    /// # use polder::sim::Model;
+    /// # use linearizable::Model;
     /// # struct Counter;
     /// # impl Model for Counter {
     /// #     type State = u64;
@@ -105,7 +153,7 @@ pub trait Model {
     /// `output` is `None`, the answer is not known: the client has died, or given up.
     ///
     /// ```
-    /// # use polder::sim::Model;
+    /// # use linearizable::Model;
     /// # struct Counter;
     /// # impl Model for Counter {
     /// #     type State = u64;
@@ -139,7 +187,7 @@ pub trait Model {
     /// its own operations in order.
     ///
     /// ```
-    /// # use polder::sim::Model;
+    /// # use linearizable::Model;
     /// # struct Store;
     /// # impl Model for Store {
     /// #     type State = String;
@@ -163,38 +211,8 @@ pub trait Model {
     }
 }
 
-/// Whether a history is linearizable, as far as the search could decide: returned by
-/// [`History::verdict`](super::History::verdict).
-///
-/// ```
-/// use polder::sim::{Model, Verdict};
-///
-/// /// Answers with what it is asked.
-/// struct Echo;
-///
-/// impl Model for Echo {
-///     type State = ();
-///     type Input = u32;
-///     type Output = u32;
-///
-///     fn begin(&self) {}
-///
-///     fn step(&self, _: &(), input: &u32, output: Option<&u32>) -> Option<()> {
-///         output.is_none_or(|it| it == input).then_some(())
-///     }
-/// }
-///
-/// polder::sim::check(0..1, |sim| async move {
-///     let history = sim.history();
-///     history.invoke("client", 1).answer(2);
-///     match history.verdict(&Echo) {
-///         Verdict::Violation(drawing) => assert!(drawing.contains("client"), "{drawing}"),
-///         other => panic!("{other:?}"),
-///     }
-/// });
-/// ```
+/// Whether a history is linearizable, as far as the search could decide: returned by [`check`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
 pub enum Verdict {
     /// The model allows an order of the operations.
     Linearizable,
@@ -208,19 +226,27 @@ pub enum Verdict {
     },
 }
 
-/// An operation, with the position of its ends in the order: the time, and a number.
-pub(super) struct Record<I, O> {
-    pub(super) client: String,
-    pub(super) input: I,
-    pub(super) invoked: (u64, u64),
-    pub(super) answered: Option<((u64, u64), O)>,
+/// The time in nanoseconds, and a number that orders what happens at the same time.
+pub type Moment = (u64, u64);
+
+/// An operation of a client.
+#[derive(Clone, Debug)]
+pub struct Record<I, O> {
+    /// The name of the client.
+    pub client: String,
+    /// What was asked.
+    pub input: I,
+    /// When it was asked.
+    pub invoked: Moment,
+    /// When the answer came, and the answer; `None` if none is known.
+    pub answered: Option<(Moment, O)>,
 }
 
 /// Some records of a history.
 type Records<'a, M> = Vec<&'a Record<<M as Model>::Input, <M as Model>::Output>>;
 
-/// Returns the verdict, and the time of the answer that cannot be explained.
-pub(super) fn check<M: Model>(
+/// Returns the verdict, and for a violation the time of the answer that cannot be explained.
+pub fn check<M: Model>(
     records: &[Record<M::Input, M::Output>],
     model: &M,
 ) -> (Verdict, Option<u64>) {
@@ -518,248 +544,15 @@ fn draw<I: Debug, O: Debug>(
     text
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::world::choice::Stream;
+/// A time in seconds, with microseconds.
+struct Seconds(u64);
 
-    #[derive(Clone, Debug)]
-    enum Input {
-        Write(&'static str, u32),
-        Read(&'static str),
-    }
-
-    /// Registers by name.
-    struct Registers {
-        is_parted: bool,
-    }
-
-    impl Model for Registers {
-        type State = BTreeMap<&'static str, u32>;
-        type Input = Input;
-        type Output = u32;
-
-        fn begin(&self) -> Self::State {
-            BTreeMap::new()
-        }
-
-        fn step(
-            &self,
-            state: &Self::State,
-            input: &Input,
-            output: Option<&u32>,
-        ) -> Option<Self::State> {
-            let mut state = state.clone();
-            let value = match input {
-                Input::Write(key, value) => {
-                    state.insert(key, *value);
-                    *value
-                }
-                Input::Read(key) => state.get(key).copied().unwrap_or(0),
-            };
-            output.is_none_or(|it| *it == value).then_some(state)
-        }
-
-        fn partition(&self, _: &str, input: &Input) -> String {
-            match input {
-                Input::Write(key, _) | Input::Read(key) if self.is_parted => (*key).to_owned(),
-                _ => String::new(),
-            }
-        }
-    }
-
-    const REGISTERS: Registers = Registers { is_parted: true };
-
-    type Op = Record<Input, u32>;
-
-    fn op(client: &str, input: Input, from: u64, to: u64, output: u32) -> Op {
-        Record {
-            client: client.into(),
-            input,
-            invoked: (from, 0),
-            answered: Some(((to, u64::MAX), output)),
-        }
-    }
-
-    fn open(client: &str, input: Input, from: u64) -> Op {
-        let mut op = op(client, input, from, from, 0);
-        op.answered = None;
-        op
-    }
-
-    use Input::{Read, Write};
-
-    fn is_fine(operations: &[Op]) -> bool {
-        let verdict = check(operations, &REGISTERS).0;
-        let whole = check(operations, &Registers { is_parted: false }).0;
-        let is_fine = verdict == Verdict::Linearizable;
-        assert_eq!(is_fine, whole == Verdict::Linearizable, "parted or not");
-        assert!(
-            is_fine || matches!(verdict, Verdict::Violation(_)),
-            "{verdict:?}"
-        );
-        is_fine
-    }
-
-    #[test]
-    fn histories_that_are_linearizable_are_found_so() {
-        assert!(is_fine(&[]));
-        assert!(is_fine(&[
-            op("a", Write("x", 1), 0, 1, 1),
-            op("a", Read("x"), 2, 3, 1)
-        ]));
-        // While it is written, old and new are read, in that order.
-        assert!(is_fine(&[
-            op("a", Write("x", 1), 0, 10, 1),
-            op("b", Read("x"), 1, 2, 0),
-            op("b", Read("x"), 3, 4, 1),
-            op("c", Read("x"), 3, 9, 0),
-        ]));
-        // The writes of two clients overlap, in either order.
-        for last in [1, 2] {
-            assert!(is_fine(&[
-                op("a", Write("x", 1), 0, 10, 1),
-                op("b", Write("x", 2), 0, 10, 2),
-                op("c", Read("x"), 11, 12, last),
-            ]));
-        }
-    }
-
-    #[test]
-    fn histories_that_are_not_are_found_so() {
-        // A stale read; one that goes back; one of a value that was never written.
-        assert!(!is_fine(&[
-            op("a", Write("x", 1), 0, 1, 1),
-            op("b", Read("x"), 2, 3, 0)
-        ]));
-        assert!(!is_fine(&[
-            op("a", Write("x", 1), 0, 10, 1),
-            op("b", Read("x"), 1, 2, 1),
-            op("c", Read("x"), 3, 4, 0),
-        ]));
-        assert!(!is_fine(&[op("a", Read("x"), 0, 1, 7)]));
-        // Two readers see two writes in two orders.
-        assert!(!is_fine(&[
-            op("a", Write("x", 1), 0, 100, 1),
-            op("b", Write("x", 2), 0, 100, 2),
-            op("c", Read("x"), 1, 2, 1),
-            op("c", Read("x"), 3, 4, 2),
-            op("d", Read("x"), 1, 2, 2),
-            op("d", Read("x"), 3, 4, 1),
-        ]));
-    }
-
-    #[test]
-    fn an_operation_without_an_answer_takes_effect_at_any_time_or_never() {
-        let write = || open("a", Write("x", 1), 5);
-        let read = |at, value| op("b", Read("x"), at, at + 1, value);
-        assert!(is_fine(&[write(), read(10, 0), read(20, 0)]));
-        assert!(is_fine(&[write(), read(10, 0), read(20, 1)]));
-        assert!(!is_fine(&[write(), read(10, 1), read(20, 0)]));
-        assert!(!is_fine(&[write(), read(1, 1)]), "before it was asked for");
-        assert!(is_fine(&[write()]));
-    }
-
-    #[test]
-    fn what_is_of_one_moment_is_concurrent() {
-        let write = op("a", Write("x", 1), 0, 5, 1);
-        assert!(is_fine(&[write, op("b", Read("x"), 5, 6, 0)]));
-    }
-
-    /// Generates the history of a register of several keys: each operation takes effect somewhere
-    /// within.
-    fn random(seed: u64, clients: u64, count: u64) -> Vec<Op> {
-        let mut stream = Stream::new(seed, "test", 0, 0);
-        let mut state = BTreeMap::new();
-        let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
-        let mut operations = Vec::new();
-        // Each time has one effect. The ends lie around it, between those of the client's other
-        // operations.
-        let mut free = vec![0; clients as usize];
-        for at in 1..=count {
-            let client = stream.below(clients) as usize;
-            let time = at * 100;
-            if time <= free[client] {
-                continue;
-            }
-            let from = time - stream.below((time - free[client]).min(300));
-            let to = time + 1 + stream.below(300);
-            free[client] = to;
-            let key = ["x", "y", "z"][stream.below(3) as usize];
-            let input = match stream.below(2) {
-                0 => Write(key, at as u32),
-                _ => Read(key),
-            };
-            let output = match input {
-                Write(key, value) => {
-                    state.insert(key, value);
-                    value
-                }
-                Read(key) => state.get(key).copied().unwrap_or(0),
-            };
-            operations.push(op(names[client], input, from, to, output));
-            // The answers of some operations are lost.
-            if stream.below(2_000) == 0 {
-                operations.last_mut().expect("one was added").answered = None;
-            }
-        }
-        operations
-    }
-
-    #[test]
-    fn large_histories_are_decided() {
-        for seed in 0..5 {
-            let mut operations = random(seed, 8, 10_000);
-            assert!(operations.len() > 4_000, "{}", operations.len());
-            assert_eq!(check(&operations, &REGISTERS).0, Verdict::Linearizable);
-            // A read long after returns a value that was never written.
-            let end = operations.iter().filter_map(|it| it.answered.as_ref());
-            let end = end.map(|it| it.0.0).max().unwrap();
-            operations.push(op("a", Read("x"), end + 1, end + 2, 1_000_000));
-            let Verdict::Violation(text) = check(&operations, &REGISTERS).0 else {
-                panic!("it is not linearizable");
-            };
-            assert!(text.contains("of x"), "{text}");
-        }
-    }
-
-    #[test]
-    fn what_takes_too_long_is_not_called_fine() {
-        // Twenty concurrent writes, and a read of a value that was never written.
-        let mut operations: Vec<Op> = (1..=20)
-            .map(|value| op("a", Write("x", value), 0, 100, value))
-            .collect();
-        operations.push(op("b", Read("x"), 0, 100, 77));
-        let verdict = check_within(&operations, &REGISTERS, 10_000).0;
-        assert_eq!(verdict, Verdict::Undecided { states: 10_000 });
-    }
-
-    #[test]
-    fn a_violation_is_drawn_with_what_is_around_it() {
-        let mut operations: Vec<Op> = (0..30)
-            .map(|n| {
-                op(
-                    "writer",
-                    Write("x", n + 1),
-                    u64::from(n) * 10,
-                    u64::from(n) * 10 + 5,
-                    n + 1,
-                )
-            })
-            .collect();
-        operations.push(op("reader", Read("x"), 293, 294, 29));
-        operations.push(op("reader", Read("x"), 296, 299, 29));
-        let Verdict::Violation(text) = check(&operations, &REGISTERS).0 else {
-            panic!("it is not linearizable");
-        };
-        let lines: Vec<&str> = text.lines().collect();
-        assert!(lines.len() <= MAX_DRAWN + 2, "{text}");
-        let marked = lines
-            .iter()
-            .find(|it| it.contains("<== not explained"))
-            .unwrap();
-        assert!(marked.contains("Read(\"x\") → 29"), "{text}");
-        assert!(marked.contains("|-|"), "{text}");
-        assert!(text.contains("ends so: … "), "{text}");
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = Duration::from_nanos(self.0);
+        write!(f, "{}.{:06} s", time.as_secs(), time.subsec_micros())
     }
 }
+
+#[cfg(test)]
+mod tests;
