@@ -34,6 +34,6 @@ ci/layers.sh
 comments_fit
 ci/unsafe.sh --check
 cargo clippy --all-targets -- -D warnings
-cargo clippy -p linearizable --all-targets -- -D warnings
+cargo clippy -p linearizable -p thread-stack --all-targets -- -D warnings
 ci/examples.sh
 RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features

@@ -37,7 +37,6 @@ rooms() {
     out 'src/signal/windows.rs' 'compiled for Windows only'
     out 'src/poller/backends/missing/*' 'compiled in place of backends that are not'
     out 'src/poller/backends/kqueue/*' 'declarations of other systems, and the model, which is for tests'
-    out 'src/sys/stack/none.rs' 'compiled where a stack cannot be asked for'
     out 'src/spans/untraced.rs' 'what it has does nothing'
 
     room picture 'src/sim/picture*' sim '--lib -- sim::picture'
@@ -62,7 +61,6 @@ rooms() {
         '--lib -- diagnostics::' '--test=conformance -- --test-threads=8 diagnostics::' \
         '--test=stalls --test=stories --test=environment --test=backtrace --test=scrape'
     room signal 'src/signal/*' '' '--lib --test=signals' '--test=panicking_waker --test=environment'
-    room stack 'src/sys/stack*' backtrace '--lib --test=backtrace -- --skip pool'
     room sys 'src/sys/*' '' '--lib' "$core" '--test=environment'
     room spans 'src/spans/*' tracing '--test=spans'
     room testing 'src/testing.rs' '' '--test=test_macro --test=hanging_test'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes docs/UNSAFE.md: every `unsafe` of the library, by the reason for it.
+# Writes docs/UNSAFE.md: every `unsafe` of the library and of the packages in crates/, by the reason for it.
 #
 #     ci/unsafe.sh [--check]
 #
@@ -13,7 +13,7 @@ work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 
 # Tells a block by its first lines and its comment. Rows: reason, file, kind, what the comment begins with.
-find src -name '*.rs' | LC_ALL=C sort | xargs awk -v errors="$work/errors" '
+find src crates -name '*.rs' | LC_ALL=C sort | xargs awk -v errors="$work/errors" '
     function reason(text) {
         if (text ~ /ManuallyDrop::drop|Box::from_raw\(new\)|&\*new|Ordering::Acquire\)\.as_ref/) return "fork"
         if (text ~ /transmute/) return "scope"
@@ -125,7 +125,7 @@ table() {
     cat <<'END'
 # Unsafe code
 
-Every `unsafe` in `src/`, tests within it included, by the reason for it. Written by `ci/unsafe.sh`, and checked by `ci/lint.sh`:
+Every `unsafe` in `src/` and `crates/`, tests within included, by the reason for it. Written by `ci/unsafe.sh`, and checked by `ci/lint.sh`:
 a place that belongs to none of these reasons, or has no `// SAFETY:` comment, fails there. The words are the beginnings of these comments.
 END
     table kernel "Calls of the kernel" \

@@ -97,7 +97,7 @@
 //! | `blocking` | yes | [`unblock`] and [`io::Unblock`] | none |
 //! | `polling` | yes | [`Backend::Polling`] | polling (always present on Windows and illumos) |
 //! | `environment` | yes | `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE`, `POLDER_TOP`: see [`diagnostics`] | none |
-//! | `backtrace` | no | on Linux, the functions of a stall, requested with a signal: see [`diagnostics`] | backtrace, gimli |
+//! | `backtrace` | no | on Linux, the functions of a stall, requested with a signal: see [`diagnostics`] | thread-stack |
 //! | `tracing` | no | spans of tasks, and events, for subscribers and tokio-console: see `docs/DIAGNOSTICS.md` | tracing |
 //! | `io-uring` | no | [`Backend::IoUring`]: on Linux, a ring that polls | io-uring |
 //! | `sim` | no | [`sim`]: tests in a simulated world, from a seed | linearizable |

@@ -1,13 +1,13 @@
 //! The functions in which a stalled worker is: the feature `backtrace`.
 //!
-//! The addresses are taken when the stall is noticed (`sys::stack`), and resolved when they are
+//! The addresses are taken when the stall is noticed (`thread_stack`), and resolved when they are
 //! printed: that reads the program's debug information, which takes a while the first time.
 
 use std::env;
 use std::fmt;
 use std::path::Path;
 
-use crate::sys::stack::{self, Function};
+use thread_stack::Function;
 
 /// The functions that a worker's thread is in, from
 /// [`Stall::backtrace`](crate::diagnostics::Stall::backtrace).
@@ -53,7 +53,7 @@ impl Backtrace {
     /// Captures the stack of the worker's thread with this number. Returns `None` on systems where
     /// that is not possible.
     pub(super) fn of_thread(thread: u32) -> Option<Backtrace> {
-        let trace = stack::of_thread(thread)?;
+        let trace = thread_stack::of_thread(thread)?;
         Some(Backtrace {
             addresses: trace.addresses,
             problem: trace.problem,
@@ -104,9 +104,9 @@ impl fmt::Display for Backtrace {
         let here = env::current_dir().ok();
         let mut lines = Lines { f, count: 0 };
         for &address in &self.addresses {
-            let functions = stack::functions(address);
+            let functions = thread_stack::functions(address);
             if functions.is_empty() {
-                match stack::object(address) {
+                match thread_stack::object(address) {
                     Some((path, offset)) => {
                         let path = path.display();
                         lines.add(format_args!("{address:#x}, at {path}+{offset:#x}"))?;

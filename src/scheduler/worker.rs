@@ -868,7 +868,7 @@ impl Worker {
             // The worker stays on this thread.
             let thread = sys::thread_id();
             #[cfg(feature = "backtrace")]
-            sys::stack::note(thread);
+            thread_stack::note();
             self.remote().set_thread(thread);
         }
     }

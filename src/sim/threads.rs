@@ -23,7 +23,7 @@
 //! - The leaf that a future of `block_on` waits for (`scheduler/leaf.rs`) is reset before each of
 //!   its polls, and only that future reads it.
 //! - The number of this thread (`poller/backends/io_uring.rs`) and the place of its stack
-//!   (`sys/stack/linux/copy.rs`) belong to the thread, and no world reads them.
+//!   (the crate `thread-stack`) belong to the thread, and no world reads them.
 //!
 //! Sockets, timers, wakers and tasks that outlive their world refer to it by its number, or hold
 //! its parts, and find nothing in the next world. The handles of a test (`Sim`, `Cut`) act on the

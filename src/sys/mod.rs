@@ -19,9 +19,6 @@ mod windows;
 #[cfg(windows)]
 pub(crate) use windows::*;
 
-#[cfg(all(feature = "backtrace", not(loom)))]
-pub(crate) mod stack;
-
 /// Starts a thread with the standard library's stack size. The function is boxed, so that starting
 /// a thread is compiled once: that saves 3 KB.
 pub(crate) fn start_thread(

@@ -24,8 +24,8 @@ use gimli::{
     UnwindTableRow, Value,
 };
 
-use super::super::Trace;
 use super::copy::{FP, PC, RETURN, Registers, SP, Stack, WORD};
+use crate::Trace;
 
 /// Deeper stacks come from recursion, where more frames would not help.
 const MAX_FRAMES: usize = 256;

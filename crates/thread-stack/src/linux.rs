@@ -10,13 +10,13 @@ mod unwind;
 
 use std::ffi::c_void;
 
-pub(crate) use copy::note;
-pub(crate) use unwind::object;
+pub(super) use copy::note;
+pub(super) use unwind::object;
 
 use super::{Function, Trace};
 
 /// Returns the stack of a thread that called [`note`] with this number, or why it is not available.
-pub(crate) fn of_thread(thread: u32) -> Option<Trace> {
+pub(super) fn of_thread(thread: u32) -> Option<Trace> {
     if thread == 0 {
         return None;
     }
@@ -30,7 +30,7 @@ pub(crate) fn of_thread(thread: u32) -> Option<Trace> {
 }
 
 /// Returns the functions at an address, the innermost first.
-pub(crate) fn functions(address: usize) -> Vec<Function> {
+pub(super) fn functions(address: usize) -> Vec<Function> {
     let mut functions = Vec::new();
     // `resolve` expects a return address, and looks at the byte before it.
     backtrace::resolve((address + 1) as *mut c_void, |symbol| {

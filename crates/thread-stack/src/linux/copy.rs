@@ -35,9 +35,6 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::sync::Mutex;
-use crate::sys::PerProcess;
-
 const SIGNAL: c_int = libc::SIGURG;
 
 /// The limit of what is copied of a stack, in words: 256 KiB, several times what most tasks need.
@@ -64,8 +61,36 @@ static WORDS: [AtomicUsize; MAX_WORDS] = [const { AtomicUsize::new(0) }; MAX_WOR
 /// The address at which the copied stack ends.
 static END: AtomicUsize = AtomicUsize::new(0);
 
-/// Held by the thread that makes a request.
-static QUESTION: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
+/// The process of the thread that makes a request, or 0. In a child of `fork` it may be that of the
+/// parent, whose threads the child must not wait for.
+static ASKER: AtomicU32 = AtomicU32::new(0);
+
+/// The right to make a request.
+struct Question;
+
+impl Question {
+    fn new() -> Question {
+        loop {
+            let (own, holder) = (std::process::id(), ASKER.load(Ordering::Relaxed));
+            let is_free = holder != own;
+            let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
+            if is_free
+                && ASKER
+                    .compare_exchange(holder, own, acquire, relaxed)
+                    .is_ok()
+            {
+                return Question;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        ASKER.store(0, Ordering::Release);
+    }
+}
 
 /// A thread's record of itself.
 struct Own {
@@ -88,8 +113,9 @@ thread_local! {
     };
 }
 
-/// Registers this thread under its number `thread`: it may be asked from now on.
-pub(crate) fn note(thread: u32) {
+pub(crate) fn note() -> u32 {
+    // SAFETY: it has no preconditions, and always succeeds.
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
     OWN.with(|own| {
         if own.thread.load(Ordering::Relaxed) != thread {
             let (low, high) = limits().unwrap_or((0, 0));
@@ -98,6 +124,7 @@ pub(crate) fn note(thread: u32) {
             own.thread.store(thread, Ordering::Release);
         }
     });
+    thread
 }
 
 /// Returns the bounds of this thread's stack, or `None` if the system does not report them.
@@ -149,7 +176,7 @@ impl Stack {
 
 /// Makes a thread that called [`note`] copy its stack.
 pub(super) fn of_thread(thread: u32) -> Result<Stack, &'static str> {
-    let _question = QUESTION.get().lock();
+    let _question = Question::new();
     catch_signal()?;
     can_answer(thread)?;
     if STATE.load(Ordering::Acquire) & WRITING_MASK == WRITING {
@@ -384,9 +411,8 @@ mod tests {
     #[test]
     fn only_the_thread_that_is_asked_answers_and_with_its_own_stack() {
         let marker = std::hint::black_box([0x5eed_usize; 1]);
-        let thread = crate::sys::thread_id();
-        note(thread);
-        let _question = QUESTION.get().lock();
+        let thread = note();
+        let _question = Question::new();
         catch_signal().unwrap();
         // SAFETY: libc::raise has no preconditions; the handler runs before it returns.
         let raise = || assert_eq!(unsafe { libc::raise(SIGNAL) }, 0);
