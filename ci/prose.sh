@@ -69,6 +69,6 @@ PERL
 }
 
 status=0
-check src '0.33 0.30 0.30 0.63 0.30' $(git ls-files 'src/*.rs') || status=1
+check sources '0.33 0.30 0.30 0.63 0.30' $(git ls-files 'src/*.rs' 'crates/*.rs') || status=1
 check pages '0.47 0.57 0.39 0.83 0.14' $(git ls-files 'docs/*.md' '*.md' | sort -u) || status=1
 exit $status
