@@ -144,7 +144,7 @@ pub mod linux {
 
     const STOPPED: &str = "POLDER_TEST_STOPPED";
     const NAME: &str =
-        "world::rule_69_a_timer_is_not_late_by_the_time_that_its_process_was_stopped";
+        "kernel::rule_69_a_timer_is_not_late_by_the_time_that_its_process_was_stopped";
 
     /// The child's timer; the delay of the stop after the child has reported that the timer runs;
     /// the length of the stop; the timer's tolerated lateness. A timer late by the pause fires 550
