@@ -41,8 +41,8 @@ rooms() {
     out 'src/spans/untraced.rs' 'what it has does nothing'
 
     room picture 'src/sim/picture*' sim '--lib -- sim::picture'
-    room sim 'src/sim/* src/poller/backends/simulated.rs src/signal/simulated.rs src/checks.rs' sim \
-        "$worlds" '--test=answers' "--lib --test=sim -- $seeds"
+    room sim 'src/sim/* src/net/socket/world.rs src/poller/backends/simulated.rs src/signal/simulated.rs src/checks.rs' \
+        sim "$worlds" '--test=answers' "--lib --test=sim -- $seeds"
     # The functions of all other files that matter in worlds only: see `in_worlds`. No file is its own.
     room worlds '' sim "$worlds" "--lib --test=sim -- $seeds"
     room async-io 'src/poller/backends/async_io.rs' async-io "$quick" "$core" '--test=one_reactor'
@@ -69,7 +69,7 @@ rooms() {
 }
 
 # Functions that matter in worlds only, by their names.
-in_worlds='(in_world|in_a_world|\bsimulated?|not_simulated|register_simulated|other_sites|turn_at|embed|spawn_main'
+in_worlds='(in_world|in_a_world|poll_apart|Socket::world|\bsimulated?|not_simulated|register_simulated|other_sites|turn_at|embed|spawn_main'
 in_worlds+='|woken_on_this_thread)( |$)|Local::let_choose|ByChoice|put_back'
 
 # One for each of some protocols and rooms, by its name, and what tests them. A pattern that matches nothing is out of

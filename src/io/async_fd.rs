@@ -465,7 +465,9 @@ impl<T> Async<T> {
         &self,
         mut operation: impl FnMut(&T) -> io::Result<R>,
     ) -> io::Result<R> {
-        self.run(Direction::Read, || operation(&self.inner)).await
+        self.lent
+            .run(Direction::Read, || operation(&self.inner))
+            .await
     }
 
     /// Calls `operation` whenever the descriptor is writable, until it returns anything other than
@@ -498,7 +500,9 @@ impl<T> Async<T> {
         &self,
         mut operation: impl FnMut(&T) -> io::Result<R>,
     ) -> io::Result<R> {
-        self.run(Direction::Write, || operation(&self.inner)).await
+        self.lent
+            .run(Direction::Write, || operation(&self.inner))
+            .await
     }
 
     /// [`read_with`](Self::read_with), for an operation that changes the value.
@@ -575,23 +579,9 @@ impl<T> Async<T> {
         let Async { lent, inner } = self;
         lent.run(Direction::Write, || operation(inner)).await
     }
-
-    async fn run<R>(
-        &self,
-        direction: Direction,
-        operation: impl FnMut() -> io::Result<R>,
-    ) -> io::Result<R> {
-        self.lent.run(direction, operation).await
-    }
 }
 
-impl<T> HasIo for &Async<T> {
-    fn io(&self) -> &Io {
-        self.lent.io()
-    }
-}
-
-impl<T> HasIo for Arc<Async<T>> {
+impl<T> HasIo for Async<T> {
     fn io(&self) -> &Io {
         self.lent.io()
     }
@@ -755,7 +745,7 @@ impl<T: Into<OwnedDescriptor>> TryFrom<Async<T>> for OwnedDescriptor {
     }
 }
 
-sys::lend_descriptor!([T: HasDescriptor] Async<T>, |it| it.inner.as_descriptor());
+sys::lend_descriptor!([T: HasDescriptor] Async<T>, |watched| watched.inner.as_descriptor());
 
 impl<T: fmt::Debug> fmt::Debug for Async<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

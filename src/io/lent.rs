@@ -15,10 +15,11 @@
 //! another and takes its wake, and none wakes another by displacing it, which could go on forever.
 
 use std::io;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker, ready};
 
-use super::operation::{self, HasIo, WaiterGuard};
+use super::operation::{self, HasIo, Operation, WaiterGuard};
 use crate::reactor::{Direction, Io, Source, WaiterId};
 use crate::scheduler::budget;
 use crate::sync::atomic::{AtomicU8, Ordering};
@@ -52,7 +53,7 @@ impl LentIo {
         mut operation: impl FnMut() -> io::Result<R>,
     ) -> Poll<io::Result<R>> {
         let register = || self.register_waker(cx.waker(), direction);
-        operation::poll_as(register, self.io.source(), cx, direction, |_| operation())
+        operation::poll(register, self.io.source(), cx, direction, |_| operation())
     }
 
     /// Ready when the descriptor is ready.
@@ -76,7 +77,7 @@ impl LentIo {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
             result => Ok(result),
         };
-        operation::Operation::new(&self.io, direction, attempt).await?
+        Operation::new(&self.io, direction, attempt).await?
     }
 
     /// Registers the waker of a task that polls: see [`operation::register_waker`].
@@ -125,7 +126,7 @@ impl LentIo {
 }
 
 /// Waits until the descriptor is ready, in a future that has an identity as a waiter.
-pub(super) fn poll_ready<H: HasIo>(
+pub(super) fn poll_ready<H: Deref<Target: HasIo>>(
     waiter: &mut WaiterGuard<H>,
     cx: &Context<'_>,
 ) -> Poll<io::Result<()>> {
@@ -135,7 +136,7 @@ pub(super) fn poll_ready<H: HasIo>(
 
 /// Waits until the descriptor is ready. An end of file or an error counts as ready.
 ///
-/// This is the loop of [`operation::poll_as`] for an attempt that only asks the kernel, which does
+/// This is the loop of [`operation::poll`] for an attempt that only asks the kernel, which does
 /// not have to be asked again whether the readiness is used up.
 fn poll_level(
     mut register: impl FnMut() -> io::Result<bool>,

@@ -1,5 +1,5 @@
-//! The one loop that every operation on a descriptor goes through: budget, attempt, clear,
-//! register.
+//! [`Operation`], and the one loop that operations on a descriptor go through: budget, attempt,
+//! clear, register.
 //!
 //! ```text
 //! loop {
@@ -17,7 +17,8 @@
 //! worth its system call, and whether an attempt that would block has used up the readiness. The
 //! sockets of `net` trust reported events, since only polder operates on them. The descriptor in an
 //! [`Async`](super::Async) belongs to the user, who may operate on it unseen: in that case the
-//! kernel is asked.
+//! kernel is asked. (Waiting until such a descriptor is ready, which only asks, is a shorter loop,
+//! in `lent.rs`.)
 //!
 //! **Why no edge is lost.** The snapshot that is cleared was taken before the attempt, or before
 //! the kernel was asked. Registering looks again under the lock that protects the count of events:
@@ -27,8 +28,8 @@
 //! immediately, because it was interrupted or because the descriptor is still ready: a task cannot
 //! loop here forever.
 
-use std::future::Future;
 use std::io;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -37,23 +38,88 @@ use crate::reactor::{Direction, Io, Snapshot, Source, WaiterId};
 use crate::runtime::context;
 use crate::scheduler::{self, budget};
 
-/// Runs one operation of the holder of `io` until it does not block.
-#[inline]
-pub(crate) fn poll<T>(
-    io: &Io,
-    cx: &Context<'_>,
+/// An operation on a source: what is attempted, and in which direction.
+///
+/// It has three forms. Awaited, it is a separate future, any number of which may wait for one
+/// source; [`poll`](Self::poll) is for the task that holds the handle; and
+/// [`attempt`](Self::attempt) does not wait.
+#[must_use]
+pub(crate) struct Operation<'a, F> {
+    io: &'a Io,
     direction: Direction,
-    attempt: impl FnMut(Snapshot) -> io::Result<T>,
-) -> Poll<io::Result<T>> {
-    // The identity is needed only for waiting, and is read only then.
-    let register = || register_waker(io.source(), direction, io.id(), cx.waker());
-    poll_as(register, io.source(), cx, direction, attempt)
+    attempt: F,
+}
+
+/// What an operation attempts. The readiness before the attempt shows whether more than the result
+/// can be learnt from it.
+pub(crate) trait Attempt<T>: FnMut(Snapshot) -> io::Result<T> {}
+
+impl<T, F: FnMut(Snapshot) -> io::Result<T>> Attempt<T> for F {}
+
+impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> Operation<'a, F> {
+    #[inline]
+    pub(crate) fn new(io: &'a Io, direction: Direction, attempt: F) -> Operation<'a, F> {
+        Operation {
+            io,
+            direction,
+            attempt,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn poll(self, cx: &Context<'_>) -> Poll<io::Result<T>> {
+        let (io, direction) = (self.io, self.direction);
+        // The identity is needed only for waiting, and is read only then.
+        let register = || register_waker(io.source(), direction, io.id(), cx.waker());
+        poll(register, io.source(), cx, direction, self.attempt)
+    }
+
+    /// [`poll`](Self::poll), compiled apart from its caller. It gets the waker, not the context,
+    /// which then need not be in memory.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn poll_apart(self, waker: &Waker) -> Poll<io::Result<T>> {
+        self.poll(&Context::from_waker(waker))
+    }
+
+    /// Makes one attempt. If it would block, it clears the readiness that was seen before it, like
+    /// an attempt of the loop, so that the next wait waits for an event.
+    ///
+    /// The attempt does not depend on events: a socket that was never waited for is not registered
+    /// yet, and receives none.
+    pub(crate) fn attempt(mut self) -> io::Result<T> {
+        let source = self.io.source();
+        loop {
+            let seen = source.snapshot(self.direction);
+            match (self.attempt)(seen) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if source.clear_if_spent(self.direction, seen)? {
+                        return Err(error);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> IntoFuture for Operation<'a, F> {
+    type Output = io::Result<T>;
+    type IntoFuture = Waiting<'a, F>;
+
+    fn into_future(self) -> Waiting<'a, F> {
+        Waiting {
+            waiter: WaiterGuard::new(self.io, self.direction),
+            attempt: self.attempt,
+        }
+    }
 }
 
 /// The loop. `register` registers the task's waker for the next event, and returns `false` if one
 /// has come since the readiness was cleared: see [`register_waker`].
 #[inline]
-pub(crate) fn poll_as<T>(
+pub(crate) fn poll<T>(
     mut register: impl FnMut() -> io::Result<bool>,
     source: &Source,
     cx: &Context<'_>,
@@ -66,7 +132,7 @@ pub(crate) fn poll_as<T>(
             ready!(budget::consume(cx));
             match attempt(seen) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !source.clear_if_used_up(direction, seen)? {
+                    if !source.clear_if_spent(direction, seen)? {
                         continue;
                     }
                     budget::restore();
@@ -110,12 +176,12 @@ fn move_and_register_waker(
     context::with_reactor(|reactor, _| source.register_waker(reactor, direction, id, waker))?
 }
 
-/// Anything that holds a handle to a source, borrowed or shared.
+/// Anything that is a handle to a source, or has one.
 pub(crate) trait HasIo {
     fn io(&self) -> &Io;
 }
 
-impl HasIo for &Io {
+impl HasIo for Io {
     #[inline]
     fn io(&self) -> &Io {
         self
@@ -124,13 +190,13 @@ impl HasIo for &Io {
 
 /// A future's registration as a waiter for a source: an identity, assigned at its first wait, which
 /// is removed when the future is dropped. (An operation that never waits needs none.)
-pub(crate) struct WaiterGuard<H: HasIo> {
+pub(crate) struct WaiterGuard<H: Deref<Target: HasIo>> {
     handle: H,
     pub(crate) direction: Direction,
     id: Option<WaiterId>,
 }
 
-impl<H: HasIo> WaiterGuard<H> {
+impl<H: Deref<Target: HasIo>> WaiterGuard<H> {
     pub(crate) fn new(handle: H, direction: Direction) -> WaiterGuard<H> {
         WaiterGuard {
             handle,
@@ -160,7 +226,7 @@ impl<H: HasIo> WaiterGuard<H> {
     }
 }
 
-impl<H: HasIo> Drop for WaiterGuard<H> {
+impl<H: Deref<Target: HasIo>> Drop for WaiterGuard<H> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             self.handle.io().remove_waiter(id);
@@ -168,35 +234,23 @@ impl<H: HasIo> Drop for WaiterGuard<H> {
     }
 }
 
-/// An operation as a separate future. Any number of them may wait for one source.
+/// An [`Operation`] as a separate future.
 ///
 /// Cancel safe: dropping it has no effect, apart from those of its attempts so far.
-pub(crate) struct Operation<'a, F> {
+pub(crate) struct Waiting<'a, F> {
     waiter: WaiterGuard<&'a Io>,
     attempt: F,
 }
 
-impl<'a, F> Operation<'a, F> {
-    pub(crate) fn new<T>(io: &'a Io, direction: Direction, attempt: F) -> Self
-    where
-        F: FnMut(Snapshot) -> io::Result<T>,
-    {
-        Operation {
-            waiter: WaiterGuard::new(io, direction),
-            attempt,
-        }
-    }
-}
-
 /// No field is pinned.
-impl<F> Unpin for Operation<'_, F> {}
+impl<F> Unpin for Waiting<'_, F> {}
 
-impl<T, F: FnMut(Snapshot) -> io::Result<T>> Future for Operation<'_, F> {
+impl<T, F: FnMut(Snapshot) -> io::Result<T>> Future for Waiting<'_, F> {
     type Output = io::Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let Operation { waiter, attempt } = &mut *self;
+        let Waiting { waiter, attempt } = &mut *self;
         let (source, direction, register) = waiter.parts(cx.waker());
-        poll_as(register, source, cx, direction, attempt)
+        poll(register, source, cx, direction, attempt)
     }
 }

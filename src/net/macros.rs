@@ -1,5 +1,5 @@
-//! Code that the public sockets share: the I/O traits, and conversions from and to the standard
-//! library's sockets and plain descriptors.
+//! Code that the public sockets share: conversions from and to the standard library's sockets and
+//! plain descriptors, and what the halves of a stream need to know of it.
 
 use super::socket::Socket;
 
@@ -13,76 +13,6 @@ pub trait Stream: Clone {
     #[doc(hidden)]
     fn socket(&self) -> &Socket;
 }
-
-/// `reads!([generics] type, |it| socket)`: [`AsyncRead`](futures_lite::AsyncRead).
-macro_rules! reads {
-    ([$($generics:tt)*] $type:ty, |$it:ident| $socket:expr) => {
-        impl<$($generics)*> futures_lite::AsyncRead for $type {
-            #[inline]
-            fn poll_read(
-                self: std::pin::Pin<&mut Self>,
-                cx: &mut std::task::Context<'_>,
-                bytes: &mut [u8],
-            ) -> std::task::Poll<std::io::Result<usize>> {
-                let $it = &*self;
-                $socket.poll_read(cx, bytes)
-            }
-
-            fn poll_read_vectored(
-                self: std::pin::Pin<&mut Self>,
-                cx: &mut std::task::Context<'_>,
-                buffers: &mut [std::io::IoSliceMut<'_>],
-            ) -> std::task::Poll<std::io::Result<usize>> {
-                let $it = &*self;
-                $socket.poll_read_vectored(cx, buffers)
-            }
-        }
-    };
-}
-pub(super) use reads;
-
-/// `writes!([generics] type, |it| socket)`: [`AsyncWrite`](futures_lite::AsyncWrite).
-macro_rules! writes {
-    ([$($generics:tt)*] $type:ty, |$it:ident| $socket:expr) => {
-        /// Nothing is buffered, so flushing does nothing. Closing ends writing.
-        impl<$($generics)*> futures_lite::AsyncWrite for $type {
-            #[inline]
-            fn poll_write(
-                self: std::pin::Pin<&mut Self>,
-                cx: &mut std::task::Context<'_>,
-                bytes: &[u8],
-            ) -> std::task::Poll<std::io::Result<usize>> {
-                let $it = &*self;
-                $socket.poll_write(cx, bytes)
-            }
-
-            fn poll_write_vectored(
-                self: std::pin::Pin<&mut Self>,
-                cx: &mut std::task::Context<'_>,
-                buffers: &[std::io::IoSlice<'_>],
-            ) -> std::task::Poll<std::io::Result<usize>> {
-                let $it = &*self;
-                $socket.poll_write_vectored(cx, buffers)
-            }
-
-            fn poll_flush(
-                self: std::pin::Pin<&mut Self>,
-                _: &mut std::task::Context<'_>,
-            ) -> std::task::Poll<std::io::Result<()>> {
-                std::task::Poll::Ready(Ok(()))
-            }
-
-            fn poll_close(
-                self: std::pin::Pin<&mut Self>,
-                _: &mut std::task::Context<'_>,
-            ) -> std::task::Poll<std::io::Result<()>> {
-                let $it = &*self;
-                $socket.poll_close()
-            }
-        }
-    };
-}
-pub(super) use writes;
 
 /// `socket!(type, standard library's type, SocketType, [methods that `Debug` calls])`, for a type
 /// that is `type(Socket)`: conversions, lending, and `Debug`.
@@ -105,7 +35,7 @@ macro_rules! socket {
             type Error = std::io::Error;
 
             fn try_from(descriptor: crate::sys::OwnedDescriptor) -> std::io::Result<$type> {
-                Ok($type(crate::net::socket::Socket::adopt(descriptor, $socket_type)?))
+                Ok($type(crate::net::socket::kernel::adopt(descriptor, $socket_type)?))
             }
         }
 
@@ -140,22 +70,3 @@ macro_rules! socket {
     };
 }
 pub(super) use socket;
-
-/// `stream!(type)`, for a type that is `type(Socket)`: [`Stream`], reading and writing.
-macro_rules! stream {
-    ($type:ident) => {
-        impl crate::net::macros::Stream for $type {
-            fn from_socket(socket: crate::net::socket::Socket) -> $type {
-                $type(socket)
-            }
-
-            fn socket(&self) -> &crate::net::socket::Socket {
-                &self.0
-            }
-        }
-
-        crate::net::macros::reads!([] $type, |it| it.0);
-        crate::net::macros::writes!([] $type, |it| it.0);
-    };
-}
-pub(super) use stream;

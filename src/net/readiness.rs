@@ -8,13 +8,16 @@
 //! Each future is a separate waiter, so any number of them may wait concurrently. A polling
 //! function uses the handle's one waiter, so it remembers one task for each direction and handle.
 //!
-//! Each macro takes `[generics] type, |it| socket, setup`. The setup is the hidden beginning of the
-//! examples, which makes `near`, of this type, and `far`, the socket at the other end.
+//! These are macros for the sake of their examples: each type has its own. A macro takes
+//! `[generics] type, [field], setup`. The field is that of the [`Socket`](super::socket::Socket),
+//! which has all functions that are called here. The setup is the hidden beginning of the examples,
+//! which makes `near`, of this type, and `far`, the socket at the other end. (`io`, `Context` and
+//! `Poll` are the caller's.)
 
 /// Methods for all types that read. `poll` is the name of the polling method; the other names are
 /// used in the examples.
 macro_rules! readable {
-    ([$($generics:tt)*] $type:ty, |$it:ident| $socket:expr, $setup:expr,
+    ([$($generics:tt)*] $type:ty, [$($socket:tt)+], $setup:expr,
         $poll:ident, $try_read:ident, $try_write:ident) => {
         impl<$($generics)*> $type {
             /// Waits until a read is worth an attempt: there are bytes to read, or the end, or an
@@ -48,9 +51,8 @@ macro_rules! readable {
             /// # Cancel safety
             ///
             /// Cancel safe: dropping the future has no effect.
-            pub async fn readable(&self) -> std::io::Result<()> {
-                let $it = self;
-                $socket.readable().await
+            pub async fn readable(&self) -> io::Result<()> {
+                self.$($socket)+.ready_in(crate::reactor::Direction::Read).await
             }
 
             /// [`readable`](Self::readable), for functions that poll.
@@ -72,12 +74,8 @@ macro_rules! readable {
             /// # Errors
             ///
             /// As [`readable`](Self::readable).
-            pub fn $poll(
-                &self,
-                cx: &mut std::task::Context<'_>,
-            ) -> std::task::Poll<std::io::Result<()>> {
-                let $it = self;
-                $socket.poll_read_ready(cx)
+            pub fn $poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.$($socket)+.ready_in(crate::reactor::Direction::Read).poll(cx)
             }
         }
     };
@@ -86,7 +84,7 @@ pub(super) use readable;
 
 /// Methods for all types that write.
 macro_rules! writable {
-    ([$($generics:tt)*] $type:ty, |$it:ident| $socket:expr, $setup:expr,
+    ([$($generics:tt)*] $type:ty, [$($socket:tt)+], $setup:expr,
         $poll:ident, $try_write:ident) => {
         impl<$($generics)*> $type {
             /// Waits until a write is worth an attempt: there is room, or an error.
@@ -118,9 +116,8 @@ macro_rules! writable {
             /// # Cancel safety
             ///
             /// Cancel safe: dropping the future has no effect.
-            pub async fn writable(&self) -> std::io::Result<()> {
-                let $it = self;
-                $socket.writable().await
+            pub async fn writable(&self) -> io::Result<()> {
+                self.$($socket)+.ready_in(crate::reactor::Direction::Write).await
             }
 
             /// [`writable`](Self::writable), for functions that poll.
@@ -143,12 +140,8 @@ macro_rules! writable {
             /// # Errors
             ///
             /// As [`writable`](Self::writable).
-            pub fn $poll(
-                &self,
-                cx: &mut std::task::Context<'_>,
-            ) -> std::task::Poll<std::io::Result<()>> {
-                let $it = self;
-                $socket.poll_write_ready(cx)
+            pub fn $poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.$($socket)+.ready_in(crate::reactor::Direction::Write).poll(cx)
             }
         }
     };
@@ -191,7 +184,7 @@ macro_rules! readable_and_writable {
             pub async fn ready(
                 &self,
                 interest: crate::poller::Interest,
-            ) -> std::io::Result<crate::poller::Interest> {
+            ) -> io::Result<crate::poller::Interest> {
                 self.0.ready(interest).await
             }
 
@@ -232,8 +225,8 @@ macro_rules! readable_and_writable {
             pub fn try_io<R>(
                 &self,
                 interest: crate::poller::Interest,
-                operation: impl FnOnce() -> std::io::Result<R>,
-            ) -> std::io::Result<R> {
+                operation: impl FnOnce() -> io::Result<R>,
+            ) -> io::Result<R> {
                 self.0.try_io(interest, operation)
             }
         }
@@ -243,9 +236,9 @@ pub(super) use readable_and_writable;
 
 /// Methods for streams and their read halves.
 macro_rules! try_reads {
-    ([$($generics:tt)*] $type:ty, |$it:ident| $socket:expr, $setup:expr) => {
+    ([$($generics:tt)*] $type:ty, [$($socket:tt)+], $setup:expr) => {
         crate::net::readiness::readable!(
-            [$($generics)*] $type, |$it| $socket, $setup, poll_read_ready, try_read, try_write
+            [$($generics)*] $type, [$($socket)+], $setup, poll_read_ready, try_read, try_write
         );
 
         impl<$($generics)*> $type {
@@ -271,9 +264,8 @@ macro_rules! try_reads {
             ///
             /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is nothing; any error of the
             /// system call.
-            pub fn try_read(&self, bytes: &mut [u8]) -> std::io::Result<usize> {
-                let $it = self;
-                $socket.try_read(bytes)
+            pub fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+                self.$($socket)+.try_read(bytes)
             }
 
             /// [`try_read`](Self::try_read) into several buffers, one after the other.
@@ -301,12 +293,8 @@ macro_rules! try_reads {
             /// # Errors
             ///
             /// As [`try_read`](Self::try_read).
-            pub fn try_read_vectored(
-                &self,
-                buffers: &mut [std::io::IoSliceMut<'_>],
-            ) -> std::io::Result<usize> {
-                let $it = self;
-                $socket.try_read_vectored(buffers)
+            pub fn try_read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+                self.$($socket)+.try_read_vectored(buffers)
             }
 
             /// Waits for bytes without consuming them: the next read returns the same bytes again.
@@ -330,9 +318,8 @@ macro_rules! try_reads {
             /// # Cancel safety
             ///
             /// Cancel safe: nothing is consumed.
-            pub async fn peek(&self, bytes: &mut [u8]) -> std::io::Result<usize> {
-                let $it = self;
-                $socket.peek(bytes).await
+            pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+                self.$($socket)+.peek(bytes).await
             }
 
             /// [`peek`](Self::peek), for functions that poll: see
@@ -356,11 +343,10 @@ macro_rules! try_reads {
             /// Any error of the system call.
             pub fn poll_peek(
                 &self,
-                cx: &mut std::task::Context<'_>,
+                cx: &mut Context<'_>,
                 bytes: &mut [u8],
-            ) -> std::task::Poll<std::io::Result<usize>> {
-                let $it = self;
-                $socket.poll_peek(cx, bytes)
+            ) -> Poll<io::Result<usize>> {
+                self.$($socket)+.poll_peek(cx, bytes)
             }
         }
     };
@@ -369,9 +355,9 @@ pub(super) use try_reads;
 
 /// Methods for streams and their write halves.
 macro_rules! try_writes {
-    ([$($generics:tt)*] $type:ty, |$it:ident| $socket:expr, $setup:expr) => {
+    ([$($generics:tt)*] $type:ty, [$($socket:tt)+], $setup:expr) => {
         crate::net::readiness::writable!(
-            [$($generics)*] $type, |$it| $socket, $setup, poll_write_ready, try_write
+            [$($generics)*] $type, [$($socket)+], $setup, poll_write_ready, try_write
         );
 
         impl<$($generics)*> $type {
@@ -395,9 +381,8 @@ macro_rules! try_writes {
             ///
             /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no room; any error of the
             /// system call.
-            pub fn try_write(&self, bytes: &[u8]) -> std::io::Result<usize> {
-                let $it = self;
-                $socket.try_write(bytes)
+            pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+                self.$($socket)+.try_write(bytes)
             }
 
             /// [`try_write`](Self::try_write) from several buffers, one after the other.
@@ -417,12 +402,8 @@ macro_rules! try_writes {
             /// # Errors
             ///
             /// As [`try_write`](Self::try_write).
-            pub fn try_write_vectored(
-                &self,
-                buffers: &[std::io::IoSlice<'_>],
-            ) -> std::io::Result<usize> {
-                let $it = self;
-                $socket.try_write_vectored(buffers)
+            pub fn try_write_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+                self.$($socket)+.write_vectored(buffers).attempt()
             }
         }
     };
@@ -433,9 +414,9 @@ pub(super) use try_writes;
 macro_rules! datagrams {
     ($type:ty, $setup:expr) => {
         crate::net::readiness::readable!(
-            [] $type, |it| it.0, $setup, poll_recv_ready, try_recv, try_send
+            [] $type, [0], $setup, poll_recv_ready, try_recv, try_send
         );
-        crate::net::readiness::writable!([] $type, |it| it.0, $setup, poll_send_ready, try_send);
+        crate::net::readiness::writable!([] $type, [0], $setup, poll_send_ready, try_send);
         crate::net::readiness::readable_and_writable!($type, $setup, try_recv, try_send);
 
         impl $type {
@@ -459,10 +440,10 @@ macro_rules! datagrams {
             /// Any error of the system call.
             pub fn poll_recv(
                 &self,
-                cx: &mut std::task::Context<'_>,
+                cx: &mut Context<'_>,
                 bytes: &mut [u8],
-            ) -> std::task::Poll<std::io::Result<usize>> {
-                self.0.poll_recv(cx, bytes)
+            ) -> Poll<io::Result<usize>> {
+                self.0.recv(bytes, crate::net::socket::Receive::Take).poll(cx)
             }
 
             /// [`send`](Self::send), for functions that poll: see
@@ -482,12 +463,8 @@ macro_rules! datagrams {
             /// # Errors
             ///
             /// Any error of the system call.
-            pub fn poll_send(
-                &self,
-                cx: &mut std::task::Context<'_>,
-                bytes: &[u8],
-            ) -> std::task::Poll<std::io::Result<usize>> {
-                self.0.poll_send(cx, bytes)
+            pub fn poll_send(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+                self.0.send(bytes, None).poll(cx)
             }
 
             /// Receives an available datagram, without waiting. Returns its length.
@@ -511,8 +488,8 @@ macro_rules! datagrams {
             ///
             /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no datagram; any error of
             /// the system call.
-            pub fn try_recv(&self, bytes: &mut [u8]) -> std::io::Result<usize> {
-                self.0.try_recv(bytes)
+            pub fn try_recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
+                self.0.recv(bytes, crate::net::socket::Receive::Take).attempt()
             }
 
             /// Sends a datagram to the peer, without waiting.
@@ -530,8 +507,8 @@ macro_rules! datagrams {
             ///
             /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no room; any error of the
             /// system call, for instance that there is no peer.
-            pub fn try_send(&self, bytes: &[u8]) -> std::io::Result<usize> {
-                self.0.try_send(bytes)
+            pub fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.send(bytes, None).attempt()
             }
         }
     };

@@ -5,10 +5,15 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_lite::{AsyncRead, AsyncWrite};
 
 use super::tcp::TcpStream;
-use crate::net::macros::{Stream, reads, writes};
+use crate::net::macros::Stream;
 use crate::net::readiness::{try_reads, try_writes};
 use crate::sys::lend_descriptor;
 
@@ -263,10 +268,67 @@ impl<S: Stream> fmt::Display for ReuniteError<S> {
 
 impl<S: Stream + fmt::Debug> Error for ReuniteError<S> {}
 
-reads!(['a, S: Stream] ReadHalf<'a, S>, |it| it.0.socket());
-reads!([S: Stream + Unpin] OwnedReadHalf<S>, |it| it.0.socket());
-writes!(['a, S: Stream] WriteHalf<'a, S>, |it| it.0.socket());
-writes!([S: Stream + Unpin] OwnedWriteHalf<S>, |it| it.stream.socket());
+/// `reads!([generics] type, [field])`: reading is the stream's.
+macro_rules! reads {
+    ([$($generics:tt)*] $half:ty, [$($stream:tt)+]) => {
+        impl<$($generics)*> AsyncRead for $half {
+            #[inline]
+            fn poll_read(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                bytes: &mut [u8],
+            ) -> Poll<io::Result<usize>> {
+                self.$($stream)+.socket().poll_read(cx, bytes)
+            }
+
+            fn poll_read_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buffers: &mut [IoSliceMut<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.$($stream)+.socket().poll_read_vectored(cx, buffers)
+            }
+        }
+    };
+}
+
+/// `writes!([generics] type, [field])`: writing is the stream's.
+macro_rules! writes {
+    ([$($generics:tt)*] $half:ty, [$($stream:tt)+]) => {
+        /// Nothing is buffered, so flushing does nothing. Closing ends writing.
+        impl<$($generics)*> AsyncWrite for $half {
+            #[inline]
+            fn poll_write(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                self.$($stream)+.socket().poll_write(cx, bytes)
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buffers: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.$($stream)+.socket().write_vectored(buffers).poll(cx)
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.$($stream)+.socket().poll_close()
+            }
+        }
+    };
+}
+
+reads!(['a, S: Stream] ReadHalf<'a, S>, [0]);
+reads!([S: Stream + Unpin] OwnedReadHalf<S>, [0]);
+writes!(['a, S: Stream] WriteHalf<'a, S>, [0]);
+writes!([S: Stream + Unpin] OwnedWriteHalf<S>, [stream]);
 
 /// The beginning of the examples in `readiness` for all streams. `$near` makes the halves from
 /// `stream`.
@@ -282,20 +344,20 @@ macro_rules! pair {
         )
     };
 }
-try_reads!(['a, S: Stream] ReadHalf<'a, S>, |it| it.0.socket(),
+try_reads!(['a, S: Stream] ReadHalf<'a, S>, [0.socket()],
     pair!("let (near, _writer) = stream.split();"));
-try_reads!([S: Stream] OwnedReadHalf<S>, |it| it.0.socket(),
+try_reads!([S: Stream] OwnedReadHalf<S>, [0.socket()],
     pair!("let (near, _writer) = stream.into_split();"));
-try_writes!(['a, S: Stream] WriteHalf<'a, S>, |it| it.0.socket(),
+try_writes!(['a, S: Stream] WriteHalf<'a, S>, [0.socket()],
     pair!("let (_reader, near) = stream.split();"));
-try_writes!([S: Stream] OwnedWriteHalf<S>, |it| it.stream.socket(),
+try_writes!([S: Stream] OwnedWriteHalf<S>, [stream.socket()],
     pair!("let (_reader, near) = stream.into_split();"));
 
 // The stream's descriptor, which both halves share.
-lend_descriptor!(['a, S: Stream] ReadHalf<'a, S>, |it| it.0.socket().lend_descriptor());
-lend_descriptor!(['a, S: Stream] WriteHalf<'a, S>, |it| it.0.socket().lend_descriptor());
-lend_descriptor!([S: Stream] OwnedReadHalf<S>, |it| it.0.socket().lend_descriptor());
-lend_descriptor!([S: Stream] OwnedWriteHalf<S>, |it| it.stream.socket().lend_descriptor());
+lend_descriptor!(['a, S: Stream] ReadHalf<'a, S>, |half| half.0.socket().lend_descriptor());
+lend_descriptor!(['a, S: Stream] WriteHalf<'a, S>, |half| half.0.socket().lend_descriptor());
+lend_descriptor!([S: Stream] OwnedReadHalf<S>, |half| half.0.socket().lend_descriptor());
+lend_descriptor!([S: Stream] OwnedWriteHalf<S>, |half| half.stream.socket().lend_descriptor());
 
 impl<S: Stream> AsRef<S> for ReadHalf<'_, S> {
     fn as_ref(&self) -> &S {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use socket2::SockAddr;
 
 use super::addresses::{AsyncToSocketAddrs, first_that_works};
-use super::socket::{Group, Opt, Socket, SocketType, internet};
+use super::socket::{Flag, Group, Number, Opt, Receive, Socket, SocketType, internet, kernel};
 use crate::net::macros::socket;
 use crate::net::readiness::datagrams;
 use crate::sys::OwnedDescriptor;
@@ -81,7 +81,7 @@ impl UdpSocket {
     /// Cancel safe: dropping the future has no effect. For a name, see [`resolve`](super::resolve).
     pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<UdpSocket> {
         first_that_works(address, |address| async move {
-            Socket::bind(SocketType::UdpSocket, &address.into()).map(UdpSocket)
+            kernel::bind(SocketType::UdpSocket, &address.into()).map(UdpSocket)
         })
         .await
     }
@@ -107,7 +107,7 @@ impl UdpSocket {
         socket: impl Into<OwnedDescriptor>,
         address: SocketAddr,
     ) -> io::Result<UdpSocket> {
-        Socket::bind_with(socket.into(), SocketType::UdpSocket, &address.into()).map(UdpSocket)
+        kernel::bind_with(socket.into(), SocketType::UdpSocket, &address.into()).map(UdpSocket)
     }
 
     /// Sets the peer that [`send`](Self::send) sends to: the first of `address`'s addresses that
@@ -143,7 +143,7 @@ impl UdpSocket {
     /// [`resolve`](super::resolve).
     pub async fn connect(&self, address: impl AsyncToSocketAddrs) -> io::Result<()> {
         first_that_works(address, |address| async move {
-            self.0.connect_to(&address.into())
+            self.0.kernel().set_peer(&address.into())
         })
         .await
     }
@@ -175,7 +175,7 @@ impl UdpSocket {
     ///
     /// Cancel safe: dropping the future loses no datagram.
     pub async fn recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        from_internet(self.0.recv_from(bytes).await?)
+        from_internet(self.0.recv_from(bytes, Receive::Take).await?)
     }
 
     /// Waits for a datagram without consuming it: the next receive returns the same datagram again.
@@ -203,7 +203,7 @@ impl UdpSocket {
     ///
     /// Cancel safe: dropping the future loses no datagram.
     pub async fn peek_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        from_internet(self.0.peek_from(bytes).await?)
+        from_internet(self.0.recv_from(bytes, Receive::Peek).await?)
     }
 
     /// Sends a datagram to the first of `address`'s addresses that the system accepts. Waits while
@@ -275,7 +275,7 @@ impl UdpSocket {
     ///
     /// Cancel safe: dropping the future loses no datagram.
     pub async fn recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0.recv(bytes).await
+        self.0.recv(bytes, Receive::Take).await
     }
 
     /// [`recv`](Self::recv) without consuming the datagram.
@@ -304,7 +304,7 @@ impl UdpSocket {
     ///
     /// Cancel safe: dropping the future loses no datagram.
     pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0.peek(bytes).await
+        self.0.recv(bytes, Receive::Peek).await
     }
 
     /// Sends a datagram to the [peer](Self::connect). Waits while the socket's buffer is full.
@@ -332,7 +332,7 @@ impl UdpSocket {
     ///
     /// Cancel safe: a future that is dropped has sent nothing.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.send(bytes).await
+        self.0.send(bytes, None).await
     }
 
     /// [`recv_from`](Self::recv_from), for functions that poll: see
@@ -362,7 +362,8 @@ impl UdpSocket {
         cx: &mut Context<'_>,
         bytes: &mut [u8],
     ) -> Poll<io::Result<(usize, SocketAddr)>> {
-        self.0.poll_recv_from(cx, bytes)?.map(from_internet)
+        let received = self.0.recv_from(bytes, Receive::Take).poll(cx);
+        received?.map(from_internet)
     }
 
     /// [`peek_from`](Self::peek_from), for functions that poll: see
@@ -392,7 +393,8 @@ impl UdpSocket {
         cx: &mut Context<'_>,
         bytes: &mut [u8],
     ) -> Poll<io::Result<(usize, SocketAddr)>> {
-        self.0.poll_peek_from(cx, bytes)?.map(from_internet)
+        let received = self.0.recv_from(bytes, Receive::Peek).poll(cx);
+        received?.map(from_internet)
     }
 
     /// [`send_to`](Self::send_to) one address, for functions that poll: see
@@ -422,7 +424,7 @@ impl UdpSocket {
         bytes: &[u8],
         address: SocketAddr,
     ) -> Poll<io::Result<usize>> {
-        self.0.poll_send_to(cx, bytes, &address.into())
+        self.0.send(bytes, Some(&address.into())).poll(cx)
     }
 
     /// Receives an available datagram, without waiting. Returns its length and its sender's
@@ -453,7 +455,7 @@ impl UdpSocket {
     /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no datagram; any error of the system
     /// call.
     pub fn try_recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        from_internet(self.0.try_recv_from(bytes)?)
+        from_internet(self.0.recv_from(bytes, Receive::Take).attempt()?)
     }
 
     /// [`try_recv`](Self::try_recv) without consuming the datagram.
@@ -475,7 +477,7 @@ impl UdpSocket {
     ///
     /// As [`try_recv`](Self::try_recv).
     pub fn try_peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0.try_peek(bytes)
+        self.0.recv(bytes, Receive::Peek).attempt()
     }
 
     /// [`try_recv_from`](Self::try_recv_from) without consuming the datagram.
@@ -497,7 +499,7 @@ impl UdpSocket {
     ///
     /// As [`try_recv_from`](Self::try_recv_from).
     pub fn try_peek_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        from_internet(self.0.try_peek_from(bytes)?)
+        from_internet(self.0.recv_from(bytes, Receive::Peek).attempt()?)
     }
 
     /// Sends a datagram to an address, without waiting.
@@ -518,7 +520,7 @@ impl UdpSocket {
     ///
     /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room; any error of the system call.
     pub fn try_send_to(&self, bytes: &[u8], address: SocketAddr) -> io::Result<usize> {
-        self.0.try_send_to(bytes, &address.into())
+        self.0.send(bytes, Some(&address.into())).attempt()
     }
 
     /// [`peek`](Self::peek), for functions that poll: see
@@ -544,7 +546,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call.
     pub fn poll_peek(&self, cx: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.0.poll_peek(cx, bytes)
+        self.0.recv(bytes, Receive::Peek).poll(cx)
     }
 
     /// Returns the address that it is bound to, with the port that the system chose if port 0 was
@@ -565,7 +567,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        internet(self.0.local_addr()?)
+        internet(self.0.kernel().local_addr()?)
     }
 
     /// Returns the address of the [peer](Self::connect).
@@ -588,7 +590,7 @@ impl UdpSocket {
     ///
     /// [`NotConnected`](io::ErrorKind::NotConnected) if there is no peer.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        internet(self.0.peer_addr()?)
+        internet(self.0.kernel().peer_addr()?)
     }
 
     /// Whether it may send to broadcast addresses (`SO_BROADCAST`).
@@ -607,7 +609,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call.
     pub fn broadcast(&self) -> io::Result<bool> {
-        self.0.broadcast()
+        self.0.kernel().flag(Flag::Broadcast)
     }
 
     /// Sets [`broadcast`](Self::broadcast).
@@ -627,7 +629,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call.
     pub fn set_broadcast(&self, broadcast: bool) -> io::Result<()> {
-        self.0.set(Opt::Broadcast(broadcast))
+        self.0.set(Opt::Flag(Flag::Broadcast, broadcast))
     }
 
     /// Whether multicast datagrams that are sent from this socket come back to this machine
@@ -647,7 +649,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call.
     pub fn multicast_loop_v4(&self) -> io::Result<bool> {
-        self.0.multicast_loop_v4()
+        self.0.kernel().flag(Flag::MulticastLoopV4)
     }
 
     /// Sets [`multicast_loop_v4`](Self::multicast_loop_v4).
@@ -667,7 +669,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call.
     pub fn set_multicast_loop_v4(&self, come_back: bool) -> io::Result<()> {
-        self.0.set(Opt::MulticastLoopV4(come_back))
+        self.0.set(Opt::Flag(Flag::MulticastLoopV4, come_back))
     }
 
     /// Returns the number of hops that multicast datagrams may take (`IP_MULTICAST_TTL`); the
@@ -687,7 +689,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call.
     pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
-        self.0.multicast_ttl_v4()
+        self.0.kernel().number(Number::MulticastTtlV4)
     }
 
     /// Sets [`multicast_ttl_v4`](Self::multicast_ttl_v4).
@@ -707,7 +709,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call.
     pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
-        self.0.set(Opt::MulticastTtlV4(ttl))
+        self.0.set(Opt::Number(Number::MulticastTtlV4, ttl))
     }
 
     /// Whether multicast datagrams that are sent from this socket come back to this machine
@@ -728,7 +730,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call.
     pub fn multicast_loop_v6(&self) -> io::Result<bool> {
-        self.0.multicast_loop_v6()
+        self.0.kernel().flag(Flag::MulticastLoopV6)
     }
 
     /// Sets [`multicast_loop_v6`](Self::multicast_loop_v6).
@@ -749,7 +751,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call.
     pub fn set_multicast_loop_v6(&self, come_back: bool) -> io::Result<()> {
-        self.0.set(Opt::MulticastLoopV6(come_back))
+        self.0.set(Opt::Flag(Flag::MulticastLoopV6, come_back))
     }
 
     /// Returns the number of hops that datagrams may take (`IP_TTL`).
@@ -772,7 +774,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.ttl()
+        self.0.kernel().number(Number::Ttl)
     }
 
     /// Sets [`ttl`](Self::ttl).
@@ -792,7 +794,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.0.set(Opt::Ttl(ttl))
+        self.0.set(Opt::Number(Number::Ttl, ttl))
     }
 
     /// Joins the group `multiaddr` on the interface with the address `interface`, or on one that
@@ -815,7 +817,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call, for instance that it is not a multicast address.
     pub fn join_multicast_v4(&self, multiaddr: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
-        self.0.join(Group::V4(multiaddr, interface))
+        self.0.set(Opt::Join(Group::V4(multiaddr, interface)))
     }
 
     /// Leaves a group that was [joined](Self::join_multicast_v4).
@@ -838,7 +840,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call, for instance that the group was not joined.
     pub fn leave_multicast_v4(&self, multiaddr: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
-        self.0.leave(Group::V4(multiaddr, interface))
+        self.0.set(Opt::Leave(Group::V4(multiaddr, interface)))
     }
 
     /// Joins the group `multiaddr` on the interface with the index `interface`, or on one that the
@@ -866,7 +868,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call, for instance that it is not a multicast address.
     pub fn join_multicast_v6(&self, multiaddr: &Ipv6Addr, interface: u32) -> io::Result<()> {
-        self.0.join(Group::V6(*multiaddr, interface))
+        self.0.set(Opt::Join(Group::V6(*multiaddr, interface)))
     }
 
     /// Leaves a group that was [joined](Self::join_multicast_v6).
@@ -889,7 +891,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call, for instance that the group was not joined.
     pub fn leave_multicast_v6(&self, multiaddr: &Ipv6Addr, interface: u32) -> io::Result<()> {
-        self.0.leave(Group::V6(*multiaddr, interface))
+        self.0.set(Opt::Leave(Group::V6(*multiaddr, interface)))
     }
 }
 

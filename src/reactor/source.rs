@@ -148,11 +148,7 @@ impl Source {
     /// readiness is used up; then it has been cleared, and the operation waits for an event.
     /// Otherwise the attempt is repeated.
     #[inline]
-    pub(crate) fn clear_if_used_up(
-        &self,
-        direction: Direction,
-        seen: Snapshot,
-    ) -> io::Result<bool> {
+    pub(crate) fn clear_if_spent(&self, direction: Direction, seen: Snapshot) -> io::Result<bool> {
         let is_ready = match self.trust {
             Trust::Events => false,
             Trust::EventsOfTcp => {
@@ -160,7 +156,10 @@ impl Source {
                     && seen.has_sticky_flags()
                     && sys::is_readable_after_all(&self.descriptor())
             }
-            Trust::Kernel => return self.clear_unless_ready(direction, seen),
+            Trust::Kernel => {
+                let query = |has_event| self.is_ready_now(direction, has_event);
+                return Ok(!self.readiness.refresh(direction, seen, query)?);
+            }
         };
         if !is_ready {
             self.clear(direction, seen);
@@ -168,19 +167,15 @@ impl Source {
         Ok(!is_ready)
     }
 
-    fn clear_unless_ready(&self, direction: Direction, seen: Snapshot) -> io::Result<bool> {
+    /// Asks the kernel whether the descriptor is ready, and not only because of an old error.
+    fn is_ready_now(&self, direction: Direction, has_event: bool) -> io::Result<bool> {
         let is_to_write = direction == Direction::Write;
-        let is_only_an_error = || {
-            let (read, write) = sys::is_only_an_error(&self.descriptor())?;
-            io::Result::Ok(if is_to_write { write } else { read })
-        };
-        let is_ready = self.readiness.refresh(direction, seen, |has_event| {
-            io::Result::Ok(
-                sys::is_ready(&self.descriptor(), is_to_write)?
-                    && (has_event || !is_only_an_error()?),
-            )
-        })?;
-        Ok(!is_ready)
+        let is_ready = sys::is_ready(&self.descriptor(), is_to_write)?;
+        if has_event || !is_ready {
+            return Ok(is_ready);
+        }
+        let (read, write) = sys::is_only_an_error(&self.descriptor())?;
+        Ok(!if is_to_write { write } else { read })
     }
 
     #[inline]
@@ -217,7 +212,7 @@ impl Source {
     }
 
     /// For a Unix socket: whether only bytes can come through it, so that only urgent data ends a
-    /// read early. Decided by `net/socket.rs`.
+    /// read early. Decided by `net/socket/system.rs`.
     ///
     /// Relaxed suffices: the flag is cleared before the kernel is allowed to let anything else in,
     /// and a reader checks it again after the read, before it believes a short read. In between

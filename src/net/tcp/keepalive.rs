@@ -6,7 +6,7 @@
 use std::io;
 use std::time::Duration;
 
-use crate::net::socket::{Opt, Socket, invalid};
+use crate::net::socket::{Flag, Opt, Socket, invalid};
 use crate::sys::TcpOption;
 
 /// When the system probes an idle TCP connection, and when it gives the connection up: for
@@ -147,7 +147,7 @@ fn checked(
     unit: &str,
     given: impl Fn() -> String,
 ) -> io::Result<(TcpOption, u32)> {
-    let max = socket.max_of(option);
+    let max = socket.kernel().max_of(option);
     match u32::try_from(value) {
         Ok(value) if (1..=max).contains(&value) => Ok((option, value)),
         _ => {
@@ -160,35 +160,35 @@ fn checked(
 }
 
 pub(super) fn keepalive(socket: &Socket) -> io::Result<Option<Keepalive>> {
-    if !socket.keepalive()? {
+    if !socket.kernel().flag(Flag::Keepalive)? {
         return Ok(None);
     }
     let seconds = |option| {
-        let value = socket.tcp_option(option)?;
-        io::Result::Ok(value.map(|it| Duration::from_secs(it.into())))
+        let value = socket.kernel().tcp_option(option)?;
+        io::Result::Ok(value.map(|seconds| Duration::from_secs(seconds.into())))
     };
     Ok(Some(Keepalive {
         idle: seconds(TcpOption::KeepIdle)?,
         interval: seconds(TcpOption::KeepInterval)?,
-        retries: socket.tcp_option(TcpOption::KeepCount)?,
+        retries: socket.kernel().tcp_option(TcpOption::KeepCount)?,
     }))
 }
 
 pub(super) fn set_keepalive(socket: &Socket, keepalive: Option<Keepalive>) -> io::Result<()> {
     let Some(keepalive) = keepalive else {
-        return socket.set(Opt::Keepalive(false));
+        return socket.set(Opt::Flag(Flag::Keepalive, false));
     };
     let options = keepalive.options(socket)?;
-    let before = options.map(|it| {
-        let (option, _) = it?;
-        let value = socket.tcp_option(option).ok().flatten()?;
+    let before = options.map(|set| {
+        let (option, _) = set?;
+        let value = socket.kernel().tcp_option(option).ok().flatten()?;
         Some((option, value))
     });
     let set = |options: [Option<(TcpOption, u32)>; 3]| {
         let mut options = options.into_iter().flatten();
         options.try_for_each(|(option, value)| socket.set(Opt::Tcp(option, value)))
     };
-    let result = set(options).and_then(|()| socket.set(Opt::Keepalive(true)));
+    let result = set(options).and_then(|()| socket.set(Opt::Flag(Flag::Keepalive, true)));
     if result.is_err() {
         let _ = set(before);
     }
@@ -196,16 +196,16 @@ pub(super) fn set_keepalive(socket: &Socket, keepalive: Option<Keepalive>) -> io
 }
 
 pub(super) fn user_timeout(socket: &Socket) -> io::Result<Option<Duration>> {
-    let value = socket.tcp_option(TcpOption::UserTimeout)?;
-    let value = value.filter(|it| *it != 0);
-    Ok(value.map(|it| Duration::from_millis(it.into())))
+    let value = socket.kernel().tcp_option(TcpOption::UserTimeout)?;
+    let value = value.filter(|millis| *millis != 0);
+    Ok(value.map(|millis| Duration::from_millis(millis.into())))
 }
 
 pub(super) fn set_user_timeout(socket: &Socket, timeout: Option<Duration>) -> io::Result<()> {
     let option = TcpOption::UserTimeout;
     let Some(timeout) = timeout else {
         // Where the system does not have it, there is none.
-        return match socket.tcp_option(option)? {
+        return match socket.kernel().tcp_option(option)? {
             Some(_) => socket.set(Opt::Tcp(option, 0)),
             None => Ok(()),
         };

@@ -13,7 +13,7 @@ use socket2::SockAddr;
 use super::stream::TcpStream;
 use crate::net::addresses::{AsyncToSocketAddrs, first_that_works};
 use crate::net::macros::{Stream, socket};
-use crate::net::socket::{Opt, Socket, SocketType, internet};
+use crate::net::socket::{Number, Opt, Socket, SocketType, internet, kernel};
 use crate::sys::OwnedDescriptor;
 
 /// A socket that listens for TCP connections.
@@ -78,7 +78,7 @@ impl TcpListener {
     /// [`resolve`](crate::net::resolve).
     pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<TcpListener> {
         first_that_works(address, |address| async move {
-            Socket::bind(SocketType::TcpListener, &address.into()).map(TcpListener)
+            kernel::bind(SocketType::TcpListener, &address.into()).map(TcpListener)
         })
         .await
     }
@@ -132,7 +132,7 @@ impl TcpListener {
             ));
         }
         first_that_works(address, |address| async move {
-            let sockets = Socket::bind_balanced(SocketType::TcpListener, &address.into(), count)?;
+            let sockets = kernel::bind_balanced(SocketType::TcpListener, &address.into(), count)?;
             Ok(sockets.into_iter().map(TcpListener).collect())
         })
         .await
@@ -161,7 +161,7 @@ impl TcpListener {
         socket: impl Into<OwnedDescriptor>,
         address: SocketAddr,
     ) -> io::Result<TcpListener> {
-        Socket::bind_with(socket.into(), SocketType::TcpListener, &address.into()).map(TcpListener)
+        kernel::bind_with(socket.into(), SocketType::TcpListener, &address.into()).map(TcpListener)
     }
 
     /// Waits for a connection.
@@ -219,7 +219,7 @@ impl TcpListener {
     ///
     /// As [`accept`](Self::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
-        self.0.poll_accept(cx)?.map(accepted)
+        self.0.accept().poll(cx)?.map(accepted)
     }
 
     /// Returns an endless stream of connections. An error is an item; the next item may be a
@@ -267,7 +267,7 @@ impl TcpListener {
     ///
     /// Any error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        internet(self.0.local_addr()?)
+        internet(self.0.kernel().local_addr()?)
     }
 
     /// Returns the number of hops that packets of accepted connections may take (`IP_TTL`).
@@ -291,7 +291,7 @@ impl TcpListener {
     ///
     /// Any error of the system call.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.ttl()
+        self.0.kernel().number(Number::Ttl)
     }
 
     /// Sets [`ttl`](Self::ttl).
@@ -312,7 +312,7 @@ impl TcpListener {
     ///
     /// Any error of the system call.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.0.set(Opt::Ttl(ttl))
+        self.0.set(Opt::Number(Number::Ttl, ttl))
     }
 }
 
@@ -375,7 +375,7 @@ impl<S: Stream> futures_lite::Stream for Incoming<'_, S> {
         let listener = self.listener;
         let accept = self
             .accept
-            .get_or_insert_with(|| Box::pin(listener.accept()));
+            .get_or_insert_with(|| Box::pin(listener.accept().into_future()));
         let result = std::task::ready!(accept.as_mut().poll(cx));
         self.accept = None;
         Poll::Ready(Some(result.map(|(socket, _)| S::from_socket(socket))))

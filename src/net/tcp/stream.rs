@@ -1,13 +1,17 @@
 //! TCP connections.
 
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_lite::{AsyncRead, AsyncWrite};
+
 use crate::net::addresses::{AsyncToSocketAddrs, first_that_works_within, first_to_connect};
-use crate::net::macros::{socket, stream};
+use crate::net::macros::{Stream, socket};
 use crate::net::readiness::{readable_and_writable, try_reads, try_writes};
-use crate::net::socket::{Opt, Socket, SocketType, internet};
+use crate::net::socket::{Flag, Number, Opt, Socket, SocketType, internet, kernel};
 use crate::net::tcp::keepalive::{self, Keepalive};
 use crate::sys::OwnedDescriptor;
 
@@ -82,7 +86,7 @@ impl TcpStream {
     /// [`resolve`](crate::net::resolve).
     pub async fn connect(address: impl AsyncToSocketAddrs) -> io::Result<TcpStream> {
         first_to_connect(address, |address| async move {
-            Socket::connect(SocketType::TcpStream, &address.into()).await
+            kernel::connect(SocketType::TcpStream, &address.into()).await
         })
         .await
         .map(TcpStream)
@@ -121,7 +125,7 @@ impl TcpStream {
         duration: Duration,
     ) -> io::Result<TcpStream> {
         first_that_works_within(duration, address, |address| async move {
-            Socket::connect(SocketType::TcpStream, &address.into()).await
+            kernel::connect(SocketType::TcpStream, &address.into()).await
         })
         .await
         .map(TcpStream)
@@ -158,7 +162,7 @@ impl TcpStream {
         socket: impl Into<OwnedDescriptor>,
         address: SocketAddr,
     ) -> io::Result<TcpStream> {
-        Socket::connect_with(socket.into(), SocketType::TcpStream, &address.into())
+        kernel::connect_with(socket.into(), SocketType::TcpStream, &address.into())
             .await
             .map(TcpStream)
     }
@@ -183,7 +187,7 @@ impl TcpStream {
     ///
     /// Any error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        internet(self.0.local_addr()?)
+        internet(self.0.kernel().local_addr()?)
     }
 
     /// Returns the peer's address.
@@ -206,7 +210,7 @@ impl TcpStream {
     /// [`NotConnected`](io::ErrorKind::NotConnected) once the connection was reset, or has ended in
     /// both directions, on some platforms (Linux among them).
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        internet(self.0.peer_addr()?)
+        internet(self.0.kernel().peer_addr()?)
     }
 
     /// Shuts down reading, writing, or both. After writing is shut down the peer sees the end of
@@ -260,7 +264,7 @@ impl TcpStream {
     ///
     /// Any error of the system call.
     pub fn linger(&self) -> io::Result<Option<Duration>> {
-        self.0.linger()
+        self.0.kernel().linger()
     }
 
     /// Sets [`linger`](Self::linger), in whole seconds.
@@ -314,7 +318,7 @@ impl TcpStream {
     ///
     /// Any error of the system call.
     pub fn nodelay(&self) -> io::Result<bool> {
-        self.0.nodelay()
+        self.0.kernel().flag(Flag::Nodelay)
     }
 
     /// Sets [`nodelay`](Self::nodelay).
@@ -336,7 +340,7 @@ impl TcpStream {
     ///
     /// Any error of the system call.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.0.set(Opt::Nodelay(nodelay))
+        self.0.set(Opt::Flag(Flag::Nodelay, nodelay))
     }
 
     /// Returns the time to live of packets, in hops (`IP_TTL`).
@@ -361,7 +365,7 @@ impl TcpStream {
     ///
     /// Any error of the system call.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.ttl()
+        self.0.kernel().number(Number::Ttl)
     }
 
     /// Sets [`ttl`](Self::ttl).
@@ -383,7 +387,7 @@ impl TcpStream {
     ///
     /// Any error of the system call.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.0.set(Opt::Ttl(ttl))
+        self.0.set(Opt::Number(Number::Ttl, ttl))
     }
 
     /// Returns when the system probes the connection while it is idle (`SO_KEEPALIVE`). `None`, the
@@ -528,7 +532,62 @@ impl TcpStream {
     }
 }
 
-stream!(TcpStream);
+impl Stream for TcpStream {
+    fn from_socket(socket: Socket) -> TcpStream {
+        TcpStream(socket)
+    }
+
+    fn socket(&self) -> &Socket {
+        &self.0
+    }
+}
+
+impl AsyncRead for TcpStream {
+    #[inline]
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0.poll_read(cx, bytes)
+    }
+
+    fn poll_read_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.poll_read_vectored(cx, buffers)
+    }
+}
+
+/// Nothing is buffered, so flushing does nothing. Closing ends writing.
+impl AsyncWrite for TcpStream {
+    #[inline]
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0.poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.write_vectored(buffers).poll(cx)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_close()
+    }
+}
 
 /// The beginning of the examples in `readiness` for all streams.
 macro_rules! pair {
@@ -540,8 +599,8 @@ macro_rules! pair {
 # let (far, _) = listener.accept().await?;"
     };
 }
-try_reads!([] TcpStream, |it| it.0, pair!());
-try_writes!([] TcpStream, |it| it.0, pair!());
+try_reads!([] TcpStream, [0], pair!());
+try_writes!([] TcpStream, [0], pair!());
 readable_and_writable!(TcpStream, pair!(), try_read, try_write);
 
 socket!(

@@ -12,7 +12,7 @@ use socket2::SockAddr;
 use super::address::{UCred, from_kernel, from_path, to_kernel};
 use crate::net::macros::socket;
 use crate::net::readiness::datagrams;
-use crate::net::socket::{Socket, SocketType};
+use crate::net::socket::{Receive, Socket, SocketType, kernel};
 
 /// A Unix datagram socket: messages between processes of one machine, neither lost nor reordered.
 ///
@@ -75,7 +75,7 @@ impl UnixDatagram {
     /// bytes) or has a NUL in it.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixDatagram> {
         let address = from_path(path.as_ref())?;
-        Socket::bind(SocketType::UnixDatagram, &address).map(UnixDatagram)
+        kernel::bind(SocketType::UnixDatagram, &address).map(UnixDatagram)
     }
 
     /// Binds to `address`, which may be an abstract one.
@@ -98,7 +98,7 @@ impl UnixDatagram {
     /// As for [`bind`](Self::bind).
     pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixDatagram> {
         let address = to_kernel(address)?;
-        Socket::bind(SocketType::UnixDatagram, &address).map(UnixDatagram)
+        kernel::bind(SocketType::UnixDatagram, &address).map(UnixDatagram)
     }
 
     /// [`bind_addr`](Self::bind_addr) for a socket with options that are set already.
@@ -123,7 +123,7 @@ impl UnixDatagram {
     /// a socket.
     pub fn bind_with(socket: impl Into<OwnedFd>, address: &SocketAddr) -> io::Result<UnixDatagram> {
         let address = to_kernel(address)?;
-        Socket::bind_with(socket.into(), SocketType::UnixDatagram, &address).map(UnixDatagram)
+        kernel::bind_with(socket.into(), SocketType::UnixDatagram, &address).map(UnixDatagram)
     }
 
     /// Creates a socket without an address: it can send, but receivers cannot answer.
@@ -150,7 +150,7 @@ impl UnixDatagram {
     ///
     /// Any error of the system call, for instance that no descriptor is left.
     pub fn unbound() -> io::Result<UnixDatagram> {
-        Socket::unbound(SocketType::UnixDatagram).map(UnixDatagram)
+        kernel::unbound(SocketType::UnixDatagram).map(UnixDatagram)
     }
 
     /// Creates two connected sockets without addresses.
@@ -172,7 +172,7 @@ impl UnixDatagram {
     ///
     /// Any error of the system call, for instance that no descriptor is left.
     pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
-        let (a, b) = Socket::pair(SocketType::UnixDatagram)?;
+        let (a, b) = kernel::pair(SocketType::UnixDatagram)?;
         Ok((UnixDatagram(a), UnixDatagram(b)))
     }
 
@@ -202,7 +202,7 @@ impl UnixDatagram {
     /// [refused](io::ErrorKind::ConnectionRefused) if the receiver is gone, and so on;
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) as for [`bind`](Self::bind).
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
-        self.0.connect_to(&from_path(path.as_ref())?)
+        self.0.kernel().set_peer(&from_path(path.as_ref())?)
     }
 
     /// [`connect`](Self::connect), to abstract addresses too.
@@ -228,7 +228,7 @@ impl UnixDatagram {
     ///
     /// As for [`connect`](Self::connect).
     pub fn connect_addr(&self, address: &SocketAddr) -> io::Result<()> {
-        self.0.connect_to(&to_kernel(address)?)
+        self.0.kernel().set_peer(&to_kernel(address)?)
     }
 
     /// Receives a datagram. Returns its length and its sender's address.
@@ -259,7 +259,7 @@ impl UnixDatagram {
     ///
     /// Cancel safe: dropping the future loses no datagram.
     pub async fn recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        from_unix(self.0.recv_from(bytes).await?)
+        from_unix(self.0.recv_from(bytes, Receive::Take).await?)
     }
 
     /// Receives a datagram. Returns its length.
@@ -286,7 +286,7 @@ impl UnixDatagram {
     ///
     /// Cancel safe: dropping the future loses no datagram.
     pub async fn recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0.recv(bytes).await
+        self.0.recv(bytes, Receive::Take).await
     }
 
     /// Sends a datagram to the socket at `path`. Waits until there is room for it.
@@ -377,7 +377,7 @@ impl UnixDatagram {
     ///
     /// Cancel safe: a future that is dropped has sent nothing.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.send(bytes).await
+        self.0.send(bytes, None).await
     }
 
     /// [`recv_from`](Self::recv_from), for functions that poll: see
@@ -409,7 +409,8 @@ impl UnixDatagram {
         cx: &mut Context<'_>,
         bytes: &mut [u8],
     ) -> Poll<io::Result<(usize, SocketAddr)>> {
-        self.0.poll_recv_from(cx, bytes)?.map(from_unix)
+        let received = self.0.recv_from(bytes, Receive::Take).poll(cx);
+        received?.map(from_unix)
     }
 
     /// Receives an available datagram, without waiting. Returns its length and its sender's
@@ -436,7 +437,7 @@ impl UnixDatagram {
     /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no datagram; any error of the system
     /// call.
     pub fn try_recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        from_unix(self.0.try_recv_from(bytes)?)
+        from_unix(self.0.recv_from(bytes, Receive::Take).attempt()?)
     }
 
     /// Sends a datagram to the socket at `path`, without waiting.
@@ -462,7 +463,9 @@ impl UnixDatagram {
     /// the receiver's queue. [`writable`](Self::writable) does not cover the queue unless the two
     /// are connected; [`send_to`](Self::send_to) waits for both. Any error of the system call.
     pub fn try_send_to(&self, bytes: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
-        self.0.try_send_to(bytes, &from_path(path.as_ref())?)
+        self.0
+            .send(bytes, Some(&from_path(path.as_ref())?))
+            .attempt()
     }
 
     /// Returns the address that it is bound to.
@@ -483,7 +486,7 @@ impl UnixDatagram {
     ///
     /// Any error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        from_kernel(self.0.local_addr()?)
+        from_kernel(self.0.kernel().local_addr()?)
     }
 
     /// Returns the address of the [peer](Self::connect).
@@ -506,7 +509,7 @@ impl UnixDatagram {
     ///
     /// [`NotConnected`](io::ErrorKind::NotConnected) if there is no peer.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        from_kernel(self.0.peer_addr()?)
+        from_kernel(self.0.kernel().peer_addr()?)
     }
 
     /// Returns the credentials of the process that made this [pair](Self::pair): see

@@ -11,7 +11,7 @@ use socket2::SockAddr;
 use super::address::{from_kernel, from_path, to_kernel};
 use super::stream::UnixStream;
 use crate::net::macros::{Stream, socket};
-use crate::net::socket::{Socket, SocketType};
+use crate::net::socket::{Flag, Opt, Socket, SocketType, kernel};
 
 /// A socket that listens for Unix connections.
 ///
@@ -76,7 +76,7 @@ impl UnixListener {
     /// socket2, listen, and convert it with `try_from`, as an `OwnedFd`.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixListener> {
         let address = from_path(path.as_ref())?;
-        Socket::bind(SocketType::UnixListener, &address).map(UnixListener)
+        kernel::bind(SocketType::UnixListener, &address).map(UnixListener)
     }
 
     /// Listens at `address`, which may be an abstract one: see [`UnixStream::connect_addr`].
@@ -99,7 +99,7 @@ impl UnixListener {
     /// As for [`bind`](Self::bind).
     pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixListener> {
         let address = to_kernel(address)?;
-        Socket::bind(SocketType::UnixListener, &address).map(UnixListener)
+        kernel::bind(SocketType::UnixListener, &address).map(UnixListener)
     }
 
     /// [`bind_addr`](Self::bind_addr) for a socket with options that are set already.
@@ -128,7 +128,7 @@ impl UnixListener {
     /// a socket.
     pub fn bind_with(socket: impl Into<OwnedFd>, address: &SocketAddr) -> io::Result<UnixListener> {
         let address = to_kernel(address)?;
-        Socket::bind_with(socket.into(), SocketType::UnixListener, &address).map(UnixListener)
+        kernel::bind_with(socket.into(), SocketType::UnixListener, &address).map(UnixListener)
     }
 
     /// Waits for a connection.
@@ -190,7 +190,7 @@ impl UnixListener {
     ///
     /// As [`accept`](Self::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(UnixStream, SocketAddr)>> {
-        self.0.poll_accept(cx)?.map(accepted)
+        self.0.accept().poll(cx)?.map(accepted)
     }
 
     /// Returns an endless stream of connections. An error is an item; the next item may be a
@@ -241,7 +241,7 @@ impl UnixListener {
     #[doc(alias = "SO_PASSRIGHTS")]
     #[doc(alias = "SCM_RIGHTS")]
     pub fn passrights(&self) -> io::Result<bool> {
-        self.0.passrights()
+        self.0.kernel().flag(Flag::Passrights)
     }
 
     /// Sets [`passrights`](Self::passrights) for connections that are made from now on. Connections
@@ -269,7 +269,7 @@ impl UnixListener {
     /// Any error of the system call; [`Unsupported`](io::ErrorKind::Unsupported) for `false` on
     /// systems that cannot refuse them.
     pub fn set_passrights(&self, passrights: bool) -> io::Result<()> {
-        self.0.set_passrights(passrights)
+        self.0.set(Opt::Flag(Flag::Passrights, passrights))
     }
 
     /// Returns the address that it listens at.
@@ -291,7 +291,7 @@ impl UnixListener {
     ///
     /// Any error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        from_kernel(self.0.local_addr()?)
+        from_kernel(self.0.kernel().local_addr()?)
     }
 }
 

@@ -1,15 +1,19 @@
 //! Unix streams.
 
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_lite::{AsyncRead, AsyncWrite};
 
 use super::address::{UCred, from_kernel, from_path, to_kernel};
-use crate::net::macros::{socket, stream};
+use crate::net::macros::{Stream, socket};
 use crate::net::readiness::{readable_and_writable, try_reads, try_writes};
-use crate::net::socket::{Socket, SocketType};
+use crate::net::socket::{Flag, Opt, Socket, SocketType, kernel};
 
 /// A connection between two processes of one machine, or within one.
 ///
@@ -85,7 +89,7 @@ impl UnixStream {
     /// Cancel safe: dropping the future closes the socket.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<UnixStream> {
         let address = from_path(path.as_ref())?;
-        Socket::connect(SocketType::UnixStream, &address)
+        kernel::connect(SocketType::UnixStream, &address)
             .await
             .map(UnixStream)
     }
@@ -119,7 +123,7 @@ impl UnixStream {
     /// Cancel safe: dropping the future closes the socket.
     pub async fn connect_addr(address: &SocketAddr) -> io::Result<UnixStream> {
         let address = to_kernel(address)?;
-        Socket::connect(SocketType::UnixStream, &address)
+        kernel::connect(SocketType::UnixStream, &address)
             .await
             .map(UnixStream)
     }
@@ -157,7 +161,7 @@ impl UnixStream {
         address: &SocketAddr,
     ) -> io::Result<UnixStream> {
         let address = to_kernel(address)?;
-        Socket::connect_with(socket.into(), SocketType::UnixStream, &address)
+        kernel::connect_with(socket.into(), SocketType::UnixStream, &address)
             .await
             .map(UnixStream)
     }
@@ -183,7 +187,7 @@ impl UnixStream {
     ///
     /// Any error of the system call, for instance that no descriptor is left.
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
-        let (a, b) = Socket::pair(SocketType::UnixStream)?;
+        let (a, b) = kernel::pair(SocketType::UnixStream)?;
         Ok((UnixStream(a), UnixStream(b)))
     }
 
@@ -210,7 +214,7 @@ impl UnixStream {
     ///
     /// Any error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        from_kernel(self.0.local_addr()?)
+        from_kernel(self.0.kernel().local_addr()?)
     }
 
     /// Returns the peer's address.
@@ -236,7 +240,7 @@ impl UnixStream {
     ///
     /// [`NotConnected`](io::ErrorKind::NotConnected) once the peer is gone, on some platforms.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        from_kernel(self.0.peer_addr()?)
+        from_kernel(self.0.kernel().peer_addr()?)
     }
 
     /// Returns the peer's credentials when the connection was made: those of the process that
@@ -289,7 +293,7 @@ impl UnixStream {
     #[doc(alias = "SO_PASSRIGHTS")]
     #[doc(alias = "SCM_RIGHTS")]
     pub fn passrights(&self) -> io::Result<bool> {
-        self.0.passrights()
+        self.0.kernel().flag(Flag::Passrights)
     }
 
     /// Sets [`passrights`](Self::passrights).
@@ -311,7 +315,7 @@ impl UnixStream {
     /// Any error of the system call; [`Unsupported`](io::ErrorKind::Unsupported) for `false` on
     /// systems that cannot refuse them.
     pub fn set_passrights(&self, passrights: bool) -> io::Result<()> {
-        self.0.set_passrights(passrights)
+        self.0.set(Opt::Flag(Flag::Passrights, passrights))
     }
 
     /// Shuts down reading, writing, or both. After writing is shut down the peer sees the end of
@@ -340,7 +344,62 @@ impl UnixStream {
     }
 }
 
-stream!(UnixStream);
+impl Stream for UnixStream {
+    fn from_socket(socket: Socket) -> UnixStream {
+        UnixStream(socket)
+    }
+
+    fn socket(&self) -> &Socket {
+        &self.0
+    }
+}
+
+impl AsyncRead for UnixStream {
+    #[inline]
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0.poll_read(cx, bytes)
+    }
+
+    fn poll_read_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.poll_read_vectored(cx, buffers)
+    }
+}
+
+/// Nothing is buffered, so flushing does nothing. Closing ends writing.
+impl AsyncWrite for UnixStream {
+    #[inline]
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0.poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.write_vectored(buffers).poll(cx)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_close()
+    }
+}
 
 /// The beginning of the examples in `readiness` for all streams.
 macro_rules! pair {
@@ -350,8 +409,8 @@ macro_rules! pair {
 # let (near, far) = UnixStream::pair()?;"
     };
 }
-try_reads!([] UnixStream, |it| it.0, pair!());
-try_writes!([] UnixStream, |it| it.0, pair!());
+try_reads!([] UnixStream, [0], pair!());
+try_writes!([] UnixStream, [0], pair!());
 readable_and_writable!(UnixStream, pair!(), try_read, try_write);
 
 socket!(

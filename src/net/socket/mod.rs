@@ -1,0 +1,557 @@
+//! [`Socket`]: the seam between the public socket types and the kernel that has a socket.
+//!
+//! Every socket in `net` binds, connects, accepts, reads, writes and sets options through this
+//! module. What it asks of a kernel is the trait [`Kernel`]. The system's is in `system.rs`; with
+//! the feature `sim` there is a second one, a simulated world's, in `world.rs`. The options are in
+//! `options.rs`. The code above reaches the kernel's socket only through `AsFd` (`AsSocket`), and
+//! the only other code that makes such system calls is `resolver.rs`, and dumps, for addresses.
+//!
+//! What may wait is an [`Operation`], with the loop of `io/operation.rs`. This module decides how
+//! far a socket's events are trusted ([`Trust`]). A kernel tells whether a read has drained a
+//! socket, and then its readiness is cleared here.
+
+mod options;
+pub(super) mod system;
+#[cfg(feature = "sim")]
+pub(super) mod world;
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use socket2::{SockAddr, Type};
+
+use self::options::Options;
+pub(super) use self::options::{Flag, Group, Number, Opt};
+/// The kernel that makes the sockets of this thread.
+#[cfg(not(feature = "sim"))]
+pub(super) use self::system as kernel;
+use self::system::System;
+#[cfg(feature = "sim")]
+pub(super) use self::world as kernel;
+use crate::io::operation::{Attempt, Operation};
+use crate::poller::Interest;
+use crate::reactor::{Direction, Io, Snapshot, SourceKind, Trust};
+use crate::sys::{BorrowedDescriptor, OwnedDescriptor};
+use crate::time::{Timer, timeout};
+
+/// The length of a listener's queue. The system caps it at its limit (Linux: 4,096 since 5.4). When
+/// the queue is full, clients retry after a second.
+pub(super) const BACKLOG: i32 = 4_096;
+
+/// The first and the longest pause between attempts for which there is no event: a Unix connect to
+/// a listener with a full queue, a Unix datagram to a receiver with a full queue.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(32));
+
+/// The public type that a socket belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum SocketType {
+    TcpStream,
+    TcpListener,
+    UdpSocket,
+    #[cfg(unix)]
+    UnixStream,
+    #[cfg(unix)]
+    UnixListener,
+    #[cfg(unix)]
+    UnixDatagram,
+}
+
+impl SocketType {
+    /// Returns how it is waited for. `plain`: whether its short reads can be trusted.
+    fn kind(self, plain: bool) -> SourceKind {
+        match self {
+            SocketType::TcpStream if plain => SourceKind::TcpStream,
+            #[cfg(unix)]
+            SocketType::UnixStream => SourceKind::UnixStream,
+            _ => SourceKind::Other,
+        }
+    }
+
+    /// Returns how far its events are trusted.
+    fn trust(self) -> Trust {
+        match self {
+            SocketType::TcpStream => Trust::EventsOfTcp,
+            _ => Trust::Events,
+        }
+    }
+
+    /// Returns the type that a listener accepts, or the type itself for others.
+    fn accepted(self) -> SocketType {
+        match self {
+            SocketType::TcpListener => SocketType::TcpStream,
+            #[cfg(unix)]
+            SocketType::UnixListener => SocketType::UnixStream,
+            other => other,
+        }
+    }
+
+    fn is_listener(self) -> bool {
+        self.accepted() != self
+    }
+
+    /// Whether descriptors can come with its bytes, or with the bytes of the sockets that it
+    /// accepts.
+    fn takes_descriptors(self) -> bool {
+        !self.is_internet() && self.r#type() == Type::STREAM
+    }
+
+    fn is_stream(self) -> bool {
+        self.r#type() == Type::STREAM && !self.is_listener()
+    }
+
+    fn r#type(self) -> Type {
+        match self {
+            SocketType::UdpSocket => Type::DGRAM,
+            #[cfg(unix)]
+            SocketType::UnixDatagram => Type::DGRAM,
+            _ => Type::STREAM,
+        }
+    }
+
+    fn is_internet(self) -> bool {
+        matches!(
+            self,
+            SocketType::TcpStream | SocketType::TcpListener | SocketType::UdpSocket
+        )
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            SocketType::TcpStream => "a TCP stream",
+            SocketType::TcpListener => "a TCP listener",
+            SocketType::UdpSocket => "a UDP socket",
+            #[cfg(unix)]
+            SocketType::UnixStream => "a Unix stream",
+            #[cfg(unix)]
+            SocketType::UnixListener => "a Unix listener",
+            #[cfg(unix)]
+            SocketType::UnixDatagram => "a Unix datagram socket",
+        }
+    }
+}
+
+/// Whether a receive consumes what it returns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Receive {
+    Take,
+    Peek,
+}
+
+/// What is asked of the kernel that has a socket. A call that would block fails with `WouldBlock`.
+pub(super) trait Kernel: Options {
+    /// Notes that the descriptor is lent to code outside polder.
+    fn note_lent(&self) {}
+    fn local_addr(&self) -> io::Result<SockAddr>;
+    fn peer_addr(&self) -> io::Result<SockAddr>;
+    /// Sets the peer of a datagram socket.
+    fn set_peer(&self, address: &SockAddr) -> io::Result<()>;
+    fn shutdown(&self, how: Shutdown) -> io::Result<()>;
+    /// Accepts a connection, which is a socket of the type `accepted`.
+    fn accept(&self, accepted: SocketType) -> io::Result<(Socket, SockAddr)>;
+    /// Reads from a stream. Returns the number of bytes, and whether the read shows that nothing is
+    /// left: neither bytes, nor an end, nor an error.
+    fn read(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)>;
+    fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)>;
+    fn write(&self, bytes: &[u8]) -> io::Result<usize>;
+    fn write_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize>;
+    /// Receives a datagram, or peeks at the bytes of a stream.
+    fn recv(&self, bytes: &mut [u8], receive: Receive) -> io::Result<usize>;
+    /// [`recv`](Self::recv), with the sender's address.
+    fn recv_from(&self, bytes: &mut [u8], receive: Receive) -> io::Result<(usize, SockAddr)>;
+    /// Sends a datagram, to the peer unless an address is given.
+    fn send(&self, bytes: &[u8], to: Option<&SockAddr>) -> io::Result<usize>;
+    /// Whether receiving was shut down, although a receive would block.
+    fn has_ended(&self) -> bool;
+    /// Whether the socket's own buffer has room, although a send would block.
+    fn has_room(&self) -> bool;
+}
+
+/// Sealed: it appears in the public trait [`Stream`](super::macros::Stream), and cannot be named
+/// outside the crate.
+#[derive(Clone, Debug)]
+pub struct Socket {
+    system: System,
+    /// The simulated socket, if it belongs to a simulated world.
+    #[cfg(feature = "sim")]
+    world: Option<world::World>,
+}
+
+impl Socket {
+    /// Returns the simulated socket, if it belongs to a simulated world.
+    #[cfg(feature = "sim")]
+    #[inline]
+    fn world(&self) -> Option<&dyn Kernel> {
+        self.world.as_ref().map(|world| world as &dyn Kernel)
+    }
+
+    /// Returns `None`: without the feature `sim` there are no simulated worlds.
+    #[cfg(not(feature = "sim"))]
+    #[inline]
+    fn world(&self) -> Option<&dyn Kernel> {
+        None
+    }
+
+    /// Returns the kernel's half of the socket, for calls that do not wait.
+    #[inline]
+    pub(super) fn kernel(&self) -> &dyn Kernel {
+        self.world().unwrap_or(&self.system)
+    }
+
+    pub(super) fn set(&self, option: Opt) -> io::Result<()> {
+        self.kernel().set(option)
+    }
+
+    #[inline]
+    fn io(&self) -> &Io {
+        &self.system.io
+    }
+
+    /// Lends the descriptor to code outside polder, which may set options that are unknown here:
+    /// with `SO_PASSCRED` a read ends between two writers. So from now on a Unix socket is read by
+    /// `sys::receive_alone`, which detects that.
+    #[inline]
+    pub(super) fn lend_descriptor(&self) -> BorrowedDescriptor<'_> {
+        self.kernel().note_lent();
+        if self.system.socket_type.takes_descriptors() {
+            self.io().source().set_bytes_only(false);
+        }
+        self.system.descriptor()
+    }
+
+    /// Returns the descriptor, which stays non-blocking, or a duplicate of it if clones share it.
+    /// It accepts descriptors from peers again.
+    pub(super) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
+        let system = &self.system;
+        if system.plain && system.socket_type.takes_descriptors() && self.world().is_none() {
+            system.set(Opt::Flag(Flag::Passrights, true))?;
+        }
+        self.system.io.into_descriptor()
+    }
+
+    pub(super) fn shares_with(&self, other: &Socket) -> bool {
+        Arc::ptr_eq(self.io().source(), other.io().source())
+    }
+
+    pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.kernel().shutdown(how)?;
+        // Some kernels do not report it to waiters: completion ports under wine, for one.
+        self.io().source().wake(how != Shutdown::Write);
+        Ok(())
+    }
+
+    /// Closing a writer ends writing: the peer sees the end of file. It is no error if the peer is
+    /// gone already.
+    pub(super) fn poll_close(&self) -> Poll<io::Result<()>> {
+        match self.shutdown(Shutdown::Write) {
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
+            result => Poll::Ready(result),
+        }
+    }
+}
+
+/// Waiting for readiness, and attempts by the user.
+impl Socket {
+    /// Waits until one direction is worth an attempt.
+    pub(super) fn ready_in(&self, direction: Direction) -> Operation<'_, impl Attempt<()>> {
+        Operation::new(self.io(), direction, |_| Ok(()))
+    }
+
+    /// Waits until one of the directions of `interest` is worth an attempt. Returns those that are.
+    pub(super) async fn ready(&self, interest: Interest) -> io::Result<Interest> {
+        let wait = |(part, direction)| (part, self.ready_in(direction).into_future());
+        let mut waits = directions(interest)?.map(|part| part.map(wait));
+        poll_fn(|cx| {
+            let mut ready = Interest::NONE;
+            for (interest, wait) in waits.iter_mut().flatten() {
+                if let Poll::Ready(result) = Pin::new(wait).poll(cx) {
+                    result?;
+                    ready |= *interest;
+                }
+            }
+            if ready.is_empty() {
+                Poll::Pending
+            } else {
+                Poll::Ready(Ok(ready))
+            }
+        })
+        .await
+    }
+
+    /// Makes one attempt at an operation of the user.
+    pub(super) fn try_io<T>(
+        &self,
+        interest: Interest,
+        operation: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let source = self.io().source();
+        let snapshot = |(_, direction)| (direction, source.snapshot(direction));
+        let seen = directions(interest)?.map(|part| part.map(snapshot));
+        let result = operation();
+        if result.as_ref().err().is_some_and(is_would_block) {
+            for (direction, seen) in seen.into_iter().flatten() {
+                // If the kernel has more data, the next wait finds the direction ready.
+                source.clear_if_spent(direction, seen)?;
+            }
+        }
+        result
+    }
+}
+
+/// The operations. `poll_read` and `poll_write` are those of nearly every wait.
+impl Socket {
+    #[inline]
+    fn reading<T, F: Attempt<T>>(&self, attempt: F) -> Operation<'_, F> {
+        Operation::new(self.io(), Direction::Read, attempt)
+    }
+
+    #[inline]
+    fn writing<T, F: Attempt<T>>(&self, attempt: F) -> Operation<'_, F> {
+        Operation::new(self.io(), Direction::Write, attempt)
+    }
+
+    /// Accepts a connection. Skips connections that their peers aborted in the queue.
+    pub(super) fn accept(&self) -> Operation<'_, impl Attempt<(Socket, SockAddr)>> {
+        let accepted = self.system.socket_type.accepted();
+        self.reading(move |_| {
+            loop {
+                match self.kernel().accept(accepted) {
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                    other => return other,
+                }
+            }
+        })
+    }
+
+    #[inline]
+    pub(super) fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.is_read_of_nothing(bytes) {
+            return Poll::Ready(Ok(0));
+        }
+        // Checked before the loop, which is so compiled for each kernel separately: the system's
+        // pays for nothing else.
+        if let Some(world) = self.world() {
+            let attempt = |seen| Ok(self.after_read(seen, world.read(bytes)?));
+            return self.reading(attempt).poll_apart(cx.waker());
+        }
+        let attempt = |seen| Ok(self.after_read(seen, self.system.read(bytes)?));
+        self.reading(attempt).poll(cx)
+    }
+
+    pub(super) fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.is_read_of_nothing(bytes) {
+            return Ok(0);
+        }
+        let attempt = |seen| Ok(self.after_read(seen, self.kernel().read(bytes)?));
+        self.reading(attempt).attempt()
+    }
+
+    pub(super) fn poll_read_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.are_reads_of_nothing(buffers) {
+            return Poll::Ready(Ok(0));
+        }
+        self.read_vectored(buffers).poll(cx)
+    }
+
+    pub(super) fn try_read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        if self.are_reads_of_nothing(buffers) {
+            return Ok(0);
+        }
+        self.read_vectored(buffers).attempt()
+    }
+
+    fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> Operation<'_, impl Attempt<usize>> {
+        self.reading(|seen| Ok(self.after_read(seen, self.kernel().read_vectored(buffers)?)))
+    }
+
+    /// Whether it is a stream's read into an empty buffer, which returns zero and does not wait.
+    #[inline]
+    fn is_read_of_nothing(&self, bytes: &[u8]) -> bool {
+        bytes.is_empty() && self.system.socket_type.is_stream()
+    }
+
+    fn are_reads_of_nothing(&self, buffers: &[IoSliceMut<'_>]) -> bool {
+        buffers.iter().all(|buffer| self.is_read_of_nothing(buffer))
+    }
+
+    /// Clears the readiness after a read that has drained the socket, and was not the end.
+    #[inline]
+    fn after_read(&self, seen: Snapshot, (read, is_drained): (usize, bool)) -> usize {
+        if is_drained && read > 0 {
+            self.io().source().clear_after_short_read(seen);
+        }
+        read
+    }
+
+    #[inline]
+    pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        // As in `poll_read`.
+        if let Some(world) = self.world() {
+            return self.writing(|_| world.write(bytes)).poll_apart(cx.waker());
+        }
+        self.writing(|_| self.system.write(bytes)).poll(cx)
+    }
+
+    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.writing(|_| self.kernel().write(bytes)).attempt()
+    }
+
+    pub(super) fn write_vectored(
+        &self,
+        buffers: &[IoSlice<'_>],
+    ) -> Operation<'_, impl Attempt<usize>> {
+        self.writing(|_| self.kernel().write_vectored(buffers))
+    }
+
+    /// Peeks at the bytes of a stream.
+    pub(super) async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.is_read_of_nothing(bytes) {
+            return Ok(0);
+        }
+        self.recv(bytes, Receive::Peek).await
+    }
+
+    pub(super) fn poll_peek(
+        &self,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.is_read_of_nothing(bytes) {
+            return Poll::Ready(Ok(0));
+        }
+        self.recv(bytes, Receive::Peek).poll(cx)
+    }
+
+    /// Receives a datagram, or peeks at one.
+    pub(super) fn recv(
+        &self,
+        bytes: &mut [u8],
+        receive: Receive,
+    ) -> Operation<'_, impl Attempt<usize>> {
+        self.reading(move |seen| {
+            let received = self.kernel().recv(bytes, receive);
+            if self.has_ended(seen, &received) {
+                return Ok(0);
+            }
+            received
+        })
+    }
+
+    /// [`recv`](Self::recv), with the sender's address.
+    pub(super) fn recv_from(
+        &self,
+        bytes: &mut [u8],
+        receive: Receive,
+    ) -> Operation<'_, impl Attempt<(usize, SockAddr)>> {
+        self.reading(move |seen| {
+            let received = self.kernel().recv_from(bytes, receive);
+            if self.has_ended(seen, &received) {
+                return Ok((0, no_peer(self.system.socket_type)?));
+            }
+            received
+        })
+    }
+
+    /// After `shutdown` Linux reports a datagram socket as readable forever, and each receive would
+    /// block. Such a receive has ended: it returns nothing.
+    fn has_ended<T>(&self, seen: Snapshot, received: &io::Result<T>) -> bool {
+        received.as_ref().err().is_some_and(is_would_block)
+            && self.system.socket_type.r#type() == Type::DGRAM
+            && seen.has_sticky_flags()
+            && self.kernel().has_ended()
+    }
+
+    /// Sends one datagram, to the peer unless an address is given.
+    pub(super) fn send(
+        &self,
+        bytes: &[u8],
+        to: Option<&SockAddr>,
+    ) -> Operation<'_, impl Attempt<usize>> {
+        self.writing(move |_| self.kernel().send(bytes, to))
+    }
+
+    /// Sends one datagram to an address.
+    ///
+    /// A Unix datagram would block when the sender's buffer is full, or the receiver's queue. An
+    /// event reports room in the buffer; for the queue there is no event unless the two are
+    /// connected (`unix_dgram_poll` in Linux), so a timer repeats the attempt.
+    pub(super) async fn send_to(&self, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
+        if self.system.socket_type.is_internet() {
+            return self.send(bytes, Some(address)).await;
+        }
+        let (mut pause, longest) = PAUSES;
+        loop {
+            let send = self.writing(|_| match self.kernel().send(bytes, Some(address)) {
+                Err(error) if is_would_block(&error) && self.kernel().has_room() => Ok(None),
+                result => result.map(Some),
+            });
+            match timeout(pause, send.into_future()).await {
+                Ok(sent) => match sent? {
+                    Some(sent) => return Ok(sent),
+                    None => {
+                        Timer::after(pause).await;
+                    }
+                },
+                // The event may be about another receiver, which this socket is connected to.
+                Err(_) => match self.send(bytes, Some(address)).attempt() {
+                    Err(error) if is_would_block(&error) => {}
+                    result => return result,
+                },
+            }
+            pause = (pause * 2).min(longest);
+        }
+    }
+}
+
+/// Returns the directions of an interest, each with its part of the interest.
+fn directions(interest: Interest) -> io::Result<[Option<(Interest, Direction)>; 2]> {
+    let both = Interest::READABLE | Interest::WRITABLE;
+    if interest.is_empty() || !both.contains(interest) {
+        return Err(invalid(format!(
+            "{interest:?} cannot be waited for: it must be READABLE, WRITABLE or both"
+        )));
+    }
+    let part = |part, direction| interest.contains(part).then_some((part, direction));
+    Ok([
+        part(Interest::READABLE, Direction::Read),
+        part(Interest::WRITABLE, Direction::Write),
+    ])
+}
+
+pub(super) fn internet(address: SockAddr) -> io::Result<SocketAddr> {
+    address.as_socket().ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the socket's address is not an IP address",
+        )
+    })
+}
+
+/// Placeholder peer address after shutdown.
+fn no_peer(socket_type: SocketType) -> io::Result<SockAddr> {
+    if socket_type.is_internet() {
+        Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into())
+    } else {
+        SockAddr::unix("")
+    }
+}
+
+pub(super) fn invalid(words: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, words)
+}
+
+fn is_would_block(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}

@@ -1,0 +1,132 @@
+//! Options of sockets, as values: one call of each kernel reads them, and one sets them.
+//!
+//! A new option is a variant here, with an arm in the system's half below and in the world's
+//! (`world.rs`), neither of which compiles without it.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use socket2::SockRef;
+
+use super::system::System;
+use crate::sys::{self, TcpOption};
+
+/// An option that is on or off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::net) enum Flag {
+    Broadcast,
+    Keepalive,
+    MulticastLoopV4,
+    MulticastLoopV6,
+    Nodelay,
+    /// Whether a Unix socket accepts descriptors that its peer sends.
+    Passrights,
+}
+
+/// An option with a number, which every system has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::net) enum Number {
+    MulticastTtlV4,
+    Ttl,
+}
+
+/// A multicast group, and the interface on which it is joined, by address or by index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::net) enum Group {
+    V4(Ipv4Addr, Ipv4Addr),
+    V6(Ipv6Addr, u32),
+}
+
+/// An option and its new value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::net) enum Opt {
+    Flag(Flag, bool),
+    Join(Group),
+    Leave(Group),
+    Linger(Option<Duration>),
+    Number(Number, u32),
+    Tcp(TcpOption, u32),
+}
+
+/// The options that a kernel keeps for a socket.
+pub(in crate::net) trait Options {
+    fn flag(&self, flag: Flag) -> io::Result<bool>;
+    fn linger(&self) -> io::Result<Option<Duration>>;
+    fn number(&self, number: Number) -> io::Result<u32>;
+    /// Returns the value of an option, or `None` if the system does not have it.
+    fn tcp_option(&self, option: TcpOption) -> io::Result<Option<u32>>;
+    /// Returns the greatest value that an option may be set to.
+    fn max_of(&self, option: TcpOption) -> u32;
+    fn set(&self, option: Opt) -> io::Result<()>;
+    /// Returns the user and group of a Unix socket's peer, and its process if the system reports
+    /// it.
+    #[cfg(unix)]
+    fn peer_cred(&self) -> io::Result<(u32, u32, Option<i32>)>;
+}
+
+impl Options for System {
+    fn flag(&self, flag: Flag) -> io::Result<bool> {
+        let socket = SockRef::from(self);
+        match flag {
+            Flag::Broadcast => socket.broadcast(),
+            Flag::Keepalive => socket.keepalive(),
+            Flag::MulticastLoopV4 => socket.multicast_loop_v4(),
+            Flag::MulticastLoopV6 => socket.multicast_loop_v6(),
+            Flag::Nodelay => socket.tcp_nodelay(),
+            Flag::Passrights => sys::passrights(self),
+        }
+    }
+
+    fn linger(&self) -> io::Result<Option<Duration>> {
+        SockRef::from(self).linger()
+    }
+
+    fn number(&self, number: Number) -> io::Result<u32> {
+        let socket = SockRef::from(self);
+        match number {
+            Number::MulticastTtlV4 => socket.multicast_ttl_v4(),
+            Number::Ttl => socket.ttl_v4(),
+        }
+    }
+
+    fn tcp_option(&self, option: TcpOption) -> io::Result<Option<u32>> {
+        sys::tcp_option(self, option)
+    }
+
+    fn max_of(&self, option: TcpOption) -> u32 {
+        sys::max_of(option)
+    }
+
+    fn set(&self, option: Opt) -> io::Result<()> {
+        let socket = SockRef::from(self);
+        match option {
+            Opt::Flag(Flag::Broadcast, on) => socket.set_broadcast(on),
+            Opt::Flag(Flag::Keepalive, on) => socket.set_keepalive(on),
+            Opt::Flag(Flag::MulticastLoopV4, on) => socket.set_multicast_loop_v4(on),
+            Opt::Flag(Flag::MulticastLoopV6, on) => socket.set_multicast_loop_v6(on),
+            Opt::Flag(Flag::Nodelay, on) => socket.set_tcp_nodelay(on),
+            Opt::Flag(Flag::Passrights, on) => {
+                // Before the kernel lets any in. Refusing them again does not undo this: some may
+                // be in the queue.
+                self.io.source().set_bytes_only(false);
+                sys::set_passrights(self, on)
+            }
+            Opt::Join(Group::V4(group, interface)) => socket.join_multicast_v4(&group, &interface),
+            Opt::Join(Group::V6(group, interface)) => socket.join_multicast_v6(&group, interface),
+            Opt::Leave(Group::V4(group, interface)) => {
+                socket.leave_multicast_v4(&group, &interface)
+            }
+            Opt::Leave(Group::V6(group, interface)) => socket.leave_multicast_v6(&group, interface),
+            Opt::Linger(duration) => socket.set_linger(duration),
+            Opt::Number(Number::MulticastTtlV4, hops) => socket.set_multicast_ttl_v4(hops),
+            Opt::Number(Number::Ttl, hops) => socket.set_ttl_v4(hops),
+            Opt::Tcp(option, value) => sys::set_tcp_option(self, option, value),
+        }
+    }
+
+    #[cfg(unix)]
+    fn peer_cred(&self) -> io::Result<(u32, u32, Option<i32>)> {
+        sys::peer_cred(self)
+    }
+}

@@ -1,0 +1,514 @@
+//! The sockets of the system's kernel.
+//!
+//! **Short reads.** A stream's read that filled less than it was offered has most likely drained
+//! the socket, which saves the read that would find out: see `Source::clear_after_short_read`. That
+//! holds for TCP with no other layer above it, and for a Unix stream as long as only bytes can come
+//! through it: so we make the kernel refuse descriptors where it can, and where it cannot, or has
+//! not always, `sys::receive_alone` detects them.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+
+use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
+
+use super::{
+    BACKLOG, Kernel, PAUSES, Receive, Socket, SocketType, invalid, is_would_block, kernel,
+};
+use crate::io::operation::Operation;
+use crate::reactor::{Direction, Io};
+use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor};
+use crate::time::Timer;
+
+/// A socket of the system. (If the socket is a simulated one, only its `io` is used.)
+#[derive(Clone, Debug)]
+pub(super) struct System {
+    pub(super) io: Io,
+    pub(super) socket_type: SocketType,
+    /// Whether a TCP socket, or the sockets that a listener accepts, are TCP and nothing else. If
+    /// not, its short reads prove nothing. This is determined when a foreign socket is adopted: a
+    /// layer above TCP (kTLS) was added before that.
+    ///
+    /// For a Unix stream or listener: whether we have made the kernel refuse descriptors. While
+    /// that has not been changed, [`Source::is_bytes_only`](crate::reactor::Source::is_bytes_only),
+    /// its short reads need no `recvmsg`.
+    pub(super) plain: bool,
+}
+
+/// Wraps a socket that [`create`] made, or one like it.
+fn wrap(descriptor: OwnedDescriptor, socket_type: SocketType) -> Socket {
+    let plain = refuses_descriptors(&descriptor, socket_type);
+    wrap_as(plain, descriptor, socket_type)
+}
+
+/// Wraps a foreign socket, which is non-blocking already.
+fn wrap_foreign(descriptor: OwnedDescriptor, socket_type: SocketType) -> Socket {
+    let plain = match socket_type {
+        SocketType::TcpStream | SocketType::TcpListener => sys::is_plain_tcp(&descriptor),
+        // Descriptors may be in the queue already.
+        _ => !socket_type.takes_descriptors(),
+    };
+    wrap_as(plain, descriptor, socket_type)
+}
+
+fn wrap_as(plain: bool, descriptor: OwnedDescriptor, socket_type: SocketType) -> Socket {
+    let io = Io::new(descriptor, socket_type.kind(plain), socket_type.trust());
+    if socket_type.takes_descriptors() {
+        io.source().set_bytes_only(plain);
+    }
+    Socket {
+        system: System {
+            io,
+            socket_type,
+            plain,
+        },
+        #[cfg(feature = "sim")]
+        world: None,
+    }
+}
+
+/// Allows a foreign socket to be adopted.
+#[cfg(not(feature = "sim"))]
+pub(super) fn allow_adopting(_what: &str) -> io::Result<()> {
+    Ok(())
+}
+
+/// Adopts a foreign socket. A socket of another type is refused, since the type decides how it is
+/// waited for.
+pub(in crate::net) fn adopt(
+    descriptor: OwnedDescriptor,
+    socket_type: SocketType,
+) -> io::Result<Socket> {
+    kernel::allow_adopting("adopting a descriptor")?;
+    prepare(&SockRef::from(&descriptor), socket_type)?;
+    // Some systems cannot report this for a datagram socket.
+    if socket_type.r#type() == Type::STREAM
+        && sys::is_listening(&descriptor)
+            .is_some_and(|listens| listens != socket_type.is_listener())
+    {
+        return Err(invalid(format!("the socket is not {}", socket_type.name())));
+    }
+    Ok(wrap_foreign(descriptor, socket_type))
+}
+
+/// Binds to one address; a listener also listens.
+pub(in crate::net) fn bind(socket_type: SocketType, address: &SockAddr) -> io::Result<Socket> {
+    let socket = create(socket_type, address.domain())?;
+    if sys::REUSES_ADDRESS && socket_type == SocketType::TcpListener {
+        socket.set_reuse_address(true)?;
+    }
+    bind_and_listen(&socket, socket_type, address)?;
+    Ok(wrap(socket.into(), socket_type))
+}
+
+/// Binds several listeners to one address, among which the kernel distributes connections; on
+/// systems where it does not, they are clones of one.
+pub(in crate::net) fn bind_balanced(
+    socket_type: SocketType,
+    address: &SockAddr,
+    count: usize,
+) -> io::Result<Vec<Socket>> {
+    let mut sockets: Vec<Socket> = Vec::new();
+    while sockets.len() < count {
+        let socket = create(socket_type, address.domain())?;
+        if sys::REUSES_ADDRESS {
+            socket.set_reuse_address(true)?;
+        }
+        if !sys::set_balanced(&socket)? {
+            return Ok(vec![bind(socket_type, address)?; count]);
+        }
+        // The first address may ask for a free port.
+        let first = sockets.first().map(|first| first.kernel().local_addr());
+        let first = first.transpose()?;
+        bind_and_listen(&socket, socket_type, first.as_ref().unwrap_or(address))?;
+        sockets.push(wrap(socket.into(), socket_type));
+    }
+    Ok(sockets)
+}
+
+/// [`bind`] for a foreign socket, with options that were set before.
+pub(in crate::net) fn bind_with(
+    socket: OwnedDescriptor,
+    socket_type: SocketType,
+    address: &SockAddr,
+) -> io::Result<Socket> {
+    kernel::allow_adopting("binding a descriptor")?;
+    let socket = socket2::Socket::from(socket);
+    prepare(&SockRef::from(&socket), socket_type)?;
+    bind_and_listen(&socket, socket_type, address)?;
+    Ok(wrap_foreign(socket.into(), socket_type))
+}
+
+/// Creates a Unix socket without an address.
+#[cfg(unix)]
+pub(in crate::net) fn unbound(socket_type: SocketType) -> io::Result<Socket> {
+    let socket = create(socket_type, Domain::UNIX)?;
+    Ok(wrap(socket.into(), socket_type))
+}
+
+/// Creates two connected Unix sockets.
+#[cfg(unix)]
+pub(in crate::net) fn pair(socket_type: SocketType) -> io::Result<(Socket, Socket)> {
+    let (a, b) = socket2::Socket::pair(Domain::UNIX, socket_type.r#type(), None)?;
+    for socket in [&a, &b] {
+        socket.set_nonblocking(true)?;
+        refuse_descriptors(socket, socket_type);
+    }
+    Ok((wrap(a.into(), socket_type), wrap(b.into(), socket_type)))
+}
+
+/// Connects a stream to one address.
+pub(in crate::net) async fn connect(
+    socket_type: SocketType,
+    address: &SockAddr,
+) -> io::Result<Socket> {
+    let socket = create(socket_type, address.domain())?;
+    connect_created(socket, socket_type, address, wrap).await
+}
+
+/// [`connect`] for a foreign socket, with options that were set before.
+pub(in crate::net) async fn connect_with(
+    socket: OwnedDescriptor,
+    socket_type: SocketType,
+    address: &SockAddr,
+) -> io::Result<Socket> {
+    kernel::allow_adopting("connecting a descriptor")?;
+    let socket = socket2::Socket::from(socket);
+    prepare(&SockRef::from(&socket), socket_type)?;
+    connect_created(socket, socket_type, address, wrap_foreign).await
+}
+
+async fn connect_created(
+    socket: socket2::Socket,
+    socket_type: SocketType,
+    address: &SockAddr,
+    wrap: fn(OwnedDescriptor, SocketType) -> Socket,
+) -> io::Result<Socket> {
+    let result = while_full(socket_type, || socket.connect(address)).await;
+    let socket = wrap(socket.into(), socket_type);
+    match result {
+        Ok(()) => return Ok(socket),
+        Err(error) if !sys::is_in_progress(&error) => return Err(error),
+        Err(_) => {}
+    }
+    // A socket that is not connected yet may be reported writable, and may have no pending error.
+    // So we ask for the peer's address last: it exists only once the socket is connected.
+    let is_connected = |_| {
+        let kernel = SockRef::from(&socket.system);
+        if let Some(error) = kernel.take_error()? {
+            return Err(error);
+        }
+        match kernel.peer_addr() {
+            Err(error) if sys::has_been_reset(&socket.system, &error) => {
+                Err(io::ErrorKind::ConnectionReset.into())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+            other => other.map(drop),
+        }
+    };
+    Operation::new(socket.io(), Direction::Write, is_connected).await?;
+    Ok(socket)
+}
+
+impl System {
+    #[inline]
+    pub(super) fn descriptor(&self) -> BorrowedDescriptor<'_> {
+        self.io.source().descriptor()
+    }
+
+    /// Whether a short read shows that the socket is drained, apart from urgent data.
+    #[inline]
+    fn is_bytes_only(&self) -> bool {
+        self.socket_type.is_internet() || self.io.source().is_bytes_only()
+    }
+}
+
+sys::lend_descriptor!([] System, |system| system.descriptor());
+
+impl Kernel for System {
+    fn local_addr(&self) -> io::Result<SockAddr> {
+        SockRef::from(self).local_addr()
+    }
+
+    fn peer_addr(&self) -> io::Result<SockAddr> {
+        SockRef::from(self).peer_addr()
+    }
+
+    fn set_peer(&self, address: &SockAddr) -> io::Result<()> {
+        SockRef::from(self).connect(address)
+    }
+
+    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        SockRef::from(self).shutdown(how)
+    }
+
+    fn accept(&self, accepted: SocketType) -> io::Result<(Socket, SockAddr)> {
+        let (descriptor, peer) = sys::accept(self)?;
+        let plain = if accepted.takes_descriptors() {
+            // A connection inherits its listener's options when it is made. Another owner of the
+            // listener may have changed them unnoticed, so each connection is checked.
+            self.io.source().is_bytes_only() && refuses_descriptors(&descriptor, accepted)
+        } else {
+            self.plain
+        };
+        Ok((wrap_as(plain, descriptor, accepted), peer))
+    }
+
+    #[inline]
+    fn read(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
+        if !self.is_bytes_only() {
+            return self.read_vectored(&mut [IoSliceMut::new(bytes)]);
+        }
+        let read = sys::receive(&self.descriptor(), bytes)?;
+        // Checked again: a Unix stream may have begun to accept descriptors meanwhile.
+        Ok((read, read < bytes.len() && self.is_bytes_only()))
+    }
+
+    fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)> {
+        // The limit is applied before the sum: a read that was not offered all buffers is not
+        // short.
+        let most = buffers.len().min(sys::MAX_SLICES);
+        let buffers = &mut buffers[..most];
+        let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let (read, alone) = if self.socket_type.is_internet() {
+            (sys::receive_vectored(&self.descriptor(), buffers)?, true)
+        } else {
+            sys::receive_alone(&self.descriptor(), buffers)?
+        };
+        Ok((read, alone && read < wanted))
+    }
+
+    #[inline]
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        sys::send(&self.descriptor(), bytes)
+    }
+
+    fn write_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        let buffers = &buffers[..buffers.len().min(sys::MAX_SLICES)];
+        SockRef::from(self).send_vectored_with_flags(buffers, sys::SEND_FLAGS)
+    }
+
+    fn recv(&self, bytes: &mut [u8], receive: Receive) -> io::Result<usize> {
+        match receive {
+            Receive::Take => SockRef::from(self).recv(to_fill(bytes)),
+            Receive::Peek => SockRef::from(self).peek(to_fill(bytes)),
+        }
+    }
+
+    fn recv_from(&self, bytes: &mut [u8], receive: Receive) -> io::Result<(usize, SockAddr)> {
+        match receive {
+            Receive::Take => SockRef::from(self).recv_from(to_fill(bytes)),
+            Receive::Peek => SockRef::from(self).peek_from(to_fill(bytes)),
+        }
+    }
+
+    fn send(&self, bytes: &[u8], to: Option<&SockAddr>) -> io::Result<usize> {
+        let socket = SockRef::from(self);
+        match to {
+            Some(address) => socket.send_to_with_flags(bytes, address, sys::SEND_FLAGS),
+            None => socket.send_with_flags(bytes, sys::SEND_FLAGS),
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        sys::has_ended(self)
+    }
+
+    fn has_room(&self) -> bool {
+        sys::has_room(self)
+    }
+}
+
+/// Connects, and retries while the queue of a Unix listener is full: no event reports when there is
+/// room.
+pub(super) async fn while_full<T>(
+    socket_type: SocketType,
+    mut connect: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
+    let (mut pause, longest) = PAUSES;
+    loop {
+        match connect() {
+            Err(error) if !socket_type.is_internet() && is_would_block(&error) => {
+                Timer::after(pause).await;
+                pause = (pause * 2).min(longest);
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Creates a socket that is non-blocking and close-on-exec.
+fn create(socket_type: SocketType, domain: Domain) -> io::Result<socket2::Socket> {
+    let protocol = match socket_type {
+        SocketType::TcpStream | SocketType::TcpListener => Some(Protocol::TCP),
+        SocketType::UdpSocket => Some(Protocol::UDP),
+        #[cfg(unix)]
+        _ => None,
+    };
+    let socket = socket2::Socket::new(domain, socket_type.r#type(), protocol)?;
+    socket.set_nonblocking(true)?;
+    refuse_descriptors(&socket, socket_type);
+    Ok(socket)
+}
+
+/// Makes the kernel refuse descriptors that a peer would send, if it can. Must be called before
+/// there is a peer: descriptors in the queue stay there.
+fn refuse_descriptors(socket: &socket2::Socket, socket_type: SocketType) {
+    if socket_type.takes_descriptors() {
+        // If it cannot, we look for them when reading.
+        let _ = sys::set_passrights(socket, false);
+    }
+}
+
+/// Whether the kernel refuses descriptors for this socket. (True for a socket that never accepts
+/// any.)
+fn refuses_descriptors(descriptor: &OwnedDescriptor, socket_type: SocketType) -> bool {
+    !socket_type.takes_descriptors() || sys::passrights(descriptor).is_ok_and(|passes| !passes)
+}
+
+/// Binds a socket, and listens if it is a listener.
+fn bind_and_listen(
+    socket: &socket2::Socket,
+    socket_type: SocketType,
+    address: &SockAddr,
+) -> io::Result<()> {
+    socket.bind(address)?;
+    if socket_type.is_listener() {
+        socket.listen(BACKLOG)
+    } else {
+        Ok(())
+    }
+}
+
+/// Sets a foreign socket up as [`create`] makes one; refuses a socket of another type.
+fn prepare(socket: &SockRef<'_>, socket_type: SocketType) -> io::Result<()> {
+    let fits = match socket.local_addr().map(|address| address.domain()) {
+        Ok(domain) if socket_type.is_internet() => domain == Domain::IPV4 || domain == Domain::IPV6,
+        Ok(domain) => domain == Domain::UNIX,
+        Err(error) if sys::is_unbound(&error) => true,
+        Err(error) => return Err(error),
+    };
+    if !fits || socket.r#type()? != socket_type.r#type() {
+        return Err(invalid(format!("the socket is not {}", socket_type.name())));
+    }
+    socket.set_nonblocking(true)?;
+    sys::prepare(socket)
+}
+
+/// Converts a buffer to socket2's type.
+fn to_fill(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
+    // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and the methods of socket2 that take the
+    // result promise to write initialised bytes only.
+    unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::net::socket::options::{Flag, Opt};
+    use socket2::Socket as Raw;
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::time::Duration;
+
+    fn local() -> SockAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()
+    }
+
+    fn make(protocol: Protocol) -> io::Result<Raw> {
+        Raw::new(Domain::IPV4, Type::STREAM, Some(protocol))
+    }
+
+    /// Whether the short reads of a listener's streams, a client and an accepted stream are
+    /// trusted.
+    fn trusted(protocol: Protocol) -> [bool; 3] {
+        let made = || make(protocol).unwrap();
+        let listener = bind_with(made().into(), SocketType::TcpListener, &local()).unwrap();
+        let address = listener.kernel().local_addr().unwrap();
+        crate::block_on(async {
+            let connect = connect_with(made().into(), SocketType::TcpStream, &address);
+            let client = connect.await.unwrap();
+            let (accepted, _) = listener.accept().await.unwrap();
+            [
+                listener.system.plain,
+                client.system.plain,
+                accepted.system.plain,
+            ]
+        })
+    }
+
+    /// Otherwise clients that connect to an overloaded server would keep a processor busy.
+    #[test]
+    fn a_connect_to_a_full_queue_is_tried_less_and_less_often() {
+        use crate::future::or;
+        let (time, mut attempts) = (Duration::from_millis(300), 0);
+        let full = || -> io::Result<()> {
+            attempts += 1;
+            Err(io::ErrorKind::WouldBlock.into())
+        };
+        crate::block_on(or(
+            async {
+                let result = while_full(SocketType::UnixStream, full).await;
+                panic!("it was given up: {result:?}");
+            },
+            async {
+                Timer::after(time).await;
+            },
+        ));
+        // 1, 2, 4, 8, 16 and then 32 ms apart.
+        assert!((2..20).contains(&attempts), "{attempts} attempts");
+        // Other errors, and success, are returned.
+        let refused = || -> io::Result<()> { Err(io::ErrorKind::ConnectionRefused.into()) };
+        let result = crate::block_on(while_full(SocketType::UnixStream, refused));
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    /// And so their reads need no `recvmsg`.
+    #[test]
+    fn nothing_but_bytes_comes_through_unix_streams_of_our_own() {
+        let (near, far) = pair(SocketType::UnixStream).unwrap();
+        if near.kernel().flag(Flag::Passrights).unwrap() {
+            println!("this kernel cannot refuse descriptors");
+            return;
+        }
+        let is_plain = |socket: &Socket| socket.io().source().is_bytes_only();
+        assert!(is_plain(&near) && is_plain(&far));
+        let clone = near.clone();
+        let _ = near.lend_descriptor();
+        assert!(!is_plain(&near) && !is_plain(&clone), "one was lent");
+        let adopted = adopt(far.into_descriptor().unwrap(), SocketType::UnixStream);
+        let adopted = adopted.unwrap();
+        assert!(adopted.kernel().flag(Flag::Passrights).unwrap() && !is_plain(&adopted));
+
+        // Linux gives a name to a listener that asks for none.
+        let unnamed = SockAddr::unix("").unwrap();
+        let listener = bind(SocketType::UnixListener, &unnamed).unwrap();
+        let address = listener.kernel().local_addr().unwrap();
+        crate::block_on(async {
+            for passrights in [false, true] {
+                if passrights {
+                    (listener.kernel().set(Opt::Flag(Flag::Passrights, true))).unwrap();
+                }
+                let connect = connect(SocketType::UnixStream, &address);
+                let client = connect.await.unwrap();
+                let (accepted, _) = listener.accept().await.unwrap();
+                assert!(is_plain(&client));
+                assert_eq!(is_plain(&accepted), !passrights);
+            }
+        });
+    }
+
+    #[test]
+    fn short_reads_are_trusted_of_plain_tcp_only() {
+        assert_eq!(trusted(Protocol::TCP), [true; 3]);
+        if let Err(error) = make(Protocol::MPTCP) {
+            println!("this kernel has no MPTCP to try: {error}");
+            return;
+        }
+        assert_eq!(trusted(Protocol::MPTCP), [false; 3]);
+        let made = make(Protocol::MPTCP).unwrap();
+        let adopted = adopt(made.into(), SocketType::TcpStream).unwrap();
+        assert!(!adopted.system.plain, "MPTCP was adopted as plain TCP");
+    }
+}

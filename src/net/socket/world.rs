@@ -1,0 +1,244 @@
+//! The sockets of a simulated world: each call is `world`'s.
+//!
+//! The functions that make sockets make one of the system's unless this thread runs a world.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::Shutdown;
+use std::time::Duration;
+
+use socket2::SockAddr;
+#[cfg(unix)]
+use socket2::{Domain, Type};
+
+use super::options::{Flag, Number, Opt, Options};
+use super::system::{self, System};
+pub(in crate::net) use super::system::{adopt, bind_with, connect_with};
+use super::{BACKLOG, Kernel, Receive, Socket, SocketType, internet};
+use crate::io::operation::Operation;
+use crate::reactor::{Direction, Io};
+use crate::sys::TcpOption;
+use crate::world::{self, SimSocket, SimSocketId, address::Address, unsupported};
+
+/// A socket of a simulated world.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct World(SimSocketId);
+
+fn wrap(socket: SimSocket, socket_type: SocketType) -> io::Result<Socket> {
+    let world = Some(World(socket.id()));
+    let system = System {
+        io: Io::simulated(socket, socket_type.kind(true))?,
+        socket_type,
+        plain: true,
+    };
+    Ok(Socket { system, world })
+}
+
+/// Fails in a simulated world, which has no descriptors of the system.
+pub(super) fn allow_adopting(what: &str) -> io::Result<()> {
+    if world::is_here() {
+        Err(unsupported(what))
+    } else {
+        Ok(())
+    }
+}
+
+/// See [`system::bind`].
+pub(in crate::net) fn bind(socket_type: SocketType, address: &SockAddr) -> io::Result<Socket> {
+    if !world::is_here() {
+        return system::bind(socket_type, address);
+    }
+    let backlog = BACKLOG as usize;
+    let socket = match socket_type {
+        SocketType::TcpListener => SimSocket::listen(internet(address.clone())?, backlog)?,
+        SocketType::UdpSocket => SimSocket::udp(internet(address.clone())?)?,
+        #[cfg(unix)]
+        SocketType::UnixListener => SimSocket::unix_listen(&Address::of(address)?, backlog)?,
+        #[cfg(unix)]
+        SocketType::UnixDatagram => SimSocket::unix_datagram(Some(&Address::of(address)?))?,
+        other => return Err(unsupported(other.name())),
+    };
+    wrap(socket, socket_type)
+}
+
+/// See [`system::bind_balanced`].
+pub(in crate::net) fn bind_balanced(
+    socket_type: SocketType,
+    address: &SockAddr,
+    count: usize,
+) -> io::Result<Vec<Socket>> {
+    if !world::is_here() {
+        return system::bind_balanced(socket_type, address, count);
+    }
+    Ok(vec![bind(socket_type, address)?; count])
+}
+
+/// See [`system::unbound`].
+#[cfg(unix)]
+pub(in crate::net) fn unbound(socket_type: SocketType) -> io::Result<Socket> {
+    if !world::is_here() {
+        return system::unbound(socket_type);
+    }
+    wrap(SimSocket::unix_datagram(None)?, socket_type)
+}
+
+/// See [`system::pair`].
+#[cfg(unix)]
+pub(in crate::net) fn pair(socket_type: SocketType) -> io::Result<(Socket, Socket)> {
+    if !world::is_here() {
+        return system::pair(socket_type);
+    }
+    let (a, b) = SimSocket::unix_pair(socket_type.is_stream())?;
+    Ok((wrap(a, socket_type)?, wrap(b, socket_type)?))
+}
+
+/// See [`system::connect`].
+pub(in crate::net) async fn connect(
+    socket_type: SocketType,
+    address: &SockAddr,
+) -> io::Result<Socket> {
+    if !world::is_here() {
+        return system::connect(socket_type, address).await;
+    }
+    #[cfg(unix)]
+    if socket_type == SocketType::UnixStream {
+        let address = Address::of(address)?;
+        let socket = system::while_full(socket_type, || SimSocket::unix_connect(&address)).await?;
+        return wrap(socket, socket_type);
+    }
+    let socket = SimSocket::connect(internet(address.clone())?)?;
+    let id = socket.id();
+    let socket = wrap(socket, socket_type)?;
+    let is_connected = |_| {
+        if id.is_connected()? {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+    };
+    Operation::new(socket.io(), Direction::Write, is_connected).await?;
+    Ok(socket)
+}
+
+impl Kernel for World {
+    fn note_lent(&self) {
+        world::note_lent();
+    }
+
+    fn local_addr(&self) -> io::Result<SockAddr> {
+        self.0.local_addr()?.to_system()
+    }
+
+    fn peer_addr(&self) -> io::Result<SockAddr> {
+        self.0.peer_addr()?.to_system()
+    }
+
+    fn set_peer(&self, address: &SockAddr) -> io::Result<()> {
+        self.0.set_peer(&Address::of(address)?)
+    }
+
+    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.0.shutdown(how)
+    }
+
+    fn accept(&self, accepted: SocketType) -> io::Result<(Socket, SockAddr)> {
+        let (socket, peer) = self.0.accept()?;
+        Ok((wrap(socket, accepted)?, peer.to_system()?))
+    }
+
+    fn read(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
+        self.0.read(&mut [IoSliceMut::new(bytes)])
+    }
+
+    fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)> {
+        self.0.read(buffers)
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.write(buffers)
+    }
+
+    fn recv(&self, bytes: &mut [u8], receive: Receive) -> io::Result<usize> {
+        match receive {
+            Receive::Take => Ok(self.recv_from(bytes, receive)?.0),
+            Receive::Peek => self.0.peek(bytes),
+        }
+    }
+
+    fn recv_from(&self, bytes: &mut [u8], receive: Receive) -> io::Result<(usize, SockAddr)> {
+        let (length, from) = self.0.receive(bytes, receive == Receive::Peek)?;
+        Ok((length, from.to_system()?))
+    }
+
+    fn send(&self, bytes: &[u8], to: Option<&SockAddr>) -> io::Result<usize> {
+        self.0
+            .send(bytes, to.map(Address::of).transpose()?.as_ref())
+    }
+
+    fn has_ended(&self) -> bool {
+        self.0.has_ended()
+    }
+
+    fn has_room(&self) -> bool {
+        self.0.has_room()
+    }
+}
+
+impl Options for World {
+    fn flag(&self, flag: Flag) -> io::Result<bool> {
+        self.0.options(|options| match flag {
+            Flag::Broadcast => Ok(options.broadcast),
+            Flag::Keepalive => Ok(options.keepalive),
+            Flag::MulticastLoopV4 | Flag::MulticastLoopV6 => Err(unsupported("multicast")),
+            Flag::Nodelay => Ok(options.nodelay),
+            Flag::Passrights => Ok(false),
+        })?
+    }
+
+    fn linger(&self) -> io::Result<Option<Duration>> {
+        self.0.options(|options| options.linger)
+    }
+
+    fn number(&self, number: Number) -> io::Result<u32> {
+        match number {
+            Number::MulticastTtlV4 => Err(unsupported("multicast")),
+            Number::Ttl => self.0.options(|options| options.ttl),
+        }
+    }
+
+    fn tcp_option(&self, option: TcpOption) -> io::Result<Option<u32>> {
+        self.0.options(|options| Some(*options.tcp(option)))
+    }
+
+    fn max_of(&self, option: TcpOption) -> u32 {
+        option.max_of_linux()
+    }
+
+    /// Without a wildcard: a new option is simulated, or refused here.
+    fn set(&self, option: Opt) -> io::Result<()> {
+        match option {
+            Opt::Flag(Flag::Broadcast, on) => self.0.options(|options| options.broadcast = on),
+            Opt::Flag(Flag::Keepalive, on) => self.0.set_keepalive(on),
+            Opt::Flag(Flag::Nodelay, on) => self.0.options(|options| options.nodelay = on),
+            Opt::Flag(Flag::Passrights, false) => Ok(()),
+            Opt::Flag(Flag::Passrights, true) => Err(unsupported("passing descriptors")),
+            Opt::Linger(linger) => self.0.options(|options| options.set_linger(linger)),
+            Opt::Number(Number::Ttl, ttl) => self.0.options(|options| options.set_ttl(ttl))?,
+            Opt::Tcp(option, value) => self.0.set_tcp_option(option, value),
+            Opt::Flag(Flag::MulticastLoopV4 | Flag::MulticastLoopV6, _)
+            | Opt::Number(Number::MulticastTtlV4, _)
+            | Opt::Join(_)
+            | Opt::Leave(_) => Err(unsupported("multicast")),
+        }
+    }
+
+    /// Both ends are this process.
+    #[cfg(unix)]
+    fn peer_cred(&self) -> io::Result<(u32, u32, Option<i32>)> {
+        let (one, _other) = socket2::Socket::pair(Domain::UNIX, Type::STREAM, None)?;
+        crate::sys::peer_cred(&one)
+    }
+}
