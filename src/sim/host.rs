@@ -25,8 +25,8 @@ use crate::signal::Signal;
 use crate::sync::{contain, wake_all};
 use crate::task::panic_message;
 use crate::time::timeout;
-#[cfg(feature = "blocking")]
 use crate::world::host_faults::HostFaults;
+#[cfg(feature = "blocking")]
 use crate::world::latency::Latency;
 use crate::world::trace::{Seconds, What};
 use crate::world::{self, PauseId, StaysHere, TEST};
