@@ -50,10 +50,11 @@ if [ "${1:-}" = --write ]; then
     exit
 fi
 cat "$work/figures"
-# The seam of simulated worlds, where the kernel answers: it costs a round trip no more than one per cent, and no
-# other operation more than three, but a spawn six. How the compiler divides the code differs: it does not inline a
+# The seam of simulated worlds, where the kernel answers: it costs a round trip no more than one and a half per cent,
+# and no other operation more than three, but a spawn six. How the compiler divides the code differs: it does not inline a
 # task's poll with the feature, which notes the panic that a task has ended with: 56 instructions of a spawn's 1,106.
-# (Inlined by force it costs each round trip 21.) So the one per cent holds for the compiler that the file names.
+# (Inlined by force it costs each round trip 21.) So the limit of a round trip holds for the compiler that the file
+# names: there it is 26 of 2,253.
 program=$(build --features sim)
 for kind in tcp unix spawn yield timer; do
     count "$kind" 1000
@@ -62,7 +63,7 @@ awk -v is_known="$([ "$(sed -n 3p "$work/figures")" != "$(sed -n 3p "$file")" ] 
     /^#/ { next }
     NR == FNR { kernel[$1] = $2; next }
     {
-        per_cent = $1 == "spawn" ? 6 : is_known && ($1 == "tcp" || $1 == "unix") ? 1 : 3
+        per_cent = $1 == "spawn" ? 6 : is_known && ($1 == "tcp" || $1 == "unix") ? 1.5 : 3
         if ($2 > kernel[$1] * (1 + per_cent / 100)) {
             print $1 ": " $2 " instructions with the feature sim, more than " per_cent " per cent above " kernel[$1]
             bad = 1
