@@ -101,15 +101,15 @@ mod tests {
     #[test]
     fn the_first_poll_of_a_task_has_a_smaller_budget() {
         let mut polls = Vec::new();
-        let task = crate::spawn(poll_fn(move |cx| {
+        let two_polls = poll_fn(move |cx| {
             polls.push((0..).take_while(|_| consume(cx).is_ready()).count() as i32);
             if polls.len() == 2 {
                 Poll::Ready(polls.clone())
             } else {
                 Poll::Pending
             }
-        }));
-        let polls = crate::block_on(task);
+        });
+        let polls = crate::block_on(async { crate::spawn(two_polls).await });
         assert_eq!(polls, [FIRST_BUDGET, BUDGET]);
     }
 
