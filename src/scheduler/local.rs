@@ -32,7 +32,7 @@ pub(super) const INJECT_INTERVAL: usize = 32;
 
 /// After a movable task that yields, a pool worker takes a new one, if there is one: the former has
 /// had its share, and the latter has had none. But however many tasks are spawned, after so many
-/// yields it is the turn of a task of its own.
+/// yields it is the turn of a task that the worker has already.
 pub(super) const YIELDS_PER_OWN_RUN: usize = 16;
 
 /// Capacity of the run queues, allocated with the worker, so that no wake in a small program
@@ -159,8 +159,8 @@ impl Local {
     }
 
     /// Schedules a task of this worker's runtime: one that stays here, or on a pool worker one that
-    /// is movable. Whichever worker had that one before, this one has it now. `yields` is whether
-    /// the task woke itself while it ran. Returns the runnable if it goes to another worker, or was
+    /// is movable. That one belongs to this worker from now on. `yields` is whether the task woke
+    /// itself while it ran. Returns the runnable if it goes to another worker, or was
     /// never polled, and so has none.
     #[inline(always)]
     pub(super) fn schedule_if_own(&self, runnable: Runnable, yields: bool) -> Option<Runnable> {
@@ -196,8 +196,7 @@ impl Local {
             self.schedule_yielded(runnable);
         } else if self.runs_task.get() {
             // The data that the running task has just written for it is still in the nearest cache.
-            if let Some(before) = pool.queue.push_next(runnable) {
-                self.push_movable(before);
+            if self.push_next(pool, runnable) {
                 self.has_spawned.set(true);
             }
         } else {
@@ -253,26 +252,29 @@ impl Local {
     /// the run queue.
     #[inline]
     pub(super) fn take_injected(&self) -> Option<Runnable> {
-        if self.shared.has_injected() && !self.shared.is_closing() {
-            self.take_injected_now()
-        } else {
-            None
-        }
+        self.take_from_injected(Local::take_share)
     }
 
     /// Takes an injected task that was never polled, if that is the first one.
     pub(super) fn take_new(&self) -> Option<Runnable> {
+        self.take_from_injected(|local| local.shared.take_new())
+    }
+
+    /// Calls `take` if there are injected tasks, and wakes an idle worker for those that it leaves.
+    #[inline]
+    fn take_from_injected(&self, take: fn(&Local) -> Option<Runnable>) -> Option<Runnable> {
         if !self.shared.has_injected() || self.shared.is_closing() {
             return None;
         }
-        let new = self.shared.take_new();
+        let taken = take(self);
         if self.shared.has_injected() {
             self.shared.wake_one();
         }
-        new
+        taken
     }
 
-    fn take_injected_now(&self) -> Option<Runnable> {
+    #[inline(never)]
+    fn take_share(&self) -> Option<Runnable> {
         let mut first = None;
         let mut wakes = 0;
         let mut take = |runnable: Runnable| {
@@ -292,9 +294,6 @@ impl Local {
             }
         }
         self.counters.remote_wakes.add(wakes);
-        if self.shared.has_injected() {
-            self.shared.wake_one();
-        }
         first
     }
 
@@ -392,9 +391,15 @@ impl Local {
     /// Lets a movable task run next, however many were next before it.
     pub(super) fn run_next(&self, runnable: Runnable) {
         self.nexts_in_row.set(0);
-        if let Some(before) = self.pool().queue.push_next(runnable) {
-            self.push_movable(before);
-        }
+        self.push_next(self.pool(), runnable);
+    }
+
+    /// Lets a movable task run next. Returns whether another one would have been next, which is
+    /// queued now.
+    #[inline(always)]
+    fn push_next(&self, pool: &PoolRemote, runnable: Runnable) -> bool {
+        let before = pool.queue.push_next(runnable);
+        before.map(|before| self.push_movable(before)).is_some()
     }
 
     /// Queues a movable task of this worker. If there is no room, any worker may take it.

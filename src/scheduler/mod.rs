@@ -371,35 +371,7 @@ mod tests {
     use crate::poller::{Backend, Poller};
     use crate::reactor::Reactor;
 
-    /// The pool workers may have exited; `closing` models what the main worker does then.
-    #[test]
-    fn the_main_worker_of_a_runtime_that_closes_is_woken_for_what_it_waits_for() {
-        let reactor = |_| Reactor::new(Poller::new(Backend::default()).unwrap());
-        let shared = Arc::new(Shared::new((0..3).map(reactor)));
-        let spawn = || crate::task::new(&shared, pending::<()>(), Location::caller().into());
-        let main = || &shared.main().reactor;
-        let wakes_main = |what: &str, f: &dyn Fn()| {
-            main().park();
-            f();
-            assert!(!main().is_parked(), "{what}");
-        };
-        let (runnable, _task) = spawn();
-        main().park();
-        push_remote(&shared, runnable);
-        assert!(main().is_parked(), "it does not close yet");
-        shared.start_closing();
-        wakes_main("a task was pushed", &|| {
-            let (runnable, task) = spawn();
-            push_remote(&shared, runnable);
-            task.detach();
-        });
-        wakes_main("a task has ended", &|| drop(shared.take_any()));
-        wakes_main("a worker has exited", &|| shared.worker_exited());
-        // A task in a queue keeps the runtime's memory.
-        while shared.take_any().is_some() {}
-    }
-
-    /// A pool worker of its own, and a function that makes a task of its runtime.
+    /// Returns a pool worker, and a function that makes a task of its runtime.
     fn pool_worker() -> (Worker, impl Fn() -> Runnable) {
         let reactor = |_| Reactor::new(Poller::new(Backend::default()).unwrap());
         let shared = Arc::new(Shared::new((0..3).map(reactor)));
@@ -424,6 +396,29 @@ mod tests {
             drop(runnable);
         }
         while worker.shared().take_any().is_some() {}
+    }
+
+    /// The pool workers may have exited; `closing` models what the main worker does then.
+    #[test]
+    fn the_main_worker_of_a_runtime_that_closes_is_woken_for_what_it_waits_for() {
+        let (worker, spawn) = pool_worker();
+        let shared = worker.shared();
+        let main = || &shared.main().reactor;
+        let wakes_main = |what: &str, f: &dyn Fn()| {
+            main().park();
+            f();
+            assert!(!main().is_parked(), "{what}");
+        };
+        main().park();
+        push_remote(shared, spawn());
+        assert!(main().is_parked(), "it does not close yet");
+        shared.start_closing();
+        wakes_main("a task was pushed", &|| {
+            push_remote(shared, spawn());
+        });
+        wakes_main("a task has ended", &|| drop(shared.take_any()));
+        wakes_main("a worker has exited", &|| shared.worker_exited());
+        drop_tasks(&worker);
     }
 
     /// Otherwise a task that stays, and computes, would keep it from all other workers.
