@@ -1,7 +1,7 @@
 //! Writes JSON. Brackets close when their guard is dropped; keys are literals of ours, and need no
 //! escapes.
 //!
-//! What writes is neither inlined nor generic: there are many calls, and they are in each program.
+//! The writing functions are neither inlined nor generic: each program has many calls of them.
 
 use std::fmt::{self, Display, Write};
 use std::time::Duration;
@@ -43,7 +43,7 @@ impl Json<'_> {
         self.out
     }
 
-    /// Begins a member of an object, whose value the caller writes.
+    /// Begins a member of an object. The caller writes its value.
     #[inline(never)]
     pub(crate) fn key(&mut self, key: &str) -> &mut String {
         let out = self.next();

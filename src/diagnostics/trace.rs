@@ -344,7 +344,7 @@ impl Writer<'_> {
     }
 }
 
-/// The events of a trace, each on a line of its own.
+/// The events of a trace, one a line.
 pub(crate) struct Events<'a>(Json<'a>);
 
 impl Events<'_> {

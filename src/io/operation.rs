@@ -50,8 +50,8 @@ pub(crate) struct Operation<'a, F> {
     attempt: F,
 }
 
-/// What an operation attempts. The readiness before the attempt shows whether more than the result
-/// can be learnt from it.
+/// An attempt of an operation. The readiness before it shows whether more than the result can be
+/// learnt from it.
 pub(crate) trait Attempt<T>: FnMut(Snapshot) -> io::Result<T> {}
 
 impl<T, F: FnMut(Snapshot) -> io::Result<T>> Attempt<T> for F {}

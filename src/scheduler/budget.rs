@@ -10,8 +10,8 @@ use super::with_local;
 /// millisecond.
 const BUDGET: i32 = 128;
 
-/// The same for the first poll of a task. When many tasks are spawned at once, and each has much to
-/// do, the last one begins after the first polls of all others.
+/// The same for the first poll of a task. When many tasks are spawned together, and each has
+/// much to do, the last one begins after the first polls of all others.
 const FIRST_BUDGET: i32 = 32;
 
 /// The number of operations that the running task may still complete; if negative, the number of

@@ -6,7 +6,7 @@
 //! A thread has at most one kernel at a time, in a thread-local. The modules above make their
 //! requests here; the seam of sockets is [`SimSocket`].
 //!
-//! **Parts.** Each part has a type with its own state, in a file of its own, and takes the others
+//! **Parts.** Each part has a type with its own state, in a separate file, and takes the others
 //! that it needs as parameters. A part knows only those below it:
 //!
 //! * [`Core`], which all others use: [`time`], the queue of events, [`hosts`], [`processes`] and

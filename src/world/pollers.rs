@@ -293,7 +293,7 @@ impl Pollers {
         false
     }
 
-    /// Wakes a worker whose timer is due.
+    /// Wakes a worker because its timer is due.
     pub(super) fn fire(&mut self, number: usize) {
         let poller = &mut self.list[number];
         (poller.timer, poller.deadline) = (None, None);

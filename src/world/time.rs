@@ -1,7 +1,7 @@
 //! [`Time`]: the time of a world, and the clocks of its hosts.
 //!
 //! Time passes only between steps, when the kernel sets it to that of the next event. The thread
-//! reads the clock of the host whose code runs ([`Time::show`]). That reading is kept in a
+//! reads the clock of the current host ([`Time::show`]). That reading is kept in a
 //! thread-local outside of the kernel, so that [`now`] is a load; only this module writes it.
 
 use std::cell::Cell;
@@ -78,7 +78,7 @@ pub(crate) struct Time {
     now: u64,
     /// The time that this thread reads: that of the current host.
     shown: u64,
-    /// By host, up to the last one whose clocks were set; empty if none was.
+    /// By host, up to the last one that had its clocks set; empty if none had.
     clocks: Vec<HostClocks>,
 }
 

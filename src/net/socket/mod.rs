@@ -1,14 +1,15 @@
 //! [`Socket`]: the seam between the public socket types and the kernel that has a socket.
 //!
 //! Every socket in `net` binds, connects, accepts, reads, writes and sets options through this
-//! module. What it asks of a kernel is the trait [`Kernel`]. The system's is in `system.rs`; with
-//! the feature `sim` there is a second one, a simulated world's, in `world.rs`. The options are in
-//! `options.rs`. The code above reaches the kernel's socket only through `AsFd` (`AsSocket`), and
-//! the only other code that makes such system calls is `resolver.rs`, and dumps, for addresses.
+//! module. The trait [`Kernel`] has the calls that it makes. The system's kernel is in `system.rs`;
+//! with the feature `sim` there is a second one, a simulated world's, in `world.rs`. The options
+//! are in `options.rs`. The code above reaches the kernel's socket only through `AsFd`
+//! (`AsSocket`), and the only other code that makes such system calls is `resolver.rs`, and dumps,
+//! for addresses.
 //!
-//! What may wait is an [`Operation`], with the loop of `io/operation.rs`. This module decides how
-//! far a socket's events are trusted ([`Trust`]). A kernel tells whether a read has drained a
-//! socket, and then its readiness is cleared here.
+//! A call that may wait is an [`Operation`], with the loop of `io/operation.rs`. This module
+//! decides how far a socket's events are trusted ([`Trust`]). A kernel tells whether a read has
+//! drained a socket, and then its readiness is cleared here.
 
 mod options;
 pub(super) mod system;
@@ -142,7 +143,7 @@ pub(super) enum Receive {
     Peek,
 }
 
-/// What is asked of the kernel that has a socket. A call that would block fails with `WouldBlock`.
+/// The calls of the kernel that has a socket. One that would block fails with `WouldBlock`.
 pub(super) trait Kernel: Options {
     /// Notes that the descriptor is lent to code outside polder.
     fn note_lent(&self) {}

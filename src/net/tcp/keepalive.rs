@@ -1,4 +1,4 @@
-//! Keepalive and the user timeout: when a TCP connection whose peer is silent ends.
+//! Keepalive and the user timeout: when a TCP connection ends because its peer is silent.
 //!
 //! Numbers are checked here, against the limits of the kernel that has the socket, before any is
 //! set. If the kernel refuses one nevertheless, those that were set before it are set back.
@@ -204,7 +204,7 @@ pub(super) fn user_timeout(socket: &Socket) -> io::Result<Option<Duration>> {
 pub(super) fn set_user_timeout(socket: &Socket, timeout: Option<Duration>) -> io::Result<()> {
     let option = TcpOption::UserTimeout;
     let Some(timeout) = timeout else {
-        // Where the system does not have it, there is none.
+        // A system that does not have the option has no timeout.
         return match socket.kernel().tcp_option(option)? {
             Some(_) => socket.set(Opt::Tcp(option, 0)),
             None => Ok(()),

@@ -8,8 +8,8 @@
 //! first retransmission or probe, and the timer fires when it has passed
 //! (`tcp_clamp_rto_to_user_timeout`).
 //!
-//! **Deadlocks.** While a connection lives, its timer is an event, so something would always happen
-//! in a world whose tasks all wait for each other. When such an event is next, the world
+//! **Deadlocks.** While a connection lives, its timer is an event, so something would always
+//! happen, even if all tasks wait for each other. When such an event is next, the world
 //! [checks](Table::is_kept_alive_only) whether any event could have an effect. The probe of an
 //! idle connection has none if its peer's socket is there, and no link loses anything.
 

@@ -210,7 +210,7 @@ impl Tcp {
         if !has_ended && socket.received == before.0 {
             return self.send_flags(id, Flags::Ack, core); // The third of these reports the loss.
         }
-        // What has arrived must be acknowledged: by a segment that the process sends at this
+        // The arrival must be acknowledged: by a segment that the process sends at this
         // moment, or else before anything else happens. (A real kernel waits up to 40 ms for an
         // answer to carry it.)
         if !std::mem::replace(&mut socket.owes_ack, true) {
