@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 # Those that are like another one but for their poller's details.
 alike=()
 if [ "${1:-}" = --short ]; then
-    alike=(x86_64-unknown-netbsd x86_64-unknown-openbsd x86_64-unknown-illumos)
+    alike=(x86_64-unknown-{freebsd,netbsd,openbsd,illumos})
     shift
 fi
 targets=("$@")
@@ -40,7 +40,7 @@ for target in "${targets[@]}"; do
     case "$target" in
         # Their kqueue is ours; what the polling crate makes of it is a feature.
         *-apple-* | *-freebsd)
-            CARGO_TERM_COLOR=never cargo_for "$target" std,test check --no-default-features \
+            CARGO_TERM_COLOR=never cargo_for "$target" "$parts" check --lib --no-default-features \
                 --features net,signal,blocking 2>&1 | tee -a "$log" ;;
     esac
     # Those of the standard library, where it is built too, are not ours.

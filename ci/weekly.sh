@@ -16,6 +16,7 @@ run() {
 }
 
 run ci/deny.sh
+run ci/minimal.sh
 run ci/features.sh --all
 run ci/msrv.sh
 run ci/miri.sh 8
