@@ -197,7 +197,7 @@ impl Handle {
             task::new_on(&self.shared, worker, create, label)
         };
         self.shared.schedule_new(runnable);
-        self.shared.pushed();
+        self.shared.unpark_main_if_closing();
         task
     }
 

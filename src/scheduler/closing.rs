@@ -49,8 +49,8 @@ impl ClosingFlag {
 
     pub(super) fn set(&self) {
         self.0.store(true, Ordering::SeqCst);
-        // A thread that has not seen the flag has pushed before this: the look that follows finds
-        // the task.
+        // A thread that has not seen the flag has pushed before this: the collection that follows
+        // finds the task.
         fence(Ordering::SeqCst);
     }
 
@@ -58,15 +58,15 @@ impl ClosingFlag {
     /// closes the runtime. Returns whether it closes. The push comes before the read of the flag;
     /// the main worker sets the flag, and then looks.
     #[inline]
-    pub(super) fn pushed(&self, unpark_main: impl FnOnce()) -> bool {
+    pub(super) fn unpark_main_if_closing(&self, unpark_main: impl FnOnce()) -> bool {
         fence(Ordering::SeqCst);
-        self.counted(unpark_main)
+        self.unpark_main_if_set(unpark_main)
     }
 
-    /// [`pushed`](Self::pushed), for a count that the main worker waits for and the caller has
-    /// changed.
+    /// [`unpark_main_if_closing`](Self::unpark_main_if_closing), for a count that the main worker
+    /// waits for and the caller has changed.
     #[inline]
-    pub(super) fn counted(&self, unpark_main: impl FnOnce()) -> bool {
+    pub(super) fn unpark_main_if_set(&self, unpark_main: impl FnOnce()) -> bool {
         let is_set = self.is_set();
         if is_set {
             unpark_main();
@@ -176,7 +176,7 @@ mod loom_tests {
 
         fn drop_task(&self) {
             assert_eq!(self.live.fetch_sub(1, Ordering::SeqCst), 1);
-            self.closing.counted(|| self.unpark_main());
+            self.closing.unpark_main_if_set(|| self.unpark_main());
         }
 
         fn unpark_main(&self) {
@@ -192,7 +192,7 @@ mod loom_tests {
         }
 
         /// A pool worker that has the task in its list.
-        fn look_and_exit(&self) {
+        fn collect_and_exit(&self) {
             if self.inbox.pop().is_some() || self.wake() {
                 self.drop_task();
             }
@@ -213,7 +213,7 @@ mod loom_tests {
         fn send(&self) {
             if self.wake() {
                 self.inbox.push(());
-                self.closing.pushed(|| self.unpark_main());
+                self.closing.unpark_main_if_closing(|| self.unpark_main());
             }
         }
 
@@ -254,7 +254,7 @@ mod loom_tests {
         }
 
         fn sleep(&self, _: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
-            // The same as in `Worker::look`.
+            // The same as in `Worker::poll_and_fire`.
             if !stay_awake() && self.main.park() == Since::Nothing {
                 let mut notified = self.notified.lock();
                 while !*notified {
@@ -287,13 +287,13 @@ mod loom_tests {
 
     #[test]
     fn a_task_that_is_polled_while_others_exit_is_dropped() {
-        let others: [fn(&World); 2] = [World::look_and_exit, World::poll_and_exit];
+        let others: [fn(&World); 2] = [World::collect_and_exit, World::poll_and_exit];
         check(3, SCHEDULED, others, None);
     }
 
     #[test]
     fn a_task_that_another_thread_wakes_while_the_runtime_closes_is_dropped() {
-        let others: [fn(&World); 2] = [World::look_and_exit, World::exit];
+        let others: [fn(&World); 2] = [World::collect_and_exit, World::exit];
         check(2, 0, others, Some(World::send));
     }
 }

@@ -261,7 +261,7 @@ pub(super) fn enter(local: &Rc<Local>, driver: &Rc<Driver>) -> Entered {
     // If this is within a task of a pool worker, that worker will not return soon to run the tasks
     // that the task has spawned.
     with_local(|outer| {
-        if outer.is_pool_worker && outer.has_spawned.take() {
+        if outer.is_pool_worker && outer.owes_wake.take() {
             outer.shared.wake_one();
         }
     });

@@ -79,9 +79,9 @@ pub(crate) struct Local {
     poll_ended: Cell<Option<Instant>>,
     /// The futures of `block_on` that the worker drives, outermost first.
     pub(crate) mains: RefCell<Vec<Rc<MainFuture>>>,
-    /// Whether the running task has made a task ready without waking a worker for it: see "Waking"
-    /// in `shared`.
-    pub(super) has_spawned: Cell<bool>,
+    /// Whether the running task has made a task ready, and no worker was woken for it yet: see
+    /// "Waking" in `shared`.
+    pub(super) owes_wake: Cell<bool>,
     /// Chooses the next task instead of the order of the queues, in a simulated world.
     chooser: OnceCell<Box<dyn Chooser>>,
     /// See [`takes_first`](Self::takes_first).
@@ -132,7 +132,7 @@ impl Local {
             ids: Ids::new(),
             poll_ended: Cell::new(None),
             mains: RefCell::default(),
-            has_spawned: Cell::new(false),
+            owes_wake: Cell::new(false),
         }
     }
 
@@ -159,9 +159,8 @@ impl Local {
     }
 
     /// Schedules a task of this worker's runtime: one that stays here, or on a pool worker one that
-    /// is movable. That one belongs to this worker from now on. `yields` is whether the task woke
-    /// itself while it ran. Returns the runnable if it goes to another worker, or was
-    /// never polled, and so has none.
+    /// is movable. `yields` is whether the task woke itself while it ran. Returns the runnable if
+    /// the task belongs to another worker, or to none yet.
     #[inline(always)]
     pub(super) fn schedule_if_own(&self, runnable: Runnable, yields: bool) -> Option<Runnable> {
         let state = runnable.metadata().state();
@@ -197,7 +196,7 @@ impl Local {
         } else if self.runs_task.get() {
             // The data that the running task has just written for it is still in the nearest cache.
             if self.push_next(pool, runnable) {
-                self.has_spawned.set(true);
+                self.owes_wake.set(true);
             }
         } else {
             self.push_movable(runnable);
@@ -242,8 +241,8 @@ impl Local {
 
     // The inject queue.
 
-    /// The worker takes injected tasks: it is their turn again only after more runs.
-    pub(super) fn has_taken_injected(&self) {
+    /// Postpones the next turn of injected tasks, since some are taken now.
+    pub(super) fn postpone_injected(&self) {
         let runs = self.pool().runs();
         self.injected_at.set(runs.wrapping_add(INJECT_INTERVAL));
     }
@@ -389,7 +388,7 @@ impl Local {
     }
 
     /// Lets a movable task run next, however many were next before it.
-    pub(super) fn run_next(&self, runnable: Runnable) {
+    pub(super) fn put_first(&self, runnable: Runnable) {
         self.nexts_in_row.set(0);
         self.push_next(self.pool(), runnable);
     }
@@ -548,11 +547,11 @@ impl Local {
     }
 
     /// Begins a poll, and traces it if polls are traced. It begins when the last poll ended, if in
-    /// between this worker has only taken the next task from its own queue. That saves a trace
-    /// every third reading of the clock.
+    /// between this worker has only taken the next task from its own queue. A trace then reads the
+    /// clock a third less often.
     ///
     /// Everything else that the worker does, other than polls, ends with
-    /// [`poll_is_long_ago`](Self::poll_is_long_ago). So no poll begins before the wake that it
+    /// [`forget_poll_end`](Self::forget_poll_end). So no poll begins before the wake that it
     /// follows, since only polls fill the queue.
     pub(super) fn poll_begins(&self, task: Traced) -> Instant {
         let start = self.poll_ended.take().unwrap_or_else(now);
@@ -576,7 +575,7 @@ impl Local {
 
     /// Called when the worker does something other than polls.
     #[inline]
-    pub(super) fn poll_is_long_ago(&self) {
+    pub(super) fn forget_poll_end(&self) {
         self.poll_ended.set(None);
     }
 
@@ -604,7 +603,7 @@ impl Local {
     #[inline]
     pub(super) fn end_run(&self) {
         self.runs_task.set(false);
-        if self.has_spawned.take() {
+        if self.owes_wake.take() {
             self.wake_for_spawned();
         }
     }

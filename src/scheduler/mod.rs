@@ -333,7 +333,7 @@ fn schedule_remote(runnable: Runnable) {
         Some(Current { local, .. }) if Arc::ptr_eq(&local.shared, &runnable.metadata().shared) => {
             let is_injected = push_remote(&local.shared, runnable);
             // The first task that a pool worker's task spawns: see "Waking" in `shared`.
-            if is_injected && (!local.is_pool_worker || local.has_spawned.replace(true)) {
+            if is_injected && (!local.is_pool_worker || local.owes_wake.replace(true)) {
                 local.shared.wake_one();
             }
         }
@@ -360,7 +360,7 @@ fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
     shared.inject(runnable);
     // If the runtime closes, the pool workers may have exited, and the main worker waits for this
     // task.
-    !shared.pushed()
+    !shared.unpark_main_if_closing()
 }
 
 #[cfg(test)]

@@ -39,18 +39,18 @@ use crate::reactor::now;
 /// another worker for fewer costs more than it gains.
 const MANY_READY: usize = 4;
 
-/// What a look has found of a worker.
+/// The result of inspecting a worker.
 #[derive(Clone, Copy, Default, Debug)]
 struct Seen {
     /// The number of tasks that it had begun to run.
     runs: usize,
-    /// Whether it was awake, and in the same poll at the look before.
+    /// Whether it was awake, and in the same poll, at the inspection before.
     is_stuck: bool,
 }
 
 impl Seen {
-    /// What a look finds of the worker at `index`, after this at the look before.
-    fn at_look(self, index: usize, shared: &Shared) -> Seen {
+    /// Inspects the worker at `index`. `self` is the result of the inspection before.
+    fn at_inspection(self, index: usize, shared: &Shared) -> Seen {
         let runs = shared.pool(index).runs();
         let is_awake = !shared.remote(index).reactor.is_parked();
         Seen {
@@ -64,9 +64,9 @@ impl Seen {
 #[derive(Debug)]
 pub(super) struct PoolWorker {
     pub(super) sleeper: Sleeper,
-    /// The watch's next look.
-    look_at: Cell<Option<Instant>>,
-    /// What each worker was doing when this one last looked.
+    /// When the watch inspects the others next.
+    next_inspection: Cell<Option<Instant>>,
+    /// What each worker was doing when this one last inspected it.
     seen: RefCell<Vec<Seen>>,
     /// Whether it has had the seat since it last fired timers.
     has_polled: Cell<bool>,
@@ -76,7 +76,7 @@ impl PoolWorker {
     pub(super) fn new(index: usize) -> PoolWorker {
         PoolWorker {
             sleeper: Sleeper::new(index),
-            look_at: Cell::new(None),
+            next_inspection: Cell::new(None),
             seen: RefCell::default(),
             has_polled: Cell::new(false),
         }
@@ -99,14 +99,18 @@ impl PoolWorker {
         self.sleeper.begin_work(&shared.watch, shared);
     }
 
-    /// Whether the worker is the watch, and its next look is due.
-    pub(super) fn is_look_due(&self, now: Instant) -> bool {
-        self.sleeper.is_watch() && self.look_at.get().is_some_and(|look_at| look_at <= now)
+    /// Whether the worker is the watch, and its next inspection is due.
+    pub(super) fn is_inspection_due(&self, now: Instant) -> bool {
+        self.sleeper.is_watch()
+            && self
+                .next_inspection
+                .get()
+                .is_some_and(|next_inspection| next_inspection <= now)
     }
 
     /// The worker has become the watch.
     fn begin_watch(&self, now: Instant, shared: &Shared) {
-        self.look_at.set(Some(now + INTERVAL));
+        self.next_inspection.set(Some(now + INTERVAL));
         let mut seen = self.seen.borrow_mut();
         seen.clear();
         seen.extend((0..shared.workers()).map(|index| Seen {
@@ -115,7 +119,7 @@ impl PoolWorker {
         }));
     }
 
-    /// Whether others have run tasks since the last look.
+    /// Whether others have run tasks since the last inspection.
     fn have_others_run(&self, index: usize, shared: &Shared) -> bool {
         let seen = self.seen.borrow();
         (0..shared.workers())
@@ -123,7 +127,7 @@ impl PoolWorker {
             .any(|other| seen.get(other).map(|seen| seen.runs) != Some(shared.pool(other).runs()))
     }
 
-    /// Whether the worker at `index` is still in the poll in which the last look has found it
+    /// Whether the worker at `index` is still in the poll in which the last inspection has found it
     /// stuck.
     fn is_stuck(&self, index: usize, shared: &Shared) -> bool {
         let seen = self.seen.borrow().get(index).copied();
@@ -142,7 +146,7 @@ impl Worker {
         timeout: Option<Duration>,
         stay_awake: &dyn Fn() -> bool,
     ) {
-        self.local.poll_is_long_ago();
+        self.local.forget_poll_end();
         let may_sleep = is_idle && !self.steal() && timeout != Some(Duration::ZERO);
         let idle = (may_sleep && self.busy_poll.is_enabled()).then(|| self.begin_idle());
         if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
@@ -183,30 +187,37 @@ impl Worker {
             self.resume();
             return seat.map_or((), |seat| self.poll_with(seat));
         }
-        shared.notify_watchers();
-        let look = pool.sleeper.is_watch().then(|| {
+        shared.unpark_main_if_no_task_is_left();
+        let inspection = pool.sleeper.is_watch().then(|| {
             let now = now();
             if !was_watch {
                 pool.begin_watch(now, shared);
             }
-            (pool.look_at.get().unwrap_or(now), now)
+            (pool.next_inspection.get().unwrap_or(now), now)
         });
         match sleep {
-            Sleep::Leads(seat) => self.lead(seat, look, timeout),
-            _ => self.follow(look, timeout),
+            Sleep::Leads(seat) => self.lead(seat, inspection, timeout),
+            _ => self.follow(inspection, timeout),
         }
     }
 
     /// Sleeps in the pool's poller, and delivers what it reports.
-    fn lead(&self, seat: Seated<'_>, look: Option<(Instant, Instant)>, timeout: Option<Duration>) {
+    fn lead(
+        &self,
+        seat: Seated<'_>,
+        inspection: Option<(Instant, Instant)>,
+        timeout: Option<Duration>,
+    ) {
         let reactor = self.driver.reactor();
-        // What has come before this is a deadline, which is read below.
+        // Parks the pool's reactor too, so that a thread that sets an earlier timer from now on
+        // notifies its poller. `until` below reads those that were set before, so the result says
+        // nothing new.
         reactor.park();
-        let until = match look {
+        let until = match inspection {
             None => self.driver.until(timeout),
-            Some((look_at, now)) => self
+            Some((next_inspection, now)) => self
                 .driver
-                .until_at_most(earlier(look_at, timeout, now), now),
+                .until_at_most(earlier(next_inspection, timeout, now), now),
         };
         self.pool.has_polled.set(true);
         self.wait_once(&until, || {
@@ -216,11 +227,11 @@ impl Worker {
     }
 
     /// Sleeps in the worker's own poller, until it is notified.
-    fn follow(&self, look: Option<(Instant, Instant)>, timeout: Option<Duration>) {
-        let until = match look {
+    fn follow(&self, inspection: Option<(Instant, Instant)>, timeout: Option<Duration>) {
+        let until = match inspection {
             None => Until::after(timeout, now),
-            Some((look_at, now)) => Until::Deadline {
-                deadline: earlier(look_at, timeout, now),
+            Some((next_inspection, now)) => Until::Deadline {
+                deadline: earlier(next_inspection, timeout, now),
                 now,
             },
         };
@@ -238,8 +249,8 @@ impl Worker {
         let (local, shared) = (&*self.local, &**self.shared());
         if self.pool.sleeper.is_watch() {
             let now = now();
-            if self.pool.is_look_due(now) {
-                self.look_at_others(now);
+            if self.pool.is_inspection_due(now) {
+                self.inspect_others(now);
             }
         }
         if shared.is_closing() {
@@ -250,16 +261,16 @@ impl Worker {
         others.any(|victim| local.steal_half(victim, self.pool.is_stuck(victim, shared)))
     }
 
-    /// The watch's look.
+    /// The inspection by the watch.
     #[cold]
-    fn look_at_others(&self, now: Instant) {
+    fn inspect_others(&self, now: Instant) {
         let (shared, pool) = (&**self.shared(), &self.pool);
-        pool.look_at.set(Some(now + INTERVAL));
+        pool.next_inspection.set(Some(now + INTERVAL));
         let others_work = self.have_others_worked() || self.is_other_awake(self.local.index);
-        pool.sleeper.note_look(others_work);
+        pool.sleeper.note_inspection(others_work);
         let mut seen = pool.seen.borrow_mut();
         for (index, seen) in seen.iter_mut().enumerate() {
-            *seen = seen.at_look(index, shared);
+            *seen = seen.at_inspection(index, shared);
         }
     }
 
@@ -283,8 +294,8 @@ impl Worker {
         let local = &*self.local;
         if let Some(runnable) = local.take_injected() {
             // Other workers can no longer take it, so it runs before this worker's own tasks.
-            local.run_next(runnable);
-            local.has_taken_injected();
+            local.put_first(runnable);
+            local.postpone_injected();
         } else if !local.has_ready() {
             self.steal();
         }
@@ -305,8 +316,8 @@ impl WatchedWorkers for Worker {
 impl SleepingWorker for Worker {
     fn park(&self, leads: bool) -> bool {
         self.reactor().set_elsewhere(leads);
-        self.note_parked();
-        self.needs_look()
+        self.note(self.reactor().park());
+        self.needs_collect()
     }
 
     fn has_tasks(&self) -> bool {
@@ -318,8 +329,8 @@ impl SleepingWorker for Worker {
     }
 }
 
-/// The earlier one of `look_at` and the end of `timeout`.
-fn earlier(look_at: Instant, timeout: Option<Duration>, now: Instant) -> Instant {
+/// The earlier one of `next_inspection` and the end of `timeout`.
+fn earlier(next_inspection: Instant, timeout: Option<Duration>, now: Instant) -> Instant {
     let end = timeout.and_then(|timeout| now.checked_add(timeout));
-    end.map_or(look_at, |end| end.min(look_at))
+    end.map_or(next_inspection, |end| end.min(next_inspection))
 }

@@ -13,9 +13,9 @@
 //! the [watch](super::watch), leaves the seat to the worker that has just left it, and will want it
 //! back soon: otherwise each event would wake two workers. It sleeps without a limit only while
 //! another worker is the watch. If none is, it becomes the watch itself, and so sleeps until its
-//! next look at most; or, if all others sleep, it does not sleep, and tries the seat after all. A
-//! watch tries the seat again after its look, and so does one that gives up the mark. `loom` checks
-//! this below.
+//! next inspection at most; or, if all others sleep, it does not sleep, and tries the seat after
+//! all. A watch tries the seat again after its inspection, and so does one that gives up the mark.
+//! `loom` checks this below.
 
 use std::cell::Cell;
 
@@ -61,7 +61,7 @@ pub(super) trait SleepingWorker: WatchedWorkers {
     /// Whether there are tasks elsewhere that the worker can take.
     fn has_tasks(&self) -> bool;
 
-    /// Whether others have worked since the worker last looked.
+    /// Whether others have worked since the last inspection.
     fn have_others_worked(&self) -> bool;
 }
 
@@ -83,7 +83,7 @@ pub(super) struct Sleeper {
     /// time.
     may_watch: Cell<bool>,
     is_watch: Cell<bool>,
-    /// Whether others have worked between its last two looks.
+    /// Whether others have worked between its last two inspections.
     others_work: Cell<bool>,
     /// Whether it has begun to work since its last sleep.
     has_begun: Cell<bool>,
@@ -108,7 +108,7 @@ impl Sleeper {
         self.may_watch.set(true);
     }
 
-    /// Whether it is the watch, and so sleeps until its next look at most.
+    /// Whether it is the watch, and so sleeps until its next inspection at most.
     #[inline]
     pub(super) fn is_watch(&self) -> bool {
         self.is_watch.get()
@@ -119,8 +119,8 @@ impl Sleeper {
         self.was_woken.set(true);
     }
 
-    /// Records that the worker has looked at the others, and whether they work.
-    pub(super) fn note_look(&self, others_work: bool) {
+    /// Records that the worker has inspected the others, and whether they work.
+    pub(super) fn note_inspection(&self, others_work: bool) {
         self.was_woken.set(false);
         self.others_work.set(others_work);
     }
@@ -198,7 +198,8 @@ mod loom_tests {
     const WATCHES: usize = 4;
 
     /// Workers that fall asleep and wake up. Left out: what they work at, the waits themselves, and
-    /// the looks; so the models end where all that sleep would stay asleep, but for the watch.
+    /// the inspections; so the models end where all that sleep would stay asleep, but for the
+    /// watch.
     struct World {
         seat: Seat,
         watch: Watch,
@@ -277,7 +278,7 @@ mod loom_tests {
             loop {
                 let state = match self.sleeper.fall_asleep(&world.seat, &world.watch, self) {
                     Sleep::No(seat) => {
-                        // What has come is looked at.
+                        // What has come is collected.
                         world.workers[self.index].parking.resume();
                         drop(seat);
                         continue;

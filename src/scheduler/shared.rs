@@ -23,11 +23,12 @@
 //! counted as spawned. If the difference is still zero, all of it has ended. (Other threads may
 //! spawn more at any time.)
 //!
-//! **Waiting for the last task.** A waiter registers itself ([`watch`](Shared::watch)), then reads
-//! the count, then sleeps. A pool worker that goes to sleep after its last task ended parks, which
-//! is a fence after its counting, and then reads the number of watchers and the count
-//! ([`notify_watchers`](Shared::notify_watchers)). At least one of the two sees the write of the
-//! other.
+//! **Waiting for the last task.** A waiter registers itself
+//! ([`await_last_task`](Shared::await_last_task)), then reads the count, then sleeps. A pool worker
+//! that goes to sleep after its last task ended parks, which is a fence after its counting, and
+//! then reads the number of waiters and the count
+//! ([`unpark_main_if_no_task_is_left`](Shared::unpark_main_if_no_task_is_left)). At least one of
+//! the two sees the write of the other.
 //!
 //! **Closing.** A thread that is not a worker of the runtime counts the task that it spawns, and
 //! *then* reads whether the runtime is closing. The main worker sets that flag, and *then* waits
@@ -86,7 +87,7 @@ pub(crate) struct Shared {
     /// The number of pool workers that have exited.
     exited: AtomicUsize,
     /// The number of threads that wait for the last task to end.
-    watchers: AtomicUsize,
+    last_task_waiters: AtomicUsize,
     /// The number of tasks spawned by destructors of tasks that were spawned late: see
     /// [`late`](super::late).
     late: AtomicUsize,
@@ -296,7 +297,7 @@ impl Shared {
             failure: OnceLock::new(),
             leaving: AtomicUsize::new(0),
             exited: AtomicUsize::new(0),
-            watchers: AtomicUsize::new(0),
+            last_task_waiters: AtomicUsize::new(0),
             late: AtomicUsize::new(0),
             resolver: Mutex::new(None),
             earlier: Mutex::new(None),
@@ -421,7 +422,7 @@ impl Shared {
                 self.external.ended.fetch_add(1, Ordering::SeqCst);
             }
         }
-        self.closing.counted(|| self.unpark_main());
+        self.closing.unpark_main_if_set(|| self.unpark_main());
     }
 
     /// The number of tasks that have a future. Zero is exact for all tasks that were spawned before
@@ -451,22 +452,22 @@ impl Shared {
             .fold(0, usize::wrapping_add)
     }
 
-    /// Registers a watcher: from now on a pool worker that goes to sleep and finds no task left
+    /// Registers a waiter: from now on a pool worker that goes to sleep and finds no task left
     /// wakes the main worker. Call it before [`live_tasks`](Self::live_tasks).
-    pub(crate) fn watch(&self) {
-        self.watchers.fetch_add(1, Ordering::SeqCst);
+    pub(crate) fn await_last_task(&self) {
+        self.last_task_waiters.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    pub(crate) fn unwatch(&self) {
-        self.watchers.fetch_sub(1, Ordering::SeqCst);
+    pub(crate) fn stop_awaiting_last_task(&self) {
+        self.last_task_waiters.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Wakes the main worker if it waits for the last task to end and none is left. A pool worker
     /// calls this after it has parked, before it sleeps.
     #[inline]
-    pub(crate) fn notify_watchers(&self) {
-        if self.watchers.load(Ordering::Relaxed) > 0 && self.live_tasks() == 0 {
+    pub(crate) fn unpark_main_if_no_task_is_left(&self) {
+        if self.last_task_waiters.load(Ordering::Relaxed) > 0 && self.live_tasks() == 0 {
             self.unpark_main();
         }
     }
@@ -662,8 +663,8 @@ impl Shared {
     /// Called after a task was pushed for a worker, which may have left: see
     /// [`take_late`](Self::take_late), and "Closing". Returns whether the runtime closes.
     #[inline]
-    pub(crate) fn pushed(&self) -> bool {
-        self.closing.pushed(|| self.unpark_main())
+    pub(crate) fn unpark_main_if_closing(&self) -> bool {
+        self.closing.unpark_main_if_closing(|| self.unpark_main())
     }
 
     /// Wakes every movable task that was polled, so that [`take_any`](Self::take_any) finds it.

@@ -1,13 +1,13 @@
 //! A worker's loop: run tasks, fire timers, wait for I/O.
 //!
-//! **A turn** is a run and a look, in the order that the caller chooses:
+//! **A turn** has two halves, in the order that the caller chooses:
 //!
 //! * [`run_ready`](Worker::run_ready) runs ready tasks, at most [`EVENT_INTERVAL`].
-//! * [`look`](Worker::look) takes what other threads sent, waits on the poller, and fires due
-//!   timers. If there is nothing to run, it parks and sleeps until the earliest deadline, the
-//!   caller's timeout, an event or a notification; otherwise it polls with a zero timeout, if a
-//!   source is registered. Then the tasks that yielded are ready again, so a loop of yields cannot
-//!   starve the poller.
+//! * [`poll_and_fire`](Worker::poll_and_fire) takes what other threads sent, waits on the poller,
+//!   and fires due timers. If there is nothing to run, it parks and sleeps until the earliest
+//!   deadline, the caller's timeout, an event or a notification; otherwise it polls with a zero
+//!   timeout, if a source is registered. Then the tasks that yielded are ready again, so a loop of
+//!   yields cannot starve the poller.
 //!
 //! The same turn drives a future of `block_on`, a pool worker, a foreign loop's runtime and a
 //! simulated process. The differences are values: the maximum sleep, the condition for staying
@@ -84,11 +84,9 @@ pub(crate) struct Worker {
     /// The reactor of the remote half, in which the worker parks: also that of the driver, unless
     /// this is a pool worker. Kept here to avoid a dependent load each turn.
     reactor: Arc<Reactor>,
-    /// Whether something has arrived from another thread since the worker last looked: see
-    /// [`look`].
-    ///
-    /// [`look`]: Worker::look
-    needs_look: Cell<bool>,
+    /// Whether something has arrived from another thread since the worker last collected: see
+    /// [`poll_and_fire`](Worker::poll_and_fire).
+    needs_collect: Cell<bool>,
     /// Whether its waits need no decisions: it is not a pool worker, does not busy-poll, is not
     /// traced, and is neither embedded nor broken.
     is_plain: Cell<bool>,
@@ -97,8 +95,8 @@ pub(crate) struct Worker {
     /// Whether a foreign loop waits on the poller's descriptor.
     embedded: Cell<bool>,
     pub(super) busy_poll: BusyPoll,
-    /// The idle period of a pool worker that busy-polls, if it was interrupted only by a look at
-    /// the other workers.
+    /// The idle period of a pool worker that busy-polls, if it was interrupted only by an
+    /// inspection of the other workers.
     interrupted: Cell<Option<Idle>>,
     /// Whether it was woken for tasks of others and has not taken one yet: see
     /// [`idle`](super::idle).
@@ -124,7 +122,7 @@ impl Worker {
         Worker {
             driver: Rc::new(Driver::new(shared.remote(index).reactor.clone())),
             reactor: shared.remote(index).reactor.clone(),
-            needs_look: Cell::new(true),
+            needs_collect: Cell::new(true),
             is_plain: Cell::new(
                 !local.is_pool_worker()
                     && !busy_poll.is_enabled()
@@ -228,7 +226,7 @@ impl Worker {
                 }
             }
             // (A future that has yielded is woken.)
-            self.look(None, || main.woken.load(Ordering::Relaxed));
+            self.poll_and_fire(None, || main.woken.load(Ordering::Relaxed));
         }
     }
 
@@ -257,31 +255,31 @@ impl Worker {
         let _driving = self.drive();
         loop {
             self.run_ready();
-            self.look_apart(None, &|| self.has_failed());
+            self.poll_and_fire_outlined(None, &|| self.has_failed());
             self.panic_if_failed();
         }
     }
 
     /// Drives the worker until no task of its runtime is left, or `deadline` has passed.
     pub(crate) fn run(&self, deadline: Option<Instant>) {
-        /// Unregisters the watcher at the end of this function, also after a panic.
-        struct Watch<'a>(&'a Shared);
-        impl Drop for Watch<'_> {
+        /// Unregisters the waiter at the end of this function, also after a panic.
+        struct LastTaskWaiter<'a>(&'a Shared);
+        impl Drop for LastTaskWaiter<'_> {
             fn drop(&mut self) {
-                self.0.unwatch();
+                self.0.stop_awaiting_last_task();
             }
         }
         let _driving = self.drive();
         let shared = &**self.shared();
-        let _watch = Watch(shared);
-        shared.watch();
+        let _waiter = LastTaskWaiter(shared);
+        shared.await_last_task();
         loop {
             self.run_ready();
             let remaining = deadline.map(|deadline| deadline.saturating_duration_since(now()));
             if shared.live_tasks() == 0 || remaining == Some(Duration::ZERO) {
                 return;
             }
-            self.look_apart(remaining, &|| {
+            self.poll_and_fire_outlined(remaining, &|| {
                 // The end of a task on this worker is counted before the other counters are read.
                 fence(Ordering::SeqCst);
                 shared.live_tasks() == 0 || self.has_failed()
@@ -297,7 +295,7 @@ impl Worker {
         let wakes = self.wakes.get();
         // Always finite: an infinite wait also returns when a signal interrupts it.
         let timeout = timeout.or(Some(Duration::MAX));
-        self.look_apart(timeout, &|| self.has_failed());
+        self.poll_and_fire_outlined(timeout, &|| self.has_failed());
         self.panic_if_failed();
         let has_woken = self.wakes.get() != wakes;
         has_woken | self.run_at_most(tasks)
@@ -318,7 +316,7 @@ impl Worker {
     pub(crate) fn run_pool_worker(&self, start: impl FnOnce()) {
         let shared = &**self.shared();
         let _exit_guard = ExitGuard(shared);
-        self.wait_as_pool_worker();
+        self.use_pool_wait();
         self.pool.sleeper.enable_watch();
         self.embedded.set(false); // A simulated process's worker comes here to end.
         let _driving = self.drive();
@@ -326,7 +324,7 @@ impl Worker {
             start();
             while !shared.is_closing() {
                 self.run_ready();
-                self.look_apart(None, &|| shared.is_closing());
+                self.poll_and_fire_outlined(None, &|| shared.is_closing());
             }
         }));
         if let Err(panic) = served {
@@ -339,15 +337,15 @@ impl Worker {
         self.leave();
     }
 
-    /// From now on it waits as a pool worker.
-    pub(super) fn wait_as_pool_worker(&self) {
+    /// From now on its waits are those of a pool worker.
+    pub(super) fn use_pool_wait(&self) {
         self.wait.set(Worker::wait_in_pool);
     }
 
     /// Drops a pool worker's tasks when the runtime closes.
     fn leave(&self) {
         let shared = &**self.shared();
-        // Reads the flag, and then the inbox; see `Shared::pushed`.
+        // Reads the flag, and then the inbox; see `Shared::unpark_main_if_closing`.
         fence(Ordering::SeqCst);
         self.drop_tasks();
         if shared.is_last_to_leave() {
@@ -383,23 +381,23 @@ impl Worker {
     /// The second half of a turn: polls the kernel, or parks if there is nothing to do and
     /// `stay_awake` returns false; then fires timers.
     ///
-    /// **Why nothing is lost.** A thread that puts something where only this worker looks unparks
-    /// the worker afterwards. `needs_look` records that this has happened since the worker last
-    /// looked everywhere: [`note`](Self::note) sets it from the results of `park` and `resume`, and
-    /// [`look_around`](Self::look_around) clears it before it looks. Anything that came before the
-    /// worker last resumed is found by `look_around`, or by `stay_awake`. Anything that came since
-    /// is reported by `park`, and then the worker does not sleep. Anything that comes after `park`
+    /// **Why nothing is lost.** A thread that puts something where only this worker takes it unparks
+    /// the worker afterwards. `needs_collect` records that this has happened since the worker last
+    /// collected: [`note`](Self::note) sets it from the results of `park` and `resume`, and
+    /// [`collect`](Self::collect) clears it before it collects. Anything that came before the
+    /// worker last resumed is found by `collect`, or by `stay_awake`. Anything that came since is
+    /// reported by `park`, and then the worker does not sleep. Anything that comes after `park`
     /// ends the sleep by a notification. The places that belong to all pool workers are checked
     /// after `park` too (`Sleeper::fall_asleep`). Anything that this thread itself has put
     /// somewhere is in the run queues, in the timers, or is read by `stay_awake`. Foreign code runs
-    /// here in `look_around`, `fire` and within the wait, after the worker has resumed: anything
-    /// that it leaves is found before the next `park`.
+    /// here in `collect`, `fire` and within the wait, after the worker has resumed: anything that
+    /// it leaves is found before the next `park`.
     #[inline(always)]
-    fn look(&self, timeout: Option<Duration>, stay_awake: impl Fn() -> bool) {
+    fn poll_and_fire(&self, timeout: Option<Duration>, stay_awake: impl Fn() -> bool) {
         let local = &*self.local;
         self.resume(); // Already awake: only collects what has come.
-        if self.needs_look.get() {
-            self.look_around();
+        if self.needs_collect.get() {
+            self.collect();
         }
         let is_idle = !local.has_work() && !stay_awake();
         let mut may_sleep = is_idle && timeout != Some(Duration::ZERO);
@@ -412,7 +410,7 @@ impl Worker {
             if may_sleep {
                 local.counters.parks.add(1);
                 self.note(self.reactor.park());
-                if self.needs_look.get() {
+                if self.needs_collect.get() {
                     may_sleep = false;
                     self.resume();
                 }
@@ -425,8 +423,8 @@ impl Worker {
                 }
             }
         }
-        if self.needs_look.get() {
-            self.look_around();
+        if self.needs_collect.get() {
+            self.collect();
             self.fire();
         } else if has_timers && (is_plain || self.may_fire()) {
             self.fire();
@@ -437,18 +435,18 @@ impl Worker {
         }
     }
 
-    /// [`look`](Self::look), compiled once for all loops except that of `block_on`.
+    /// [`poll_and_fire`](Self::poll_and_fire), compiled once for all loops except that of
+    /// `block_on`.
     #[inline(never)]
-    fn look_apart(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
-        self.look(timeout, stay_awake);
+    fn poll_and_fire_outlined(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
+        self.poll_and_fire(timeout, stay_awake);
     }
 
     /// Takes what other threads have left for this worker.
     #[cold]
-    fn look_around(&self) {
-        // Cleared first: foreign code below may run a nested turn and find that there is more to
-        // look at.
-        self.needs_look.set(false);
+    fn collect(&self) {
+        // Cleared first: foreign code below may run a nested turn and find that there is more.
+        self.needs_collect.set(false);
         if self.remote().requests.is_asked() {
             self.answer();
         }
@@ -464,15 +462,15 @@ impl Worker {
     #[inline(never)]
     fn wait(&self, is_idle: bool, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
         let local = &*self.local;
-        local.poll_is_long_ago();
+        local.forget_poll_end();
         let may_sleep = is_idle && timeout != Some(Duration::ZERO);
         let idle = (may_sleep && self.busy_poll.is_enabled()).then(|| self.begin_idle());
         if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
             let mut until = None;
             if may_sleep {
                 local.counters.parks.add(1);
-                self.note_parked();
-                if self.needs_look.get() {
+                self.note(self.reactor().park());
+                if self.needs_collect.get() {
                     self.resume()
                 } else {
                     until = Some(self.driver.until(timeout))
@@ -524,28 +522,23 @@ impl Worker {
         self.note(self.reactor().resume());
     }
 
-    /// Parks.
-    pub(super) fn note_parked(&self) {
-        self.note(self.reactor().park());
-    }
-
-    /// Whether something has come that the worker has not looked at.
-    pub(super) fn needs_look(&self) -> bool {
-        self.needs_look.get()
+    /// Whether something has come that the worker has not collected.
+    pub(super) fn needs_collect(&self) -> bool {
+        self.needs_collect.get()
     }
 
     #[inline]
-    fn note(&self, since: Since) {
+    pub(super) fn note(&self, since: Since) {
         match since {
             Since::Nothing => {}
-            Since::Attention => self.needs_look.set(true),
+            Since::Attention => self.needs_collect.set(true),
             Since::Notified => self.note_notified(),
         }
     }
 
     #[cold]
     fn note_notified(&self) {
-        self.needs_look.set(true);
+        self.needs_collect.set(true);
         let local = &*self.local;
         local.counters.notified.add(1);
         if local.is_pool_worker() {
@@ -597,11 +590,11 @@ impl Worker {
         let end = now();
         let lasted = end - idle.since;
         let has_anything = self.wakes.get() != idle.wakes
-            || self.needs_look.get()
+            || self.needs_collect.get()
             || local.has_work()
             || local.remote().has_inbox();
-        if local.is_pool_worker() && !has_anything && self.pool.is_look_due(end) {
-            // Nothing came: it wakes only for a look at the others, and its idle period continues.
+        if local.is_pool_worker() && !has_anything && self.pool.is_inspection_due(end) {
+            // Nothing came: it wakes only to inspect the others, and its idle period continues.
             self.interrupted.set(Some(idle));
             return;
         }
@@ -626,7 +619,7 @@ impl Worker {
         let local = &*self.local;
         if local.is_pool_worker() {
             fence(Ordering::SeqCst);
-            local.shared.notify_watchers();
+            local.shared.unpark_main_if_no_task_is_left();
         }
         loop {
             self.resume(); // Already awake: only collects what has come.
@@ -637,7 +630,7 @@ impl Worker {
             }
             // (A source may wake a task in place, under its lock: such a task is only in the run
             // queue.)
-            if self.needs_look.get() || self.wakes.get() != idle.wakes || local.has_work() {
+            if self.needs_collect.get() || self.wakes.get() != idle.wakes || local.has_work() {
                 return true;
             }
             if self.driver.is_due() {
@@ -653,8 +646,8 @@ impl Worker {
                 return true;
             }
             let now = now();
-            // The sleep that follows ends immediately for the look.
-            if local.shared.is_crowded(self.busy_poll.cores()) || self.pool.is_look_due(now) {
+            // The sleep that follows ends immediately for the inspection.
+            if local.shared.is_crowded(self.busy_poll.cores()) || self.pool.is_inspection_due(now) {
                 return false;
             }
             let lasted = now - idle.since;
@@ -788,7 +781,7 @@ impl Worker {
         let local = &*self.local;
         let runs = pool.runs();
         let injected = if runs == local.injected_at.get() {
-            local.has_taken_injected();
+            local.postpone_injected();
             local.take_injected()
         } else if local.takes_new.get() {
             local.takes_new.set(false);
@@ -840,7 +833,7 @@ impl Worker {
     /// Makes this the thread's current worker.
     fn drive(&self) -> Driving<'_> {
         self.resume();
-        self.needs_look.set(true);
+        self.needs_collect.set(true);
         self.note_driven();
         let before = Running::get();
         let task = self.local.counters.task();
@@ -907,12 +900,12 @@ impl Worker {
         if local.is_pool_worker() {
             // In a simulated world. A timer that is set elsewhere notifies.
             self.driver.reactor().park();
-            local.shared.notify_watchers();
+            local.shared.unpark_main_if_no_task_is_left();
             is_idle &= !local.has_tasks_elsewhere();
         }
         if !is_idle {
             // The sender notifies after it has sent, but may not have done so yet.
-            self.needs_look.set(true);
+            self.needs_collect.set(true);
             reactor.notify();
         }
         let until = self.driver.until(None);
@@ -1001,7 +994,7 @@ impl Worker {
                 return;
             }
             // Another thread is about to push a woken task to the inbox.
-            self.look_apart(None, &|| false);
+            self.poll_and_fire_outlined(None, &|| false);
         }
     }
 }
@@ -1058,7 +1051,7 @@ impl ClosingWorkers for Closing<'_> {
     }
 
     fn sleep(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
-        self.worker.look_apart(timeout, stay_awake);
+        self.worker.poll_and_fire_outlined(timeout, stay_awake);
     }
 }
 
@@ -1096,12 +1089,12 @@ impl Drop for Driving<'_> {
     fn drop(&mut self) {
         self.before.set();
         self.worker.local.counters.restore_task(self.task);
-        self.worker.local.poll_is_long_ago();
+        self.worker.local.forget_poll_end();
         let drives = self.worker.drives.get() - 1;
         self.worker.drives.set(drives);
         if drives > 0 {
             // The enclosing drive continues. Notifications during this drive were consumed here.
-            self.worker.needs_look.set(true);
+            self.worker.needs_collect.set(true);
             return;
         }
         self.worker.end_drive();
@@ -1117,7 +1110,7 @@ pub(super) struct Idle {
     runs: usize,
     /// The value of [`Worker::wakes`] at its start.
     wakes: usize,
-    /// Whether it was interrupted by a look at the others.
+    /// Whether it was interrupted by an inspection of the others.
     is_resumed: bool,
 }
 

@@ -131,7 +131,7 @@ impl Worker {
     pub(crate) fn simulate(&self) {
         self.local.let_choose(Box::<ByChoice>::default());
         if self.local.is_pool_worker() {
-            self.wait_as_pool_worker();
+            self.use_pool_wait();
         }
         self.embed();
     }
