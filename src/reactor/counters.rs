@@ -43,10 +43,11 @@ impl Counter {
         self.set(self.get().wrapping_add(count));
     }
 
-    /// Sets the count. For the counting thread only.
+    /// Sets the count. For the counting thread only. (Releases what this thread has written before:
+    /// see [`Counters::task`].)
     #[inline]
     pub(crate) fn set(&self, count: usize) {
-        self.0.store(count, Ordering::Relaxed);
+        self.0.store(count, Ordering::Release);
     }
 }
 
@@ -130,8 +131,7 @@ impl Counters {
     /// Marks that a task starts to run. On the worker's thread.
     #[inline]
     pub(crate) fn set_task(&self, id: u64, site: &'static Location<'static>) {
-        // A reader that sees this site also sees what was written before it: it reads that no task
-        // runs, or this one.
+        // A reader that sees this site also sees what was written before it, the count of polls.
         (self.site).store(ptr::from_ref(site).cast_mut(), Ordering::Release);
         self.task.store(id, Ordering::Release);
     }
@@ -167,11 +167,25 @@ impl Counters {
     /// Returns the running task and where it was spawned. `None` if no task runs, or another one
     /// has started meanwhile.
     pub(crate) fn task(&self) -> Option<(u64, &'static Location<'static>)> {
+        self.read_task(|| ())
+    }
+
+    /// [`task`](Self::task), which calls `between` before and after the site is read.
+    #[inline(always)]
+    fn read_task(&self, between: impl Fn()) -> Option<(u64, &'static Location<'static>)> {
+        let polls = || {
+            let count = |counter: &Counter| counter.0.load(Ordering::Acquire);
+            [count(&self.polls), count(&self.main_polls)]
+        };
+        let before = polls();
         let id = self.task.load(Ordering::Acquire);
+        between();
         let site = self.site.load(Ordering::Acquire);
-        // The site belongs to this task: another task's site is written after a zero was written
-        // here, and an id is only seen together with its own site.
-        let is_same = id != 0 && self.task.load(Ordering::Relaxed) == id;
+        between();
+        // The site belongs to this task if no other poll has begun meanwhile. A reader that sees
+        // what the next poll has written sees that it was counted before. (Another id would show
+        // the same, but not if the next task runs once more, and so has the id of the first.)
+        let is_same = id != 0 && self.task.load(Ordering::Acquire) == id && polls() == before;
         // SAFETY: null, or what `set_task` was given, of which all are `'static`: it comes from
         // `ptr::from_ref`, and borrows nothing of the Runnable.
         let site = unsafe { site.as_ref() };
@@ -209,6 +223,30 @@ impl Counters {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    /// Two tasks that take turns: between the reads of another thread the next one is polled, and
+    /// the first one again.
+    #[test]
+    fn a_task_is_not_read_with_the_site_of_another() {
+        let sites = [Location::caller(), here()];
+        let counters = Counters::default();
+        let poll = |index: usize| {
+            counters.reset_task();
+            counters.polls.add(1);
+            counters.set_task(1 + index as u64, sites[index]);
+        };
+        poll(0);
+        assert_eq!(counters.task(), Some((1, sites[0])));
+        let next = Cell::new(1);
+        let read = counters.read_task(|| poll(next.replace(0)));
+        assert_eq!(read, None);
+    }
+
+    #[track_caller]
+    fn here() -> &'static Location<'static> {
+        Location::caller()
+    }
 
     #[test]
     fn a_bucket_ends_with_its_power_of_two_microseconds() {
