@@ -60,7 +60,7 @@ mod tests {
         }
         assert_eq!(Waits::decode(Leaf::NOTHING), Waits::Nothing);
         assert_eq!(Waits::decode(Leaf::UNKNOWN), Waits::Unknown);
-        let woken = Waits::decode(Leaf::WOKEN_BY_ITSELF);
+        let woken = Waits::decode(Leaf::WOKEN_WHILE_RUNNING);
         assert_eq!(woken, Waits::WokenByItself);
     }
 }

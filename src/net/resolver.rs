@@ -30,8 +30,8 @@ use std::task::{Context, Poll};
 
 use crate::event::Latch;
 use crate::pool::{Call, Class, POOL};
-use crate::runtime::Handle;
-use crate::scheduler::{Leaf, Resolver, waits_for};
+use crate::runtime::{Handle, Resolver};
+use crate::scheduler::{Leaf, waits_for};
 use crate::sync::Mutex;
 use crate::sys::{PerProcess, Process};
 
@@ -249,7 +249,7 @@ struct Tell(End);
 
 impl Tell {
     /// Runs in a task of the runtime that has the resolver.
-    async fn ask(self, resolver: Resolver) {
+    async fn ask(self, resolver: Arc<Resolver>) {
         let host = &self.0.name.1;
         let asked = host.clone();
         let asking = Asking {
@@ -281,7 +281,7 @@ thread_local! {
 
 /// Returns the resolver of the runtime that this thread drives, unless that resolver is running
 /// here.
-fn own_resolver() -> Option<(Handle, Resolver)> {
+fn own_resolver() -> Option<(Handle, Arc<Resolver>)> {
     let handle = Handle::try_current()?;
     let resolver = handle.resolver()?;
     (resolver.id() != ASKING.get()).then_some((handle, resolver))

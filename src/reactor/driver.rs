@@ -223,17 +223,6 @@ impl Driver {
         }
     }
 
-    /// [`until`](Self::until), but not beyond `end` either.
-    pub(crate) fn until_at_most(&self, end: Instant, now: Instant) -> Until {
-        self.counters.set_tick(now);
-        self.apply_timer_ops();
-        if !self.wakers_to_drop.borrow().is_empty() {
-            return Until::Now;
-        }
-        let deadline = self.wake_up().map_or(end, |wake_up| wake_up.min(end));
-        Until::Deadline { deadline, now }
-    }
-
     /// Returns the time until the earliest timer is due, or `None` if there is no timer.
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
         self.find_earliest();

@@ -8,11 +8,12 @@ use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::resolver::Resolver;
 use super::{Handle, Runtime};
 use crate::diagnostics::{Stall, Tracing, Watch, observe};
 use crate::poller::{Backend, Poller};
 use crate::reactor::{Reactor, now};
-use crate::scheduler::{BoxedLookup, BusyPollConfig, Resolver, Shared, Worker};
+use crate::scheduler::{BusyPollConfig, Shared, Slot, Worker};
 use crate::sys::start_thread_with_stack;
 
 /// The maximum number of workers of a runtime. Each has a thread and a poller with two or three
@@ -419,7 +420,7 @@ impl Builder {
         F: Future<Output = io::Result<Vec<IpAddr>>> + Send + 'static,
     {
         let resolver = AssertUnwindSafe(resolver);
-        let look_up = move |host| -> BoxedLookup { Box::pin((*resolver)(host)) };
+        let look_up = move |host| -> super::resolver::BoxedLookup { Box::pin((*resolver)(host)) };
         self.resolver = Some(Resolver::new(look_up, |shared, lookup| {
             let handle = Handle {
                 shared: shared.clone(),
@@ -485,26 +486,31 @@ impl Builder {
         })?;
         // The builder may be a clone.
         let resolver = self.resolver.as_ref().map(Resolver::for_another);
+        let resolver = resolver.map(|resolver| Arc::new(resolver) as Slot);
         let shared = Shared::new(reactors).with_resolver(resolver);
         let shared = observe(shared, self.watch, self.trace)?;
         // An error from here on drops the runtime, which joins the threads that were started.
         let mut runtime = Runtime::from_shared(shared.clone(), self.busy_poll);
         let origin = now();
-        runtime.worker.set_timer_slack(self.timer_slack, origin);
+        runtime.worker.driver.set_slack(self.timer_slack, origin);
         for index in 0..pool_workers {
             let shared = shared.clone();
             let start_hook = self.on_worker_start.clone();
             let run = move || {
                 let worker = Worker::new(shared, index, self.busy_poll);
-                worker.set_timer_slack(self.timer_slack, origin);
+                worker.driver.set_slack(self.timer_slack, origin);
                 worker.run_pool_worker(|| start(start_hook, index));
             };
-            let thread = start_thread_with_stack(
-                &format!("{name}-{index}"),
-                self.stack_size,
-                Box::new(run),
-            )?;
-            runtime.threads.push(thread);
+            let thread =
+                start_thread_with_stack(&format!("{name}-{index}"), self.stack_size, Box::new(run));
+            match thread {
+                Ok(thread) => runtime.threads.push(thread),
+                Err(error) => {
+                    // What was sent to those workers is dropped by others.
+                    (runtime.shared()).workers_never_start(pool_workers - index);
+                    return Err(error);
+                }
+            }
         }
         if pool_workers == 0 {
             let start_hook = self.on_worker_start;

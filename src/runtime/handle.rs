@@ -7,10 +7,11 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::background;
+use super::resolver::Resolver;
 use super::spawn::{LARGE_FUTURE, boxed_if_large, spawn_forgotten, spawn_on};
 use crate::diagnostics::{Dump, Metrics, PATIENCE, Trace, WorkerSnapshot};
 use crate::poller::Backend;
-use crate::scheduler::{self, Label, Resolver, Shared};
+use crate::scheduler::{self, Label, Shared};
 use crate::task::{self, Name, Task};
 
 /// Spawns onto a [`Runtime`](super::Runtime) from any thread.
@@ -235,8 +236,9 @@ impl Handle {
     }
 
     /// The name resolver of the runtime; `None` if the system resolves names.
-    pub(crate) fn resolver(&self) -> Option<Resolver> {
-        self.shared.resolver()
+    #[cfg(feature = "net")]
+    pub(crate) fn resolver(&self) -> Option<Arc<Resolver>> {
+        self.shared.resolver()?.downcast().ok()
     }
 
     /// Returns the current state of the runtime: its workers, its tasks, and what each task waits

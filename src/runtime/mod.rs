@@ -27,6 +27,7 @@ mod background;
 mod builder;
 pub(crate) mod context;
 mod handle;
+mod resolver;
 mod scope;
 mod spawn;
 mod task_set;
@@ -50,6 +51,8 @@ use spawn::{boxed_if_large, spawn_local_on, spawn_on};
 
 pub use builder::Builder;
 pub use handle::Handle;
+#[cfg(feature = "net")]
+pub(crate) use resolver::Resolver;
 pub use scope::{Scope, ScopedTask};
 pub use spawn::{spawn, spawn_local, spawn_local_named, spawn_named};
 pub use task_set::TaskSet;

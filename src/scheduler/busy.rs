@@ -4,7 +4,7 @@
 //! request. A worker that expects an event soon does better to poll repeatedly with a zero timeout.
 //! It expects one while most of its recent idle times were within the limit: a short idle time
 //! raises a score, a long one lowers it by more, and the worker polls only while the score is above
-//! a threshold. Idle times are measured whether or not it polls, so it starts and stops by itself.
+//! a threshold. IdlePeriod times are measured whether or not it polls, so it starts and stops by itself.
 //!
 //! Accessed only by the worker's thread. If switched off (a limit of zero), it costs one comparison
 //! per sleep.
@@ -12,7 +12,12 @@
 use std::cell::Cell;
 use std::num::NonZero;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use super::worker::Worker;
+use crate::poller::Until;
+use crate::reactor::now;
+use crate::sync::atomic::{Ordering, fence};
 
 #[derive(Debug)]
 pub(super) struct BusyPoll {
@@ -23,6 +28,7 @@ pub(super) struct BusyPoll {
 /// The builder's configuration; by default, busy polling is off.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct BusyPollConfig {
+    /// How long to poll.
     limit: Duration,
     /// The number of workers that may be awake while one of them polls.
     cores: usize,
@@ -62,16 +68,6 @@ impl BusyPoll {
         !self.config.limit.is_zero()
     }
 
-    /// How long to poll.
-    pub(super) fn limit(&self) -> Duration {
-        self.config.limit
-    }
-
-    /// The number of workers that may be awake while this one polls.
-    pub(super) fn cores(&self) -> usize {
-        self.config.cores
-    }
-
     /// Whether polling is likely to pay off.
     pub(super) fn should_poll(&self) -> bool {
         self.score.get() >= POLL_THRESHOLD
@@ -85,6 +81,114 @@ impl BusyPoll {
         } else {
             score.saturating_sub(PENALTY)
         });
+    }
+}
+
+/// The idle period of a worker that busy-polls.
+#[derive(Clone, Copy)]
+pub(super) struct IdlePeriod {
+    since: Instant,
+    /// The number of tasks that a pool worker had run at its start.
+    runs: usize,
+    /// The value of [`Worker::foreign_calls`] at its start.
+    foreign_calls: usize,
+    /// Whether it was interrupted by an inspection of the others.
+    is_resumed: bool,
+}
+
+impl Worker {
+    /// Starts the idle period of a worker that busy-polls, or continues an interrupted one.
+    pub(super) fn begin_idle(&self) -> IdlePeriod {
+        let runs = self.local.pool.as_ref().map_or(0, |pool| pool.runs());
+        let interrupted = self.interrupted.take().filter(|idle| idle.runs == runs);
+        IdlePeriod {
+            since: interrupted.map_or_else(now, |idle| idle.since),
+            runs,
+            foreign_calls: self.foreign_calls.get(),
+            is_resumed: interrupted.is_some(),
+        }
+    }
+
+    /// The wait has ended: measures the idle time.
+    pub(super) fn end_idle(&self, idle: IdlePeriod, timeout: Option<Duration>) {
+        let local = &*self.local;
+        let end = now();
+        let lasted = end - idle.since;
+        let has_anything = self.foreign_calls.get() != idle.foreign_calls
+            || self.needs_collect.get()
+            || local.has_work()
+            || local.remote().has_inbox();
+        if local.is_pool_worker() && !has_anything && self.pool.is_inspection_due(end) {
+            // Nothing came: it wakes only to inspect the others, and its idle period continues.
+            self.interrupted.set(Some(idle));
+            return;
+        }
+        // A short timeout that has elapsed says nothing about when the next event would have come.
+        if timeout.is_none_or(|timeout| lasted < timeout) || lasted > self.busy_poll.config.limit {
+            self.busy_poll.record(lasted);
+        }
+    }
+
+    /// Polls repeatedly, if that is likely to pay off. Returns true if the wait is over, because
+    /// something came or `timeout` has elapsed; false if the worker should sleep now. The worker
+    /// counts as awake during this time, since it checks what others send.
+    pub(super) fn spin(
+        &self,
+        idle: IdlePeriod,
+        timeout: Option<Duration>,
+        stay_awake: &dyn Fn() -> bool,
+    ) -> bool {
+        if idle.is_resumed || !self.busy_poll.should_poll() {
+            return false;
+        }
+        let local = &*self.local;
+        if local.is_pool_worker() {
+            fence(Ordering::SeqCst);
+            local.shared.unpark_main_if_no_task_is_left();
+        }
+        loop {
+            self.resume(); // Already awake: only collects what has come.
+            if local.is_pool_worker() {
+                self.poll_pool();
+            } else if self.reactor().has_sources() {
+                self.wait_once(&Until::Now, || ());
+            }
+            // (A source may wake a task in place, under its lock: such a task is only in the run
+            // queue.)
+            if self.needs_collect.get()
+                || self.foreign_calls.get() != idle.foreign_calls
+                || local.has_work()
+            {
+                return true;
+            }
+            if self.driver.is_due() {
+                // A pool's timers are those of all its workers, also while another one has the
+                // seat.
+                self.pool.note_due();
+                return true;
+            }
+            if local.remote().has_inbox() || stay_awake() {
+                return true;
+            }
+            if local.is_pool_worker() && local.has_tasks_elsewhere() {
+                return true;
+            }
+            let now = now();
+            // The sleep that follows ends immediately for the inspection.
+            if local.shared.is_crowded(self.busy_poll.config.cores)
+                || self.pool.is_inspection_due(now)
+            {
+                return false;
+            }
+            let lasted = now - idle.since;
+            if timeout.is_some_and(|timeout| lasted >= timeout) {
+                return true;
+            }
+            if lasted >= self.busy_poll.config.limit {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
     }
 }
 

@@ -1,4 +1,16 @@
-//! How the main worker ends a runtime: it continues until no task is left.
+//! How a runtime ends.
+//!
+//! 1. The flag `closing` is set. Tasks spawned from now on are cancelled immediately (see
+//!    [`late`]), and pool workers leave their loop.
+//! 2. Each worker, on its own thread ([`drop_tasks`](Worker::drop_tasks)), drops every queued
+//!    runnable, and with it the future. It also wakes every task that it owns, so that its runnable
+//!    is queued too. It repeats this until it owns no task that stays. If another thread is in the
+//!    middle of a wake, the task arrives in the inbox. The worker is current during all this, so
+//!    destructors may wake, spawn, and use sockets and timers. Then it closes its reactor (of a
+//!    pool, the last worker does); sockets and timers that are used elsewhere move there.
+//! 3. The main worker drops the injected tasks, and the movable tasks that pool workers have left
+//!    or are too busy to drop. It waits until all pool workers have exited and no task is live,
+//!    because another thread may still be about to push one.
 //!
 //! The closing flag and its readers are described under "Closing" in `shared`.
 //!
@@ -11,9 +23,9 @@
 //! * all tasks of a worker that is in the middle of a task.
 //!
 //! So the main worker drops the tasks that are ready on any worker, and wakes the tasks in the
-//! workers' lists, so that they become ready. It does so when all pool workers have exited and no
-//! thread polls a task any more. Until then it does so every [`CLOSE_INTERVAL`], since a task may
-//! block its worker until another one is dropped. If a dropped task had registered something with
+//! workers' lists, so that they become ready. It does so every [`CLOSE_INTERVAL`] while pool workers
+//! are left, since a task may block its worker until another one is dropped, and once more when they
+//! have exited and no thread polls a task any more. If a dropped task had registered something with
 //! the pool's poller, and all pool workers are in the middle of tasks, the main worker polls in
 //! their place (`Worker::release_sources`). (If the main worker is not driven, after a failure, the
 //! last pool worker to exit does as much of this as it can.)
@@ -24,9 +36,16 @@
 //! exit of all pool workers even if a task is left: so it checks whether *that* has changed since
 //! the round began. `loom` checks this below.
 
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::late;
+use super::shared::Shared;
+use super::worker::Worker;
+use crate::poller::Until;
+use crate::reactor::{Driver, now};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::contain;
 
 /// How often the main worker, while it closes, collects tasks that busy pool workers have left:
 /// seldom enough not to keep them from their lists, often enough that a shutdown is not noticeably
@@ -101,24 +120,173 @@ pub(super) trait ClosingWorkers {
 /// Returns when all pool workers have exited and no task is left. Called by the main worker after
 /// the flag is set.
 pub(super) fn drop_all_tasks(workers: &impl ClosingWorkers) {
-    let mut last_round = None;
+    let next = || workers.now() + CLOSE_INTERVAL;
+    let mut next_round = next();
     loop {
         let have_exited = workers.have_exited();
-        if have_exited || last_round.is_some_and(|last| workers.now() >= last + CLOSE_INTERVAL) {
+        if have_exited || workers.now() >= next_round {
             workers.wake_movable_tasks();
-            last_round = None;
+            next_round = next();
         }
         workers.drop_ready_tasks();
         if have_exited && workers.live_tasks() == 0 {
             return;
         }
         let timeout = (!have_exited).then_some(CLOSE_INTERVAL);
-        last_round = last_round.or_else(|| timeout.map(|_| workers.now()));
         // A pool worker still runs a task, or a spawning thread is about to see the flag.
         workers.sleep(timeout, &|| {
             workers.has_ready_tasks()
                 || workers.have_exited() && (!have_exited || workers.live_tasks() == 0)
         });
+    }
+}
+
+impl Worker {
+    /// Drops a pool worker's tasks when the runtime closes.
+    pub(super) fn leave(&self) {
+        let shared = &**self.shared();
+        // Reads the flag, and then the inbox; see `Shared::unpark_main_if_closing`.
+        fence(Ordering::SeqCst);
+        self.drop_tasks();
+        if shared.record_leaving() {
+            // No pool worker polls a task any more.
+            self.driver.close();
+            // Drops the remaining tasks. After a failure the main worker may come much later.
+            shared.wake_movable_tasks();
+            self.drop_ready_tasks();
+            self.drop_tasks();
+        }
+    }
+
+    /// Closes the runtime: drops every task, and joins the `threads` of the `pool_workers`. Called
+    /// on the main worker. Sockets and timers that are used elsewhere move there. Handles keep the
+    /// memory and the pollers alive.
+    pub(crate) fn close(&self, pool_workers: usize, threads: Vec<JoinHandle<()>>) {
+        self.embedded.set(false);
+        let _driving = self.drive();
+        self.drop_all_tasks(pool_workers);
+        for thread in threads {
+            let _ = thread.join(); // Its loop has ended.
+        }
+        // Like the tasks: dropped while the worker is current, and before its reactor closes.
+        let resolver = self.shared().take_resolver();
+        contain(|| drop(resolver));
+        self.driver.close();
+        // The last pool worker to leave has closed this, unless some threads were never started.
+        if let Some(pool) = self
+            .shared()
+            .pool_reactor()
+            .filter(|pool| !pool.is_closed())
+        {
+            Driver::new(pool.clone()).close();
+        }
+    }
+
+    /// Closes the runtime, except for its reactors and threads: returns when all tasks are dropped.
+    /// Called on the main worker, outside any task of its runtime. `pool_workers` is the number of
+    /// pool workers that have started.
+    pub(crate) fn drop_all_tasks(&self, pool_workers: usize) {
+        let _driving = self.drive();
+        self.shared().start_closing();
+        self.drop_tasks();
+        drop_all_tasks(&Closing {
+            worker: self,
+            pool_workers,
+        });
+    }
+
+    /// Drops the injected tasks, and the movable tasks that are ready on any worker.
+    fn drop_ready_tasks(&self) {
+        while let Some(runnable) = self.shared().take_any() {
+            drop(runnable);
+        }
+    }
+
+    /// Makes the pool's poller release sources that were dropped here. Otherwise, if all pool
+    /// workers are in the middle of a task, one would do so only after that task, and the peers
+    /// would wait for end-of-file until then.
+    fn release_sources(&self) {
+        let shared = self.shared();
+        let pool = shared
+            .pool_reactor()
+            .filter(|pool| pool.poller().has_orders());
+        if let (Some(pool), Some(seat)) = (pool, shared.seat.take()) {
+            // If the wait fails here, it will fail on the pool's threads too. The temporary driver
+            // counts its events for nobody: while a runtime closes, no metric is missed.
+            let _ = Driver::new(pool.clone()).wait(&Until::Now, |_| drop(seat));
+        }
+    }
+
+    /// Drops every task of this worker.
+    fn drop_tasks(&self) {
+        let local = &*self.local;
+        loop {
+            late::drop_queued();
+            local.take_inbox();
+            local.end_turn();
+            local.release_yielded();
+            while let Some(runnable) = local.pop().or_else(|| local.pop_movable()) {
+                drop(runnable);
+            }
+            // The tasks that were polled. None is added meanwhile, since no task runs.
+            local.wake_owned();
+            if local.has_work() {
+                continue;
+            }
+            if self.remote().staying() == 0 {
+                return;
+            }
+            // Another thread is about to push a woken task to the inbox.
+            self.poll_and_fire_outlined(None, &|| false);
+        }
+    }
+}
+
+/// Counts the pool worker as exited, also if it panics: otherwise the main worker would wait
+/// forever.
+pub(super) struct ExitGuard<'a>(pub(super) &'a Shared);
+
+impl Drop for ExitGuard<'_> {
+    fn drop(&mut self) {
+        self.0.worker_exited();
+    }
+}
+
+/// The main worker of a runtime that closes.
+struct Closing<'a> {
+    worker: &'a Worker,
+    pool_workers: usize,
+}
+
+impl ClosingWorkers for Closing<'_> {
+    fn have_exited(&self) -> bool {
+        self.worker.shared().exited_workers() == self.pool_workers
+    }
+
+    fn live_tasks(&self) -> usize {
+        self.worker.shared().live_tasks()
+    }
+
+    fn wake_movable_tasks(&self) {
+        self.worker.shared().wake_movable_tasks();
+    }
+
+    fn drop_ready_tasks(&self) {
+        self.worker.drop_ready_tasks();
+        self.worker.drop_tasks();
+        self.worker.release_sources();
+    }
+
+    fn has_ready_tasks(&self) -> bool {
+        late::has_queued() || self.worker.shared().has_any()
+    }
+
+    fn now(&self) -> Instant {
+        now()
+    }
+
+    fn sleep(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
+        self.worker.poll_and_fire_outlined(timeout, stay_awake);
     }
 }
 

@@ -234,7 +234,7 @@ pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
     with_current(|current| match current {
         Some(current) if current.driver.drives(reactor) => {
             let is_movable = || with_running(Meta::is_movable).unwrap_or(false);
-            if current.local.is_pool_worker && !is_movable() {
+            if current.local.is_pool_worker() && !is_movable() {
                 Some(Own::No)
             } else {
                 Some(Running::get().own(waker))
@@ -261,7 +261,7 @@ pub(super) fn enter(local: &Rc<Local>, driver: &Rc<Driver>) -> Entered {
     // If this is within a task of a pool worker, that worker will not return soon to run the tasks
     // that the task has spawned.
     with_local(|outer| {
-        if outer.is_pool_worker && outer.owes_wake.take() {
+        if outer.owes_wake.take() {
             outer.shared.wake_one();
         }
     });

@@ -33,7 +33,7 @@ impl Leaf {
 
     pub(crate) const NOTHING: u64 = 0;
     pub(crate) const UNKNOWN: u64 = 1 << Leaf::KIND;
-    pub(crate) const WOKEN_BY_ITSELF: u64 = 15 << Leaf::KIND;
+    pub(crate) const WOKEN_WHILE_RUNNING: u64 = 15 << Leaf::KIND;
 
     /// Encodes the leaf as a word, which `diagnostics::waits` reads.
     pub(crate) fn encode(self) -> u64 {

@@ -15,6 +15,7 @@ use std::time::Instant;
 use super::budget::Budget;
 use super::current::Running;
 use super::identity::Ids;
+use super::idle::IdleWorkers;
 use super::main_future::MainFuture;
 use super::mutex_queue::capacity;
 use super::owned::OwnedTasks;
@@ -50,12 +51,11 @@ pub(crate) struct Local {
     /// Mask for the count of polls: a poll is timed if the masked count is zero. That is one poll
     /// in [`SAMPLE`], or every poll if polls are traced.
     sample_mask: usize,
-    pub(super) is_pool_worker: bool,
     /// The part of a pool worker that is shared with the others.
     pub(super) pool: Option<Arc<PoolRemote>>,
     pub(super) ready: RefCell<VecDeque<Runnable>>,
-    /// Where in the run queue of movable tasks the first one is that has yielded in this turn: it
-    /// runs after the reactor was polled.
+    /// The position, in the run queue, of the first movable task that has yielded in this turn:
+    /// tasks from there on run after the kernel was polled.
     turn_end: Cell<Option<usize>>,
     /// The number of runs at which a pool worker that has ready tasks takes an injected one.
     pub(super) injected_at: Cell<usize>,
@@ -63,11 +63,10 @@ pub(crate) struct Local {
     yields: Cell<usize>,
     /// Whether the next task is a new one, if there is one.
     pub(super) takes_new: Cell<bool>,
-    /// Whether the task that was taken last from the two queues of a pool worker is one that stays,
-    /// if both had any.
-    took_staying: Cell<bool>,
+    /// Which of the two queues of a pool worker is tried first: alternates.
+    prefers_staying: Cell<bool>,
     /// Whether a task of a pool worker is running.
-    runs_task: Cell<bool>,
+    pub(super) runs_task: Cell<bool>,
     /// The number of consecutive runs of tasks that the previous task had woken.
     pub(super) nexts_in_row: Cell<usize>,
     /// Tasks that woke themselves while they ran. They run again only after the reactor was polled.
@@ -106,7 +105,6 @@ pub(super) trait Chooser: fmt::Debug {
 impl Local {
     pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Local {
         Local {
-            is_pool_worker: index != shared.main_index(),
             takes_first: Cell::new(index == shared.main_index()),
             chooser: OnceCell::new(),
             remote: shared.remote(index).clone(),
@@ -123,7 +121,7 @@ impl Local {
             injected_at: Cell::new(INJECT_INTERVAL),
             yields: Cell::new(0),
             takes_new: Cell::new(false),
-            took_staying: Cell::new(false),
+            prefers_staying: Cell::new(true),
             runs_task: Cell::new(false),
             nexts_in_row: Cell::new(0),
             yielded: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
@@ -143,7 +141,7 @@ impl Local {
 
     #[inline]
     pub(crate) fn is_pool_worker(&self) -> bool {
-        self.is_pool_worker
+        self.pool.is_some()
     }
 
     /// Whether this is the worker of the task, movable or not.
@@ -152,14 +150,8 @@ impl Local {
         Arc::ptr_eq(&self.shared, &meta.shared) && self.index == meta.index()
     }
 
-    /// Publishes the number of tasks that stay on this worker, for metrics.
-    #[inline]
-    pub(super) fn publish_staying(&self) {
-        self.remote.set_staying(self.owned.count());
-    }
-
     /// Schedules a task of this worker's runtime: one that stays here, or on a pool worker one that
-    /// is movable. `yields` is whether the task woke itself while it ran. Returns the runnable if
+    /// is movable. `yields` is whether the task was woken while it ran. Returns the runnable if
     /// the task belongs to another worker, or to none yet.
     #[inline(always)]
     pub(super) fn schedule_if_own(&self, runnable: Runnable, yields: bool) -> Option<Runnable> {
@@ -168,9 +160,9 @@ impl Local {
             self.schedule(runnable, yields);
             return None;
         }
-        let is_own = self.is_pool_worker && state & MOVABLE as u32 != 0 && state & INDEX != INDEX;
+        let has_worker = state & MOVABLE as u32 != 0 && state & INDEX != INDEX;
         match &self.pool {
-            Some(pool) if is_own => {
+            Some(pool) if has_worker => {
                 self.schedule_movable(pool, runnable, yields);
                 None
             }
@@ -182,7 +174,7 @@ impl Local {
     #[inline(always)]
     fn schedule(&self, runnable: Runnable, yields: bool) {
         if yields {
-            runnable.metadata().set_woken_by_itself();
+            runnable.metadata().set_woken_while_running();
             self.yielded.borrow_mut().push_back(runnable);
         } else {
             self.push(runnable)
@@ -209,7 +201,7 @@ impl Local {
         if self.chooser().is_some() {
             return self.schedule(runnable, true);
         }
-        runnable.metadata().set_woken_by_itself();
+        runnable.metadata().set_woken_while_running();
         if self.turn_end.get().is_none() {
             self.turn_end.set(Some(self.pool().queue.tail()));
         }
@@ -305,7 +297,7 @@ impl Local {
         if self.shared.has_injected() {
             self.shared.wake_one();
         } else {
-            self.shared.wake_one_if_idle(self.index);
+            self.shared.wake_one_if_idle();
         }
     }
 
@@ -347,16 +339,13 @@ impl Local {
             }
         }
         self.nexts_in_row.set(0);
-        let takes_staying = !self.took_staying.get();
-        self.took_staying.set(takes_staying);
-        let first = if takes_staying {
-            self.pop_first()
+        let prefers_staying = self.prefers_staying.get();
+        self.prefers_staying.set(!prefers_staying);
+        if prefers_staying {
+            self.pop_first().or_else(|| self.pop_movable())
         } else {
-            None
-        };
-        first
-            .or_else(|| self.pop_movable())
-            .or_else(|| self.pop_first())
+            self.pop_movable().or_else(|| self.pop_first())
+        }
     }
 
     /// Whether the next task is the first of the only queue: false for pool workers and workers
@@ -397,11 +386,17 @@ impl Local {
     /// queued now.
     #[inline(always)]
     fn push_next(&self, pool: &PoolRemote, runnable: Runnable) -> bool {
-        let before = pool.queue.push_next(runnable);
-        before.map(|before| self.push_movable(before)).is_some()
+        match pool.queue.push_next(runnable) {
+            None => false,
+            Some(before) => {
+                self.push_movable(before);
+                true
+            }
+        }
     }
 
-    /// Queues a movable task of this worker. If there is no room, any worker may take it.
+    /// Queues a movable task of this worker. If there is no room, any worker may take it; this one
+    /// looks at the inject queue before it sleeps, so none has to be woken.
     #[inline]
     pub(super) fn push_movable(&self, runnable: Runnable) {
         if let Err(runnable) = self.pool().queue.push(runnable) {
@@ -455,10 +450,10 @@ impl Local {
         queue.len() >= count && queue.count_items(count) == count
     }
 
-    /// Whether there are tasks that this pool worker can take from elsewhere. None while the
+    /// Whether there are tasks that this pool worker, which has none, can take. None while the
     /// runtime closes, since no worker takes them then.
     pub(super) fn has_tasks_elsewhere(&self) -> bool {
-        self.shared.has_tasks_for(self.index) && !self.shared.is_closing()
+        self.shared.has_tasks() && !self.shared.is_closing()
     }
 
     /// Calls `f`, which runs no foreign code, with each task known to this thread that was never
@@ -474,7 +469,13 @@ impl Local {
         let Some(pool) = &self.pool else {
             return;
         };
-        // No task in the queue can be looked at in its place: each goes to the end.
+        // Only the thread that has taken a task out of the queue may look at it, since a thief may
+        // take it at any time. So each is taken, and goes to the end. (For that moment an idle
+        // worker may miss it, and this one runs it later.)
+        if let Some(runnable) = pool.queue.pop_next() {
+            call(&runnable);
+            self.push_next(pool, runnable);
+        }
         for _ in 0..pool.queue.len() {
             let Some(runnable) = pool.queue.pop() else {
                 break;

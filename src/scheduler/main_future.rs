@@ -1,11 +1,16 @@
-//! The futures of `block_on` that a worker drives, as seen by a dump.
+//! The futures of `block_on` that a worker drives: they are polled among its tasks, and a dump sees
+//! them.
 
 use std::cell::Cell;
 use std::panic::Location;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Wake;
 
 use super::leaf::{self, Leaf};
-use super::worker::MainWaker;
+use super::{Local, current};
+use crate::reactor::{MAIN_FUTURE, Reactor};
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// A future of `block_on` that a worker drives. Written on its thread.
 #[derive(Debug)]
@@ -22,6 +27,31 @@ pub(crate) struct MainFuture {
 }
 
 impl MainFuture {
+    /// Registers a future of `block_on` that the worker of `local` drives, until the result is
+    /// dropped.
+    pub(super) fn enter<'a>(
+        local: &'a Local,
+        site: &'static Location<'static>,
+        waker: Arc<MainWaker>,
+    ) -> Main<'a> {
+        let tick = local.counters.tick();
+        let future = Rc::new(MainFuture {
+            waker,
+            site,
+            began: tick,
+            polled: Cell::new(tick),
+            polls: Cell::new(0),
+            waits_for: Cell::new(0),
+            is_in_poll: Cell::new(false),
+        });
+        local.mains.borrow_mut().push(future.clone());
+        Main {
+            local,
+            future,
+            outer: leaf::of_main(),
+        }
+    }
+
     /// Begins a poll of the future.
     #[inline]
     pub(super) fn begin_poll(&self, tick: u32) {
@@ -50,5 +80,72 @@ impl MainFuture {
     /// The address of its waker's data.
     pub(crate) fn waker_address(&self) -> usize {
         Arc::as_ptr(&self.waker).addr()
+    }
+}
+
+/// A future of `block_on`, in the list of the futures that the worker drives.
+pub(super) struct Main<'a> {
+    local: &'a Local,
+    pub(super) future: Rc<MainFuture>,
+    /// The leaf that the enclosing future waits for, if its current poll has recorded one.
+    outer: u64,
+}
+
+impl Drop for Main<'_> {
+    fn drop(&mut self) {
+        if self.future.is_in_poll.get() && self.local.counters.trace().is_some() {
+            // The future is done, or has panicked.
+            self.local.poll_ends(MAIN_FUTURE);
+        }
+        let popped = self.local.mains.borrow_mut().pop();
+        drop(popped);
+        leaf::set_main(self.outer);
+    }
+}
+
+/// Wakes the future that `block_on` polls, which is not a task.
+#[derive(Debug)]
+pub(super) struct MainWaker {
+    woken: AtomicBool,
+    reactor: Arc<Reactor>,
+}
+
+impl MainWaker {
+    /// Woken, so that the future is polled once.
+    pub(super) fn new(reactor: Arc<Reactor>) -> MainWaker {
+        MainWaker {
+            woken: AtomicBool::new(true),
+            reactor,
+        }
+    }
+
+    /// The future is about to be polled.
+    #[inline]
+    pub(super) fn reset(&self) {
+        self.woken.swap(false, Ordering::Acquire);
+    }
+
+    /// Makes the future be polled. Called on the worker's thread.
+    pub(super) fn set_woken(&self) {
+        self.woken.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the future should be polled.
+    #[inline]
+    pub(super) fn is_woken(&self) -> bool {
+        self.woken.load(Ordering::Relaxed)
+    }
+}
+
+impl Wake for MainWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    #[inline]
+    fn wake_by_ref(self: &Arc<Self>) {
+        // The flag is written before the worker is unparked: see `reactor::parking`.
+        self.woken.store(true, Ordering::Release);
+        current::unpark(&self.reactor);
     }
 }

@@ -8,8 +8,8 @@
 //! **Waking.** `async-task` hands each woken task to [`schedule`]:
 //!
 //! * If this thread drives the task's worker, the task goes to the run queue in `Local`, without an
-//!   atomic or a system call. If the task woke itself while it ran, it yields: it runs again after
-//!   the reactor was polled.
+//!   atomic or a system call. A task that is woken while it runs, by itself or by another thread,
+//!   yields: it runs again after the kernel was polled.
 //! * From any other thread it goes to the inbox of its worker, which is unparked. See
 //!   `reactor::parking` for why such a wake is not lost. A thread that owns a worker without
 //!   driving it (a foreign loop between two turns) counts as another thread.
@@ -39,7 +39,6 @@ mod mutex_queue;
 mod owned;
 mod pool;
 mod request;
-mod resolver;
 mod run_queue;
 mod seat;
 mod shared;
@@ -75,8 +74,7 @@ pub(crate) use local::Local;
 pub(crate) use main_future::MainFuture;
 pub(crate) use owned::{OwnedKey, bind, task_ended};
 pub(crate) use request::Question;
-pub(crate) use resolver::{BoxedLookup, Resolver};
-pub(crate) use shared::{Drive, Remote, Shared};
+pub(crate) use shared::{Drive, Remote, Shared, Slot};
 pub(crate) use task_ref::TaskRef;
 pub(crate) use trace::Tracer;
 #[cfg(feature = "blocking")]
@@ -146,7 +144,7 @@ impl Meta {
         shared.task_spawned(here);
         Meta {
             shared: shared.clone(),
-            state: AtomicU32::new(worker as u32 | shared.task_flags()),
+            state: AtomicU32::new(worker as u32 | shared.task_flags),
             spawned,
             id,
             site: label.site,
@@ -274,11 +272,11 @@ impl Meta {
         self.waits_for.store(Leaf::NOTHING, Ordering::Relaxed);
     }
 
-    /// Records that the task was woken while it ran.
+    /// Records that the task was woken while it ran, by itself or by another thread.
     #[inline]
-    fn set_woken_by_itself(&self) {
+    fn set_woken_while_running(&self) {
         self.waits_for
-            .store(Leaf::WOKEN_BY_ITSELF, Ordering::Relaxed);
+            .store(Leaf::WOKEN_WHILE_RUNNING, Ordering::Relaxed);
     }
 
     #[inline]
@@ -332,8 +330,9 @@ fn schedule_remote(runnable: Runnable) {
     with_current(|current| match current {
         Some(Current { local, .. }) if Arc::ptr_eq(&local.shared, &runnable.metadata().shared) => {
             let is_injected = push_remote(&local.shared, runnable);
-            // The first task that a pool worker's task spawns: see "Waking" in `shared`.
-            if is_injected && (!local.is_pool_worker || local.owes_wake.replace(true)) {
+            // The first task that a pool worker's task spawns: see "Waking" in `shared`. (Foreign
+            // code that runs between two tasks, such as a waker, may block on what it spawns.)
+            if is_injected && (!local.runs_task.get() || local.owes_wake.replace(true)) {
                 local.shared.wake_one();
             }
         }
@@ -351,7 +350,7 @@ fn schedule_remote(runnable: Runnable) {
 fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
     if !runnable.metadata().is_movable() {
         let remote = shared.remote(runnable.metadata().index());
-        remote.inbox.send(runnable);
+        remote.inbox.push(runnable);
         #[cfg(feature = "sim")]
         remote.reactor.poller().woken_on_this_thread();
         remote.reactor.unpark();
@@ -431,7 +430,7 @@ mod tests {
             let (stays, next) = (spawn(), spawn());
             let next_id = id(&next);
             local.push(stays);
-            local.run_next(next);
+            local.put_first(next);
             let is_next = || local.pop_own(local.pool()).map(|task| id(&task) == next_id);
             assert_eq!(
                 [is_next(), is_next(), is_next()],
@@ -441,6 +440,35 @@ mod tests {
     }
 
     /// Also where it takes injected tasks in between.
+    /// A dump lists the tasks that were never polled.
+    #[test]
+    fn a_new_task_that_runs_next_is_known() {
+        let (worker, spawn) = pool_worker();
+        let next = spawn();
+        let is_next = id(&next);
+        worker.local.put_first(next);
+        let mut known = Vec::new();
+        (worker.local).for_each_new(|meta| known.push(meta.id().as_u64()));
+        assert_eq!(known, [is_next]);
+        drop_tasks(&worker);
+    }
+
+    /// A waker may block on what it spawns; a task most likely awaits it.
+    #[test]
+    fn an_idle_worker_is_woken_for_what_a_waker_spawns_and_not_for_the_first_of_a_task() {
+        for runs_task in [false, true] {
+            let (worker, spawn) = pool_worker();
+            let idle = &worker.shared().remote(1).reactor;
+            let entered = current::enter(&worker.local, &worker.driver);
+            idle.park();
+            worker.local.runs_task.set(runs_task);
+            spawn().schedule();
+            assert_eq!(idle.is_parked(), runs_task);
+            drop(entered);
+            drop_tasks(&worker);
+        }
+    }
+
     #[test]
     fn tasks_that_stay_and_movable_ones_take_turns() {
         let (worker, spawn) = pool_worker();

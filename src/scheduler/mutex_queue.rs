@@ -42,8 +42,8 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 pub(super) struct MutexQueue<T> {
     list: Mutex<VecDeque<T>>,
     count: AtomicUsize,
-    /// The number of items that were [sent](MutexQueue::send). Written under the lock.
-    sent: AtomicUsize,
+    /// The number of items that were ever pushed. Written under the lock.
+    pushed: AtomicUsize,
 }
 
 /// Initial capacity: 2 KiB of runnables. Later the list and the worker's run queue are swapped, and
@@ -65,7 +65,7 @@ impl<T> MutexQueue<T> {
         MutexQueue {
             list: Mutex::new(VecDeque::with_capacity(capacity(CAPACITY))),
             count: AtomicUsize::new(0),
-            sent: AtomicUsize::new(0),
+            pushed: AtomicUsize::new(0),
         }
     }
 
@@ -74,21 +74,14 @@ impl<T> MutexQueue<T> {
         let mut list = self.list.lock();
         list.push_back(item);
         self.count.store(list.len(), Ordering::Relaxed);
+        let pushed = self.pushed.load(Ordering::Relaxed).wrapping_add(1);
+        self.pushed.store(pushed, Ordering::Relaxed);
     }
 
-    /// [`push`](Self::push) that counts the item as sent by another thread.
+    /// The number of items that were ever pushed.
     #[inline]
-    pub(super) fn send(&self, item: T) {
-        let mut list = self.list.lock();
-        list.push_back(item);
-        self.count.store(list.len(), Ordering::Relaxed);
-        let sent = self.sent.load(Ordering::Relaxed).wrapping_add(1);
-        self.sent.store(sent, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(super) fn sent(&self) -> usize {
-        self.sent.load(Ordering::Relaxed)
+    pub(super) fn pushed(&self) -> usize {
+        self.pushed.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -130,17 +123,12 @@ impl<T> MutexQueue<T> {
         item
     }
 
-    /// Takes up to `count` items, in order, and passes them to `f`, under the lock. Returns whether
-    /// there are more.
-    pub(super) fn take(&self, count: usize, f: impl FnMut(T)) -> bool {
-        if self.is_empty() {
-            return false;
-        }
+    /// Takes up to `count` items, in order, and passes them to `f`, under the lock.
+    pub(super) fn take(&self, count: usize, f: impl FnMut(T)) {
         let mut list = self.list.lock();
         let count = count.min(list.len());
         list.drain(..count).for_each(f);
         self.count.store(list.len(), Ordering::Relaxed);
-        !list.is_empty()
     }
 
     /// Calls `f` with each item, under the lock.
@@ -171,28 +159,24 @@ mod tests {
     /// If a worker's queue has room for only some items, the worker queues later ones behind the
     /// others.
     #[test]
-    fn who_takes_some_is_told_whether_more_are_left() {
+    fn what_is_taken_comes_in_order_and_no_more_than_was_asked_for() {
         let queue = MutexQueue::new();
         let mut taken = Vec::new();
-        assert!(!queue.take(1, |item| taken.push(item)), "it is empty");
+        queue.take(1, |item| taken.push(item));
         (0..5).for_each(|item| queue.push(item));
-        assert!(queue.take(3, |item| taken.push(item)), "two are left");
-        assert_eq!(queue.len(), 2);
-        assert!(!queue.take(3, |item| taken.push(item)), "none is left");
+        queue.take(3, |item| taken.push(item));
+        assert_eq!((taken.len(), queue.len()), (3, 2));
+        queue.take(3, |item| taken.push(item));
         assert_eq!(taken, [0, 1, 2, 3, 4]);
-        assert_eq!(queue.len(), 0);
     }
 
     #[test]
-    fn what_other_threads_send_is_counted_and_what_the_worker_pushes_is_not() {
+    fn what_was_pushed_is_counted_after_it_was_taken_too() {
         let queue = MutexQueue::new();
-        queue.push(0);
-        assert_eq!(queue.sent(), 0);
-        queue.send(1);
-        queue.send(2);
-        assert_eq!((queue.sent(), queue.len()), (2, 3));
-        assert_eq!(queue.pop(), Some(0));
-        assert_eq!(queue.sent(), 2, "they were sent all the same");
+        queue.push(1);
+        queue.push(2);
+        queue.drain(&mut VecDeque::new());
+        assert_eq!((queue.pushed(), queue.len()), (2, 0));
     }
 }
 
@@ -223,7 +207,7 @@ mod loom_tests {
         }
 
         fn send(&self, item: u8) {
-            self.inbox.send(item);
+            self.inbox.push(item);
             if self.parking.unpark() {
                 *self.notified.lock() = true;
                 self.woken.notify_one();

@@ -16,7 +16,7 @@
 //! runs no foreign code. Still, a waker is dropped or woken outside of borrow and lock, since it
 //! may be the task's last reference.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::task::Waker;
@@ -32,8 +32,6 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct OwnedTasks {
     tasks: RefCell<Slab<TaskRef>>,
-    /// The number of owned tasks. Not the length of the list, since closing takes the list away.
-    count: Cell<usize>,
 }
 
 /// The movable tasks that a pool worker was the first to poll, and that still have their futures.
@@ -96,17 +94,12 @@ impl OwnedKey {
 }
 
 impl OwnedTasks {
-    #[inline]
-    pub(crate) fn count(&self) -> usize {
-        self.count.get()
-    }
-
     /// Calls `f`, which runs no foreign code, with each task in the list.
     pub(crate) fn for_each(&self, mut f: impl FnMut(&TaskRef)) {
         self.tasks.borrow().iter().for_each(|(_, task)| f(task));
     }
 
-    /// Empties the list, and wakes every task that was in it. They still count as owned.
+    /// Empties the list, and wakes every task that was in it. They still count as staying.
     pub(super) fn wake_all(&self) {
         for (_, task) in self.tasks.take() {
             task.waker().wake_by_ref();
@@ -114,12 +107,10 @@ impl OwnedTasks {
     }
 
     fn insert(&self, task: TaskRef) -> OwnedKey {
-        self.count.set(self.count.get() + 1);
         OwnedKey::new(self.tasks.borrow_mut().insert(task))
     }
 
     fn remove(&self, key: OwnedKey) {
-        self.count.set(self.count.get() - 1);
         // The list is empty if the worker closes and it was taken.
         let removed = self.tasks.borrow_mut().try_remove(key.index());
         drop(removed);
@@ -132,13 +123,12 @@ pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
     with_local(|local| {
         debug_assert!(local.has(meta), "a task is polled by its own worker");
         let task = TaskRef::new(meta, waker.clone());
-        let key = if meta.is_movable() {
-            bind_movable(local, meta, task)
-        } else {
-            local.owned.insert(task)
-        };
-        local.publish_staying();
-        key
+        if meta.is_movable() {
+            return bind_movable(local, meta, task);
+        }
+        let remote = local.remote();
+        remote.set_staying(remote.staying() + 1);
+        local.owned.insert(task)
     })
 }
 
@@ -148,42 +138,34 @@ fn bind_movable(local: &Local, meta: &Meta, task: TaskRef) -> OwnedKey {
     local.pool().owned.insert(task)
 }
 
-/// Removes a task after its future was dropped, if it was bound, and counts its end. If it was
-/// bound, this is its worker's thread, or the main worker's, which has taken it from a worker that
-/// has exited. Otherwise it may be any thread.
+/// Removes a task after its future was dropped, if it was bound, and counts its end. If it stays,
+/// this is its worker's thread. If it is movable, or was not bound, it may be any thread.
 pub(crate) fn task_ended(meta: &Meta, key: Option<OwnedKey>) {
     meta.set_finished();
-    if meta.is_bound_or_traced() && other_task_ended(meta, key) {
-        return;
-    }
+    let is_removed = meta.is_bound_or_traced() && other_task_ended(meta, key);
     let index = with_local(|local| {
-        if let (Some(key), true) = (key, local.has(meta)) {
+        if let (Some(key), false, true) = (key, is_removed, local.has(meta)) {
+            let remote = local.remote();
+            remote.set_staying(remote.staying() - 1);
             local.owned.remove(key);
-            local.publish_staying();
         }
         Arc::ptr_eq(&local.shared, &meta.shared).then_some(local.index)
     });
     meta.shared.task_ended(index.flatten());
 }
 
-/// Handles the end of a movable or traced task. Returns whether nothing is left to be done.
+/// Traces the end of a task, and removes it from the list of movable tasks. Returns whether it was
+/// there.
 #[inline(never)]
 fn other_task_ended(meta: &Meta, key: Option<OwnedKey>) -> bool {
     if meta.is_traced() {
         trace::ended(meta);
     }
-    match (key, meta.is_bound()) {
-        (Some(key), true) => {
-            movable_task_ended(meta, key);
+    match key {
+        Some(key) if meta.is_bound() => {
+            meta.shared.pool(meta.list()).owned.remove(key);
             true
         }
         _ => false,
     }
-}
-
-fn movable_task_ended(meta: &Meta, key: OwnedKey) {
-    let list = meta.shared.remote(meta.list()).movable_tasks();
-    list.remove(key);
-    let index = with_local(|local| Arc::ptr_eq(&local.shared, &meta.shared).then_some(local.index));
-    meta.shared.task_ended(index.flatten());
 }

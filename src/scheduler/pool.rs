@@ -182,43 +182,39 @@ impl Worker {
         let (shared, pool) = (&**self.shared(), &self.pool);
         self.local.counters.parks.add(1);
         let was_watch = pool.sleeper.is_watch();
-        let sleep = (pool.sleeper).fall_asleep(&shared.seat, &shared.watch, self);
+        let sleep = (pool.sleeper).fall_asleep(&shared.seat, &shared.watch, self, shared);
         if let Sleep::No(seat) = sleep {
             self.resume();
-            return seat.map_or((), |seat| self.poll_with(seat));
+            if let Some(seat) = seat {
+                self.poll_with(seat);
+            }
+            return;
         }
         shared.unpark_main_if_no_task_is_left();
-        let inspection = pool.sleeper.is_watch().then(|| {
+        let mut timeout = timeout;
+        if pool.sleeper.is_watch() {
             let now = now();
             if !was_watch {
                 pool.begin_watch(now, shared);
             }
-            (pool.next_inspection.get().unwrap_or(now), now)
-        });
+            let inspection = pool.next_inspection.get().unwrap_or(now);
+            let limit = inspection.saturating_duration_since(now);
+            timeout = Some(timeout.map_or(limit, |timeout| timeout.min(limit)));
+        }
         match sleep {
-            Sleep::Leads(seat) => self.lead(seat, inspection, timeout),
-            _ => self.follow(inspection, timeout),
+            Sleep::Leads(seat) => self.lead(seat, timeout),
+            _ => self.follow(timeout),
         }
     }
 
     /// Sleeps in the pool's poller, and delivers what it reports.
-    fn lead(
-        &self,
-        seat: Seated<'_>,
-        inspection: Option<(Instant, Instant)>,
-        timeout: Option<Duration>,
-    ) {
+    fn lead(&self, seat: Seated<'_>, timeout: Option<Duration>) {
         let reactor = self.driver.reactor();
         // Parks the pool's reactor too, so that a thread that sets an earlier timer from now on
         // notifies its poller. `until` below reads those that were set before, so the result says
         // nothing new.
         reactor.park();
-        let until = match inspection {
-            None => self.driver.until(timeout),
-            Some((next_inspection, now)) => self
-                .driver
-                .until_at_most(earlier(next_inspection, timeout, now), now),
-        };
+        let until = self.driver.until(timeout);
         self.pool.has_polled.set(true);
         self.wait_once(&until, || {
             reactor.resume();
@@ -227,15 +223,9 @@ impl Worker {
     }
 
     /// Sleeps in the worker's own poller, until it is notified.
-    fn follow(&self, inspection: Option<(Instant, Instant)>, timeout: Option<Duration>) {
-        let until = match inspection {
-            None => Until::after(timeout, now),
-            Some((next_inspection, now)) => Until::Deadline {
-                deadline: earlier(next_inspection, timeout, now),
-                now,
-            },
-        };
-        if self.is_broken() {
+    fn follow(&self, timeout: Option<Duration>) {
+        let until = Until::after(timeout, now);
+        if self.is_broken.get() {
             return self.sleep_briefly(&until);
         }
         let slept = (self.driver).sleep_in(self.reactor(), &until, || self.resume());
@@ -266,7 +256,7 @@ impl Worker {
     fn inspect_others(&self, now: Instant) {
         let (shared, pool) = (&**self.shared(), &self.pool);
         pool.next_inspection.set(Some(now + INTERVAL));
-        let others_work = self.have_others_worked() || self.is_other_awake(self.local.index);
+        let others_work = self.have_others_worked() || shared.is_other_awake(self.local.index);
         pool.sleeper.note_inspection(others_work);
         let mut seen = pool.seen.borrow_mut();
         for (index, seen) in seen.iter_mut().enumerate() {
@@ -283,7 +273,7 @@ impl Worker {
             self.search();
         }
         if local.has_ready_movable(MANY_READY + 1) {
-            local.shared.wake_one_if_idle(local.index);
+            local.shared.wake_one_if_idle();
         }
     }
 
@@ -303,21 +293,11 @@ impl Worker {
     }
 }
 
-impl WatchedWorkers for Worker {
-    fn is_other_awake(&self, index: usize) -> bool {
-        self.shared().is_other_awake(index)
-    }
-
-    fn wake_idle(&self) {
-        self.shared().wake_idle();
-    }
-}
-
 impl SleepingWorker for Worker {
     fn park(&self, leads: bool) -> bool {
         self.reactor().set_elsewhere(leads);
         self.note(self.reactor().park());
-        self.needs_collect()
+        self.needs_collect.get()
     }
 
     fn has_tasks(&self) -> bool {
@@ -327,10 +307,4 @@ impl SleepingWorker for Worker {
     fn have_others_worked(&self) -> bool {
         self.pool.have_others_run(self.local.index, self.shared())
     }
-}
-
-/// The earlier one of `next_inspection` and the end of `timeout`.
-fn earlier(next_inspection: Instant, timeout: Option<Duration>, now: Instant) -> Instant {
-    let end = timeout.and_then(|timeout| now.checked_add(timeout));
-    end.map_or(next_inspection, |end| end.min(next_inspection))
 }

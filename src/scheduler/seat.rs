@@ -53,7 +53,7 @@ impl Drop for Seated<'_> {
 }
 
 /// The facts about a pool worker, and about the others, that [`Sleeper`] needs.
-pub(super) trait SleepingWorker: WatchedWorkers {
+pub(super) trait SleepingWorker {
     /// Parks the worker, which sleeps in the pool's poller next if it `leads`. Returns whether
     /// something has come for it.
     fn park(&self, leads: bool) -> bool;
@@ -79,11 +79,9 @@ pub(super) enum Sleep<'a> {
 #[derive(Debug)]
 pub(super) struct Sleeper {
     index: usize,
-    /// Whether it may be the watch. A worker of a simulated world is not: there no poll takes any
-    /// time.
-    may_watch: Cell<bool>,
     is_watch: Cell<bool>,
-    /// Whether others have worked between its last two inspections.
+    /// Whether others have worked between its last two inspections; assumed when it becomes the
+    /// watch.
     others_work: Cell<bool>,
     /// Whether it has begun to work since its last sleep.
     has_begun: Cell<bool>,
@@ -95,17 +93,11 @@ impl Sleeper {
     pub(super) fn new(index: usize) -> Sleeper {
         Sleeper {
             index,
-            may_watch: Cell::new(false),
             is_watch: Cell::new(false),
             others_work: Cell::new(false),
             has_begun: Cell::new(true),
             was_woken: Cell::new(false),
         }
-    }
-
-    /// From now on this worker may be the watch.
-    pub(super) fn enable_watch(&self) {
-        self.may_watch.set(true);
     }
 
     /// Whether it is the watch, and so sleeps until its next inspection at most.
@@ -138,9 +130,7 @@ impl Sleeper {
         self.has_begun.set(true);
         self.was_woken.set(false);
         self.end_watch(watch);
-        if self.may_watch.get() {
-            watch.begin_work(others);
-        }
+        watch.begin_work(others);
     }
 
     fn end_watch(&self, watch: &Watch) {
@@ -155,6 +145,7 @@ impl Sleeper {
         seat: &'a Seat,
         watch: &Watch,
         worker: &impl SleepingWorker,
+        others: &impl WatchedWorkers,
     ) -> Sleep<'a> {
         self.has_begun.set(false);
         if !self.others_work.get() {
@@ -168,9 +159,9 @@ impl Sleeper {
         if worker.park(seat.is_some()) || worker.has_tasks() {
             return Sleep::No(seat);
         }
-        if !self.is_watch.get() && self.may_watch.get() {
+        if !self.is_watch.get() {
             let expects = worker.have_others_worked();
-            if watch.watches(self.index, expects, worker) {
+            if watch.watches(self.index, expects, others) {
                 self.is_watch.set(true);
                 self.others_work.set(true);
             }
@@ -237,16 +228,6 @@ mod loom_tests {
         }
     }
 
-    impl WatchedWorkers for Here<'_> {
-        fn is_other_awake(&self, index: usize) -> bool {
-            self.world.is_other_awake(index)
-        }
-
-        fn wake_idle(&self) {
-            self.world.wake_idle();
-        }
-    }
-
     impl SleepingWorker for Here<'_> {
         fn park(&self, _: bool) -> bool {
             self.world.workers[self.index].parking.park() != Since::Nothing
@@ -263,12 +244,10 @@ mod loom_tests {
 
     impl<'a> Here<'a> {
         fn new(world: &'a World, index: usize) -> Here<'a> {
-            let sleeper = Sleeper::new(index);
-            sleeper.enable_watch();
             Here {
                 world,
                 index,
-                sleeper,
+                sleeper: Sleeper::new(index),
                 seat: Cell::new(None),
             }
         }
@@ -276,7 +255,8 @@ mod loom_tests {
         fn sleep(&self) {
             let world = self.world;
             loop {
-                let state = match self.sleeper.fall_asleep(&world.seat, &world.watch, self) {
+                let sleep = (self.sleeper).fall_asleep(&world.seat, &world.watch, self, world);
+                let state = match sleep {
                     Sleep::No(seat) => {
                         // What has come is collected.
                         world.workers[self.index].parking.resume();
@@ -285,7 +265,8 @@ mod loom_tests {
                     }
                     Sleep::Leads(seat) => {
                         let mut others = world.workers.iter();
-                        let leads = |it: &Worker| it.state.load(Ordering::Relaxed) & LEADS != 0;
+                        let leads =
+                            |other: &Worker| other.state.load(Ordering::Relaxed) & LEADS != 0;
                         assert!(!others.any(leads), "two have the seat");
                         self.seat.set(Some(seat));
                         ASLEEP | LEADS

@@ -56,7 +56,6 @@ use super::idle::{Idle, IdleWorkers};
 use super::mutex_queue::MutexQueue;
 use super::owned::MovableTasks;
 use super::request::{Question, Requests};
-use super::resolver::Resolver;
 use super::run_queue::RunQueue;
 use super::seat::Seat;
 use super::trace::Tracer;
@@ -65,6 +64,9 @@ use super::{MOVABLE, Meta, NONE, Runnable, TRACED, late};
 use crate::reactor::Reactor;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
+
+/// Something of a room above that belongs to a runtime.
+pub(crate) type Slot = Arc<dyn Any + Send + Sync>;
 
 /// State that the workers of one runtime share.
 #[derive(Debug)]
@@ -92,13 +94,13 @@ pub(crate) struct Shared {
     /// [`late`](super::late).
     late: AtomicUsize,
     /// Taken when the runtime has closed: see [`take_resolver`](Self::take_resolver).
-    resolver: Mutex<Option<Resolver>>,
+    resolver: Mutex<Option<Slot>>,
     /// State that the last dump has left for the next one: see `diagnostics::hints`.
-    pub(crate) earlier: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
+    pub(crate) earlier: Mutex<Option<Slot>>,
     /// The trace of the workers' activity, if it is recorded.
     trace: Option<Arc<dyn Tracer>>,
     /// The initial flags in the state of each of its tasks: [`TRACED`], or none.
-    task_flags: u32,
+    pub(super) task_flags: u32,
     #[cfg(feature = "sim")]
     is_simulated: bool,
 }
@@ -113,7 +115,7 @@ pub(crate) struct Remote {
     pub(super) inbox: MutexQueue<Runnable>,
     pool: Option<Arc<PoolRemote>>,
     counters: TaskCounters,
-    /// The number of tasks that stay on the worker. Written by its thread.
+    /// See [`staying`](Remote::staying). Written by the worker's thread.
     staying: AtomicUsize,
     /// A [`Drive`]. Written by its thread.
     drive: AtomicU8,
@@ -254,7 +256,7 @@ impl Remote {
 
     /// The number of wakes of its tasks that came from other threads.
     pub(crate) fn sent(&self) -> usize {
-        self.inbox.sent()
+        self.inbox.pushed()
     }
 
     /// The number of tasks that were spawned on its thread.
@@ -266,7 +268,14 @@ impl Remote {
     /// ones that it was the first to poll.
     pub(crate) fn tasks(&self) -> usize {
         let movable = self.pool.as_ref().map_or(0, |pool| pool.owned.count());
-        self.staying.load(Ordering::Relaxed) + movable
+        self.staying() + movable
+    }
+
+    /// The number of tasks that stay on the worker, were polled and still have their futures,
+    /// except a task in its first poll. Not the length of their list, which closing takes away.
+    #[inline]
+    pub(super) fn staying(&self) -> usize {
+        self.staying.load(Ordering::Relaxed)
     }
 
     /// Called on the worker's thread.
@@ -318,18 +327,13 @@ impl Shared {
         self.task_flags = TRACED;
     }
 
-    #[inline]
-    pub(super) fn task_flags(&self) -> u32 {
-        self.task_flags
-    }
-
-    pub(crate) fn with_resolver(self, resolver: Option<Resolver>) -> Shared {
+    pub(crate) fn with_resolver(self, resolver: Option<Slot>) -> Shared {
         let resolver = Mutex::new(resolver);
         Shared { resolver, ..self }
     }
 
-    /// The name resolver of this runtime; `None` if the system resolves names.
-    pub(crate) fn resolver(&self) -> Option<Resolver> {
+    /// The runtime's own name resolver, a `runtime::Resolver`.
+    pub(crate) fn resolver(&self) -> Option<Slot> {
         self.resolver.lock().clone()
     }
 
@@ -337,7 +341,7 @@ impl Shared {
     /// of which owns `Shared`, and so the pollers. The main worker drops the resolver after the
     /// last task has ended and all workers have exited, so that neither has a clone left. It drops
     /// it where a destructor may panic.
-    pub(super) fn take_resolver(&self) -> Option<Resolver> {
+    pub(super) fn take_resolver(&self) -> Option<Slot> {
         self.resolver.lock().take()
     }
 
@@ -505,8 +509,13 @@ impl Shared {
         }
     }
 
+    /// Records that so many pool workers, for which there are no threads, will never poll a task.
+    pub(crate) fn workers_never_start(&self, count: usize) {
+        self.leaving.fetch_add(count, Ordering::AcqRel);
+    }
+
     /// Records that a pool worker polls no more tasks. Returns whether it is the last one.
-    pub(super) fn is_last_to_leave(&self) -> bool {
+    pub(super) fn record_leaving(&self) -> bool {
         self.leaving.fetch_add(1, Ordering::AcqRel) + 1 == self.main_index()
     }
 
@@ -607,24 +616,15 @@ impl Shared {
     }
 
     /// Takes a pool worker's share of the injected tasks, at most `max`, and passes them to `f`.
-    /// Returns whether there are more.
-    pub(super) fn take_injected_share(&self, max: usize, f: impl FnMut(Runnable)) -> bool {
+    pub(super) fn take_injected_share(&self, max: usize, f: impl FnMut(Runnable)) {
         let share = self.injected() / self.workers() + 1;
-        self.inject_queue.take(share.min(max), f)
+        self.inject_queue.take(share.min(max), f);
     }
 
     /// Takes the first injected task if it was never polled.
     pub(super) fn take_new(&self) -> Option<Runnable> {
         let is_new = |runnable: &Runnable| runnable.metadata().is_new();
         self.inject_queue.pop_if(is_new)
-    }
-
-    /// Whether there are tasks that the pool worker at `index` can take: injected, or in the queue
-    /// of another one.
-    pub(super) fn has_tasks_for(&self, index: usize) -> bool {
-        let others = (0..self.main_index()).filter(|&other| other != index);
-        self.has_injected()
-            || (others.into_iter()).any(|other| self.pool(other).queue.count_items(1) > 0)
     }
 
     /// [`take_injected`](Self::take_injected), chosen by the world: a worker that has taken a task
@@ -690,14 +690,13 @@ impl Shared {
         self.idle.wake_one(self);
     }
 
-    /// [`wake_one`](Self::wake_one) for tasks of the pool worker at `index`, which runs them itself
-    /// if nobody takes them. So it may miss that another worker falls asleep, and costs no fence
-    /// if nobody sleeps.
+    /// [`wake_one`](Self::wake_one) for tasks of the calling pool worker, which runs them itself if
+    /// no other one takes them. So it may miss that another worker falls asleep, and costs no fence
+    /// if none sleeps.
     #[inline]
-    pub(super) fn wake_one_if_idle(&self, index: usize) {
-        let workers = self.pool_workers().iter().enumerate();
-        let mut others = workers.filter(|(other, _)| *other != index);
-        if others.any(|(_, remote)| remote.reactor.is_parked()) {
+    pub(super) fn wake_one_if_idle(&self) {
+        let mut workers = self.pool_workers().iter();
+        if workers.any(|remote| remote.reactor.is_parked()) {
             self.wake_one();
         }
     }
@@ -784,8 +783,8 @@ mod tests {
     #[test]
     fn of_the_pool_workers_the_last_one_to_leave_is_told_so() {
         let shared = shared();
-        assert!(!shared.is_last_to_leave(), "another one is there");
-        assert!(shared.is_last_to_leave());
+        assert!(!shared.record_leaving(), "another one is there");
+        assert!(shared.record_leaving());
     }
 
     #[test]

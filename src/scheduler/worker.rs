@@ -29,19 +29,8 @@
 //! worker, so even wakes on that thread go through the inbox and notify. Each drive ends by arming
 //! the earliest deadline in the kernel, and with a notification if tasks are left.
 //!
-//! **Closing**, in phases:
-//!
-//! 1. The flag `closing` is set. Tasks spawned from now on are cancelled immediately (see
-//!    [`late`]), and pool workers leave their loop.
-//! 2. Each worker, on its own thread ([`drop_tasks`](Worker::drop_tasks)), drops every queued
-//!    runnable, and with it the future. It also wakes every task that it owns, so that its runnable
-//!    is queued too. It repeats this until it owns no task that stays. If another thread is in the
-//!    middle of a wake, the task arrives in the inbox. The worker is current during all this, so
-//!    destructors may wake, spawn, and use sockets and timers. Then it closes its reactor (of a
-//!    pool, the last worker does); sockets and timers that are used elsewhere move there.
-//! 3. The main worker drops the injected tasks, and the movable tasks that pool workers have left
-//!    or are too busy to drop. It waits until all pool workers have exited and no task is live,
-//!    because another thread may still be about to push one. See [`closing`](super::closing).
+//! How a future of `block_on` is polled among the tasks: see [`main_future`](super::main_future). How a
+//! runtime ends: see [`closing`](super::closing).
 
 use std::cell::Cell;
 use std::future::Future;
@@ -50,24 +39,20 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::JoinHandle;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::Runnable;
-use super::busy::{BusyPoll, BusyPollConfig};
-use super::closing::{self, ClosingWorkers};
+use super::busy::{BusyPoll, BusyPollConfig, IdlePeriod};
+use super::closing::ExitGuard;
 use super::current::{self, Entered, Running};
-use super::late;
-use super::leaf;
 use super::local::Local;
-use super::main_future::MainFuture;
+use super::main_future::{MainFuture, MainWaker};
 use super::pool::PoolWorker;
 use super::shared::{Drive, PoolRemote, Remote, Shared};
 use crate::poller::Until;
 use crate::reactor::{BATCH, Driver, MAIN_FUTURE, Reactor, Since, now};
-use crate::sync::atomic::{AtomicBool, Ordering, fence};
-use crate::sync::contain;
+use crate::sync::atomic::{Ordering, fence};
 use crate::sys::{self, BorrowedDescriptor};
 
 /// The number of tasks that run between two polls of the reactor.
@@ -86,18 +71,18 @@ pub(crate) struct Worker {
     reactor: Arc<Reactor>,
     /// Whether something has arrived from another thread since the worker last collected: see
     /// [`poll_and_fire`](Worker::poll_and_fire).
-    needs_collect: Cell<bool>,
+    pub(super) needs_collect: Cell<bool>,
     /// Whether its waits need no decisions: it is not a pool worker, does not busy-poll, is not
     /// traced, and is neither embedded nor broken.
     is_plain: Cell<bool>,
     /// Counts the times that it was about to call, or drop, foreign wakers.
-    wakes: Cell<usize>,
+    pub(super) foreign_calls: Cell<usize>,
     /// Whether a foreign loop waits on the poller's descriptor.
-    embedded: Cell<bool>,
+    pub(super) embedded: Cell<bool>,
     pub(super) busy_poll: BusyPoll,
     /// The idle period of a pool worker that busy-polls, if it was interrupted only by an
     /// inspection of the other workers.
-    interrupted: Cell<Option<Idle>>,
+    pub(super) interrupted: Cell<Option<IdlePeriod>>,
     /// Whether it was woken for tasks of others and has not taken one yet: see
     /// [`idle`](super::idle).
     pub(super) searching: Cell<bool>,
@@ -105,7 +90,7 @@ pub(crate) struct Worker {
     /// See [`Wait`].
     wait: Cell<Wait>,
     /// Whether its poller has failed and can no longer wait.
-    is_broken: Cell<bool>,
+    pub(super) is_broken: Cell<bool>,
     /// The number of nested calls that drive it: a task or a waker may drive its own runtime.
     drives: Cell<usize>,
 }
@@ -128,7 +113,7 @@ impl Worker {
                     && !busy_poll.is_enabled()
                     && local.shared.trace().is_none(),
             ),
-            wakes: Cell::new(0),
+            foreign_calls: Cell::new(0),
             local: Rc::new(local),
             embedded: Cell::new(false),
             busy_poll,
@@ -141,18 +126,13 @@ impl Worker {
         }
     }
 
-    /// See [`Driver::set_slack`].
-    pub(crate) fn set_timer_slack(&self, slack: Duration, origin: Instant) {
-        self.driver.set_slack(slack, origin);
-    }
-
     #[inline]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.local.shared
     }
 
     #[inline]
-    fn remote(&self) -> &Remote {
+    pub(super) fn remote(&self) -> &Remote {
         self.local.remote()
     }
 
@@ -188,20 +168,17 @@ impl Worker {
         site: &'static Location<'static>,
         poll: &mut dyn FnMut(&mut Context<'_>) -> bool,
     ) {
-        let main = Arc::new(MainWaker {
-            woken: AtomicBool::new(true),
-            reactor: self.remote().reactor.clone(),
-        });
+        let main = Arc::new(MainWaker::new(self.remote().reactor.clone()));
         let waker = Waker::from(main.clone());
         let mut cx = Context::from_waker(&waker);
-        let entered = self.enter_main(site, main.clone());
+        let entered = MainFuture::enter(&self.local, site, main.clone());
         let is_traced = self.local.counters.trace().is_some();
         loop {
             // The future is polled among the tasks, and yields like one.
             let mut yielded = false;
             for _ in 0..EVENT_INTERVAL {
-                if !yielded && main.woken.load(Ordering::Relaxed) {
-                    main.woken.swap(false, Ordering::Acquire);
+                if !yielded && main.is_woken() {
+                    main.reset();
                     // Before the future finds its tasks cancelled, which explains less than the
                     // reason.
                     self.panic_if_failed();
@@ -220,33 +197,13 @@ impl Worker {
                         self.local.poll_ends(MAIN_FUTURE);
                     }
                     entered.future.end_poll();
-                    yielded = main.woken.load(Ordering::Relaxed);
+                    yielded = main.is_woken();
                 } else if !self.run_next() {
                     break;
                 }
             }
             // (A future that has yielded is woken.)
-            self.poll_and_fire(None, || main.woken.load(Ordering::Relaxed));
-        }
-    }
-
-    /// Registers a future of `block_on` that the worker drives, until the result is dropped.
-    fn enter_main(&self, site: &'static Location<'static>, waker: Arc<MainWaker>) -> Main<'_> {
-        let tick = self.local.counters.tick();
-        let future = Rc::new(MainFuture {
-            waker,
-            site,
-            began: tick,
-            polled: Cell::new(tick),
-            polls: Cell::new(0),
-            waits_for: Cell::new(0),
-            is_in_poll: Cell::new(false),
-        });
-        self.local.mains.borrow_mut().push(future.clone());
-        Main {
-            local: &self.local,
-            future,
-            outer: leaf::of_main(),
+            self.poll_and_fire(None, || main.is_woken());
         }
     }
 
@@ -292,12 +249,12 @@ impl Worker {
     /// there was anything to do.
     pub(crate) fn turn(&self, timeout: Option<Duration>, tasks: usize) -> bool {
         let _driving = self.drive();
-        let wakes = self.wakes.get();
+        let calls = self.foreign_calls.get();
         // Always finite: an infinite wait also returns when a signal interrupts it.
         let timeout = timeout.or(Some(Duration::MAX));
         self.poll_and_fire_outlined(timeout, &|| self.has_failed());
         self.panic_if_failed();
-        let has_woken = self.wakes.get() != wakes;
+        let has_woken = self.foreign_calls.get() != calls;
         has_woken | self.run_at_most(tasks)
     }
 
@@ -317,7 +274,6 @@ impl Worker {
         let shared = &**self.shared();
         let _exit_guard = ExitGuard(shared);
         self.use_pool_wait();
-        self.pool.sleeper.enable_watch();
         self.embedded.set(false); // A simulated process's worker comes here to end.
         let _driving = self.drive();
         let served = catch_unwind(AssertUnwindSafe(|| {
@@ -342,22 +298,6 @@ impl Worker {
         self.wait.set(Worker::wait_in_pool);
     }
 
-    /// Drops a pool worker's tasks when the runtime closes.
-    fn leave(&self) {
-        let shared = &**self.shared();
-        // Reads the flag, and then the inbox; see `Shared::unpark_main_if_closing`.
-        fence(Ordering::SeqCst);
-        self.drop_tasks();
-        if shared.is_last_to_leave() {
-            // No pool worker polls a task any more.
-            self.driver.close();
-            // Drops the remaining tasks. After a failure the main worker may come much later.
-            shared.wake_movable_tasks();
-            self.drop_ready_tasks();
-            self.drop_tasks();
-        }
-    }
-
     /// Whether the runtime has failed. Read whenever anything has come from elsewhere (a failure
     /// unparks all workers), except while the runtime closes.
     #[inline]
@@ -369,13 +309,8 @@ impl Worker {
     #[inline]
     fn panic_if_failed(&self) {
         if let Some(reason) = self.shared().failure() {
-            self.panic_with(reason);
+            panic!("polder: {reason}");
         }
-    }
-
-    #[cold]
-    fn panic_with(&self, reason: &str) -> ! {
-        panic!("polder: {reason}");
     }
 
     /// The second half of a turn: polls the kernel, or parks if there is nothing to do and
@@ -416,7 +351,7 @@ impl Worker {
                 }
             }
             if may_sleep || self.reactor.has_sources() {
-                let awake = |has_wakers| self.come_awake(has_wakers);
+                let awake = |has_wakers| self.come_awake(has_wakers, || ());
                 if let Err(error) = self.driver.wait_without_deadline(may_sleep, awake) {
                     let until = if may_sleep { Until::Never } else { Until::Now };
                     self.cannot_wait(&until, &error);
@@ -438,7 +373,11 @@ impl Worker {
     /// [`poll_and_fire`](Self::poll_and_fire), compiled once for all loops except that of
     /// `block_on`.
     #[inline(never)]
-    fn poll_and_fire_outlined(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
+    pub(super) fn poll_and_fire_outlined(
+        &self,
+        timeout: Option<Duration>,
+        stay_awake: &dyn Fn() -> bool,
+    ) {
         self.poll_and_fire(timeout, stay_awake);
     }
 
@@ -447,11 +386,14 @@ impl Worker {
     fn collect(&self) {
         // Cleared first: foreign code below may run a nested turn and find that there is more.
         self.needs_collect.set(false);
-        if self.remote().requests.is_asked() {
-            self.answer();
+        let requests = &self.remote().requests;
+        if requests.is_asked() {
+            requests.answer(|question| question.answer(&self.local, &self.driver));
         }
         if self.has_failed() {
-            self.wake_mains();
+            let mains = self.local.mains.borrow();
+            // Their loops panic with the reason.
+            mains.iter().for_each(|main| main.waker.set_woken());
         }
         self.local.take_inbox();
         self.driver.drop_wakers(|| self.before_foreign_code());
@@ -495,21 +437,6 @@ impl Worker {
         !self.local.is_pool_worker() || self.pool.take_polled()
     }
 
-    /// Wakes the futures of `block_on` after a failure, so that their loops panic with the reason.
-    #[cold]
-    fn wake_mains(&self) {
-        for main in &*self.local.mains.borrow() {
-            main.waker.woken.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Answers questions of other threads about the worker's state.
-    #[cold]
-    fn answer(&self) {
-        let requests = &self.remote().requests;
-        requests.answer(|question| question.answer(&self.local, &self.driver));
-    }
-
     /// Wakes the tasks with timers that are due.
     #[inline(never)]
     fn fire(&self) {
@@ -520,11 +447,6 @@ impl Worker {
     #[inline]
     pub(super) fn resume(&self) {
         self.note(self.reactor().resume());
-    }
-
-    /// Whether something has come that the worker has not collected.
-    pub(super) fn needs_collect(&self) -> bool {
-        self.needs_collect.get()
     }
 
     #[inline]
@@ -549,10 +471,12 @@ impl Worker {
         }
     }
 
-    /// Called when a wait has ended; `has_wakers` is whether wakers are called next.
+    /// Called when a wait has ended; `has_wakers` is whether wakers are called next. Calls `ended`
+    /// before that.
     #[inline]
-    fn come_awake(&self, has_wakers: bool) {
+    fn come_awake(&self, has_wakers: bool, ended: impl FnOnce()) {
         self.resume();
+        ended();
         if has_wakers {
             self.before_foreign_code();
         }
@@ -563,101 +487,13 @@ impl Worker {
     /// afterwards.)
     #[inline]
     fn before_foreign_code(&self) {
-        self.wakes.set(self.wakes.get().wrapping_add(1));
+        self.foreign_calls
+            .set(self.foreign_calls.get().wrapping_add(1));
         if self.local.is_pool_worker() {
             self.pool.begin_work(self.shared());
             if self.searching.take() {
                 self.local.shared.end_search(self.local.index);
             }
-        }
-    }
-
-    /// Starts the idle period of a worker that busy-polls, or continues an interrupted one.
-    pub(super) fn begin_idle(&self) -> Idle {
-        let runs = self.local.pool.as_ref().map_or(0, |pool| pool.runs());
-        let interrupted = self.interrupted.take().filter(|idle| idle.runs == runs);
-        Idle {
-            since: interrupted.map_or_else(now, |idle| idle.since),
-            runs,
-            wakes: self.wakes.get(),
-            is_resumed: interrupted.is_some(),
-        }
-    }
-
-    /// The wait has ended: measures the idle time.
-    pub(super) fn end_idle(&self, idle: Idle, timeout: Option<Duration>) {
-        let local = &*self.local;
-        let end = now();
-        let lasted = end - idle.since;
-        let has_anything = self.wakes.get() != idle.wakes
-            || self.needs_collect.get()
-            || local.has_work()
-            || local.remote().has_inbox();
-        if local.is_pool_worker() && !has_anything && self.pool.is_inspection_due(end) {
-            // Nothing came: it wakes only to inspect the others, and its idle period continues.
-            self.interrupted.set(Some(idle));
-            return;
-        }
-        // A short timeout that has elapsed says nothing about when the next event would have come.
-        if timeout.is_none_or(|timeout| lasted < timeout) || lasted > self.busy_poll.limit() {
-            self.busy_poll.record(lasted);
-        }
-    }
-
-    /// Polls repeatedly, if that is likely to pay off. Returns true if the wait is over, because
-    /// something came or `timeout` has elapsed; false if the worker should sleep now. The worker
-    /// counts as awake during this time, since it checks what others send.
-    pub(super) fn spin(
-        &self,
-        idle: Idle,
-        timeout: Option<Duration>,
-        stay_awake: &dyn Fn() -> bool,
-    ) -> bool {
-        if idle.is_resumed || !self.busy_poll.should_poll() {
-            return false;
-        }
-        let local = &*self.local;
-        if local.is_pool_worker() {
-            fence(Ordering::SeqCst);
-            local.shared.unpark_main_if_no_task_is_left();
-        }
-        loop {
-            self.resume(); // Already awake: only collects what has come.
-            if local.is_pool_worker() {
-                self.poll_pool();
-            } else if self.reactor.has_sources() {
-                self.wait_once(&Until::Now, || ());
-            }
-            // (A source may wake a task in place, under its lock: such a task is only in the run
-            // queue.)
-            if self.needs_collect.get() || self.wakes.get() != idle.wakes || local.has_work() {
-                return true;
-            }
-            if self.driver.is_due() {
-                // A pool's timers are those of all its workers, also while another one has the
-                // seat.
-                self.pool.note_due();
-                return true;
-            }
-            if local.remote().has_inbox() || stay_awake() {
-                return true;
-            }
-            if local.is_pool_worker() && local.has_tasks_elsewhere() {
-                return true;
-            }
-            let now = now();
-            // The sleep that follows ends immediately for the inspection.
-            if local.shared.is_crowded(self.busy_poll.cores()) || self.pool.is_inspection_due(now) {
-                return false;
-            }
-            let lasted = now - idle.since;
-            if timeout.is_some_and(|timeout| lasted >= timeout) {
-                return true;
-            }
-            if lasted >= self.busy_poll.limit() {
-                return false;
-            }
-            std::hint::spin_loop();
         }
     }
 
@@ -667,13 +503,7 @@ impl Worker {
             ended();
             return self.sleep_briefly(until);
         }
-        let awake = |has_wakers| {
-            self.resume();
-            ended();
-            if has_wakers {
-                self.before_foreign_code();
-            }
-        };
+        let awake = |has_wakers| self.come_awake(has_wakers, ended);
         if let Err(error) = self.driver.wait(until, awake) {
             self.cannot_wait(until, &error);
         }
@@ -710,11 +540,6 @@ impl Worker {
             let reason = shared.failure().unwrap_or_default();
             let _ = writeln!(io::stderr(), "polder: {reason}");
         }
-    }
-
-    /// Whether its poller has failed.
-    pub(super) fn is_broken(&self) -> bool {
-        self.is_broken.get()
     }
 
     /// Sleeps when a wait is not possible. Anything that others send during the sleep is found
@@ -831,7 +656,7 @@ impl Worker {
     }
 
     /// Makes this the thread's current worker.
-    fn drive(&self) -> Driving<'_> {
+    pub(super) fn drive(&self) -> Driving<'_> {
         self.resume();
         self.needs_collect.set(true);
         self.note_driven();
@@ -894,9 +719,13 @@ impl Worker {
     fn arm_descriptor(&self) {
         let reactor = self.reactor();
         self.driver.find_earliest();
-        self.note(reactor.park());
+        let since = reactor.park();
+        self.note(since);
         let local = &*self.local;
-        let mut is_idle = !local.has_work() && !self.remote().has_inbox() && !self.has_failed();
+        let mut is_idle = since == Since::Nothing
+            && !local.has_work()
+            && !self.remote().has_inbox()
+            && !self.has_failed();
         if local.is_pool_worker() {
             // In a simulated world. A timer that is set elsewhere notifies.
             self.driver.reactor().park();
@@ -915,88 +744,6 @@ impl Worker {
             reactor.notify();
         }
     }
-
-    /// Closes the runtime: drops every task, and joins the `threads` of the `pool_workers`. Called
-    /// on the main worker. Sockets and timers that are used elsewhere move there. Handles keep the
-    /// memory and the pollers alive.
-    pub(crate) fn close(&self, pool_workers: usize, threads: Vec<JoinHandle<()>>) {
-        self.embedded.set(false);
-        let _driving = self.drive();
-        self.drop_all_tasks(pool_workers);
-        for thread in threads {
-            let _ = thread.join(); // Its loop has ended.
-        }
-        // Like the tasks: dropped while the worker is current, and before its reactor closes.
-        let resolver = self.shared().take_resolver();
-        contain(|| drop(resolver));
-        self.driver.close();
-        // The last pool worker to leave has closed this, unless some threads were never started.
-        if let Some(pool) = self
-            .shared()
-            .pool_reactor()
-            .filter(|pool| !pool.is_closed())
-        {
-            Driver::new(pool.clone()).close();
-        }
-    }
-
-    /// Closes the runtime, except for its reactors and threads: returns when all tasks are dropped.
-    /// Called on the main worker, outside any task of its runtime. `pool_workers` is the number of
-    /// pool workers that have started.
-    pub(crate) fn drop_all_tasks(&self, pool_workers: usize) {
-        let _driving = self.drive();
-        self.shared().start_closing();
-        self.drop_tasks();
-        closing::drop_all_tasks(&Closing {
-            worker: self,
-            pool_workers,
-        });
-    }
-
-    /// Drops the injected tasks, and the movable tasks that are ready on any worker.
-    fn drop_ready_tasks(&self) {
-        while let Some(runnable) = self.shared().take_any() {
-            drop(runnable);
-        }
-    }
-
-    /// Makes the pool's poller release sources that were dropped here. Otherwise, if all pool
-    /// workers are in the middle of a task, one would do so only after that task, and the peers
-    /// would wait for end-of-file until then.
-    fn release_sources(&self) {
-        let shared = self.shared();
-        let pool = shared
-            .pool_reactor()
-            .filter(|pool| pool.poller().has_orders());
-        if let (Some(pool), Some(seat)) = (pool, shared.seat.take()) {
-            // If the wait fails here, it will fail on the pool's threads too.
-            let _ = Driver::new(pool.clone()).wait(&Until::Now, |_| drop(seat));
-        }
-    }
-
-    /// Drops every task of this worker.
-    fn drop_tasks(&self) {
-        let local = &*self.local;
-        loop {
-            late::drop_queued();
-            local.take_inbox();
-            local.end_turn();
-            local.release_yielded();
-            while let Some(runnable) = local.pop().or_else(|| local.pop_movable()) {
-                drop(runnable);
-            }
-            // The tasks that were polled. None is added meanwhile, since no task runs.
-            local.wake_owned();
-            if local.has_work() {
-                continue;
-            }
-            if local.owned.count() == 0 {
-                return;
-            }
-            // Another thread is about to push a woken task to the inbox.
-            self.poll_and_fire_outlined(None, &|| false);
-        }
-    }
 }
 
 /// Whether the error is a shortage: of memory, since poll and select allocate in each call, which
@@ -1007,76 +754,8 @@ fn is_shortage(error: &io::Error) -> bool {
     is_shortage.contains(&error.kind()) || sys::is_out_of_descriptors(error)
 }
 
-/// Counts the pool worker as exited, also if it panics: otherwise the main worker would wait
-/// forever.
-struct ExitGuard<'a>(&'a Shared);
-
-impl Drop for ExitGuard<'_> {
-    fn drop(&mut self) {
-        self.0.worker_exited();
-    }
-}
-
-/// The main worker of a runtime that closes.
-struct Closing<'a> {
-    worker: &'a Worker,
-    pool_workers: usize,
-}
-
-impl ClosingWorkers for Closing<'_> {
-    fn have_exited(&self) -> bool {
-        self.worker.shared().exited_workers() == self.pool_workers
-    }
-
-    fn live_tasks(&self) -> usize {
-        self.worker.shared().live_tasks()
-    }
-
-    fn wake_movable_tasks(&self) {
-        self.worker.shared().wake_movable_tasks();
-    }
-
-    fn drop_ready_tasks(&self) {
-        self.worker.drop_ready_tasks();
-        self.worker.drop_tasks();
-        self.worker.release_sources();
-    }
-
-    fn has_ready_tasks(&self) -> bool {
-        late::has_queued() || self.worker.shared().has_any()
-    }
-
-    fn now(&self) -> Instant {
-        now()
-    }
-
-    fn sleep(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
-        self.worker.poll_and_fire_outlined(timeout, stay_awake);
-    }
-}
-
-/// A future of `block_on`, in the list of the futures that the worker drives.
-struct Main<'a> {
-    local: &'a Local,
-    future: Rc<MainFuture>,
-    /// The leaf that the enclosing future waits for, if its current poll has recorded one.
-    outer: u64,
-}
-
-impl Drop for Main<'_> {
-    fn drop(&mut self) {
-        if self.future.is_in_poll.get() && self.local.counters.trace().is_some() {
-            // The future is done, or has panicked.
-            self.local.poll_ends(MAIN_FUTURE);
-        }
-        let popped = self.local.mains.borrow_mut().pop();
-        drop(popped);
-        leaf::set_main(self.outer);
-    }
-}
-
 /// Guard: while it exists, this thread drives the worker.
-struct Driving<'a> {
+pub(super) struct Driving<'a> {
     worker: &'a Worker,
     /// The task that runs this drive.
     before: Running,
@@ -1099,44 +778,5 @@ impl Drop for Driving<'_> {
         }
         self.worker.end_drive();
         self.worker.reactor().poller().rest();
-    }
-}
-
-/// The idle period of a worker that busy-polls.
-#[derive(Clone, Copy)]
-pub(super) struct Idle {
-    since: Instant,
-    /// The number of tasks that a pool worker had run at its start.
-    runs: usize,
-    /// The value of [`Worker::wakes`] at its start.
-    wakes: usize,
-    /// Whether it was interrupted by an inspection of the others.
-    is_resumed: bool,
-}
-
-/// Wakes the future that `block_on` polls, which is not a task.
-#[derive(Debug)]
-pub(super) struct MainWaker {
-    woken: AtomicBool,
-    reactor: Arc<Reactor>,
-}
-
-impl MainWaker {
-    /// Whether the future should be polled.
-    pub(super) fn is_woken(&self) -> bool {
-        self.woken.load(Ordering::Relaxed)
-    }
-}
-
-impl Wake for MainWaker {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    #[inline]
-    fn wake_by_ref(self: &Arc<Self>) {
-        // The flag is written before the worker is unparked: see `reactor::parking`.
-        self.woken.store(true, Ordering::Release);
-        current::unpark(&self.reactor);
     }
 }

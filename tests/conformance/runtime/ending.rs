@@ -770,3 +770,42 @@ fn a_destructor_at_the_end_may_wait_for_what_it_spawns() {
         assert_eq!(dropped.load(SeqCst), 6);
     });
 }
+
+/// A task for a worker whose thread could not be started is never polled. Another worker drops it,
+/// so that `build` returns.
+#[cfg(target_os = "linux")]
+#[test]
+fn where_a_workers_thread_cannot_start_what_was_sent_to_it_is_dropped() {
+    const ME: &str =
+        "runtime::ending::where_a_workers_thread_cannot_start_what_was_sent_to_it_is_dropped";
+    const WORKERS: usize = 8;
+    const STACK: usize = 64 << 20;
+    let rule = |backend| {
+        let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
+        let pages: usize = statm.split(' ').next().unwrap().parse().unwrap();
+        // SAFETY: takes and returns a number.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        // Room for the stacks of some of the workers.
+        crate::child::limit(libc::RLIMIT_AS, pages * page + 4 * STACK);
+        let alive = Alive::default();
+        let (guard, sent) = (alive.guard(), Arc::new(AtomicBool::new(false)));
+        let (things, is_sent) = (Mutex::new(Some(guard)), sent.clone());
+        let built = Runtime::builder()
+            .backend(backend)
+            .workers(WORKERS)
+            .stack_size(STACK)
+            .on_worker_start(move |worker| {
+                if worker == 0 {
+                    let things = things.lock().unwrap().take();
+                    let last = Handle::current().spawn_on(WORKERS - 1, move || hold(things));
+                    last.detach();
+                    is_sent.store(true, SeqCst);
+                }
+            })
+            .build();
+        assert!(built.is_err(), "there is room for all threads");
+        assert!(sent.load(SeqCst), "the first worker has not started");
+        assert_eq!(alive.count(), 0);
+    };
+    in_children(ME, rule, |_, _| {});
+}

@@ -1,5 +1,4 @@
-//! A slot for a runtime's own name resolver: `runtime` fills it, and `net` uses it. No resolving
-//! happens here.
+//! A runtime's own name resolver: the builder makes it, `net` asks it.
 
 use std::fmt;
 use std::future::Future;
@@ -9,7 +8,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::Shared;
+use crate::scheduler::Shared;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// Looks up the addresses of a host.
