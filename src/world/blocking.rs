@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::choice::Stream;
 use super::core::Core;
 use super::event_queue::Event;
+use super::faults::Kind;
 use super::latency::Latency;
 use super::trace::What;
 use super::with;
@@ -89,8 +90,8 @@ impl Calls {
         let Delays { latency, stream } = self.delays_of(host);
         let drawn = latency.draw(stream);
         let delay = core.drawn_or_mean(drawn, *latency);
-        let now = core.time.now();
-        delay.saturating_add((core.host_faults).blocks_for(host, now, &mut core.faults))
+        let (now, faults) = (core.time.now(), &mut core.faults);
+        delay.saturating_add((core.host_faults).delay(host, Kind::Blocking, now, faults))
     }
 
     /// Takes all calls that have not begun, at the end of the world.

@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(base.registrations.take(0), Some((70, READABLE | CLOSED)));
         let certain = super::super::choice::Probability::new(1.0).unwrap();
         core.host_faults
-            .change(0, |faults| faults.spurious = certain);
+            .change(0, |faults| faults.set(Kind::Spurious, certain));
         core.raise(7, &mut base, READABLE);
         assert_eq!(base.registrations.take(0), Some((70, READABLE | WRITABLE)));
     }

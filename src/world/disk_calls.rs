@@ -13,7 +13,7 @@ use super::choice::{Stream, mix};
 use super::core::Core;
 use super::disk::{Disk, How};
 use super::errno::Errno;
-use super::faults::{Fault, Kind};
+use super::faults::Kind;
 use super::latency::Latency;
 use super::processes::has_ended;
 use super::trace::What;
@@ -219,7 +219,7 @@ impl Disks {
         let mut delay = core.drawn_or_mean(drawn, latency);
         let (now, faults) = (core.time.now(), &mut core.faults);
         if call == Call::Sync {
-            delay = delay.saturating_add(core.host_faults.syncs_for(host, now, faults));
+            delay = delay.saturating_add(core.host_faults.delay(host, Kind::SlowSync, now, faults));
         }
         let kind = match call {
             Call::Read => Kind::DiskRead,
@@ -264,11 +264,7 @@ impl Disks {
         let loss = own.disk.lose_power(&mut stream, |node, words| {
             // The node, and the number of the power-off.
             let id = (Kind::Unsynced, host as u32, node, nth);
-            let fault = || Fault {
-                detail: words(),
-                ..Fault::new(id, now, vec![host], Vec::new())
-            };
-            faults.allow(id, fault)
+            faults.allow_one(id, now, words)
         });
         core.note(host, What::Unsynced(loss.sectors, loss.names));
     }
@@ -291,7 +287,7 @@ mod tests {
         disks.of(host).latency = Latency::new(7, 1);
         disks.of(host).sync_latency = Latency::new(9, 1);
         let certain = super::super::choice::Probability::new(1.0).unwrap();
-        (core.host_faults).change(host, |faults| faults.disk.write = certain);
+        (core.host_faults).change(host, |faults| faults.set(Kind::DiskWrite, certain));
         let begun = [Call::Read, Call::Write, Call::Sync]
             .map(|call| disks.begin(call, &mut core).expect("its process runs"));
         let delays = begun.map(|begun| begun.delay.as_nanos());

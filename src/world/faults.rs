@@ -57,6 +57,15 @@ pub(crate) enum Kind {
     Unsynced,
 }
 
+impl Kind {
+    /// Returns whether it happens on the way from one host to another.
+    fn is_of_ways(self) -> bool {
+        use Kind::{DatagramLoss, Duplicate, Latency, Loss, Reorder};
+
+        matches!(self, Loss | DatagramLoss | Duplicate | Reorder | Latency)
+    }
+}
+
 /// The decision: a kind, a place (two hosts, or a call of the test), and its index there.
 pub(crate) type Id = (Kind, u32, u32, u64);
 
@@ -93,7 +102,7 @@ impl Fault {
         use fmt::Write;
 
         let list = |hosts: &[usize]| {
-            let named = hosts.iter().take(MAX_NAMED).map(|it| name(*it));
+            let named = hosts.iter().take(MAX_NAMED).map(|host| name(*host));
             let mut text = named.collect::<Vec<&str>>().join(",");
             if hosts.len() > MAX_NAMED {
                 let _ = write!(text, " and {} more", hosts.len() - MAX_NAMED);
@@ -171,7 +180,7 @@ impl Faults {
 
     /// Returns whether a fault happens. If so, it gets its number.
     pub(crate) fn allow(&mut self, id: Id, fault: impl FnOnce() -> Fault) -> bool {
-        if self.is_off || self.kept.as_ref().is_some_and(|it| !it.contains(&id)) {
+        if self.is_off || self.kept.as_ref().is_some_and(|kept| !kept.contains(&id)) {
             return false;
         }
         let count = self.counts.entry(id.0).or_default();
@@ -180,6 +189,21 @@ impl Faults {
             self.list.push(fault());
         }
         true
+    }
+
+    /// As [`allow`](Self::allow), for a fault of one host, or on the way from one to another, which
+    /// its identity names.
+    pub(crate) fn allow_one(&mut self, id: Id, at: u64, detail: impl FnOnce() -> String) -> bool {
+        let (kind, from, to, _) = id;
+        self.allow(id, || Fault {
+            others: kind
+                .is_of_ways()
+                .then_some(to as usize)
+                .into_iter()
+                .collect(),
+            detail: detail(),
+            ..Fault::new(id, at, vec![from as usize], Vec::new())
+        })
     }
 
     /// Returns whether more faults have happened than are listed.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::choice::{Probability, Stream};
 use super::event_queue::Event;
-use super::faults::{Fault, Faults, Kind};
+use super::faults::{Faults, Kind};
 use super::latency::Latency;
 use super::parting::Partings;
 
@@ -316,11 +316,7 @@ impl Links {
             let mut stream = Stream::new(seed, "latencies", place, call as usize);
             let latency = Latency::of_chaos(&mut stream);
             let id = (Kind::Latency, from as u32, to as u32, u64::from(call));
-            let fault = || Fault {
-                detail: latency.to_string(),
-                ..Fault::new(id, now, vec![from], vec![to])
-            };
-            let happens = faults.allow(id, fault);
+            let happens = faults.allow_one(id, now, || latency.to_string());
             link.drawn = Some((call, happens.then_some(latency)));
         }
         link.drawn.and_then(|(_, latency)| latency)
@@ -368,10 +364,9 @@ impl Links {
             return None;
         }
         let id = (Kind::Loss, from as u32, to as u32, link.sent);
-        let fault = || Fault::new(id, now, vec![from], vec![to]);
         // A certain loss is not a choice.
         let is_certain = is_lost && loss.is_certain();
-        if is_certain || (is_lost || is_in_burst) && faults.allow(id, fault) {
+        if is_certain || (is_lost || is_in_burst) && faults.allow_one(id, now, String::new) {
             return None;
         }
         Some(link.take_bandwidth(len, now, slow)? + latency)
@@ -408,9 +403,9 @@ impl Links {
         let late = latencies[1] + stream.below(LATE);
         let mut comes = |kind, probability: Probability, is_sure: bool| {
             let id = (kind, from as u32, to as u32, nth);
-            let fault = || Fault::new(id, now, vec![from], vec![to]);
             let happens = stream.happens(probability);
-            happens && probability.is_certain() || (happens || is_sure) && faults.allow(id, fault)
+            happens && probability.is_certain()
+                || (happens || is_sure) && faults.allow_one(id, now, String::new)
         };
         let loss = settings.loss.max(by_chaos.loss);
         let is_lost = comes(Kind::DatagramLoss, loss, is_in_burst);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::choice::{Probability, Stream};
 use super::core::Core;
-use super::faults::{Fault, Kind};
+use super::faults::Kind;
 use super::hosts::Hosts;
 use super::latency::Latency;
 use super::link::DEFAULT_NAME_LATENCY;
@@ -108,11 +108,10 @@ impl Names {
         let mut stream = Stream::new(self.seed, "order of addresses", host, nth as usize);
         let (happens, from) = (stream.happens(probability), 1 + stream.below(count - 1));
         let id = (Kind::Name, host as u32, 3, nth);
-        let fault = || Fault {
-            detail: "is answered in another order".to_owned(),
-            ..Fault::new(id, core.time.now(), vec![host], Vec::new())
-        };
-        if happens && (probability.is_certain() || core.faults.allow(id, fault)) {
+        let (now, words) = (core.time.now(), || {
+            "is answered in another order".to_owned()
+        });
+        if happens && (probability.is_certain() || core.faults.allow_one(id, now, words)) {
             addresses.rotate_left(from as usize);
         }
     }
@@ -138,11 +137,9 @@ impl Names {
         let words = ["is not answered", "finds none", "is answered as before"];
         for (which, happens) in happens.iter_mut().enumerate() {
             let id = (Kind::Name, host as u32, which as u32, nth);
-            let fault = || Fault {
-                detail: words[which].to_owned(),
-                ..Fault::new(id, core.time.now(), vec![host], Vec::new())
-            };
-            *happens = *happens && (own[which].is_certain() || core.faults.allow(id, fault));
+            let (now, words) = (core.time.now(), || words[which].to_owned());
+            *happens =
+                *happens && (own[which].is_certain() || core.faults.allow_one(id, now, words));
         }
         happens
     }
