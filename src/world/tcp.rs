@@ -135,8 +135,7 @@ impl Tcp {
         let mut socket = Socket::new(base, State::Connecting, SocketAddr::new(ip, port));
         (socket.peer, socket.has_connected) = (Some((to, peer)), true);
         let id = self.table.insert(socket, core);
-        let port = peer.port();
-        core.note(host, What::Connect { to, port });
+        core.note(host, What::Connect(to, peer.port()));
         let now = core.time.now();
         core.hosts.count_connect(host, now, &mut core.report);
         core.hosts.count_sent(host, 0, now, &mut core.report);
@@ -160,7 +159,7 @@ impl Tcp {
             };
             let (from, peer) = socket.peer.expect("it has a peer");
             (socket.base.process, socket.is_queued) = (Some(process), false);
-            core.note(host, What::Accepted { from, port });
+            core.note(host, What::Accepted(from, port));
             return Ok((accepted, peer));
         }
     }

@@ -350,15 +350,7 @@ pub(super) fn lose(datagram: &Datagram, core: &mut Core) {
     let now = core.time.now();
     core.report.trace.message(|| datagram.message(now, true));
     let (from, port, digest, len) = datagram.note();
-    core.note(
-        datagram.to.0,
-        What::DatagramLost {
-            from,
-            port,
-            digest,
-            len,
-        },
-    );
+    core.note(datagram.to.0, What::DatagramLost(from, port, digest, len));
 }
 
 /// Datagrams that have come.
@@ -371,15 +363,7 @@ impl Udp {
         core.report.trace.message(|| datagram.message(now, false));
         let (from, port, digest, len) = datagram.note();
         let (host, local) = datagram.to;
-        core.note(
-            host,
-            What::Datagram {
-                from,
-                port,
-                digest,
-                len,
-            },
-        );
+        core.note(host, What::Datagram(from, port, digest, len));
         match (self.find(host, datagram.from.1, local), datagram.kind) {
             (None, Kind::Data) => {
                 let unreachable = Datagram {
