@@ -69,7 +69,7 @@ impl How {
             (true, false) => false,
         };
         if is_nothing || is_wrong {
-            Err(Errno::InvalidInput.into())
+            Err(Errno::INVAL.into())
         } else {
             Ok(())
         }
@@ -265,14 +265,14 @@ impl Disk {
             None => Some(dir),
         };
         let Some(node) = found else {
-            let name = name.filter(|_| creates).ok_or(Errno::NotFound)?;
+            let name = name.filter(|_| creates).ok_or(Errno::NOENT)?;
             return Ok(self.add(dir, name, Node::File(Data::default())));
         };
         if how.create_new {
-            return Err(Errno::AlreadyExists);
+            return Err(Errno::EXIST);
         }
         match self.nodes.all.get_mut(&node) {
-            Some(Node::Dir(_)) if writes || creates => Err(Errno::IsADirectory),
+            Some(Node::Dir(_)) if writes || creates => Err(Errno::ISDIR),
             Some(Node::File(data)) if how.truncate && data.len() > 0 => {
                 self.changes += 1;
                 data.set_len(self.changes, 0);
@@ -318,9 +318,9 @@ impl Disk {
     fn file(&mut self, number: u32, permits: fn(How) -> bool) -> io::Result<(&mut Data, u32)> {
         let Open { node, how, .. } = *self.opened(number)?;
         match self.nodes.all.get_mut(&node) {
-            _ if !permits(how) => Err(Errno::BadDescriptor.into()),
+            _ if !permits(how) => Err(Errno::BADF.into()),
             Some(Node::File(data)) => Ok((data, node)),
-            _ => Err(Errno::IsADirectory.into()),
+            _ => Err(Errno::ISDIR.into()),
         }
     }
 
@@ -353,14 +353,14 @@ impl Disk {
         let most = (i64::MAX as u64).saturating_sub(at);
         let most = usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len());
         if most == 0 {
-            return Err(Errno::FileTooLarge.into());
+            return Err(Errno::FBIG.into());
         }
         let before = data.sectors();
         let len = data.write(change, at, &bytes[..most], room);
         let more = data.sectors() - before;
         self.used = self.used.map(|it| it + more);
         if len == 0 {
-            return Err(Errno::StorageFull.into());
+            return Err(Errno::NOSPC.into());
         }
         self.changes = change;
         let hash = digest(u64::from(node) ^ at, &bytes[..len]);
@@ -373,7 +373,7 @@ impl Disk {
         let how = self.opened(number)?.how;
         if !(how.write || how.append) || i64::try_from(len).is_err() {
             // ftruncate(2): EBADF or EINVAL. Linux returns the latter.
-            return Err(Errno::InvalidInput.into());
+            return Err(Errno::INVAL.into());
         }
         let (data, node) = self.file(number, |_| true)?;
         data.set_len(change, len);
@@ -403,19 +403,19 @@ impl Disk {
     }
 
     pub(crate) fn create_dir(&mut self, path: &Path) -> io::Result<()> {
-        let (dir, name) = self.nodes.place(path, Errno::AlreadyExists)?;
+        let (dir, name) = self.nodes.place(path, Errno::EXIST)?;
         if self.nodes.look_up(dir, name)?.is_some() {
-            return Err(Errno::AlreadyExists.into());
+            return Err(Errno::EXIST.into());
         }
         self.add(dir, name, Node::Dir(Default::default()));
         Ok(())
     }
 
     pub(crate) fn remove_file(&mut self, path: &Path) -> io::Result<()> {
-        let (dir, name) = self.nodes.place(path, Errno::IsADirectory)?;
-        let node = self.nodes.look_up(dir, name)?.ok_or(Errno::NotFound)?;
+        let (dir, name) = self.nodes.place(path, Errno::ISDIR)?;
+        let node = self.nodes.look_up(dir, name)?.ok_or(Errno::NOENT)?;
         if self.nodes.is_dir(node) {
-            return Err(Errno::IsADirectory.into());
+            return Err(Errno::ISDIR.into());
         }
         self.change(Some((dir, name.to_owned())), None);
         Ok(())
@@ -423,14 +423,14 @@ impl Disk {
 
     pub(crate) fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
         let none = if path.ends_with("..") {
-            Errno::DirectoryNotEmpty
+            Errno::NOTEMPTY
         } else {
-            Errno::Busy
+            Errno::BUSY
         };
         let (dir, name) = self.nodes.place(path, none)?;
-        let node = self.nodes.look_up(dir, name)?.ok_or(Errno::NotFound)?;
+        let node = self.nodes.look_up(dir, name)?.ok_or(Errno::NOENT)?;
         if !self.nodes.names(node, NOW)?.is_empty() {
-            return Err(Errno::DirectoryNotEmpty.into());
+            return Err(Errno::NOTEMPTY.into());
         }
         self.change(Some((dir, name.to_owned())), None);
         Ok(())
@@ -443,28 +443,28 @@ impl Disk {
         let (from_dirs, from_name) = self.nodes.walk(from)?;
         let (to_dirs, to_name) = self.nodes.walk(to)?;
         let names = from_name.zip(to_name);
-        let (from_name, to_name) = names.ok_or(Errno::Busy)?;
+        let (from_name, to_name) = names.ok_or(Errno::BUSY)?;
         let [from_dir, to_dir] = [&from_dirs, &to_dirs].map(|it| *it.last().expect("the root"));
         let node = self
             .nodes
             .look_up(from_dir, from_name)?
-            .ok_or(Errno::NotFound)?;
+            .ok_or(Errno::NOENT)?;
         let replaced = self.nodes.look_up(to_dir, to_name)?;
         if to_dirs.contains(&node) {
-            return Err(Errno::InvalidInput.into());
+            return Err(Errno::INVAL.into());
         }
         if let Some(replaced) = replaced {
             if from_dirs.contains(&replaced) {
-                return Err(Errno::DirectoryNotEmpty.into());
+                return Err(Errno::NOTEMPTY.into());
             }
             if replaced == node {
                 return Ok(());
             }
             match (self.nodes.is_dir(node), self.nodes.is_dir(replaced)) {
-                (true, false) => return Err(Errno::NotADirectory.into()),
-                (false, true) => return Err(Errno::IsADirectory.into()),
+                (true, false) => return Err(Errno::NOTDIR.into()),
+                (false, true) => return Err(Errno::ISDIR.into()),
                 (true, true) if !self.nodes.names(replaced, NOW)?.is_empty() => {
-                    return Err(Errno::DirectoryNotEmpty.into());
+                    return Err(Errno::NOTEMPTY.into());
                 }
                 _ => {}
             }
@@ -511,7 +511,7 @@ impl Disk {
             }
         }
         if is_told {
-            Err(Errno::Io.into())
+            Err(Errno::IO.into())
         } else {
             Ok(())
         }

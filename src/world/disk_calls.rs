@@ -123,7 +123,7 @@ impl Begun {
         self.with(|kernel| {
             if self.fails {
                 kernel.core.note(self.host, What::DiskFailed);
-                return Err(Errno::Io.into());
+                return Err(Errno::IO.into());
             }
             kernel.disks.call(self.host, &mut kernel.core, f)
         })

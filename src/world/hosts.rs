@@ -171,7 +171,7 @@ impl Hosts {
                 return Ok(port);
             }
         }
-        Err(Errno::AddrNotAvailable.into())
+        Err(Errno::ADDRNOTAVAIL.into())
     }
 
     /// Returns a host's next ephemeral port.

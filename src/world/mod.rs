@@ -409,7 +409,7 @@ impl Kernel {
             files + self.sockets.count_open(process, host) + count > limit
         });
         if is_exhausted || is_full {
-            Err(Errno::NoDescriptor.into())
+            Err(Errno::MFILE.into())
         } else {
             Ok(())
         }

@@ -239,7 +239,7 @@ impl Sockets {
                 Protocol::Tcp => self.tcp.reset(accepted, core),
                 _ => self.close(accepted, core),
             }
-            return Err(Errno::ConnectionAborted.into());
+            return Err(Errno::CONNABORTED.into());
         }
         Ok((accepted, peer))
     }
@@ -418,7 +418,7 @@ impl Sockets {
             Protocol::Unix => return self.unix.peer_address(number),
         };
         let peer = peer.map(Address::Internet);
-        peer.ok_or_else(|| Errno::NotConnected.into())
+        peer.ok_or_else(|| Errno::NOTCONN.into())
     }
 
     /// Returns whether receiving was shut down, although a receive would block.

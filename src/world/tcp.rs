@@ -122,7 +122,7 @@ impl Tcp {
     pub(super) fn connect(&mut self, peer: SocketAddr, core: &mut Core) -> io::Result<u32> {
         let (host, process) = core.processes.here()?;
         if is_for_many(peer.ip()) {
-            return Err(Errno::NetworkUnreachable.into());
+            return Err(Errno::NETUNREACH.into());
         }
         let (to, peer) = core.hosts.locate(host, peer);
         let ip = if peer.ip().is_loopback() {
@@ -150,7 +150,7 @@ impl Tcp {
             let listener = self.table.get(id)?;
             let Some(accepted) = listener.queue.pop_front() else {
                 listener.base.blocked |= READABLE;
-                return Err(Errno::WouldBlock.into());
+                return Err(Errno::AGAIN.into());
             };
             listener.base.blocked &= !READABLE;
             let (host, port) = (listener.base.host, listener.local.port());
@@ -194,7 +194,7 @@ impl Tcp {
         self.table.settle(id, core);
         let socket = self.table.get(id)?;
         if socket.state != State::Connected || socket.is_over() {
-            return Err(Errno::NotConnected.into());
+            return Err(Errno::NOTCONN.into());
         }
         if how != Shutdown::Write {
             socket.read_shut = true;
@@ -269,7 +269,7 @@ impl Tcp {
                 socket.state == State::Connected && ends.contains(&(socket.base.host, peer))
             });
             if is_between {
-                self.fail(id, Errno::ConnectionReset, core);
+                self.fail(id, Errno::CONNRESET, core);
             }
         }
     }
@@ -304,7 +304,7 @@ impl Tcp {
         }
         let is_half = socket.has_peer_fin() && !socket.wants_fin;
         socket.error = match error {
-            Errno::ConnectionReset if is_half => Some(Errno::BrokenPipe),
+            Errno::CONNRESET if is_half => Some(Errno::PIPE),
             error => Some(error),
         };
         socket.state = State::Closed;

@@ -121,7 +121,7 @@ impl Socket {
             return Err(error.into());
         }
         let received = self.inbox.receive(bytes, keeps);
-        let (len, from, _) = received.ok_or(Errno::WouldBlock)?;
+        let (len, from, _) = received.ok_or(Errno::AGAIN)?;
         Ok((len, Address::Internet(from)))
     }
 
@@ -133,7 +133,7 @@ impl Socket {
     ) -> io::Result<((usize, SocketAddr), SocketAddr)> {
         let (host, mut local) = (self.base.host, self.local);
         if local.is_ipv4() && address.is_ipv6() {
-            return Err(Errno::AddressFamily.into());
+            return Err(Errno::AFNOSUPPORT.into());
         }
         if address.is_ipv4() && address.ip().is_unspecified() && !local.ip().is_unspecified() {
             // Linux's `ip_route_output`: a datagram to the unspecified address goes to the sender
@@ -149,10 +149,10 @@ impl Socket {
                 (false, is_v6) => hosts.address(host, is_v6),
             });
         } else if local.ip().is_loopback() && to != host {
-            return Err(Errno::InvalidInput.into());
+            return Err(Errno::INVAL.into());
         }
         if is_broadcast(address.ip()) && !self.base.options.broadcast {
-            return Err(Errno::PermissionDenied.into());
+            return Err(Errno::ACCESS.into());
         }
         Ok(((to, address), local))
     }
@@ -202,7 +202,7 @@ impl Udp {
     pub(super) fn bind(&mut self, mut local: SocketAddr, core: &mut Core) -> io::Result<u32> {
         let (host, process) = core.processes.here()?;
         if !core.hosts.may_bind(host, local) {
-            return Err(Errno::AddrNotAvailable.into());
+            return Err(Errno::ADDRNOTAVAIL.into());
         }
         if local.port() == 0 {
             let is_free = |port| !self.ports.contains_key(&(host, port));
@@ -212,7 +212,7 @@ impl Udp {
         let others = self.ports.get(&key).into_iter().flatten();
         let mut others = others.filter_map(|id| Some(self.sockets.get(id)?.local.ip()));
         if others.any(|other| other == ip || other.is_unspecified() || ip.is_unspecified()) {
-            return Err(Errno::AddrInUse.into());
+            return Err(Errno::ADDRINUSE.into());
         }
         let id = core.take_socket_number();
         let socket = Socket {
@@ -275,20 +275,20 @@ impl Udp {
     ) -> io::Result<Datagram> {
         let socket = self.get(id)?;
         if bytes.len() > usize::from(u16::MAX) {
-            return Err(Errno::MessageSize.into());
+            return Err(Errno::MSGSIZE.into());
         }
         if to.is_some_and(|to| to.port() == 0) {
-            return Err(Errno::InvalidInput.into());
+            return Err(Errno::INVAL.into());
         }
         let (to, from) = match (to, socket.peer) {
             (Some(to), _) => socket.route(to, &core.hosts)?,
             // By the route that was found on connecting, regardless of the present options: Linux's
             // `sk_dst_check` in `udp_sendmsg`.
             (None, Some(peer)) => (peer, socket.local),
-            (None, None) => return Err(Errno::DestinationRequired.into()),
+            (None, None) => return Err(Errno::DESTADDRREQ.into()),
         };
         if bytes.len() > LONGEST[usize::from(to.1.is_ipv6())] {
-            return Err(Errno::MessageSize.into());
+            return Err(Errno::MSGSIZE.into());
         }
         if let Some(error) = socket.error.take() {
             return Err(error.into());
@@ -393,7 +393,7 @@ impl Udp {
         if let Some(socket) = self.sockets.get_mut(&id) {
             // An unconnected socket is not notified.
             if socket.peer.is_some() {
-                socket.error = Some(Errno::ConnectionRefused);
+                socket.error = Some(Errno::CONNREFUSED);
                 core.raise(id, &mut socket.base, READABLE | WRITABLE | ERROR);
             }
         }

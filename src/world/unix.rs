@@ -250,7 +250,7 @@ impl Unix {
             Kind::Listener(_) => None,
             Kind::Datagram(datagram) => datagram.peer.as_ref().map(|(_, name)| name),
         };
-        let name = name.ok_or(Errno::NotConnected)?;
+        let name = name.ok_or(Errno::NOTCONN)?;
         Ok(Address::Unix(name.clone()))
     }
 
@@ -282,7 +282,7 @@ impl Unix {
         }
         let owner = self.names.get(&key);
         if owner.is_some_and(|owner| self.has(*owner)) {
-            return Err(Errno::AddrInUse.into());
+            return Err(Errno::ADDRINUSE.into());
         }
         let id = core.take_socket_number();
         self.names.insert(key, id);
@@ -293,9 +293,9 @@ impl Unix {
     fn find_name(&self, key: &Key) -> io::Result<u32> {
         match self.names.get(key) {
             Some(id) if self.has(*id) => Ok(*id),
-            None if key.is_path() => Err(Errno::NotFound.into()),
-            None if key.name == Name::Unnamed => Err(Errno::InvalidInput.into()),
-            _ => Err(Errno::ConnectionRefused.into()),
+            None if key.is_path() => Err(Errno::NOENT.into()),
+            None if key.name == Name::Unnamed => Err(Errno::INVAL.into()),
+            _ => Err(Errno::CONNREFUSED.into()),
         }
     }
 }
@@ -326,10 +326,10 @@ impl Unix {
         let to = self.find_name(&Key::new(host, name, false))?;
         let socket = self.sockets.get_mut(&to).map(|socket| &mut socket.kind);
         let Some(Kind::Listener(listener)) = socket else {
-            return Err(Errno::WrongType.into());
+            return Err(Errno::PROTOTYPE.into());
         };
         if listener.queue.len() > listener.backlog {
-            return Err(Errno::WouldBlock.into());
+            return Err(Errno::AGAIN.into());
         }
         let (near, far) = (core.take_socket_number(), core.take_socket_number());
         listener.queue.push_back(far);
@@ -377,7 +377,7 @@ impl Unix {
             return Err(gone());
         };
         let accepted = listener.queue.pop_front();
-        let accepted = accepted.ok_or_else(|| Errno::WouldBlock.into());
+        let accepted = accepted.ok_or_else(|| Errno::AGAIN.into());
         base.note_blocked(READABLE, &accepted);
         let accepted = accepted?;
         let (base, stream) = self.stream(accepted)?;
@@ -406,7 +406,7 @@ impl Unix {
             0 => match stream.error.take() {
                 Some(error) => Err(error.into()),
                 None if stream.is_shut[READ] => Ok(0),
-                None => Err(Errno::WouldBlock.into()),
+                None => Err(Errno::AGAIN.into()),
             },
             _ => Ok(stream.input.read(buffers, keeps)),
         };
@@ -427,12 +427,12 @@ impl Unix {
         let (base, stream) = self.stream(id)?;
         let (peer, host) = (stream.peer, base.host);
         if stream.is_shut[WRITE] {
-            return Err(Errno::BrokenPipe.into());
+            return Err(Errno::PIPE.into());
         }
         if let Some(error) = stream.error.take() {
             return Err(error.into());
         }
-        let (_, to) = self.stream(peer).map_err(|_| Errno::BrokenPipe)?;
+        let (_, to) = self.stream(peer).map_err(|_| Errno::PIPE)?;
         let (mut written, mut is_empty, mut hash) = (0, true, 0);
         for bytes in buffers {
             is_empty &= bytes.is_empty();
@@ -442,7 +442,7 @@ impl Unix {
             written += part;
         }
         let result = if written == 0 && !is_empty {
-            Err(Errno::WouldBlock.into())
+            Err(Errno::AGAIN.into())
         } else {
             Ok(written)
         };
@@ -464,7 +464,7 @@ impl Unix {
         if let Ok((_, peer)) = self.stream(stream.peer) {
             peer.is_shut = [true; 2];
             if is_reset {
-                peer.error = Some(Errno::ConnectionReset);
+                peer.error = Some(Errno::CONNRESET);
             }
             let error = if is_reset { ERROR } else { 0 };
             self.raise(stream.peer, READABLE | WRITABLE | CLOSED | error, core);
@@ -503,7 +503,7 @@ impl Unix {
     /// Checks that `to` accepts datagrams from `from`: not if it is connected to another socket.
     fn may_send(&mut self, from: u32, to: u32) -> io::Result<()> {
         match self.datagram(to).map(|datagram| datagram.peer_id()) {
-            Ok(Some(other)) if other != from => Err(Errno::NotPermitted.into()),
+            Ok(Some(other)) if other != from => Err(Errno::PERM.into()),
             _ => Ok(()),
         }
     }
@@ -513,7 +513,7 @@ impl Unix {
         if self.is_datagram(to) {
             Ok(to)
         } else {
-            Err(Errno::WrongType.into())
+            Err(Errno::PROTOTYPE.into())
         }
     }
 
@@ -540,7 +540,7 @@ impl Unix {
         }
         if let Ok(other) = self.datagram(before) {
             if other.peer_id() == Some(id) {
-                other.error = Some(Errno::ConnectionReset);
+                other.error = Some(Errno::CONNRESET);
                 self.raise(before, READABLE | WRITABLE | ERROR, core);
             }
         }
@@ -603,33 +603,33 @@ impl Unix {
         let socket = self.datagram(id)?;
         let peer = socket.peer_id();
         if bytes.len() > BUFFER - 32 {
-            return Err(Errno::MessageSize.into());
+            return Err(Errno::MSGSIZE.into());
         }
         if let Some(error) = socket.error.take() {
             return Err(error.into());
         }
         if socket.is_shut[WRITE] {
-            return Err(Errno::BrokenPipe.into());
+            return Err(Errno::PIPE.into());
         }
         if socket.unread >= BUFFER {
-            return Err(Errno::WouldBlock.into());
+            return Err(Errno::AGAIN.into());
         }
         let to = match (name, peer) {
             (Some(name), _) => self.find_datagram(host, name)?,
             (None, Some(peer)) => peer,
-            (None, None) => return Err(Errno::NotConnected.into()),
+            (None, None) => return Err(Errno::NOTCONN.into()),
         };
         self.may_send(id, to)?;
         let Ok(other) = self.datagram(to) else {
             self.datagram(id)?.peer = None;
             self.lose_peer(id, to, core);
-            return Err(Errno::ConnectionRefused.into());
+            return Err(Errno::CONNREFUSED.into());
         };
         if other.is_shut[READ] {
-            return Err(Errno::BrokenPipe.into());
+            return Err(Errno::PIPE.into());
         }
         if to != id && other.peer_id() != Some(id) && other.is_full() {
-            return Err(Errno::WouldBlock.into());
+            return Err(Errno::AGAIN.into());
         }
         other.inbox.push(from, bytes.to_vec());
         self.datagram(id)?.unread += bytes.len() + OVERHEAD;
@@ -652,7 +652,7 @@ impl Unix {
         }
         let was_full = socket.is_full();
         let received = socket.inbox.receive(bytes, keeps);
-        let (len, (from, name), size) = received.ok_or(Errno::WouldBlock)?;
+        let (len, (from, name), size) = received.ok_or(Errno::AGAIN)?;
         if !keeps {
             self.give_back(from, size, core);
             if was_full {

@@ -77,9 +77,9 @@ impl Tcp {
         (socket.heard, socket.probes) = (now, 0);
         match (segment.flags, socket.state) {
             (Flags::Reset, State::Connecting) => {
-                return self.fail(id, Errno::ConnectionRefused, core);
+                return self.fail(id, Errno::CONNREFUSED, core);
             }
-            (Flags::Reset, _) => return self.fail(id, Errno::ConnectionReset, core),
+            (Flags::Reset, _) => return self.fail(id, Errno::CONNRESET, core),
             (Flags::SynAck, State::Connecting) => {
                 (socket.limit, socket.peer_id) = (segment.limit, segment.from_id);
                 socket.open();
@@ -200,7 +200,7 @@ impl Tcp {
             // The bytes will never be read: Linux's tcp_rcv_state_process(), in FIN_WAIT1 and
             // FIN_WAIT2.
             self.send_flags(id, Flags::Reset, core);
-            return self.fail(id, Errno::ConnectionReset, core);
+            return self.fail(id, Errno::CONNRESET, core);
         }
         if segment.fin {
             socket.fin_at = Some(end);

@@ -124,9 +124,9 @@ impl Tcp {
         // A router's message did not end the connection, but it is the error that is reported:
         // Linux's `sk_err_soft`.
         let error = if core.links.partings.is_unreachable(host, peer) {
-            Errno::HostUnreachable
+            Errno::HOSTUNREACH
         } else {
-            Errno::TimedOut
+            Errno::TIMEDOUT
         };
         self.fail(id, error, core);
     }
@@ -228,7 +228,7 @@ impl Tcp {
         if socket.state == State::Connecting {
             let peer = socket.peer.map_or(NOBODY, |(peer, _)| peer);
             core.note(socket.base.host, What::Unreachable(peer));
-            self.fail(id, Errno::HostUnreachable, core);
+            self.fail(id, Errno::HOSTUNREACH, core);
         }
     }
 

@@ -275,9 +275,9 @@ impl Socket {
                 _ if ended => Ok((0, false)),
                 State::Connected => {
                     self.base.blocked |= READABLE;
-                    Err(Errno::WouldBlock.into())
+                    Err(Errno::AGAIN.into())
                 }
-                _ => Err(Errno::NotConnected.into()),
+                _ => Err(Errno::NOTCONN.into()),
             };
         }
         let opened = self.room() - self.announced;
@@ -294,8 +294,8 @@ impl Socket {
         }
         match self.state {
             State::Connected if !self.wants_fin => {}
-            State::Connected | State::Closed => return Err(Errno::BrokenPipe.into()),
-            _ => return Err(Errno::NotConnected.into()),
+            State::Connected | State::Closed => return Err(Errno::PIPE.into()),
+            _ => return Err(Errno::NOTCONN.into()),
         }
         let (mut written, mut is_empty) = (0, true);
         for bytes in buffers {
@@ -307,7 +307,7 @@ impl Socket {
         self.base.blocked &= !WRITABLE;
         if written == 0 && !is_empty {
             self.base.blocked |= WRITABLE;
-            return Err(Errno::WouldBlock.into());
+            return Err(Errno::AGAIN.into());
         }
         Ok(written)
     }

@@ -251,7 +251,7 @@ impl Table {
     ) -> io::Result<SocketAddr> {
         let ip = local.ip();
         if !hosts.may_bind(host, local) {
-            return Err(Errno::AddrNotAvailable.into());
+            return Err(Errno::ADDRNOTAVAIL.into());
         }
         if local.port() == 0 {
             local.set_port(hosts.free_port(host, |hosts, port| {
@@ -265,7 +265,7 @@ impl Table {
             other.is_some_and(|other| other == ip || other.is_unspecified() || ip.is_unspecified())
         });
         if is_taken {
-            Err(Errno::AddrInUse.into())
+            Err(Errno::ADDRINUSE.into())
         } else {
             Ok(local)
         }
