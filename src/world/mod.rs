@@ -246,7 +246,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
     answers::begin(seed);
     let kernel = Kernel {
         core: setup.core(seed),
-        sockets: Sockets::new(),
+        sockets: Sockets::default(),
         names: names::Names::new(seed),
         disks: disk_calls::Disks::new(seed),
         #[cfg(feature = "blocking")]
@@ -451,7 +451,7 @@ impl Kernel {
     }
 
     /// Describes the sockets of a process, for reports.
-    pub(crate) fn describe_sockets(&self, process: usize) -> Vec<String> {
+    pub(crate) fn describe_sockets(&mut self, process: usize) -> Vec<String> {
         self.sockets.describe(process, &self.core)
     }
 }

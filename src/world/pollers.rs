@@ -325,8 +325,8 @@ impl PollerOfWorker {
     pub(crate) fn register(&self, socket: SimSocketId, token: u64, interest: u8) -> io::Result<()> {
         socket.with(|sockets, core, number| {
             core.processes.here()?;
-            let ready = sockets.ready(number)?;
-            let base = sockets.base(number)?;
+            let ready = sockets.of(number).ready(number)?;
+            let base = sockets.of(number).base(number)?;
             base.registrations.add(self.number, token, interest);
             core.raise_with(number, base, ready, Some(self.number));
             Ok(())
@@ -335,7 +335,8 @@ impl PollerOfWorker {
 
     pub(crate) fn deregister(&self, socket: SimSocketId) -> io::Result<()> {
         socket.with(|sockets, _, number| {
-            sockets.base(number)?.registrations.remove(self.number);
+            let base = sockets.of(number).base(number)?;
+            base.registrations.remove(self.number);
             Ok(())
         })
     }
@@ -347,7 +348,7 @@ impl PollerOfWorker {
                 let poller = &mut kernel.core.pollers.list[self.number];
                 let number = poller.events.pop_front()?;
                 // It may be registered with another poller by now.
-                let base = kernel.sockets.base(number).ok();
+                let base = kernel.sockets.of(number).base(number).ok();
                 if let Some(taken) = base.and_then(|base| base.registrations.take(self.number)) {
                     return Some(taken);
                 }

@@ -55,19 +55,20 @@ mod table;
 mod tcp_tests;
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 
 pub(crate) use segment::Segment;
 use socket::{Socket, State};
 pub(crate) use table::Table;
 
+use super::address::Address;
 use super::core::Core;
 use super::errno::Errno;
 use super::registrations::Registrations;
-use super::sockets::Base;
+use super::sockets::{Base, Protocol};
 use super::trace::{Flags, What};
-use super::{CLOSED, ERROR, READABLE, WRITABLE};
+use super::{CLOSED, ERROR, READABLE, WRITABLE, gone};
 
 /// The bytes that a socket takes from a writer before the peer has acknowledged them, and those
 /// that it keeps for a reader. (Real systems' buffers grow, up to some megabytes: a program that
@@ -86,7 +87,7 @@ const NEVER: u64 = u64::MAX;
 const NO_TIMER: (u64, u32) = (NEVER, 0);
 
 /// All TCP sockets of a world.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Tcp {
     pub(crate) table: Table,
     /// The connections in TIME_WAIT, each with the end of it, in that order.
@@ -95,16 +96,8 @@ pub(crate) struct Tcp {
     owing: Vec<u32>,
 }
 
-/// The user's calls.
+/// Calls that make sockets, and the ends of connections.
 impl Tcp {
-    pub(super) fn new() -> Tcp {
-        Tcp {
-            table: Table::new(),
-            ended: VecDeque::new(),
-            owing: Vec::new(),
-        }
-    }
-
     pub(super) fn listen(
         &mut self,
         local: SocketAddr,
@@ -142,117 +135,6 @@ impl Tcp {
         self.send_flags(id, Flags::Syn, core);
         self.table.start_timer(id, core);
         Ok(id)
-    }
-
-    pub(super) fn accept(&mut self, id: u32, core: &mut Core) -> io::Result<(u32, SocketAddr)> {
-        let (_, process) = core.processes.here()?;
-        loop {
-            let listener = self.table.get(id)?;
-            let Some(accepted) = listener.queue.pop_front() else {
-                listener.base.blocked |= READABLE;
-                return Err(Errno::AGAIN.into());
-            };
-            listener.base.blocked &= !READABLE;
-            let (host, port) = (listener.base.host, listener.local.port());
-            let Some(socket) = self.table.find_mut(accepted) else {
-                continue; // A queued connection goes only with its listener.
-            };
-            let (from, peer) = socket.peer.expect("it has a peer");
-            (socket.base.process, socket.is_queued) = (Some(process), false);
-            core.note(host, What::Accepted(from, port));
-            return Ok((accepted, peer));
-        }
-    }
-
-    pub(super) fn read(
-        &mut self,
-        id: u32,
-        buffers: &mut [io::IoSliceMut<'_>],
-        keeps: bool,
-        core: &mut Core,
-    ) -> io::Result<usize> {
-        let (read, is_news) = self.table.get(id)?.read(buffers, keeps)?;
-        if is_news {
-            self.send_flags(id, Flags::Ack, core);
-        }
-        Ok(read)
-    }
-
-    pub(super) fn write(
-        &mut self,
-        id: u32,
-        buffers: &mut dyn Iterator<Item = &[u8]>,
-        core: &mut Core,
-    ) -> io::Result<usize> {
-        self.table.settle(id, core);
-        let written = self.table.get(id)?.write(buffers)?;
-        self.transmit(id, core);
-        Ok(written)
-    }
-
-    pub(super) fn shut_down(&mut self, id: u32, how: Shutdown, core: &mut Core) -> io::Result<()> {
-        self.table.settle(id, core);
-        let socket = self.table.get(id)?;
-        if socket.state != State::Connected || socket.is_over() {
-            return Err(Errno::NOTCONN.into());
-        }
-        if how != Shutdown::Write {
-            socket.read_shut = true;
-        }
-        if how != Shutdown::Read && !socket.wants_fin {
-            socket.end_writing();
-            self.transmit(id, core);
-        }
-        Ok(())
-    }
-
-    /// Closes a socket after its last handle or its process has gone. Bytes that were written are
-    /// still sent.
-    pub(super) fn close(&mut self, id: u32, core: &mut Core) {
-        self.table.settle(id, core);
-        let Some(socket) = self.table.find_mut(id) else {
-            return;
-        };
-        if socket.base.process.is_none() {
-            return; // Its process has ended, and closed it.
-        }
-        socket.base.process = None;
-        socket.base.registrations = Registrations::default();
-        match socket.state {
-            State::Listening => {
-                let place = (socket.base.host, socket.local.port());
-                let queue = std::mem::take(&mut socket.queue);
-                let opening = self.table.remove_listener(id, place, core);
-                for waiting in queue.into_iter().chain(opening) {
-                    self.reset(waiting, core);
-                }
-            }
-            State::Connecting | State::Accepting(_) | State::Closed => {
-                self.table.remove(id, core);
-            }
-            State::Connected => {
-                let is_hard = socket.base.options.linger == Some(std::time::Duration::ZERO);
-                // If both sides have ended, there is nothing left to reset.
-                if !socket.is_over() && (is_hard || !socket.input.is_empty()) {
-                    return self.reset(id, core);
-                }
-                if !socket.wants_fin {
-                    socket.end_writing();
-                    self.transmit(id, core);
-                }
-                self.end_if_done(id, core);
-            }
-        }
-    }
-
-    /// Closes the sockets of a process that has ended.
-    pub(super) fn close_all(&mut self, process: usize, host: usize, core: &mut Core) {
-        for id in self.table.ids(host) {
-            let socket = self.table.find(id);
-            if socket.is_some_and(|socket| socket.base.process == Some(process)) {
-                self.close(id, core);
-            }
-        }
     }
 
     /// Resets all connections between two hosts, on both sides at the same moment.
@@ -319,6 +201,144 @@ impl Tcp {
     fn raise(&mut self, id: u32, ready: u8, core: &mut Core) {
         if let Some(socket) = self.table.find_mut(id) {
             core.raise(id, &mut socket.base, ready);
+        }
+    }
+}
+
+/// The user's calls on sockets.
+impl Protocol for Tcp {
+    fn base(&mut self, id: u32) -> io::Result<&mut Base> {
+        Ok(&mut self.table.get(id)?.base)
+    }
+
+    fn ready(&self, id: u32) -> io::Result<u8> {
+        Ok(self.table.find(id).ok_or_else(gone)?.ready())
+    }
+
+    fn kind(&self, _id: u32) -> &'static str {
+        "TCP"
+    }
+
+    fn describe(&self, id: u32, core: &Core) -> io::Result<String> {
+        let socket = self.table.find(id).ok_or_else(gone)?;
+        Ok(socket.describe(&core.hosts))
+    }
+
+    fn open(&self, host: usize, process: usize) -> Vec<u32> {
+        let is_open = |id: &u32| {
+            let socket = self.table.find(*id);
+            socket.is_some_and(|socket| socket.base.process == Some(process))
+        };
+        self.table.ids(host).into_iter().filter(is_open).collect()
+    }
+
+    fn addresses(&self, id: u32) -> io::Result<(Address, Option<Address>)> {
+        let socket = self.table.find(id).ok_or_else(gone)?;
+        let peer = socket.peer_address().map(Address::Internet);
+        Ok((Address::Internet(socket.local), peer))
+    }
+
+    fn forget_all(&mut self, host: usize, core: &mut Core) {
+        self.table.forget_all(host, core);
+    }
+
+    fn abort(&mut self, id: u32, core: &mut Core) {
+        self.reset(id, core);
+    }
+
+    fn accept(&mut self, id: u32, core: &mut Core) -> io::Result<(u32, Address)> {
+        let (_, process) = core.processes.here()?;
+        loop {
+            let listener = self.table.get(id)?;
+            let Some(accepted) = listener.queue.pop_front() else {
+                listener.base.blocked |= READABLE;
+                return Err(Errno::AGAIN.into());
+            };
+            listener.base.blocked &= !READABLE;
+            let (host, port) = (listener.base.host, listener.local.port());
+            let Some(socket) = self.table.find_mut(accepted) else {
+                continue; // A queued connection goes only with its listener.
+            };
+            let (from, peer) = socket.peer.expect("it has a peer");
+            (socket.base.process, socket.is_queued) = (Some(process), false);
+            core.note(host, What::Accepted(from, port));
+            return Ok((accepted, Address::Internet(peer)));
+        }
+    }
+
+    fn read(
+        &mut self,
+        id: u32,
+        buffers: &mut [IoSliceMut<'_>],
+        keeps: bool,
+        core: &mut Core,
+    ) -> io::Result<usize> {
+        let (read, is_news) = self.table.get(id)?.read(buffers, keeps)?;
+        if is_news {
+            self.send_flags(id, Flags::Ack, core);
+        }
+        Ok(read)
+    }
+
+    fn write(&mut self, id: u32, buffers: &[IoSlice<'_>], core: &mut Core) -> io::Result<usize> {
+        self.table.settle(id, core);
+        let written = self.table.get(id)?.write(buffers)?;
+        self.transmit(id, core);
+        Ok(written)
+    }
+
+    fn shut_down(&mut self, id: u32, how: Shutdown, core: &mut Core) -> io::Result<()> {
+        self.table.settle(id, core);
+        let socket = self.table.get(id)?;
+        if socket.state != State::Connected || socket.is_over() {
+            return Err(Errno::NOTCONN.into());
+        }
+        if how != Shutdown::Write {
+            socket.read_shut = true;
+        }
+        if how != Shutdown::Read && !socket.wants_fin {
+            socket.end_writing();
+            self.transmit(id, core);
+        }
+        Ok(())
+    }
+
+    /// Closes a socket after its last handle or its process has gone. Bytes that were written are
+    /// still sent.
+    fn close(&mut self, id: u32, core: &mut Core) {
+        self.table.settle(id, core);
+        let Some(socket) = self.table.find_mut(id) else {
+            return;
+        };
+        if socket.base.process.is_none() {
+            return; // Its process has ended, and closed it.
+        }
+        socket.base.process = None;
+        socket.base.registrations = Registrations::default();
+        match socket.state {
+            State::Listening => {
+                let place = (socket.base.host, socket.local.port());
+                let queue = std::mem::take(&mut socket.queue);
+                let opening = self.table.remove_listener(id, place, core);
+                for waiting in queue.into_iter().chain(opening) {
+                    self.reset(waiting, core);
+                }
+            }
+            State::Connecting | State::Accepting(_) | State::Closed => {
+                self.table.remove(id, core);
+            }
+            State::Connected => {
+                let is_hard = socket.base.options.linger == Some(std::time::Duration::ZERO);
+                // If both sides have ended, there is nothing left to reset.
+                if !socket.is_over() && (is_hard || !socket.input.is_empty()) {
+                    return self.reset(id, core);
+                }
+                if !socket.wants_fin {
+                    socket.end_writing();
+                    self.transmit(id, core);
+                }
+                self.end_if_done(id, core);
+            }
         }
     }
 }

@@ -233,15 +233,7 @@ impl Tcp {
     }
 
     /// Sends the acknowledgements that are owed.
-    #[inline]
     pub(crate) fn acknowledge_all(&mut self, core: &mut Core) {
-        if !self.owing.is_empty() {
-            self.acknowledge_owing(core);
-        }
-    }
-
-    #[inline(never)]
-    fn acknowledge_owing(&mut self, core: &mut Core) {
         let mut owing = std::mem::take(&mut self.owing);
         for id in owing.drain(..) {
             if self.table.find(id).is_some_and(|socket| socket.owes_ack) {

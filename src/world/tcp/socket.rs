@@ -205,7 +205,7 @@ impl Socket {
     }
 
     /// Returns whether a read would not block.
-    pub(crate) fn is_readable(&self) -> bool {
+    fn is_readable(&self) -> bool {
         !self.queue.is_empty()
             || !self.input.is_empty()
             || self.read_shut
@@ -288,7 +288,7 @@ impl Socket {
     }
 
     /// Takes bytes from a writer, to be sent.
-    pub(super) fn write(&mut self, buffers: &mut dyn Iterator<Item = &[u8]>) -> io::Result<usize> {
+    pub(super) fn write(&mut self, buffers: &[io::IoSlice<'_>]) -> io::Result<usize> {
         if let Some(error) = self.error.take() {
             return Err(error.into());
         }
@@ -523,9 +523,9 @@ mod tests {
         let mut socket = connected();
         socket.limit = u64::MAX;
         let bytes = vec![7; BUFFER + 1];
-        let written = socket.write(&mut [&bytes[..]].into_iter());
+        let written = socket.write(&[io::IoSlice::new(&bytes)]);
         assert_eq!(written.unwrap(), BUFFER);
-        assert!(socket.write(&mut [&bytes[..]].into_iter()).is_err());
+        assert!(socket.write(&[io::IoSlice::new(&bytes)]).is_err());
         assert_eq!(
             (socket.ready() & WRITABLE, socket.base.blocked),
             (0, WRITABLE)
@@ -539,7 +539,7 @@ mod tests {
         }
         assert_eq!((sent, fins), (BUFFER, 1));
         assert!(
-            socket.write(&mut [&bytes[..]].into_iter()).is_err(),
+            socket.write(&[io::IoSlice::new(&bytes)]).is_err(),
             "it has ended"
         );
     }

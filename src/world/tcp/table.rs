@@ -22,7 +22,7 @@ use crate::world::trace::Flags;
 /// limit is twice the number that was left, so clearing costs each socket the same.
 const LIST: usize = 16;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Table {
     /// By number; `None` for numbers of sockets that are gone, or are of other protocols.
     sockets: Vec<Option<Box<Socket>>>,
@@ -45,31 +45,14 @@ struct List {
 }
 
 impl Table {
-    pub(super) fn new() -> Table {
-        Table {
-            sockets: vec![None],
-            hosts: Vec::new(),
-            connections: BTreeMap::new(),
-            listeners: BTreeMap::new(),
-            spare: Spare::default(),
-            #[cfg(test)]
-            has_all_events: false,
-        }
-    }
-
     #[inline]
-    pub(super) fn find(&self, id: u32) -> Option<&Socket> {
+    pub(crate) fn find(&self, id: u32) -> Option<&Socket> {
         self.sockets.get(id as usize)?.as_deref()
     }
 
     #[inline]
     pub(super) fn find_mut(&mut self, id: u32) -> Option<&mut Socket> {
         self.sockets.get_mut(id as usize)?.as_deref_mut()
-    }
-
-    #[inline]
-    pub(crate) fn has(&self, id: u32) -> bool {
-        self.find(id).is_some()
     }
 
     pub(crate) fn get(&mut self, id: u32) -> io::Result<&mut Socket> {
@@ -81,12 +64,6 @@ impl Table {
         self.hosts
             .get(host)
             .map_or(Vec::new(), |list| list.ids.clone())
-    }
-
-    /// Returns a host's sockets.
-    pub(crate) fn on(&self, host: usize) -> impl Iterator<Item = &Socket> {
-        let ids = self.hosts.get(host).into_iter().flat_map(|list| &list.ids);
-        ids.filter_map(|id| self.find(*id))
     }
 
     #[cfg(test)]

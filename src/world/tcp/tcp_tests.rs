@@ -182,7 +182,7 @@ impl Script<'_> {
                 match self.choices.below(2) {
                     0 => {
                         bytes.fill(len as u8);
-                        let bytes = &mut [&bytes[..]].into_iter();
+                        let bytes = &[io::IoSlice::new(&bytes)];
                         let written = on(kernel, |tcp, core| tcp.write(id, bytes, core));
                         format!("{written:?}")
                     }
