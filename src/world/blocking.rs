@@ -5,6 +5,7 @@
 //! are foreign code. Calls of a process that has ended are dropped without running; those of a
 //! paused process wait.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::choice::Stream;
@@ -22,8 +23,8 @@ const DEFAULT: Latency = Latency::new(5_000, 95_001);
 /// The calls of all processes that are not scheduled, and the delays of those that come.
 pub(crate) struct Calls {
     seed: u64,
-    /// By host, up to the last one that was asked for.
-    delays: Vec<Delays>,
+    /// By host; those that were asked for.
+    delays: BTreeMap<usize, Delays>,
     /// Calls that are due, and wait for the end of a pause.
     stalled: Vec<PendingCall>,
 }
@@ -71,25 +72,21 @@ impl Calls {
     pub(super) fn new(seed: u64) -> Calls {
         Calls {
             seed,
-            delays: Vec::new(),
+            delays: BTreeMap::new(),
             stalled: Vec::new(),
         }
     }
 
     pub(crate) fn delays_of(&mut self, host: usize) -> &mut Delays {
-        while self.delays.len() <= host {
-            self.delays.push(Delays {
-                latency: DEFAULT,
-                stream: Stream::new(self.seed, "blocking", self.delays.len(), 0),
-            });
-        }
-        &mut self.delays[host]
+        self.delays.entry(host).or_insert_with(|| Delays {
+            latency: DEFAULT,
+            stream: Stream::new(self.seed, "blocking", host, 0),
+        })
     }
 
     fn draw_delay(&mut self, host: usize, core: &mut Core) -> u64 {
         let Delays { latency, stream } = self.delays_of(host);
-        let drawn = latency.draw(stream);
-        let delay = core.drawn_or_mean(drawn, *latency);
+        let delay = latency.draw(stream, core.is_calm);
         let (now, faults) = (core.time.now(), &mut core.faults);
         delay.saturating_add((core.host_faults).delay(host, Kind::Blocking, now, faults))
     }

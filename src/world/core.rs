@@ -11,7 +11,6 @@ use super::event_queue::{Event, Events};
 use super::faults::{Faults, Kind};
 use super::host_faults::FaultsOfHosts;
 use super::hosts::{Hosts, NOBODY, TEST};
-use super::latency::Latency;
 use super::link::Links;
 use super::order::{Order, Queue};
 use super::pollers::{PollerOfWorker, Pollers};
@@ -211,11 +210,6 @@ impl Core {
         }
     }
 
-    /// Returns the drawn duration, or the mean in a calm world.
-    pub(super) fn drawn_or_mean(&self, drawn: u64, latency: Latency) -> u64 {
-        if self.is_calm { latency.mean() } else { drawn }
-    }
-
     /// Returns whether a fault of a host happens now.
     pub(super) fn fault_comes(&mut self, host: usize, kind: Kind) -> bool {
         let (now, faults) = (self.time.now(), &mut self.faults);
@@ -252,10 +246,9 @@ impl Core {
         ready: u8,
         only: Option<usize>,
     ) {
-        for nth in 0..base.registrations.len() {
-            let Some((poller, interest)) = base.registrations.nth(nth) else {
-                return;
-            };
+        let mut nth = 0;
+        while let Some((poller, interest)) = base.registrations.nth(nth) {
+            nth += 1;
             let mut ready = ready & (interest | CLOSED | ERROR);
             if ready == 0 || only.is_some_and(|only| only != poller) {
                 continue;

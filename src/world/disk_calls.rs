@@ -6,6 +6,7 @@
 //! begins. The latency has a stream for each disk, the faults use those of `host_faults`, and the
 //! effects of each power-off have their own stream, selected by its number.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
@@ -29,8 +30,8 @@ const SYNC_LATENCY: Latency = Latency::new(500_000, 1_000_001);
 /// The disks of all hosts.
 pub(crate) struct Disks {
     seed: u64,
-    /// By host, up to the last one that has a disk; each is created on first use.
-    list: Vec<Option<Box<DiskOfHost>>>,
+    /// By host; each is created on first use.
+    list: BTreeMap<usize, DiskOfHost>,
 }
 
 /// A host's disk, and the latencies of its calls.
@@ -183,25 +184,20 @@ impl Drop for FileOfProcess {
 
 impl Disks {
     pub(super) fn new(seed: u64) -> Disks {
-        let list = Vec::new();
+        let list = BTreeMap::new();
         Disks { seed, list }
     }
 
     pub(crate) fn find(&mut self, host: usize) -> Option<&mut DiskOfHost> {
-        self.list.get_mut(host)?.as_deref_mut()
+        self.list.get_mut(&host)
     }
 
     pub(crate) fn of(&mut self, host: usize) -> &mut DiskOfHost {
-        if self.list.len() <= host {
-            self.list.resize_with(host + 1, || None);
-        }
-        self.list[host].get_or_insert_with(|| {
-            Box::new(DiskOfHost {
-                disk: Disk::new(),
-                latency: LATENCY,
-                sync_latency: SYNC_LATENCY,
-                stream: Stream::new(self.seed, "disk", host, 0),
-            })
+        self.list.entry(host).or_insert_with(|| DiskOfHost {
+            disk: Disk::new(),
+            latency: LATENCY,
+            sync_latency: SYNC_LATENCY,
+            stream: Stream::new(self.seed, "disk", host, 0),
         })
     }
 
@@ -211,21 +207,16 @@ impl Disks {
         }
         let (host, process) = core.processes.here()?;
         let own = self.of(host);
-        let latency = match call {
-            Call::Sync => own.sync_latency,
-            Call::Read | Call::Write => own.latency,
+        let (kind, latency) = match call {
+            Call::Read => (Kind::DiskRead, own.latency),
+            Call::Write => (Kind::DiskWrite, own.latency),
+            Call::Sync => (Kind::DiskSync, own.sync_latency),
         };
-        let drawn = latency.draw(&mut own.stream);
-        let mut delay = core.drawn_or_mean(drawn, latency);
+        let mut delay = latency.draw(&mut own.stream, core.is_calm);
         let (now, faults) = (core.time.now(), &mut core.faults);
         if call == Call::Sync {
             delay = delay.saturating_add(core.host_faults.delay(host, Kind::SlowSync, now, faults));
         }
-        let kind = match call {
-            Call::Read => Kind::DiskRead,
-            Call::Write => Kind::DiskWrite,
-            Call::Sync => Kind::DiskSync,
-        };
         Ok(Begun {
             world: core.world,
             host,

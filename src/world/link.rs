@@ -114,6 +114,21 @@ pub(super) enum Passage<'a> {
 }
 
 impl Link {
+    fn new(seed: u64, (from, to): (usize, usize), settings: Settings) -> Link {
+        Link {
+            stream: Stream::new(seed, "link", from, to),
+            sent: 0,
+            sent_datagrams: 0,
+            settings,
+            drawn: None,
+            held: Vec::new(),
+            datagrams: Stream::new(seed, "datagrams", from, to),
+            last_datagram: 0,
+            busy_until: 0,
+            bursts: None,
+        }
+    }
+
     /// Returns how long `len` bytes wait for those before them, plus their own transmission time.
     /// `None` if they do not fit into the queue. `slow` is the bandwidth that the link has for a
     /// while, unless its own is smaller.
@@ -201,27 +216,12 @@ impl Links {
 
     #[inline(never)]
     fn find_or_add(&mut self, way: (usize, usize)) -> u32 {
-        let known = self.numbers.get(&way).copied();
-        known.unwrap_or_else(|| self.add(way))
-    }
-
-    fn add(&mut self, (from, to): (usize, usize)) -> u32 {
-        let (seed, settings) = (self.seed, self.default);
-        self.links.push(Link {
-            stream: Stream::new(seed, "link", from, to),
-            sent: 0,
-            sent_datagrams: 0,
-            settings,
-            drawn: None,
-            held: Vec::new(),
-            datagrams: Stream::new(seed, "datagrams", from, to),
-            last_datagram: 0,
-            busy_until: 0,
-            bursts: None,
-        });
-        let number = u32::try_from(self.links.len()).expect("fewer than 2^32 links");
-        self.numbers.insert((from, to), number);
-        number
+        let (seed, settings, links) = (self.seed, self.default, &mut self.links);
+        let add = || {
+            links.push(Link::new(seed, way, settings));
+            u32::try_from(links.len()).expect("fewer than 2^32 links")
+        };
+        *self.numbers.entry(way).or_insert_with(add)
     }
 
     /// Changes the settings of one link; or of all links, including future ones.
@@ -355,8 +355,7 @@ impl Links {
         let link = self.find((from, to), known);
         let latency = drawn_latency.unwrap_or(link.settings.latency);
         link.sent += 1;
-        let drawn = latency.draw(&mut link.stream);
-        let latency = if is_even { latency.mean() } else { drawn };
+        let latency = latency.draw(&mut link.stream, is_even);
         let loss = link.settings.loss.max(loss);
         let is_lost = link.stream.happens(loss);
         let is_in_burst = link.comes_into_burst(seed, (from, to));
@@ -396,10 +395,7 @@ impl Links {
         let nth = link.sent_datagrams;
         let is_in_burst = link.comes_into_burst(seed, (from, to));
         let (settings, stream) = (link.settings, &mut link.datagrams);
-        let latencies = [(); 2].map(|()| {
-            let drawn = latency.draw(stream);
-            if is_even { latency.mean() } else { drawn }
-        });
+        let latencies = [(); 2].map(|()| latency.draw(stream, is_even));
         let late = latencies[1] + stream.below(LATE);
         let mut comes = |kind, probability: Probability, is_sure: bool| {
             let id = (kind, from as u32, to as u32, nth);

@@ -40,8 +40,8 @@ pub(crate) struct Names {
     /// The names that a test has set: the addresses now, and those before.
     records: BTreeMap<String, [Vec<IpAddr>; 2]>,
     seed: u64,
-    /// By host, up to the last one that has made a query.
-    questions: Vec<Questions>,
+    /// By host; those that have made a query.
+    questions: BTreeMap<usize, Questions>,
 }
 
 impl Names {
@@ -56,7 +56,7 @@ impl Names {
             by_chaos: Probability::default(),
             records: BTreeMap::new(),
             seed,
-            questions: Vec::new(),
+            questions: BTreeMap::new(),
         }
     }
 
@@ -90,11 +90,8 @@ impl Names {
     }
 
     fn questions_of(&mut self, host: usize) -> &mut Questions {
-        while self.questions.len() <= host {
-            let next = Questions::new(self.seed, self.questions.len());
-            self.questions.push(next);
-        }
-        &mut self.questions[host]
+        let questions = self.questions.entry(host);
+        questions.or_insert_with(|| Questions::new(self.seed, host))
     }
 
     /// Rotates the addresses of a host's last query, if that fault happens, so that another address
@@ -149,8 +146,8 @@ impl Names {
         // Names are compared without regard to case (RFC 4343).
         let (asked, name) = (name, &*name.to_ascii_lowercase());
         let latency = self.latency;
-        let drawn = latency.draw(&mut self.questions_of(host).latency);
-        let delay = core.drawn_or_mean(drawn, latency);
+        let stream = &mut self.questions_of(host).latency;
+        let delay = latency.draw(stream, core.is_calm);
         let [has_failed, is_missing, is_stale] = self.draw_faults(host, name, core);
         core.note(host, What::Name(delay));
         let mut addresses = match self.records.get(name) {
@@ -242,6 +239,6 @@ mod tests {
         assert_eq!(names.draw_faults(4, "web", &mut core), [true, false, true]);
         names.heal();
         assert_eq!(names.draw_faults(4, "web", &mut core), [false; 3]);
-        assert_eq!(names.questions[4].asked, 3);
+        assert_eq!(names.questions[&4].asked, 3);
     }
 }
