@@ -110,7 +110,7 @@ impl Core {
         if !(self.report.trace).note(self.time.now(), host, what, weight) {
             self.report.diverge(self.processes.current_host());
         }
-        if self.report.observed.is_some() {
+        if self.report.is_observed() {
             self.observe(host, what);
         }
     }
@@ -146,7 +146,7 @@ impl Core {
     fn note_shortcut(&mut self, by: usize, of: usize) {
         // At its end the world drops everything, in any order.
         let is_new = self.hosts.is_up(of) && self.report.note_shortcut(by, of, self.time.now());
-        if is_new && self.report.observed.is_some() {
+        if is_new && self.report.is_observed() {
             let words = format!("wakes a task of {} directly", self.hosts.name(of));
             self.observe_words(by, words);
         }

@@ -162,7 +162,7 @@ pub(crate) struct Faults {
     counts: BTreeMap<Kind, usize>,
     kept: Option<Kept>,
     /// Whether random faults are turned off.
-    is_off: bool,
+    pub(super) is_off: bool,
 }
 
 impl Faults {
@@ -171,11 +171,6 @@ impl Faults {
             kept,
             ..Faults::default()
         }
-    }
-
-    /// Turns off random faults from now on.
-    pub(crate) fn turn_off(&mut self) {
-        self.is_off = true;
     }
 
     /// Returns whether a fault happens. If so, it gets its number.
@@ -231,7 +226,7 @@ mod tests {
         let happened = [1, 2, 3, 4].map(|nth| less.allow(id(nth), fault(nth)));
         assert_eq!(happened, [false, true, false, false]);
         assert_eq!((full.list().len(), less.list().len()), (3, 1));
-        less.turn_off();
+        less.is_off = true;
         assert!(!less.allow(id(2), fault(2)));
     }
 

@@ -308,7 +308,7 @@ impl Kernel {
             Some((at, _)) if at > latest => Advance::Late(at),
             Some((at, place)) => {
                 let due = self.take_event(place);
-                Advance::Happened(at, due, self.chaos.are_due())
+                Advance::Happened(at, due, !self.chaos.due.is_empty())
             }
         }
     }
@@ -331,7 +331,7 @@ impl Kernel {
                 }
                 Event::Keepalive(id) => tcp.table.keepalive_is_due(id, at),
                 Event::Deadline(poller) => core.pollers.is_due(poller, at, &mut core.events),
-                Event::Chaos(number) => self.chaos.applies(number),
+                Event::Chaos(number) => number >= self.chaos.first,
                 // These are always due.
                 _ => true,
             };
@@ -375,7 +375,7 @@ impl Kernel {
             Event::Keepalive(id) => tcp.keep_alive(id, core),
             Event::Unreachable(id) => tcp.hear_of_router(id, core),
             Event::Deadline(poller) => core.pollers.fire(poller),
-            Event::Chaos(number) => self.chaos.push(number),
+            Event::Chaos(number) => self.chaos.due.push_back(number),
             #[cfg(feature = "blocking")]
             Event::Blocking(call) => return self.blocking.begin(*call, core),
         }
@@ -509,7 +509,7 @@ impl Kernel {
     /// workers and tasks run first in, first out.
     pub(crate) fn be_calm(&mut self) {
         let core = &mut self.core;
-        core.faults.turn_off();
+        core.faults.is_off = true;
         core.links.is_even = true;
         core.is_calm = true;
         core.set_order(Order::Fifo);

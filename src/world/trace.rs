@@ -90,7 +90,7 @@ pub(crate) struct Trace {
     /// The first event of this run that differs from the one before, with its number, and how often
     /// the C library was called until then.
     difference: Option<(usize, Event, Asked)>,
-    recording: Option<Box<Recording>>,
+    pub(crate) recording: Option<Box<Recording>>,
 }
 
 /// The time, the host, and the event.
@@ -211,14 +211,6 @@ impl Trace {
         if let Some(recording) = &mut self.recording {
             push(&mut recording.messages, MAX_RECORDED, message());
         }
-    }
-
-    pub(super) fn records(&self) -> bool {
-        self.recording.is_some()
-    }
-
-    pub(crate) fn take_recording(&mut self) -> Option<Box<Recording>> {
-        self.recording.take()
     }
 
     pub(crate) fn fingerprint(&self) -> u64 {

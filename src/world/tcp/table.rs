@@ -454,7 +454,7 @@ impl Table {
         if let Some((_, sent)) = socket.timed.take() {
             socket.measure(ack.at - sent);
         }
-        if core.report.trace.records() {
+        if core.report.trace.recording.is_some() {
             if let Some(segment) = socket.segment_of(id, ack, &mut self.spare) {
                 core.report.trace.message(|| segment.message(ack.at, false));
                 self.spare.push(segment);
