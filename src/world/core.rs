@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use super::choice::Probability;
 use super::event_queue::{Event, Events};
 use super::faults::{Faults, Kind};
 use super::host_faults::FaultsOfHosts;
@@ -216,6 +217,12 @@ impl Core {
         self.host_faults.comes(host, kind, now, faults)
     }
 
+    /// Sets the probability of a kind of fault by chaos, from now on.
+    pub(crate) fn set_rate_by_chaos(&mut self, kind: Kind, rate: Probability) {
+        self.faults.by_chaos.insert(kind, rate);
+        self.host_faults.are_any = true;
+    }
+
     /// Schedules a chaos action: at that time it is due, unless it is called off. Later calls need
     /// greater numbers.
     pub(crate) fn schedule_chaos(&mut self, at: u64, number: u64) {
@@ -314,7 +321,7 @@ mod tests {
         core.raise(7, &mut base, READABLE | WRITABLE | CLOSED);
         assert!(core.pollers.has_events(0) && !core.pollers.are_idle());
         assert_eq!(base.registrations.take(0), Some((70, READABLE | CLOSED)));
-        let certain = super::super::choice::Probability::new(1.0).unwrap();
+        let certain = Probability::new(1.0).unwrap();
         core.host_faults
             .change(0, |faults| faults.set(Kind::Spurious, certain));
         core.raise(7, &mut base, READABLE);

@@ -112,11 +112,6 @@ pub(crate) struct Disk {
     journal: Journal,
     /// The capacity in bytes.
     pub(crate) capacity: Option<u64>,
-    /// The number of sectors that files take, or `None` if some may have been freed since it was
-    /// counted.
-    used: Option<u64>,
-    /// Whether a file without a name may exist, which is freed when it is closed.
-    has_removed: bool,
     /// The number of power-offs at which something was not synced.
     pub(super) losses: u64,
     /// The event of the last call, until it is taken.
@@ -133,8 +128,6 @@ impl Disk {
             changes: 0,
             journal: Journal::default(),
             capacity: None,
-            used: None,
-            has_removed: false,
             losses: 0,
             note: None,
         }
@@ -164,8 +157,6 @@ impl Disk {
             hash = digest(hash ^ u64::from(dir), name.as_encoded_bytes());
         }
         self.note = Some(What::Named(hash));
-        self.has_removed |= gone.is_some();
-        self.give_back();
         self.nodes.apply(&change, NOW);
         self.journal.0.push(change);
     }
@@ -212,16 +203,8 @@ impl Disk {
         live
     }
 
-    /// Invalidates the number of used sectors, if files may have been freed: a name or an open file
-    /// has gone.
-    fn give_back(&mut self) {
-        if self.has_removed {
-            self.used = None;
-        }
-    }
-
     /// Returns the number of free sectors.
-    fn room(&mut self) -> u64 {
+    fn room(&self) -> u64 {
         let Some(capacity) = self.capacity else {
             return u64::MAX;
         };
@@ -229,11 +212,7 @@ impl Disk {
             Some(Node::File(data)) => data.sectors(),
             _ => 0,
         };
-        let used = match self.used {
-            Some(used) => used,
-            None => self.reach(&[NOW]).iter().map(sectors).sum(),
-        };
-        self.used = Some(used);
+        let used = self.reach(&[NOW]).iter().map(sectors).sum();
         (capacity / SECTOR as u64).saturating_sub(used)
     }
 
@@ -276,7 +255,6 @@ impl Disk {
             Some(Node::File(data)) if how.truncate && data.len() > 0 => {
                 self.changes += 1;
                 data.set_len(self.changes, 0);
-                self.used = None;
                 self.note = Some(What::Written(u64::from(node), 0));
                 Ok(node)
             }
@@ -286,13 +264,11 @@ impl Disk {
 
     pub(super) fn close(&mut self, number: u32) {
         self.open.remove(&number);
-        self.give_back();
     }
 
     /// Closes the files of a process that has ended.
     pub(super) fn close_all(&mut self, process: usize) {
-        self.open.retain(|_, it| it.process != process);
-        self.give_back();
+        self.open.retain(|_, open| open.process != process);
     }
 
     /// Returns the paths of the files that a process has open, for reports.
@@ -355,10 +331,7 @@ impl Disk {
         if most == 0 {
             return Err(Errno::FBIG.into());
         }
-        let before = data.sectors();
         let len = data.write(change, at, &bytes[..most], room);
-        let more = data.sectors() - before;
-        self.used = self.used.map(|it| it + more);
         if len == 0 {
             return Err(Errno::NOSPC.into());
         }
@@ -377,7 +350,6 @@ impl Disk {
         }
         let (data, node) = self.file(number, |_| true)?;
         data.set_len(change, len);
-        self.used = None;
         self.changes = change;
         self.note = Some(What::Written(
             digest(u64::from(node), &len.to_le_bytes()),
@@ -566,7 +538,6 @@ impl Disk {
         }
         self.nodes.forget_unsynced();
         loss.names = lost;
-        (self.used, self.has_removed) = (None, false);
         self.max_nodes = 0;
         self.sweep();
         loss

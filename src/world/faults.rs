@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use super::choice::Probability;
 use super::trace::Seconds;
 
 /// The limit of faults of one kind that are listed, and can be left out. A report shows a few of
@@ -161,6 +162,8 @@ pub(crate) struct Faults {
     /// The number of faults of each kind that have happened, listed or not.
     counts: BTreeMap<Kind, usize>,
     kept: Option<Kept>,
+    /// The probabilities by chaos, used where those of a link, a host or a name are smaller.
+    pub(crate) by_chaos: BTreeMap<Kind, Probability>,
     /// Whether random faults are turned off.
     pub(super) is_off: bool,
 }
@@ -171,6 +174,12 @@ impl Faults {
             kept,
             ..Faults::default()
         }
+    }
+
+    /// Returns the probability of a kind of fault: its own, or that of chaos.
+    #[inline]
+    pub(super) fn rate(&self, kind: Kind, own: Probability) -> Probability {
+        self.by_chaos.get(&kind).map_or(own, |rate| own.max(*rate))
     }
 
     /// Returns whether a fault happens. If so, it gets its number.

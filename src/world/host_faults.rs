@@ -48,8 +48,6 @@ pub(crate) struct FaultsOfHosts {
     seed: u64,
     /// By host; those that were asked for.
     hosts: BTreeMap<usize, FaultsOfHost>,
-    /// The probabilities by chaos, used where a host's own are smaller.
-    by_chaos: BTreeMap<Kind, Probability>,
     /// Whether any host has had faults.
     pub(super) are_any: bool,
 }
@@ -86,15 +84,6 @@ impl FaultsOfHosts {
         self.are_any = true;
     }
 
-    pub(super) fn set_rate_by_chaos(&mut self, kind: Kind, rate: Probability) {
-        self.by_chaos.insert(kind, rate);
-        self.are_any = true;
-    }
-
-    pub(super) fn end_rates_by_chaos(&mut self) {
-        self.by_chaos.clear();
-    }
-
     /// Ends the random faults that the test has set.
     pub(super) fn heal(&mut self) {
         for host in self.hosts.values_mut() {
@@ -120,12 +109,11 @@ impl FaultsOfHosts {
     }
 
     fn is_drawn(&mut self, host: usize, kind: Kind, now: u64, faults: &mut Faults) -> bool {
-        let own = self.hosts.get(&host).map(|host| &host.set.rates);
-        let rates = own.into_iter().chain([&self.by_chaos]);
-        let probability = rates.filter_map(|rates| rates.get(&kind).copied()).max();
-        let Some(probability) = probability.filter(|rate| *rate != Probability::default()) else {
+        let own = (self.hosts.get(&host)).and_then(|host| host.set.rates.get(&kind));
+        let probability = faults.rate(kind, own.copied().unwrap_or_default());
+        if probability == Probability::default() {
             return false;
-        };
+        }
         let (stream, nth) = self.stream(host, kind);
         let id = (kind, host as u32, 0, *nth);
         stream.happens(probability)
@@ -198,12 +186,12 @@ mod tests {
         assert!(hosts.comes(3, Kind::Short, 0, &mut faults));
         assert!(!hosts.comes(2, Kind::Short, 0, &mut faults));
         assert!(!hosts.comes(3, Kind::Spurious, 0, &mut faults));
-        hosts.set_rate_by_chaos(Kind::Spurious, certain);
+        faults.by_chaos.insert(Kind::Spurious, certain);
         assert!(hosts.comes(2, Kind::Spurious, 0, &mut faults));
         hosts.heal();
         assert!(!hosts.comes(3, Kind::Short, 0, &mut faults));
         assert!(hosts.comes(3, Kind::Spurious, 0, &mut faults));
-        hosts.end_rates_by_chaos();
+        faults.by_chaos.clear();
         assert!(!hosts.comes(3, Kind::Spurious, 0, &mut faults));
     }
 

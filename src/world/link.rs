@@ -60,21 +60,12 @@ pub(crate) struct Bursts {
     pub(crate) end: Probability,
 }
 
-/// Probabilities of faults.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Rates {
-    pub(super) loss: Probability,
-    pub(super) duplication: Probability,
-    pub(super) reordering: Probability,
-}
-
 pub(crate) struct Links {
     seed: u64,
     default: Settings,
-    /// The probabilities by chaos, used where the link's own are smaller.
-    pub(super) by_chaos: Rates,
-    /// The number of the chaos that draws a latency for each link, if there is one.
-    chaos: Option<u32>,
+    /// The number of the chaos that draws a latency for each link; if there is none, each has its
+    /// own setting.
+    pub(crate) chaos: Option<u32>,
     /// Whether each segment takes the mean of its link's latency.
     pub(super) is_even: bool,
     links: Vec<Link>,
@@ -160,15 +151,10 @@ impl Link {
     /// Returns whether a message sent now falls into a burst of losses. Takes a number of a stream
     /// if there may be bursts.
     #[inline]
-    fn comes_into_burst(&mut self, seed: u64, way: (usize, usize)) -> bool {
-        match self.settings.bursts {
-            None => false,
-            Some(bursts) => self.comes_into(bursts, seed, way),
-        }
-    }
-
-    #[cold]
-    fn comes_into(&mut self, bursts: Bursts, seed: u64, (from, to): (usize, usize)) -> bool {
+    fn comes_into_burst(&mut self, seed: u64, (from, to): (usize, usize)) -> bool {
+        let Some(bursts) = self.settings.bursts else {
+            return false;
+        };
         let begin = || Box::new((Stream::new(seed, "bursts", from, to), false));
         let (stream, is_in_burst) = &mut **self.bursts.get_or_insert_with(begin);
         let change = if *is_in_burst {
@@ -194,7 +180,6 @@ impl Links {
                 reordering: Probability::default(),
                 bandwidth: None,
             },
-            by_chaos: Rates::default(),
             chaos: None,
             is_even,
             links: Vec::new(),
@@ -234,12 +219,6 @@ impl Links {
                 links.for_each(|link| f(&mut link.settings));
             }
         }
-    }
-
-    /// Gives each link a latency drawn by the chaos of this number; with `None`, each link has its
-    /// own setting.
-    pub(crate) fn set_latencies_by_chaos(&mut self, chaos: Option<u32>) {
-        self.chaos = chaos;
     }
 
     /// Ends the latencies that the chaos of this number has drawn.
@@ -288,27 +267,14 @@ impl Links {
     }
 
     /// Returns the latency that chaos has drawn for a link, to replace its own.
-    #[inline]
     fn latency_by_chaos(
         &mut self,
-        way: (usize, usize),
-        known: &mut u32,
-        now: u64,
-        faults: &mut Faults,
-    ) -> Option<Latency> {
-        self.drawn_latency(self.chaos?, way, known, now, faults)
-    }
-
-    #[inline(never)]
-    fn drawn_latency(
-        &mut self,
-        call: u32,
         (from, to): (usize, usize),
         known: &mut u32,
         now: u64,
         faults: &mut Faults,
     ) -> Option<Latency> {
-        let seed = self.seed;
+        let (seed, call) = (self.seed, self.chaos?);
         let link = self.find((from, to), known);
         if link.drawn.is_none_or(|(of, _)| of != call) {
             // There are fewer than 2^16 hosts; the host that does not exist is cut to 16 bits.
@@ -323,12 +289,12 @@ impl Links {
     }
 
     /// Returns whether every segment that is sent now arrives, if no queue is full.
-    pub(super) fn loses_nothing(&self, (from, to): (usize, usize)) -> bool {
+    pub(super) fn loses_nothing(&self, (from, to): (usize, usize), faults: &Faults) -> bool {
         let number = self.numbers.get(&(from, to));
         let link = number.map(|number| &self.links[*number as usize - 1]);
         let settings = link.map_or(&self.default, |link| &link.settings);
         let is_open = !self.partings.is_cut(from, to) && !self.partings.is_held(from, to);
-        let loss = settings.loss.max(self.by_chaos.loss);
+        let loss = faults.rate(Kind::Loss, settings.loss);
         from == to || is_open && loss == Probability::default() && settings.bursts.is_none()
     }
 
@@ -349,14 +315,14 @@ impl Links {
         if from == to {
             return Some(LOOPBACK);
         }
-        let (seed, loss, is_even) = (self.seed, self.by_chaos.loss, self.is_even);
+        let (seed, is_even) = (self.seed, self.is_even);
         let (is_cut, slow) = self.partings.of_a_way(from, to);
         let drawn_latency = self.latency_by_chaos((from, to), known, now, faults);
         let link = self.find((from, to), known);
         let latency = drawn_latency.unwrap_or(link.settings.latency);
         link.sent += 1;
         let latency = latency.draw(&mut link.stream, is_even);
-        let loss = link.settings.loss.max(loss);
+        let loss = faults.rate(Kind::Loss, link.settings.loss);
         let is_lost = link.stream.happens(loss);
         let is_in_burst = link.comes_into_burst(seed, (from, to));
         if is_cut {
@@ -385,7 +351,7 @@ impl Links {
         if from == to {
             return [Some(now + LOOPBACK), None];
         }
-        let (seed, by_chaos, is_even) = (self.seed, self.by_chaos, self.is_even);
+        let (seed, is_even) = (self.seed, self.is_even);
         let (is_cut, slow) = self.partings.of_a_way(from, to);
         let mut known = 0;
         let drawn_latency = self.latency_by_chaos((from, to), &mut known, now, faults);
@@ -397,17 +363,17 @@ impl Links {
         let (settings, stream) = (link.settings, &mut link.datagrams);
         let latencies = [(); 2].map(|()| latency.draw(stream, is_even));
         let late = latencies[1] + stream.below(LATE);
+        let loss = faults.rate(Kind::Loss, settings.loss);
+        let duplication = faults.rate(Kind::Duplicate, settings.duplication);
+        let reordering = faults.rate(Kind::Reorder, settings.reordering);
         let mut comes = |kind, probability: Probability, is_sure: bool| {
             let id = (kind, from as u32, to as u32, nth);
             let happens = stream.happens(probability);
             happens && probability.is_certain()
                 || (happens || is_sure) && faults.allow_one(id, now, String::new)
         };
-        let loss = settings.loss.max(by_chaos.loss);
         let is_lost = comes(Kind::DatagramLoss, loss, is_in_burst);
-        let duplication = settings.duplication.max(by_chaos.duplication);
         let is_double = comes(Kind::Duplicate, duplication, false);
-        let reordering = settings.reordering.max(by_chaos.reordering);
         let is_reordered = comes(Kind::Reorder, reordering, false);
         if is_lost || is_cut {
             return [None; 2];
@@ -468,7 +434,8 @@ mod tests {
         let rare = Probability::new(0.02).unwrap();
         let (begin, end) = (rare, rare);
         let mut links = set(None, |link| link.bursts = Some(Bursts { begin, end }));
-        assert!(!links.loses_nothing((0, 1)) && links.loses_nothing((1, 1)));
+        let none = Faults::default();
+        assert!(!links.loses_nothing((0, 1), &none) && links.loses_nothing((1, 1), &none));
         let all = sent(&mut links, 2_000);
         let changes = all
             .windows(2)

@@ -69,7 +69,6 @@ use std::time::Instant;
 
 use self::core::Core;
 pub(crate) use self::core::note_poll;
-use choice::Probability;
 pub(crate) use claims::{asks_for, checks_here, does_not_hold, note_sometimes, was_true};
 use errno::Errno;
 use event_queue::{Event, Events, Place};
@@ -326,9 +325,7 @@ impl Kernel {
             let (at, event, place) = core.events.first()?;
             let is_due = match *event {
                 Event::Retransmit(id) => tcp.table.is_due(id, at, core),
-                Event::Keepalive(_) if tcp.table.is_kept_alive_only(&core.events, &core.links) => {
-                    return None;
-                }
+                Event::Keepalive(_) if tcp.table.is_kept_alive_only(core) => return None,
                 Event::Keepalive(id) => tcp.table.keepalive_is_due(id, at),
                 Event::Deadline(poller) => core.pollers.is_due(poller, at, &mut core.events),
                 Event::Chaos(number) => number >= self.chaos.first,
@@ -485,24 +482,6 @@ impl Kernel {
         self.blocking.resume(core);
         self.names.heal();
         core.heal_hosts();
-    }
-
-    /// Sets the probability of a kind of fault by chaos, from now on.
-    pub(crate) fn set_rate_by_chaos(&mut self, kind: Kind, rate: Probability) {
-        let links = &mut self.core.links.by_chaos;
-        match kind {
-            Kind::Loss => links.loss = rate,
-            Kind::Duplicate => links.duplication = rate,
-            Kind::Reorder => links.reordering = rate,
-            Kind::Name => self.names.by_chaos = rate,
-            _ => self.core.host_faults.set_rate_by_chaos(kind, rate),
-        }
-    }
-
-    pub(crate) fn end_rates_by_chaos(&mut self) {
-        self.core.links.by_chaos = Default::default();
-        self.names.by_chaos = Default::default();
-        self.core.host_faults.end_rates_by_chaos();
     }
 
     /// Makes the world calm from now on: no random faults, each duration is its mean, and ready

@@ -35,8 +35,6 @@ pub(crate) struct Names {
     pub(crate) stale: Probability,
     /// The probability that it gives the addresses in another order.
     pub(crate) reordered: Probability,
-    /// The probability of any of the first three faults, by chaos.
-    pub(super) by_chaos: Probability,
     /// The names that a test has set: the addresses now, and those before.
     records: BTreeMap<String, [Vec<IpAddr>; 2]>,
     seed: u64,
@@ -53,7 +51,6 @@ impl Names {
             missing: Probability::default(),
             stale: Probability::default(),
             reordered: Probability::default(),
-            by_chaos: Probability::default(),
             records: BTreeMap::new(),
             seed,
             questions: BTreeMap::new(),
@@ -118,7 +115,8 @@ impl Names {
     fn draw_faults(&mut self, host: usize, name: &str, core: &mut Core) -> [bool; 3] {
         let has_record = self.records.contains_key(name);
         let own = [self.failure, self.missing, self.stale];
-        let by_chaos = self.by_chaos;
+        // Chaos has one probability for the three of them.
+        let by_chaos = core.faults.rate(Kind::Name, Probability::default());
         let questions = self.questions_of(host);
         questions.asked += 1;
         let nth = questions.asked;
