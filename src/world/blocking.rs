@@ -103,11 +103,8 @@ impl Calls {
     /// Handles a call that is due: returns it, unless its process is paused.
     pub(super) fn begin(&mut self, call: PendingCall, core: &Core) -> Option<Due> {
         let is_alive = core.processes.is_alive(call.process);
-        if is_alive
-            && core
-                .processes
-                .is_paused(core.processes.host_of(call.process))
-        {
+        let host = core.processes.host_of(call.process);
+        if is_alive && core.processes.is_paused(host) {
             self.stalled.push(call);
             return None;
         }
@@ -123,10 +120,8 @@ impl Calls {
     pub(super) fn resume(&mut self, core: &mut Core) {
         self.stalled.sort_by_key(|call| call.process);
         for call in std::mem::take(&mut self.stalled) {
-            if core
-                .processes
-                .is_paused(core.processes.host_of(call.process))
-            {
+            let host = core.processes.host_of(call.process);
+            if core.processes.is_paused(host) {
                 self.stalled.push(call);
             } else {
                 let now = core.time.now();

@@ -18,7 +18,7 @@ use super::faults::Kind;
 use super::latency::Latency;
 use super::processes::has_ended;
 use super::trace::What;
-use super::{Kernel, unsupported, with, with_world};
+use super::{Kernel, refused, unsupported, with, with_world};
 
 /// The default latency of a call: that of waking a thread of a pool, as for `unblock`; the data is
 /// in memory.
@@ -72,21 +72,10 @@ pub(crate) struct FileOfProcess {
     number: u32,
 }
 
-fn not_here() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::Unsupported,
-        "a simulated file is used outside of its world: on another thread, or after its end",
-    )
-}
-
 /// Begins a call of the running process.
 pub(crate) fn begin(call: Call) -> io::Result<Begun> {
-    with(|kernel| kernel.disks.begin(call, &mut kernel.core)).unwrap_or_else(|| {
-        Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "polder::sim::fs is used on a thread that is in no simulated world",
-        ))
-    })
+    let words = "polder::sim::fs is used on a thread that is in no simulated world";
+    with(|kernel| kernel.disks.begin(call, &mut kernel.core)).unwrap_or_else(|| Err(refused(words)))
 }
 
 /// Calls `f` with the kernel of that world, if this thread is in it and runs code of that host.
@@ -99,13 +88,13 @@ fn at_disk_of<R>(
         if kernel.core.processes.current_host() == Some(host) {
             f(kernel)
         } else {
-            Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "a simulated file is used on another host than that whose disk it is on",
-            ))
+            let words = "a simulated file is used on another host than that whose disk it is on";
+            Err(refused(words))
         }
     });
-    result.unwrap_or_else(|| Err(not_here()))
+    let words =
+        "a simulated file is used outside of its world: on another thread, or after its end";
+    result.unwrap_or_else(|| Err(refused(words)))
 }
 
 impl Begun {

@@ -199,14 +199,10 @@ impl Faults {
     /// its identity names.
     pub(crate) fn allow_one(&mut self, id: Id, at: u64, detail: impl FnOnce() -> String) -> bool {
         let (kind, from, to, _) = id;
+        let others = kind.is_of_ways().then_some(to as usize);
         self.allow(id, || Fault {
-            others: kind
-                .is_of_ways()
-                .then_some(to as usize)
-                .into_iter()
-                .collect(),
             detail: detail(),
-            ..Fault::new(id, at, vec![from as usize], Vec::new())
+            ..Fault::new(id, at, vec![from as usize], Vec::from_iter(others))
         })
     }
 

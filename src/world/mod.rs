@@ -277,8 +277,12 @@ fn gone() -> io::Error {
 
 /// The error of a call that a simulated world does not support.
 pub(crate) fn unsupported(what: &str) -> io::Error {
-    let words = format!("{what}: not in a simulated world");
-    io::Error::new(io::ErrorKind::Unsupported, words)
+    refused(format!("{what}: not in a simulated world"))
+}
+
+/// The error of a call that is not possible here.
+fn refused(words: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, words.into())
 }
 
 /// The loop that drives the world.

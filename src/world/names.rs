@@ -102,9 +102,8 @@ impl Names {
         let mut stream = Stream::new(self.seed, "order of addresses", host, nth as usize);
         let (happens, from) = (stream.happens(probability), 1 + stream.below(count - 1));
         let id = (Kind::Name, host as u32, 3, nth);
-        let (now, words) = (core.time.now(), || {
-            "is answered in another order".to_owned()
-        });
+        let now = core.time.now();
+        let words = || "is answered in another order".to_owned();
         if happens && (probability.is_certain() || core.faults.allow_one(id, now, words)) {
             addresses.rotate_left(from as usize);
         }

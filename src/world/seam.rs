@@ -12,7 +12,7 @@ use super::core::Core;
 use super::errno::Errno;
 use super::options::Options;
 use super::sockets::Sockets;
-use super::{Kernel, READABLE, WRITABLE, with, with_world};
+use super::{Kernel, READABLE, WRITABLE, refused, with, with_world};
 use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor, TcpOption};
 
 /// Names a socket of a world, and closes it on drop.
@@ -37,10 +37,7 @@ impl Drop for SimSocket {
 
 /// The error of a call on a thread that is not the world's.
 fn not_here() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::Unsupported,
-        "a simulated socket is used outside of its world: on another thread, or after its end",
-    )
+    refused("a simulated socket is used outside of its world: on another thread, or after its end")
 }
 
 /// Returns the descriptor that is lent for every simulated socket, because some signatures cannot

@@ -319,10 +319,10 @@ mod tests {
                 assert!(trace.note(number, 0, what, weight(what)));
             }
             let last = count.saturating_sub(SHOWN as u64)..count;
-            let last: Vec<String> = last.map(|it| it.to_string()).collect();
+            let last: Vec<String> = last.map(|number| number.to_string()).collect();
             let told = |trace: &Trace| -> Vec<String> {
                 let text = trace.last_events(|_| "host");
-                let numbers = text.lines().map(|it| it.rsplit(' ').next().unwrap());
+                let numbers = text.lines().map(|line| line.rsplit(' ').next().unwrap());
                 numbers.map(str::to_owned).collect()
             };
             assert_eq!(told(&trace), last);
