@@ -171,8 +171,7 @@ impl Tcp {
     /// `tcp_reset`: reads still return the bytes that came before, and then the end. A connection
     /// that waits in a queue is accepted nevertheless, and reports its error afterwards.
     fn fail(&mut self, id: u32, error: Errno, core: &mut Core) {
-        self.table.settle(id, core);
-        let Some(socket) = self.table.find_mut(id) else {
+        let Some(socket) = self.table.settle(id, core) else {
             return;
         };
         let is_kept = socket.base.process.is_some() || socket.is_queued;
@@ -281,15 +280,14 @@ impl Protocol for Tcp {
     }
 
     fn write(&mut self, id: u32, buffers: &[IoSlice<'_>], core: &mut Core) -> io::Result<usize> {
-        self.table.settle(id, core);
-        let written = self.table.get(id)?.write(buffers)?;
+        let socket = self.table.settle(id, core).ok_or_else(gone)?;
+        let written = socket.write(buffers)?;
         self.transmit(id, core);
         Ok(written)
     }
 
     fn shut_down(&mut self, id: u32, how: Shutdown, core: &mut Core) -> io::Result<()> {
-        self.table.settle(id, core);
-        let socket = self.table.get(id)?;
+        let socket = self.table.settle(id, core).ok_or_else(gone)?;
         if socket.state != State::Connected || socket.is_over() {
             return Err(Errno::NOTCONN.into());
         }
@@ -306,8 +304,7 @@ impl Protocol for Tcp {
     /// Closes a socket after its last handle or its process has gone. Bytes that were written are
     /// still sent.
     fn close(&mut self, id: u32, core: &mut Core) {
-        self.table.settle(id, core);
-        let Some(socket) = self.table.find_mut(id) else {
+        let Some(socket) = self.table.settle(id, core) else {
             return;
         };
         if socket.base.process.is_none() {

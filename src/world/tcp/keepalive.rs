@@ -20,6 +20,7 @@ use super::{Table, Tcp};
 use crate::sys::TcpOption;
 use crate::world::core::Core;
 use crate::world::event_queue::Event;
+use crate::world::gone;
 use crate::world::trace::Flags;
 
 const MILLISECOND: u64 = 1_000_000;
@@ -80,8 +81,7 @@ impl Tcp {
         value: u32,
         core: &mut Core,
     ) -> io::Result<()> {
-        self.table.settle(id, core);
-        let socket = self.table.get(id)?;
+        let socket = self.table.settle(id, core).ok_or_else(gone)?;
         *socket.base.options.tcp(option) = value;
         match option {
             TcpOption::KeepIdle if socket.is_kept_alive() => {
@@ -99,9 +99,7 @@ impl Tcp {
     /// Sends a probe, or ends the connection, if nothing has come for long enough.
     pub(crate) fn keep_alive(&mut self, id: u32, core: &mut Core) {
         let now = core.time.now();
-        // Segments that arrive at the same moment come after it.
-        self.table.settle_by(id, now.saturating_sub(1), core);
-        let Some(socket) = self.table.find_mut(id) else {
+        let Some(socket) = self.table.settle_before(id, core) else {
             return;
         };
         let (idle, silence) = (socket.idle_time(), now - socket.heard);

@@ -41,17 +41,11 @@ impl Tcp {
 
     /// Sends all that may be sent.
     pub(super) fn transmit(&mut self, id: u32, core: &mut Core) {
-        if self
-            .table
-            .find(id)
-            .is_some_and(|socket| socket.has_sent_all())
-        {
+        if self.table.at(id).has_sent_all() {
             return; // The common case: no timer is needed either.
         }
         loop {
-            let Some(socket) = self.table.find(id) else {
-                return;
-            };
+            let socket = self.table.at(id);
             if socket.state != State::Connected || socket.fin_acked {
                 return;
             }
@@ -79,9 +73,7 @@ impl Tcp {
         if may_probe && !self.table.must_probe(id) {
             return;
         }
-        let Some(socket) = self.table.find_mut(id) else {
-            return;
-        };
+        let socket = self.table.at(id);
         let (host, state) = (socket.base.host, socket.state);
         let is_over = match state {
             State::Connecting => socket.retries == SYN_RETRIES,
@@ -115,9 +107,7 @@ impl Tcp {
 
     /// Ends a connection with a silent peer.
     pub(super) fn give_up(&mut self, id: u32, core: &mut Core) {
-        let Some(socket) = self.table.find(id) else {
-            return;
-        };
+        let socket = self.table.at(id);
         let host = socket.base.host;
         let peer = socket.peer.map_or(host, |(peer, _)| peer);
         core.note(host, What::TimedOut);
@@ -167,12 +157,8 @@ impl Tcp {
             return self.send_flags(id, Flags::Ack, core);
         }
         let (now, faults) = (core.time.now(), &mut core.faults);
-        let Some(socket) = self.table.find_mut(id) else {
-            return;
-        };
-        let Some((to, _)) = socket.peer else {
-            return;
-        };
+        let socket = self.table.at(id);
+        let (to, _) = socket.peer.expect("it has a peer");
         let (way, link) = ((socket.base.host, to), &mut socket.link);
         let latency = core.links.send(way, link, HEADERS, now, faults);
         socket.announce();

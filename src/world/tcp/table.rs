@@ -55,6 +55,12 @@ impl Table {
         self.sockets.get_mut(id as usize)?.as_deref_mut()
     }
 
+    /// Returns a socket that must be there.
+    #[inline]
+    pub(super) fn at(&mut self, id: u32) -> &mut Socket {
+        self.find_mut(id).expect("the socket is there")
+    }
+
     pub(crate) fn get(&mut self, id: u32) -> io::Result<&mut Socket> {
         self.find_mut(id).ok_or_else(gone)
     }
@@ -374,8 +380,7 @@ impl Table {
     /// Returns whether this timer event of the socket still applies; if not, it is dropped.
     pub(crate) fn is_due(&mut self, id: u32, at: u64, core: &mut Core) -> bool {
         // Segments that arrive at the same moment come after it.
-        self.settle_by(id, at.saturating_sub(1), core);
-        let socket = self.find_mut(id);
+        let socket = self.settle_by(id, at.saturating_sub(1), core);
         let Some(socket) = socket.filter(|socket| socket.timer_event == Some(at)) else {
             return false;
         };
@@ -415,26 +420,31 @@ impl Table {
     }
 
     /// Settles a plain acknowledgement that is under way to a socket: it has arrived, if its time
-    /// has come; otherwise it becomes an event, as something else happens before.
+    /// has come; otherwise it becomes an event, as something else happens before. Returns the
+    /// socket, if it is there.
     #[inline]
-    pub(super) fn settle(&mut self, id: u32, core: &mut Core) {
-        self.settle_by(id, core.time.now(), core);
+    pub(super) fn settle(&mut self, id: u32, core: &mut Core) -> Option<&mut Socket> {
+        self.settle_by(id, core.time.now(), core)
+    }
+
+    /// As [`settle`](Self::settle), before an event. Another segment that arrives at the same
+    /// moment was sent later, and comes after the event.
+    #[inline]
+    pub(super) fn settle_before(&mut self, id: u32, core: &mut Core) -> Option<&mut Socket> {
+        self.settle_by(id, core.time.now().saturating_sub(1), core)
     }
 
     #[inline]
-    pub(super) fn settle_by(&mut self, id: u32, now: u64, core: &mut Core) {
-        if self
-            .find(id)
-            .is_some_and(|socket| socket.ack_under_way.is_some())
-        {
+    fn settle_by(&mut self, id: u32, now: u64, core: &mut Core) -> Option<&mut Socket> {
+        if self.find(id)?.ack_under_way.is_some() {
             self.settle_now(id, now, core);
         }
+        self.find_mut(id)
     }
 
     #[inline(never)]
     fn settle_now(&mut self, id: u32, now: u64, core: &mut Core) {
-        let socket = self.sockets.get_mut(id as usize);
-        let Some(socket) = socket.and_then(|socket| socket.as_deref_mut()) else {
+        let Some(socket) = self.sockets[id as usize].as_deref_mut() else {
             return;
         };
         let Some(ack) = socket.ack_under_way.take() else {
