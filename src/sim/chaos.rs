@@ -624,7 +624,7 @@ impl Chaos {
         let mut stream = Stream::new(plan.seed, "orders", self.call, 0);
         let is_on = plan.draw_is_on(&mut stream);
         let drawn = Order::of_chaos(&mut stream);
-        let own = with_kernel(|kernel| kernel.core.pollers.order());
+        let own = with_kernel(|kernel| kernel.core.pollers.order);
         let words = if is_on { drawn } else { own }.describe();
         let _ = writeln!(plan.drawn, "    orders: {words}");
         if is_on {

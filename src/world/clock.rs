@@ -21,7 +21,7 @@ pub(super) struct Clock {
     at: u64,
     shows: u64,
     /// The drift: how much faster than the world it is, in millionths.
-    drift: i32,
+    pub(super) drift: i32,
 }
 
 impl Clock {
@@ -54,10 +54,6 @@ impl Clock {
             shows: self.show(now).saturating_add(ahead),
             drift,
         };
-    }
-
-    pub(super) fn drift(self) -> i32 {
-        self.drift
     }
 
     /// Returns the last time of the world at which it shows at most `time`; not before it was set.

@@ -67,7 +67,7 @@ impl Core {
             several => several,
         };
         let pollers = self.pollers.add(self.seed, process, host, pool);
-        let queue = || Queue::new(self.seed, "injected", process, self.pollers.order());
+        let queue = || Queue::new(self.seed, "injected", process, self.pollers.order);
         let injected = (pool > 0).then(|| Box::new(queue()));
         self.processes.add(host, pollers.clone(), injected);
         self.note(host, What::Started);
@@ -184,9 +184,7 @@ impl Core {
 
     /// Ends the random faults of hosts, and the drift of clocks. Clocks keep their jumps.
     pub(super) fn heal_hosts(&mut self) {
-        for poller in 0..self.pollers.count() {
-            (self.pollers).make_punctual(poller, &self.time, &mut self.events);
-        }
+        (self.pollers).make_punctual(&self.time, &mut self.events);
         self.host_faults.heal();
         for host in 0..self.hosts.count() {
             if self.time.drift(host) != 0 {

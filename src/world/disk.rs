@@ -29,7 +29,7 @@ use nodes::{NOW, Node, Nodes, ROOT, SYNCED, check_path};
 use super::choice::Stream;
 use super::errno::Errno;
 use super::event::digest;
-use super::sectors::{Data, Rest, SECTOR};
+use super::sectors::{Data, SECTOR};
 use super::trace::What;
 
 type Result<T> = std::result::Result<T, Errno>;
@@ -222,7 +222,7 @@ impl Disk {
         let number = self.next_open;
         self.next_open += 1;
         let failures = match self.nodes.all.get(&node) {
-            Some(Node::File(data)) => data.failures(),
+            Some(Node::File(data)) => data.failures,
             _ => 0,
         };
         let open = Open {
@@ -469,8 +469,8 @@ impl Disk {
                 } else {
                     data.end_sync(last);
                 }
-                is_told |= data.failures() > failures;
-                let failures = data.failures();
+                is_told |= data.failures > failures;
+                let failures = data.failures;
                 let open = self.open.get_mut(&number);
                 open.into_iter().for_each(|open| open.failures = failures);
             }
@@ -521,8 +521,8 @@ impl Disk {
                     _ => format!("{} loses sectors: {lost}", path.display()),
                 }
             };
-            let rest = Some(rest).filter(Rest::is_loss);
-            let rest = rest.filter(|_| allow(number, &words));
+            let is_loss = rest.sectors > 0 || rest.is_len_lost;
+            let rest = Some(rest).filter(|_| is_loss && allow(number, &words));
             loss.sectors += rest.as_ref().map_or(0, |rest| rest.sectors);
             if let Some(Node::File(data)) = self.nodes.all.get_mut(&number) {
                 data.lose(rest);

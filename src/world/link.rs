@@ -72,8 +72,8 @@ pub(crate) struct Links {
     /// The places of links, by their two hosts, counted from one.
     numbers: BTreeMap<(usize, usize), u32>,
     pub(super) partings: Partings,
-    /// The number of messages held so far.
-    held: u64,
+    /// Messages that arrived while their way was held, in that order.
+    pub(super) held: Vec<((usize, usize), Event)>,
 }
 
 struct Link {
@@ -85,8 +85,6 @@ struct Link {
     /// The latency that the chaos of this number has drawn for it; `None` if that fault is left
     /// out.
     drawn: Option<(u32, Option<Latency>)>,
-    /// Messages that arrived while the link was held, numbered over all links.
-    held: Vec<(u64, Event)>,
     /// The choices for datagrams, and the arrival time of the last one that keeps its order.
     datagrams: Stream,
     last_datagram: u64,
@@ -97,10 +95,10 @@ struct Link {
 }
 
 /// The fate of a message at the end of its link.
-pub(super) enum Passage<'a> {
+pub(super) enum Passage {
     Lost,
-    /// It is held there, under this number.
-    Held(u64, &'a mut Vec<(u64, Event)>),
+    /// It is to be kept in [`held`](Links::held).
+    Held,
     Arrives,
 }
 
@@ -112,7 +110,6 @@ impl Link {
             sent_datagrams: 0,
             settings,
             drawn: None,
-            held: Vec::new(),
             datagrams: Stream::new(seed, "datagrams", from, to),
             last_datagram: 0,
             busy_until: 0,
@@ -185,7 +182,7 @@ impl Links {
             links: Vec::new(),
             numbers: BTreeMap::new(),
             partings: Partings::default(),
-            held: 0,
+            held: Vec::new(),
         }
     }
 
@@ -227,43 +224,27 @@ impl Links {
     }
 
     /// Returns the fate of a message that arrives from one host at another now. `is_up` is that of
-    /// the other host, and `known` is for [`find`](Self::find).
+    /// the other host.
     #[inline]
-    pub(super) fn pass(
-        &mut self,
-        (from, to): (usize, usize),
-        mut known: u32,
-        is_up: bool,
-    ) -> Passage<'_> {
-        if from != to && !self.partings.are_none() {
-            if self.partings.is_cut(from, to) {
-                return Passage::Lost;
-            }
-            if self.partings.is_held(from, to) {
-                self.held += 1;
-                let nth = self.held;
-                return Passage::Held(nth, &mut self.find((from, to), &mut known).held);
-            }
-        }
-        if is_up {
-            Passage::Arrives
-        } else {
+    pub(super) fn pass(&self, (from, to): (usize, usize), is_up: bool) -> Passage {
+        let is_cut = from != to && self.partings.is_cut(from, to);
+        if !is_cut && from != to && self.partings.is_held(from, to) {
+            Passage::Held
+        } else if is_cut || !is_up {
             Passage::Lost
+        } else {
+            Passage::Arrives
         }
     }
 
-    /// Takes the messages of links that are no longer held, in the order of their arrival, also
-    /// over several links.
-    pub(super) fn take_released(&mut self) -> impl Iterator<Item = Event> + use<> {
-        let mut held: Vec<(u64, Event)> = Vec::new();
-        for ((from, to), number) in &self.numbers {
-            let link = &mut self.links[*number as usize - 1];
-            if !link.held.is_empty() && !self.partings.is_held(*from, *to) {
-                held.append(&mut link.held);
-            }
-        }
-        held.sort_unstable_by_key(|(nth, _)| *nth);
-        held.into_iter().map(|(_, event)| event)
+    /// Takes the messages whose way is no longer held, in the order of their arrival.
+    pub(super) fn take_released(&mut self) -> Vec<Event> {
+        let all = std::mem::take(&mut self.held).into_iter();
+        let partings = &self.partings;
+        let (held, released): (Vec<_>, Vec<_>) =
+            all.partition(|((from, to), _)| partings.is_held(*from, *to));
+        self.held = held;
+        released.into_iter().map(|(_, event)| event).collect()
     }
 
     /// Returns the latency that chaos has drawn for a link, to replace its own.
@@ -475,8 +456,8 @@ mod tests {
 
     #[test]
     fn a_message_is_lost_at_the_end_of_its_link_if_its_host_is_down() {
-        let mut links = Links::new(1, false);
-        assert!(matches!(links.pass((0, 1), 0, true), Passage::Arrives));
-        assert!(matches!(links.pass((0, 1), 0, false), Passage::Lost));
+        let links = Links::new(1, false);
+        assert!(matches!(links.pass((0, 1), true), Passage::Arrives));
+        assert!(matches!(links.pass((0, 1), false), Passage::Lost));
     }
 }

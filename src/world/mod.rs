@@ -69,7 +69,7 @@ use std::time::Instant;
 
 use self::core::Core;
 pub(crate) use self::core::note_poll;
-pub(crate) use claims::{asks_for, checks_here, does_not_hold, note_sometimes, was_true};
+pub(crate) use claims::{asks_for, checks_here, does_not_hold, note_sometimes};
 use errno::Errno;
 use event_queue::{Event, Events, Place};
 use faults::{Faults, Kept, Kind};
@@ -353,12 +353,12 @@ impl Kernel {
         tcp.forget_ended(core);
         match event {
             Event::Segment(segment) => {
-                let (way, link) = (segment.way(), segment.link);
-                match core.links.pass(way, link, core.hosts.is_up(way.1)) {
+                let way = segment.way();
+                match core.links.pass(way, core.hosts.is_up(way.1)) {
                     Passage::Lost => tcp.lose(segment, core),
-                    Passage::Held(nth, held) => {
+                    Passage::Held => {
                         let timers = segment.timers();
-                        held.push((nth, Event::Segment(segment)));
+                        core.links.held.push((way, Event::Segment(segment)));
                         tcp.table.arm_all(timers, core);
                     }
                     Passage::Arrives => tcp.arrives(segment, core),
@@ -366,9 +366,9 @@ impl Kernel {
             }
             Event::Datagram(datagram) => {
                 let way = (datagram.from.0, datagram.to.0);
-                match core.links.pass(way, 0, core.hosts.is_up(way.1)) {
+                match core.links.pass(way, core.hosts.is_up(way.1)) {
                     Passage::Lost => udp::lose(&datagram, core),
-                    Passage::Held(nth, held) => held.push((nth, Event::Datagram(datagram))),
+                    Passage::Held => core.links.held.push((way, Event::Datagram(datagram))),
                     Passage::Arrives => udp.arrives(*datagram, core),
                 }
             }

@@ -131,9 +131,9 @@ impl Names {
         let words = ["is not answered", "finds none", "is answered as before"];
         for (which, happens) in happens.iter_mut().enumerate() {
             let id = (Kind::Name, host as u32, which as u32, nth);
-            let (now, words) = (core.time.now(), || words[which].to_owned());
+            let (now, detail) = (core.time.now(), || words[which].to_owned());
             *happens =
-                *happens && (own[which].is_certain() || core.faults.allow_one(id, now, words));
+                *happens && (own[which].is_certain() || core.faults.allow_one(id, now, detail));
         }
         happens
     }

@@ -124,13 +124,7 @@ impl SimSocket {
     /// Creates a pair of connected sockets.
     #[cfg(unix)]
     pub(crate) fn unix_pair(is_stream: bool) -> io::Result<(SimSocket, SimSocket)> {
-        let pair = SimSocket::new_ones(|sockets, core| {
-            if is_stream {
-                sockets.unix.stream_pair(core)
-            } else {
-                sockets.unix.datagram_pair(core)
-            }
-        });
+        let pair = SimSocket::new_ones(|sockets, core| sockets.unix.pair(is_stream, core));
         pair.map(<(SimSocket, SimSocket)>::from)
     }
 

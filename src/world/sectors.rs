@@ -144,12 +144,6 @@ pub(super) struct Rest {
     pub(super) is_len_lost: bool,
 }
 
-impl Rest {
-    pub(super) fn is_loss(&self) -> bool {
-        self.sectors > 0 || self.is_len_lost
-    }
-}
-
 #[derive(Clone, Debug, Default)]
 pub(super) struct Data {
     now: Contents,
@@ -162,7 +156,8 @@ pub(super) struct Data {
     marked: u64,
     /// Whether reads see bytes that are not on the disk, and never will be.
     has_failed: bool,
-    failures: u64,
+    /// The number of failed syncs.
+    pub(super) failures: u64,
 }
 
 impl Data {
@@ -277,11 +272,6 @@ impl Data {
             versions.retain(|version| version.number > last);
             !versions.is_empty()
         });
-    }
-
-    /// Returns the number of failed syncs.
-    pub(super) fn failures(&self) -> u64 {
-        self.failures
     }
 
     /// Returns whether a power-off would lose nothing.

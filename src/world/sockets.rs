@@ -134,6 +134,13 @@ pub(crate) struct Sockets {
 pub(super) trait Protocol {
     fn base(&mut self, number: u32) -> io::Result<&mut Base>;
 
+    /// Reports new readiness of a socket, if it is there.
+    fn raise(&mut self, number: u32, ready: u8, core: &mut Core) {
+        if let Ok(base) = self.base(number) {
+            core.raise(number, base, ready);
+        }
+    }
+
     /// Returns a socket's current readiness.
     fn ready(&self, number: u32) -> io::Result<u8>;
 

@@ -195,13 +195,6 @@ impl Tcp {
         self.table.arm(owed, core);
         self.raise(id, READABLE | WRITABLE | CLOSED | ERROR, core);
     }
-
-    /// Reports new readiness of a socket, if it is there.
-    fn raise(&mut self, id: u32, ready: u8, core: &mut Core) {
-        if let Some(socket) = self.table.find_mut(id) {
-            core.raise(id, &mut socket.base, ready);
-        }
-    }
 }
 
 /// The user's calls on sockets.

@@ -91,17 +91,6 @@ impl Datagram {
 }
 
 impl Socket {
-    fn ready(&self) -> u8 {
-        let mut ready = WRITABLE;
-        if !self.inbox.queue.is_empty() {
-            ready |= READABLE;
-        }
-        if self.error.is_some() {
-            ready |= ERROR;
-        }
-        ready
-    }
-
     /// Returns the destination of a datagram from this socket to `address`, and its source address.
     fn route(
         &self,
@@ -244,7 +233,15 @@ impl Protocol for Udp {
     }
 
     fn ready(&self, id: u32) -> io::Result<u8> {
-        Ok(self.find(id)?.ready())
+        let socket = self.find(id)?;
+        let mut ready = WRITABLE;
+        if !socket.inbox.queue.is_empty() {
+            ready |= READABLE;
+        }
+        if socket.error.is_some() {
+            ready |= ERROR;
+        }
+        Ok(ready)
     }
 
     fn kind(&self, _id: u32) -> &'static str {

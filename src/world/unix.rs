@@ -132,15 +132,16 @@ impl Socket {
             kind,
         }
     }
+}
 
-    /// Creates an end of a connection to `peer`. `names` has its own name, and that of its peer.
-    fn stream(base: Base, peer: u32, names: [&Name; 2]) -> Socket {
-        let stream = Stream {
+impl Kind {
+    /// Returns one end of a connection, given the other one and its name.
+    fn stream(peer: u32, peer_name: &Name) -> Kind {
+        Kind::Stream(Stream {
             peer,
-            peer_name: names[1].clone(),
+            peer_name: peer_name.clone(),
             input: ByteQueue::default(),
-        };
-        Socket::new(base, names[0], Kind::Stream(stream))
+        })
     }
 }
 
@@ -162,13 +163,6 @@ impl Unix {
 
     fn is_datagram(&self, id: u32) -> bool {
         (self.find(id)).is_ok_and(|socket| matches!(socket.kind, Kind::Datagram(_)))
-    }
-
-    /// Reports new readiness of a socket, if it is there.
-    fn raise(&mut self, number: u32, ready: u8, core: &mut Core) {
-        if let Ok(base) = self.base(number) {
-            core.raise(number, base, ready);
-        }
     }
 }
 
@@ -229,21 +223,31 @@ impl Unix {
         let (near, far) = (core.take_socket_number(), core.take_socket_number());
         listener.queue.push_back(far);
         let base = Base::new(host, Some(process));
-        let socket = Socket::stream(base, far, [&Name::Unnamed, name]);
+        let socket = Socket::new(base, &Name::Unnamed, Kind::stream(far, name));
         self.sockets.insert(near, socket);
-        let socket = Socket::stream(Base::new(host, None), near, [name, &Name::Unnamed]);
+        let kind = Kind::stream(near, &Name::Unnamed);
+        let socket = Socket::new(Base::new(host, None), name, kind);
         self.sockets.insert(far, socket);
         self.raise(to, READABLE, core);
         Ok(near)
     }
 
-    pub(super) fn stream_pair(&mut self, core: &mut Core) -> io::Result<[u32; 2]> {
+    /// Creates two sockets that are connected to each other: streams, or datagram sockets.
+    pub(super) fn pair(&mut self, is_stream: bool, core: &mut Core) -> io::Result<[u32; 2]> {
         let (host, process) = core.processes.here()?;
         let (one, other) = (core.take_socket_number(), core.take_socket_number());
         for (id, peer) in [(one, other), (other, one)] {
+            let kind = if is_stream {
+                Kind::stream(peer, &Name::Unnamed)
+            } else {
+                Kind::Datagram(Datagram {
+                    peer: Some((peer, Name::Unnamed)),
+                    ..Datagram::default()
+                })
+            };
             let base = Base::new(host, Some(process));
-            let socket = Socket::stream(base, peer, [&Name::Unnamed; 2]);
-            self.sockets.insert(id, socket);
+            self.sockets
+                .insert(id, Socket::new(base, &Name::Unnamed, kind));
         }
         Ok([one, other])
     }
@@ -285,14 +289,6 @@ impl Unix {
         let socket = Socket::new(base, name, Kind::Datagram(Datagram::default()));
         self.sockets.insert(id, socket);
         Ok(id)
-    }
-
-    pub(super) fn datagram_pair(&mut self, core: &mut Core) -> io::Result<[u32; 2]> {
-        let [one, other] = [(); 2].map(|()| self.bind(&Name::Unnamed, core));
-        let (one, other) = (one?, other?);
-        self.datagram(one)?.peer = Some((other, Name::Unnamed));
-        self.datagram(other)?.peer = Some((one, Name::Unnamed));
-        Ok([one, other])
     }
 
     fn datagram(&mut self, id: u32) -> io::Result<&mut Datagram> {
@@ -740,7 +736,7 @@ mod tests {
     #[test]
     fn a_writer_waits_when_the_buffer_is_full_until_there_is_room_for_three_quarters() {
         let (mut unix, mut core) = host();
-        let [near, far] = unix.stream_pair(&mut core).unwrap();
+        let [near, far] = unix.pair(true, &mut core).unwrap();
         assert_eq!(
             write(&mut unix, near, BUFFER + 1, &mut core).unwrap(),
             BUFFER
@@ -764,7 +760,7 @@ mod tests {
     fn closing_with_unread_bytes_resets_the_peer() {
         let (mut unix, mut core) = host();
         for (sends, kind) in [(0, None), (1, Some(io::ErrorKind::ConnectionReset))] {
-            let [near, far] = unix.stream_pair(&mut core).unwrap();
+            let [near, far] = unix.pair(true, &mut core).unwrap();
             write(&mut unix, near, sends, &mut core).unwrap();
             unix.close(far, &mut core);
             let read = unix.read(near, &mut [], false, &mut core);

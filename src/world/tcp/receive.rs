@@ -5,7 +5,7 @@ use super::socket::{Socket, State};
 use super::{BUFFER, NEVER, Tcp};
 use crate::world::core::Core;
 use crate::world::errno::Errno;
-use crate::world::sockets::Base;
+use crate::world::sockets::{Base, Protocol};
 use crate::world::trace::{Flags, What};
 use crate::world::{CLOSED, READABLE, WRITABLE};
 

@@ -125,8 +125,9 @@ impl Tcp {
     pub(super) fn send(&mut self, id: Option<u32>, mut segment: Box<Segment>, core: &mut Core) {
         let now = core.time.now();
         segment.sent = now;
-        let mut peer_timer = NO_TIMER;
+        let (mut link, mut peer_timer) = (0, NO_TIMER);
         if let Some(socket) = id.and_then(|id| self.table.find_mut(id)) {
+            link = socket.link;
             peer_timer = std::mem::replace(&mut socket.peer_timer, NO_TIMER);
             segment.calls_off = peer_timer.1;
             if socket.plain_until >= now {
@@ -135,14 +136,13 @@ impl Tcp {
             }
         }
         let (way, len) = (segment.way(), HEADERS + segment.bytes.len());
-        let link = &mut segment.link;
-        let Some(latency) = core.links.send(way, link, len, now, &mut core.faults) else {
+        let Some(latency) = core.links.send(way, &mut link, len, now, &mut core.faults) else {
             return self.lose(segment, core);
         };
         let mut at = now + latency;
         if let Some(socket) = id.and_then(|id| self.table.find_mut(id)) {
             at = at.max(socket.arrival);
-            (socket.arrival, socket.link) = (at, segment.link);
+            (socket.arrival, socket.link) = (at, link);
             if at >= segment.timer || at >= peer_timer.0 {
                 self.table.arm_all(segment.timers(), core);
             }

@@ -4,7 +4,7 @@
 //! An arriving segment finds its socket here. A socket that has ended for its user stays in the
 //! table as long as segments may come for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -18,30 +18,18 @@ use crate::world::gone;
 use crate::world::hosts::Hosts;
 use crate::world::trace::Flags;
 
-/// The least length at which a host's list of sockets is cleared of those that are gone. The next
-/// limit is twice the number that was left, so clearing costs each socket the same.
-const LIST: usize = 16;
-
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     /// By number; `None` for numbers of sockets that are gone, or are of other protocols.
     sockets: Vec<Option<Box<Socket>>>,
-    hosts: Vec<List>,
+    /// The numbers of each host's sockets.
+    hosts: BTreeMap<usize, BTreeSet<u32>>,
     connections: BTreeMap<(usize, SocketAddr, SocketAddr), u32>,
     listeners: BTreeMap<(usize, u16), Vec<u32>>,
     pub(super) spare: Spare,
     /// Whether the queue of events also has those that could be left out of it: see `tcp`.
     #[cfg(test)]
     pub(crate) has_all_events: bool,
-}
-
-/// A host's sockets, in the order of their numbers; the numbers of sockets that are gone may still
-/// be in it.
-#[derive(Debug, Default)]
-struct List {
-    ids: Vec<u32>,
-    /// The length at which it is cleared of those that are gone; zero is [`LIST`].
-    max: usize,
 }
 
 impl Table {
@@ -65,11 +53,14 @@ impl Table {
         self.find_mut(id).ok_or_else(gone)
     }
 
-    /// Returns the numbers of a host's sockets, some of which may be gone.
+    /// Returns the numbers of a host's sockets, in their order.
     pub(super) fn ids(&self, host: usize) -> Vec<u32> {
         self.hosts
-            .get(host)
-            .map_or(Vec::new(), |list| list.ids.clone())
+            .get(&host)
+            .into_iter()
+            .flatten()
+            .copied()
+            .collect()
     }
 
     #[cfg(test)]
@@ -81,16 +72,7 @@ impl Table {
     pub(super) fn insert(&mut self, socket: Socket, core: &mut Core) -> u32 {
         let id = core.take_socket_number();
         let (host, local, peer) = (socket.base.host, socket.local, socket.peer);
-        if self.hosts.len() <= host {
-            self.hosts.resize_with(host + 1, List::default);
-        }
-        let List { ids, max } = &mut self.hosts[host];
-        if ids.len() == (*max).max(LIST) {
-            let sockets = &self.sockets;
-            ids.retain(|id| sockets[*id as usize].is_some());
-            *max = 2 * ids.len();
-        }
-        ids.push(id);
+        self.hosts.entry(host).or_default().insert(id);
         self.sockets.resize_with(id as usize, || None);
         self.sockets.push(Some(Box::new(socket)));
         match peer {
@@ -122,7 +104,9 @@ impl Table {
         let Some(socket) = self.sockets[id as usize].take() else {
             return;
         };
-        self.disconnect(id, socket.base.host, socket.local, socket.peer, core);
+        let host = socket.base.host;
+        self.hosts.entry(host).or_default().remove(&id);
+        self.disconnect(id, host, socket.local, socket.peer, core);
         self.arm(socket.peer_timer.1, core);
         if let State::Accepting(listener) = socket.state {
             if let Some(listener) = self.find_mut(listener) {
@@ -178,10 +162,8 @@ impl Table {
 
     /// Forgets a host's sockets without sending anything: its power is off.
     pub(crate) fn forget_all(&mut self, host: usize, core: &mut Core) {
-        let ids = self.hosts.get_mut(host);
-        let ids = ids.map(|list| std::mem::take(&mut list.ids));
         let mut gone = Vec::new();
-        for id in ids.into_iter().flatten() {
+        for id in self.hosts.remove(&host).unwrap_or_default() {
             self.settle(id, core);
             let Some(socket) = self.sockets[id as usize].take() else {
                 continue;
