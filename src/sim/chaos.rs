@@ -561,7 +561,7 @@ impl Chaos {
         let _ = writeln!(plan.drawn, "    latencies: {words}");
         if is_on {
             let call = self.call as u32;
-            with_kernel(|kernel| kernel.core.links.set_latencies_by_chaos(Some(call)));
+            with_kernel(|kernel| kernel.core.links.chaos = Some(call));
             plan.schedule(self.until, Action::EndLatencies(call));
         }
         drop(plan);
@@ -624,7 +624,7 @@ impl Chaos {
         let mut stream = Stream::new(plan.seed, "orders", self.call, 0);
         let is_on = plan.draw_is_on(&mut stream);
         let drawn = Order::of_chaos(&mut stream);
-        let own = with_kernel(|kernel| kernel.core.pollers.order());
+        let own = with_kernel(|kernel| kernel.core.pollers.order);
         let words = if is_on { drawn } else { own }.describe();
         let _ = writeln!(plan.drawn, "    orders: {words}");
         if is_on {
@@ -809,7 +809,7 @@ impl Plan {
         let rates = self.rates.iter().filter(|it| it.0 == kind);
         let parts = rates.map(|it| it.2).max().unwrap_or_default();
         let rate = Probability::of_ten_thousand(parts);
-        with_kernel(|kernel| kernel.set_rate_by_chaos(kind, rate));
+        with_kernel(|kernel| kernel.core.set_rate_by_chaos(kind, rate));
     }
 
     fn end_order(&mut self) {
@@ -1082,8 +1082,8 @@ impl State {
         let first = plan.next_action;
         with_kernel(|kernel| {
             kernel.chaos.call_off(first);
-            kernel.end_rates_by_chaos();
-            kernel.core.links.set_latencies_by_chaos(None);
+            kernel.core.faults.by_chaos.clear();
+            kernel.core.links.chaos = None;
         });
     }
 }

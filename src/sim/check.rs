@@ -562,7 +562,7 @@ fn add_failure(report: &mut Report, state: &State) {
 fn scene(head: &str) -> Option<Box<Scene>> {
     with_kernel(|kernel| {
         kernel.settle_all();
-        let recording = kernel.core.report.trace.take_recording()?;
+        let recording = kernel.core.report.trace.recording.take()?;
         let core = &kernel.core;
         let (hosts, now, failure) = (&core.hosts, core.time.now(), core.report.failure.as_ref());
         Some(Box::new(Scene {

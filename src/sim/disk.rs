@@ -2,7 +2,8 @@
 
 use super::links::of;
 use super::state::kernel as with_kernel;
-use crate::world::host_faults::DiskFaults;
+use crate::world::faults::Kind;
+use crate::world::host_faults::HostFaults;
 use crate::world::latency::Latency;
 
 /// The disk of a host, returned by [`Host::disk`](super::Host::disk). The host's processes use it
@@ -109,8 +110,7 @@ impl Disk {
     /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn read_errors(self, probability: f64) -> Disk {
-        let probability = of(probability);
-        self.change(|it| it.read = probability)
+        self.set(Kind::DiskRead, probability)
     }
 
     /// Sets the probability that a call that writes bytes, or changes a length or names, fails
@@ -132,8 +132,7 @@ impl Disk {
     /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn write_errors(self, probability: f64) -> Disk {
-        let probability = of(probability);
-        self.change(|it| it.write = probability)
+        self.set(Kind::DiskWrite, probability)
     }
 
     /// Sets the probability that a sync fails (`EIO`). As on Linux, the bytes that it should have
@@ -174,8 +173,7 @@ impl Disk {
     /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn sync_errors(self, probability: f64) -> Disk {
-        let probability = of(probability);
-        self.change(|it| it.sync = probability)
+        self.set(Kind::DiskSync, probability)
     }
 
     /// Sets the probability that a sync takes up to two seconds longer.
@@ -196,12 +194,14 @@ impl Disk {
     /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn slow_syncs(self, probability: f64) -> Disk {
-        let probability = of(probability);
-        self.change(|it| it.slow = probability)
+        self.set(Kind::SlowSync, probability)
     }
 
-    fn change(self, f: impl FnOnce(&mut DiskFaults)) -> Disk {
-        with_kernel(|kernel| kernel.core.host_faults.change(self.0, |it| f(&mut it.disk)));
+    #[track_caller]
+    fn set(self, kind: Kind, probability: f64) -> Disk {
+        let probability = of(probability);
+        let set = |own: &mut HostFaults| own.set(kind, probability);
+        with_kernel(|kernel| kernel.core.host_faults.change(self.0, set));
         self
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::links::of;
 use super::state::kernel as with_kernel;
 use crate::world::clock::MAX_DRIFT;
+use crate::world::faults::Kind;
 use crate::world::host_faults::HostFaults;
 use crate::world::link::nanos;
 
@@ -177,7 +178,7 @@ impl Faults {
     #[track_caller]
     pub fn aborted(self, probability: f64) -> Faults {
         let probability = of(probability);
-        self.change(|it| it.aborted = probability)
+        self.change(|own| own.set(Kind::Aborted, probability))
     }
 
     /// Sets the probability that no descriptor is left (`EMFILE`) when a socket is created or
@@ -200,7 +201,7 @@ impl Faults {
     #[track_caller]
     pub fn exhausted(self, probability: f64) -> Faults {
         let probability = of(probability);
-        self.change(|it| it.exhausted = probability)
+        self.change(|own| own.set(Kind::Exhausted, probability))
     }
 
     /// Sets the probability that a read returns, or a write takes, less than it could, but at least
@@ -225,7 +226,7 @@ impl Faults {
     #[track_caller]
     pub fn short(self, probability: f64) -> Faults {
         let probability = of(probability);
-        self.change(|it| it.short = probability)
+        self.change(|own| own.set(Kind::Short, probability))
     }
 
     /// Sets the probability that an event reports a socket as readable and writable although it may
@@ -249,7 +250,7 @@ impl Faults {
     #[track_caller]
     pub fn spurious(self, probability: f64) -> Faults {
         let probability = of(probability);
-        self.change(|it| it.spurious = probability)
+        self.change(|own| own.set(Kind::Spurious, probability))
     }
 
     /// Makes timers fire late, by up to `most`: when a worker waits for its earliest timer, its
@@ -275,7 +276,7 @@ impl Faults {
     /// });
     /// ```
     pub fn late(self, most: Duration) -> Faults {
-        self.change(|it| it.late = nanos(most))
+        self.change(|own| own.late = nanos(most))
     }
 
     fn change(self, f: impl FnOnce(&mut HostFaults)) -> Faults {

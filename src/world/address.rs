@@ -59,14 +59,14 @@ impl Address {
         match self {
             Address::Internet(address) => Ok(*address),
             #[cfg(unix)]
-            Address::Unix(_) => Err(super::errno::Errno::AddressFamily.into()),
+            Address::Unix(_) => Err(super::errno::Errno::AFNOSUPPORT.into()),
         }
     }
 
     #[cfg(unix)]
     pub(super) fn unix(&self) -> io::Result<&Name> {
         match self {
-            Address::Internet(_) => Err(super::errno::Errno::AddressFamily.into()),
+            Address::Internet(_) => Err(super::errno::Errno::AFNOSUPPORT.into()),
             Address::Unix(name) => Ok(name),
         }
     }

@@ -78,58 +78,60 @@ thread_local! {
 
 /// Begins this thread's world: from now on calls are answered.
 pub(super) fn begin(seed: u64) {
-    ANSWERS.with(|it| {
-        it.is_in_world.set(true);
-        it.seed.set(seed);
-        let counts = [&it.step, &it.shown, &it.for_the_time, &it.for_randomness];
-        counts.into_iter().for_each(|it| it.set(0));
-        it.nth.set(0);
-        it.wall.set(0);
+    ANSWERS.with(|answers| {
+        answers.is_in_world.set(true);
+        answers.seed.set(seed);
+        answers.step.set(0);
+        answers.shown.set(0);
+        answers.for_the_time.set(0);
+        answers.for_randomness.set(0);
+        answers.nth.set(0);
+        answers.wall.set(0);
     });
 }
 
 pub(super) fn end() {
-    ANSWERS.with(|it| it.is_in_world.set(false));
+    ANSWERS.with(|answers| answers.is_in_world.set(false));
 }
 
 /// Sets the time that the clock shows, in nanoseconds since the world began.
 pub(super) fn show(shown: u64) {
-    ANSWERS.with(|it| it.shown.set(shown));
+    ANSWERS.with(|answers| answers.shown.set(shown));
 }
 
 /// Sets the offset of the wall clock from the other one, in nanoseconds; negative if it is behind.
 pub(super) fn show_wall(ahead: i64) {
-    ANSWERS.with(|it| it.wall.set(ahead));
+    ANSWERS.with(|answers| answers.wall.set(ahead));
 }
 
 /// Begins another step, of another process or task.
 pub(super) fn next_step() {
-    ANSWERS.with(|it| {
-        it.step.set(it.step.get() + 1);
-        it.nth.set(0);
+    ANSWERS.with(|answers| {
+        answers.step.set(answers.step.get() + 1);
+        answers.nth.set(0);
     });
 }
 
 /// Returns the numbers of calls to this thread's world.
 pub(crate) fn asked() -> Asked {
-    ANSWERS.with(|it| Asked {
-        for_the_time: it.for_the_time.get(),
-        for_randomness: it.for_randomness.get(),
+    ANSWERS.with(|answers| Asked {
+        for_the_time: answers.for_the_time.get(),
+        for_randomness: answers.for_randomness.get(),
     })
 }
 
 /// Returns the time since the clock's zero, if this thread is in a world.
 pub(crate) fn time(which: Which) -> Option<Duration> {
-    ANSWERS.with(|it| {
-        if !it.is_in_world.get() {
+    ANSWERS.with(|answers| {
+        if !answers.is_in_world.get() {
             return None;
         }
-        it.for_the_time.set(it.for_the_time.get() + 1);
-        let shown = Duration::from_nanos(it.shown.get());
+        answers.for_the_time.set(answers.for_the_time.get() + 1);
+        let shown = Duration::from_nanos(answers.shown.get());
         Some(match which {
             Which::Monotonic => START.saturating_add(shown),
             Which::Wall => {
-                let (even, ahead) = (START_OF_DAY.saturating_add(shown), it.wall.get());
+                let (even, ahead) = (START_OF_DAY.saturating_add(shown), answers.wall.get());
                 let apart = Duration::from_nanos(ahead.unsigned_abs());
                 // Not before 1970: many programs do not expect such times.
                 if ahead < 0 {
@@ -146,16 +148,16 @@ pub(crate) fn time(which: Which) -> Option<Duration> {
 /// is not counted: getrandom makes one, once in a process, to find out whether the kernel has the
 /// call.
 pub(crate) fn fill(bytes: &mut [MaybeUninit<u8>]) -> bool {
-    ANSWERS.with(|it| {
-        if !it.is_in_world.get() {
+    ANSWERS.with(|answers| {
+        if !answers.is_in_world.get() {
             return false;
         }
         if bytes.is_empty() {
             return true;
         }
-        it.for_randomness.set(it.for_randomness.get() + 1);
-        let nth = it.nth.replace(it.nth.get() + 1);
-        let mut stream = Stream::new(it.seed.get(), "libc", it.step.get() as usize, nth);
+        answers.for_randomness.set(answers.for_randomness.get() + 1);
+        let nth = answers.nth.replace(answers.nth.get() + 1);
+        let mut stream = Stream::new(answers.seed.get(), "libc", answers.step.get() as usize, nth);
         for part in bytes.chunks_mut(8) {
             let number = stream.next().to_le_bytes();
             for (byte, random) in part.iter_mut().zip(number) {

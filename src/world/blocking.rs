@@ -5,11 +5,13 @@
 //! are foreign code. Calls of a process that has ended are dropped without running; those of a
 //! paused process wait.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::choice::Stream;
 use super::core::Core;
 use super::event_queue::Event;
+use super::faults::Kind;
 use super::latency::Latency;
 use super::trace::What;
 use super::with;
@@ -21,8 +23,8 @@ const DEFAULT: Latency = Latency::new(5_000, 95_001);
 /// The calls of all processes that are not scheduled, and the delays of those that come.
 pub(crate) struct Calls {
     seed: u64,
-    /// By host, up to the last one that was asked for.
-    delays: Vec<Delays>,
+    /// By host; those that were asked for.
+    delays: BTreeMap<usize, Delays>,
     /// Calls that are due, and wait for the end of a pause.
     stalled: Vec<PendingCall>,
 }
@@ -70,27 +72,23 @@ impl Calls {
     pub(super) fn new(seed: u64) -> Calls {
         Calls {
             seed,
-            delays: Vec::new(),
+            delays: BTreeMap::new(),
             stalled: Vec::new(),
         }
     }
 
     pub(crate) fn delays_of(&mut self, host: usize) -> &mut Delays {
-        while self.delays.len() <= host {
-            self.delays.push(Delays {
-                latency: DEFAULT,
-                stream: Stream::new(self.seed, "blocking", self.delays.len(), 0),
-            });
-        }
-        &mut self.delays[host]
+        self.delays.entry(host).or_insert_with(|| Delays {
+            latency: DEFAULT,
+            stream: Stream::new(self.seed, "blocking", host, 0),
+        })
     }
 
     fn draw_delay(&mut self, host: usize, core: &mut Core) -> u64 {
         let Delays { latency, stream } = self.delays_of(host);
-        let drawn = latency.draw(stream);
-        let delay = core.drawn_or_mean(drawn, *latency);
-        let now = core.time.now();
-        delay.saturating_add((core.host_faults).blocks_for(host, now, &mut core.faults))
+        let delay = latency.draw(stream, core.is_calm);
+        let (now, faults) = (core.time.now(), &mut core.faults);
+        delay.saturating_add((core.host_faults).delay(host, Kind::Blocking, now, faults))
     }
 
     /// Takes all calls that have not begun, at the end of the world.
@@ -105,11 +103,8 @@ impl Calls {
     /// Handles a call that is due: returns it, unless its process is paused.
     pub(super) fn begin(&mut self, call: PendingCall, core: &Core) -> Option<Due> {
         let is_alive = core.processes.is_alive(call.process);
-        if is_alive
-            && core
-                .processes
-                .is_paused(core.processes.host_of(call.process))
-        {
+        let host = core.processes.host_of(call.process);
+        if is_alive && core.processes.is_paused(host) {
             self.stalled.push(call);
             return None;
         }
@@ -125,10 +120,8 @@ impl Calls {
     pub(super) fn resume(&mut self, core: &mut Core) {
         self.stalled.sort_by_key(|call| call.process);
         for call in std::mem::take(&mut self.stalled) {
-            if core
-                .processes
-                .is_paused(core.processes.host_of(call.process))
-            {
+            let host = core.processes.host_of(call.process);
+            if core.processes.is_paused(host) {
                 self.stalled.push(call);
             } else {
                 let now = core.time.now();

@@ -77,7 +77,7 @@ mod tests {
         let mut most = 0;
         for round in 0..1_000 {
             let count = round * 7 % 23;
-            let bytes: Vec<u8> = (0..count).map(|it| put.wrapping_add(it as u8)).collect();
+            let bytes: Vec<u8> = (0..count).map(|nth| put.wrapping_add(nth as u8)).collect();
             queue.push(&bytes);
             put = put.wrapping_add(count as u8);
             let (mut one, mut other) = ([0; 5], [0; 8]);
@@ -89,7 +89,7 @@ mod tests {
                 let came = one.iter().chain(&other).take(read);
                 assert!(
                     came.enumerate()
-                        .all(|(nth, it)| *it == got.wrapping_add(nth as u8))
+                        .all(|(nth, byte)| *byte == got.wrapping_add(nth as u8))
                 );
                 if !keeps {
                     got = got.wrapping_add(read as u8);

@@ -57,11 +57,6 @@ pub(crate) fn note_sometimes(name: &str, is_so: bool) {
     with(|kernel| kernel.core.report.claims.note(name, is_so));
 }
 
-/// Notes that a condition of `sometimes!` was true.
-pub(crate) fn was_true(name: &str) {
-    note_sometimes(name, true);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,7 +21,7 @@ pub(super) struct Clock {
     at: u64,
     shows: u64,
     /// The drift: how much faster than the world it is, in millionths.
-    drift: i32,
+    pub(super) drift: i32,
 }
 
 impl Clock {
@@ -56,10 +56,6 @@ impl Clock {
         };
     }
 
-    pub(super) fn drift(self) -> i32 {
-        self.drift
-    }
-
     /// Returns the last time of the world at which it shows at most `time`; not before it was set.
     fn last(self, time: u64) -> u64 {
         if time < self.shows {
@@ -83,7 +79,7 @@ impl Past {
     /// Returns the first setting for which `is_before` is false at its end; or `present`.
     fn find(&self, present: Clock, is_before: impl Fn(u64) -> bool) -> Clock {
         let place = self.0.partition_point(|(_, end)| is_before(*end));
-        self.0.get(place).map_or(present, |it| it.0)
+        self.0.get(place).map_or(present, |past| past.0)
     }
 
     /// Returns the first time of the world at which the clock has shown at least `time`. `present`
@@ -166,8 +162,8 @@ mod tests {
         }
         for time in 0..shown.last().unwrap().1 {
             let (first, last) = (past.first(clock, time), past.last(clock, time));
-            let at_least = shown.iter().find(|it| it.1 >= time).unwrap();
-            let at_most = shown.iter().rev().find(|it| it.1 <= time).unwrap();
+            let at_least = shown.iter().find(|shown| shown.1 >= time).unwrap();
+            let at_most = shown.iter().rev().find(|shown| shown.1 <= time).unwrap();
             assert_eq!((first, last), (at_least.0, at_most.0), "{time}");
         }
         // A clock that was never set shows the world's time.

@@ -7,11 +7,11 @@
 
 use std::time::Duration;
 
+use super::choice::Probability;
 use super::event_queue::{Event, Events};
 use super::faults::{Faults, Kind};
 use super::host_faults::FaultsOfHosts;
 use super::hosts::{Hosts, NOBODY, TEST};
-use super::latency::Latency;
 use super::link::Links;
 use super::order::{Order, Queue};
 use super::pollers::{PollerOfWorker, Pollers};
@@ -67,7 +67,7 @@ impl Core {
             several => several,
         };
         let pollers = self.pollers.add(self.seed, process, host, pool);
-        let queue = || Queue::new(self.seed, "injected", process, self.pollers.order());
+        let queue = || Queue::new(self.seed, "injected", process, self.pollers.order);
         let injected = (pool > 0).then(|| Box::new(queue()));
         self.processes.add(host, pollers.clone(), injected);
         self.note(host, What::Started);
@@ -111,7 +111,7 @@ impl Core {
         if !(self.report.trace).note(self.time.now(), host, what, weight) {
             self.report.diverge(self.processes.current_host());
         }
-        if self.report.observed.is_some() {
+        if self.report.is_observed() {
             self.observe(host, what);
         }
     }
@@ -147,7 +147,7 @@ impl Core {
     fn note_shortcut(&mut self, by: usize, of: usize) {
         // At its end the world drops everything, in any order.
         let is_new = self.hosts.is_up(of) && self.report.note_shortcut(by, of, self.time.now());
-        if is_new && self.report.observed.is_some() {
+        if is_new && self.report.is_observed() {
             let words = format!("wakes a task of {} directly", self.hosts.name(of));
             self.observe_words(by, words);
         }
@@ -184,9 +184,7 @@ impl Core {
 
     /// Ends the random faults of hosts, and the drift of clocks. Clocks keep their jumps.
     pub(super) fn heal_hosts(&mut self) {
-        for poller in 0..self.pollers.count() {
-            (self.pollers).make_punctual(poller, &self.time, &mut self.events);
-        }
+        (self.pollers).make_punctual(&self.time, &mut self.events);
         self.host_faults.heal();
         for host in 0..self.hosts.count() {
             if self.time.drift(host) != 0 {
@@ -211,15 +209,16 @@ impl Core {
         }
     }
 
-    /// Returns the drawn duration, or the mean in a calm world.
-    pub(super) fn drawn_or_mean(&self, drawn: u64, latency: Latency) -> u64 {
-        if self.is_calm { latency.mean() } else { drawn }
-    }
-
     /// Returns whether a fault of a host happens now.
     pub(super) fn fault_comes(&mut self, host: usize, kind: Kind) -> bool {
         let (now, faults) = (self.time.now(), &mut self.faults);
         self.host_faults.comes(host, kind, now, faults)
+    }
+
+    /// Sets the probability of a kind of fault by chaos, from now on.
+    pub(crate) fn set_rate_by_chaos(&mut self, kind: Kind, rate: Probability) {
+        self.faults.by_chaos.insert(kind, rate);
+        self.host_faults.are_any = true;
     }
 
     /// Schedules a chaos action: at that time it is due, unless it is called off. Later calls need
@@ -252,10 +251,9 @@ impl Core {
         ready: u8,
         only: Option<usize>,
     ) {
-        for nth in 0..base.registrations.len() {
-            let Some((poller, interest)) = base.registrations.nth(nth) else {
-                return;
-            };
+        let mut nth = 0;
+        while let Some((poller, interest)) = base.registrations.nth(nth) {
+            nth += 1;
             let mut ready = ready & (interest | CLOSED | ERROR);
             if ready == 0 || only.is_some_and(|only| only != poller) {
                 continue;
@@ -321,9 +319,9 @@ mod tests {
         core.raise(7, &mut base, READABLE | WRITABLE | CLOSED);
         assert!(core.pollers.has_events(0) && !core.pollers.are_idle());
         assert_eq!(base.registrations.take(0), Some((70, READABLE | CLOSED)));
-        let certain = super::super::choice::Probability::new(1.0).unwrap();
+        let certain = Probability::new(1.0).unwrap();
         core.host_faults
-            .change(0, |faults| faults.spurious = certain);
+            .change(0, |faults| faults.set(Kind::Spurious, certain));
         core.raise(7, &mut base, READABLE);
         assert_eq!(base.registrations.take(0), Some((70, READABLE | WRITABLE)));
     }

@@ -29,7 +29,7 @@ use nodes::{NOW, Node, Nodes, ROOT, SYNCED, check_path};
 use super::choice::Stream;
 use super::errno::Errno;
 use super::event::digest;
-use super::sectors::{Data, Rest, SECTOR};
+use super::sectors::{Data, SECTOR};
 use super::trace::What;
 
 type Result<T> = std::result::Result<T, Errno>;
@@ -69,7 +69,7 @@ impl How {
             (true, false) => false,
         };
         if is_nothing || is_wrong {
-            Err(Errno::InvalidInput.into())
+            Err(Errno::INVAL.into())
         } else {
             Ok(())
         }
@@ -112,11 +112,6 @@ pub(crate) struct Disk {
     journal: Journal,
     /// The capacity in bytes.
     pub(crate) capacity: Option<u64>,
-    /// The number of sectors that files take, or `None` if some may have been freed since it was
-    /// counted.
-    used: Option<u64>,
-    /// Whether a file without a name may exist, which is freed when it is closed.
-    has_removed: bool,
     /// The number of power-offs at which something was not synced.
     pub(super) losses: u64,
     /// The event of the last call, until it is taken.
@@ -133,8 +128,6 @@ impl Disk {
             changes: 0,
             journal: Journal::default(),
             capacity: None,
-            used: None,
-            has_removed: false,
             losses: 0,
             note: None,
         }
@@ -147,10 +140,10 @@ impl Disk {
         let is_move = matches!((&from, &to), (Some(from), Some(to)) if from.0 != to.0);
         let gone = match &to {
             Some((dir, name, _)) => Some((*dir, name)),
-            None => from.as_ref().map(|it| (it.0, &it.1)),
+            None => from.as_ref().map(|from| (from.0, &from.1)),
         };
         let gone = gone.and_then(|(dir, name)| self.nodes.names(dir, NOW).ok()?.get(name).copied());
-        let is_barrier = is_move || gone.is_some_and(|it| self.nodes.is_dir(it));
+        let is_barrier = is_move || gone.is_some_and(|node| self.nodes.is_dir(node));
         let change = Change {
             number,
             from,
@@ -158,14 +151,12 @@ impl Disk {
             is_barrier,
         };
         let mut hash = digest(number, &[]);
-        for (dir, name) in (change.from.iter().map(|it| (it.0, &it.1)))
-            .chain(change.to.iter().map(|it| (it.0, &it.1)))
+        for (dir, name) in (change.from.iter().map(|from| (from.0, &from.1)))
+            .chain(change.to.iter().map(|to| (to.0, &to.1)))
         {
             hash = digest(hash ^ u64::from(dir), name.as_encoded_bytes());
         }
         self.note = Some(What::Named(hash));
-        self.has_removed |= gone.is_some();
-        self.give_back();
         self.nodes.apply(&change, NOW);
         self.journal.0.push(change);
     }
@@ -183,21 +174,21 @@ impl Disk {
             return;
         }
         let live = self.reach(&[NOW, SYNCED]);
-        self.nodes.all.retain(|it, _| live.contains(it));
+        self.nodes.all.retain(|node, _| live.contains(node));
         self.max_nodes = (2 * live.len()).max(NODES);
     }
 
     /// Returns the nodes that are open, or reachable by the names of these trees; with `SYNCED`,
     /// also those that the journal names.
     fn reach(&self, trees: &[usize]) -> BTreeSet<u32> {
-        let mut next: Vec<u32> = self.open.values().map(|it| it.node).collect();
+        let mut next: Vec<u32> = self.open.values().map(|open| open.node).collect();
         next.push(ROOT);
         if trees.contains(&SYNCED) {
             next.extend(
                 self.journal
                     .0
                     .iter()
-                    .filter_map(|it| Some(it.to.as_ref()?.2)),
+                    .filter_map(|change| Some(change.to.as_ref()?.2)),
             );
         }
         let mut live = BTreeSet::new();
@@ -205,23 +196,15 @@ impl Disk {
             if live.insert(node) {
                 let names = trees
                     .iter()
-                    .filter_map(|it| self.nodes.names(node, *it).ok());
+                    .filter_map(|tree| self.nodes.names(node, *tree).ok());
                 next.extend(names.flat_map(BTreeMap::values));
             }
         }
         live
     }
 
-    /// Invalidates the number of used sectors, if files may have been freed: a name or an open file
-    /// has gone.
-    fn give_back(&mut self) {
-        if self.has_removed {
-            self.used = None;
-        }
-    }
-
     /// Returns the number of free sectors.
-    fn room(&mut self) -> u64 {
+    fn room(&self) -> u64 {
         let Some(capacity) = self.capacity else {
             return u64::MAX;
         };
@@ -229,11 +212,7 @@ impl Disk {
             Some(Node::File(data)) => data.sectors(),
             _ => 0,
         };
-        let used = match self.used {
-            Some(used) => used,
-            None => self.reach(&[NOW]).iter().map(sectors).sum(),
-        };
-        self.used = Some(used);
+        let used = self.reach(&[NOW]).iter().map(sectors).sum();
         (capacity / SECTOR as u64).saturating_sub(used)
     }
 
@@ -243,7 +222,7 @@ impl Disk {
         let number = self.next_open;
         self.next_open += 1;
         let failures = match self.nodes.all.get(&node) {
-            Some(Node::File(data)) => data.failures(),
+            Some(Node::File(data)) => data.failures,
             _ => 0,
         };
         let open = Open {
@@ -265,18 +244,17 @@ impl Disk {
             None => Some(dir),
         };
         let Some(node) = found else {
-            let name = name.filter(|_| creates).ok_or(Errno::NotFound)?;
+            let name = name.filter(|_| creates).ok_or(Errno::NOENT)?;
             return Ok(self.add(dir, name, Node::File(Data::default())));
         };
         if how.create_new {
-            return Err(Errno::AlreadyExists);
+            return Err(Errno::EXIST);
         }
         match self.nodes.all.get_mut(&node) {
-            Some(Node::Dir(_)) if writes || creates => Err(Errno::IsADirectory),
+            Some(Node::Dir(_)) if writes || creates => Err(Errno::ISDIR),
             Some(Node::File(data)) if how.truncate && data.len() > 0 => {
                 self.changes += 1;
                 data.set_len(self.changes, 0);
-                self.used = None;
                 self.note = Some(What::Written(u64::from(node), 0));
                 Ok(node)
             }
@@ -286,26 +264,24 @@ impl Disk {
 
     pub(super) fn close(&mut self, number: u32) {
         self.open.remove(&number);
-        self.give_back();
     }
 
     /// Closes the files of a process that has ended.
     pub(super) fn close_all(&mut self, process: usize) {
-        self.open.retain(|_, it| it.process != process);
-        self.give_back();
+        self.open.retain(|_, open| open.process != process);
     }
 
     /// Returns the paths of the files that a process has open, for reports.
     pub(crate) fn describe(&self, process: usize) -> Vec<String> {
-        let open = self.open.values().filter(|it| it.process == process);
-        open.map(|it| self.nodes.path_of(it.node).display().to_string())
+        let open = self.open.values().filter(|open| open.process == process);
+        open.map(|open| self.nodes.path_of(open.node).display().to_string())
             .collect()
     }
 
     pub(super) fn count_open(&self, process: usize) -> usize {
         self.open
             .values()
-            .filter(|it| it.process == process)
+            .filter(|open| open.process == process)
             .count()
     }
 
@@ -318,18 +294,18 @@ impl Disk {
     fn file(&mut self, number: u32, permits: fn(How) -> bool) -> io::Result<(&mut Data, u32)> {
         let Open { node, how, .. } = *self.opened(number)?;
         match self.nodes.all.get_mut(&node) {
-            _ if !permits(how) => Err(Errno::BadDescriptor.into()),
+            _ if !permits(how) => Err(Errno::BADF.into()),
             Some(Node::File(data)) => Ok((data, node)),
-            _ => Err(Errno::IsADirectory.into()),
+            _ => Err(Errno::ISDIR.into()),
         }
     }
 
     pub(crate) fn read(&mut self, number: u32, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(self.file(number, |it| it.read)?.0.read(at, buffer))
+        Ok(self.file(number, |how| how.read)?.0.read(at, buffer))
     }
 
     pub(crate) fn read_all(&mut self, number: u32) -> io::Result<Vec<u8>> {
-        let (data, _) = self.file(number, |it| it.read)?;
+        let (data, _) = self.file(number, |how| how.read)?;
         let mut bytes = Vec::new();
         let len = data.len();
         if len > MAX_READ || bytes.try_reserve_exact(len as usize).is_err() {
@@ -345,7 +321,7 @@ impl Disk {
     pub(crate) fn write(&mut self, number: u32, at: u64, bytes: &[u8]) -> io::Result<(usize, u64)> {
         let (room, change) = (self.room(), self.changes + 1);
         let appends = self.opened(number)?.how.append;
-        let (data, node) = self.file(number, |it| it.write || it.append)?;
+        let (data, node) = self.file(number, |how| how.write || how.append)?;
         if bytes.is_empty() {
             return Ok((0, at));
         }
@@ -353,14 +329,11 @@ impl Disk {
         let most = (i64::MAX as u64).saturating_sub(at);
         let most = usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len());
         if most == 0 {
-            return Err(Errno::FileTooLarge.into());
+            return Err(Errno::FBIG.into());
         }
-        let before = data.sectors();
         let len = data.write(change, at, &bytes[..most], room);
-        let more = data.sectors() - before;
-        self.used = self.used.map(|it| it + more);
         if len == 0 {
-            return Err(Errno::StorageFull.into());
+            return Err(Errno::NOSPC.into());
         }
         self.changes = change;
         let hash = digest(u64::from(node) ^ at, &bytes[..len]);
@@ -373,11 +346,10 @@ impl Disk {
         let how = self.opened(number)?.how;
         if !(how.write || how.append) || i64::try_from(len).is_err() {
             // ftruncate(2): EBADF or EINVAL. Linux returns the latter.
-            return Err(Errno::InvalidInput.into());
+            return Err(Errno::INVAL.into());
         }
         let (data, node) = self.file(number, |_| true)?;
         data.set_len(change, len);
-        self.used = None;
         self.changes = change;
         self.note = Some(What::Written(
             digest(u64::from(node), &len.to_le_bytes()),
@@ -403,19 +375,19 @@ impl Disk {
     }
 
     pub(crate) fn create_dir(&mut self, path: &Path) -> io::Result<()> {
-        let (dir, name) = self.nodes.place(path, Errno::AlreadyExists)?;
+        let (dir, name) = self.nodes.place(path, Errno::EXIST)?;
         if self.nodes.look_up(dir, name)?.is_some() {
-            return Err(Errno::AlreadyExists.into());
+            return Err(Errno::EXIST.into());
         }
         self.add(dir, name, Node::Dir(Default::default()));
         Ok(())
     }
 
     pub(crate) fn remove_file(&mut self, path: &Path) -> io::Result<()> {
-        let (dir, name) = self.nodes.place(path, Errno::IsADirectory)?;
-        let node = self.nodes.look_up(dir, name)?.ok_or(Errno::NotFound)?;
+        let (dir, name) = self.nodes.place(path, Errno::ISDIR)?;
+        let node = self.nodes.look_up(dir, name)?.ok_or(Errno::NOENT)?;
         if self.nodes.is_dir(node) {
-            return Err(Errno::IsADirectory.into());
+            return Err(Errno::ISDIR.into());
         }
         self.change(Some((dir, name.to_owned())), None);
         Ok(())
@@ -423,14 +395,14 @@ impl Disk {
 
     pub(crate) fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
         let none = if path.ends_with("..") {
-            Errno::DirectoryNotEmpty
+            Errno::NOTEMPTY
         } else {
-            Errno::Busy
+            Errno::BUSY
         };
         let (dir, name) = self.nodes.place(path, none)?;
-        let node = self.nodes.look_up(dir, name)?.ok_or(Errno::NotFound)?;
+        let node = self.nodes.look_up(dir, name)?.ok_or(Errno::NOENT)?;
         if !self.nodes.names(node, NOW)?.is_empty() {
-            return Err(Errno::DirectoryNotEmpty.into());
+            return Err(Errno::NOTEMPTY.into());
         }
         self.change(Some((dir, name.to_owned())), None);
         Ok(())
@@ -443,28 +415,28 @@ impl Disk {
         let (from_dirs, from_name) = self.nodes.walk(from)?;
         let (to_dirs, to_name) = self.nodes.walk(to)?;
         let names = from_name.zip(to_name);
-        let (from_name, to_name) = names.ok_or(Errno::Busy)?;
-        let [from_dir, to_dir] = [&from_dirs, &to_dirs].map(|it| *it.last().expect("the root"));
+        let (from_name, to_name) = names.ok_or(Errno::BUSY)?;
+        let [from_dir, to_dir] = [&from_dirs, &to_dirs].map(|dirs| *dirs.last().expect("the root"));
         let node = self
             .nodes
             .look_up(from_dir, from_name)?
-            .ok_or(Errno::NotFound)?;
+            .ok_or(Errno::NOENT)?;
         let replaced = self.nodes.look_up(to_dir, to_name)?;
         if to_dirs.contains(&node) {
-            return Err(Errno::InvalidInput.into());
+            return Err(Errno::INVAL.into());
         }
         if let Some(replaced) = replaced {
             if from_dirs.contains(&replaced) {
-                return Err(Errno::DirectoryNotEmpty.into());
+                return Err(Errno::NOTEMPTY.into());
             }
             if replaced == node {
                 return Ok(());
             }
             match (self.nodes.is_dir(node), self.nodes.is_dir(replaced)) {
-                (true, false) => return Err(Errno::NotADirectory.into()),
-                (false, true) => return Err(Errno::IsADirectory.into()),
+                (true, false) => return Err(Errno::NOTDIR.into()),
+                (false, true) => return Err(Errno::ISDIR.into()),
                 (true, true) if !self.nodes.names(replaced, NOW)?.is_empty() => {
-                    return Err(Errno::DirectoryNotEmpty.into());
+                    return Err(Errno::NOTEMPTY.into());
                 }
                 _ => {}
             }
@@ -497,10 +469,10 @@ impl Disk {
                 } else {
                     data.end_sync(last);
                 }
-                is_told |= data.failures() > failures;
-                let failures = data.failures();
+                is_told |= data.failures > failures;
+                let failures = data.failures;
                 let open = self.open.get_mut(&number);
-                open.into_iter().for_each(|it| it.failures = failures);
+                open.into_iter().for_each(|open| open.failures = failures);
             }
             // A directory loses nothing: its changes are still in the journal.
             _ if fails => {}
@@ -511,7 +483,7 @@ impl Disk {
             }
         }
         if is_told {
-            Err(Errno::Io.into())
+            Err(Errno::IO.into())
         } else {
             Ok(())
         }
@@ -519,7 +491,7 @@ impl Disk {
 
     /// Returns whether a power-off would lose nothing.
     pub(super) fn is_synced(&self) -> bool {
-        let is_synced = |it: &Node| match it {
+        let is_synced = |node: &Node| match node {
             Node::File(data) => data.is_synced(),
             Node::Dir(_) => true,
         };
@@ -549,9 +521,9 @@ impl Disk {
                     _ => format!("{} loses sectors: {lost}", path.display()),
                 }
             };
-            let rest = Some(rest).filter(Rest::is_loss);
-            let rest = rest.filter(|_| allow(number, &words));
-            loss.sectors += rest.as_ref().map_or(0, |it| it.sectors);
+            let is_loss = rest.sectors > 0 || rest.is_len_lost;
+            let rest = Some(rest).filter(|_| is_loss && allow(number, &words));
+            loss.sectors += rest.as_ref().map_or(0, |rest| rest.sectors);
             if let Some(Node::File(data)) = self.nodes.all.get_mut(&number) {
                 data.lose(rest);
             }
@@ -566,7 +538,6 @@ impl Disk {
         }
         self.nodes.forget_unsynced();
         loss.names = lost;
-        (self.used, self.has_removed) = (None, false);
         self.max_nodes = 0;
         self.sweep();
         loss
@@ -653,7 +624,7 @@ mod tests {
                 disk
             }
         };
-        let look = |disk: &Disk| disk.meta("/a".as_ref()).ok().map(|it| it.len);
+        let look = |disk: &Disk| disk.meta("/a".as_ref()).ok().map(|meta| meta.len);
         assert_eq!(rests(make("/a"), look), [None, Some(5)]);
         assert_eq!(rests(make("/"), look), [Some(0), Some(5)]);
     }
@@ -691,7 +662,9 @@ mod tests {
             disk
         };
         let places = ["/x/a", "/b/a", "/b", "/x/a/b"];
-        let all = rests(make, |disk| places.map(|it| disk.meta(it.as_ref()).is_ok()));
+        let all = rests(make, |disk| {
+            places.map(|path| disk.meta(path.as_ref()).is_ok())
+        });
         let before = [true, false, true, false];
         let within = [false, true, true, false];
         let after = [true, false, false, true];
@@ -712,7 +685,7 @@ mod tests {
             disk
         };
         let all = rests(make, |disk| {
-            ["/old/a", "/new/a"].map(|it| disk.meta(it.as_ref()).is_ok())
+            ["/old/a", "/new/a"].map(|path| disk.meta(path.as_ref()).is_ok())
         });
         assert_eq!(all, [[false, true], [true, false]]);
     }
@@ -747,49 +720,10 @@ mod tests {
                     .names(node, when)
                     .into_iter()
                     .flatten()
-                    .map(|it| it.1),
+                    .map(|found| found.1),
             );
         }
         seen
-    }
-
-    #[test]
-    fn the_room_that_is_left_is_what_files_do_not_take() {
-        let mut stream = Stream::new(4, "test", 0, 0);
-        for _ in 0..300 {
-            let mut disk = Disk::new();
-            disk.capacity = Some(100 * SECTOR as u64);
-            let mut open = Vec::new();
-            for _ in 0..stream.below(60) {
-                let [one, other] = [(); 2].map(|()| format!("/{}", stream.below(6)));
-                match stream.below(8) {
-                    0 | 1 => open.push(create(&mut disk, &one)),
-                    2 => drop(disk.rename(one.as_ref(), other.as_ref())),
-                    3 => drop(disk.remove_file(one.as_ref())),
-                    4 if !open.is_empty() => {
-                        let nth = stream.below(open.len() as u64) as usize;
-                        disk.close(open.swap_remove(nth));
-                    }
-                    5 if !open.is_empty() => disk.set_len(open[0], stream.below(9_000)).unwrap(),
-                    6 => {
-                        let how = How {
-                            write: true,
-                            truncate: true,
-                            ..How::default()
-                        };
-                        open.extend(disk.open(one.as_ref(), how, PROCESS));
-                    }
-                    _ => {
-                        if let Some(file) = open.last() {
-                            let _ = disk.write(*file, stream.below(9_000), &[1; 700]);
-                        }
-                    }
-                }
-                let room = disk.room();
-                disk.used = None;
-                assert_eq!(room, disk.room());
-            }
-        }
     }
 
     #[test]
@@ -856,23 +790,26 @@ mod tests {
             let path = |stream: &mut Stream| {
                 let names = ["/a", "/b", "/c"];
                 let depth = 1 + stream.below(3);
-                (0..depth).fold(String::new(), |it, _| it + names[stream.below(3) as usize])
+                (0..depth).fold(String::new(), |path, _| {
+                    path + names[stream.below(3) as usize]
+                })
             };
             for _ in 0..stream.below(40) {
                 let (one, other) = (path(&mut stream), path(&mut stream));
                 // Many of these calls are refused.
-                let [node, replaced] = [&one, &other].map(|it| disk.nodes.find(it.as_ref()).ok());
+                let [node, replaced] =
+                    [&one, &other].map(|path| disk.nodes.find(path.as_ref()).ok());
                 match stream.below(10) {
                     0 | 1 => drop(disk.create_dir(one.as_ref())),
                     2..=4 if disk.rename(one.as_ref(), other.as_ref()).is_ok() => {
-                        gone.extend(replaced.filter(|it| node != Some(*it)));
+                        gone.extend(replaced.filter(|other| node != Some(*other)));
                     }
                     5 if disk.remove_dir(one.as_ref()).is_ok() => gone.extend(node),
                     6 if disk.remove_file(one.as_ref()).is_ok() => gone.extend(node),
                     2..=6 => {}
                     7 if node.is_some() => sync(&mut disk, &one),
                     7 | 8 => sync(&mut disk, "/"),
-                    _ if disk.meta(one.as_ref()).is_ok_and(|it| it.is_dir) => {}
+                    _ if disk.meta(one.as_ref()).is_ok_and(|meta| meta.is_dir) => {}
                     _ => {
                         let how = How {
                             append: true,
@@ -886,10 +823,10 @@ mod tests {
             }
             tree(&disk, NOW);
             let changed: BTreeSet<u32> = disk.journal.0.iter().flat_map(Change::dirs).collect();
-            let dirs = disk.nodes.all.keys().filter(|it| disk.nodes.is_dir(**it));
+            let dirs = disk.nodes.all.keys().filter(|dir| disk.nodes.is_dir(**dir));
             let synced: Vec<_> = dirs
-                .filter(|it| !changed.contains(it))
-                .map(|it| (*it, disk.nodes.names(*it, NOW).unwrap().clone()))
+                .filter(|dir| !changed.contains(dir))
+                .map(|dir| (*dir, disk.nodes.names(*dir, NOW).unwrap().clone()))
                 .collect();
             disk.close_all(PROCESS);
             lost += disk.lose_power(&mut stream, |_, _| true).names;
@@ -897,7 +834,7 @@ mod tests {
             kept += known.len();
             let mut known = known.difference(&gone);
             assert!(
-                known.all(|it| left.contains(it)),
+                known.all(|path| left.contains(path)),
                 "what was only moved is gone"
             );
             for (dir, names) in synced {

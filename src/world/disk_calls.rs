@@ -6,6 +6,7 @@
 //! begins. The latency has a stream for each disk, the faults use those of `host_faults`, and the
 //! effects of each power-off have their own stream, selected by its number.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
@@ -13,11 +14,11 @@ use super::choice::{Stream, mix};
 use super::core::Core;
 use super::disk::{Disk, How};
 use super::errno::Errno;
-use super::faults::{Fault, Kind};
+use super::faults::Kind;
 use super::latency::Latency;
 use super::processes::has_ended;
 use super::trace::What;
-use super::{Kernel, unsupported, with, with_world};
+use super::{Kernel, refused, unsupported, with, with_world};
 
 /// The default latency of a call: that of waking a thread of a pool, as for `unblock`; the data is
 /// in memory.
@@ -29,8 +30,8 @@ const SYNC_LATENCY: Latency = Latency::new(500_000, 1_000_001);
 /// The disks of all hosts.
 pub(crate) struct Disks {
     seed: u64,
-    /// By host, up to the last one that has a disk; each is created on first use.
-    list: Vec<Option<Box<DiskOfHost>>>,
+    /// By host; each is created on first use.
+    list: BTreeMap<usize, DiskOfHost>,
 }
 
 /// A host's disk, and the latencies of its calls.
@@ -71,21 +72,10 @@ pub(crate) struct FileOfProcess {
     number: u32,
 }
 
-fn not_here() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::Unsupported,
-        "a simulated file is used outside of its world: on another thread, or after its end",
-    )
-}
-
 /// Begins a call of the running process.
 pub(crate) fn begin(call: Call) -> io::Result<Begun> {
-    with(|kernel| kernel.disks.begin(call, &mut kernel.core)).unwrap_or_else(|| {
-        Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "polder::sim::fs is used on a thread that is in no simulated world",
-        ))
-    })
+    let words = "polder::sim::fs is used on a thread that is in no simulated world";
+    with(|kernel| kernel.disks.begin(call, &mut kernel.core)).unwrap_or_else(|| Err(refused(words)))
 }
 
 /// Calls `f` with the kernel of that world, if this thread is in it and runs code of that host.
@@ -98,13 +88,13 @@ fn at_disk_of<R>(
         if kernel.core.processes.current_host() == Some(host) {
             f(kernel)
         } else {
-            Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "a simulated file is used on another host than that whose disk it is on",
-            ))
+            let words = "a simulated file is used on another host than that whose disk it is on";
+            Err(refused(words))
         }
     });
-    result.unwrap_or_else(|| Err(not_here()))
+    let words =
+        "a simulated file is used outside of its world: on another thread, or after its end";
+    result.unwrap_or_else(|| Err(refused(words)))
 }
 
 impl Begun {
@@ -123,7 +113,7 @@ impl Begun {
         self.with(|kernel| {
             if self.fails {
                 kernel.core.note(self.host, What::DiskFailed);
-                return Err(Errno::Io.into());
+                return Err(Errno::IO.into());
             }
             kernel.disks.call(self.host, &mut kernel.core, f)
         })
@@ -183,25 +173,20 @@ impl Drop for FileOfProcess {
 
 impl Disks {
     pub(super) fn new(seed: u64) -> Disks {
-        let list = Vec::new();
+        let list = BTreeMap::new();
         Disks { seed, list }
     }
 
     pub(crate) fn find(&mut self, host: usize) -> Option<&mut DiskOfHost> {
-        self.list.get_mut(host)?.as_deref_mut()
+        self.list.get_mut(&host)
     }
 
     pub(crate) fn of(&mut self, host: usize) -> &mut DiskOfHost {
-        if self.list.len() <= host {
-            self.list.resize_with(host + 1, || None);
-        }
-        self.list[host].get_or_insert_with(|| {
-            Box::new(DiskOfHost {
-                disk: Disk::new(),
-                latency: LATENCY,
-                sync_latency: SYNC_LATENCY,
-                stream: Stream::new(self.seed, "disk", host, 0),
-            })
+        self.list.entry(host).or_insert_with(|| DiskOfHost {
+            disk: Disk::new(),
+            latency: LATENCY,
+            sync_latency: SYNC_LATENCY,
+            stream: Stream::new(self.seed, "disk", host, 0),
         })
     }
 
@@ -211,21 +196,16 @@ impl Disks {
         }
         let (host, process) = core.processes.here()?;
         let own = self.of(host);
-        let latency = match call {
-            Call::Sync => own.sync_latency,
-            Call::Read | Call::Write => own.latency,
+        let (kind, latency) = match call {
+            Call::Read => (Kind::DiskRead, own.latency),
+            Call::Write => (Kind::DiskWrite, own.latency),
+            Call::Sync => (Kind::DiskSync, own.sync_latency),
         };
-        let drawn = latency.draw(&mut own.stream);
-        let mut delay = core.drawn_or_mean(drawn, latency);
+        let mut delay = latency.draw(&mut own.stream, core.is_calm);
         let (now, faults) = (core.time.now(), &mut core.faults);
         if call == Call::Sync {
-            delay = delay.saturating_add(core.host_faults.syncs_for(host, now, faults));
+            delay = delay.saturating_add(core.host_faults.delay(host, Kind::SlowSync, now, faults));
         }
-        let kind = match call {
-            Call::Read => Kind::DiskRead,
-            Call::Write => Kind::DiskWrite,
-            Call::Sync => Kind::DiskSync,
-        };
         Ok(Begun {
             world: core.world,
             host,
@@ -264,11 +244,7 @@ impl Disks {
         let loss = own.disk.lose_power(&mut stream, |node, words| {
             // The node, and the number of the power-off.
             let id = (Kind::Unsynced, host as u32, node, nth);
-            let fault = || Fault {
-                detail: words(),
-                ..Fault::new(id, now, vec![host], Vec::new())
-            };
-            faults.allow(id, fault)
+            faults.allow_one(id, now, words)
         });
         core.note(host, What::Unsynced(loss.sectors, loss.names));
     }
@@ -291,7 +267,7 @@ mod tests {
         disks.of(host).latency = Latency::new(7, 1);
         disks.of(host).sync_latency = Latency::new(9, 1);
         let certain = super::super::choice::Probability::new(1.0).unwrap();
-        (core.host_faults).change(host, |faults| faults.disk.write = certain);
+        (core.host_faults).change(host, |faults| faults.set(Kind::DiskWrite, certain));
         let begun = [Call::Read, Call::Write, Call::Sync]
             .map(|call| disks.begin(call, &mut core).expect("its process runs"));
         let delays = begun.map(|begun| begun.delay.as_nanos());

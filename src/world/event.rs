@@ -16,14 +16,9 @@ pub(crate) enum What {
     Paused,
     Resumed,
     Polled(u64, Option<&'static Location<'static>>),
-    Connect {
-        to: usize,
-        port: u16,
-    },
-    Accepted {
-        from: usize,
-        port: u16,
-    },
+    /// The other host, and the port, here and below.
+    Connect(usize, u16),
+    Accepted(usize, u16),
     Segment(Flags, usize, u64, u64, usize),
     Lost(Flags, usize, u64, u64, usize),
     Retransmit(u64, u32),
@@ -43,18 +38,8 @@ pub(crate) enum What {
     Failed,
     Quiet,
     /// A datagram has arrived from a host at a port.
-    Datagram {
-        from: usize,
-        port: u16,
-        digest: u64,
-        len: usize,
-    },
-    DatagramLost {
-        from: usize,
-        port: u16,
-        digest: u64,
-        len: usize,
-    },
+    Datagram(usize, u16, u64, usize),
+    DatagramLost(usize, u16, u64, usize),
     /// A number of bytes went through a Unix socket.
     #[cfg_attr(not(unix), allow(dead_code))]
     Local(u64, usize),
@@ -93,7 +78,7 @@ pub(super) fn digest(start: u64, bytes: &[u8]) -> u64 {
     };
     let words = bytes.chunks_exact(8);
     let rest = words.remainder();
-    words.for_each(|it| add(it.try_into().expect("eight bytes")));
+    words.for_each(|word| add(word.try_into().expect("eight bytes")));
     if !rest.is_empty() {
         let mut word = [0; 8];
         word[..rest.len()].copy_from_slice(rest);
@@ -129,106 +114,60 @@ impl Flags {
 }
 
 impl What {
-    /// Returns the event as numbers, for the hash. A site in the source is not part of them: it
-    /// adds nothing to the task's number, and its address differs from run to run.
+    /// Returns the event as numbers, for the hash: that of its kind, and its own. A site in the
+    /// source is not part of them: it adds nothing to the task's number, and its address differs
+    /// from run to run.
     #[inline]
     pub(super) fn numbers(self) -> [u64; 5] {
-        let [a, b, c, d] = self.fields();
-        [self.tag(), a, b, c, d]
-    }
-
-    /// Returns the number of its kind.
-    #[inline]
-    fn tag(self) -> u64 {
+        let with_flags = |tag: u64, flags: Flags| tag + ((flags as u64) << 8);
         match self {
-            What::Started => 1,
-            What::Ended => 2,
-            What::Killed => 3,
-            What::PoweredOff => 4,
-            What::Paused => 5,
-            What::Resumed => 6,
-            What::TimedOut => 7,
-            What::Polled(..) => 8,
-            What::Connect { .. } => 9,
-            What::Accepted { .. } => 10,
-            What::Segment(flags, ..) => 11 + ((flags as u64) << 8),
-            What::Lost(flags, ..) => 12 + ((flags as u64) << 8),
-            What::Retransmit(..) => 13,
-            What::Name(_) => 14,
-            What::Cut(_) => 15,
-            What::Healed(_) => 16,
-            What::Chosen(_) => 17,
-            What::Reset(_) => 18,
-            What::Failed => 19,
-            What::Datagram { .. } => 20,
-            What::DatagramLost { .. } => 21,
-            What::Local(..) => 22,
-            What::Renamed => 23,
-            What::ClockSet(..) => 24,
-            What::Signal(_) => 25,
-            What::Blocking(_) => 26,
-            What::Quiet => 27,
-            What::Held(_) => 28,
-            What::Released(_) => 29,
-            What::Slow(_) => 30,
-            What::Fast(_) => 31,
-            What::Unreachable(_) => 32,
-            What::WallStepped(_) => 33,
-            What::Panicked => 34,
-            What::Written(..) => 35,
-            What::Named(_) => 36,
-            What::Synced(..) => 37,
-            What::Unsynced(..) => 38,
-            What::DiskFailed => 39,
-        }
-    }
-
-    /// Returns its numbers.
-    #[inline]
-    fn fields(self) -> [u64; 4] {
-        match self {
-            What::Polled(number, _)
-            | What::Name(number)
-            | What::Chosen(number)
-            | What::Signal(number)
-            | What::Named(number)
-            | What::Blocking(number) => [number, 0, 0, 0],
-            What::Cut(host)
-            | What::Healed(host)
-            | What::Held(host)
-            | What::Released(host)
-            | What::Slow(host)
-            | What::Fast(host)
-            | What::Unreachable(host)
-            | What::Reset(host) => [host as u64, 0, 0, 0],
-            What::Connect { to: host, port } | What::Accepted { from: host, port } => {
-                [host as u64, port.into(), 0, 0]
+            What::Started => [1, 0, 0, 0, 0],
+            What::Ended => [2, 0, 0, 0, 0],
+            What::Killed => [3, 0, 0, 0, 0],
+            What::PoweredOff => [4, 0, 0, 0, 0],
+            What::Paused => [5, 0, 0, 0, 0],
+            What::Resumed => [6, 0, 0, 0, 0],
+            What::TimedOut => [7, 0, 0, 0, 0],
+            What::Polled(task, _) => [8, task, 0, 0, 0],
+            What::Connect(to, port) => [9, to as u64, port.into(), 0, 0],
+            What::Accepted(from, port) => [10, from as u64, port.into(), 0, 0],
+            What::Segment(flags, from, seq, digest, len) => {
+                [with_flags(11, flags), from as u64, seq, digest, len as u64]
             }
-            What::Segment(_, from, seq, digest, len) | What::Lost(_, from, seq, digest, len) => {
-                [from as u64, seq, digest, len as u64]
+            What::Lost(flags, from, seq, digest, len) => {
+                [with_flags(12, flags), from as u64, seq, digest, len as u64]
             }
-            What::Datagram {
-                from,
-                port,
-                digest,
-                len,
+            What::Retransmit(seq, tries) => [13, seq, tries.into(), 0, 0],
+            What::Name(delay) => [14, delay, 0, 0, 0],
+            What::Cut(host) => [15, host as u64, 0, 0, 0],
+            What::Healed(host) => [16, host as u64, 0, 0, 0],
+            What::Chosen(number) => [17, number, 0, 0, 0],
+            What::Reset(host) => [18, host as u64, 0, 0, 0],
+            What::Failed => [19, 0, 0, 0, 0],
+            What::Datagram(from, port, digest, len) => {
+                [20, from as u64, port.into(), digest, len as u64]
             }
-            | What::DatagramLost {
-                from,
-                port,
-                digest,
-                len,
-            } => [from as u64, port.into(), digest, len as u64],
-            What::Retransmit(seq, tries) => [seq, tries.into(), 0, 0],
-            What::ClockSet(ahead, drift) => [ahead, drift as u64, 0, 0],
-            What::WallStepped(by) => [by as u64, 0, 0, 0],
-            What::Local(digest, len) | What::Written(digest, len) => [digest, len as u64, 0, 0],
-            What::Synced(node, fails) => [node, fails.into(), 0, 0],
-            What::Unsynced(sectors, names) => [sectors, names, 0, 0],
-            What::Started | What::Ended | What::Killed | What::PoweredOff => [0; 4],
-            What::Paused | What::Resumed | What::TimedOut => [0; 4],
-            What::Failed | What::Panicked | What::Quiet | What::Renamed => [0; 4],
-            What::DiskFailed => [0; 4],
+            What::DatagramLost(from, port, digest, len) => {
+                [21, from as u64, port.into(), digest, len as u64]
+            }
+            What::Local(digest, len) => [22, digest, len as u64, 0, 0],
+            What::Renamed => [23, 0, 0, 0, 0],
+            What::ClockSet(ahead, drift) => [24, ahead, drift as u64, 0, 0],
+            What::Signal(number) => [25, number, 0, 0, 0],
+            What::Blocking(delay) => [26, delay, 0, 0, 0],
+            What::Quiet => [27, 0, 0, 0, 0],
+            What::Held(host) => [28, host as u64, 0, 0, 0],
+            What::Released(host) => [29, host as u64, 0, 0, 0],
+            What::Slow(host) => [30, host as u64, 0, 0, 0],
+            What::Fast(host) => [31, host as u64, 0, 0, 0],
+            What::Unreachable(host) => [32, host as u64, 0, 0, 0],
+            What::WallStepped(by) => [33, by as u64, 0, 0, 0],
+            What::Panicked => [34, 0, 0, 0, 0],
+            What::Written(digest, len) => [35, digest, len as u64, 0, 0],
+            What::Named(digest) => [36, digest, 0, 0, 0],
+            What::Synced(node, fails) => [37, node, fails.into(), 0, 0],
+            What::Unsynced(sectors, names) => [38, sectors, names, 0, 0],
+            What::DiskFailed => [39, 0, 0, 0, 0],
         }
     }
 
@@ -281,8 +220,8 @@ impl What {
 
     fn words_of_the_network<'a>(self, name: &impl Fn(usize) -> &'a str) -> String {
         match self {
-            What::Connect { to, port } => format!("connects to {}:{port}", name(to)),
-            What::Accepted { from, port } => format!("port {port} accepts from {}", name(from)),
+            What::Connect(to, port) => format!("connects to {}:{port}", name(to)),
+            What::Accepted(from, port) => format!("port {port} accepts from {}", name(from)),
             What::Segment(flags, from, seq, _, len) => {
                 format!("{} {seq}+{len} came from {}", flags.name(), name(from))
             }
@@ -300,14 +239,10 @@ impl What {
             What::Slow(to) => format!("its link with {} is slow", name(to)),
             What::Fast(to) => format!("its link with {} is not slow any more", name(to)),
             What::Unreachable(to) => format!("learns that {} cannot be reached", name(to)),
-            What::Datagram {
-                from, port, len, ..
-            } => {
+            What::Datagram(from, port, _, len) => {
                 format!("port {port} has {len} bytes from {}", name(from))
             }
-            What::DatagramLost {
-                from, port, len, ..
-            } => {
+            What::DatagramLost(from, port, _, len) => {
                 format!("{len} bytes from {} to port {port} are lost", name(from))
             }
             What::Local(_, len) => format!("{len} bytes by a Unix socket"),

@@ -103,10 +103,10 @@ impl Events {
     /// earlier event is pushed.
     #[inline]
     pub(super) fn first(&self) -> Option<(u64, &Event, Place)> {
-        let mut first = self.heap.peek().map(|it| (it, Place::Heap));
+        let mut first = self.heap.peek().map(|entry| (entry, Place::Heap));
         for (index, lane) in self.lanes.iter().enumerate() {
             if let Some(entry) = lane.front() {
-                if first.is_none_or(|it| entry.key() < it.0.key()) {
+                if first.is_none_or(|first| entry.key() < first.0.key()) {
                     first = Some((entry, Place::Lane(index)));
                 }
             }
@@ -117,16 +117,16 @@ impl Events {
     /// Returns all events, in no order.
     pub(super) fn all(&self) -> impl Iterator<Item = &Event> {
         let lanes = self.lanes.iter().flatten();
-        lanes.chain(&self.heap).map(|it| &it.event)
+        lanes.chain(&self.heap).map(|entry| &entry.event)
     }
 
     /// Takes out the calls of `unblock`, at the end of the world, ordered by time.
     #[cfg(feature = "blocking")]
     pub(super) fn take_blocking(&mut self) -> Vec<Arc<dyn crate::pool::Job>> {
-        let lanes = self.lanes.iter_mut().flat_map(|it| it.drain(..));
+        let lanes = self.lanes.iter_mut().flat_map(|lane| lane.drain(..));
         let mut all: Vec<Entry> = lanes.chain(self.heap.drain()).collect();
         all.sort_unstable_by_key(Entry::key);
-        let job = |it: Entry| match it.event {
+        let job = |entry: Entry| match entry.event {
             Event::Blocking(call) => Some(call.job),
             _ => None,
         };
@@ -137,14 +137,14 @@ impl Events {
     #[inline]
     pub(super) fn take(&mut self, place: Place) -> Option<(u64, Event)> {
         debug_assert!(
-            self.first().is_some_and(|it| it.2 == place),
+            self.first().is_some_and(|first| first.2 == place),
             "something was pushed that comes sooner than what is taken"
         );
         let entry = match place {
             Place::Lane(index) => self.lanes[index].pop_front(),
             Place::Heap => self.heap.pop(),
         };
-        entry.map(|it| (it.at, it.event))
+        entry.map(|entry| (entry.at, entry.event))
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
             events.push(at, Event::Blocking(Box::new(call)));
         }
         let jobs = events.take_blocking();
-        jobs.iter().for_each(|it| it.run());
+        jobs.iter().for_each(|job| job.run());
         assert_eq!(*run.lock().unwrap(), [1, 3, 7, 8, 9]);
         assert!(events.first().is_none());
     }
@@ -244,7 +244,7 @@ mod tests {
             if stream.below(100) < 52 {
                 let at = stream.below(40);
                 events.push(at, Event::Chaos(nth));
-                let place = sorted.partition_point(|it: &(u64, u64)| it.0 <= at);
+                let place = sorted.partition_point(|other: &(u64, u64)| other.0 <= at);
                 sorted.insert(place, (at, nth));
             } else if !sorted.is_empty() {
                 let expected = sorted.remove(0);

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use super::choice::Probability;
 use super::trace::Seconds;
 
 /// The limit of faults of one kind that are listed, and can be left out. A report shows a few of
@@ -57,6 +58,15 @@ pub(crate) enum Kind {
     Unsynced,
 }
 
+impl Kind {
+    /// Returns whether it happens on the way from one host to another.
+    fn is_of_ways(self) -> bool {
+        use Kind::{DatagramLoss, Duplicate, Latency, Loss, Reorder};
+
+        matches!(self, Loss | DatagramLoss | Duplicate | Reorder | Latency)
+    }
+}
+
 /// The decision: a kind, a place (two hosts, or a call of the test), and its index there.
 pub(crate) type Id = (Kind, u32, u32, u64);
 
@@ -93,7 +103,7 @@ impl Fault {
         use fmt::Write;
 
         let list = |hosts: &[usize]| {
-            let named = hosts.iter().take(MAX_NAMED).map(|it| name(*it));
+            let named = hosts.iter().take(MAX_NAMED).map(|host| name(*host));
             let mut text = named.collect::<Vec<&str>>().join(",");
             if hosts.len() > MAX_NAMED {
                 let _ = write!(text, " and {} more", hosts.len() - MAX_NAMED);
@@ -152,8 +162,10 @@ pub(crate) struct Faults {
     /// The number of faults of each kind that have happened, listed or not.
     counts: BTreeMap<Kind, usize>,
     kept: Option<Kept>,
+    /// The probabilities by chaos, used where those of a link, a host or a name are smaller.
+    pub(crate) by_chaos: BTreeMap<Kind, Probability>,
     /// Whether random faults are turned off.
-    is_off: bool,
+    pub(super) is_off: bool,
 }
 
 impl Faults {
@@ -164,14 +176,15 @@ impl Faults {
         }
     }
 
-    /// Turns off random faults from now on.
-    pub(crate) fn turn_off(&mut self) {
-        self.is_off = true;
+    /// Returns the probability of a kind of fault: its own, or that of chaos.
+    #[inline]
+    pub(super) fn rate(&self, kind: Kind, own: Probability) -> Probability {
+        self.by_chaos.get(&kind).map_or(own, |rate| own.max(*rate))
     }
 
     /// Returns whether a fault happens. If so, it gets its number.
     pub(crate) fn allow(&mut self, id: Id, fault: impl FnOnce() -> Fault) -> bool {
-        if self.is_off || self.kept.as_ref().is_some_and(|it| !it.contains(&id)) {
+        if self.is_off || self.kept.as_ref().is_some_and(|kept| !kept.contains(&id)) {
             return false;
         }
         let count = self.counts.entry(id.0).or_default();
@@ -180,6 +193,17 @@ impl Faults {
             self.list.push(fault());
         }
         true
+    }
+
+    /// As [`allow`](Self::allow), for a fault of one host, or on the way from one to another, which
+    /// its identity names.
+    pub(crate) fn allow_one(&mut self, id: Id, at: u64, detail: impl FnOnce() -> String) -> bool {
+        let (kind, from, to, _) = id;
+        let others = kind.is_of_ways().then_some(to as usize);
+        self.allow(id, || Fault {
+            detail: detail(),
+            ..Fault::new(id, at, vec![from as usize], Vec::from_iter(others))
+        })
     }
 
     /// Returns whether more faults have happened than are listed.
@@ -207,7 +231,7 @@ mod tests {
         let happened = [1, 2, 3, 4].map(|nth| less.allow(id(nth), fault(nth)));
         assert_eq!(happened, [false, true, false, false]);
         assert_eq!((full.list().len(), less.list().len()), (3, 1));
-        less.turn_off();
+        less.is_off = true;
         assert!(!less.allow(id(2), fault(2)));
     }
 

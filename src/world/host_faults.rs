@@ -5,265 +5,146 @@
 //! Each kind has its own stream of choices, which is used only while the fault is on. So a world
 //! without the fault keeps the trace that it has always had.
 
+use std::collections::BTreeMap;
+
 use super::choice::{Probability, Stream};
-use super::faults::{Fault, Faults, Kind};
+use super::faults::{Faults, Kind};
 use super::trace::Seconds;
 
-/// The limit of a call's additional duration: a slow file system, or a pool with all threads busy.
-#[cfg(feature = "blocking")]
-const LONGEST_CALL: u64 = 2_000_000_000;
+/// The limit of the additional duration of a sync (a disk that does something else first, or a
+/// controller that resets it), and of a call of `unblock` (a slow file system, or a pool with all
+/// threads busy).
+const LONGEST: u64 = 2_000_000_000;
 
-/// The limit of a sync's additional duration: a disk that does something else first, or a
-/// controller that resets it.
-const LONGEST_SYNC: u64 = 2_000_000_000;
-
-/// The faults that a test has set for a host; or those of chaos for all hosts, which do not use
-/// `descriptors`.
-#[derive(Clone, Copy, Debug, Default)]
+/// The faults that a test has set for a host.
+#[derive(Debug, Default)]
 pub(crate) struct HostFaults {
-    pub(crate) aborted: Probability,
-    pub(crate) exhausted: Probability,
-    pub(crate) short: Probability,
-    pub(crate) spurious: Probability,
-    /// The probability that a call of `unblock` takes long.
-    pub(crate) blocking: Probability,
-    pub(crate) disk: DiskFaults,
+    /// The probabilities of those that are on, or were.
+    rates: BTreeMap<Kind, Probability>,
     /// The limit of a timer's lateness.
     pub(crate) late: u64,
     /// The limit of a process's sockets and files.
     pub(crate) descriptors: Option<usize>,
 }
 
-/// The faults of a host's disk.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct DiskFaults {
-    pub(crate) read: Probability,
-    pub(crate) write: Probability,
-    pub(crate) sync: Probability,
-    pub(crate) slow: Probability,
-}
-
 impl HostFaults {
-    /// Returns the probability of a kind of fault. `None` if it is not a fault of hosts.
-    fn rate(&mut self, kind: Kind) -> Option<&mut Probability> {
-        match kind {
-            Kind::Aborted => Some(&mut self.aborted),
-            Kind::Exhausted => Some(&mut self.exhausted),
-            Kind::Short => Some(&mut self.short),
-            Kind::Spurious => Some(&mut self.spurious),
-            Kind::Blocking => Some(&mut self.blocking),
-            Kind::DiskRead => Some(&mut self.disk.read),
-            Kind::DiskWrite => Some(&mut self.disk.write),
-            Kind::DiskSync => Some(&mut self.disk.sync),
-            Kind::SlowSync => Some(&mut self.disk.slow),
-            _ => None,
-        }
-    }
-
-    fn set(&mut self, kind: Kind, rate: Probability) {
-        if let Some(own) = self.rate(kind) {
-            *own = rate;
-        }
-    }
-
-    /// Ends the random faults.
-    fn heal(&mut self) {
-        (self.aborted, self.exhausted) = Default::default();
-        (self.short, self.spurious) = Default::default();
-        self.blocking = Probability::default();
-        self.disk = DiskFaults::default();
-        self.late = 0;
+    pub(crate) fn set(&mut self, kind: Kind, rate: Probability) {
+        self.rates.insert(kind, rate);
     }
 }
 
 /// The faults of a host, and their choices.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct FaultsOfHost {
-    host: usize,
     set: HostFaults,
-    seed: u64,
-    /// Created with the first fault that is on: most hosts have none.
-    streams: Option<Box<Streams>>,
-}
-
-/// The streams, each with the number of its draws, which identifies its faults.
-#[derive(Debug)]
-struct Streams {
-    aborted: (Stream, u64),
-    exhausted: (Stream, u64),
-    short: (Stream, u64),
-    spurious: (Stream, u64),
-    blocking: (Stream, u64),
-    late: (Stream, u64),
-    disk: [(Stream, u64); 4],
-}
-
-impl Streams {
-    fn of(&mut self, kind: Kind) -> &mut (Stream, u64) {
-        match kind {
-            Kind::Aborted => &mut self.aborted,
-            Kind::Exhausted => &mut self.exhausted,
-            Kind::Short => &mut self.short,
-            Kind::Blocking => &mut self.blocking,
-            Kind::DiskRead => &mut self.disk[0],
-            Kind::DiskWrite => &mut self.disk[1],
-            Kind::DiskSync => &mut self.disk[2],
-            Kind::SlowSync => &mut self.disk[3],
-            _ => &mut self.spurious,
-        }
-    }
-}
-
-impl FaultsOfHost {
-    fn new(seed: u64, host: usize) -> FaultsOfHost {
-        FaultsOfHost {
-            host,
-            set: HostFaults::default(),
-            seed,
-            streams: None,
-        }
-    }
-
-    fn streams(&mut self) -> &mut Streams {
-        let stream = |word| (Stream::new(self.seed, word, self.host, 0), 0);
-        self.streams.get_or_insert_with(|| {
-            Box::new(Streams {
-                aborted: stream("aborted"),
-                exhausted: stream("exhausted"),
-                short: stream("short"),
-                spurious: stream("spurious"),
-                blocking: stream("slow calls"),
-                late: stream("late timers"),
-                disk: ["disk reads", "disk writes", "disk syncs", "slow syncs"].map(stream),
-            })
-        })
-    }
-
-    /// Returns whether a fault happens now, by its own probability or that of chaos. A fault that
-    /// is off draws nothing.
-    fn comes(
-        &mut self,
-        kind: Kind,
-        mut by_chaos: HostFaults,
-        now: u64,
-        faults: &mut Faults,
-    ) -> bool {
-        let Some((own, by_chaos)) = self.set.rate(kind).zip(by_chaos.rate(kind)) else {
-            return false;
-        };
-        let probability = (*own).max(*by_chaos);
-        if probability == Probability::default() {
-            return false;
-        }
-        let host = self.host;
-        let (stream, drawn) = self.streams().of(kind);
-        *drawn += 1;
-        let id = (kind, host as u32, 0, *drawn);
-        let fault = || Fault::new(id, now, vec![host], Vec::new());
-        stream.happens(probability) && (probability.is_certain() || faults.allow(id, fault))
-    }
+    /// The streams of the kinds that have been on, each with the number of its draws, which
+    /// identifies its faults.
+    streams: BTreeMap<Kind, (Stream, u64)>,
 }
 
 /// The faults of all hosts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct FaultsOfHosts {
     seed: u64,
-    /// By host, up to the last one that was asked for.
-    list: Vec<FaultsOfHost>,
-    /// The faults by chaos, used where a host's own are less probable.
-    by_chaos: HostFaults,
+    /// By host; those that were asked for.
+    hosts: BTreeMap<usize, FaultsOfHost>,
     /// Whether any host has had faults.
     pub(super) are_any: bool,
+}
+
+/// Returns the labels of the stream that decides whether a fault happens, and of that which gives
+/// its extent.
+fn labels(kind: Kind) -> [&'static str; 2] {
+    match kind {
+        Kind::Aborted => ["aborted", ""],
+        Kind::Exhausted => ["exhausted", ""],
+        Kind::Short => ["short", "lengths"],
+        Kind::Spurious => ["spurious", ""],
+        Kind::Blocking => ["slow calls", "lengths of calls"],
+        Kind::Late => ["late timers", ""],
+        Kind::DiskRead => ["disk reads", ""],
+        Kind::DiskWrite => ["disk writes", ""],
+        Kind::DiskSync => ["disk syncs", ""],
+        Kind::SlowSync => ["slow syncs", "lengths of syncs"],
+        other => unreachable!("{other:?} is not a fault of hosts"),
+    }
 }
 
 impl FaultsOfHosts {
     pub(super) fn new(seed: u64) -> FaultsOfHosts {
         FaultsOfHosts {
             seed,
-            list: Vec::new(),
-            by_chaos: HostFaults::default(),
-            are_any: false,
+            ..FaultsOfHosts::default()
         }
-    }
-
-    fn of(&mut self, host: usize) -> &mut FaultsOfHost {
-        while self.list.len() <= host {
-            let next = FaultsOfHost::new(self.seed, self.list.len());
-            self.list.push(next);
-        }
-        &mut self.list[host]
     }
 
     /// Changes the faults that the test has set for a host.
     pub(crate) fn change(&mut self, host: usize, f: impl FnOnce(&mut HostFaults)) {
-        f(&mut self.of(host).set);
+        f(&mut self.hosts.entry(host).or_default().set);
         self.are_any = true;
-    }
-
-    pub(super) fn set_rate_by_chaos(&mut self, kind: Kind, rate: Probability) {
-        self.by_chaos.set(kind, rate);
-        self.are_any = true;
-    }
-
-    pub(super) fn end_rates_by_chaos(&mut self) {
-        self.by_chaos = HostFaults::default();
     }
 
     /// Ends the random faults that the test has set.
     pub(super) fn heal(&mut self) {
-        self.list.iter_mut().for_each(|host| host.set.heal());
+        for host in self.hosts.values_mut() {
+            host.set.rates.clear();
+            host.set.late = 0;
+        }
     }
 
-    /// Returns whether a fault of a host happens now.
+    /// Returns the stream of a kind of fault on a host, for another draw.
+    fn stream(&mut self, host: usize, kind: Kind) -> &mut (Stream, u64) {
+        let streams = &mut self.hosts.entry(host).or_default().streams;
+        let begin = || (Stream::new(self.seed, labels(kind)[0], host, 0), 0);
+        let stream = streams.entry(kind).or_insert_with(begin);
+        stream.1 += 1;
+        stream
+    }
+
+    /// Returns whether a fault of a host happens now, by its own probability or that of chaos. A
+    /// fault that is off draws nothing.
     #[inline]
     pub(super) fn comes(&mut self, host: usize, kind: Kind, now: u64, faults: &mut Faults) -> bool {
-        let by_chaos = self.by_chaos;
-        self.are_any && self.of(host).comes(kind, by_chaos, now, faults)
+        self.are_any && self.is_drawn(host, kind, now, faults)
+    }
+
+    fn is_drawn(&mut self, host: usize, kind: Kind, now: u64, faults: &mut Faults) -> bool {
+        let own = (self.hosts.get(&host)).and_then(|host| host.set.rates.get(&kind));
+        let probability = faults.rate(kind, own.copied().unwrap_or_default());
+        if probability == Probability::default() {
+            return false;
+        }
+        let (stream, nth) = self.stream(host, kind);
+        let id = (kind, host as u32, 0, *nth);
+        stream.happens(probability)
+            && (probability.is_certain() || faults.allow_one(id, now, String::new))
     }
 
     /// Returns the limit of the sockets and files of a host's process, if there is one.
     pub(super) fn descriptors(&self, host: usize) -> Option<usize> {
-        self.list.get(host)?.set.descriptors
+        self.hosts.get(&host)?.set.descriptors
     }
 
     /// Draws by how much a host's timer that is set now is late.
     pub(super) fn lateness(&mut self, host: usize, now: u64, faults: &mut Faults) -> u64 {
-        if !self.are_any {
-            return 0;
-        }
-        let own = self.of(host);
-        let most = own.set.late;
+        let most = self.hosts.get(&host).map_or(0, |host| host.set.late);
         if most == 0 {
             return 0;
         }
-        let (stream, drawn) = &mut own.streams().late;
-        *drawn += 1;
+        let (stream, nth) = self.stream(host, Kind::Late);
         let late = stream.below(most.saturating_add(1));
-        let id = (Kind::Late, host as u32, 0, *drawn);
-        let fault = || Fault {
-            detail: Seconds(late).to_string(),
-            ..Fault::new(id, now, vec![host], Vec::new())
-        };
-        if late != 0 && faults.allow(id, fault) {
+        let id = (Kind::Late, host as u32, 0, *nth);
+        if late != 0 && faults.allow_one(id, now, || Seconds(late).to_string()) {
             late
         } else {
             0
         }
     }
 
-    /// Draws by how much a sync takes longer.
-    pub(super) fn syncs_for(&mut self, host: usize, now: u64, faults: &mut Faults) -> u64 {
-        let (kind, word) = (Kind::SlowSync, "lengths of syncs");
-        let drawn = self.comes_and_draws(host, kind, word, now, faults);
-        drawn.map_or(0, |mut stream| stream.below(LONGEST_SYNC))
-    }
-
-    /// Draws by how much a call of `unblock` takes longer.
-    #[cfg(feature = "blocking")]
-    pub(super) fn blocks_for(&mut self, host: usize, now: u64, faults: &mut Faults) -> u64 {
-        let (kind, word) = (Kind::Blocking, "lengths of calls");
-        let drawn = self.comes_and_draws(host, kind, word, now, faults);
-        drawn.map_or(0, |mut stream| stream.below(LONGEST_CALL))
+    /// Draws by how much a call takes longer, because of this kind of fault.
+    pub(super) fn delay(&mut self, host: usize, kind: Kind, now: u64, faults: &mut Faults) -> u64 {
+        let extent = self.extent(host, kind, now, faults);
+        extent.map_or(0, |mut stream| stream.below(LONGEST))
     }
 
     /// Draws the length of a read or write of `len` bytes, if it is a short one.
@@ -277,25 +158,18 @@ impl FaultsOfHosts {
         if len < 2 {
             return None;
         }
-        let mut stream = self.comes_and_draws(host, Kind::Short, "lengths", now, faults)?;
+        let mut stream = self.extent(host, Kind::Short, now, faults)?;
         Some(1 + stream.below(len as u64 - 1) as usize)
     }
 
     /// Returns a stream for the extent of a fault, if the fault happens now: another stream than
     /// the one that decides on the next faults.
-    fn comes_and_draws(
-        &mut self,
-        host: usize,
-        kind: Kind,
-        word: &str,
-        now: u64,
-        faults: &mut Faults,
-    ) -> Option<Stream> {
+    fn extent(&mut self, host: usize, kind: Kind, now: u64, faults: &mut Faults) -> Option<Stream> {
         if !self.comes(host, kind, now, faults) {
             return None;
         }
-        let drawn = self.of(host).streams().of(kind).1;
-        Some(Stream::new(self.seed, word, host, drawn as usize))
+        let nth = self.hosts.get(&host)?.streams.get(&kind)?.1;
+        Some(Stream::new(self.seed, labels(kind)[1], host, nth as usize))
     }
 }
 
@@ -308,16 +182,16 @@ mod tests {
         let (mut hosts, mut faults) = (FaultsOfHosts::new(1), Faults::new(None));
         let certain = Probability::new(1.0).unwrap();
         assert!(!hosts.are_any && !hosts.comes(3, Kind::Short, 0, &mut faults));
-        hosts.change(3, |own| own.short = certain);
+        hosts.change(3, |own| own.set(Kind::Short, certain));
         assert!(hosts.comes(3, Kind::Short, 0, &mut faults));
         assert!(!hosts.comes(2, Kind::Short, 0, &mut faults));
         assert!(!hosts.comes(3, Kind::Spurious, 0, &mut faults));
-        hosts.set_rate_by_chaos(Kind::Spurious, certain);
+        faults.by_chaos.insert(Kind::Spurious, certain);
         assert!(hosts.comes(2, Kind::Spurious, 0, &mut faults));
         hosts.heal();
         assert!(!hosts.comes(3, Kind::Short, 0, &mut faults));
         assert!(hosts.comes(3, Kind::Spurious, 0, &mut faults));
-        hosts.end_rates_by_chaos();
+        faults.by_chaos.clear();
         assert!(!hosts.comes(3, Kind::Spurious, 0, &mut faults));
     }
 
@@ -326,8 +200,8 @@ mod tests {
         let (mut hosts, mut faults) = (FaultsOfHosts::new(1), Faults::new(None));
         assert_eq!(hosts.lateness(0, 0, &mut faults), 0);
         hosts.change(0, |own| {
-            (own.short, own.late) = (Probability::new(1.0).unwrap(), 9);
-            own.descriptors = Some(4);
+            own.set(Kind::Short, Probability::new(1.0).unwrap());
+            (own.late, own.descriptors) = (9, Some(4));
         });
         assert_eq!(
             (hosts.descriptors(0), hosts.descriptors(1)),

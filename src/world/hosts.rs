@@ -37,35 +37,36 @@ pub(crate) struct Hosts {
 struct Host {
     name: String,
     is_up: bool,
-    connects: InASecond,
-    datagrams: InASecond,
-    /// The time at which the host last sent a datagram or connected, and the count at that moment,
-    /// by KiB.
-    sent: (u64, usize),
+    /// Those of a second.
+    connects: Count,
+    datagrams: Count,
+    /// The datagrams and connects of a moment, by KiB.
+    sent: Count,
     next_port: u16,
     v4: Ipv4Addr,
     v6: Ipv6Addr,
 }
 
-/// A count of something in one second of the world.
+/// A count of something at one time: in a second, or at a moment.
 #[derive(Default)]
-struct InASecond {
-    /// The second in which it happened last.
-    second: u64,
-    count: u32,
+struct Count {
+    at: u64,
+    count: usize,
 }
 
-impl InASecond {
-    /// Counts an occurrence now. Returns the count in this second.
-    fn add(&mut self, now: u64) -> u32 {
-        let second = now / 1_000_000_000;
-        if std::mem::replace(&mut self.second, second) != second {
+impl Count {
+    /// Counts `more` at that time. Returns the count since that time has begun.
+    fn add(&mut self, at: u64, more: usize) -> usize {
+        if std::mem::replace(&mut self.at, at) != at {
             self.count = 0;
         }
-        self.count += 1;
+        self.count += more;
         self.count
     }
 }
+
+/// A second, in nanoseconds.
+const SECOND: u64 = 1_000_000_000;
 
 impl Hosts {
     pub(super) fn new() -> Hosts {
@@ -87,9 +88,9 @@ impl Hosts {
         self.list.push(Host {
             name: name.to_owned(),
             is_up: true,
-            connects: InASecond::default(),
-            datagrams: InASecond::default(),
-            sent: (0, 0),
+            connects: Count::default(),
+            datagrams: Count::default(),
+            sent: Count::default(),
             next_port: *PORTS.start(),
             v4: Ipv4Addr::new(10, 0, high, low),
             v6: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number),
@@ -171,7 +172,7 @@ impl Hosts {
                 return Ok(port);
             }
         }
-        Err(Errno::AddrNotAvailable.into())
+        Err(Errno::ADDRNOTAVAIL.into())
     }
 
     /// Returns a host's next ephemeral port.
@@ -202,11 +203,7 @@ impl Hosts {
         report: &mut Report,
     ) -> bool {
         let Host { sent, name, .. } = &mut self.list[host];
-        if sent.0 != now {
-            *sent = (now, 0);
-        }
-        sent.1 += 1 + bytes / 1_024;
-        let is_within = sent.1 <= MAX_SENT;
+        let is_within = sent.add(now, 1 + bytes / 1_024) <= MAX_SENT;
         if !is_within {
             let cause = format!("livelock: {name:?} sends without any time passing");
             let reason = format!("{cause}: a loop that neither sleeps nor waits for an answer");
@@ -218,7 +215,7 @@ impl Hosts {
     /// Counts a connect, and fails the run if a host connects too often.
     pub(super) fn count_connect(&mut self, host: usize, now: u64, report: &mut Report) {
         let (host, max) = (&mut self.list[host], self.max_connects);
-        if host.connects.add(now) > max {
+        if host.connects.add(now / SECOND, 1) > max as usize {
             let cause = format!("retry storm: {:?} connects too often", host.name);
             let reason = format!("{cause}: more than {max} times within a second");
             report.fail(cause, None, reason);
@@ -228,7 +225,7 @@ impl Hosts {
     /// Counts a datagram, and fails the run if a host sends too many.
     pub(super) fn count_datagram(&mut self, host: usize, now: u64, report: &mut Report) {
         let (host, max) = (&mut self.list[host], self.max_datagrams);
-        if host.datagrams.add(now) > max {
+        if host.datagrams.add(now / SECOND, 1) > max as usize {
             let cause = format!("storm: {:?} sends too many datagrams", host.name);
             let reason = format!("{cause}: more than {max} within a second");
             report.fail(cause, None, reason);

@@ -152,13 +152,15 @@ impl Latency {
         Latency { least, more }
     }
 
+    /// Draws a latency, or takes the number of the stream and returns the mean.
     #[inline]
-    pub(super) fn draw(self, stream: &mut Stream) -> u64 {
-        match self.more {
+    pub(super) fn draw(self, stream: &mut Stream, is_mean: bool) -> u64 {
+        let drawn = match self.more {
             More::Uniform(span) => self.least.saturating_add(stream.below(span)),
             More::Exponential(mean) => exponential(self.least, mean, stream.next()),
             More::HeavyTail => heavy_tail(self.least, stream.next()),
-        }
+        };
+        if is_mean { self.mean() } else { drawn }
     }
 
     pub(super) fn mean(self) -> u64 {
@@ -229,7 +231,9 @@ mod tests {
 
     fn draws(latency: Latency) -> Vec<u64> {
         let mut stream = Stream::new(1, "test", 0, 0);
-        let mut all: Vec<u64> = (0..100_000).map(|_| latency.draw(&mut stream)).collect();
+        let mut all: Vec<u64> = (0..100_000)
+            .map(|_| latency.draw(&mut stream, false))
+            .collect();
         all.sort_unstable();
         all
     }

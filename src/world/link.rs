@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::choice::{Probability, Stream};
 use super::event_queue::Event;
-use super::faults::{Fault, Faults, Kind};
+use super::faults::{Faults, Kind};
 use super::latency::Latency;
 use super::parting::Partings;
 
@@ -60,29 +60,20 @@ pub(crate) struct Bursts {
     pub(crate) end: Probability,
 }
 
-/// Probabilities of faults.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Rates {
-    pub(super) loss: Probability,
-    pub(super) duplication: Probability,
-    pub(super) reordering: Probability,
-}
-
 pub(crate) struct Links {
     seed: u64,
     default: Settings,
-    /// The probabilities by chaos, used where the link's own are smaller.
-    pub(super) by_chaos: Rates,
-    /// The number of the chaos that draws a latency for each link, if there is one.
-    chaos: Option<u32>,
+    /// The number of the chaos that draws a latency for each link; if there is none, each has its
+    /// own setting.
+    pub(crate) chaos: Option<u32>,
     /// Whether each segment takes the mean of its link's latency.
     pub(super) is_even: bool,
     links: Vec<Link>,
     /// The places of links, by their two hosts, counted from one.
     numbers: BTreeMap<(usize, usize), u32>,
     pub(super) partings: Partings,
-    /// The number of messages held so far.
-    held: u64,
+    /// Messages that arrived while their way was held, in that order.
+    pub(super) held: Vec<((usize, usize), Event)>,
 }
 
 struct Link {
@@ -94,8 +85,6 @@ struct Link {
     /// The latency that the chaos of this number has drawn for it; `None` if that fault is left
     /// out.
     drawn: Option<(u32, Option<Latency>)>,
-    /// Messages that arrived while the link was held, numbered over all links.
-    held: Vec<(u64, Event)>,
     /// The choices for datagrams, and the arrival time of the last one that keeps its order.
     datagrams: Stream,
     last_datagram: u64,
@@ -106,14 +95,28 @@ struct Link {
 }
 
 /// The fate of a message at the end of its link.
-pub(super) enum Passage<'a> {
+pub(super) enum Passage {
     Lost,
-    /// It is held there, under this number.
-    Held(u64, &'a mut Vec<(u64, Event)>),
+    /// It is to be kept in [`held`](Links::held).
+    Held,
     Arrives,
 }
 
 impl Link {
+    fn new(seed: u64, (from, to): (usize, usize), settings: Settings) -> Link {
+        Link {
+            stream: Stream::new(seed, "link", from, to),
+            sent: 0,
+            sent_datagrams: 0,
+            settings,
+            drawn: None,
+            datagrams: Stream::new(seed, "datagrams", from, to),
+            last_datagram: 0,
+            busy_until: 0,
+            bursts: None,
+        }
+    }
+
     /// Returns how long `len` bytes wait for those before them, plus their own transmission time.
     /// `None` if they do not fit into the queue. `slow` is the bandwidth that the link has for a
     /// while, unless its own is smaller.
@@ -145,15 +148,10 @@ impl Link {
     /// Returns whether a message sent now falls into a burst of losses. Takes a number of a stream
     /// if there may be bursts.
     #[inline]
-    fn comes_into_burst(&mut self, seed: u64, way: (usize, usize)) -> bool {
-        match self.settings.bursts {
-            None => false,
-            Some(bursts) => self.comes_into(bursts, seed, way),
-        }
-    }
-
-    #[cold]
-    fn comes_into(&mut self, bursts: Bursts, seed: u64, (from, to): (usize, usize)) -> bool {
+    fn comes_into_burst(&mut self, seed: u64, (from, to): (usize, usize)) -> bool {
+        let Some(bursts) = self.settings.bursts else {
+            return false;
+        };
         let begin = || Box::new((Stream::new(seed, "bursts", from, to), false));
         let (stream, is_in_burst) = &mut **self.bursts.get_or_insert_with(begin);
         let change = if *is_in_burst {
@@ -179,13 +177,12 @@ impl Links {
                 reordering: Probability::default(),
                 bandwidth: None,
             },
-            by_chaos: Rates::default(),
             chaos: None,
             is_even,
             links: Vec::new(),
             numbers: BTreeMap::new(),
             partings: Partings::default(),
-            held: 0,
+            held: Vec::new(),
         }
     }
 
@@ -201,27 +198,12 @@ impl Links {
 
     #[inline(never)]
     fn find_or_add(&mut self, way: (usize, usize)) -> u32 {
-        let known = self.numbers.get(&way).copied();
-        known.unwrap_or_else(|| self.add(way))
-    }
-
-    fn add(&mut self, (from, to): (usize, usize)) -> u32 {
-        let (seed, settings) = (self.seed, self.default);
-        self.links.push(Link {
-            stream: Stream::new(seed, "link", from, to),
-            sent: 0,
-            sent_datagrams: 0,
-            settings,
-            drawn: None,
-            held: Vec::new(),
-            datagrams: Stream::new(seed, "datagrams", from, to),
-            last_datagram: 0,
-            busy_until: 0,
-            bursts: None,
-        });
-        let number = u32::try_from(self.links.len()).expect("fewer than 2^32 links");
-        self.numbers.insert((from, to), number);
-        number
+        let (seed, settings, links) = (self.seed, self.default, &mut self.links);
+        let add = || {
+            links.push(Link::new(seed, way, settings));
+            u32::try_from(links.len()).expect("fewer than 2^32 links")
+        };
+        *self.numbers.entry(way).or_insert_with(add)
     }
 
     /// Changes the settings of one link; or of all links, including future ones.
@@ -236,79 +218,44 @@ impl Links {
         }
     }
 
-    /// Gives each link a latency drawn by the chaos of this number; with `None`, each link has its
-    /// own setting.
-    pub(crate) fn set_latencies_by_chaos(&mut self, chaos: Option<u32>) {
-        self.chaos = chaos;
-    }
-
     /// Ends the latencies that the chaos of this number has drawn.
     pub(crate) fn end_latencies_by_chaos(&mut self, chaos: u32) {
         self.chaos = self.chaos.filter(|current| *current != chaos);
     }
 
     /// Returns the fate of a message that arrives from one host at another now. `is_up` is that of
-    /// the other host, and `known` is for [`find`](Self::find).
+    /// the other host.
     #[inline]
-    pub(super) fn pass(
-        &mut self,
-        (from, to): (usize, usize),
-        mut known: u32,
-        is_up: bool,
-    ) -> Passage<'_> {
-        if from != to && !self.partings.are_none() {
-            if self.partings.is_cut(from, to) {
-                return Passage::Lost;
-            }
-            if self.partings.is_held(from, to) {
-                self.held += 1;
-                let nth = self.held;
-                return Passage::Held(nth, &mut self.find((from, to), &mut known).held);
-            }
-        }
-        if is_up {
-            Passage::Arrives
-        } else {
+    pub(super) fn pass(&self, (from, to): (usize, usize), is_up: bool) -> Passage {
+        let is_cut = from != to && self.partings.is_cut(from, to);
+        if !is_cut && from != to && self.partings.is_held(from, to) {
+            Passage::Held
+        } else if is_cut || !is_up {
             Passage::Lost
+        } else {
+            Passage::Arrives
         }
     }
 
-    /// Takes the messages of links that are no longer held, in the order of their arrival, also
-    /// over several links.
-    pub(super) fn take_released(&mut self) -> impl Iterator<Item = Event> + use<> {
-        let mut held: Vec<(u64, Event)> = Vec::new();
-        for ((from, to), number) in &self.numbers {
-            let link = &mut self.links[*number as usize - 1];
-            if !link.held.is_empty() && !self.partings.is_held(*from, *to) {
-                held.append(&mut link.held);
-            }
-        }
-        held.sort_unstable_by_key(|(nth, _)| *nth);
-        held.into_iter().map(|(_, event)| event)
+    /// Takes the messages whose way is no longer held, in the order of their arrival.
+    pub(super) fn take_released(&mut self) -> Vec<Event> {
+        let all = std::mem::take(&mut self.held).into_iter();
+        let partings = &self.partings;
+        let (held, released): (Vec<_>, Vec<_>) =
+            all.partition(|((from, to), _)| partings.is_held(*from, *to));
+        self.held = held;
+        released.into_iter().map(|(_, event)| event).collect()
     }
 
     /// Returns the latency that chaos has drawn for a link, to replace its own.
-    #[inline]
     fn latency_by_chaos(
         &mut self,
-        way: (usize, usize),
-        known: &mut u32,
-        now: u64,
-        faults: &mut Faults,
-    ) -> Option<Latency> {
-        self.drawn_latency(self.chaos?, way, known, now, faults)
-    }
-
-    #[inline(never)]
-    fn drawn_latency(
-        &mut self,
-        call: u32,
         (from, to): (usize, usize),
         known: &mut u32,
         now: u64,
         faults: &mut Faults,
     ) -> Option<Latency> {
-        let seed = self.seed;
+        let (seed, call) = (self.seed, self.chaos?);
         let link = self.find((from, to), known);
         if link.drawn.is_none_or(|(of, _)| of != call) {
             // There are fewer than 2^16 hosts; the host that does not exist is cut to 16 bits.
@@ -316,23 +263,19 @@ impl Links {
             let mut stream = Stream::new(seed, "latencies", place, call as usize);
             let latency = Latency::of_chaos(&mut stream);
             let id = (Kind::Latency, from as u32, to as u32, u64::from(call));
-            let fault = || Fault {
-                detail: latency.to_string(),
-                ..Fault::new(id, now, vec![from], vec![to])
-            };
-            let happens = faults.allow(id, fault);
+            let happens = faults.allow_one(id, now, || latency.to_string());
             link.drawn = Some((call, happens.then_some(latency)));
         }
         link.drawn.and_then(|(_, latency)| latency)
     }
 
     /// Returns whether every segment that is sent now arrives, if no queue is full.
-    pub(super) fn loses_nothing(&self, (from, to): (usize, usize)) -> bool {
+    pub(super) fn loses_nothing(&self, (from, to): (usize, usize), faults: &Faults) -> bool {
         let number = self.numbers.get(&(from, to));
         let link = number.map(|number| &self.links[*number as usize - 1]);
         let settings = link.map_or(&self.default, |link| &link.settings);
         let is_open = !self.partings.is_cut(from, to) && !self.partings.is_held(from, to);
-        let loss = settings.loss.max(self.by_chaos.loss);
+        let loss = faults.rate(Kind::Loss, settings.loss);
         from == to || is_open && loss == Probability::default() && settings.bursts.is_none()
     }
 
@@ -353,25 +296,23 @@ impl Links {
         if from == to {
             return Some(LOOPBACK);
         }
-        let (seed, loss, is_even) = (self.seed, self.by_chaos.loss, self.is_even);
+        let (seed, is_even) = (self.seed, self.is_even);
         let (is_cut, slow) = self.partings.of_a_way(from, to);
         let drawn_latency = self.latency_by_chaos((from, to), known, now, faults);
         let link = self.find((from, to), known);
         let latency = drawn_latency.unwrap_or(link.settings.latency);
         link.sent += 1;
-        let drawn = latency.draw(&mut link.stream);
-        let latency = if is_even { latency.mean() } else { drawn };
-        let loss = link.settings.loss.max(loss);
+        let latency = latency.draw(&mut link.stream, is_even);
+        let loss = faults.rate(Kind::Loss, link.settings.loss);
         let is_lost = link.stream.happens(loss);
         let is_in_burst = link.comes_into_burst(seed, (from, to));
         if is_cut {
             return None;
         }
         let id = (Kind::Loss, from as u32, to as u32, link.sent);
-        let fault = || Fault::new(id, now, vec![from], vec![to]);
         // A certain loss is not a choice.
         let is_certain = is_lost && loss.is_certain();
-        if is_certain || (is_lost || is_in_burst) && faults.allow(id, fault) {
+        if is_certain || (is_lost || is_in_burst) && faults.allow_one(id, now, String::new) {
             return None;
         }
         Some(link.take_bandwidth(len, now, slow)? + latency)
@@ -391,7 +332,7 @@ impl Links {
         if from == to {
             return [Some(now + LOOPBACK), None];
         }
-        let (seed, by_chaos, is_even) = (self.seed, self.by_chaos, self.is_even);
+        let (seed, is_even) = (self.seed, self.is_even);
         let (is_cut, slow) = self.partings.of_a_way(from, to);
         let mut known = 0;
         let drawn_latency = self.latency_by_chaos((from, to), &mut known, now, faults);
@@ -401,22 +342,19 @@ impl Links {
         let nth = link.sent_datagrams;
         let is_in_burst = link.comes_into_burst(seed, (from, to));
         let (settings, stream) = (link.settings, &mut link.datagrams);
-        let latencies = [(); 2].map(|()| {
-            let drawn = latency.draw(stream);
-            if is_even { latency.mean() } else { drawn }
-        });
+        let latencies = [(); 2].map(|()| latency.draw(stream, is_even));
         let late = latencies[1] + stream.below(LATE);
+        let loss = faults.rate(Kind::Loss, settings.loss);
+        let duplication = faults.rate(Kind::Duplicate, settings.duplication);
+        let reordering = faults.rate(Kind::Reorder, settings.reordering);
         let mut comes = |kind, probability: Probability, is_sure: bool| {
             let id = (kind, from as u32, to as u32, nth);
-            let fault = || Fault::new(id, now, vec![from], vec![to]);
             let happens = stream.happens(probability);
-            happens && probability.is_certain() || (happens || is_sure) && faults.allow(id, fault)
+            happens && probability.is_certain()
+                || (happens || is_sure) && faults.allow_one(id, now, String::new)
         };
-        let loss = settings.loss.max(by_chaos.loss);
         let is_lost = comes(Kind::DatagramLoss, loss, is_in_burst);
-        let duplication = settings.duplication.max(by_chaos.duplication);
         let is_double = comes(Kind::Duplicate, duplication, false);
-        let reordering = settings.reordering.max(by_chaos.reordering);
         let is_reordered = comes(Kind::Reorder, reordering, false);
         if is_lost || is_cut {
             return [None; 2];
@@ -477,7 +415,8 @@ mod tests {
         let rare = Probability::new(0.02).unwrap();
         let (begin, end) = (rare, rare);
         let mut links = set(None, |link| link.bursts = Some(Bursts { begin, end }));
-        assert!(!links.loses_nothing((0, 1)) && links.loses_nothing((1, 1)));
+        let none = Faults::default();
+        assert!(!links.loses_nothing((0, 1), &none) && links.loses_nothing((1, 1), &none));
         let all = sent(&mut links, 2_000);
         let changes = all
             .windows(2)
@@ -517,8 +456,8 @@ mod tests {
 
     #[test]
     fn a_message_is_lost_at_the_end_of_its_link_if_its_host_is_down() {
-        let mut links = Links::new(1, false);
-        assert!(matches!(links.pass((0, 1), 0, true), Passage::Arrives));
-        assert!(matches!(links.pass((0, 1), 0, false), Passage::Lost));
+        let links = Links::new(1, false);
+        assert!(matches!(links.pass((0, 1), true), Passage::Arrives));
+        assert!(matches!(links.pass((0, 1), false), Passage::Lost));
     }
 }

@@ -69,8 +69,7 @@ use std::time::Instant;
 
 use self::core::Core;
 pub(crate) use self::core::note_poll;
-use choice::Probability;
-pub(crate) use claims::{asks_for, checks_here, does_not_hold, note_sometimes, was_true};
+pub(crate) use claims::{asks_for, checks_here, does_not_hold, note_sometimes};
 use errno::Errno;
 use event_queue::{Event, Events, Place};
 use faults::{Faults, Kept, Kind};
@@ -246,7 +245,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
     answers::begin(seed);
     let kernel = Kernel {
         core: setup.core(seed),
-        sockets: Sockets::new(),
+        sockets: Sockets::default(),
         names: names::Names::new(seed),
         disks: disk_calls::Disks::new(seed),
         #[cfg(feature = "blocking")]
@@ -278,8 +277,12 @@ fn gone() -> io::Error {
 
 /// The error of a call that a simulated world does not support.
 pub(crate) fn unsupported(what: &str) -> io::Error {
-    let words = format!("{what}: not in a simulated world");
-    io::Error::new(io::ErrorKind::Unsupported, words)
+    refused(format!("{what}: not in a simulated world"))
+}
+
+/// The error of a call that is not possible here.
+fn refused(words: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, words.into())
 }
 
 /// The loop that drives the world.
@@ -308,7 +311,7 @@ impl Kernel {
             Some((at, _)) if at > latest => Advance::Late(at),
             Some((at, place)) => {
                 let due = self.take_event(place);
-                Advance::Happened(at, due, self.chaos.are_due())
+                Advance::Happened(at, due, !self.chaos.due.is_empty())
             }
         }
     }
@@ -326,12 +329,10 @@ impl Kernel {
             let (at, event, place) = core.events.first()?;
             let is_due = match *event {
                 Event::Retransmit(id) => tcp.table.is_due(id, at, core),
-                Event::Keepalive(_) if tcp.table.is_kept_alive_only(&core.events, &core.links) => {
-                    return None;
-                }
+                Event::Keepalive(_) if tcp.table.is_kept_alive_only(core) => return None,
                 Event::Keepalive(id) => tcp.table.keepalive_is_due(id, at),
                 Event::Deadline(poller) => core.pollers.is_due(poller, at, &mut core.events),
-                Event::Chaos(number) => self.chaos.applies(number),
+                Event::Chaos(number) => number >= self.chaos.first,
                 // These are always due.
                 _ => true,
             };
@@ -352,12 +353,12 @@ impl Kernel {
         tcp.forget_ended(core);
         match event {
             Event::Segment(segment) => {
-                let (way, link) = (segment.way(), segment.link);
-                match core.links.pass(way, link, core.hosts.is_up(way.1)) {
+                let way = segment.way();
+                match core.links.pass(way, core.hosts.is_up(way.1)) {
                     Passage::Lost => tcp.lose(segment, core),
-                    Passage::Held(nth, held) => {
+                    Passage::Held => {
                         let timers = segment.timers();
-                        held.push((nth, Event::Segment(segment)));
+                        core.links.held.push((way, Event::Segment(segment)));
                         tcp.table.arm_all(timers, core);
                     }
                     Passage::Arrives => tcp.arrives(segment, core),
@@ -365,9 +366,9 @@ impl Kernel {
             }
             Event::Datagram(datagram) => {
                 let way = (datagram.from.0, datagram.to.0);
-                match core.links.pass(way, 0, core.hosts.is_up(way.1)) {
+                match core.links.pass(way, core.hosts.is_up(way.1)) {
                     Passage::Lost => udp::lose(&datagram, core),
-                    Passage::Held(nth, held) => held.push((nth, Event::Datagram(datagram))),
+                    Passage::Held => core.links.held.push((way, Event::Datagram(datagram))),
                     Passage::Arrives => udp.arrives(*datagram, core),
                 }
             }
@@ -375,7 +376,7 @@ impl Kernel {
             Event::Keepalive(id) => tcp.keep_alive(id, core),
             Event::Unreachable(id) => tcp.hear_of_router(id, core),
             Event::Deadline(poller) => core.pollers.fire(poller),
-            Event::Chaos(number) => self.chaos.push(number),
+            Event::Chaos(number) => self.chaos.due.push_back(number),
             #[cfg(feature = "blocking")]
             Event::Blocking(call) => return self.blocking.begin(*call, core),
         }
@@ -409,7 +410,7 @@ impl Kernel {
             files + self.sockets.count_open(process, host) + count > limit
         });
         if is_exhausted || is_full {
-            Err(Errno::NoDescriptor.into())
+            Err(Errno::MFILE.into())
         } else {
             Ok(())
         }
@@ -451,7 +452,7 @@ impl Kernel {
     }
 
     /// Describes the sockets of a process, for reports.
-    pub(crate) fn describe_sockets(&self, process: usize) -> Vec<String> {
+    pub(crate) fn describe_sockets(&mut self, process: usize) -> Vec<String> {
         self.sockets.describe(process, &self.core)
     }
 }
@@ -487,29 +488,11 @@ impl Kernel {
         core.heal_hosts();
     }
 
-    /// Sets the probability of a kind of fault by chaos, from now on.
-    pub(crate) fn set_rate_by_chaos(&mut self, kind: Kind, rate: Probability) {
-        let links = &mut self.core.links.by_chaos;
-        match kind {
-            Kind::Loss => links.loss = rate,
-            Kind::Duplicate => links.duplication = rate,
-            Kind::Reorder => links.reordering = rate,
-            Kind::Name => self.names.by_chaos = rate,
-            _ => self.core.host_faults.set_rate_by_chaos(kind, rate),
-        }
-    }
-
-    pub(crate) fn end_rates_by_chaos(&mut self) {
-        self.core.links.by_chaos = Default::default();
-        self.names.by_chaos = Default::default();
-        self.core.host_faults.end_rates_by_chaos();
-    }
-
     /// Makes the world calm from now on: no random faults, each duration is its mean, and ready
     /// workers and tasks run first in, first out.
     pub(crate) fn be_calm(&mut self) {
         let core = &mut self.core;
-        core.faults.turn_off();
+        core.faults.is_off = true;
         core.links.is_even = true;
         core.is_calm = true;
         core.set_order(Order::Fifo);

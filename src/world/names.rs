@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::choice::{Probability, Stream};
 use super::core::Core;
-use super::faults::{Fault, Kind};
+use super::faults::Kind;
 use super::hosts::Hosts;
 use super::latency::Latency;
 use super::link::DEFAULT_NAME_LATENCY;
@@ -35,13 +35,11 @@ pub(crate) struct Names {
     pub(crate) stale: Probability,
     /// The probability that it gives the addresses in another order.
     pub(crate) reordered: Probability,
-    /// The probability of any of the first three faults, by chaos.
-    pub(super) by_chaos: Probability,
     /// The names that a test has set: the addresses now, and those before.
     records: BTreeMap<String, [Vec<IpAddr>; 2]>,
     seed: u64,
-    /// By host, up to the last one that has made a query.
-    questions: Vec<Questions>,
+    /// By host; those that have made a query.
+    questions: BTreeMap<usize, Questions>,
 }
 
 impl Names {
@@ -53,10 +51,9 @@ impl Names {
             missing: Probability::default(),
             stale: Probability::default(),
             reordered: Probability::default(),
-            by_chaos: Probability::default(),
             records: BTreeMap::new(),
             seed,
-            questions: Vec::new(),
+            questions: BTreeMap::new(),
         }
     }
 
@@ -90,11 +87,8 @@ impl Names {
     }
 
     fn questions_of(&mut self, host: usize) -> &mut Questions {
-        while self.questions.len() <= host {
-            let next = Questions::new(self.seed, self.questions.len());
-            self.questions.push(next);
-        }
-        &mut self.questions[host]
+        let questions = self.questions.entry(host);
+        questions.or_insert_with(|| Questions::new(self.seed, host))
     }
 
     /// Rotates the addresses of a host's last query, if that fault happens, so that another address
@@ -108,11 +102,9 @@ impl Names {
         let mut stream = Stream::new(self.seed, "order of addresses", host, nth as usize);
         let (happens, from) = (stream.happens(probability), 1 + stream.below(count - 1));
         let id = (Kind::Name, host as u32, 3, nth);
-        let fault = || Fault {
-            detail: "is answered in another order".to_owned(),
-            ..Fault::new(id, core.time.now(), vec![host], Vec::new())
-        };
-        if happens && (probability.is_certain() || core.faults.allow(id, fault)) {
+        let now = core.time.now();
+        let words = || "is answered in another order".to_owned();
+        if happens && (probability.is_certain() || core.faults.allow_one(id, now, words)) {
             addresses.rotate_left(from as usize);
         }
     }
@@ -122,7 +114,8 @@ impl Names {
     fn draw_faults(&mut self, host: usize, name: &str, core: &mut Core) -> [bool; 3] {
         let has_record = self.records.contains_key(name);
         let own = [self.failure, self.missing, self.stale];
-        let by_chaos = self.by_chaos;
+        // Chaos has one probability for the three of them.
+        let by_chaos = core.faults.rate(Kind::Name, Probability::default());
         let questions = self.questions_of(host);
         questions.asked += 1;
         let nth = questions.asked;
@@ -138,11 +131,9 @@ impl Names {
         let words = ["is not answered", "finds none", "is answered as before"];
         for (which, happens) in happens.iter_mut().enumerate() {
             let id = (Kind::Name, host as u32, which as u32, nth);
-            let fault = || Fault {
-                detail: words[which].to_owned(),
-                ..Fault::new(id, core.time.now(), vec![host], Vec::new())
-            };
-            *happens = *happens && (own[which].is_certain() || core.faults.allow(id, fault));
+            let (now, detail) = (core.time.now(), || words[which].to_owned());
+            *happens =
+                *happens && (own[which].is_certain() || core.faults.allow_one(id, now, detail));
         }
         happens
     }
@@ -152,8 +143,8 @@ impl Names {
         // Names are compared without regard to case (RFC 4343).
         let (asked, name) = (name, &*name.to_ascii_lowercase());
         let latency = self.latency;
-        let drawn = latency.draw(&mut self.questions_of(host).latency);
-        let delay = core.drawn_or_mean(drawn, latency);
+        let stream = &mut self.questions_of(host).latency;
+        let delay = latency.draw(stream, core.is_calm);
         let [has_failed, is_missing, is_stale] = self.draw_faults(host, name, core);
         core.note(host, What::Name(delay));
         let mut addresses = match self.records.get(name) {
@@ -245,6 +236,6 @@ mod tests {
         assert_eq!(names.draw_faults(4, "web", &mut core), [true, false, true]);
         names.heal();
         assert_eq!(names.draw_faults(4, "web", &mut core), [false; 3]);
-        assert_eq!(names.questions[4].asked, 3);
+        assert_eq!(names.questions[&4].asked, 3);
     }
 }

@@ -45,7 +45,7 @@ impl Options {
     pub(crate) fn set_ttl(&mut self, ttl: u32) -> io::Result<()> {
         // ip(7): IP_TTL.
         if !(1..=255).contains(&ttl) {
-            return Err(Errno::InvalidInput.into());
+            return Err(Errno::INVAL.into());
         }
         self.ttl = ttl;
         Ok(())

@@ -162,7 +162,11 @@ impl Queue {
     /// priority.
     fn first(&mut self, ready: impl Iterator<Item = u64> + Clone) -> usize {
         // Two changes may be drawn for one choice.
-        while self.changes.last().is_some_and(|it| *it <= self.choices) {
+        while self
+            .changes
+            .last()
+            .is_some_and(|next| *next <= self.choices)
+        {
             self.changes.pop();
             let place = self.highest(ready.clone());
             self.lowered.extend(ready.clone().nth(place));
@@ -172,7 +176,7 @@ impl Queue {
 
     fn highest(&self, ready: impl Iterator<Item = u64>) -> usize {
         let ranked = ready.enumerate().map(|(place, who)| {
-            let lowered = self.lowered.iter().rposition(|it| *it == who);
+            let lowered = self.lowered.iter().rposition(|id| *id == who);
             // Below all others; the one lowered last is below those lowered before.
             let rank = match lowered {
                 Some(nth) => (0, (self.lowered.len() - nth) as u64),
@@ -201,7 +205,7 @@ mod tests {
         assert_eq!(choices(Order::Fifo, 1, 4, 100), [0; 100]);
         let random = choices(Order::Random, 1, 4, 1_000);
         for place in 0..4 {
-            let count = random.iter().filter(|it| **it == place).count();
+            let count = random.iter().filter(|chosen| **chosen == place).count();
             assert!((150..350).contains(&count), "{place}: {count}");
         }
     }
@@ -218,14 +222,17 @@ mod tests {
             );
             firsts[all[0]] += 1;
             let all = choices(Order::Pct(2), seed, 3, 40_000);
-            let by_priority: Vec<usize> = all.into_iter().filter(|it| *it != 0).collect();
+            let by_priority: Vec<usize> = all.into_iter().filter(|chosen| *chosen != 0).collect();
             let mut order = by_priority.clone();
             order.dedup();
             assert!(order.len() <= 3, "more than two changes: {order:?}");
             changed += u32::from(order.len() > 1);
         }
         assert!(changed > 100, "{changed}");
-        assert!(firsts.iter().all(|it| (70..130).contains(it)), "{firsts:?}");
+        assert!(
+            firsts.iter().all(|count| (70..130).contains(count)),
+            "{firsts:?}"
+        );
     }
 
     #[test]
@@ -233,7 +240,7 @@ mod tests {
         for order in [Order::Random, Order::Pct(0), Order::Pct(3)] {
             for seed in 0..20 {
                 let all = choices(order, seed, 5, 10_000);
-                let rows = all.split(|it| *it == 0).map(<[usize]>::len);
+                let rows = all.split(|chosen| *chosen == 0).map(<[usize]>::len);
                 let most = match order {
                     Order::Random => MAX_PASSED_OVER,
                     _ => MAX_PASSED_OVER_BY_PRIORITY,

@@ -4,31 +4,13 @@
 //! them applies: there are few at a time, and there may be a million pairs of hosts. They may
 //! overlap: a way is open again when the last one that applies to it has ended.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::core::Core;
 use super::event::What;
 
 /// The limit of pairs of hosts that are noted in traces: a picture of more is not readable.
 const MAX_NOTED: usize = 64;
-
-/// A set of hosts, by their numbers.
-#[derive(Debug, Default)]
-struct Hosts(Vec<u64>);
-
-impl Hosts {
-    fn of(hosts: &[usize]) -> Hosts {
-        let mut words = Vec::new();
-        for host in hosts {
-            words.resize(words.len().max(host / 64 + 1), 0);
-            words[host / 64] |= 1 << (host % 64);
-        }
-        Hosts(words)
-    }
-
-    fn has(&self, host: usize) -> bool {
-        let word = self.0.get(host / 64);
-        word.is_some_and(|word| word >> (host % 64) & 1 != 0)
-    }
-}
 
 /// The fate of messages between the hosts of a parting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,9 +36,8 @@ impl How {
 /// A cut, a hold, or slow links, between two sets of hosts.
 #[derive(Debug)]
 struct Parting {
-    number: u32,
-    these: Hosts,
-    others: Hosts,
+    these: BTreeSet<usize>,
+    others: BTreeSet<usize>,
     is_one_way: bool,
     how: How,
     /// Whether a router immediately reports to connecting sockets that a cut host is unreachable.
@@ -67,8 +48,8 @@ struct Parting {
 
 impl Parting {
     fn lies_between(&self, from: usize, to: usize) -> bool {
-        let goes = self.these.has(from) && self.others.has(to);
-        goes || !self.is_one_way && self.others.has(from) && self.these.has(to)
+        let goes = |from: &usize, to: &usize| self.these.contains(from) && self.others.contains(to);
+        goes(&from, &to) || !self.is_one_way && goes(&to, &from)
     }
 }
 
@@ -79,7 +60,8 @@ pub(crate) struct PartingId(u32);
 /// The partings of a world.
 #[derive(Debug, Default)]
 pub(super) struct Partings {
-    list: Vec<Parting>,
+    /// By number.
+    list: BTreeMap<u32, Parting>,
     /// The number of partings so far.
     count: u32,
 }
@@ -89,13 +71,8 @@ impl Partings {
         self.list.is_empty()
     }
 
-    fn find(&mut self, id: PartingId) -> Option<&mut Parting> {
-        let mut list = self.list.iter_mut();
-        list.find(|parting| parting.number == id.0)
-    }
-
     fn any(&self, from: usize, to: usize, how: How) -> bool {
-        let mut of_kind = self.list.iter().filter(|parting| parting.how == how);
+        let mut of_kind = self.list.values().filter(|parting| parting.how == how);
         of_kind.any(|parting| parting.lies_between(from, to))
     }
 
@@ -115,7 +92,7 @@ impl Partings {
 
     /// Returns whether a router reports this way as cut.
     pub(super) fn is_unreachable(&self, from: usize, to: usize) -> bool {
-        let mut told = self.list.iter().filter(|parting| parting.is_told);
+        let mut told = self.list.values().filter(|parting| parting.is_told);
         told.any(|parting| parting.lies_between(from, to))
     }
 
@@ -125,7 +102,7 @@ impl Partings {
 
     /// Returns the maximum bandwidth of this way in bytes per second, if it is slow.
     fn bandwidth(&self, from: usize, to: usize) -> Option<u64> {
-        let all = self.list.iter();
+        let all = self.list.values();
         let between = all.filter(|parting| parting.lies_between(from, to));
         let slow = between.filter_map(|parting| match parting.how {
             How::Slow(bandwidth) => Some(bandwidth),
@@ -148,21 +125,21 @@ impl Core {
         let partings = &mut self.links.partings;
         partings.count += 1;
         let number = partings.count;
-        partings.list.push(Parting {
-            number,
-            these: Hosts::of(these),
-            others: Hosts::of(others),
+        let parting = Parting {
+            these: these.iter().copied().collect(),
+            others: others.iter().copied().collect(),
             is_one_way: false,
             how,
             is_told: false,
             noted,
-        });
+        };
+        partings.list.insert(number, parting);
         PartingId(number)
     }
 
     /// Opens the direction from the other hosts to these, unless another parting applies to it.
     pub(crate) fn make_one_way(&mut self, id: PartingId) {
-        if let Some(parting) = self.links.partings.find(id) {
+        if let Some(parting) = self.links.partings.list.get_mut(&id.0) {
             parting.is_one_way = true;
             self.deliver_held();
         }
@@ -171,18 +148,16 @@ impl Core {
     /// Makes this cut report unreachable hosts: a socket that connects across it gets an error from
     /// a router.
     pub(crate) fn make_unreachable(&mut self, id: PartingId) {
-        if let Some(parting) = self.links.partings.find(id) {
+        if let Some(parting) = self.links.partings.list.get_mut(&id.0) {
             parting.is_told = true;
         }
     }
 
     /// Ends a parting. (It may have ended before, by [`end_partings`](Self::end_partings).)
     pub(crate) fn rejoin(&mut self, id: PartingId) {
-        let list = &mut self.links.partings.list;
-        let Some(place) = list.iter().position(|parting| parting.number == id.0) else {
+        let Some(parting) = self.links.partings.list.remove(&id.0) else {
             return;
         };
-        let parting = list.remove(place);
         if parting.how == How::Held {
             self.deliver_held();
         }
@@ -214,16 +189,17 @@ mod tests {
     #[test]
     fn of_several_slow_links_the_slowest_counts() {
         let slow = |others: &[usize], bandwidth| Parting {
-            number: 1,
-            these: Hosts::of(&[0]),
-            others: Hosts::of(others),
+            these: BTreeSet::from([0]),
+            others: others.iter().copied().collect(),
             is_one_way: false,
             how: How::Slow(bandwidth),
             is_told: false,
             noted: Vec::new(),
         };
         let partings = Partings {
-            list: vec![slow(&[1], 7), slow(&[1, 2], 5), slow(&[1], 6)],
+            list: (1..)
+                .zip([slow(&[1], 7), slow(&[1, 2], 5), slow(&[1], 6)])
+                .collect(),
             count: 3,
         };
         let all = [(0, 1), (2, 0), (1, 2)].map(|(from, to)| partings.bandwidth(from, to));
@@ -234,9 +210,8 @@ mod tests {
     #[test]
     fn a_parting_lies_between_its_hosts_and_no_others() {
         let mut parting = Parting {
-            number: 1,
-            these: Hosts::of(&[0, 63, 64]),
-            others: Hosts::of(&[1, 200]),
+            these: BTreeSet::from([0, 63, 64]),
+            others: BTreeSet::from([1, 200]),
             is_one_way: false,
             how: How::Cut,
             is_told: false,

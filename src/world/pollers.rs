@@ -29,7 +29,7 @@ pub(crate) struct Pollers {
     /// Chooses the next worker of all processes.
     schedule: Queue,
     /// The order of workers and of tasks.
-    order: Order,
+    pub(crate) order: Order,
     /// Whether the order is fixed: `set_order` does nothing.
     pub(super) keeps_order: bool,
     /// Whether another thread has woken a task.
@@ -111,10 +111,6 @@ impl Pollers {
             poller.events = VecDeque::new();
             poller.timer = None;
         }
-    }
-
-    pub(super) fn count(&self) -> usize {
-        self.list.len()
     }
 
     pub(crate) fn host_of(&self, poller: usize) -> usize {
@@ -242,10 +238,6 @@ impl Pollers {
         true
     }
 
-    pub(crate) fn order(&self) -> Order {
-        self.order
-    }
-
     /// Schedules the wake-up of a worker for its timer, which is due by its host's clock.
     pub(super) fn arm(&mut self, number: usize, time: &Time, events: &mut Events) {
         let (now, poller) = (time.now(), &mut self.list[number]);
@@ -267,10 +259,12 @@ impl Pollers {
         }
     }
 
-    /// Takes away the delay of a worker's timer.
-    pub(super) fn make_punctual(&mut self, number: usize, time: &Time, events: &mut Events) {
-        if std::mem::take(&mut self.list[number].late) != 0 {
-            self.arm(number, time, events);
+    /// Takes away the delays of all timers.
+    pub(super) fn make_punctual(&mut self, time: &Time, events: &mut Events) {
+        for number in 0..self.list.len() {
+            if std::mem::take(&mut self.list[number].late) != 0 {
+                self.arm(number, time, events);
+            }
         }
     }
 
@@ -325,8 +319,8 @@ impl PollerOfWorker {
     pub(crate) fn register(&self, socket: SimSocketId, token: u64, interest: u8) -> io::Result<()> {
         socket.with(|sockets, core, number| {
             core.processes.here()?;
-            let ready = sockets.ready(number)?;
-            let base = sockets.base(number)?;
+            let ready = sockets.of(number).ready(number)?;
+            let base = sockets.of(number).base(number)?;
             base.registrations.add(self.number, token, interest);
             core.raise_with(number, base, ready, Some(self.number));
             Ok(())
@@ -335,7 +329,8 @@ impl PollerOfWorker {
 
     pub(crate) fn deregister(&self, socket: SimSocketId) -> io::Result<()> {
         socket.with(|sockets, _, number| {
-            sockets.base(number)?.registrations.remove(self.number);
+            let base = sockets.of(number).base(number)?;
+            base.registrations.remove(self.number);
             Ok(())
         })
     }
@@ -347,7 +342,7 @@ impl PollerOfWorker {
                 let poller = &mut kernel.core.pollers.list[self.number];
                 let number = poller.events.pop_front()?;
                 // It may be registered with another poller by now.
-                let base = kernel.sockets.base(number).ok();
+                let base = kernel.sockets.of(number).base(number).ok();
                 if let Some(taken) = base.and_then(|base| base.registrations.take(self.number)) {
                     return Some(taken);
                 }
@@ -451,7 +446,7 @@ mod tests {
         assert!(pollers.set_order(Order::Fifo));
         pollers.keeps_order = true;
         assert!(!pollers.set_order(Order::Random));
-        assert_eq!(pollers.order(), Order::Fifo);
+        assert_eq!(pollers.order, Order::Fifo);
     }
 
     #[test]

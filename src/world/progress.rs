@@ -112,7 +112,7 @@ impl Progress {
     #[inline]
     pub(crate) fn begin(&self, process: Option<usize>, call: Call, at: u64) {
         self.go_on();
-        let process = process.map_or(0, |it| it as u64 + 1);
+        let process = process.map_or(0, |number| number as u64 + 1);
         self.call.store(call as u64 + 1, Ordering::Release);
         self.process.store(process, Ordering::Release);
         self.at.store(at, Ordering::Release);
@@ -130,16 +130,16 @@ impl Progress {
     pub(crate) fn last(&self) -> Option<LastCall> {
         let nth = self.calls.load(Ordering::Acquire);
         let [call, process, at] =
-            [&self.call, &self.process, &self.at].map(|it| it.load(Ordering::Acquire));
+            [&self.call, &self.process, &self.at].map(|value| value.load(Ordering::Acquire));
         let call = *Call::ALL.get((call as usize).checked_sub(1)?)?;
         let names = self.names.lock();
         let process = (process as usize).checked_sub(1);
-        let process = process.and_then(|it| names.processes.get(it));
+        let process = process.and_then(|number| names.processes.get(number));
         let last = LastCall {
             nth,
-            host: process.and_then(|it| names.hosts.get(it.0).cloned()),
+            host: process.and_then(|process| names.hosts.get(process.0).cloned()),
             call,
-            site: process.and_then(|it| it.1.as_ref()?()),
+            site: process.and_then(|process| process.1.as_ref()?()),
             at,
         };
         (self.calls.load(Ordering::Acquire) == nth).then_some(last)

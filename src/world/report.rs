@@ -18,8 +18,11 @@ use super::with;
 
 pub(crate) struct Report {
     pub(crate) trace: Trace,
-    /// The log and the observer of this run's events, if it has either.
-    pub(super) observed: Option<Box<Observed>>,
+    /// The world's seed, if each event is printed: it is printed with them.
+    logs: Option<u64>,
+    /// The events that [`Sim::on_step`](crate::sim::Sim::on_step) has not received yet, if it is in
+    /// use.
+    unseen: Option<Vec<Step>>,
     /// Whether this run differs from the one that it is compared with.
     pub(crate) has_diverged: bool,
     /// The host of the process that was polled then.
@@ -35,16 +38,6 @@ pub(crate) struct Report {
     shortcuts: BTreeMap<(usize, usize), u64>,
     /// Whether the world answers the C library's calls.
     answers_libc: bool,
-}
-
-/// The settings of logging and of the observer, and the events kept for the latter.
-#[derive(Default)]
-pub(super) struct Observed {
-    /// The world's seed, if each event is printed: it is printed with them.
-    logs: Option<u64>,
-    /// The events that [`Sim::on_step`](crate::sim::Sim::on_step) has not received yet, if it is in
-    /// use.
-    unseen: Option<Vec<Step>>,
 }
 
 /// The reason for which a run has failed.
@@ -85,9 +78,8 @@ impl Report {
     pub(super) fn new(trace: Trace, logs: Option<u64>) -> Report {
         Report {
             trace,
-            observed: logs
-                .is_some()
-                .then(|| Box::new(Observed { logs, unseen: None })),
+            logs,
+            unseen: None,
             has_diverged: false,
             diverged_on: None,
             failure: None,
@@ -127,40 +119,40 @@ impl Report {
         self.trace.first_difference(self.diverged_on, name)
     }
 
+    /// Returns whether events are printed, or kept for an observer.
+    #[inline]
+    pub(super) fn is_observed(&self) -> bool {
+        self.logs.is_some() || self.unseen.is_some()
+    }
+
     /// Prints an event, or keeps it for the observer, as configured.
     pub(super) fn observe(&mut self, step: Step) {
-        let Some(observed) = &mut self.observed else {
-            return;
-        };
-        if let Some(seed) = observed.logs {
+        if let Some(seed) = self.logs {
             // `eprintln!` would not do: the harness holds its output back until the test has ended.
             let line = format!("seed {seed:#x}: {step}\n");
             let _ = io::stderr().write_all(line.as_bytes());
         }
-        if let Some(unseen) = &mut observed.unseen {
+        if let Some(unseen) = &mut self.unseen {
             unseen.push(step);
         }
     }
 
     /// Keeps events from now on, for [`take_unseen`](Self::take_unseen).
     pub(crate) fn keep_unseen(&mut self) {
-        let observed = self.observed.get_or_insert_default();
-        observed.unseen.get_or_insert_default();
+        self.unseen.get_or_insert_default();
     }
 
     /// Takes the events since the last call.
     pub(crate) fn take_unseen(&mut self) -> Vec<Step> {
-        let observed = self.observed.as_mut();
-        let unseen = observed.and_then(|observed| observed.unseen.as_mut());
-        unseen.map(std::mem::take).unwrap_or_default()
+        self.unseen.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Notes that code of one host has woken a task of another directly. Returns whether that is
     /// new.
     pub(super) fn note_shortcut(&mut self, by: usize, of: usize, now: u64) -> bool {
-        let is_new = !self.shortcuts.contains_key(&(by, of));
-        self.shortcuts.entry((by, of)).or_insert(now);
-        is_new
+        let before = self.shortcuts.get(&(by, of)).copied();
+        self.shortcuts.insert((by, of), before.unwrap_or(now));
+        before.is_none()
     }
 
     /// Returns the pairs of hosts that have bypassed the network, a line each.
@@ -233,7 +225,7 @@ mod tests {
             words: "starts".into(),
         };
         report.observe(step(1));
-        assert!(report.observed.is_none() && report.take_unseen().is_empty());
+        assert!(!report.is_observed() && report.take_unseen().is_empty());
         report.keep_unseen();
         report.observe(step(2));
         report.keep_unseen();

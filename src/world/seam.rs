@@ -9,9 +9,10 @@ use std::sync::OnceLock;
 
 use super::address::Address;
 use super::core::Core;
+use super::errno::Errno;
 use super::options::Options;
 use super::sockets::Sockets;
-use super::{Kernel, WRITABLE, with, with_world};
+use super::{Kernel, READABLE, WRITABLE, refused, with, with_world};
 use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor, TcpOption};
 
 /// Names a socket of a world, and closes it on drop.
@@ -28,17 +29,15 @@ impl Drop for SimSocket {
     fn drop(&mut self) {
         let SimSocketId { world, number } = self.0;
         with_world(world, |kernel| {
-            kernel.sockets.close(number, &mut kernel.core)
+            let (sockets, core) = (&mut kernel.sockets, &mut kernel.core);
+            sockets.of(number).close(number, core);
         });
     }
 }
 
 /// The error of a call on a thread that is not the world's.
 fn not_here() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::Unsupported,
-        "a simulated socket is used outside of its world: on another thread, or after its end",
-    )
+    refused("a simulated socket is used outside of its world: on another thread, or after its end")
 }
 
 /// Returns the descriptor that is lent for every simulated socket, because some signatures cannot
@@ -125,14 +124,7 @@ impl SimSocket {
     /// Creates a pair of connected sockets.
     #[cfg(unix)]
     pub(crate) fn unix_pair(is_stream: bool) -> io::Result<(SimSocket, SimSocket)> {
-        let pair = SimSocket::new_ones(|sockets, core| {
-            let pair = if is_stream {
-                sockets.unix.stream_pair(core)
-            } else {
-                sockets.unix.datagram_pair(core)
-            };
-            pair.map(<[u32; 2]>::from)
-        });
+        let pair = SimSocket::new_ones(|sockets, core| sockets.unix.pair(is_stream, core));
         pair.map(<(SimSocket, SimSocket)>::from)
     }
 
@@ -168,7 +160,8 @@ impl SimSocketId {
     pub(crate) fn read(self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)> {
         self.with(|sockets, core, number| {
             let read = sockets.read(number, buffers, false, core)?;
-            Ok((read, !sockets.is_readable(number)?))
+            let is_empty = sockets.of(number).ready(number)? & READABLE == 0;
+            Ok((read, is_empty))
         })
     }
 
@@ -192,47 +185,53 @@ impl SimSocketId {
     }
 
     pub(crate) fn set_peer(self, peer: &Address) -> io::Result<()> {
-        self.with(|sockets, core, number| sockets.set_peer(number, peer, core))
+        self.with(|sockets, core, number| sockets.of(number).set_peer(number, peer, core))
     }
 
     /// Returns whether receiving was shut down, although a receive would block.
     pub(crate) fn has_ended(self) -> bool {
-        let ended = self.with(|sockets, _, number| Ok(sockets.has_ended(number)));
+        let ended = self.with(|sockets, _, number| Ok(sockets.of(number).has_ended(number)));
         ended.unwrap_or(false)
     }
 
     /// Returns whether the socket is ready for writing.
     pub(crate) fn has_room(self) -> bool {
-        let ready = self.with(|sockets, _, number| sockets.ready(number));
-        ready.is_ok_and(|ready| ready & WRITABLE != 0)
+        self.is_ready(WRITABLE)
+    }
+
+    fn is_ready(self, for_what: u8) -> bool {
+        let ready = self.with(|sockets, _, number| sockets.of(number).ready(number));
+        ready.is_ok_and(|ready| ready & for_what != 0)
     }
 
     pub(crate) fn shutdown(self, how: Shutdown) -> io::Result<()> {
-        self.with(|sockets, core, number| sockets.shut_down(number, how, core))
+        self.with(|sockets, core, number| sockets.of(number).shut_down(number, how, core))
     }
 
     pub(crate) fn local_addr(self) -> io::Result<Address> {
-        self.with(|sockets, _, number| sockets.local_address(number))
+        self.with(|sockets, _, number| Ok(sockets.of(number).addresses(number)?.0))
     }
 
     pub(crate) fn peer_addr(self) -> io::Result<Address> {
-        self.with(|sockets, _, number| sockets.peer_address(number))
+        self.with(|sockets, _, number| {
+            let (_, peer) = sockets.of(number).addresses(number)?;
+            peer.ok_or_else(|| Errno::NOTCONN.into())
+        })
     }
 
     /// Returns whether a read would not block.
     pub(crate) fn is_readable(self) -> bool {
-        let readable = self.with(|sockets, _, number| sockets.is_readable(number));
-        readable.unwrap_or(false)
+        self.is_ready(READABLE)
     }
 
     /// Returns the kind of socket, as a dump shows it.
     pub(crate) fn kind(self) -> &'static str {
-        let kind = self.with(|sockets, _, number| Ok(sockets.kind(number)));
+        let kind = self.with(|sockets, _, number| Ok(sockets.of(number).kind(number)));
         kind.unwrap_or("socket")
     }
 
     pub(crate) fn options<R>(self, f: impl FnOnce(&mut Options) -> R) -> io::Result<R> {
-        self.with(|sockets, _, number| Ok(f(&mut sockets.base(number)?.options)))
+        self.with(|sockets, _, number| Ok(f(&mut sockets.of(number).base(number)?.options)))
     }
 
     pub(crate) fn set_keepalive(self, on: bool) -> io::Result<()> {

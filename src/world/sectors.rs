@@ -102,8 +102,8 @@ struct Length {
 /// Returns the shortest length since a change. The bytes that a sector had beyond it then are cut
 /// off.
 fn shortest_since(lengths: &[Length], number: u64) -> u64 {
-    let since = lengths.iter().filter(|it| it.number > number);
-    since.map(|it| it.len).min().unwrap_or(u64::MAX)
+    let since = lengths.iter().filter(|length| length.number > number);
+    since.map(|length| length.len).min().unwrap_or(u64::MAX)
 }
 
 /// The extent to which a power-off leaves unsynced changes.
@@ -144,12 +144,6 @@ pub(super) struct Rest {
     pub(super) is_len_lost: bool,
 }
 
-impl Rest {
-    pub(super) fn is_loss(&self) -> bool {
-        self.sectors > 0 || self.is_len_lost
-    }
-}
-
 #[derive(Clone, Debug, Default)]
 pub(super) struct Data {
     now: Contents,
@@ -162,7 +156,8 @@ pub(super) struct Data {
     marked: u64,
     /// Whether reads see bytes that are not on the disk, and never will be.
     has_failed: bool,
-    failures: u64,
+    /// The number of failed syncs.
+    pub(super) failures: u64,
 }
 
 impl Data {
@@ -249,35 +244,34 @@ impl Data {
 
     /// Ends a sync: all changes until `last` are on the disk.
     pub(super) fn end_sync(&mut self, last: u64) {
-        let count = self.lengths.partition_point(|it| it.number <= last);
+        let count = self.lengths.partition_point(|length| length.number <= last);
         let lengths: Vec<Length> = self.lengths.drain(..count).collect();
         let synced = &mut self.synced;
         synced.cut(shortest_since(&lengths, 0));
         self.versions.retain(|index, versions| {
-            let count = versions.partition_point(|it| it.number <= last);
+            let count = versions.partition_point(|version| version.number <= last);
             if let Some(version) = versions.drain(..count).next_back() {
                 synced.sectors.insert(*index, version.sector);
                 synced.cut_sector(*index, shortest_since(&lengths, version.number));
             }
             !versions.is_empty()
         });
-        synced.len = lengths.last().map_or(synced.len, |it| it.len);
+        synced.len = lengths.last().map_or(synced.len, |last| last.len);
     }
 
     /// Fails a sync: the sectors that it should have written count as written. (Lengths are in the
     /// journal, which still has them.)
     pub(super) fn fail_sync(&mut self, last: u64) {
         self.failures += 1;
-        self.has_failed |= self.versions.values().flatten().any(|it| it.number <= last);
+        self.has_failed |= self
+            .versions
+            .values()
+            .flatten()
+            .any(|version| version.number <= last);
         self.versions.retain(|_, versions| {
-            versions.retain(|it| it.number > last);
+            versions.retain(|version| version.number > last);
             !versions.is_empty()
         });
-    }
-
-    /// Returns the number of failed syncs.
-    pub(super) fn failures(&self) -> u64 {
-        self.failures
     }
 
     /// Returns whether a power-off would lose nothing.
@@ -296,9 +290,9 @@ impl Data {
         for (index, versions) in &self.versions {
             // Only versions before the first lost truncation that touches the sector.
             let end = (index + 1).saturating_mul(SECTOR as u64);
-            let cut = lost.iter().find(|it| it.is_cut && it.len < end);
-            let cut = cut.map_or(u64::MAX, |it| it.number);
-            let most = versions.partition_point(|it| it.number < cut);
+            let cut = lost.iter().find(|length| length.is_cut && length.len < end);
+            let cut = cut.map_or(u64::MAX, |length| length.number);
+            let most = versions.partition_point(|version| version.number < cut);
             let count = leaves.of(most, stream);
             sectors += u64::from(count < versions.len());
             if let Some(version) = versions[..count].last() {
@@ -307,7 +301,7 @@ impl Data {
             }
         }
         // Bytes may have arrived beyond the surviving length.
-        contents.len = left.last().map_or(contents.len, |it| it.len);
+        contents.len = left.last().map_or(contents.len, |last| last.len);
         contents.cut(contents.len);
         Rest {
             contents,
@@ -524,15 +518,20 @@ mod tests {
             bytes.len() == left.len()
                 && left.chunks(SECTOR).enumerate().all(|(index, sector)| {
                     let (start, end) = (index * SECTOR, (index + 1) * SECTOR);
-                    let touches = |it: &&(u64, u64)| it.1 < end as u64;
+                    let touches = |cut: &&(u64, u64)| cut.1 < end as u64;
                     states.clone().any(|(nth, (of, bytes))| {
-                        let lost = |it: &(u64, u64)| it.0 > *number && it.0 <= *of;
-                        let kept = |it: &(u64, u64)| it.0 > *of && it.0 <= *number;
+                        let lost = |cut: &(u64, u64)| cut.0 > *number && cut.0 <= *of;
+                        let kept = |cut: &(u64, u64)| cut.0 > *of && cut.0 <= *number;
                         if nth > state && self.cuts.iter().filter(touches).any(lost) {
                             return false;
                         }
-                        let cut = self.cuts.iter().filter(|it| kept(it)).map(|it| it.1).min();
-                        let cut = cut.map_or(usize::MAX, |it| it as usize);
+                        let cut = self
+                            .cuts
+                            .iter()
+                            .filter(|cut| kept(cut))
+                            .map(|cut| cut.1)
+                            .min();
+                        let cut = cut.map_or(usize::MAX, |len| len as usize);
                         let byte = |at: usize| {
                             if at < cut {
                                 bytes.get(at).copied().unwrap_or(0)
@@ -540,7 +539,7 @@ mod tests {
                                 0
                             }
                         };
-                        (start..).zip(sector).all(|(at, it)| *it == byte(at))
+                        (start..).zip(sector).all(|(at, left)| *left == byte(at))
                     })
                 })
         }
@@ -599,7 +598,7 @@ mod tests {
             let left = contents(&data);
             let mut moments = all.first..all.states.len();
             assert!(
-                moments.any(|it| all.explains(it, &left)),
+                moments.any(|state| all.explains(state, &left)),
                 "round {round}: {left:?}"
             );
         }

@@ -1,10 +1,10 @@
 //! [`Sockets`]: all sockets of a world, by number; and what those of all protocols have in common.
 //!
 //! All sockets are numbered in one sequence, over all protocols. A call of the seam arrives here
-//! with a number, and is passed on to the protocol of that socket. Each protocol keeps its own
+//! with a number, and is passed on to the [`Protocol`] of that socket. Each protocol keeps its own
 //! sockets, and knows nothing of the others.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
 
@@ -122,6 +122,7 @@ impl<A: Clone> Inbox<A> {
     }
 }
 
+#[derive(Default)]
 pub(crate) struct Sockets {
     pub(super) tcp: Tcp,
     pub(super) udp: Udp,
@@ -129,74 +130,133 @@ pub(crate) struct Sockets {
     pub(super) unix: Unix,
 }
 
-enum Protocol {
-    Tcp,
-    Udp,
-    #[cfg(unix)]
-    Unix,
-}
+/// The sockets of one protocol, and the calls on them. A call that a protocol does not have fails.
+pub(super) trait Protocol {
+    fn base(&mut self, number: u32) -> io::Result<&mut Base>;
 
-impl Sockets {
-    pub(super) fn new() -> Sockets {
-        Sockets {
-            tcp: Tcp::new(),
-            udp: Udp::default(),
-            #[cfg(unix)]
-            unix: Unix::default(),
-        }
-    }
-
-    /// Returns the protocol of a socket; TCP, if there is no such socket: its calls fail.
-    #[inline]
-    fn protocol(&self, number: u32) -> Protocol {
-        if self.tcp.table.has(number) {
-            return Protocol::Tcp;
-        }
-        #[cfg(unix)]
-        if self.unix.has(number) {
-            return Protocol::Unix;
-        }
-        if self.udp.has(number) {
-            Protocol::Udp
-        } else {
-            Protocol::Tcp
-        }
-    }
-
-    pub(super) fn base(&mut self, number: u32) -> io::Result<&mut Base> {
-        match self.protocol(number) {
-            Protocol::Tcp => Ok(&mut self.tcp.table.get(number)?.base),
-            Protocol::Udp => Ok(&mut self.udp.get(number)?.base),
-            #[cfg(unix)]
-            Protocol::Unix => self.unix.base(number),
+    /// Reports new readiness of a socket, if it is there.
+    fn raise(&mut self, number: u32, ready: u8, core: &mut Core) {
+        if let Ok(base) = self.base(number) {
+            core.raise(number, base, ready);
         }
     }
 
     /// Returns a socket's current readiness.
-    pub(super) fn ready(&mut self, number: u32) -> io::Result<u8> {
-        match self.protocol(number) {
-            Protocol::Tcp => Ok(self.tcp.table.get(number)?.ready()),
-            Protocol::Udp => Ok(self.udp.get(number)?.ready()),
-            #[cfg(unix)]
-            Protocol::Unix => self.unix.ready(number),
+    fn ready(&self, number: u32) -> io::Result<u8>;
+
+    /// Returns the kind of socket, as a dump shows it.
+    fn kind(&self, number: u32) -> &'static str;
+
+    fn is_stream(&self, _number: u32) -> bool {
+        true
+    }
+
+    /// Describes a socket, for reports.
+    fn describe(&self, number: u32, core: &Core) -> io::Result<String>;
+
+    /// Returns the numbers of the sockets that a process of a host has open, in their order.
+    fn open(&self, host: usize, process: usize) -> Vec<u32>;
+
+    /// Returns a socket's own address, and its peer's, if it is connected.
+    fn addresses(&self, number: u32) -> io::Result<(Address, Option<Address>)>;
+
+    /// Returns whether receiving was shut down, although a receive would block.
+    fn has_ended(&self, _number: u32) -> bool {
+        false
+    }
+
+    /// Closes a socket after its last handle or its process has gone.
+    fn close(&mut self, number: u32, core: &mut Core);
+
+    /// Forgets the sockets of a host that has lost its power, without sending anything.
+    fn forget_all(&mut self, host: usize, core: &mut Core);
+
+    fn accept(&mut self, _number: u32, _core: &mut Core) -> io::Result<(u32, Address)> {
+        Err(gone())
+    }
+
+    /// Ends a connection that was just accepted.
+    fn abort(&mut self, number: u32, core: &mut Core) {
+        self.close(number, core);
+    }
+
+    fn read(
+        &mut self,
+        _number: u32,
+        _buffers: &mut [IoSliceMut<'_>],
+        _keeps: bool,
+        _core: &mut Core,
+    ) -> io::Result<usize> {
+        Err(gone())
+    }
+
+    fn write(
+        &mut self,
+        _number: u32,
+        _buffers: &[IoSlice<'_>],
+        _core: &mut Core,
+    ) -> io::Result<usize> {
+        Err(gone())
+    }
+
+    /// Receives a datagram, or peeks at it if `keeps` is set.
+    fn receive(
+        &mut self,
+        _number: u32,
+        _bytes: &mut [u8],
+        _keeps: bool,
+        _core: &mut Core,
+    ) -> io::Result<(usize, Address)> {
+        Err(gone())
+    }
+
+    /// Sends a datagram, to the peer unless an address is given.
+    fn send(
+        &mut self,
+        _number: u32,
+        _bytes: &[u8],
+        _to: Option<&Address>,
+        _core: &mut Core,
+    ) -> io::Result<usize> {
+        Err(gone())
+    }
+
+    /// Sets the peer of a datagram socket.
+    fn set_peer(&mut self, _number: u32, _peer: &Address, _core: &mut Core) -> io::Result<()> {
+        Err(gone())
+    }
+
+    fn shut_down(&mut self, _number: u32, _how: Shutdown, _core: &mut Core) -> io::Result<()> {
+        Err(unsupported("shutting down this socket"))
+    }
+}
+
+impl Sockets {
+    /// Returns the protocol of a socket; TCP, if there is no such socket: its calls fail.
+    #[inline]
+    pub(super) fn of(&mut self, number: u32) -> &mut dyn Protocol {
+        if self.tcp.table.find(number).is_some() {
+            return &mut self.tcp;
+        }
+        #[cfg(unix)]
+        if self.unix.find(number).is_ok() {
+            return &mut self.unix;
+        }
+        if self.udp.find(number).is_ok() {
+            &mut self.udp
+        } else {
+            &mut self.tcp
         }
     }
 
-    /// Returns whether a read would not block.
-    pub(super) fn is_readable(&mut self, number: u32) -> io::Result<bool> {
-        match self.protocol(number) {
-            Protocol::Tcp => Ok(self.tcp.table.get(number)?.is_readable()),
-            _ => Ok(self.ready(number)? & READABLE != 0),
-        }
-    }
-
-    pub(super) fn close(&mut self, number: u32, core: &mut Core) {
-        match self.protocol(number) {
-            Protocol::Tcp => self.tcp.close(number, core),
-            Protocol::Udp => self.udp.close(number),
+    /// Returns all protocols, TCP first.
+    fn all(&mut self) -> Vec<&mut dyn Protocol> {
+        Vec::from([
+            &mut self.tcp as &mut dyn Protocol,
+            &mut self.udp,
             #[cfg(unix)]
-            Protocol::Unix => self.unix.close(number, core),
-        }
+            &mut self.unix,
+        ])
     }
 
     /// Closes the sockets of a process that has ended. Without power its connections are left as
@@ -208,38 +268,26 @@ impl Sockets {
         has_power: bool,
         core: &mut Core,
     ) {
-        if has_power {
-            self.tcp.close_all(process, host, core);
+        for protocol in self.all().into_iter().skip(usize::from(!has_power)) {
+            for number in protocol.open(host, process) {
+                protocol.close(number, core);
+            }
         }
-        self.udp.close_all(process);
-        #[cfg(unix)]
-        self.unix.close_all(process, core);
     }
 
     /// Forgets the sockets of a host that has lost its power, without sending anything.
     pub(super) fn forget_all(&mut self, host: usize, core: &mut Core) {
-        self.udp.forget_all(host);
-        #[cfg(unix)]
-        self.unix.forget_all(host);
-        self.tcp.table.forget_all(host, core);
+        let all = self.all().into_iter();
+        all.for_each(|protocol| protocol.forget_all(host, core));
     }
 
     pub(super) fn accept(&mut self, number: u32, core: &mut Core) -> io::Result<(u32, Address)> {
-        let (accepted, peer) = match self.protocol(number) {
-            #[cfg(unix)]
-            Protocol::Unix => self.unix.accept(number, core)?,
-            _ => {
-                let (accepted, peer) = self.tcp.accept(number, core)?;
-                (accepted, Address::Internet(peer))
-            }
-        };
+        let protocol = self.of(number);
+        let (accepted, peer) = protocol.accept(number, core)?;
         let (host, _) = core.processes.here()?;
         if core.fault_comes(host, Kind::Aborted) {
-            match self.protocol(accepted) {
-                Protocol::Tcp => self.tcp.reset(accepted, core),
-                _ => self.close(accepted, core),
-            }
-            return Err(Errno::ConnectionAborted.into());
+            protocol.abort(accepted, core);
+            return Err(Errno::CONNABORTED.into());
         }
         Ok((accepted, peer))
     }
@@ -249,7 +297,7 @@ impl Sockets {
         if !core.host_faults.are_any {
             return None;
         }
-        let (host, now) = (self.base(number).ok()?.host, core.time.now());
+        let (host, now) = (self.of(number).base(number).ok()?.host, core.time.now());
         (core.host_faults).shorten(host, len, now, &mut core.faults)
     }
 
@@ -260,43 +308,19 @@ impl Sockets {
         keeps: bool,
         core: &mut Core,
     ) -> io::Result<usize> {
-        if !self.is_stream(number) {
-            let buffer = buffers
-                .first_mut()
-                .map_or(&mut [][..], |buffer| &mut **buffer);
+        if !self.of(number).is_stream(number) {
+            let buffer = buffers.first_mut();
+            let buffer = buffer.map_or(&mut [][..], |buffer| &mut **buffer);
             return Ok(self.receive(number, buffer, keeps, core)?.0);
         }
         let first = buffers.iter_mut().find(|buffer| !buffer.is_empty());
         if let Some(buffer) = first.filter(|_| !keeps) {
             if let Some(len) = self.shorten(number, buffer.len(), core) {
                 let short = &mut [IoSliceMut::new(&mut buffer[..len])];
-                return self.read_stream(number, short, false, core);
+                return self.of(number).read(number, short, false, core);
             }
         }
-        self.read_stream(number, buffers, keeps, core)
-    }
-
-    fn is_stream(&self, number: u32) -> bool {
-        match self.protocol(number) {
-            Protocol::Tcp => true,
-            Protocol::Udp => false,
-            #[cfg(unix)]
-            Protocol::Unix => self.unix.is_stream(number),
-        }
-    }
-
-    fn read_stream(
-        &mut self,
-        number: u32,
-        buffers: &mut [IoSliceMut<'_>],
-        keeps: bool,
-        core: &mut Core,
-    ) -> io::Result<usize> {
-        match self.protocol(number) {
-            #[cfg(unix)]
-            Protocol::Unix => self.unix.read(number, buffers, keeps, core),
-            _ => self.tcp.read(number, buffers, keeps, core),
-        }
+        self.of(number).read(number, buffers, keeps, core)
     }
 
     pub(super) fn write(
@@ -305,27 +329,16 @@ impl Sockets {
         buffers: &[IoSlice<'_>],
         core: &mut Core,
     ) -> io::Result<usize> {
+        if !self.of(number).is_stream(number) {
+            return Err(unsupported("writing to a datagram socket"));
+        }
         if let Some(buffer) = buffers.iter().find(|buffer| !buffer.is_empty()) {
             if let Some(len) = self.shorten(number, buffer.len(), core) {
-                return self.write_stream(number, &[IoSlice::new(&buffer[..len])], core);
+                let short = &[IoSlice::new(&buffer[..len])];
+                return self.of(number).write(number, short, core);
             }
         }
-        self.write_stream(number, buffers, core)
-    }
-
-    fn write_stream(
-        &mut self,
-        number: u32,
-        buffers: &[IoSlice<'_>],
-        core: &mut Core,
-    ) -> io::Result<usize> {
-        let buffers = &mut buffers.iter().map(|buffer| &**buffer);
-        match self.protocol(number) {
-            Protocol::Tcp => self.tcp.write(number, buffers, core),
-            #[cfg(unix)]
-            Protocol::Unix if self.unix.is_stream(number) => self.unix.write(number, buffers, core),
-            _ => Err(unsupported("writing to a datagram socket")),
-        }
+        self.of(number).write(number, buffers, core)
     }
 
     /// Receives a datagram, or peeks at it if `keeps` is set.
@@ -336,15 +349,9 @@ impl Sockets {
         keeps: bool,
         core: &mut Core,
     ) -> io::Result<(usize, Address)> {
-        #[cfg(not(unix))]
-        let _ = core;
-        let received = match self.protocol(number) {
-            Protocol::Tcp => return Err(gone()),
-            Protocol::Udp => self.udp.get(number)?.receive(bytes, keeps),
-            #[cfg(unix)]
-            Protocol::Unix => self.unix.receive(number, bytes, keeps, core),
-        };
-        self.base(number)?.note_blocked(READABLE, &received);
+        let protocol = self.of(number);
+        let received = protocol.receive(number, bytes, keeps, core);
+        protocol.base(number)?.note_blocked(READABLE, &received);
         received
     }
 
@@ -356,113 +363,27 @@ impl Sockets {
         to: Option<&Address>,
         core: &mut Core,
     ) -> io::Result<usize> {
-        let sent = match self.protocol(number) {
-            Protocol::Tcp => return Err(gone()),
-            Protocol::Udp => {
-                let to = to.map(Address::internet).transpose()?;
-                self.udp.send(number, bytes, to, core)
-            }
-            #[cfg(unix)]
-            Protocol::Unix => {
-                let to = to.map(Address::unix).transpose()?;
-                self.unix.send(number, bytes, to, core)
-            }
-        };
-        self.base(number)?.note_blocked(WRITABLE, &sent);
+        let protocol = self.of(number);
+        let sent = protocol.send(number, bytes, to, core);
+        protocol.base(number)?.note_blocked(WRITABLE, &sent);
         sent
     }
 
-    /// Sets the peer of a datagram socket.
-    pub(super) fn set_peer(
-        &mut self,
-        number: u32,
-        peer: &Address,
-        core: &mut Core,
-    ) -> io::Result<()> {
-        match self.protocol(number) {
-            Protocol::Tcp => Err(gone()),
-            Protocol::Udp => self.udp.connect(number, peer.internet()?, core),
-            #[cfg(unix)]
-            Protocol::Unix => self.unix.set_peer(number, peer.unix()?, core),
-        }
-    }
-
-    pub(super) fn shut_down(
-        &mut self,
-        number: u32,
-        how: Shutdown,
-        core: &mut Core,
-    ) -> io::Result<()> {
-        match self.protocol(number) {
-            Protocol::Tcp => self.tcp.shut_down(number, how, core),
-            Protocol::Udp => Err(unsupported("shutting down this socket")),
-            #[cfg(unix)]
-            Protocol::Unix => self.unix.shut_down(number, how, core),
-        }
-    }
-
-    pub(super) fn local_address(&mut self, number: u32) -> io::Result<Address> {
-        match self.protocol(number) {
-            Protocol::Tcp => Ok(Address::Internet(self.tcp.table.get(number)?.local)),
-            Protocol::Udp => Ok(Address::Internet(self.udp.get(number)?.local)),
-            #[cfg(unix)]
-            Protocol::Unix => self.unix.local_address(number),
-        }
-    }
-
-    pub(super) fn peer_address(&mut self, number: u32) -> io::Result<Address> {
-        let peer = match self.protocol(number) {
-            Protocol::Tcp => self.tcp.table.get(number)?.peer_address(),
-            Protocol::Udp => self.udp.get(number)?.peer_address(),
-            #[cfg(unix)]
-            Protocol::Unix => return self.unix.peer_address(number),
-        };
-        let peer = peer.map(Address::Internet);
-        peer.ok_or_else(|| Errno::NotConnected.into())
-    }
-
-    /// Returns whether receiving was shut down, although a receive would block.
-    pub(super) fn has_ended(&self, number: u32) -> bool {
-        match self.protocol(number) {
-            #[cfg(unix)]
-            Protocol::Unix => self.unix.has_ended(number),
-            _ => false,
-        }
-    }
-
-    /// Returns the kind of socket, as a dump shows it.
-    pub(super) fn kind(&self, number: u32) -> &'static str {
-        match self.protocol(number) {
-            Protocol::Tcp => "TCP",
-            Protocol::Udp => "UDP",
-            #[cfg(unix)]
-            Protocol::Unix if self.unix.is_datagram(number) => "Unix datagram",
-            #[cfg(unix)]
-            Protocol::Unix => "Unix stream",
-        }
-    }
-
     /// Returns the number of sockets that a process of a host has open.
-    pub(super) fn count_open(&self, process: usize, host: usize) -> usize {
-        let tcp = self.tcp.table.on(host);
-        let tcp = tcp.filter(|socket| socket.base.process == Some(process));
-        let count = tcp.count() + self.udp.of(process).count();
-        #[cfg(unix)]
-        let count = count + self.unix.of(process).count();
-        count
+    pub(super) fn count_open(&mut self, process: usize, host: usize) -> usize {
+        let all = self.all().into_iter();
+        all.map(|protocol| protocol.open(host, process).len()).sum()
     }
 
     /// Describes the sockets of a process, for reports: those of TCP, then the others by number.
-    pub(super) fn describe(&self, process: usize, core: &Core) -> Vec<String> {
+    pub(super) fn describe(&mut self, process: usize, core: &Core) -> Vec<String> {
         let host = core.processes.host_of(process);
-        let tcp = self.tcp.table.on(host);
-        let tcp = tcp.filter(|socket| socket.base.process == Some(process));
-        let mut all: Vec<String> = tcp.map(|socket| socket.describe(&core.hosts)).collect();
-        let mut others = BTreeMap::new();
-        others.extend((self.udp.of(process)).map(|(number, udp)| (number, udp.describe())));
-        #[cfg(unix)]
-        others.extend((self.unix.of(process)).map(|(number, unix)| (number, unix.describe())));
-        all.extend(others.into_values());
-        all
+        let all = self.all().into_iter();
+        let mut numbers: Vec<Vec<u32>> = all.map(|protocol| protocol.open(host, process)).collect();
+        let mut others = numbers.split_off(1).concat();
+        others.sort_unstable();
+        let numbers = numbers.concat().into_iter().chain(others);
+        let describe = |number| self.of(number).describe(number, core).ok();
+        numbers.filter_map(describe).collect()
     }
 }

@@ -55,19 +55,20 @@ mod table;
 mod tcp_tests;
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 
 pub(crate) use segment::Segment;
 use socket::{Socket, State};
 pub(crate) use table::Table;
 
+use super::address::Address;
 use super::core::Core;
 use super::errno::Errno;
 use super::registrations::Registrations;
-use super::sockets::Base;
+use super::sockets::{Base, Protocol};
 use super::trace::{Flags, What};
-use super::{CLOSED, ERROR, READABLE, WRITABLE};
+use super::{CLOSED, ERROR, READABLE, WRITABLE, gone};
 
 /// The bytes that a socket takes from a writer before the peer has acknowledged them, and those
 /// that it keeps for a reader. (Real systems' buffers grow, up to some megabytes: a program that
@@ -86,7 +87,7 @@ const NEVER: u64 = u64::MAX;
 const NO_TIMER: (u64, u32) = (NEVER, 0);
 
 /// All TCP sockets of a world.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Tcp {
     pub(crate) table: Table,
     /// The connections in TIME_WAIT, each with the end of it, in that order.
@@ -95,16 +96,8 @@ pub(crate) struct Tcp {
     owing: Vec<u32>,
 }
 
-/// The user's calls.
+/// Calls that make sockets, and the ends of connections.
 impl Tcp {
-    pub(super) fn new() -> Tcp {
-        Tcp {
-            table: Table::new(),
-            ended: VecDeque::new(),
-            owing: Vec::new(),
-        }
-    }
-
     pub(super) fn listen(
         &mut self,
         local: SocketAddr,
@@ -122,7 +115,7 @@ impl Tcp {
     pub(super) fn connect(&mut self, peer: SocketAddr, core: &mut Core) -> io::Result<u32> {
         let (host, process) = core.processes.here()?;
         if is_for_many(peer.ip()) {
-            return Err(Errno::NetworkUnreachable.into());
+            return Err(Errno::NETUNREACH.into());
         }
         let (to, peer) = core.hosts.locate(host, peer);
         let ip = if peer.ip().is_loopback() {
@@ -135,8 +128,7 @@ impl Tcp {
         let mut socket = Socket::new(base, State::Connecting, SocketAddr::new(ip, port));
         (socket.peer, socket.has_connected) = (Some((to, peer)), true);
         let id = self.table.insert(socket, core);
-        let port = peer.port();
-        core.note(host, What::Connect { to, port });
+        core.note(host, What::Connect(to, peer.port()));
         let now = core.time.now();
         core.hosts.count_connect(host, now, &mut core.report);
         core.hosts.count_sent(host, 0, now, &mut core.report);
@@ -145,13 +137,114 @@ impl Tcp {
         Ok(id)
     }
 
-    pub(super) fn accept(&mut self, id: u32, core: &mut Core) -> io::Result<(u32, SocketAddr)> {
+    /// Resets all connections between two hosts, on both sides at the same moment.
+    pub(super) fn reset_between(&mut self, a: usize, b: usize, core: &mut Core) {
+        let mut ids = self.table.ids(a);
+        if a != b {
+            ids.extend(self.table.ids(b));
+        }
+        ids.sort_unstable();
+        for id in ids {
+            let is_between = self.table.find(id).is_some_and(|socket| {
+                let peer = socket.peer.map(|(host, _)| host);
+                let ends = [(a, Some(b)), (b, Some(a))];
+                socket.state == State::Connected && ends.contains(&(socket.base.host, peer))
+            });
+            if is_between {
+                self.fail(id, Errno::CONNRESET, core);
+            }
+        }
+    }
+
+    /// Ends a connection by RST, unless it has ended before, and forgets it.
+    pub(super) fn reset(&mut self, id: u32, core: &mut Core) {
+        let socket = self.table.find(id);
+        if socket.is_some_and(|socket| socket.state != State::Closed) {
+            self.send_flags(id, Flags::Reset, core);
+        }
+        self.table.remove(id, core);
+    }
+
+    /// Ends a connection by an error, which is reported to the user once.
+    ///
+    /// After the peer's FIN, and before its own, a reset is a broken pipe, as in Linux's
+    /// `tcp_reset`: reads still return the bytes that came before, and then the end. A connection
+    /// that waits in a queue is accepted nevertheless, and reports its error afterwards.
+    fn fail(&mut self, id: u32, error: Errno, core: &mut Core) {
+        let Some(socket) = self.table.settle(id, core) else {
+            return;
+        };
+        let is_kept = socket.base.process.is_some() || socket.is_queued;
+        if is_kept && socket.is_over() {
+            return;
+        }
+        (socket.timer, socket.owes_ack) = (None, false);
+        socket.out.clear();
+        if !is_kept {
+            return self.table.remove(id, core);
+        }
+        let is_half = socket.has_peer_fin() && !socket.wants_fin;
+        socket.error = match error {
+            Errno::CONNRESET if is_half => Some(Errno::PIPE),
+            error => Some(error),
+        };
+        socket.state = State::Closed;
+        let (host, local, peer) = (socket.base.host, socket.local, socket.peer);
+        let (_, owed) = std::mem::replace(&mut socket.peer_timer, NO_TIMER);
+        self.table.disconnect(id, host, local, peer, core);
+        self.table.arm(owed, core);
+        self.raise(id, READABLE | WRITABLE | CLOSED | ERROR, core);
+    }
+}
+
+/// The user's calls on sockets.
+impl Protocol for Tcp {
+    fn base(&mut self, id: u32) -> io::Result<&mut Base> {
+        Ok(&mut self.table.get(id)?.base)
+    }
+
+    fn ready(&self, id: u32) -> io::Result<u8> {
+        Ok(self.table.find(id).ok_or_else(gone)?.ready())
+    }
+
+    fn kind(&self, _id: u32) -> &'static str {
+        "TCP"
+    }
+
+    fn describe(&self, id: u32, core: &Core) -> io::Result<String> {
+        let socket = self.table.find(id).ok_or_else(gone)?;
+        Ok(socket.describe(&core.hosts))
+    }
+
+    fn open(&self, host: usize, process: usize) -> Vec<u32> {
+        let is_open = |id: &u32| {
+            let socket = self.table.find(*id);
+            socket.is_some_and(|socket| socket.base.process == Some(process))
+        };
+        self.table.ids(host).into_iter().filter(is_open).collect()
+    }
+
+    fn addresses(&self, id: u32) -> io::Result<(Address, Option<Address>)> {
+        let socket = self.table.find(id).ok_or_else(gone)?;
+        let peer = socket.peer_address().map(Address::Internet);
+        Ok((Address::Internet(socket.local), peer))
+    }
+
+    fn forget_all(&mut self, host: usize, core: &mut Core) {
+        self.table.forget_all(host, core);
+    }
+
+    fn abort(&mut self, id: u32, core: &mut Core) {
+        self.reset(id, core);
+    }
+
+    fn accept(&mut self, id: u32, core: &mut Core) -> io::Result<(u32, Address)> {
         let (_, process) = core.processes.here()?;
         loop {
             let listener = self.table.get(id)?;
             let Some(accepted) = listener.queue.pop_front() else {
                 listener.base.blocked |= READABLE;
-                return Err(Errno::WouldBlock.into());
+                return Err(Errno::AGAIN.into());
             };
             listener.base.blocked &= !READABLE;
             let (host, port) = (listener.base.host, listener.local.port());
@@ -160,15 +253,15 @@ impl Tcp {
             };
             let (from, peer) = socket.peer.expect("it has a peer");
             (socket.base.process, socket.is_queued) = (Some(process), false);
-            core.note(host, What::Accepted { from, port });
-            return Ok((accepted, peer));
+            core.note(host, What::Accepted(from, port));
+            return Ok((accepted, Address::Internet(peer)));
         }
     }
 
-    pub(super) fn read(
+    fn read(
         &mut self,
         id: u32,
-        buffers: &mut [io::IoSliceMut<'_>],
+        buffers: &mut [IoSliceMut<'_>],
         keeps: bool,
         core: &mut Core,
     ) -> io::Result<usize> {
@@ -179,23 +272,17 @@ impl Tcp {
         Ok(read)
     }
 
-    pub(super) fn write(
-        &mut self,
-        id: u32,
-        buffers: &mut dyn Iterator<Item = &[u8]>,
-        core: &mut Core,
-    ) -> io::Result<usize> {
-        self.table.settle(id, core);
-        let written = self.table.get(id)?.write(buffers)?;
+    fn write(&mut self, id: u32, buffers: &[IoSlice<'_>], core: &mut Core) -> io::Result<usize> {
+        let socket = self.table.settle(id, core).ok_or_else(gone)?;
+        let written = socket.write(buffers)?;
         self.transmit(id, core);
         Ok(written)
     }
 
-    pub(super) fn shut_down(&mut self, id: u32, how: Shutdown, core: &mut Core) -> io::Result<()> {
-        self.table.settle(id, core);
-        let socket = self.table.get(id)?;
+    fn shut_down(&mut self, id: u32, how: Shutdown, core: &mut Core) -> io::Result<()> {
+        let socket = self.table.settle(id, core).ok_or_else(gone)?;
         if socket.state != State::Connected || socket.is_over() {
-            return Err(Errno::NotConnected.into());
+            return Err(Errno::NOTCONN.into());
         }
         if how != Shutdown::Write {
             socket.read_shut = true;
@@ -209,9 +296,8 @@ impl Tcp {
 
     /// Closes a socket after its last handle or its process has gone. Bytes that were written are
     /// still sent.
-    pub(super) fn close(&mut self, id: u32, core: &mut Core) {
-        self.table.settle(id, core);
-        let Some(socket) = self.table.find_mut(id) else {
+    fn close(&mut self, id: u32, core: &mut Core) {
+        let Some(socket) = self.table.settle(id, core) else {
             return;
         };
         if socket.base.process.is_none() {
@@ -243,83 +329,6 @@ impl Tcp {
                 }
                 self.end_if_done(id, core);
             }
-        }
-    }
-
-    /// Closes the sockets of a process that has ended.
-    pub(super) fn close_all(&mut self, process: usize, host: usize, core: &mut Core) {
-        for id in self.table.ids(host) {
-            let socket = self.table.find(id);
-            if socket.is_some_and(|socket| socket.base.process == Some(process)) {
-                self.close(id, core);
-            }
-        }
-    }
-
-    /// Resets all connections between two hosts, on both sides at the same moment.
-    pub(super) fn reset_between(&mut self, a: usize, b: usize, core: &mut Core) {
-        let mut ids = self.table.ids(a);
-        if a != b {
-            ids.extend(self.table.ids(b));
-        }
-        ids.sort_unstable();
-        for id in ids {
-            let is_between = self.table.find(id).is_some_and(|socket| {
-                let peer = socket.peer.map(|(host, _)| host);
-                let ends = [(a, Some(b)), (b, Some(a))];
-                socket.state == State::Connected && ends.contains(&(socket.base.host, peer))
-            });
-            if is_between {
-                self.fail(id, Errno::ConnectionReset, core);
-            }
-        }
-    }
-
-    /// Ends a connection by RST, unless it has ended before, and forgets it.
-    pub(super) fn reset(&mut self, id: u32, core: &mut Core) {
-        let socket = self.table.find(id);
-        if socket.is_some_and(|socket| socket.state != State::Closed) {
-            self.send_flags(id, Flags::Reset, core);
-        }
-        self.table.remove(id, core);
-    }
-
-    /// Ends a connection by an error, which is reported to the user once.
-    ///
-    /// After the peer's FIN, and before its own, a reset is a broken pipe, as in Linux's
-    /// `tcp_reset`: reads still return the bytes that came before, and then the end. A connection
-    /// that waits in a queue is accepted nevertheless, and reports its error afterwards.
-    fn fail(&mut self, id: u32, error: Errno, core: &mut Core) {
-        self.table.settle(id, core);
-        let Some(socket) = self.table.find_mut(id) else {
-            return;
-        };
-        let is_kept = socket.base.process.is_some() || socket.is_queued;
-        if is_kept && socket.is_over() {
-            return;
-        }
-        (socket.timer, socket.owes_ack) = (None, false);
-        socket.out.clear();
-        if !is_kept {
-            return self.table.remove(id, core);
-        }
-        let is_half = socket.has_peer_fin() && !socket.wants_fin;
-        socket.error = match error {
-            Errno::ConnectionReset if is_half => Some(Errno::BrokenPipe),
-            error => Some(error),
-        };
-        socket.state = State::Closed;
-        let (host, local, peer) = (socket.base.host, socket.local, socket.peer);
-        let (_, owed) = std::mem::replace(&mut socket.peer_timer, NO_TIMER);
-        self.table.disconnect(id, host, local, peer, core);
-        self.table.arm(owed, core);
-        self.raise(id, READABLE | WRITABLE | CLOSED | ERROR, core);
-    }
-
-    /// Reports new readiness of a socket, if it is there.
-    fn raise(&mut self, id: u32, ready: u8, core: &mut Core) {
-        if let Some(socket) = self.table.find_mut(id) {
-            core.raise(id, &mut socket.base, ready);
         }
     }
 }

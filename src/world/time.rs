@@ -175,7 +175,7 @@ impl Time {
     pub(super) fn set_clock(&mut self, host: usize, ahead: u64, drift: Option<i32>) -> i32 {
         let now = self.now;
         let HostClocks { clock, past, .. } = self.clocks_of(host);
-        let drift = drift.unwrap_or(clock.drift());
+        let drift = drift.unwrap_or(clock.drift);
         past.push(*clock, now);
         clock.set(now, ahead, drift);
         drift
@@ -184,7 +184,7 @@ impl Time {
     /// Returns how much faster a host's clock is than the world's, in millionths.
     pub(crate) fn drift(&self, host: usize) -> i32 {
         let clocks = self.clocks.get(host);
-        clocks.map_or(0, |clocks| clocks.clock.drift())
+        clocks.map_or(0, |clocks| clocks.clock.drift)
     }
 
     pub(super) fn wall(&mut self, host: usize) -> &mut Wall {

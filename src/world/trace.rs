@@ -38,7 +38,7 @@ const ODD: [u64; 7] = [
 #[inline(always)]
 pub(super) fn weight(what: What) -> u64 {
     let products =
-        (what.numbers().into_iter().zip(&ODD[2..])).map(|(it, odd)| it.wrapping_mul(*odd));
+        (what.numbers().into_iter().zip(&ODD[2..])).map(|(number, odd)| number.wrapping_mul(*odd));
     products.fold(0, u64::wrapping_add)
 }
 
@@ -84,13 +84,13 @@ fn push<T>(list: &mut VecDeque<T>, most: usize, item: T) {
 pub(crate) struct Trace {
     fingerprint: u64,
     pub(crate) events: u64,
-    /// The last events, each at its number modulo [`SHOWN`], without those that `comparison` has.
+    /// The last events, each at its number modulo [`SHOWN`].
     last: Vec<Event>,
     comparison: Comparison,
     /// The first event of this run that differs from the one before, with its number, and how often
     /// the C library was called until then.
     difference: Option<(usize, Event, Asked)>,
-    recording: Option<Box<Recording>>,
+    pub(crate) recording: Option<Box<Recording>>,
 }
 
 /// The time, the host, and the event.
@@ -127,15 +127,17 @@ impl Recorded {
     fn push(&mut self, index: usize, event: Event) {
         self.events.push(event);
         let asked = answers::asked();
-        if self.asked.last().is_none_or(|it| it.1 != asked) {
+        if self.asked.last().is_none_or(|last| last.1 != asked) {
             self.asked.push((index, asked));
         }
     }
 
     /// Returns how often the C library was called until that event.
     fn asked_until(&self, index: usize) -> Asked {
-        let end = self.asked.partition_point(|it| it.0 <= index);
-        self.asked[..end].last().map(|it| it.1).unwrap_or_default()
+        let end = self.asked.partition_point(|(from, _)| *from <= index);
+        end.checked_sub(1)
+            .map(|last| self.asked[last].1)
+            .unwrap_or_default()
     }
 
     /// Returns its memory, empty, for another run.
@@ -174,46 +176,33 @@ impl Trace {
         if let Some(recording) = &mut self.recording {
             push(&mut recording.events, MAX_RECORDED, (now, host, what));
         }
-        let index = self.events as usize;
+        let (index, event) = (self.events as usize, (now, host, what));
         self.events += 1;
+        match self.last.get_mut(index % SHOWN) {
+            Some(place) => *place = event,
+            None => self.last = vec![event; SHOWN],
+        }
         match &mut self.comparison {
-            Comparison::None => {
-                self.keep_last(index, (now, host, what));
-                true
-            }
+            Comparison::None => true,
             Comparison::Record(all) => {
                 if index < KEPT {
                     all.fingerprints.push(hash);
                 }
                 if index < EVENTS_KEPT {
-                    all.push(index, (now, host, what));
-                } else {
-                    self.keep_last(index, (now, host, what));
+                    all.push(index, event);
                 }
                 true
             }
             Comparison::Compare(all) => {
-                let is_same = all.fingerprints.get(index).is_none_or(|it| *it == hash);
+                let is_same = all
+                    .fingerprints
+                    .get(index)
+                    .is_none_or(|theirs| *theirs == hash);
                 if !is_same && self.difference.is_none() {
-                    self.difference = Some((index, (now, host, what), answers::asked()));
+                    self.difference = Some((index, event, answers::asked()));
                 }
-                self.keep_last(index, (now, host, what));
                 is_same
             }
-        }
-    }
-
-    /// Returns the numbers of the last events.
-    fn last_numbers(&self) -> std::ops::Range<usize> {
-        let count = self.events as usize;
-        count.saturating_sub(SHOWN)..count
-    }
-
-    #[inline]
-    fn keep_last(&mut self, index: usize, event: Event) {
-        match self.last.get_mut(index % SHOWN) {
-            Some(place) => *place = event,
-            None => self.last = vec![event; SHOWN],
         }
     }
 
@@ -224,14 +213,6 @@ impl Trace {
         }
     }
 
-    pub(super) fn records(&self) -> bool {
-        self.recording.is_some()
-    }
-
-    pub(crate) fn take_recording(&mut self) -> Option<Box<Recording>> {
-        self.recording.take()
-    }
-
     pub(crate) fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
@@ -239,13 +220,7 @@ impl Trace {
     /// Takes the record of this run.
     pub(crate) fn take_recorded(&mut self) -> Recorded {
         match std::mem::take(&mut self.comparison) {
-            Comparison::Record(all) => {
-                // The last events are no longer found there.
-                for nth in self.last_numbers().filter(|it| *it < all.events.len()) {
-                    self.keep_last(nth, all.events[nth]);
-                }
-                all
-            }
+            Comparison::Record(all) => all,
             other => {
                 self.comparison = other;
                 Recorded::default()
@@ -277,9 +252,9 @@ impl Trace {
         let is_poll = |event: &&Event| matches!(event.2, What::Polled(..));
         let poll = before.iter().rev().find(is_poll);
         let task = polled.filter(|_| !is_poll(&&ours)).and(poll);
-        let task = task.and_then(|it| match it.2 {
+        let task = task.and_then(|(_, host, what)| match what {
             What::Polled(task, Some(site)) => {
-                let host = name(it.1);
+                let host = name(*host);
                 Some(format!("task {task} of {host}, spawned at {site}"))
             }
             _ => None,
@@ -295,12 +270,9 @@ impl Trace {
 
     /// Returns the last events, a line each. `name` returns a host's name.
     pub(crate) fn last_events<'a>(&'a self, name: impl Fn(usize) -> &'a str) -> String {
-        let kept = match &self.comparison {
-            Comparison::Record(all) => all.events.as_slice(),
-            _ => &[],
-        };
-        let event = |nth: usize| kept.get(nth).unwrap_or_else(|| &self.last[nth % SHOWN]);
-        Trace::describe(self.last_numbers().map(event), name)
+        let count = self.events as usize;
+        let numbers = count.saturating_sub(SHOWN)..count;
+        Trace::describe(numbers.map(|nth| &self.last[nth % SHOWN]), name)
     }
 
     /// Describes events, a line each.
@@ -347,10 +319,10 @@ mod tests {
                 assert!(trace.note(number, 0, what, weight(what)));
             }
             let last = count.saturating_sub(SHOWN as u64)..count;
-            let last: Vec<String> = last.map(|it| it.to_string()).collect();
+            let last: Vec<String> = last.map(|number| number.to_string()).collect();
             let told = |trace: &Trace| -> Vec<String> {
                 let text = trace.last_events(|_| "host");
-                let numbers = text.lines().map(|it| it.rsplit(' ').next().unwrap());
+                let numbers = text.lines().map(|line| line.rsplit(' ').next().unwrap());
                 numbers.map(str::to_owned).collect()
             };
             assert_eq!(told(&trace), last);

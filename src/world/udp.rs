@@ -17,7 +17,7 @@ use super::core::Core;
 use super::errno::Errno;
 use super::event_queue::Event;
 use super::hosts::{Hosts, NOBODY};
-use super::sockets::{Base, Inbox, OVERHEAD};
+use super::sockets::{Base, Inbox, OVERHEAD, Protocol};
 use super::trace::{Message, What, digest};
 use super::{ERROR, READABLE, WRITABLE, gone};
 
@@ -41,8 +41,8 @@ pub(super) struct Udp {
 
 #[derive(Debug)]
 pub(super) struct Socket {
-    pub(super) base: Base,
-    pub(super) local: SocketAddr,
+    base: Base,
+    local: SocketAddr,
     peer: Option<(usize, SocketAddr)>,
     inbox: Inbox<SocketAddr>,
     error: Option<Errno>,
@@ -91,40 +91,6 @@ impl Datagram {
 }
 
 impl Socket {
-    pub(super) fn ready(&self) -> u8 {
-        let mut ready = WRITABLE;
-        if !self.inbox.queue.is_empty() {
-            ready |= READABLE;
-        }
-        if self.error.is_some() {
-            ready |= ERROR;
-        }
-        ready
-    }
-
-    pub(super) fn describe(&self) -> String {
-        let (inbox, waits) = (self.inbox.describe(), self.base.waits());
-        format!("{}, UDP, {inbox}{waits}", self.local)
-    }
-
-    pub(super) fn peer_address(&self) -> Option<SocketAddr> {
-        let peer = self.peer.map(|(_, peer)| peer);
-        peer.filter(|peer| peer.port() != 0)
-    }
-
-    pub(super) fn receive(
-        &mut self,
-        bytes: &mut [u8],
-        keeps: bool,
-    ) -> io::Result<(usize, Address)> {
-        if let Some(error) = self.error.take() {
-            return Err(error.into());
-        }
-        let received = self.inbox.receive(bytes, keeps);
-        let (len, from, _) = received.ok_or(Errno::WouldBlock)?;
-        Ok((len, Address::Internet(from)))
-    }
-
     /// Returns the destination of a datagram from this socket to `address`, and its source address.
     fn route(
         &self,
@@ -133,7 +99,7 @@ impl Socket {
     ) -> io::Result<((usize, SocketAddr), SocketAddr)> {
         let (host, mut local) = (self.base.host, self.local);
         if local.is_ipv4() && address.is_ipv6() {
-            return Err(Errno::AddressFamily.into());
+            return Err(Errno::AFNOSUPPORT.into());
         }
         if address.is_ipv4() && address.ip().is_unspecified() && !local.ip().is_unspecified() {
             // Linux's `ip_route_output`: a datagram to the unspecified address goes to the sender
@@ -149,10 +115,10 @@ impl Socket {
                 (false, is_v6) => hosts.address(host, is_v6),
             });
         } else if local.ip().is_loopback() && to != host {
-            return Err(Errno::InvalidInput.into());
+            return Err(Errno::INVAL.into());
         }
         if is_broadcast(address.ip()) && !self.base.options.broadcast {
-            return Err(Errno::PermissionDenied.into());
+            return Err(Errno::ACCESS.into());
         }
         Ok(((to, address), local))
     }
@@ -183,26 +149,19 @@ fn is_broadcast(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V4(ip) if all.contains(&ip))
 }
 
-/// The user's calls.
 impl Udp {
-    pub(super) fn has(&self, number: u32) -> bool {
-        self.sockets.contains_key(&number)
+    pub(super) fn find(&self, number: u32) -> io::Result<&Socket> {
+        self.sockets.get(&number).ok_or_else(gone)
     }
 
-    pub(super) fn get(&mut self, number: u32) -> io::Result<&mut Socket> {
+    fn get(&mut self, number: u32) -> io::Result<&mut Socket> {
         self.sockets.get_mut(&number).ok_or_else(gone)
-    }
-
-    /// Returns the sockets that a process has open.
-    pub(super) fn of(&self, process: usize) -> impl Iterator<Item = (&u32, &Socket)> {
-        let all = self.sockets.iter();
-        all.filter(move |(_, socket)| socket.base.process == Some(process))
     }
 
     pub(super) fn bind(&mut self, mut local: SocketAddr, core: &mut Core) -> io::Result<u32> {
         let (host, process) = core.processes.here()?;
         if !core.hosts.may_bind(host, local) {
-            return Err(Errno::AddrNotAvailable.into());
+            return Err(Errno::ADDRNOTAVAIL.into());
         }
         if local.port() == 0 {
             let is_free = |port| !self.ports.contains_key(&(host, port));
@@ -212,7 +171,7 @@ impl Udp {
         let others = self.ports.get(&key).into_iter().flatten();
         let mut others = others.filter_map(|id| Some(self.sockets.get(id)?.local.ip()));
         if others.any(|other| other == ip || other.is_unspecified() || ip.is_unspecified()) {
-            return Err(Errno::AddrInUse.into());
+            return Err(Errno::ADDRINUSE.into());
         }
         let id = core.take_socket_number();
         let socket = Socket {
@@ -227,22 +186,136 @@ impl Udp {
         Ok(id)
     }
 
-    pub(super) fn connect(&mut self, id: u32, address: SocketAddr, core: &Core) -> io::Result<()> {
-        let socket = self.get(id)?;
-        let (peer, local) = socket.route(address, &core.hosts)?;
-        (socket.peer, socket.local) = (Some(peer), local);
-        Ok(())
-    }
-
-    /// Sends a datagram, to the peer unless an address is given.
-    pub(super) fn send(
+    /// Returns the datagram that a socket sends.
+    fn datagram(
         &mut self,
         id: u32,
         bytes: &[u8],
         to: Option<SocketAddr>,
         core: &mut Core,
+    ) -> io::Result<Datagram> {
+        let socket = self.get(id)?;
+        if bytes.len() > usize::from(u16::MAX) {
+            return Err(Errno::MSGSIZE.into());
+        }
+        if to.is_some_and(|to| to.port() == 0) {
+            return Err(Errno::INVAL.into());
+        }
+        let (to, from) = match (to, socket.peer) {
+            (Some(to), _) => socket.route(to, &core.hosts)?,
+            // By the route that was found on connecting, regardless of the present options: Linux's
+            // `sk_dst_check` in `udp_sendmsg`.
+            (None, Some(peer)) => (peer, socket.local),
+            (None, None) => return Err(Errno::DESTADDRREQ.into()),
+        };
+        if bytes.len() > LONGEST[usize::from(to.1.is_ipv6())] {
+            return Err(Errno::MSGSIZE.into());
+        }
+        if let Some(error) = socket.error.take() {
+            return Err(error.into());
+        }
+        let (host, now) = (socket.base.host, core.time.now());
+        core.hosts.count_datagram(host, now, &mut core.report);
+        Ok(Datagram {
+            from: (host, from),
+            to,
+            sent: now,
+            bytes: bytes.to_vec(),
+            kind: Kind::Data,
+        })
+    }
+}
+
+/// The user's calls on sockets.
+impl Protocol for Udp {
+    fn base(&mut self, id: u32) -> io::Result<&mut Base> {
+        Ok(&mut self.get(id)?.base)
+    }
+
+    fn ready(&self, id: u32) -> io::Result<u8> {
+        let socket = self.find(id)?;
+        let mut ready = WRITABLE;
+        if !socket.inbox.queue.is_empty() {
+            ready |= READABLE;
+        }
+        if socket.error.is_some() {
+            ready |= ERROR;
+        }
+        Ok(ready)
+    }
+
+    fn kind(&self, _id: u32) -> &'static str {
+        "UDP"
+    }
+
+    fn is_stream(&self, _id: u32) -> bool {
+        false
+    }
+
+    fn describe(&self, id: u32, _core: &Core) -> io::Result<String> {
+        let Socket {
+            base, inbox, local, ..
+        } = self.find(id)?;
+        let (inbox, waits) = (inbox.describe(), base.waits());
+        Ok(format!("{local}, UDP, {inbox}{waits}"))
+    }
+
+    fn open(&self, _host: usize, process: usize) -> Vec<u32> {
+        let all = self.sockets.iter();
+        let open = all.filter(|(_, socket)| socket.base.process == Some(process));
+        open.map(|(id, _)| *id).collect()
+    }
+
+    fn addresses(&self, id: u32) -> io::Result<(Address, Option<Address>)> {
+        let Socket { local, peer, .. } = self.find(id)?;
+        let peer = peer.map(|(_, peer)| peer).filter(|peer| peer.port() != 0);
+        Ok((Address::Internet(*local), peer.map(Address::Internet)))
+    }
+
+    fn close(&mut self, id: u32, _core: &mut Core) {
+        let Some(socket) = self.sockets.remove(&id) else {
+            return;
+        };
+        // The port is the one that it was bound to, even after it was connected.
+        let key = (socket.base.host, socket.local.port());
+        if let Some(others) = self.ports.get_mut(&key) {
+            others.retain(|other| *other != id);
+            if others.is_empty() {
+                self.ports.remove(&key);
+            }
+        }
+    }
+
+    fn forget_all(&mut self, host: usize, _core: &mut Core) {
+        self.sockets.retain(|_, socket| socket.base.host != host);
+        self.ports.retain(|key, _| key.0 != host);
+    }
+
+    fn receive(
+        &mut self,
+        id: u32,
+        bytes: &mut [u8],
+        keeps: bool,
+        _core: &mut Core,
+    ) -> io::Result<(usize, Address)> {
+        let socket = self.get(id)?;
+        if let Some(error) = socket.error.take() {
+            return Err(error.into());
+        }
+        let received = socket.inbox.receive(bytes, keeps);
+        let (len, from, _) = received.ok_or(Errno::AGAIN)?;
+        Ok((len, Address::Internet(from)))
+    }
+
+    fn send(
+        &mut self,
+        id: u32,
+        bytes: &[u8],
+        to: Option<&Address>,
+        core: &mut Core,
     ) -> io::Result<usize> {
-        let (host, now) = (self.get(id)?.base.host, core.time.now());
+        let to = to.map(Address::internet).transpose()?;
+        let (host, now) = (self.find(id)?.base.host, core.time.now());
         if !(core.hosts).count_sent(host, bytes.len(), now, &mut core.report) {
             return Ok(bytes.len()); // It is lost, and the run ends.
         }
@@ -265,69 +338,11 @@ impl Udp {
         Ok(bytes.len())
     }
 
-    /// Returns the datagram that a socket sends.
-    fn datagram(
-        &mut self,
-        id: u32,
-        bytes: &[u8],
-        to: Option<SocketAddr>,
-        core: &mut Core,
-    ) -> io::Result<Datagram> {
+    fn set_peer(&mut self, id: u32, peer: &Address, core: &mut Core) -> io::Result<()> {
         let socket = self.get(id)?;
-        if bytes.len() > usize::from(u16::MAX) {
-            return Err(Errno::MessageSize.into());
-        }
-        if to.is_some_and(|to| to.port() == 0) {
-            return Err(Errno::InvalidInput.into());
-        }
-        let (to, from) = match (to, socket.peer) {
-            (Some(to), _) => socket.route(to, &core.hosts)?,
-            // By the route that was found on connecting, regardless of the present options: Linux's
-            // `sk_dst_check` in `udp_sendmsg`.
-            (None, Some(peer)) => (peer, socket.local),
-            (None, None) => return Err(Errno::DestinationRequired.into()),
-        };
-        if bytes.len() > LONGEST[usize::from(to.1.is_ipv6())] {
-            return Err(Errno::MessageSize.into());
-        }
-        if let Some(error) = socket.error.take() {
-            return Err(error.into());
-        }
-        let (host, now) = (socket.base.host, core.time.now());
-        core.hosts.count_datagram(host, now, &mut core.report);
-        Ok(Datagram {
-            from: (host, from),
-            to,
-            sent: now,
-            bytes: bytes.to_vec(),
-            kind: Kind::Data,
-        })
-    }
-
-    pub(super) fn close(&mut self, id: u32) {
-        let Some(socket) = self.sockets.remove(&id) else {
-            return;
-        };
-        // The port is the one that it was bound to, even after it was connected.
-        let key = (socket.base.host, socket.local.port());
-        if let Some(others) = self.ports.get_mut(&key) {
-            others.retain(|other| *other != id);
-            if others.is_empty() {
-                self.ports.remove(&key);
-            }
-        }
-    }
-
-    /// Closes the sockets of a process that has ended.
-    pub(super) fn close_all(&mut self, process: usize) {
-        let ids: Vec<u32> = self.of(process).map(|(id, _)| *id).collect();
-        ids.into_iter().for_each(|id| self.close(id));
-    }
-
-    /// Forgets the sockets of a host that has lost its power.
-    pub(super) fn forget_all(&mut self, host: usize) {
-        self.sockets.retain(|_, socket| socket.base.host != host);
-        self.ports.retain(|key, _| key.0 != host);
+        let (peer, local) = socket.route(peer.internet()?, &core.hosts)?;
+        (socket.peer, socket.local) = (Some(peer), local);
+        Ok(())
     }
 }
 
@@ -350,15 +365,7 @@ pub(super) fn lose(datagram: &Datagram, core: &mut Core) {
     let now = core.time.now();
     core.report.trace.message(|| datagram.message(now, true));
     let (from, port, digest, len) = datagram.note();
-    core.note(
-        datagram.to.0,
-        What::DatagramLost {
-            from,
-            port,
-            digest,
-            len,
-        },
-    );
+    core.note(datagram.to.0, What::DatagramLost(from, port, digest, len));
 }
 
 /// Datagrams that have come.
@@ -371,16 +378,8 @@ impl Udp {
         core.report.trace.message(|| datagram.message(now, false));
         let (from, port, digest, len) = datagram.note();
         let (host, local) = datagram.to;
-        core.note(
-            host,
-            What::Datagram {
-                from,
-                port,
-                digest,
-                len,
-            },
-        );
-        match (self.find(host, datagram.from.1, local), datagram.kind) {
+        core.note(host, What::Datagram(from, port, digest, len));
+        match (self.recipient(host, datagram.from.1, local), datagram.kind) {
             (None, Kind::Data) => {
                 let unreachable = Datagram {
                     from: datagram.to,
@@ -398,7 +397,7 @@ impl Udp {
     }
 
     /// Returns the socket that receives a datagram from `from` to `to`.
-    fn find(&self, host: usize, from: SocketAddr, to: SocketAddr) -> Option<u32> {
+    fn recipient(&self, host: usize, from: SocketAddr, to: SocketAddr) -> Option<u32> {
         let all = self.ports.get(&(host, to.port()))?;
         let suits = |id: &u32| self.sockets.get(id)?.suits(from, to);
         let suiting = all.iter().filter_map(|id| Some((suits(id)?, *id)));
@@ -409,7 +408,7 @@ impl Udp {
         if let Some(socket) = self.sockets.get_mut(&id) {
             // An unconnected socket is not notified.
             if socket.peer.is_some() {
-                socket.error = Some(Errno::ConnectionRefused);
+                socket.error = Some(Errno::CONNREFUSED);
                 core.raise(id, &mut socket.base, READABLE | WRITABLE | ERROR);
             }
         }
@@ -471,12 +470,14 @@ mod tests {
             udp.bind(other, &mut core).is_err(),
             "it is the other host's"
         );
-        udp.close(first);
+        udp.close(first, &mut core);
         assert!(udp.bind(own, &mut core).is_ok());
         let [one, other] = [(); 2].map(|()| udp.bind(ANY, &mut core).expect("a port is free"));
         let [one, other] = [one, other].map(|id| udp.get(id).unwrap().local);
         assert_ne!(one, other);
-        udp.close_all(0);
+        for number in udp.open(0, 0) {
+            udp.close(number, &mut core);
+        }
         assert!(udp.ports.is_empty() && udp.sockets.is_empty());
     }
 
@@ -487,22 +488,23 @@ mod tests {
         core.set_current(Some(1));
         let far = udp.bind(SocketAddr::new(ANY.ip(), 9), &mut core).unwrap();
         let to = SocketAddr::new(core.hosts.address(1, false), 9);
-        udp.connect(near, to, &core).unwrap();
+        udp.set_peer(near, &Address::Internet(to), &mut core)
+            .unwrap();
         udp.send(near, b"bytes", None, &mut core).unwrap();
         deliver(&mut udp, &mut core);
         let bytes = &mut [0; 9];
-        let (len, from) = udp.get(far).unwrap().receive(bytes, false).unwrap();
+        let (len, from) = udp.receive(far, bytes, false, &mut core).unwrap();
         let own = udp.get(near).unwrap().local;
         assert_eq!(
             (&bytes[..len], from),
             (&b"bytes"[..], Address::Internet(own))
         );
-        udp.forget_all(1);
+        udp.forget_all(1, &mut core);
         udp.send(near, b"more", None, &mut core).unwrap();
         deliver(&mut udp, &mut core);
-        let refused = udp.get(near).unwrap().receive(bytes, false).unwrap_err();
+        let refused = udp.receive(near, bytes, false, &mut core).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-        let again = udp.get(near).unwrap().receive(bytes, false).unwrap_err();
+        let again = udp.receive(near, bytes, false, &mut core).unwrap_err();
         assert_eq!(again.kind(), io::ErrorKind::WouldBlock);
     }
 }

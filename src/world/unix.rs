@@ -11,14 +11,14 @@
 //! senders.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
 
 use super::address::{Address, Name};
 use super::bytes::ByteQueue;
 use super::core::Core;
 use super::errno::Errno;
-use super::sockets::{Base, Inbox, OVERHEAD, unread};
+use super::sockets::{Base, Inbox, OVERHEAD, Protocol, unread};
 use super::trace::{What, digest};
 use super::{CLOSED, ERROR, READABLE, WRITABLE, gone, unsupported};
 
@@ -46,6 +46,8 @@ pub(super) struct Unix {
 pub(super) struct Socket {
     base: Base,
     name: Name,
+    is_shut: [bool; 2],
+    error: Option<Errno>,
     kind: Kind,
 }
 
@@ -63,8 +65,6 @@ struct Stream {
     peer: u32,
     peer_name: Name,
     input: ByteQueue,
-    is_shut: [bool; 2],
-    error: Option<Errno>,
 }
 
 #[derive(Debug)]
@@ -79,8 +79,6 @@ struct Datagram {
     peer: Option<(u32, Name)>,
     /// The datagrams, each with its sender's number, and the name that the sender had then.
     inbox: Inbox<(u32, Name)>,
-    is_shut: [bool; 2],
-    error: Option<Errno>,
     /// The bytes that it has sent, and that were not received yet.
     unread: usize,
 }
@@ -114,42 +112,9 @@ fn has_room(unread: usize) -> bool {
     unread * 4 <= BUFFER
 }
 
-fn ready(has_input: bool, has_room: bool, is_shut: [bool; 2], has_error: bool) -> u8 {
-    let mut ready = 0;
-    if has_input || is_shut[READ] {
-        ready |= READABLE;
-    }
-    if has_room {
-        ready |= WRITABLE;
-    }
-    if is_shut[READ] {
-        ready |= CLOSED;
-    }
-    if has_error {
-        ready |= ERROR;
-    }
-    ready
-}
-
-impl Stream {
-    /// Returns its readiness, given what its peer has not read.
-    fn ready(&self, unread: usize) -> u8 {
-        let has_room = has_room(unread) || self.is_shut[WRITE];
-        let has_input = !self.input.is_empty();
-        ready(has_input, has_room, self.is_shut, self.error.is_some())
-    }
-}
-
 impl Datagram {
     fn peer_id(&self) -> Option<u32> {
         self.peer.as_ref().map(|(id, _)| *id)
-    }
-
-    /// Returns its readiness, given whether its peer accepts nothing more.
-    fn ready(&self, is_peer_full: bool) -> u8 {
-        let has_room = has_room(self.unread) && !is_peer_full;
-        let has_input = !self.inbox.queue.is_empty();
-        ready(has_input, has_room, self.is_shut, self.error.is_some())
     }
 
     fn is_full(&self) -> bool {
@@ -158,118 +123,46 @@ impl Datagram {
 }
 
 impl Socket {
-    /// Describes the socket, for reports.
-    pub(super) fn describe(&self) -> String {
-        let (name, waits) = (self.name.describe(), self.base.waits());
-        match &self.kind {
-            Kind::Stream(stream) => {
-                let peer = stream.peer_name.describe();
-                let ended = if stream.is_shut[READ] {
-                    ", it has ended"
-                } else {
-                    ""
-                };
-                let unread = unread(stream.input.len());
-                format!("Unix, {name}, connected to {peer}{ended}{unread}{waits}")
-            }
-            Kind::Listener(_) => format!("Unix, listens at {name}{waits}"),
-            Kind::Datagram(datagram) => {
-                let inbox = datagram.inbox.describe();
-                format!("Unix datagrams, {name}, {inbox}{waits}")
-            }
+    fn new(base: Base, name: &Name, kind: Kind) -> Socket {
+        Socket {
+            base,
+            name: name.clone(),
+            is_shut: [false; 2],
+            error: None,
+            kind,
         }
     }
 }
 
+impl Kind {
+    /// Returns one end of a connection, given the other one and its name.
+    fn stream(peer: u32, peer_name: &Name) -> Kind {
+        Kind::Stream(Stream {
+            peer,
+            peer_name: peer_name.clone(),
+            input: ByteQueue::default(),
+        })
+    }
+}
+
+/// Returns the readiness that a change of directions makes.
+fn changed(shut: [bool; 2]) -> u8 {
+    let read = if shut[READ] { READABLE | CLOSED } else { 0 };
+    read | if shut[WRITE] { WRITABLE } else { 0 }
+}
+
 /// Sockets of all kinds.
 impl Unix {
-    pub(super) fn has(&self, number: u32) -> bool {
-        self.sockets.contains_key(&number)
+    pub(super) fn find(&self, id: u32) -> io::Result<&Socket> {
+        self.sockets.get(&id).ok_or_else(gone)
     }
 
-    fn kind(&self, number: u32) -> Option<&Kind> {
-        self.sockets.get(&number).map(|socket| &socket.kind)
+    fn get(&mut self, id: u32) -> io::Result<&mut Socket> {
+        self.sockets.get_mut(&id).ok_or_else(gone)
     }
 
-    pub(super) fn is_stream(&self, number: u32) -> bool {
-        matches!(self.kind(number), Some(Kind::Stream(_)))
-    }
-
-    pub(super) fn is_datagram(&self, number: u32) -> bool {
-        matches!(self.kind(number), Some(Kind::Datagram(_)))
-    }
-
-    /// Returns the sockets that a process has open.
-    pub(super) fn of(&self, process: usize) -> impl Iterator<Item = (&u32, &Socket)> {
-        let all = self.sockets.iter();
-        all.filter(move |(_, socket)| socket.base.process == Some(process))
-    }
-
-    pub(super) fn base(&mut self, number: u32) -> io::Result<&mut Base> {
-        let socket = self.sockets.get_mut(&number);
-        socket.map(|socket| &mut socket.base).ok_or_else(gone)
-    }
-
-    /// Returns a socket's current readiness.
-    pub(super) fn ready(&self, number: u32) -> io::Result<u8> {
-        match self.kind(number).ok_or_else(gone)? {
-            Kind::Stream(stream) => {
-                let unread = match self.kind(stream.peer) {
-                    Some(Kind::Stream(peer)) => peer.input.len(),
-                    _ => 0,
-                };
-                Ok(stream.ready(unread))
-            }
-            Kind::Listener(listener) if listener.queue.is_empty() => Ok(0),
-            Kind::Listener(_) => Ok(READABLE),
-            Kind::Datagram(datagram) => {
-                let peer = datagram.peer_id().and_then(|peer| self.kind(peer));
-                // A peer that is connected to this socket always has room for it.
-                let is_peer_full = matches!(peer, Some(Kind::Datagram(peer))
-                    if peer.peer_id() != Some(number) && peer.is_full());
-                Ok(datagram.ready(is_peer_full))
-            }
-        }
-    }
-
-    /// Reports new readiness of a socket, if it is there.
-    fn raise(&mut self, number: u32, ready: u8, core: &mut Core) {
-        if let Ok(base) = self.base(number) {
-            core.raise(number, base, ready);
-        }
-    }
-
-    pub(super) fn local_address(&self, number: u32) -> io::Result<Address> {
-        let socket = self.sockets.get(&number).ok_or_else(gone)?;
-        Ok(Address::Unix(socket.name.clone()))
-    }
-
-    pub(super) fn peer_address(&self, number: u32) -> io::Result<Address> {
-        let name = match self.kind(number).ok_or_else(gone)? {
-            Kind::Stream(stream) => Some(&stream.peer_name),
-            Kind::Listener(_) => None,
-            Kind::Datagram(datagram) => datagram.peer.as_ref().map(|(_, name)| name),
-        };
-        let name = name.ok_or(Errno::NotConnected)?;
-        Ok(Address::Unix(name.clone()))
-    }
-
-    /// Returns whether receiving was shut down, although a receive would block.
-    pub(super) fn has_ended(&self, number: u32) -> bool {
-        matches!(self.kind(number), Some(Kind::Datagram(datagram)) if datagram.is_shut[READ])
-    }
-
-    /// Closes the sockets of a process that has ended.
-    pub(super) fn close_all(&mut self, process: usize, core: &mut Core) {
-        let ids: Vec<u32> = self.of(process).map(|(id, _)| *id).collect();
-        ids.into_iter().for_each(|id| self.close(id, core));
-    }
-
-    /// Forgets the sockets of a host that has lost its power, and its names but paths.
-    pub(super) fn forget_all(&mut self, host: usize) {
-        self.sockets.retain(|_, socket| socket.base.host != host);
-        self.names
-            .retain(|key, _| key.host != host || key.is_path());
+    fn is_datagram(&self, id: u32) -> bool {
+        (self.find(id)).is_ok_and(|socket| matches!(socket.kind, Kind::Datagram(_)))
     }
 }
 
@@ -281,8 +174,8 @@ impl Unix {
             return Err(unsupported("a name that the system chooses"));
         }
         let owner = self.names.get(&key);
-        if owner.is_some_and(|owner| self.has(*owner)) {
-            return Err(Errno::AddrInUse.into());
+        if owner.is_some_and(|owner| self.find(*owner).is_ok()) {
+            return Err(Errno::ADDRINUSE.into());
         }
         let id = core.take_socket_number();
         self.names.insert(key, id);
@@ -292,10 +185,10 @@ impl Unix {
     /// Returns the socket that has a name.
     fn find_name(&self, key: &Key) -> io::Result<u32> {
         match self.names.get(key) {
-            Some(id) if self.has(*id) => Ok(*id),
-            None if key.is_path() => Err(Errno::NotFound.into()),
-            None if key.name == Name::Unnamed => Err(Errno::InvalidInput.into()),
-            _ => Err(Errno::ConnectionRefused.into()),
+            Some(id) if self.find(*id).is_ok() => Ok(*id),
+            None if key.is_path() => Err(Errno::NOENT.into()),
+            None if key.name == Name::Unnamed => Err(Errno::INVAL.into()),
+            _ => Err(Errno::CONNREFUSED.into()),
         }
     }
 }
@@ -312,13 +205,9 @@ impl Unix {
         let id = self.take_name(Key::new(host, name, false), core)?;
         let queue = VecDeque::new();
         let kind = Kind::Listener(Listener { backlog, queue });
-        self.insert(id, Base::new(host, Some(process)), name, kind);
+        let socket = Socket::new(Base::new(host, Some(process)), name, kind);
+        self.sockets.insert(id, socket);
         Ok(id)
-    }
-
-    fn insert(&mut self, id: u32, base: Base, name: &Name, kind: Kind) {
-        let name = name.clone();
-        self.sockets.insert(id, Socket { base, name, kind });
     }
 
     pub(super) fn connect(&mut self, name: &Name, core: &mut Core) -> io::Result<u32> {
@@ -326,132 +215,48 @@ impl Unix {
         let to = self.find_name(&Key::new(host, name, false))?;
         let socket = self.sockets.get_mut(&to).map(|socket| &mut socket.kind);
         let Some(Kind::Listener(listener)) = socket else {
-            return Err(Errno::WrongType.into());
+            return Err(Errno::PROTOTYPE.into());
         };
         if listener.queue.len() > listener.backlog {
-            return Err(Errno::WouldBlock.into());
+            return Err(Errno::AGAIN.into());
         }
         let (near, far) = (core.take_socket_number(), core.take_socket_number());
         listener.queue.push_back(far);
-        self.insert_end(
-            near,
-            Base::new(host, Some(process)),
-            far,
-            [&Name::Unnamed, name],
-        );
-        self.insert_end(far, Base::new(host, None), near, [name, &Name::Unnamed]);
+        let base = Base::new(host, Some(process));
+        let socket = Socket::new(base, &Name::Unnamed, Kind::stream(far, name));
+        self.sockets.insert(near, socket);
+        let kind = Kind::stream(near, &Name::Unnamed);
+        let socket = Socket::new(Base::new(host, None), name, kind);
+        self.sockets.insert(far, socket);
         self.raise(to, READABLE, core);
         Ok(near)
     }
 
-    /// Inserts an end of a connection. `names` has its own name, and that of its peer.
-    fn insert_end(&mut self, id: u32, base: Base, peer: u32, names: [&Name; 2]) {
-        let stream = Stream {
-            peer,
-            peer_name: names[1].clone(),
-            input: ByteQueue::default(),
-            is_shut: [false; 2],
-            error: None,
-        };
-        self.insert(id, base, names[0], Kind::Stream(stream));
-    }
-
-    pub(super) fn stream_pair(&mut self, core: &mut Core) -> io::Result<(u32, u32)> {
+    /// Creates two sockets that are connected to each other: streams, or datagram sockets.
+    pub(super) fn pair(&mut self, is_stream: bool, core: &mut Core) -> io::Result<[u32; 2]> {
         let (host, process) = core.processes.here()?;
         let (one, other) = (core.take_socket_number(), core.take_socket_number());
         for (id, peer) in [(one, other), (other, one)] {
+            let kind = if is_stream {
+                Kind::stream(peer, &Name::Unnamed)
+            } else {
+                Kind::Datagram(Datagram {
+                    peer: Some((peer, Name::Unnamed)),
+                    ..Datagram::default()
+                })
+            };
             let base = Base::new(host, Some(process));
-            self.insert_end(id, base, peer, [&Name::Unnamed; 2]);
+            self.sockets
+                .insert(id, Socket::new(base, &Name::Unnamed, kind));
         }
-        Ok((one, other))
+        Ok([one, other])
     }
 
-    pub(super) fn accept(&mut self, id: u32, core: &Core) -> io::Result<(u32, Address)> {
-        let (_, process) = core.processes.here()?;
-        let Some(Socket {
-            base,
-            kind: Kind::Listener(listener),
-            ..
-        }) = self.sockets.get_mut(&id)
-        else {
-            return Err(gone());
-        };
-        let accepted = listener.queue.pop_front();
-        let accepted = accepted.ok_or_else(|| Errno::WouldBlock.into());
-        base.note_blocked(READABLE, &accepted);
-        let accepted = accepted?;
-        let (base, stream) = self.stream(accepted)?;
-        base.process = Some(process);
-        Ok((accepted, Address::Unix(stream.peer_name.clone())))
-    }
-
-    fn stream(&mut self, id: u32) -> io::Result<(&mut Base, &mut Stream)> {
-        let Socket { base, kind, .. } = self.sockets.get_mut(&id).ok_or_else(gone)?;
-        match kind {
-            Kind::Stream(stream) => Ok((base, stream)),
+    fn stream(&mut self, id: u32) -> io::Result<&mut Stream> {
+        match &mut self.get(id)?.kind {
+            Kind::Stream(stream) => Ok(stream),
             _ => Err(gone()),
         }
-    }
-
-    pub(super) fn read(
-        &mut self,
-        id: u32,
-        buffers: &mut [io::IoSliceMut<'_>],
-        keeps: bool,
-        core: &mut Core,
-    ) -> io::Result<usize> {
-        let (base, stream) = self.stream(id)?;
-        let before = stream.input.len();
-        let read = match before {
-            0 => match stream.error.take() {
-                Some(error) => Err(error.into()),
-                None if stream.is_shut[READ] => Ok(0),
-                None => Err(Errno::WouldBlock.into()),
-            },
-            _ => Ok(stream.input.read(buffers, keeps)),
-        };
-        base.note_blocked(READABLE, &read);
-        let (after, peer) = (stream.input.len(), stream.peer);
-        if !has_room(before) && has_room(after) {
-            self.raise(peer, WRITABLE, core);
-        }
-        read
-    }
-
-    pub(super) fn write(
-        &mut self,
-        id: u32,
-        buffers: &mut dyn Iterator<Item = &[u8]>,
-        core: &mut Core,
-    ) -> io::Result<usize> {
-        let (base, stream) = self.stream(id)?;
-        let (peer, host) = (stream.peer, base.host);
-        if stream.is_shut[WRITE] {
-            return Err(Errno::BrokenPipe.into());
-        }
-        if let Some(error) = stream.error.take() {
-            return Err(error.into());
-        }
-        let (_, to) = self.stream(peer).map_err(|_| Errno::BrokenPipe)?;
-        let (mut written, mut is_empty, mut hash) = (0, true, 0);
-        for bytes in buffers {
-            is_empty &= bytes.is_empty();
-            let part = bytes.len().min(BUFFER - to.input.len());
-            to.input.push(&bytes[..part]);
-            hash = digest(hash, &bytes[..part]);
-            written += part;
-        }
-        let result = if written == 0 && !is_empty {
-            Err(Errno::WouldBlock.into())
-        } else {
-            Ok(written)
-        };
-        self.base(id)?.note_blocked(WRITABLE, &result);
-        if written > 0 {
-            core.note(host, What::Local(hash, written));
-            self.raise(peer, READABLE, core);
-        }
-        result
     }
 
     /// Closes one end of a connection.
@@ -461,10 +266,10 @@ impl Unix {
             return;
         };
         let is_reset = has_unread || !stream.input.is_empty();
-        if let Ok((_, peer)) = self.stream(stream.peer) {
+        if let Ok(peer) = self.get(stream.peer) {
             peer.is_shut = [true; 2];
             if is_reset {
-                peer.error = Some(Errno::ConnectionReset);
+                peer.error = Some(Errno::CONNRESET);
             }
             let error = if is_reset { ERROR } else { 0 };
             self.raise(stream.peer, READABLE | WRITABLE | CLOSED | error, core);
@@ -481,20 +286,13 @@ impl Unix {
             _ => self.take_name(Key::new(host, name, true), core)?,
         };
         let base = Base::new(host, Some(process));
-        self.insert(id, base, name, Kind::Datagram(Datagram::default()));
+        let socket = Socket::new(base, name, Kind::Datagram(Datagram::default()));
+        self.sockets.insert(id, socket);
         Ok(id)
     }
 
-    pub(super) fn datagram_pair(&mut self, core: &mut Core) -> io::Result<(u32, u32)> {
-        let [one, other] = [(); 2].map(|()| self.bind(&Name::Unnamed, core));
-        let (one, other) = (one?, other?);
-        self.datagram(one)?.peer = Some((other, Name::Unnamed));
-        self.datagram(other)?.peer = Some((one, Name::Unnamed));
-        Ok((one, other))
-    }
-
     fn datagram(&mut self, id: u32) -> io::Result<&mut Datagram> {
-        match &mut self.sockets.get_mut(&id).ok_or_else(gone)?.kind {
+        match &mut self.get(id)?.kind {
             Kind::Datagram(datagram) => Ok(datagram),
             _ => Err(unsupported("a datagram of a stream")),
         }
@@ -503,7 +301,7 @@ impl Unix {
     /// Checks that `to` accepts datagrams from `from`: not if it is connected to another socket.
     fn may_send(&mut self, from: u32, to: u32) -> io::Result<()> {
         match self.datagram(to).map(|datagram| datagram.peer_id()) {
-            Ok(Some(other)) if other != from => Err(Errno::NotPermitted.into()),
+            Ok(Some(other)) if other != from => Err(Errno::PERM.into()),
             _ => Ok(()),
         }
     }
@@ -513,23 +311,8 @@ impl Unix {
         if self.is_datagram(to) {
             Ok(to)
         } else {
-            Err(Errno::WrongType.into())
+            Err(Errno::PROTOTYPE.into())
         }
-    }
-
-    pub(super) fn set_peer(&mut self, id: u32, name: &Name, core: &mut Core) -> io::Result<()> {
-        let host = self.base(id)?.host;
-        let to = self.find_datagram(host, name)?;
-        self.may_send(id, to)?;
-        let before = self.datagram(id)?.peer.replace((to, name.clone()));
-        match before {
-            Some((before, _)) if before != to => self.lose_peer(id, before, core),
-            _ => {}
-        }
-        // It may have waited for room at another peer.
-        let ready = self.ready(id)?;
-        self.raise(id, ready & WRITABLE, core);
-        Ok(())
     }
 
     /// Disconnects a datagram socket from its peer. Its unreceived datagrams are lost; if there
@@ -538,9 +321,14 @@ impl Unix {
         if self.purge(id, core) == 0 {
             return;
         }
-        if let Ok(other) = self.datagram(before) {
+        if let Ok(Socket {
+            kind: Kind::Datagram(other),
+            error,
+            ..
+        }) = self.get(before)
+        {
             if other.peer_id() == Some(id) {
-                other.error = Some(Errno::ConnectionReset);
+                *error = Some(Errno::CONNRESET);
                 self.raise(before, READABLE | WRITABLE | ERROR, core);
             }
         }
@@ -585,126 +373,105 @@ impl Unix {
         }
     }
 
-    /// Sends a datagram, to the peer unless a name is given.
-    pub(super) fn send(
-        &mut self,
-        id: u32,
-        bytes: &[u8],
-        name: Option<&Name>,
-        core: &mut Core,
-    ) -> io::Result<usize> {
-        let Some(Socket {
-            base, name: own, ..
-        }) = self.sockets.get(&id)
-        else {
-            return Err(gone());
-        };
-        let (host, from) = (base.host, (id, own.clone()));
-        let socket = self.datagram(id)?;
-        let peer = socket.peer_id();
-        if bytes.len() > BUFFER - 32 {
-            return Err(Errno::MessageSize.into());
-        }
-        if let Some(error) = socket.error.take() {
-            return Err(error.into());
-        }
-        if socket.is_shut[WRITE] {
-            return Err(Errno::BrokenPipe.into());
-        }
-        if socket.unread >= BUFFER {
-            return Err(Errno::WouldBlock.into());
-        }
-        let to = match (name, peer) {
-            (Some(name), _) => self.find_datagram(host, name)?,
-            (None, Some(peer)) => peer,
-            (None, None) => return Err(Errno::NotConnected.into()),
-        };
-        self.may_send(id, to)?;
-        let Ok(other) = self.datagram(to) else {
-            self.datagram(id)?.peer = None;
-            self.lose_peer(id, to, core);
-            return Err(Errno::ConnectionRefused.into());
-        };
-        if other.is_shut[READ] {
-            return Err(Errno::BrokenPipe.into());
-        }
-        if to != id && other.peer_id() != Some(id) && other.is_full() {
-            return Err(Errno::WouldBlock.into());
-        }
-        other.inbox.push(from, bytes.to_vec());
-        self.datagram(id)?.unread += bytes.len() + OVERHEAD;
-        core.note(host, What::Local(digest(0, bytes), bytes.len()));
-        self.raise(to, READABLE, core);
-        Ok(bytes.len())
-    }
-
-    /// Receives a datagram, or peeks at it if `keeps` is set.
-    pub(super) fn receive(
-        &mut self,
-        id: u32,
-        bytes: &mut [u8],
-        keeps: bool,
-        core: &mut Core,
-    ) -> io::Result<(usize, Address)> {
-        let socket = self.datagram(id)?;
-        if let Some(error) = socket.error.take() {
-            return Err(error.into());
-        }
-        let was_full = socket.is_full();
-        let received = socket.inbox.receive(bytes, keeps);
-        let (len, (from, name), size) = received.ok_or(Errno::WouldBlock)?;
-        if !keeps {
-            self.give_back(from, size, core);
-            if was_full {
-                self.wake_senders(id, core);
-            }
-        }
-        Ok((len, Address::Unix(name)))
+    /// Frees a socket's abstract name; a path stays.
+    fn forget_name(&mut self, id: u32) {
+        self.names
+            .retain(|key, owner| *owner != id || key.is_path());
     }
 }
 
-/// Streams and datagrams.
-impl Unix {
-    pub(super) fn shut_down(&mut self, id: u32, how: Shutdown, core: &mut Core) -> io::Result<()> {
-        let shut = [how != Shutdown::Write, how != Shutdown::Read];
-        let add = |is_shut: &mut [bool; 2], [read, write]: [bool; 2]| {
-            is_shut[READ] |= read;
-            is_shut[WRITE] |= write;
-        };
-        let socket = self.sockets.get_mut(&id).ok_or_else(gone)?;
-        let peer = match &mut socket.kind {
-            Kind::Stream(stream) => {
-                add(&mut stream.is_shut, shut);
-                Some(stream.peer)
-            }
-            Kind::Datagram(datagram) => {
-                add(&mut datagram.is_shut, shut);
-                None
-            }
-            Kind::Listener(_) => return Err(unsupported("shutting down this socket")),
-        };
-        let changed = |shut: [bool; 2]| {
-            let read = if shut[READ] { READABLE | CLOSED } else { 0 };
-            read | if shut[WRITE] { WRITABLE } else { 0 }
-        };
-        self.raise(id, changed(shut), core);
-        if let Some(peer) = peer {
-            let back = [shut[WRITE], shut[READ]];
-            if let Ok((_, other)) = self.stream(peer) {
-                add(&mut other.is_shut, back);
-                self.raise(peer, changed(back), core);
-            }
-        }
-        Ok(())
+/// The user's calls on sockets.
+impl Protocol for Unix {
+    fn base(&mut self, id: u32) -> io::Result<&mut Base> {
+        Ok(&mut self.get(id)?.base)
     }
 
-    /// Closes a socket after its last handle or its process has gone.
-    pub(super) fn close(&mut self, id: u32, core: &mut Core) {
-        let kind = self.sockets.get_mut(&id).map(|socket| &mut socket.kind);
-        match kind {
-            None => {}
-            Some(Kind::Stream(_)) => self.close_stream(id, false, core),
-            Some(Kind::Listener(listener)) => {
+    fn ready(&self, id: u32) -> io::Result<u8> {
+        let socket = self.find(id)?;
+        let (has_input, has_room) = match &socket.kind {
+            Kind::Listener(listener) if listener.queue.is_empty() => return Ok(0),
+            Kind::Listener(_) => return Ok(READABLE),
+            Kind::Stream(stream) => {
+                let unread = match self.find(stream.peer).map(|peer| &peer.kind) {
+                    Ok(Kind::Stream(peer)) => peer.input.len(),
+                    _ => 0,
+                };
+                let has_room = has_room(unread) || socket.is_shut[WRITE];
+                (!stream.input.is_empty(), has_room)
+            }
+            Kind::Datagram(datagram) => {
+                let peer = datagram.peer_id().and_then(|peer| self.find(peer).ok());
+                // A peer that is connected to this socket always has room for it.
+                let is_peer_full = matches!(peer.map(|peer| &peer.kind), Some(Kind::Datagram(peer))
+                    if peer.peer_id() != Some(id) && peer.is_full());
+                let has_room = has_room(datagram.unread) && !is_peer_full;
+                (!datagram.inbox.queue.is_empty(), has_room)
+            }
+        };
+        let when = |flags: u8, is_so: bool| if is_so { flags } else { 0 };
+        Ok(when(READABLE, has_input)
+            | when(READABLE | CLOSED, socket.is_shut[READ])
+            | when(WRITABLE, has_room)
+            | when(ERROR, socket.error.is_some()))
+    }
+
+    fn kind(&self, id: u32) -> &'static str {
+        if self.is_datagram(id) {
+            "Unix datagram"
+        } else {
+            "Unix stream"
+        }
+    }
+
+    fn is_stream(&self, id: u32) -> bool {
+        (self.find(id)).is_ok_and(|socket| matches!(socket.kind, Kind::Stream(_)))
+    }
+
+    fn describe(&self, id: u32, _core: &Core) -> io::Result<String> {
+        let socket = self.find(id)?;
+        let (name, waits) = (socket.name.describe(), socket.base.waits());
+        Ok(match &socket.kind {
+            Kind::Stream(stream) => {
+                let peer = stream.peer_name.describe();
+                let has_ended = socket.is_shut[READ];
+                let ended = if has_ended { ", it has ended" } else { "" };
+                let unread = unread(stream.input.len());
+                format!("Unix, {name}, connected to {peer}{ended}{unread}{waits}")
+            }
+            Kind::Listener(_) => format!("Unix, listens at {name}{waits}"),
+            Kind::Datagram(datagram) => {
+                let inbox = datagram.inbox.describe();
+                format!("Unix datagrams, {name}, {inbox}{waits}")
+            }
+        })
+    }
+
+    fn open(&self, _host: usize, process: usize) -> Vec<u32> {
+        let all = self.sockets.iter();
+        let open = all.filter(|(_, socket)| socket.base.process == Some(process));
+        open.map(|(id, _)| *id).collect()
+    }
+
+    fn addresses(&self, id: u32) -> io::Result<(Address, Option<Address>)> {
+        let socket = self.find(id)?;
+        let peer = match &socket.kind {
+            Kind::Stream(stream) => Some(&stream.peer_name),
+            Kind::Listener(_) => None,
+            Kind::Datagram(datagram) => datagram.peer.as_ref().map(|(_, name)| name),
+        };
+        let peer = peer.map(|name| Address::Unix(name.clone()));
+        Ok((Address::Unix(socket.name.clone()), peer))
+    }
+
+    fn has_ended(&self, id: u32) -> bool {
+        self.is_datagram(id) && self.find(id).is_ok_and(|socket| socket.is_shut[READ])
+    }
+
+    fn close(&mut self, id: u32, core: &mut Core) {
+        match self.get(id).map(|socket| &mut socket.kind) {
+            Err(_) => {}
+            Ok(Kind::Stream(_)) => self.close_stream(id, false, core),
+            Ok(Kind::Listener(listener)) => {
                 let queue = std::mem::take(&mut listener.queue);
                 self.forget_name(id);
                 self.sockets.remove(&id);
@@ -713,7 +480,7 @@ impl Unix {
                     self.close_stream(waiting, true, core);
                 }
             }
-            Some(Kind::Datagram(_)) => {
+            Ok(Kind::Datagram(_)) => {
                 self.purge(id, core);
                 self.forget_name(id);
                 self.sockets.remove(&id);
@@ -722,10 +489,198 @@ impl Unix {
         }
     }
 
-    /// Frees a socket's abstract name; a path stays.
-    fn forget_name(&mut self, id: u32) {
+    /// Names are forgotten too, but paths stay.
+    fn forget_all(&mut self, host: usize, _core: &mut Core) {
+        self.sockets.retain(|_, socket| socket.base.host != host);
         self.names
-            .retain(|key, owner| *owner != id || key.is_path());
+            .retain(|key, _| key.host != host || key.is_path());
+    }
+
+    fn accept(&mut self, id: u32, core: &mut Core) -> io::Result<(u32, Address)> {
+        let (_, process) = core.processes.here()?;
+        let Socket { base, kind, .. } = self.get(id)?;
+        let Kind::Listener(listener) = kind else {
+            return Err(gone());
+        };
+        let accepted = listener.queue.pop_front();
+        let accepted = accepted.ok_or_else(|| Errno::AGAIN.into());
+        base.note_blocked(READABLE, &accepted);
+        let accepted = accepted?;
+        self.base(accepted)?.process = Some(process);
+        let peer = self.stream(accepted)?.peer_name.clone();
+        Ok((accepted, Address::Unix(peer)))
+    }
+
+    fn read(
+        &mut self,
+        id: u32,
+        buffers: &mut [IoSliceMut<'_>],
+        keeps: bool,
+        core: &mut Core,
+    ) -> io::Result<usize> {
+        let socket = self.get(id)?;
+        let Kind::Stream(stream) = &mut socket.kind else {
+            return Err(gone());
+        };
+        let before = stream.input.len();
+        let read = match before {
+            0 => match socket.error.take() {
+                Some(error) => Err(error.into()),
+                None if socket.is_shut[READ] => Ok(0),
+                None => Err(Errno::AGAIN.into()),
+            },
+            _ => Ok(stream.input.read(buffers, keeps)),
+        };
+        socket.base.note_blocked(READABLE, &read);
+        let (after, peer) = (stream.input.len(), stream.peer);
+        if !has_room(before) && has_room(after) {
+            self.raise(peer, WRITABLE, core);
+        }
+        read
+    }
+
+    fn write(&mut self, id: u32, buffers: &[IoSlice<'_>], core: &mut Core) -> io::Result<usize> {
+        let peer = self.stream(id)?.peer;
+        let socket = self.get(id)?;
+        let host = socket.base.host;
+        if socket.is_shut[WRITE] {
+            return Err(Errno::PIPE.into());
+        }
+        if let Some(error) = socket.error.take() {
+            return Err(error.into());
+        }
+        let to = self.stream(peer).map_err(|_| Errno::PIPE)?;
+        let (mut written, mut is_empty, mut hash) = (0, true, 0);
+        for bytes in buffers {
+            is_empty &= bytes.is_empty();
+            let part = bytes.len().min(BUFFER - to.input.len());
+            to.input.push(&bytes[..part]);
+            hash = digest(hash, &bytes[..part]);
+            written += part;
+        }
+        let result = if written == 0 && !is_empty {
+            Err(Errno::AGAIN.into())
+        } else {
+            Ok(written)
+        };
+        self.base(id)?.note_blocked(WRITABLE, &result);
+        if written > 0 {
+            core.note(host, What::Local(hash, written));
+            self.raise(peer, READABLE, core);
+        }
+        result
+    }
+
+    fn receive(
+        &mut self,
+        id: u32,
+        bytes: &mut [u8],
+        keeps: bool,
+        core: &mut Core,
+    ) -> io::Result<(usize, Address)> {
+        let Socket { kind, error, .. } = self.get(id)?;
+        let Kind::Datagram(datagram) = kind else {
+            return Err(unsupported("a datagram of a stream"));
+        };
+        if let Some(error) = error.take() {
+            return Err(error.into());
+        }
+        let was_full = datagram.is_full();
+        let received = datagram.inbox.receive(bytes, keeps);
+        let (len, (from, name), size) = received.ok_or(Errno::AGAIN)?;
+        if !keeps {
+            self.give_back(from, size, core);
+            if was_full {
+                self.wake_senders(id, core);
+            }
+        }
+        Ok((len, Address::Unix(name)))
+    }
+
+    fn send(
+        &mut self,
+        id: u32,
+        bytes: &[u8],
+        to: Option<&Address>,
+        core: &mut Core,
+    ) -> io::Result<usize> {
+        let name = to.map(Address::unix).transpose()?;
+        let (peer, unread) = {
+            let socket = self.datagram(id)?;
+            (socket.peer_id(), socket.unread)
+        };
+        let socket = self.get(id)?;
+        let (host, from) = (socket.base.host, (id, socket.name.clone()));
+        if bytes.len() > BUFFER - 32 {
+            return Err(Errno::MSGSIZE.into());
+        }
+        if let Some(error) = socket.error.take() {
+            return Err(error.into());
+        }
+        if socket.is_shut[WRITE] {
+            return Err(Errno::PIPE.into());
+        }
+        if unread >= BUFFER {
+            return Err(Errno::AGAIN.into());
+        }
+        let to = match (name, peer) {
+            (Some(name), _) => self.find_datagram(host, name)?,
+            (None, Some(peer)) => peer,
+            (None, None) => return Err(Errno::NOTCONN.into()),
+        };
+        self.may_send(id, to)?;
+        if !self.is_datagram(to) {
+            self.datagram(id)?.peer = None;
+            self.lose_peer(id, to, core);
+            return Err(Errno::CONNREFUSED.into());
+        }
+        if self.find(to)?.is_shut[READ] {
+            return Err(Errno::PIPE.into());
+        }
+        let other = self.datagram(to)?;
+        if to != id && other.peer_id() != Some(id) && other.is_full() {
+            return Err(Errno::AGAIN.into());
+        }
+        other.inbox.push(from, bytes.to_vec());
+        self.datagram(id)?.unread += bytes.len() + OVERHEAD;
+        core.note(host, What::Local(digest(0, bytes), bytes.len()));
+        self.raise(to, READABLE, core);
+        Ok(bytes.len())
+    }
+
+    fn set_peer(&mut self, id: u32, peer: &Address, core: &mut Core) -> io::Result<()> {
+        let name = peer.unix()?;
+        let host = self.base(id)?.host;
+        let to = self.find_datagram(host, name)?;
+        self.may_send(id, to)?;
+        let before = self.datagram(id)?.peer.replace((to, name.clone()));
+        match before {
+            Some((before, _)) if before != to => self.lose_peer(id, before, core),
+            _ => {}
+        }
+        // It may have waited for room at another peer.
+        let ready = self.ready(id)?;
+        self.raise(id, ready & WRITABLE, core);
+        Ok(())
+    }
+
+    fn shut_down(&mut self, id: u32, how: Shutdown, core: &mut Core) -> io::Result<()> {
+        let [read, write] = [how != Shutdown::Write, how != Shutdown::Read];
+        let peer = match &self.find(id)?.kind {
+            Kind::Stream(stream) => Some(stream.peer),
+            Kind::Datagram(_) => None,
+            Kind::Listener(_) => return Err(unsupported("shutting down this socket")),
+        };
+        // What one end of a stream no longer reads, the other one no longer writes.
+        let other = peer.map(|peer| (peer, [write, read]));
+        for (id, shut) in [(id, [read, write])].into_iter().chain(other) {
+            if let Ok(socket) = self.get(id) {
+                socket.is_shut[READ] |= shut[READ];
+                socket.is_shut[WRITE] |= shut[WRITE];
+                self.raise(id, changed(shut), core);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -743,7 +698,7 @@ mod tests {
     }
 
     fn write(unix: &mut Unix, id: u32, len: usize, core: &mut Core) -> io::Result<usize> {
-        unix.write(id, &mut [&*vec![0; len]].into_iter(), core)
+        unix.write(id, &[IoSlice::new(&vec![0; len])], core)
     }
 
     #[test]
@@ -761,27 +716,27 @@ mod tests {
             io::ErrorKind::AddrInUse
         );
         let near = unix.connect(&path, &mut core).unwrap();
-        let (far, _) = unix.accept(listener, &core).unwrap();
+        let (far, _) = unix.accept(listener, &mut core).unwrap();
         assert_eq!(
-            unix.peer_address(near).unwrap(),
-            Address::Unix(path.clone())
+            unix.addresses(near).unwrap().1,
+            Some(Address::Unix(path.clone()))
         );
         assert_eq!(
-            unix.peer_address(far).unwrap(),
-            Address::Unix(Name::Unnamed)
+            unix.addresses(far).unwrap().1,
+            Some(Address::Unix(Name::Unnamed))
         );
         unix.close(listener, &mut core);
         let refused = kind(unix.connect(&path, &mut core));
         assert_eq!(refused, io::ErrorKind::ConnectionRefused);
         assert!(unix.listen(&path, 1, &mut core).is_ok());
-        unix.forget_all(0);
+        unix.forget_all(0, &mut core);
         assert_eq!((unix.sockets.len(), unix.names.len()), (0, 1));
     }
 
     #[test]
     fn a_writer_waits_when_the_buffer_is_full_until_there_is_room_for_three_quarters() {
         let (mut unix, mut core) = host();
-        let (near, far) = unix.stream_pair(&mut core).unwrap();
+        let [near, far] = unix.pair(true, &mut core).unwrap();
         assert_eq!(
             write(&mut unix, near, BUFFER + 1, &mut core).unwrap(),
             BUFFER
@@ -795,7 +750,9 @@ mod tests {
             assert_eq!(unix.read(far, buffers, false, &mut core).unwrap(), len);
             assert_eq!(unix.ready(near).unwrap() & WRITABLE != 0, is_writable);
         }
-        unix.close_all(0, &mut core);
+        for id in unix.open(0, 0) {
+            unix.close(id, &mut core);
+        }
         assert!(unix.sockets.is_empty());
     }
 
@@ -803,7 +760,7 @@ mod tests {
     fn closing_with_unread_bytes_resets_the_peer() {
         let (mut unix, mut core) = host();
         for (sends, kind) in [(0, None), (1, Some(io::ErrorKind::ConnectionReset))] {
-            let (near, far) = unix.stream_pair(&mut core).unwrap();
+            let [near, far] = unix.pair(true, &mut core).unwrap();
             write(&mut unix, near, sends, &mut core).unwrap();
             unix.close(far, &mut core);
             let read = unix.read(near, &mut [], false, &mut core);
@@ -817,12 +774,14 @@ mod tests {
         let name = Name::Abstract(b"a".to_vec());
         let to = unix.bind(&name, &mut core).unwrap();
         let from = unix.bind(&Name::Unnamed, &mut core).unwrap();
-        let mut send = |unix: &mut Unix| unix.send(from, b"x", Some(&name), &mut core).is_ok();
+        let address = Address::Unix(name);
+        let to_name = Some(&address);
+        let mut send = |unix: &mut Unix| unix.send(from, b"x", to_name, &mut core).is_ok();
         let sent = (0..20).filter(|_| send(&mut unix)).count();
         assert_eq!(sent, MAX_WAITING + 1);
         let received = unix.receive(to, &mut [0; 4], false, &mut core);
         assert_eq!(received.unwrap(), (1, Address::Unix(Name::Unnamed)));
-        let mut send = |unix: &mut Unix| unix.send(from, b"x", Some(&name), &mut core).is_ok();
+        let mut send = |unix: &mut Unix| unix.send(from, b"x", to_name, &mut core).is_ok();
         assert!(send(&mut unix) && !send(&mut unix));
     }
 }

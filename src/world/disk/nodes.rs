@@ -39,7 +39,7 @@ pub(super) struct Nodes {
 /// one.
 pub(super) fn check_path(path: &Path) -> Result<()> {
     if path.as_os_str().as_encoded_bytes().contains(&0) {
-        Err(Errno::InvalidInput)
+        Err(Errno::INVAL)
     } else {
         Ok(())
     }
@@ -65,7 +65,7 @@ impl Nodes {
     pub(super) fn names(&self, dir: u32, when: usize) -> Result<&BTreeMap<OsString, u32>> {
         match self.all.get(&dir) {
             Some(Node::Dir(names)) => Ok(&names[when]),
-            _ => Err(Errno::NotADirectory),
+            _ => Err(Errno::NOTDIR),
         }
     }
 
@@ -83,7 +83,7 @@ impl Nodes {
     pub(super) fn look_up(&self, dir: u32, name: &OsStr) -> Result<Option<u32>> {
         let found = self.names(dir, NOW)?.get(name).copied();
         if name.len() > LONGEST_NAME {
-            Err(Errno::NameTooLong)
+            Err(Errno::NAMETOOLONG)
         } else {
             Ok(found)
         }
@@ -93,16 +93,16 @@ impl Nodes {
     /// if the path ends with the root or `..`.
     pub(super) fn walk<'a>(&self, path: &'a Path) -> Result<(Vec<u32>, Option<&'a OsStr>)> {
         if path.as_os_str().is_empty() {
-            return Err(Errno::NotFound);
+            return Err(Errno::NOENT);
         }
         check_path(path)?;
         let (mut dirs, mut last) = (vec![ROOT], None);
         for component in path.components() {
             if let Some(name) = last.take() {
                 let dir = *dirs.last().expect("the root");
-                let node = self.look_up(dir, name)?.ok_or(Errno::NotFound)?;
+                let node = self.look_up(dir, name)?.ok_or(Errno::NOENT)?;
                 if !self.is_dir(node) {
-                    return Err(Errno::NotADirectory);
+                    return Err(Errno::NOTDIR);
                 }
                 dirs.push(node);
             }
@@ -110,7 +110,7 @@ impl Nodes {
                 Component::Normal(name) => last = Some(name),
                 Component::ParentDir if dirs.len() > 1 => drop(dirs.pop()),
                 Component::ParentDir | Component::CurDir | Component::RootDir => {}
-                Component::Prefix(_) => return Err(Errno::InvalidInput),
+                Component::Prefix(_) => return Err(Errno::INVAL),
             }
         }
         Ok((dirs, last))
@@ -120,7 +120,7 @@ impl Nodes {
         let (dirs, name) = self.walk(path)?;
         let dir = *dirs.last().expect("the root");
         match name {
-            Some(name) => self.look_up(dir, name)?.ok_or(Errno::NotFound),
+            Some(name) => self.look_up(dir, name)?.ok_or(Errno::NOENT),
             None => Ok(dir),
         }
     }
@@ -199,12 +199,12 @@ mod tests {
         let find = |path: &str| nodes.find(path.as_ref());
         let paths = ["/", "/a", "a/b", "/a/../a/./b", "/../a/b"].map(find);
         assert_eq!(paths, [Ok(ROOT), Ok(dir), Ok(file), Ok(file), Ok(file)]);
-        assert_eq!(find("/a/c"), Err(Errno::NotFound));
-        assert_eq!(find("/a/b/c"), Err(Errno::NotADirectory));
-        assert_eq!(find("/a\0b"), Err(Errno::InvalidInput));
-        assert_eq!(find(&"x".repeat(256)), Err(Errno::NameTooLong));
+        assert_eq!(find("/a/c"), Err(Errno::NOENT));
+        assert_eq!(find("/a/b/c"), Err(Errno::NOTDIR));
+        assert_eq!(find("/a\0b"), Err(Errno::INVAL));
+        assert_eq!(find(&"x".repeat(256)), Err(Errno::NAMETOOLONG));
         assert_eq!(nodes.path_of(file), PathBuf::from("/a/b"));
         nodes.forget_unsynced();
-        assert_eq!(nodes.find("/a".as_ref()), Err(Errno::NotFound));
+        assert_eq!(nodes.find("/a".as_ref()), Err(Errno::NOENT));
     }
 }

@@ -19,8 +19,8 @@ use super::socket::{Socket, State};
 use super::{Table, Tcp};
 use crate::sys::TcpOption;
 use crate::world::core::Core;
-use crate::world::event_queue::{Event, Events};
-use crate::world::link::Links;
+use crate::world::event_queue::Event;
+use crate::world::gone;
 use crate::world::trace::Flags;
 
 const MILLISECOND: u64 = 1_000_000;
@@ -81,8 +81,7 @@ impl Tcp {
         value: u32,
         core: &mut Core,
     ) -> io::Result<()> {
-        self.table.settle(id, core);
-        let socket = self.table.get(id)?;
+        let socket = self.table.settle(id, core).ok_or_else(gone)?;
         *socket.base.options.tcp(option) = value;
         match option {
             TcpOption::KeepIdle if socket.is_kept_alive() => {
@@ -100,9 +99,7 @@ impl Tcp {
     /// Sends a probe, or ends the connection, if nothing has come for long enough.
     pub(crate) fn keep_alive(&mut self, id: u32, core: &mut Core) {
         let now = core.time.now();
-        // Segments that arrive at the same moment come after it.
-        self.table.settle_by(id, now.saturating_sub(1), core);
-        let Some(socket) = self.table.find_mut(id) else {
+        let Some(socket) = self.table.settle_before(id, core) else {
             return;
         };
         let (idle, silence) = (socket.idle_time(), now - socket.heard);
@@ -140,18 +137,18 @@ impl Table {
     }
 
     /// Returns whether nothing will happen but that keepalive's probes are answered.
-    pub(crate) fn is_kept_alive_only(&self, events: &Events, links: &Links) -> bool {
+    pub(crate) fn is_kept_alive_only(&self, core: &Core) -> bool {
         let probed = |event: &Event| match event {
             Event::Keepalive(id) => Some(*id),
             _ => None,
         };
         // The common case is another event, and costs no lookup.
-        events.all().all(|event| probed(event).is_some())
-            && (events.all().filter_map(probed)).all(|id| self.is_answered(id, links))
+        core.events.all().all(|event| probed(event).is_some())
+            && (core.events.all().filter_map(probed)).all(|id| self.is_answered(id, core))
     }
 
     /// Returns whether a socket's keepalive timer has no effect while nothing else happens.
-    fn is_answered(&self, id: u32, links: &Links) -> bool {
+    fn is_answered(&self, id: u32, core: &Core) -> bool {
         let socket = self.find(id).filter(|socket| socket.is_kept_alive());
         let Some((socket, (host, _))) = socket.and_then(|socket| Some((socket, socket.peer?)))
         else {
@@ -159,7 +156,8 @@ impl Table {
         };
         socket.probes == 0
             && self.peer_of(socket).is_some()
-            && links.loses_nothing((socket.base.host, host))
-            && links.loses_nothing((host, socket.base.host))
+            && [(socket.base.host, host), (host, socket.base.host)]
+                .iter()
+                .all(|way| core.links.loses_nothing(*way, &core.faults))
     }
 }

@@ -5,7 +5,7 @@ use super::socket::{Socket, State};
 use super::{BUFFER, NEVER, Tcp};
 use crate::world::core::Core;
 use crate::world::errno::Errno;
-use crate::world::sockets::Base;
+use crate::world::sockets::{Base, Protocol};
 use crate::world::trace::{Flags, What};
 use crate::world::{CLOSED, READABLE, WRITABLE};
 
@@ -39,9 +39,7 @@ impl Tcp {
         let Some(id) = self.table.listener_at(host, local) else {
             return self.refuse(segment, core);
         };
-        let Some(listener) = self.table.find_mut(id) else {
-            return;
-        };
+        let listener = self.table.at(id);
         // One more than was asked for, by Linux's sk_acceptq_is_full().
         if listener.queue.len() + listener.opening > listener.backlog {
             return; // The peer sends it again.
@@ -57,11 +55,8 @@ impl Tcp {
     }
 
     fn arrives_at(&mut self, id: u32, segment: &mut Segment, core: &mut Core) {
-        // An acknowledgement that comes at the same moment was sent later, and comes after this
-        // segment.
         let now = core.time.now();
-        self.table.settle_by(id, now.saturating_sub(1), core);
-        let Some(socket) = self.table.find_mut(id) else {
+        let Some(socket) = self.table.settle_before(id, core) else {
             return;
         };
         // The segment was sent to an earlier socket of these addresses, and its numbers mean
@@ -77,9 +72,9 @@ impl Tcp {
         (socket.heard, socket.probes) = (now, 0);
         match (segment.flags, socket.state) {
             (Flags::Reset, State::Connecting) => {
-                return self.fail(id, Errno::ConnectionRefused, core);
+                return self.fail(id, Errno::CONNREFUSED, core);
             }
-            (Flags::Reset, _) => return self.fail(id, Errno::ConnectionReset, core),
+            (Flags::Reset, _) => return self.fail(id, Errno::CONNRESET, core),
             (Flags::SynAck, State::Connecting) => {
                 (socket.limit, socket.peer_id) = (segment.limit, segment.from_id);
                 socket.open();
@@ -124,9 +119,7 @@ impl Tcp {
     }
 
     fn acknowledged(&mut self, id: u32, segment: &Segment, core: &mut Core) {
-        let Some(socket) = self.table.find_mut(id) else {
-            return;
-        };
+        let socket = self.table.at(id);
         let opens = segment.limit > socket.limit;
         socket.limit = socket.limit.max(segment.limit);
         if socket.acked == socket.next {
@@ -180,9 +173,7 @@ impl Tcp {
     }
 
     fn received(&mut self, id: u32, segment: &mut Segment, core: &mut Core) {
-        let Some(socket) = self.table.find_mut(id) else {
-            return;
-        };
+        let socket = self.table.at(id);
         let before = (socket.received, socket.has_peer_fin());
         let end = segment.seq + segment.bytes.len() as u64;
         if segment.timer != NEVER {
@@ -192,15 +183,13 @@ impl Tcp {
                 self.table.arm(before.1, core); // Of a socket that is gone, or soon will be.
             }
         }
-        let Some(socket) = self.table.find_mut(id) else {
-            return;
-        };
+        let socket = self.table.at(id);
         let is_held = socket.base.process.is_some() || socket.is_queued;
         if socket.wants_fin && (socket.read_shut || !is_held) && end > before.0 {
             // The bytes will never be read: Linux's tcp_rcv_state_process(), in FIN_WAIT1 and
             // FIN_WAIT2.
             self.send_flags(id, Flags::Reset, core);
-            return self.fail(id, Errno::ConnectionReset, core);
+            return self.fail(id, Errno::CONNRESET, core);
         }
         if segment.fin {
             socket.fin_at = Some(end);

@@ -14,8 +14,6 @@ pub(crate) struct Segment {
     /// socket keeps its addresses.
     pub(super) from_id: u32,
     pub(super) to_id: u32,
-    /// The number of the link, or zero if it is not known.
-    pub(crate) link: u32,
     /// The time at which it was sent.
     pub(super) sent: u64,
     pub(super) flags: Flags,
@@ -68,7 +66,6 @@ impl Segment {
             to: self.from,
             from_id: 0,
             to_id: self.from_id,
-            link: 0,
             sent: 0,
             flags: Flags::Reset,
             seq: self.ack,

@@ -41,17 +41,11 @@ impl Tcp {
 
     /// Sends all that may be sent.
     pub(super) fn transmit(&mut self, id: u32, core: &mut Core) {
-        if self
-            .table
-            .find(id)
-            .is_some_and(|socket| socket.has_sent_all())
-        {
+        if self.table.at(id).has_sent_all() {
             return; // The common case: no timer is needed either.
         }
         loop {
-            let Some(socket) = self.table.find(id) else {
-                return;
-            };
+            let socket = self.table.at(id);
             if socket.state != State::Connected || socket.fin_acked {
                 return;
             }
@@ -79,9 +73,7 @@ impl Tcp {
         if may_probe && !self.table.must_probe(id) {
             return;
         }
-        let Some(socket) = self.table.find_mut(id) else {
-            return;
-        };
+        let socket = self.table.at(id);
         let (host, state) = (socket.base.host, socket.state);
         let is_over = match state {
             State::Connecting => socket.retries == SYN_RETRIES,
@@ -115,18 +107,16 @@ impl Tcp {
 
     /// Ends a connection with a silent peer.
     pub(super) fn give_up(&mut self, id: u32, core: &mut Core) {
-        let Some(socket) = self.table.find(id) else {
-            return;
-        };
+        let socket = self.table.at(id);
         let host = socket.base.host;
         let peer = socket.peer.map_or(host, |(peer, _)| peer);
         core.note(host, What::TimedOut);
         // A router's message did not end the connection, but it is the error that is reported:
         // Linux's `sk_err_soft`.
         let error = if core.links.partings.is_unreachable(host, peer) {
-            Errno::HostUnreachable
+            Errno::HOSTUNREACH
         } else {
-            Errno::TimedOut
+            Errno::TIMEDOUT
         };
         self.fail(id, error, core);
     }
@@ -135,8 +125,9 @@ impl Tcp {
     pub(super) fn send(&mut self, id: Option<u32>, mut segment: Box<Segment>, core: &mut Core) {
         let now = core.time.now();
         segment.sent = now;
-        let mut peer_timer = NO_TIMER;
+        let (mut link, mut peer_timer) = (0, NO_TIMER);
         if let Some(socket) = id.and_then(|id| self.table.find_mut(id)) {
+            link = socket.link;
             peer_timer = std::mem::replace(&mut socket.peer_timer, NO_TIMER);
             segment.calls_off = peer_timer.1;
             if socket.plain_until >= now {
@@ -145,14 +136,13 @@ impl Tcp {
             }
         }
         let (way, len) = (segment.way(), HEADERS + segment.bytes.len());
-        let link = &mut segment.link;
-        let Some(latency) = core.links.send(way, link, len, now, &mut core.faults) else {
+        let Some(latency) = core.links.send(way, &mut link, len, now, &mut core.faults) else {
             return self.lose(segment, core);
         };
         let mut at = now + latency;
         if let Some(socket) = id.and_then(|id| self.table.find_mut(id)) {
             at = at.max(socket.arrival);
-            (socket.arrival, socket.link) = (at, segment.link);
+            (socket.arrival, socket.link) = (at, link);
             if at >= segment.timer || at >= peer_timer.0 {
                 self.table.arm_all(segment.timers(), core);
             }
@@ -167,12 +157,8 @@ impl Tcp {
             return self.send_flags(id, Flags::Ack, core);
         }
         let (now, faults) = (core.time.now(), &mut core.faults);
-        let Some(socket) = self.table.find_mut(id) else {
-            return;
-        };
-        let Some((to, _)) = socket.peer else {
-            return;
-        };
+        let socket = self.table.at(id);
+        let (to, _) = socket.peer.expect("it has a peer");
         let (way, link) = ((socket.base.host, to), &mut socket.link);
         let latency = core.links.send(way, link, HEADERS, now, faults);
         socket.announce();
@@ -228,20 +214,12 @@ impl Tcp {
         if socket.state == State::Connecting {
             let peer = socket.peer.map_or(NOBODY, |(peer, _)| peer);
             core.note(socket.base.host, What::Unreachable(peer));
-            self.fail(id, Errno::HostUnreachable, core);
+            self.fail(id, Errno::HOSTUNREACH, core);
         }
     }
 
     /// Sends the acknowledgements that are owed.
-    #[inline]
     pub(crate) fn acknowledge_all(&mut self, core: &mut Core) {
-        if !self.owing.is_empty() {
-            self.acknowledge_owing(core);
-        }
-    }
-
-    #[inline(never)]
-    fn acknowledge_owing(&mut self, core: &mut Core) {
         let mut owing = std::mem::take(&mut self.owing);
         for id in owing.drain(..) {
             if self.table.find(id).is_some_and(|socket| socket.owes_ack) {

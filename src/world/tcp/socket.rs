@@ -205,7 +205,7 @@ impl Socket {
     }
 
     /// Returns whether a read would not block.
-    pub(crate) fn is_readable(&self) -> bool {
+    fn is_readable(&self) -> bool {
         !self.queue.is_empty()
             || !self.input.is_empty()
             || self.read_shut
@@ -275,9 +275,9 @@ impl Socket {
                 _ if ended => Ok((0, false)),
                 State::Connected => {
                     self.base.blocked |= READABLE;
-                    Err(Errno::WouldBlock.into())
+                    Err(Errno::AGAIN.into())
                 }
-                _ => Err(Errno::NotConnected.into()),
+                _ => Err(Errno::NOTCONN.into()),
             };
         }
         let opened = self.room() - self.announced;
@@ -288,14 +288,14 @@ impl Socket {
     }
 
     /// Takes bytes from a writer, to be sent.
-    pub(super) fn write(&mut self, buffers: &mut dyn Iterator<Item = &[u8]>) -> io::Result<usize> {
+    pub(super) fn write(&mut self, buffers: &[io::IoSlice<'_>]) -> io::Result<usize> {
         if let Some(error) = self.error.take() {
             return Err(error.into());
         }
         match self.state {
             State::Connected if !self.wants_fin => {}
-            State::Connected | State::Closed => return Err(Errno::BrokenPipe.into()),
-            _ => return Err(Errno::NotConnected.into()),
+            State::Connected | State::Closed => return Err(Errno::PIPE.into()),
+            _ => return Err(Errno::NOTCONN.into()),
         }
         let (mut written, mut is_empty) = (0, true);
         for bytes in buffers {
@@ -307,7 +307,7 @@ impl Socket {
         self.base.blocked &= !WRITABLE;
         if written == 0 && !is_empty {
             self.base.blocked |= WRITABLE;
-            return Err(Errno::WouldBlock.into());
+            return Err(Errno::AGAIN.into());
         }
         Ok(written)
     }
@@ -346,7 +346,6 @@ impl Socket {
             to,
             from_id: id,
             to_id: self.peer_id,
-            link: self.link,
             sent: 0,
             flags,
             seq: self.next,
@@ -372,7 +371,6 @@ impl Socket {
             to: (self.base.host, self.local),
             from_id: self.peer_id,
             to_id: id,
-            link: 0,
             sent: ack.sent,
             flags: Flags::Ack,
             seq: ack.seq,
@@ -523,9 +521,9 @@ mod tests {
         let mut socket = connected();
         socket.limit = u64::MAX;
         let bytes = vec![7; BUFFER + 1];
-        let written = socket.write(&mut [&bytes[..]].into_iter());
+        let written = socket.write(&[io::IoSlice::new(&bytes)]);
         assert_eq!(written.unwrap(), BUFFER);
-        assert!(socket.write(&mut [&bytes[..]].into_iter()).is_err());
+        assert!(socket.write(&[io::IoSlice::new(&bytes)]).is_err());
         assert_eq!(
             (socket.ready() & WRITABLE, socket.base.blocked),
             (0, WRITABLE)
@@ -539,7 +537,7 @@ mod tests {
         }
         assert_eq!((sent, fins), (BUFFER, 1));
         assert!(
-            socket.write(&mut [&bytes[..]].into_iter()).is_err(),
+            socket.write(&[io::IoSlice::new(&bytes)]).is_err(),
             "it has ended"
         );
     }

@@ -4,7 +4,7 @@
 //! An arriving segment finds its socket here. A socket that has ended for its user stays in the
 //! table as long as segments may come for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -18,15 +18,12 @@ use crate::world::gone;
 use crate::world::hosts::Hosts;
 use crate::world::trace::Flags;
 
-/// The least length at which a host's list of sockets is cleared of those that are gone. The next
-/// limit is twice the number that was left, so clearing costs each socket the same.
-const LIST: usize = 16;
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Table {
     /// By number; `None` for numbers of sockets that are gone, or are of other protocols.
     sockets: Vec<Option<Box<Socket>>>,
-    hosts: Vec<List>,
+    /// The numbers of each host's sockets.
+    hosts: BTreeMap<usize, BTreeSet<u32>>,
     connections: BTreeMap<(usize, SocketAddr, SocketAddr), u32>,
     listeners: BTreeMap<(usize, u16), Vec<u32>>,
     pub(super) spare: Spare,
@@ -35,30 +32,9 @@ pub(crate) struct Table {
     pub(crate) has_all_events: bool,
 }
 
-/// A host's sockets, in the order of their numbers; the numbers of sockets that are gone may still
-/// be in it.
-#[derive(Debug, Default)]
-struct List {
-    ids: Vec<u32>,
-    /// The length at which it is cleared of those that are gone; zero is [`LIST`].
-    max: usize,
-}
-
 impl Table {
-    pub(super) fn new() -> Table {
-        Table {
-            sockets: vec![None],
-            hosts: Vec::new(),
-            connections: BTreeMap::new(),
-            listeners: BTreeMap::new(),
-            spare: Spare::default(),
-            #[cfg(test)]
-            has_all_events: false,
-        }
-    }
-
     #[inline]
-    pub(super) fn find(&self, id: u32) -> Option<&Socket> {
+    pub(crate) fn find(&self, id: u32) -> Option<&Socket> {
         self.sockets.get(id as usize)?.as_deref()
     }
 
@@ -67,26 +43,24 @@ impl Table {
         self.sockets.get_mut(id as usize)?.as_deref_mut()
     }
 
+    /// Returns a socket that must be there.
     #[inline]
-    pub(crate) fn has(&self, id: u32) -> bool {
-        self.find(id).is_some()
+    pub(super) fn at(&mut self, id: u32) -> &mut Socket {
+        self.find_mut(id).expect("the socket is there")
     }
 
     pub(crate) fn get(&mut self, id: u32) -> io::Result<&mut Socket> {
         self.find_mut(id).ok_or_else(gone)
     }
 
-    /// Returns the numbers of a host's sockets, some of which may be gone.
+    /// Returns the numbers of a host's sockets, in their order.
     pub(super) fn ids(&self, host: usize) -> Vec<u32> {
         self.hosts
-            .get(host)
-            .map_or(Vec::new(), |list| list.ids.clone())
-    }
-
-    /// Returns a host's sockets.
-    pub(crate) fn on(&self, host: usize) -> impl Iterator<Item = &Socket> {
-        let ids = self.hosts.get(host).into_iter().flat_map(|list| &list.ids);
-        ids.filter_map(|id| self.find(*id))
+            .get(&host)
+            .into_iter()
+            .flatten()
+            .copied()
+            .collect()
     }
 
     #[cfg(test)]
@@ -98,16 +72,7 @@ impl Table {
     pub(super) fn insert(&mut self, socket: Socket, core: &mut Core) -> u32 {
         let id = core.take_socket_number();
         let (host, local, peer) = (socket.base.host, socket.local, socket.peer);
-        if self.hosts.len() <= host {
-            self.hosts.resize_with(host + 1, List::default);
-        }
-        let List { ids, max } = &mut self.hosts[host];
-        if ids.len() == (*max).max(LIST) {
-            let sockets = &self.sockets;
-            ids.retain(|id| sockets[*id as usize].is_some());
-            *max = 2 * ids.len();
-        }
-        ids.push(id);
+        self.hosts.entry(host).or_default().insert(id);
         self.sockets.resize_with(id as usize, || None);
         self.sockets.push(Some(Box::new(socket)));
         match peer {
@@ -139,7 +104,9 @@ impl Table {
         let Some(socket) = self.sockets[id as usize].take() else {
             return;
         };
-        self.disconnect(id, socket.base.host, socket.local, socket.peer, core);
+        let host = socket.base.host;
+        self.hosts.entry(host).or_default().remove(&id);
+        self.disconnect(id, host, socket.local, socket.peer, core);
         self.arm(socket.peer_timer.1, core);
         if let State::Accepting(listener) = socket.state {
             if let Some(listener) = self.find_mut(listener) {
@@ -195,10 +162,8 @@ impl Table {
 
     /// Forgets a host's sockets without sending anything: its power is off.
     pub(crate) fn forget_all(&mut self, host: usize, core: &mut Core) {
-        let ids = self.hosts.get_mut(host);
-        let ids = ids.map(|list| std::mem::take(&mut list.ids));
         let mut gone = Vec::new();
-        for id in ids.into_iter().flatten() {
+        for id in self.hosts.remove(&host).unwrap_or_default() {
             self.settle(id, core);
             let Some(socket) = self.sockets[id as usize].take() else {
                 continue;
@@ -251,7 +216,7 @@ impl Table {
     ) -> io::Result<SocketAddr> {
         let ip = local.ip();
         if !hosts.may_bind(host, local) {
-            return Err(Errno::AddrNotAvailable.into());
+            return Err(Errno::ADDRNOTAVAIL.into());
         }
         if local.port() == 0 {
             local.set_port(hosts.free_port(host, |hosts, port| {
@@ -265,7 +230,7 @@ impl Table {
             other.is_some_and(|other| other == ip || other.is_unspecified() || ip.is_unspecified())
         });
         if is_taken {
-            Err(Errno::AddrInUse.into())
+            Err(Errno::ADDRINUSE.into())
         } else {
             Ok(local)
         }
@@ -397,8 +362,7 @@ impl Table {
     /// Returns whether this timer event of the socket still applies; if not, it is dropped.
     pub(crate) fn is_due(&mut self, id: u32, at: u64, core: &mut Core) -> bool {
         // Segments that arrive at the same moment come after it.
-        self.settle_by(id, at.saturating_sub(1), core);
-        let socket = self.find_mut(id);
+        let socket = self.settle_by(id, at.saturating_sub(1), core);
         let Some(socket) = socket.filter(|socket| socket.timer_event == Some(at)) else {
             return false;
         };
@@ -438,26 +402,31 @@ impl Table {
     }
 
     /// Settles a plain acknowledgement that is under way to a socket: it has arrived, if its time
-    /// has come; otherwise it becomes an event, as something else happens before.
+    /// has come; otherwise it becomes an event, as something else happens before. Returns the
+    /// socket, if it is there.
     #[inline]
-    pub(super) fn settle(&mut self, id: u32, core: &mut Core) {
-        self.settle_by(id, core.time.now(), core);
+    pub(super) fn settle(&mut self, id: u32, core: &mut Core) -> Option<&mut Socket> {
+        self.settle_by(id, core.time.now(), core)
+    }
+
+    /// As [`settle`](Self::settle), before an event. Another segment that arrives at the same
+    /// moment was sent later, and comes after the event.
+    #[inline]
+    pub(super) fn settle_before(&mut self, id: u32, core: &mut Core) -> Option<&mut Socket> {
+        self.settle_by(id, core.time.now().saturating_sub(1), core)
     }
 
     #[inline]
-    pub(super) fn settle_by(&mut self, id: u32, now: u64, core: &mut Core) {
-        if self
-            .find(id)
-            .is_some_and(|socket| socket.ack_under_way.is_some())
-        {
+    fn settle_by(&mut self, id: u32, now: u64, core: &mut Core) -> Option<&mut Socket> {
+        if self.find(id)?.ack_under_way.is_some() {
             self.settle_now(id, now, core);
         }
+        self.find_mut(id)
     }
 
     #[inline(never)]
     fn settle_now(&mut self, id: u32, now: u64, core: &mut Core) {
-        let socket = self.sockets.get_mut(id as usize);
-        let Some(socket) = socket.and_then(|socket| socket.as_deref_mut()) else {
+        let Some(socket) = self.sockets[id as usize].as_deref_mut() else {
             return;
         };
         let Some(ack) = socket.ack_under_way.take() else {
@@ -477,7 +446,7 @@ impl Table {
         if let Some((_, sent)) = socket.timed.take() {
             socket.measure(ack.at - sent);
         }
-        if core.report.trace.records() {
+        if core.report.trace.recording.is_some() {
             if let Some(segment) = socket.segment_of(id, ack, &mut self.spare) {
                 core.report.trace.message(|| segment.message(ack.at, false));
                 self.spare.push(segment);

@@ -13,6 +13,7 @@ use crate::world::choice::{Probability, Stream};
 use crate::world::core::Core;
 use crate::world::latency::Latency;
 use crate::world::parting::How;
+use crate::world::sockets::Protocol;
 use crate::world::trace::{What, digest};
 use crate::world::{Advance, Kernel, Setup, begin, with};
 
@@ -68,7 +69,7 @@ impl Script<'_> {
         let what = self.choices.below(40);
         let seen = self.call(what);
         let ready: Vec<_> = (self.sockets.iter())
-            .map(|it| self.kernel.sockets.ready(it.1).ok())
+            .map(|(_, id)| self.kernel.sockets.of(*id).ready(*id).ok())
             .collect();
         self.log.push(format!("{at} {what} {seen} {ready:?}"));
     }
@@ -85,7 +86,7 @@ impl Script<'_> {
         let len = 1 + self.choices.below(4_000) as usize;
         let nth = self.choices.below(self.sockets.len().max(1) as u64) as usize;
         let socket = self.sockets.get(nth).copied();
-        let current = |it: usize| Some(self.processes[it]);
+        let current = |host: usize| Some(self.processes[host]);
         let kernel = &mut *self.kernel;
         match (what, socket) {
             (0, _) => {
@@ -93,13 +94,13 @@ impl Script<'_> {
                 let server = SocketAddr::new(kernel.core.hosts.address(0, false), PORT);
                 let made = on(kernel, |tcp, core| tcp.connect(server, core));
                 self.sockets
-                    .extend(made.iter().map(|it| (1 + host % 2, *it)));
+                    .extend(made.iter().map(|id| (1 + host % 2, *id)));
                 format!("{made:?}")
             }
             (1 | 2, _) => {
                 kernel.core.set_current(current(0));
                 let made = on(kernel, |tcp, core| tcp.accept(self.listener, core));
-                self.sockets.extend(made.iter().map(|it| (0, it.0)));
+                self.sockets.extend(made.iter().map(|made| (0, made.0)));
                 format!("{made:?}")
             }
             (3, Some((host, id))) if self.choices.below(3) == 0 => {
@@ -134,7 +135,7 @@ impl Script<'_> {
             }
             (13, _) if self.choices.below(3) == 0 => {
                 kernel.stop(self.processes[host], What::PoweredOff);
-                self.sockets.retain(|it| it.0 != host);
+                self.sockets.retain(|socket| socket.0 != host);
                 self.processes[host] = kernel.core.start(host).0;
                 kernel.core.set_current(Some(self.processes[host]));
                 if host == 0 {
@@ -145,7 +146,7 @@ impl Script<'_> {
             (14, _) => {
                 let loss = self.choices.below(3) as f64 * 0.1;
                 let loss = Probability::new(loss).expect("a probability");
-                kernel.core.links.change(None, |it| it.loss = loss);
+                kernel.core.links.change(None, |link| link.loss = loss);
                 "lossy".into()
             }
             (38, Some((_, id))) => {
@@ -182,7 +183,7 @@ impl Script<'_> {
                 match self.choices.below(2) {
                     0 => {
                         bytes.fill(len as u8);
-                        let bytes = &mut [&bytes[..]].into_iter();
+                        let bytes = &[io::IoSlice::new(&bytes)];
                         let written = on(kernel, |tcp, core| tcp.write(id, bytes, core));
                         format!("{written:?}")
                     }
@@ -214,12 +215,15 @@ fn run(seed: u64, has_all_events: bool) -> (Vec<String>, u64) {
         // itself.
         let most = Duration::from_millis([10, 130, 450][seed as usize % 3]);
         let latency = Latency::uniform(Duration::from_micros(50)..most);
-        kernel.core.links.change(None, |it| it.latency = latency);
+        kernel
+            .core
+            .links
+            .change(None, |link| link.latency = latency);
         let hosts = (0..HOSTS).map(|nth| kernel.core.add_host(&format!("host {nth}")));
         let hosts: Vec<usize> = hosts.collect();
         let processes: Vec<usize> = hosts
             .into_iter()
-            .map(|it| kernel.core.start(it).0)
+            .map(|host| kernel.core.start(host).0)
             .collect();
         kernel.core.set_current(Some(processes[0]));
         let listener = listen(kernel);
@@ -249,7 +253,7 @@ fn what_is_left_out_of_the_queue_changes_nothing() {
         for (seen, expected) in seen.iter().zip(&expected) {
             assert_eq!(seen, expected, "seed {seed}");
         }
-        read += seen.iter().filter(|it| it.contains("Ok(")).count();
+        read += seen.iter().filter(|line| line.contains("Ok(")).count();
         (all, fewer) = (all + events, fewer + fewer_events);
     }
     // The scripts do something, and there are events to leave out.
@@ -267,8 +271,8 @@ fn settle(kernel: &mut Kernel) {
 fn two_hosts(test: impl FnOnce(&mut Kernel, [usize; 2], u32)) {
     let world = begin(1, Setup::default());
     with(|kernel| {
-        let hosts = ["near", "far"].map(|it| kernel.core.add_host(it));
-        let processes = hosts.map(|it| kernel.core.start(it).0);
+        let hosts = ["near", "far"].map(|name| kernel.core.add_host(name));
+        let processes = hosts.map(|host| kernel.core.start(host).0);
         kernel.core.set_current(Some(processes[1]));
         let listener = listen(kernel);
         kernel.core.set_current(Some(processes[0]));
@@ -307,9 +311,9 @@ fn only_the_side_that_ends_first_keeps_its_addresses_for_a_while() {
             // If both close at the same moment, both stay.
             let ends = connect(kernel, processes, listener);
             ends.iter()
-                .for_each(|it| on(kernel, |tcp, core| tcp.close(*it, core)));
+                .for_each(|id| on(kernel, |tcp, core| tcp.close(*id, core)));
             settle(kernel);
-            assert!(ends.iter().all(|it| get(kernel, *it).is_ok()));
+            assert!(ends.iter().all(|id| get(kernel, *id).is_ok()));
         });
     }
 }
