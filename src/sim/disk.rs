@@ -2,7 +2,7 @@
 
 use super::links::of;
 use super::state::kernel as with_kernel;
-use crate::world::host_faults::DiskFaults;
+use crate::world::host_faults::{DiskFaults, HostFaults};
 use crate::world::latency::Latency;
 
 /// The disk of a host, returned by [`Host::disk`](super::Host::disk). The host's processes use it
@@ -110,7 +110,7 @@ impl Disk {
     #[track_caller]
     pub fn read_errors(self, probability: f64) -> Disk {
         let probability = of(probability);
-        self.change(|it| it.read = probability)
+        self.change(|disk| disk.read = probability)
     }
 
     /// Sets the probability that a call that writes bytes, or changes a length or names, fails
@@ -133,7 +133,7 @@ impl Disk {
     #[track_caller]
     pub fn write_errors(self, probability: f64) -> Disk {
         let probability = of(probability);
-        self.change(|it| it.write = probability)
+        self.change(|disk| disk.write = probability)
     }
 
     /// Sets the probability that a sync fails (`EIO`). As on Linux, the bytes that it should have
@@ -175,7 +175,7 @@ impl Disk {
     #[track_caller]
     pub fn sync_errors(self, probability: f64) -> Disk {
         let probability = of(probability);
-        self.change(|it| it.sync = probability)
+        self.change(|disk| disk.sync = probability)
     }
 
     /// Sets the probability that a sync takes up to two seconds longer.
@@ -197,11 +197,12 @@ impl Disk {
     #[track_caller]
     pub fn slow_syncs(self, probability: f64) -> Disk {
         let probability = of(probability);
-        self.change(|it| it.slow = probability)
+        self.change(|disk| disk.slow = probability)
     }
 
     fn change(self, f: impl FnOnce(&mut DiskFaults)) -> Disk {
-        with_kernel(|kernel| kernel.core.host_faults.change(self.0, |it| f(&mut it.disk)));
+        let change = |own: &mut HostFaults| f(&mut own.disk);
+        with_kernel(|kernel| kernel.core.host_faults.change(self.0, change));
         self
     }
 }

@@ -177,7 +177,7 @@ impl Faults {
     #[track_caller]
     pub fn aborted(self, probability: f64) -> Faults {
         let probability = of(probability);
-        self.change(|it| it.aborted = probability)
+        self.change(|host| host.aborted = probability)
     }
 
     /// Sets the probability that no descriptor is left (`EMFILE`) when a socket is created or
@@ -200,7 +200,7 @@ impl Faults {
     #[track_caller]
     pub fn exhausted(self, probability: f64) -> Faults {
         let probability = of(probability);
-        self.change(|it| it.exhausted = probability)
+        self.change(|host| host.exhausted = probability)
     }
 
     /// Sets the probability that a read returns, or a write takes, less than it could, but at least
@@ -225,7 +225,7 @@ impl Faults {
     #[track_caller]
     pub fn short(self, probability: f64) -> Faults {
         let probability = of(probability);
-        self.change(|it| it.short = probability)
+        self.change(|host| host.short = probability)
     }
 
     /// Sets the probability that an event reports a socket as readable and writable although it may
@@ -249,7 +249,7 @@ impl Faults {
     #[track_caller]
     pub fn spurious(self, probability: f64) -> Faults {
         let probability = of(probability);
-        self.change(|it| it.spurious = probability)
+        self.change(|host| host.spurious = probability)
     }
 
     /// Makes timers fire late, by up to `most`: when a worker waits for its earliest timer, its
@@ -275,7 +275,7 @@ impl Faults {
     /// });
     /// ```
     pub fn late(self, most: Duration) -> Faults {
-        self.change(|it| it.late = nanos(most))
+        self.change(|host| host.late = nanos(most))
     }
 
     fn change(self, f: impl FnOnce(&mut HostFaults)) -> Faults {
