@@ -23,13 +23,13 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use super::host::Host;
-use super::state::{Ending, State, kernel as with_kernel};
+use super::state::{State, kernel as with_kernel};
+use crate::world::Kernel;
 use crate::world::choice::{Probability, Stream};
 use crate::world::faults::{Fault, Id, Kind};
 use crate::world::order::Order;
-use crate::world::parting::{How, PartingId};
+use crate::world::parting::How;
 use crate::world::trace::{Seconds, What};
-use crate::world::{Kernel, PauseId};
 
 /// Seeds below this one are calm, so that a simple bug fails without any faults.
 const FIRST_WILD: u64 = 10;
@@ -47,8 +47,9 @@ const LENGTHS: [u64; 16] = [
     5, 9, 15, 25, 42, 71, 120, 200, 340, 575, 970, 1_640, 2_770, 4_680, 7_900, 13_300,
 ];
 
-/// Probability of a fault, in parts of ten thousand.
-const RATES: [u16; 16] = [
+/// Probability of a fault, in parts of ten thousand, or bandwidth of a slow link, in kilobytes per
+/// second: half an octave apart.
+const HALF_OCTAVES: [u16; 16] = [
     10, 14, 20, 28, 40, 57, 80, 113, 160, 226, 320, 453, 640, 905, 1_280, 1_810,
 ];
 
@@ -64,12 +65,6 @@ const DRIFTS: [i32; 16] = [
 const WALL_STEPS: [u64; 16] = [
     128, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 900_000,
     3_600_000, 7_200_000, 43_200_000, 86_400_000,
-];
-
-/// Bandwidth of a slow link, in bytes per second: half an octave apart.
-const BANDWIDTHS: [u64; 16] = [
-    10_000, 14_000, 20_000, 28_000, 40_000, 57_000, 80_000, 113_000, 160_000, 226_000, 320_000,
-    453_000, 640_000, 905_000, 1_280_000, 1_810_000,
 ];
 
 /// Upper bound (exclusive) of the steps of its process that a crash waits for.
@@ -119,20 +114,20 @@ pub struct Chaos {
 
 impl Chaos {
     pub(super) fn new(state: Rc<State>, duration: u64) -> Chaos {
-        let now = with_kernel(|kernel| kernel.core.time.now());
-        let until = now.saturating_add(duration);
+        let (from, seed) = (now(), seed());
+        let until = from.saturating_add(duration);
         let mut plan = state.chaos.borrow_mut();
         let call = plan.calls;
         plan.calls += 1;
-        let (at, lasts, seed) = (Seconds(now), Seconds(duration), plan.seed);
         let calm = if seed < FIRST_WILD || plan.is_calm {
             ", but this seed is calm"
         } else {
             ""
         };
         crate::world::note_sometimes(ONLY_CALM, seed >= FIRST_WILD);
+        let (at, lasts) = (Seconds(from), Seconds(duration));
         let _ = writeln!(plan.drawn, "  chaos from {at} for {lasts}{calm}:");
-        if plan.seed == 0 {
+        if seed == 0 {
             with_kernel(Kernel::be_calm);
         }
         drop(plan);
@@ -160,7 +155,7 @@ impl Chaos {
     /// });
     /// ```
     pub fn cuts(self) -> Chaos {
-        self.add(Kind::Cut, Vec::new())
+        self.add(Kind::Cut, "cuts", State::part)
     }
 
     /// Adds holds: everything sent between two parts of the network arrives later, all together.
@@ -180,7 +175,7 @@ impl Chaos {
     /// });
     /// ```
     pub fn holds(self) -> Chaos {
-        self.add(Kind::Hold, Vec::new())
+        self.add(Kind::Hold, "holds", State::part)
     }
 
     /// Adds slow links: between two parts of the network, as for [`cuts`](Self::cuts), each link
@@ -201,7 +196,7 @@ impl Chaos {
     /// });
     /// ```
     pub fn slow(self) -> Chaos {
-        self.add(Kind::Slow, Vec::new())
+        self.add(Kind::Slow, "slow links", State::part)
     }
 
     /// Adds resets of all connections between two hosts, as by [`Sim::reset`](super::Sim::reset).
@@ -226,7 +221,7 @@ impl Chaos {
     /// });
     /// ```
     pub fn resets(self) -> Chaos {
-        self.add(Kind::Reset, Vec::new())
+        self.add(Kind::Reset, "resets", State::reset)
     }
 
     /// Adds pauses: a process does nothing for a while. The test's process is never paused.
@@ -242,7 +237,7 @@ impl Chaos {
     /// });
     /// ```
     pub fn pauses(self) -> Chaos {
-        self.add(Kind::Pause, Vec::new())
+        self.add(Kind::Pause, "pauses", State::pause)
     }
 
     /// Adds crashes of these hosts, which restart after a while: their processes are killed, or
@@ -268,11 +263,13 @@ impl Chaos {
     /// If one of them is the host of the test itself.
     #[track_caller]
     pub fn crashes(self, hosts: &[&Host]) -> Chaos {
-        hosts.iter().for_each(|it| it.assert_not_the_test());
+        hosts.iter().for_each(|host| host.assert_not_the_test());
         if hosts.is_empty() {
             return self;
         }
-        self.add(Kind::Kill, hosts.iter().map(|it| it.index).collect())
+        let hosts: Vec<usize> = hosts.iter().map(|host| host.index).collect();
+        let begin = move |state: &State, harm| state.crash_one_of(&hosts, harm);
+        self.add(Kind::Kill, "crashes", begin)
     }
 
     /// Adds losses, on every link. A link's own probability applies if it is greater.
@@ -301,7 +298,7 @@ impl Chaos {
     /// });
     /// ```
     pub fn loss(self) -> Chaos {
-        self.rate(Kind::Loss)
+        self.rate(Kind::Loss, "loss")
     }
 
     /// Adds datagrams that arrive twice, on every link. A link's own probability applies if it is
@@ -317,7 +314,7 @@ impl Chaos {
     /// });
     /// ```
     pub fn duplication(self) -> Chaos {
-        self.rate(Kind::Duplicate)
+        self.rate(Kind::Duplicate, "duplicates")
     }
 
     /// Adds datagrams that arrive after later ones, on every link. A link's own probability applies
@@ -346,7 +343,7 @@ impl Chaos {
     /// });
     /// ```
     pub fn reordering(self) -> Chaos {
-        self.rate(Kind::Reorder)
+        self.rate(Kind::Reorder, "reordering")
     }
 
     /// Adds short reads and writes, on every host: a read returns, or a write takes, less than it
@@ -369,7 +366,7 @@ impl Chaos {
     /// });
     /// ```
     pub fn short(self) -> Chaos {
-        self.rate(Kind::Short)
+        self.rate(Kind::Short, "short reads and writes")
     }
 
     /// Adds spurious events, on every host: a socket is reported as ready and is not. See
@@ -389,7 +386,7 @@ impl Chaos {
     /// });
     /// ```
     pub fn spurious(self) -> Chaos {
-        self.rate(Kind::Spurious)
+        self.rate(Kind::Spurious, "spurious events")
     }
 
     /// Adds connections that are gone before they are accepted, on every host: see
@@ -413,7 +410,7 @@ impl Chaos {
     /// });
     /// ```
     pub fn aborted(self) -> Chaos {
-        self.rate(Kind::Aborted)
+        self.rate(Kind::Aborted, "aborted connections")
     }
 
     /// Adds exhausted descriptors, on every host: creating or accepting a socket, or opening a
@@ -433,7 +430,7 @@ impl Chaos {
     /// });
     /// ```
     pub fn exhausted(self) -> Chaos {
-        self.rate(Kind::Exhausted)
+        self.rate(Kind::Exhausted, "exhausted descriptors")
     }
 
     /// Adds name lookups that fail, find nothing, or return the addresses from before the name was
@@ -452,7 +449,7 @@ impl Chaos {
     /// });
     /// ```
     pub fn names(self) -> Chaos {
-        self.rate(Kind::Name)
+        self.rate(Kind::Name, "names")
     }
 
     /// Adds calls given to [`unblock`](crate::unblock) that take up to two seconds longer, on every
@@ -469,7 +466,7 @@ impl Chaos {
     /// });
     /// ```
     pub fn blocking(self) -> Chaos {
-        self.rate(Kind::Blocking)
+        self.rate(Kind::Blocking, "slow calls")
     }
 
     /// Adds disk calls that fail and slow syncs, on every host: each of the four kinds of
@@ -490,8 +487,10 @@ impl Chaos {
     /// });
     /// ```
     pub fn disks(self) -> Chaos {
-        let reads_and_writes = self.rate(Kind::DiskRead).rate(Kind::DiskWrite);
-        reads_and_writes.rate(Kind::DiskSync).rate(Kind::SlowSync)
+        self.rate(Kind::DiskRead, "disk reads")
+            .rate(Kind::DiskWrite, "disk writes")
+            .rate(Kind::DiskSync, "disk syncs")
+            .rate(Kind::SlowSync, "slow syncs")
     }
 
     /// Adds everything that a program should survive: all kinds but [`exhausted`](Self::exhausted),
@@ -520,24 +519,19 @@ impl Chaos {
     }
 
     /// Adds faults that have a probability for as long as the chaos lasts.
-    fn rate(self, kind: Kind) -> Chaos {
-        let mut plan = self.state.chaos.borrow_mut();
-        let mut stream = Stream::new(plan.seed, kind.name(), self.call, 0);
-        let is_on = plan.draw_is_on(&mut stream);
-        let (parts, name) = (pick(&mut stream, &RATES), kind.name());
-        let (whole, rest) = (parts / 100, parts % 100);
-        let _ = if is_on {
-            writeln!(plan.drawn, "    {name}: {whole}.{rest:02} %")
-        } else {
-            writeln!(plan.drawn, "    {name}: none")
-        };
-        if is_on {
-            plan.rates.push((kind, self.call, parts));
+    fn rate(self, kind: Kind, name: &'static str) -> Chaos {
+        let (call, until) = (self.call, self.until);
+        self.draw(name, "none", |plan, mut stream| {
+            let parts = pick(&mut stream, &HALF_OCTAVES);
+            plan.rates.push((kind, call, parts));
             plan.set_rate(kind);
-            plan.schedule(self.until, Action::EndRate(kind, self.call));
-        }
-        drop(plan);
-        self
+            plan.schedule(until, move |state| {
+                let mut plan = state.chaos.borrow_mut();
+                plan.rates.retain(|rate| (rate.0, rate.1) != (kind, call));
+                plan.set_rate(kind);
+            });
+            format!("{}.{:02} %", parts / 100, parts % 100)
+        })
     }
 
     /// Adds latencies: each direction of every link has one that the seed draws: fixed, uniform,
@@ -554,18 +548,14 @@ impl Chaos {
     /// });
     /// ```
     pub fn latencies(self) -> Chaos {
-        let mut plan = self.state.chaos.borrow_mut();
-        let mut stream = Stream::new(plan.seed, Kind::Latency.name(), self.call, 0);
-        let is_on = plan.draw_is_on(&mut stream);
-        let words = if is_on { "of each link" } else { "none" };
-        let _ = writeln!(plan.drawn, "    latencies: {words}");
-        if is_on {
-            let call = self.call as u32;
+        let (call, until) = (self.call as u32, self.until);
+        self.draw("latencies", "none", |plan, _| {
             with_kernel(|kernel| kernel.core.links.chaos = Some(call));
-            plan.schedule(self.until, Action::EndLatencies(call));
-        }
-        drop(plan);
-        self
+            plan.schedule(until, move |_| {
+                with_kernel(|kernel| kernel.core.links.end_latencies_by_chaos(call));
+            });
+            "of each link".into()
+        })
     }
 
     /// Adds clock faults: a host's clock jumps ahead, or runs faster or slower for a while, by 20
@@ -585,7 +575,7 @@ impl Chaos {
     /// });
     /// ```
     pub fn clocks(self) -> Chaos {
-        self.add(Kind::Clock, Vec::new())
+        self.add(Kind::Clock, "clocks", State::change_clock)
     }
 
     /// Adds wall clock faults: the wall clock of a host other than the test's is stepped ahead or
@@ -604,7 +594,7 @@ impl Chaos {
     /// });
     /// ```
     pub fn wall_clocks(self) -> Chaos {
-        self.add(Kind::Wall, Vec::new())
+        self.add(Kind::Wall, "wall clocks", State::step_wall)
     }
 
     /// Draws an [`Order`] of processes and tasks: for half of the seeds first come, first served,
@@ -620,88 +610,66 @@ impl Chaos {
     /// });
     /// ```
     pub fn orders(self) -> Chaos {
-        let mut plan = self.state.chaos.borrow_mut();
-        let mut stream = Stream::new(plan.seed, "orders", self.call, 0);
-        let is_on = plan.draw_is_on(&mut stream);
-        let drawn = Order::of_chaos(&mut stream);
+        let until = self.until;
         let own = with_kernel(|kernel| kernel.core.pollers.order);
-        let words = if is_on { drawn } else { own }.describe();
-        let _ = writeln!(plan.drawn, "    orders: {words}");
-        if is_on {
+        self.draw("orders", &own.describe(), |plan, mut stream| {
+            let drawn = Order::of_chaos(&mut stream);
             with_kernel(|kernel| kernel.core.set_order(drawn));
             // If two are on at a time, the first one has saved the test's order.
             plan.order_before.get_or_insert(own);
-            plan.schedule(self.until, Action::EndOrder);
-        }
-        drop(plan);
-        self
+            plan.schedule(until, |state| state.chaos.borrow_mut().end_order());
+            drawn.describe()
+        })
     }
 
-    fn add(self, kind: Kind, hosts: Vec<usize>) -> Chaos {
+    fn add(self, kind: Kind, name: &'static str, begin: impl Fn(&State, Harm) + 'static) -> Chaos {
+        let (call, until) = (self.call, self.until);
+        self.draw(name, "none", |plan, mut stream| {
+            let gap = pick(&mut stream, &GAPS) * MILLISECOND;
+            let length = pick(&mut stream, &LENGTHS) * MILLISECOND;
+            let faults = Faults {
+                kind,
+                name,
+                call,
+                begin: Rc::new(begin),
+                stream,
+                gap,
+                length,
+                until,
+                count: 0,
+            };
+            plan.kinds.push(faults);
+            plan.schedule_next(plan.kinds.len() - 1);
+            match kind {
+                Kind::Reset => format!("one in {}", Seconds(gap)),
+                _ => format!("one in {}, for {}", Seconds(gap), Seconds(length)),
+            }
+        })
+    }
+
+    /// Draws whether a kind is on. If it is, calls `add` with the rest of its stream. The report
+    /// shows what `add` returns, or else `off`. The name is also the label of the streams.
+    fn draw(self, name: &str, off: &str, add: impl FnOnce(&mut Plan, Stream) -> String) -> Chaos {
         let mut plan = self.state.chaos.borrow_mut();
-        let mut stream = Stream::new(plan.seed, kind.name(), self.call, 0);
-        let is_on = plan.draw_is_on(&mut stream);
-        let gap = pick(&mut stream, &GAPS) * MILLISECOND;
-        let length = pick(&mut stream, &LENGTHS) * MILLISECOND;
-        let name = kind.name();
-        if !is_on {
-            let _ = writeln!(plan.drawn, "    {name}: none");
-            drop(plan);
-            return self;
-        }
-        let (each, lasts) = (Seconds(gap), Seconds(length));
-        let _ = match kind {
-            Kind::Reset => writeln!(plan.drawn, "    {name}: one in {each}"),
-            _ => writeln!(plan.drawn, "    {name}: one in {each}, for {lasts}"),
+        let mut stream = Stream::new(seed(), name, self.call, 0);
+        let is_on = stream.below(2) == 0 && seed() >= FIRST_WILD && !plan.is_calm;
+        let words = if is_on {
+            add(&mut plan, stream)
+        } else {
+            off.to_owned()
         };
-        let index = plan.kinds.len();
-        plan.kinds.push(Faults {
-            kind,
-            call: self.call,
-            hosts,
-            stream,
-            gap,
-            length,
-            until: self.until,
-            count: 0,
-        });
-        plan.schedule_next(index);
+        let _ = writeln!(plan.drawn, "    {name}: {words}");
         drop(plan);
         self
     }
 }
 
-impl Kind {
-    /// Returns the name of its faults, which is also the label of their streams.
-    fn name(self) -> &'static str {
-        match self {
-            Kind::Loss => "loss",
-            Kind::Cut => "cuts",
-            Kind::Hold => "holds",
-            Kind::Reset => "resets",
-            Kind::Kill | Kind::PowerOff => "crashes",
-            Kind::Pause => "pauses",
-            Kind::DatagramLoss => "lost datagrams",
-            Kind::Duplicate => "duplicates",
-            Kind::Reorder => "reordering",
-            Kind::Aborted => "aborted connections",
-            Kind::Exhausted => "exhausted descriptors",
-            Kind::Short => "short reads and writes",
-            Kind::Spurious => "spurious events",
-            Kind::Name => "names",
-            Kind::Latency => "latencies",
-            Kind::Clock => "clocks",
-            Kind::Wall => "wall clocks",
-            Kind::Late => "late timers",
-            Kind::Blocking => "slow calls",
-            Kind::Slow => "slow links",
-            Kind::DiskRead => "disk reads",
-            Kind::DiskWrite => "disk writes",
-            Kind::DiskSync => "disk syncs",
-            Kind::SlowSync => "slow syncs",
-            Kind::Unsynced => "what was not synced",
-        }
-    }
+fn seed() -> u64 {
+    with_kernel(|kernel| kernel.core.seed)
+}
+
+fn now() -> u64 {
+    with_kernel(|kernel| kernel.core.time.now())
 }
 
 fn pick<T: Copy>(stream: &mut Stream, table: &[T]) -> T {
@@ -714,12 +682,11 @@ fn about(stream: &mut Stream, mean: u64) -> u64 {
 }
 
 /// The faults of one kind that one call has added.
-#[derive(Debug)]
 struct Faults {
     kind: Kind,
+    name: &'static str,
     call: usize,
-    /// Candidates for crashes.
-    hosts: Vec<usize>,
+    begin: Rc<dyn Fn(&State, Harm)>,
     stream: Stream,
     gap: u64,
     length: u64,
@@ -727,39 +694,40 @@ struct Faults {
     count: u64,
 }
 
-/// An action that is scheduled.
-#[derive(Debug)]
-enum Action {
-    /// Begins the next fault of this entry of `Plan::kinds`.
-    Begin(usize),
-    /// Ends the rate of a kind that this call has set.
-    EndRate(Kind, usize),
-    EndLatencies(u32),
-    EndOrder,
-    /// Ends a host's drift, unless it has another drift than this by now.
-    EndDrift(usize, i32),
-    /// Steps a host's wall clock by this much, so that it is right again.
-    EndWall(usize, i64),
-    Rejoin(PartingId),
-    Resume(PauseId),
-    /// Starts a host that this fault has stopped.
-    Restart(usize, u64),
+/// A fault that begins now, unless it is left out or has nothing to act on.
+struct Harm {
+    id: Id,
+    at: u64,
+    lasts: u64,
+    /// The end of its chaos.
+    until: u64,
+    /// The numbers that it draws, whether or not it uses them.
+    stream: Stream,
 }
 
+impl Harm {
+    /// Describes it as a fault of one host.
+    fn of(&self, host: usize) -> Fault {
+        Fault {
+            lasts: Some(self.lasts),
+            ..Fault::new(self.id, self.at, vec![host], Vec::new())
+        }
+    }
+}
+
+/// An action that is scheduled.
+type Action = Box<dyn FnOnce(&State)>;
+
 /// A crash that waits for steps of its host.
-#[derive(Debug)]
 struct Crash {
-    id: Id,
     host: usize,
     steps: u64,
-    lasts: u64,
-    until: u64,
+    harm: Harm,
 }
 
 /// All chaos of a world: what was drawn, and what is scheduled.
-#[derive(Debug)]
+#[derive(Default)]
 pub(super) struct Plan {
-    seed: u64,
     /// Whether nothing is drawn, regardless of the seed.
     pub(super) is_calm: bool,
     calls: usize,
@@ -769,7 +737,6 @@ pub(super) struct Plan {
     actions: BTreeMap<u64, Action>,
     next_action: u64,
     crashes: Vec<Crash>,
-    crashed: u64,
     /// The order before one was drawn.
     order_before: Option<Order>,
     /// Description of what was drawn.
@@ -777,37 +744,17 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(seed: u64) -> Plan {
-        Plan {
-            seed,
-            is_calm: false,
-            calls: 0,
-            kinds: Vec::new(),
-            rates: Vec::new(),
-            actions: BTreeMap::new(),
-            next_action: 0,
-            crashes: Vec::new(),
-            crashed: 0,
-            order_before: None,
-            drawn: String::new(),
-        }
-    }
-
-    fn draw_is_on(&self, stream: &mut Stream) -> bool {
-        stream.below(2) == 0 && self.seed >= FIRST_WILD && !self.is_calm
-    }
-
-    fn schedule(&mut self, at: u64, action: Action) {
+    fn schedule(&mut self, at: u64, action: impl FnOnce(&State) + 'static) {
         let number = self.next_action;
         self.next_action += 1;
-        self.actions.insert(number, action);
+        self.actions.insert(number, Box::new(action));
         with_kernel(|kernel| kernel.core.schedule_chaos(at, number));
     }
 
     /// Applies the highest rate of a kind that is in effect.
     fn set_rate(&self, kind: Kind) {
-        let rates = self.rates.iter().filter(|it| it.0 == kind);
-        let parts = rates.map(|it| it.2).max().unwrap_or_default();
+        let rates = self.rates.iter().filter(|rate| rate.0 == kind);
+        let parts = rates.map(|rate| rate.2).max().unwrap_or_default();
         let rate = Probability::of_ten_thousand(parts);
         with_kernel(|kernel| kernel.core.set_rate_by_chaos(kind, rate));
     }
@@ -821,10 +768,9 @@ impl Plan {
     /// Schedules the next fault of a kind, unless it would come too late.
     fn schedule_next(&mut self, index: usize) {
         let faults = &mut self.kinds[index];
-        let now = with_kernel(|kernel| kernel.core.time.now());
-        let at = now + about(&mut faults.stream, faults.gap);
+        let at = now() + about(&mut faults.stream, faults.gap);
         if at < faults.until {
-            self.schedule(at, Action::Begin(index));
+            self.schedule(at, move |state| state.begin(index));
         }
     }
 }
@@ -835,222 +781,181 @@ impl State {
     pub(super) fn chaos_is_due(&self) {
         while let Some(number) = with_kernel(|kernel| kernel.chaos.take()) {
             let action = self.chaos.borrow_mut().actions.remove(&number);
-            match action {
-                Some(Action::Begin(index)) => self.begin(index),
-                Some(Action::EndRate(kind, call)) => {
-                    let mut plan = self.chaos.borrow_mut();
-                    plan.rates.retain(|it| (it.0, it.1) != (kind, call));
-                    plan.set_rate(kind);
-                }
-                Some(Action::EndLatencies(call)) => {
-                    with_kernel(|kernel| kernel.core.links.end_latencies_by_chaos(call));
-                }
-                Some(Action::EndOrder) => self.chaos.borrow_mut().end_order(),
-                Some(Action::EndDrift(host, drift)) => with_kernel(|kernel| {
-                    if kernel.core.time.drift(host) == drift {
-                        kernel.core.set_clock(host, 0, Some(0));
-                    }
-                }),
-                Some(Action::EndWall(host, by)) => {
-                    with_kernel(|kernel| kernel.core.step_wall(host, by, true));
-                }
-                Some(Action::Rejoin(id)) => with_kernel(|kernel| kernel.core.rejoin(id)),
-                Some(Action::Resume(pause)) => with_kernel(|kernel| kernel.resume(pause)),
-                // Unless the test has stopped or started it since.
-                Some(Action::Restart(host, by)) if self.is_stopped_by(host, by) => {
-                    self.start_again(host);
-                }
-                Some(Action::Restart(..)) | None => {}
+            if let Some(action) = action {
+                action(self);
             }
         }
     }
 
-    fn is_stopped_by(&self, host: usize, by: u64) -> bool {
-        self.hosts.borrow()[host].stopped_by == Some(by)
+    fn schedule(&self, at: u64, action: impl FnOnce(&State) + 'static) {
+        self.chaos.borrow_mut().schedule(at, action);
     }
 
     /// Begins a fault of a kind, and schedules the next one.
     fn begin(&self, index: usize) {
         let mut plan = self.chaos.borrow_mut();
         plan.schedule_next(index);
-        let seed = plan.seed;
         let faults = &mut plan.kinds[index];
         faults.count += 1;
-        let (kind, nth, until) = (faults.kind, faults.count, faults.until);
-        let (call, hosts) = (faults.call, faults.hosts.clone());
-        // Each decision draws its number, whether or not the number is used.
-        let mut stream = Stream::new(seed, kind.name(), call, nth as usize);
-        let now = with_kernel(|kernel| kernel.core.time.now());
-        let lasts = about(&mut stream, faults.length).min(until - now);
-        let id = (kind, call as u32, 0, nth);
+        let (call, nth, until, at) = (faults.call, faults.count, faults.until, now());
+        let mut stream = Stream::new(seed(), faults.name, call, nth as usize);
+        let lasts = about(&mut stream, faults.length).min(until - at);
+        let begin = faults.begin.clone();
+        let harm = Harm {
+            id: (faults.kind, call as u32, 0, nth),
+            at,
+            lasts,
+            until,
+            stream,
+        };
         drop(plan);
-        match kind {
-            Kind::Cut | Kind::Hold | Kind::Slow => self.part(id, &mut stream, lasts),
-            Kind::Reset => reset(id, &mut stream),
-            Kind::Pause => self.pause(id, &mut stream, lasts),
-            Kind::Clock => self.change_clock(id, &mut stream, lasts),
-            Kind::Wall => self.step_wall(id, &mut stream, lasts),
-            Kind::Kill | Kind::PowerOff => {
-                let host = pick(&mut stream, &hosts);
-                let is_power = stream.below(2) == 0;
-                let steps = stream.below(STEPS);
-                let kind = if is_power { Kind::PowerOff } else { Kind::Kill };
-                let id = (kind, call as u32, 0, nth);
-                let crash = Crash {
-                    id,
-                    host,
-                    steps,
-                    lasts,
-                    until,
-                };
-                match steps {
-                    0 => self.crash(&crash),
-                    _ => self.chaos.borrow_mut().crashes.push(crash),
-                }
-            }
-            // These do not begin at a point in time, or are not part of chaos.
-            Kind::Latency | Kind::Loss | Kind::DatagramLoss | Kind::Duplicate | Kind::Reorder => {}
-            Kind::Aborted | Kind::Exhausted | Kind::Short | Kind::Spurious | Kind::Name => {}
-            Kind::Late | Kind::Blocking | Kind::Unsynced => {}
-            Kind::DiskRead | Kind::DiskWrite | Kind::DiskSync | Kind::SlowSync => {}
-        }
+        begin(self, harm);
     }
 
     /// Parts the network in two: the parts cannot reach each other, or only late or slowly.
-    fn part(&self, id: Id, stream: &mut Stream, lasts: u64) {
-        let hosts = with_kernel(|kernel| kernel.core.hosts.count());
-        let Some((these, others)) = parts(stream, hosts) else {
+    fn part(&self, mut harm: Harm) {
+        let Some((these, others)) = parts(&mut harm.stream, count_hosts()) else {
             return;
         };
-        let is_one_way = stream.below(4) == 0;
-        let how = match id.0 {
-            Kind::Hold => How::Held,
-            Kind::Slow => How::Slow(pick(stream, &BANDWIDTHS)),
-            _ => How::Cut,
-        };
-        let at = with_kernel(|kernel| kernel.core.time.now());
-        let fault = || Fault {
-            is_one_way,
-            lasts: Some(lasts),
-            detail: match how {
-                How::Slow(bandwidth) => format!("{bandwidth} B/s"),
-                How::Cut | How::Held => String::new(),
-            },
-            ..Fault::new(id, at, these.clone(), others.clone())
-        };
-        if !with_kernel(|kernel| kernel.core.faults.allow(id, fault)) {
-            return;
-        }
-        let parting = with_kernel(|kernel| {
-            let parting = kernel.part(&these, &others, how);
-            if is_one_way {
-                kernel.core.make_one_way(parting);
+        let is_one_way = harm.stream.below(4) == 0;
+        let (how, detail) = match harm.id.0 {
+            Kind::Hold => (How::Held, String::new()),
+            Kind::Slow => {
+                let bandwidth = u64::from(pick(&mut harm.stream, &HALF_OCTAVES)) * 1_000;
+                (How::Slow(bandwidth), format!("{bandwidth} B/s"))
             }
-            parting
+            _ => (How::Cut, String::new()),
+        };
+        let happens = comes(Fault {
+            is_one_way,
+            lasts: Some(harm.lasts),
+            detail,
+            ..Fault::new(harm.id, harm.at, these.clone(), others.clone())
         });
-        let mut plan = self.chaos.borrow_mut();
-        plan.schedule(at + lasts, Action::Rejoin(parting));
+        if happens {
+            let parting = with_kernel(|kernel| kernel.part(&these, &others, how));
+            if is_one_way {
+                with_kernel(|kernel| kernel.core.make_one_way(parting));
+            }
+            self.schedule(harm.at + harm.lasts, move |_| {
+                with_kernel(|kernel| kernel.core.rejoin(parting));
+            });
+        }
     }
 
-    fn pause(&self, id: Id, stream: &mut Stream, lasts: u64) {
-        let Some(host) = host(stream) else {
-            return;
-        };
-        if self.hosts.borrow()[host].process.is_none() {
-            return;
+    /// Resets all connections between two hosts.
+    fn reset(&self, mut harm: Harm) {
+        if let Some((a, b)) = pair(&mut harm.stream, count_hosts()) {
+            if comes(Fault::new(harm.id, harm.at, vec![a], vec![b])) {
+                with_kernel(|kernel| kernel.reset_between(a, b));
+            }
         }
-        let at = with_kernel(|kernel| kernel.core.time.now());
-        let fault = || Fault {
-            lasts: Some(lasts),
-            ..Fault::new(id, at, vec![host], Vec::new())
-        };
-        if with_kernel(|kernel| kernel.core.faults.allow(id, fault)) {
+    }
+
+    fn pause(&self, mut harm: Harm) {
+        let host = host(&mut harm.stream).filter(|host| self.runs_on(*host));
+        if let Some(host) = host.filter(|host| comes(harm.of(*host))) {
             let pause = with_kernel(|kernel| kernel.core.pause(host));
-            let mut plan = self.chaos.borrow_mut();
-            plan.schedule(at + lasts, Action::Resume(pause));
+            self.schedule(harm.at + harm.lasts, move |_| {
+                with_kernel(|kernel| kernel.resume(pause));
+            });
         }
     }
 
     /// Makes the clock of a host jump by `lasts`, or drift for `lasts`.
-    fn change_clock(&self, id: Id, stream: &mut Stream, lasts: u64) {
+    fn change_clock(&self, mut harm: Harm) {
+        let stream = &mut harm.stream;
         let Some(host) = host(stream) else {
             return;
         };
         let (jumps, is_slow) = (stream.below(2) == 0, stream.below(2) == 0);
         let drift = pick(stream, &DRIFTS) * if is_slow { -1 } else { 1 };
-        let (at, own) =
-            with_kernel(|kernel| (kernel.core.time.now(), kernel.core.time.drift(host)));
-        let fault = || Fault {
-            lasts: (!jumps).then_some(lasts),
-            detail: if jumps {
-                format!("is set ahead by {}", Seconds(lasts))
-            } else {
-                format!("drifts by {drift} ppm")
-            },
-            ..Fault::new(id, at, vec![host], Vec::new())
+        let own = with_kernel(|kernel| kernel.core.time.drift(host));
+        let (lasts, detail) = if jumps {
+            (None, format!("is set ahead by {}", Seconds(harm.lasts)))
+        } else {
+            (Some(harm.lasts), format!("drifts by {drift} ppm"))
+        };
+        let fault = Fault {
+            lasts,
+            detail,
+            ..harm.of(host)
         };
         let is_possible = jumps || own == 0;
-        if !is_possible || !with_kernel(|kernel| kernel.core.faults.allow(id, fault)) {
+        if !is_possible || !comes(fault) {
             return;
         }
         if jumps {
-            return with_kernel(|kernel| kernel.core.set_clock(host, lasts, None));
+            return with_kernel(|kernel| kernel.core.set_clock(host, harm.lasts, None));
         }
         with_kernel(|kernel| kernel.core.set_clock(host, 0, Some(drift)));
-        let mut plan = self.chaos.borrow_mut();
-        plan.schedule(at + lasts, Action::EndDrift(host, drift));
+        self.schedule(harm.at + harm.lasts, move |_| {
+            with_kernel(|kernel| {
+                // Unless it has another drift by now.
+                if kernel.core.time.drift(host) == drift {
+                    kernel.core.set_clock(host, 0, Some(0));
+                }
+            });
+        });
     }
 
     /// Makes the wall clock of a host wrong for `lasts`.
-    fn step_wall(&self, id: Id, stream: &mut Stream, lasts: u64) {
+    fn step_wall(&self, mut harm: Harm) {
+        let stream = &mut harm.stream;
         let Some(host) = host(stream) else {
             return;
         };
         let is_back = stream.below(2) == 0;
         let mean = pick(stream, &WALL_STEPS) * MILLISECOND;
         let step = about(stream, mean);
-        let (at, way) = (
-            with_kernel(|kernel| kernel.core.time.now()),
-            if is_back { "back" } else { "ahead" },
-        );
-        let fault = || Fault {
-            lasts: Some(lasts),
+        let way = if is_back { "back" } else { "ahead" };
+        let happens = comes(Fault {
             detail: format!("is set {way} by {}", Seconds(step)),
-            ..Fault::new(id, at, vec![host], Vec::new())
-        };
-        if !with_kernel(|kernel| kernel.core.faults.allow(id, fault)) {
-            return;
+            ..harm.of(host)
+        });
+        if happens {
+            // At most two days in nanoseconds, which fits easily.
+            let by = step as i64 * if is_back { -1 } else { 1 };
+            with_kernel(|kernel| kernel.core.step_wall(host, by, true));
+            self.schedule(harm.at + harm.lasts, move |_| {
+                with_kernel(|kernel| kernel.core.step_wall(host, -by, true));
+            });
         }
-        // At most two days in nanoseconds, which fits easily.
-        let by = step as i64 * if is_back { -1 } else { 1 };
-        with_kernel(|kernel| kernel.core.step_wall(host, by, true));
-        let mut plan = self.chaos.borrow_mut();
-        plan.schedule(at + lasts, Action::EndWall(host, -by));
+    }
+
+    /// Crashes one of these hosts, immediately or after some steps of its process.
+    fn crash_one_of(&self, hosts: &[usize], mut harm: Harm) {
+        let host = pick(&mut harm.stream, hosts);
+        if harm.stream.below(2) == 0 {
+            harm.id.0 = Kind::PowerOff;
+        }
+        match harm.stream.below(STEPS) {
+            0 => self.crash(host, harm),
+            steps => (self.chaos.borrow_mut().crashes).push(Crash { host, steps, harm }),
+        }
     }
 
     /// Crashes a host if it is up, and schedules its restart.
-    fn crash(&self, crash: &Crash) {
-        let (host, at) = (crash.host, with_kernel(|kernel| kernel.core.time.now()));
-        if self.hosts.borrow()[host].process.is_none() || at >= crash.until {
+    fn crash(&self, host: usize, mut harm: Harm) {
+        harm.at = now();
+        if !self.runs_on(host) || harm.at >= harm.until {
             return;
         }
-        let lasts = crash.lasts.min(crash.until - at);
-        let fault = || Fault {
-            lasts: Some(lasts),
-            ..Fault::new(crash.id, at, vec![host], Vec::new())
-        };
-        if !with_kernel(|kernel| kernel.core.faults.allow(crash.id, fault)) {
+        harm.lasts = harm.lasts.min(harm.until - harm.at);
+        if !comes(harm.of(host)) {
             return;
         }
-        match crash.id.0 {
-            Kind::PowerOff => self.end_process(host, What::PoweredOff, Ending::PoweredOff),
-            _ => self.end_process(host, What::Killed, Ending::Killed),
+        match harm.id.0 {
+            Kind::PowerOff => self.end_process(host, What::PoweredOff),
+            _ => self.end_process(host, What::Killed),
         }
-        let mut plan = self.chaos.borrow_mut();
-        plan.crashed += 1;
-        let by = plan.crashed;
-        self.hosts.borrow_mut()[host].stopped_by = Some(by);
-        plan.schedule(at + lasts, Action::Restart(host, by));
+        self.hosts.borrow_mut()[host].stopped_by = Some(harm.id);
+        self.schedule(harm.at + harm.lasts, move |state| {
+            // Unless the test has stopped or started it since.
+            if state.hosts.borrow()[host].stopped_by == Some(harm.id) {
+                state.start_again(host);
+            }
+        });
     }
 
     /// Counts down the crashes that wait for steps of this process, after each of its steps.
@@ -1059,16 +964,14 @@ impl State {
             return;
         }
         let host = with_kernel(|kernel| kernel.core.pollers.host_of(poller));
-        let mut plan = self.chaos.borrow_mut();
-        let ours = plan.crashes.iter_mut().filter(|it| it.host == host);
-        ours.for_each(|it| it.steps -= 1);
-        let (due, left) = std::mem::take(&mut plan.crashes)
-            .into_iter()
-            .partition(|it| it.steps == 0);
-        plan.crashes = left;
-        drop(plan);
-        let due: Vec<Crash> = due;
-        due.iter().for_each(|it| self.crash(it));
+        let mut crashes = std::mem::take(&mut self.chaos.borrow_mut().crashes);
+        let ours = crashes.iter_mut().filter(|crash| crash.host == host);
+        ours.for_each(|crash| crash.steps -= 1);
+        let (due, left): (Vec<_>, _) = crashes.into_iter().partition(|crash| crash.steps == 0);
+        self.chaos.borrow_mut().crashes = left;
+        for Crash { host, harm, .. } in due {
+            self.crash(host, harm);
+        }
     }
 
     /// Cancels everything that is scheduled.
@@ -1088,27 +991,19 @@ impl State {
     }
 }
 
-fn reset(id: Id, stream: &mut Stream) {
-    with_kernel(|kernel| {
-        let hosts = kernel.core.hosts.count();
-        let Some((a, b)) = pair(stream, hosts) else {
-            return;
-        };
-        let at = kernel.core.time.now();
-        let fault = || Fault::new(id, at, vec![a], vec![b]);
-        if kernel.core.faults.allow(id, fault) {
-            kernel.reset_between(a, b);
-        }
-    });
+/// Returns whether a fault happens.
+fn comes(fault: Fault) -> bool {
+    with_kernel(|kernel| kernel.core.faults.allow(fault.id, || fault))
+}
+
+fn count_hosts() -> usize {
+    with_kernel(|kernel| kernel.core.hosts.count())
 }
 
 /// Draws a host other than the test's, if there is one.
 fn host(stream: &mut Stream) -> Option<usize> {
-    let hosts = with_kernel(|kernel| kernel.core.hosts.count());
-    if hosts < 2 {
-        return None;
-    }
-    Some(1 + stream.below(hosts as u64 - 1) as usize)
+    let others = count_hosts() as u64 - 1;
+    (others > 0).then(|| 1 + stream.below(others) as usize)
 }
 
 /// Draws two different hosts.
@@ -1127,9 +1022,9 @@ fn parts(stream: &mut Stream, hosts: usize) -> Option<(Vec<usize>, Vec<usize>)> 
     let (a, b) = pair(stream, hosts)?;
     Some(match how {
         0 => (vec![a], vec![b]),
-        1 => (vec![a], (0..hosts).filter(|it| *it != a).collect()),
+        1 => (vec![a], (0..hosts).filter(|host| *host != a).collect()),
         // The two hosts are on different sides, so neither side is empty.
-        _ => (0..hosts).partition(|it| *it == a || *it != b && stream.below(2) == 0),
+        _ => (0..hosts).partition(|host| *host == a || *host != b && stream.below(2) == 0),
     })
 }
 
@@ -1149,7 +1044,7 @@ mod tests {
                 let count = all.len();
                 all.dedup();
                 assert_eq!(all.len(), count, "a host is on both sides");
-                assert!(all.last().is_some_and(|it| *it < hosts));
+                assert!(all.last().is_some_and(|host| *host < hosts));
             }
         }
         assert_eq!(parts(&mut stream, 1), None);

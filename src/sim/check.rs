@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -15,10 +14,10 @@ use std::time::Duration;
 use super::Sim;
 use super::chaos::ONLY_CALM;
 use super::jobs::{Done, Jobs};
-use super::left_out::LeftOut;
+use super::left_out::{LeftOut, Less};
 use super::panics;
 use super::picture::{self, Scene};
-use super::shrink::{Shrunk, shrink};
+use super::shrink::shrink;
 use super::state::{State, kernel as with_kernel};
 use super::threads::{THREAD, Threads};
 use crate::sync::CONTAINED;
@@ -29,7 +28,7 @@ use crate::world::faults::{Id, Kept};
 use crate::world::link::nanos;
 use crate::world::progress::{Call, Progress};
 use crate::world::trace::{Difference, Recorded, Seconds};
-use crate::world::{self, Kernel, Setup, Simpler};
+use crate::world::{self, Setup, Simpler};
 
 /// The result of a run of one seed, returned by [`run`].
 ///
@@ -88,48 +87,42 @@ pub(super) struct Details {
     pub(super) head: String,
     /// The faults, in words.
     pub(super) faults: Vec<String>,
-    /// The draws of chaos, and the wakes that have bypassed the network.
-    pub(super) drawn: String,
-    /// Actions that may be the reason, a line each.
-    pub(super) remarks: Vec<String>,
-    /// The last events, and what each host was doing.
+    /// The draws of chaos, the wakes that have bypassed the network, actions that may be the
+    /// reason, the last events, and what each host was doing.
     pub(super) rest: String,
 }
 
 /// Maximum number of faults that a report lists.
 const MAX_TOLD: usize = 12;
 
-impl Details {
-    /// Returns the report. `needed` are the places of the faults without which the run does not
-    /// fail.
-    pub(super) fn text(&self, needed: Option<&[usize]>) -> String {
+impl Report {
+    /// Returns the report of its failure, with all faults, or only those of `needed`.
+    pub(super) fn text(&self, needed: Option<&Kept>) -> String {
+        let Some(details) = &self.details else {
+            return self.failure.clone().unwrap_or_default();
+        };
+        let mut text = details.head.clone();
         let count = self.faults.len();
-        let plural = if count == 1 { "" } else { "s" };
-        let told: Vec<&str> = match needed {
-            Some(needed) => (needed.iter().map(|it| self.faults[*it].as_str())).collect(),
-            None => self.faults.iter().map(String::as_str).collect(),
-        };
-        let mut text = self.head.clone();
-        let _ = match needed {
-            _ if count == 0 => Ok(()),
-            Some([]) => write!(text, "  {count} fault{plural}, none of them needed"),
-            Some(needed) => {
-                let needed = needed.len();
-                write!(text, "  {count} fault{plural}, {needed} of them needed: ")
-            }
-            None => write!(text, "  {count} fault{plural}: "),
-        };
-        text += &told[..told.len().min(MAX_TOLD)].join("; ");
-        let _ = match told.len().saturating_sub(MAX_TOLD) {
-            _ if count == 0 => Ok(()),
-            0 => writeln!(text),
-            more => writeln!(text, "; and {more} more"),
-        };
-        text += &self.drawn;
-        for remark in &self.remarks {
-            let _ = writeln!(text, "  note: {remark}");
+        if count > 0 {
+            let is_told = |id: &Id| needed.is_none_or(|needed| needed.contains(id));
+            let told = self.faults.iter().zip(&details.faults);
+            let told: Vec<&str> = (told.filter(|(id, _)| is_told(id)))
+                .map(|(_, words)| words.as_str())
+                .collect();
+            let plural = if count == 1 { "" } else { "s" };
+            let _ = write!(text, "  {count} fault{plural}");
+            let _ = match needed {
+                None => write!(text, ": "),
+                Some(_) if told.is_empty() => write!(text, ", none of them needed"),
+                Some(_) => write!(text, ", {} of them needed: ", told.len()),
+            };
+            text += &told[..told.len().min(MAX_TOLD)].join("; ");
+            let _ = match told.len().saturating_sub(MAX_TOLD) {
+                0 => writeln!(text),
+                more => writeln!(text, "; and {more} more"),
+            };
         }
-        text + &self.rest
+        text + &details.rest
     }
 }
 
@@ -218,7 +211,7 @@ fn assert_few(seeds: usize) {
 fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     let run = |seed, setup| threads.run(seed, setup);
     let left_out = LeftOut::from_environment();
-    let one = left_out.as_ref().map(|it| it.seed);
+    let one = left_out.as_ref().map(|left_out| left_out.seed);
     let one = one.or_else(|| number_from("POLDER_SEED"));
     let (count, from) = (number_from("POLDER_SEEDS"), first_seed());
     assert!(
@@ -231,26 +224,18 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
         (None, count, from) => {
             let count = count.unwrap_or(seeds.len() as u64);
             assert_few(usize::try_from(count).unwrap_or(usize::MAX));
-            (0..count)
-                .map(|it| from.unwrap_or(0).wrapping_add(it))
-                .collect()
+            let from = from.unwrap_or(0);
+            (0..count).map(|nth| from.wrapping_add(nth)).collect()
         }
     };
-    let less = Less {
-        kept: left_out.as_ref().map(|it| it.kept(&run)),
-        simpler: left_out
-            .as_ref()
-            .map(|it| it.simpler.clone())
-            .unwrap_or_default(),
-    };
+    let less = (left_out.as_ref()).map_or_else(Less::default, |left_out| left_out.less(&run));
     let Done { failure, sometimes } = Jobs::new(&seeds, threads, less).run();
     if let Some(report) = failure {
         panic!("{}", explain(&report, &run, left_out.as_ref()));
     }
     // Not expected of one seed, or with `POLDER_SEEDS`.
     let is_expected = |name: &str| name != ONLY_CALM || seeds.len() > 1 && count.is_none();
-    let mut never = sometimes.iter().filter(|(_, was_true)| !**was_true);
-    let never = never.find(|(name, _)| is_expected(name));
+    let never = (sometimes.iter()).find(|(name, was_true)| !**was_true && is_expected(name));
     if let (Some((name, _)), None) = (never, one) {
         let count = seeds.len();
         panic!("sometimes {name:?}: it was not true for any of {count} seeds");
@@ -259,34 +244,35 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
 
 /// Returns the whole report of a failure, with the faults that it needs, and how to replay it.
 fn explain(report: &Report, run: &Run<'_>, left_out: Option<&LeftOut>) -> String {
-    let seed = report.seed;
-    let test = test_name().map_or(String::new(), |it| format!(" {it}"));
+    let test = test_name().map_or(String::new(), |name| format!(" {name}"));
     // If the user has left out faults, the rest counts as needed.
     let shrunk = match left_out {
         None => shrink(report, run),
         Some(_) => None,
     };
-    let mut text = match &report.details {
-        Some(details) => details.text(shrunk.as_ref().map(|it| it.needed.as_slice())),
-        None => report.failure.clone().unwrap_or_default(),
-    };
-    if let Some(shrunk) = &shrunk {
-        text += &simpler_in_words(report, &shrunk.simpler);
+    let needed = shrunk.as_ref().and_then(|less| less.kept.as_ref());
+    let mut text = report.text(needed);
+    if let Some(less) = &shrunk {
+        text += &simpler_in_words(report, &less.simpler);
     }
-    let less = Less::of(report, shrunk.as_ref(), left_out);
+    let less = shrunk.unwrap_or_else(|| Less {
+        // Exactly the faults of this run.
+        kept: left_out.map(|_| Arc::new(report.faults.iter().copied().collect())),
+        simpler: left_out.map_or_else(Simpler::default, |left_out| left_out.simpler.clone()),
+    });
+    let count = less.kept.as_ref().map(|kept| kept.len());
+    let is_smaller = count.is_some_and(|count| count < report.faults.len())
+        || less.simpler != Simpler::default();
     if report.details.is_some() {
-        text += &pictures(report, &less, run);
+        text += &pictures(report, &less, is_smaller, run);
     }
     let variable = match left_out {
         Some(left_out) => format!("POLDER_SIM={left_out}"),
-        None => format!("POLDER_SEED={seed:#x}"),
+        None => format!("POLDER_SEED={:#x}", report.seed),
     };
     let _ = writeln!(text, "  replay: {variable} cargo test{test}");
-    let is_smaller =
-        |it: &Shrunk| it.needed.len() < report.faults.len() || it.simpler != Simpler::default();
-    if let Some(shrunk) = shrunk.filter(is_smaller) {
-        let kept = shrunk.kept(report);
-        let left_out = LeftOut::but(seed, &report.faults, &kept, &shrunk.simpler);
+    if left_out.is_none() && is_smaller {
+        let left_out = LeftOut::but(report.seed, &report.faults, &less);
         let _ = writeln!(text, "  shrunk: POLDER_SIM={left_out} cargo test{test}");
     }
     text
@@ -310,10 +296,7 @@ fn simpler_in_words(report: &Report, simpler: &Simpler) -> String {
         words.push("where what is ready runs in turn".to_owned());
     }
     for (nth, number) in &simpler.chosen {
-        let chosen = (report.choices)
-            .get(*nth as usize - 1)
-            .copied()
-            .unwrap_or(0);
+        let chosen = report.choices.get(*nth as usize - 1).unwrap_or(&0);
         words.push(format!(
             "with {number} instead of {chosen} as choice {nth} of the test"
         ));
@@ -325,48 +308,18 @@ fn simpler_in_words(report: &Report, simpler: &Simpler) -> String {
     }
 }
 
-impl Shrunk {
-    /// Returns the faults that it needs.
-    fn kept(&self, report: &Report) -> BTreeSet<Id> {
-        self.needed.iter().map(|it| report.faults[*it]).collect()
-    }
-}
-
-impl Less {
-    /// Returns the smallest run that fails as that of a report does.
-    fn of(report: &Report, shrunk: Option<&Shrunk>, left_out: Option<&LeftOut>) -> Less {
-        let kept = match (left_out, shrunk) {
-            // Exactly the faults of this run.
-            (Some(_), _) => Some(report.faults.iter().copied().collect()),
-            (None, shrunk) => shrunk.map(|it| it.kept(report)),
-        };
-        let simpler = left_out.map(|it| it.simpler.clone());
-        let simpler = simpler.or_else(|| shrunk.map(|it| it.simpler.clone()));
-        Less {
-            kept: kept.map(Arc::new),
-            simpler: simpler.unwrap_or_default(),
-        }
-    }
-}
-
 /// Draws the smallest run that fails in the same way. Returns the lines with the paths.
-fn pictures(report: &Report, less: &Less, run: &Run<'_>) -> String {
+fn pictures(report: &Report, less: &Less, is_smaller: bool, run: &Run<'_>) -> String {
     let setup = Setup {
-        kept: less.kept.clone(),
-        simpler: less.simpler.clone(),
         records: true,
         is_quiet: true,
         found: report.failure.as_deref().map(Arc::from),
-        ..Setup::default()
+        ..less.setup()
     };
     let Some(scene) = run(report.seed, setup).scene else {
         return String::new(); // It did not fail this time, so something else is wrong.
     };
-    let is_smaller = less
-        .kept
-        .as_ref()
-        .is_some_and(|it| it.len() < report.faults.len());
-    let which = if is_smaller || less.simpler != Simpler::default() {
+    let which = if is_smaller {
         "  (Both show the shrunk run.)\n"
     } else {
         ""
@@ -379,12 +332,6 @@ fn pictures(report: &Report, less: &Less, run: &Run<'_>) -> String {
         ),
         Err(error) => format!("  timeline: it cannot be written: {error}\n"),
     }
-}
-
-/// Omissions and simplifications of a run, by `POLDER_SIM` or by shrinking.
-pub(super) struct Less {
-    pub(super) kept: Option<Kept>,
-    pub(super) simpler: Simpler,
 }
 
 /// Runs a test in the world of one seed.
@@ -440,9 +387,11 @@ where
         kernel.core.report.progress = progress;
         kernel.core.calls(Call::Test);
     });
-    let state = State::new(seed, instead);
+    let state = State::new(instead);
     let end = End(state.clone());
-    let sim = Sim::new(state.clone());
+    let sim = Sim {
+        state: state.clone(),
+    };
     let host = state.host("test");
     let is_done = Rc::new(Cell::new(false));
     let (_, runtime) = state.start(host);
@@ -502,49 +451,41 @@ fn fail_by(panic: Box<dyn Any + Send>) {
 /// Returns the report of the world that this thread is in.
 fn report(seed: u64, state: &State) -> Report {
     let mut sometimes = Vec::new();
-    state.sometimes.try_each(|it| {
-        sometimes.push((it.name.clone(), it.was_true));
+    state.sometimes.try_each(|condition| {
+        sometimes.push((condition.name.clone(), condition.was_true));
         true
     });
-    with_kernel(|kernel| {
-        let said = kernel.core.report.claims.iter();
-        let said = said.map(|(name, was)| (name.clone(), *was));
-        sometimes.extend(said);
-    });
-    let difference = with_kernel(|kernel| kernel.core.report.difference(&kernel.core.hosts));
-    let seen = with_kernel(|kernel| seen(kernel));
-    let mut report = with_kernel(|kernel| Report {
-        seed,
-        fingerprint: kernel.core.report.trace.fingerprint(),
-        time: Duration::from_nanos(kernel.core.time.now()),
-        events: kernel.core.report.trace.events,
-        failure: None,
-        sometimes,
-        recorded: kernel.core.report.trace.take_recorded(),
-        has_diverged: kernel.core.report.has_diverged,
-        shares_thread: state.shares_thread(),
-        difference,
-        seen,
-        choices: state.choices_made(),
-        asked: kernel.core.report.asked_of_libc(),
-        remarks: kernel.core.report.remarks.words(),
-        faults: kernel.core.faults.list().iter().map(|it| it.id).collect(),
-        has_unlisted: kernel.core.faults.has_unlisted(),
-        details: None,
-        scene: None,
+    let mut report = with_kernel(|kernel| {
+        let core = &mut kernel.core;
+        let said = core.report.claims.iter();
+        sometimes.extend(said.map(|(name, was_true)| (name.clone(), *was_true)));
+        let difference = core.report.difference(&core.hosts);
+        let is_woken = core.pollers.were_woken_from_elsewhere();
+        let woken = is_woken.then(|| "a task was woken by another thread".to_owned());
+        let shortcuts = core.report.shortcuts(&core.hosts);
+        Report {
+            seed,
+            fingerprint: core.report.trace.fingerprint(),
+            time: Duration::from_nanos(core.time.now()),
+            events: core.report.trace.events,
+            failure: None,
+            sometimes,
+            recorded: core.report.trace.take_recorded(),
+            has_diverged: core.report.has_diverged,
+            shares_thread: state.shares_thread.get(),
+            difference,
+            seen: woken.into_iter().chain(shortcuts).collect(),
+            choices: state.choices.borrow().made.clone(),
+            asked: core.report.asked_of_libc(),
+            remarks: core.report.remarks.words(),
+            faults: core.faults.list().iter().map(|fault| fault.id).collect(),
+            has_unlisted: core.faults.has_unlisted(),
+            details: None,
+            scene: None,
+        }
     });
     add_failure(&mut report, state);
     report
-}
-
-/// Lists what a world has seen of that which a seed does not decide.
-fn seen(kernel: &Kernel) -> Vec<String> {
-    let mut seen = Vec::new();
-    if kernel.core.pollers.were_woken_from_elsewhere() {
-        seen.push("a task was woken by another thread".to_owned());
-    }
-    seen.extend(kernel.core.report.shortcuts(&kernel.core.hosts));
-    seen
 }
 
 /// Adds the failure of the world that this thread is in, if there is one.
@@ -552,9 +493,9 @@ fn add_failure(report: &mut Report, state: &State) {
     let failure = with_kernel(|kernel| kernel.core.report.failure.clone());
     if failure.is_some() || report.has_diverged {
         let details = describe(report, failure, state);
-        report.failure = Some(details.text(None));
         report.scene = scene(&details.head);
         report.details = Some(Box::new(details));
+        report.failure = Some(report.text(None));
     }
 }
 
@@ -589,18 +530,19 @@ fn describe(report: &Report, failure: Option<world::Failure>, state: &State) -> 
         let name = |host| kernel.core.hosts.name(host);
         let faults = kernel.core.faults.list().iter();
         let events = kernel.core.report.trace.last_events(name);
-        let mut drawn = state.chaos.borrow().drawn.clone();
+        let mut rest = state.chaos.borrow().drawn.clone();
         let shortcuts = kernel.core.report.shortcuts(&kernel.core.hosts);
         for line in shortcuts.iter().take(MAX_TOLD) {
-            let _ = writeln!(drawn, "  {line}");
+            let _ = writeln!(rest, "  {line}");
+        }
+        for remark in kernel.core.report.remarks.words() {
+            let _ = writeln!(rest, "  note: {remark}");
         }
         Details {
             cause,
             head: format!("seed {:#x} failed at {at}: {reason}\n", report.seed),
-            drawn,
-            faults: faults.map(|it| it.describe(name)).collect(),
-            remarks: kernel.core.report.remarks.words(),
-            rest: format!("  the last events:\n{events}  the hosts:\n{hosts}"),
+            faults: faults.map(|fault| fault.describe(name)).collect(),
+            rest: format!("{rest}  the last events:\n{events}  the hosts:\n{hosts}"),
         }
     })
 }
@@ -608,7 +550,7 @@ fn describe(report: &Report, failure: Option<world::Failure>, state: &State) -> 
 /// Returns the first seed, if `POLDER_SEED_FROM` sets it.
 fn first_seed() -> Option<u64> {
     let name = "POLDER_SEED_FROM";
-    if variable(name).is_some_and(|it| it == "random") {
+    if variable(name).is_some_and(|text| text == "random") {
         // The keys of a map are the standard library's only source of randomness. Seeds of 48 bits
         // are long enough, and none of them is a calm one.
         return Some((RandomState::new().build_hasher().finish() >> 16).max(10));
@@ -618,18 +560,14 @@ fn first_seed() -> Option<u64> {
 
 /// Returns an environment variable. An empty one counts as unset.
 pub(super) fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|it| !it.is_empty())
+    std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
 /// Returns a number from an environment variable.
 pub(super) fn number_from(name: &str) -> Option<u64> {
     let text = variable(name)?;
     let number = parse(&text);
-    assert!(
-        number.is_some(),
-        "polder::sim: {name} is not a number: {text:?}"
-    );
-    number
+    Some(number.unwrap_or_else(|| panic!("polder::sim: {name} is not a number: {text:?}")))
 }
 
 /// Parses a number: decimal, or hexadecimal after `0x`.

@@ -90,13 +90,9 @@ impl Condition {
         holds
     }
 
-    /// Returns the reason why it did not hold, or else these words.
-    pub(super) fn why_or(&self, words: &str) -> String {
-        if self.why.is_empty() {
-            words.to_owned()
-        } else {
-            self.why.clone()
-        }
+    /// Returns the reason why it did not hold, if it gave one.
+    pub(super) fn why(&self) -> Option<&str> {
+        Some(self.why.as_str()).filter(|why| !why.is_empty())
     }
 }
 
@@ -106,8 +102,6 @@ pub(super) struct Conditions {
     list: RefCell<Vec<Condition>>,
     /// Conditions added since the last iteration.
     added: RefCell<Vec<Condition>>,
-    /// Whether `added` has entries.
-    has_added: Cell<bool>,
     /// Whether each has been true, as [found out](Self::find_out) since the last one was added.
     were_true: Cell<bool>,
 }
@@ -115,7 +109,6 @@ pub(super) struct Conditions {
 impl Conditions {
     pub(super) fn add(&self, condition: Condition) {
         self.added.borrow_mut().push(condition);
-        self.has_added.set(true);
         self.were_true.set(false);
     }
 
@@ -123,9 +116,7 @@ impl Conditions {
     #[inline]
     pub(super) fn try_each(&self, f: impl FnMut(&mut Condition) -> bool) {
         let mut list = self.list.borrow_mut();
-        if self.has_added.take() {
-            list.append(&mut self.added.borrow_mut());
-        }
+        list.append(&mut self.added.borrow_mut());
         list.iter_mut().all(f);
     }
 
@@ -140,15 +131,16 @@ impl Conditions {
     #[inline(never)]
     fn find_out_now(&self, before: impl Fn()) {
         let mut were_true = true;
-        self.try_each(|it| {
-            if !it.was_true {
+        self.try_each(|condition| {
+            if !condition.was_true {
                 before();
-                were_true &= it.holds();
+                were_true &= condition.holds();
             }
             true
         });
         // A condition may have added another one.
-        self.were_true.set(were_true && !self.has_added.get());
+        self.were_true
+            .set(were_true && self.added.borrow().is_empty());
     }
 
     pub(super) fn take(&self) -> Vec<Condition> {

@@ -118,8 +118,12 @@ async fn wait(begun: io::Result<Begun>) -> io::Result<Begun> {
     Ok(begun)
 }
 
-async fn call<R>(call: Call, f: impl FnOnce(&mut Disk) -> io::Result<R>) -> io::Result<R> {
-    wait(begin(call)).await?.finish(f)
+/// Executes a call when its delay is over.
+async fn call<R>(
+    begun: io::Result<Begun>,
+    f: impl FnOnce(&mut Disk) -> io::Result<R>,
+) -> io::Result<R> {
+    wait(begun).await?.finish(f)
 }
 
 /// Reads a whole file.
@@ -145,8 +149,7 @@ async fn call<R>(call: Call, f: impl FnOnce(&mut Disk) -> io::Result<R>) -> io::
 /// Cancel safe: dropping the future closes the file again, and has no other effect.
 pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
     let file = File::open(path).await?.file;
-    let begun = wait(file.begin(Call::Read)).await?;
-    begun.finish(|disk| disk.read_all(file.number()))
+    call(file.begin(Call::Read), |disk| disk.read_all(file.number())).await
 }
 
 /// Reads a whole file as text.
@@ -170,11 +173,8 @@ pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
 /// Cancel safe, as [`read`].
 pub async fn read_to_string<P: AsRef<Path>>(path: P) -> io::Result<String> {
     let bytes = read(path).await?;
-    let invalid = |_| {
-        let words = "stream did not contain valid UTF-8";
-        io::Error::new(io::ErrorKind::InvalidData, words)
-    };
-    String::from_utf8(bytes).map_err(invalid)
+    let words = "stream did not contain valid UTF-8";
+    String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, words))
 }
 
 /// Creates or truncates a file, and writes `contents` to it. Neither is synced: a power-off in
@@ -203,8 +203,8 @@ pub async fn write<P: AsRef<Path>, C: AsRef<[u8]>>(path: P, contents: C) -> io::
     let file = File::create(path).await?.file;
     let (mut bytes, mut at) = (contents.as_ref(), 0);
     while !bytes.is_empty() {
-        let begun = wait(file.begin(Call::Write)).await?;
-        let (len, end) = begun.finish(|disk| disk.write(file.number(), at, bytes))?;
+        let write = |disk: &mut Disk| disk.write(file.number(), at, bytes);
+        let (len, end) = call(file.begin(Call::Write), write).await?;
         (bytes, at) = (&bytes[len..], end);
     }
     Ok(())
@@ -236,7 +236,7 @@ pub async fn write<P: AsRef<Path>, C: AsRef<[u8]>>(path: P, contents: C) -> io::
 /// Cancel safe: if the future is dropped, the names stay as they are.
 pub async fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<()> {
     let rename = |disk: &mut Disk| disk.rename(from.as_ref(), to.as_ref());
-    call(Call::Write, rename).await
+    call(begin(Call::Write), rename).await
 }
 
 /// Removes a file. Processes that have it open can still read and write it.
@@ -261,7 +261,7 @@ pub async fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Resul
 ///
 /// Cancel safe: if the future is dropped, the file stays.
 pub async fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
-    call(Call::Write, |disk| disk.remove_file(path.as_ref())).await
+    call(begin(Call::Write), |disk| disk.remove_file(path.as_ref())).await
 }
 
 /// Creates a directory.
@@ -285,7 +285,7 @@ pub async fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// Cancel safe: if the future is dropped, no directory is created.
 pub async fn create_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
-    call(Call::Write, |disk| disk.create_dir(path.as_ref())).await
+    call(begin(Call::Write), |disk| disk.create_dir(path.as_ref())).await
 }
 
 /// Creates a directory, and any missing parents.
@@ -313,7 +313,7 @@ pub async fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref();
     let mut missing = Vec::new();
     // As the standard library does: up to the nearest existing ancestor, and back down.
-    for dir in path.ancestors().filter(|it| !it.as_os_str().is_empty()) {
+    for dir in path.ancestors().filter(|dir| !dir.as_os_str().is_empty()) {
         match make_dir(dir).await {
             Ok(()) => break,
             Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(dir),
@@ -329,10 +329,10 @@ pub async fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
 /// Creates a directory, unless it exists.
 async fn make_dir(path: &Path) -> io::Result<()> {
     let make = |disk: &mut Disk| match disk.create_dir(path) {
-        Err(_) if disk.meta(path).is_ok_and(|it| it.is_dir) => Ok(()),
+        Err(_) if disk.meta(path).is_ok_and(|meta| meta.is_dir) => Ok(()),
         result => result,
     };
-    call(Call::Write, make).await
+    call(begin(Call::Write), make).await
 }
 
 /// Removes an empty directory.
@@ -359,7 +359,7 @@ async fn make_dir(path: &Path) -> io::Result<()> {
 ///
 /// Cancel safe: if the future is dropped, the directory stays.
 pub async fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
-    call(Call::Write, |disk| disk.remove_dir(path.as_ref())).await
+    call(begin(Call::Write), |disk| disk.remove_dir(path.as_ref())).await
 }
 
 /// Lists a directory, sorted by name, as it is at the end of the call.
@@ -372,7 +372,7 @@ pub async fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///     fs::create_dir("/b").await?;
 ///     fs::write("/a", "").await?;
 ///     let entries: Vec<_> = fs::read_dir("/").await?.try_collect().await?;
-///     let names: Vec<_> = entries.iter().map(|it| it.file_name()).collect();
+///     let names: Vec<_> = entries.iter().map(|entry| entry.file_name()).collect();
 ///     assert_eq!(names, ["a", "b"]);
 ///     assert!(entries[1].file_type().await?.is_dir());
 ///     std::io::Result::Ok(())
@@ -389,7 +389,7 @@ pub async fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
 /// Cancel safe: dropping the future has no effect.
 pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
     let path = path.as_ref();
-    let names = call(Call::Read, |disk| disk.read_dir(path)).await?;
+    let names = call(begin(Call::Read), |disk| disk.read_dir(path)).await?;
     let entry = |(name, is_dir)| DirEntry {
         path: path.join(name),
         is_dir,
@@ -420,7 +420,7 @@ pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
 ///
 /// Cancel safe: dropping the future has no effect.
 pub async fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
-    let meta = call(Call::Read, |disk| disk.meta(path.as_ref())).await?;
+    let meta = call(begin(Call::Read), |disk| disk.meta(path.as_ref())).await?;
     Ok(Metadata(meta))
 }
 
@@ -1076,8 +1076,8 @@ impl File {
     ///
     /// Cancel safe: if the future is dropped, the length does not change.
     pub async fn set_len(&self, len: u64) -> io::Result<()> {
-        let begun = wait(self.file.begin(Call::Write)).await?;
-        begun.finish(|disk| disk.set_len(self.file.number(), len))
+        let set = |disk: &mut Disk| disk.set_len(self.file.number(), len);
+        call(self.file.begin(Call::Write), set).await
     }
 
     /// Returns the type and the length of the file, even after it was renamed or removed.
@@ -1102,9 +1102,8 @@ impl File {
     ///
     /// Cancel safe: dropping the future has no effect.
     pub async fn metadata(&self) -> io::Result<Metadata> {
-        let begun = wait(self.file.begin(Call::Read)).await?;
-        let meta = begun.finish(|disk| disk.meta_of_open(self.file.number()))?;
-        Ok(Metadata(meta))
+        let meta = |disk: &mut Disk| disk.meta_of_open(self.file.number());
+        call(self.file.begin(Call::Read), meta).await.map(Metadata)
     }
 
     /// Begins a call of an I/O trait, or continues it. Ready when the call is to be performed.
@@ -1176,7 +1175,7 @@ impl AsyncSeek for File {
             SeekFrom::End(by) => (self.file.look(|disk| disk.meta_of_open(number))?.len, by),
         };
         let at = base.checked_add_signed(by);
-        let Some(at) = at.filter(|it| i64::try_from(*it).is_ok()) else {
+        let Some(at) = at.filter(|at| i64::try_from(*at).is_ok()) else {
             let words = "a file has no such place";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidInput, words)));
         };

@@ -39,7 +39,7 @@ use crate::world;
 ///
 ///     fn step(&self, state: &u32, input: &Option<u32>, output: Option<&u32>) -> Option<u32> {
 ///         let state = input.unwrap_or(*state);
-///         output.is_none_or(|it| *it == state).then_some(state)
+///         output.is_none_or(|output| *output == state).then_some(state)
 ///     }
 /// }
 ///
@@ -82,12 +82,12 @@ pub(super) struct AnyHistory {
 /// Returns what is wrong with the histories of a run that has ended well: one was checked, and
 /// another one, which was not, has operations.
 pub(super) fn forgotten(all: &[AnyHistory]) -> Option<String> {
-    let checked = all.iter().find(|it| (it.look)().1)?;
-    let (count, other) = all.iter().find_map(|it| match (it.look)() {
+    let checked = all.iter().find(|history| (history.look)().1)?;
+    let (count, other) = all.iter().find_map(|history| match (history.look)() {
         (0, _) | (_, true) => None,
-        (count, false) => Some((count, it)),
+        (count, false) => Some((count, history)),
     })?;
-    let name = |it: &AnyHistory| format!("sim.history::<{}, {}>()", it.types[0], it.types[1]);
+    let name = |of: &AnyHistory| format!("sim.history::<{}, {}>()", of.types[0], of.types[1]);
     let plural = if count == 1 { "" } else { "s" };
     Some(format!(
         "a history was not checked: {} has {count} operation{plural}, and {} was checked. They are \
@@ -106,7 +106,8 @@ impl<I, O> Clone for History<I, O> {
 
 impl<I, O> fmt::Debug for History<I, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = self.0.records.try_borrow().map(|it| it.len()).ok();
+        let records = self.0.records.try_borrow().ok();
+        let count = records.map(|records| records.len());
         f.debug_struct("History")
             .field("operations", &count)
             .finish()
@@ -124,7 +125,7 @@ impl<I: 'static, O: 'static> History<I, O> {
         let mut all = state.histories.borrow_mut();
         let found = all
             .iter()
-            .find_map(|it| it.history.downcast_ref::<History<I, O>>());
+            .find_map(|any| any.history.downcast_ref::<History<I, O>>());
         if let Some(found) = found {
             return found.clone();
         }
@@ -242,7 +243,7 @@ impl<I, O> History<I, O> {
     ///     fn begin(&self) {}
     ///
     ///     fn step(&self, _: &(), input: &u32, output: Option<&u32>) -> Option<()> {
-    ///         output.is_none_or(|it| *it == 2 * input).then_some(())
+    ///         output.is_none_or(|output| *output == 2 * input).then_some(())
     ///     }
     /// }
     ///
@@ -281,7 +282,7 @@ impl<I, O> History<I, O> {
     ///     }
     ///
     ///     fn step(&self, state: &u32, _: &(), output: Option<&u32>) -> Option<u32> {
-    ///         output.is_none_or(|it| it == state).then_some(state + 1)
+    ///         output.is_none_or(|output| output == state).then_some(state + 1)
     ///     }
     /// }
     ///
@@ -380,7 +381,7 @@ impl<I, O> Invocation<I, O> {
 /// #
 /// #     fn step(&self, state: &u32, input: &Option<u32>, output: Option<&u32>) -> Option<u32> {
 /// #         let state = input.unwrap_or(*state);
-/// #         output.is_none_or(|it| *it == state).then_some(state)
+/// #         output.is_none_or(|output| *output == state).then_some(state)
 /// #     }
 /// # }
 /// #

@@ -19,7 +19,7 @@ use futures_lite::FutureExt;
 
 use super::disk::Disk;
 use super::machine::{Clock, Faults};
-use super::state::{Ending, State, kernel as with_kernel};
+use super::state::{State, kernel as with_kernel};
 #[cfg(feature = "signal")]
 use crate::signal::Signal;
 use crate::sync::{contain, wake_all};
@@ -107,11 +107,11 @@ impl Host {
     {
         let site = Location::caller();
         assert!(
-            self.state.hosts.borrow()[self.index].process.is_none(),
+            !self.is_up(),
             "polder::sim: a process runs on {:?} already",
             self.name()
         );
-        let slot = Rc::new(Slot::default());
+        let slot = Rc::new(Slot::new());
         let program = Rc::new(program);
         let start = {
             // A weak reference: the state holds this closure.
@@ -128,10 +128,10 @@ impl Host {
         };
         let end = {
             let slot = slot.clone();
-            Rc::new(move |ending| {
-                slot.set(match ending {
-                    Ending::Killed => Exit::Killed,
-                    Ending::PoweredOff => Exit::PoweredOff,
+            Rc::new(move |what| {
+                slot.set(match what {
+                    What::PoweredOff => Exit::PoweredOff,
+                    _ => Exit::Killed,
                 })
             })
         };
@@ -197,7 +197,7 @@ impl Host {
     /// });
     /// ```
     pub fn is_up(&self) -> bool {
-        self.state.hosts.borrow()[self.index].process.is_some()
+        self.state.runs_on(self.index)
     }
 
     /// Returns whether its process is paused: by [`pause`](Self::pause), or by
@@ -415,7 +415,7 @@ impl Host {
     /// If this is the host of the test itself.
     #[track_caller]
     pub fn kill(&self) {
-        self.end(What::Killed, Ending::Killed);
+        self.end(What::Killed);
     }
 
     /// Cuts the machine's power. Its peers are not notified, and data that is sent to it is lost
@@ -441,7 +441,7 @@ impl Host {
     /// If this is the host of the test itself.
     #[track_caller]
     pub fn power_off(&self) {
-        self.end(What::PoweredOff, Ending::PoweredOff);
+        self.end(What::PoweredOff);
     }
 
     /// Panics if this is the test's host: its process drives the others, and without it no run
@@ -456,9 +456,9 @@ impl Host {
     }
 
     #[track_caller]
-    fn end(&self, what: What, ending: Ending) {
+    fn end(&self, what: What) {
         self.assert_not_the_test();
-        self.state.end_process(self.index, what, ending);
+        self.state.end_process(self.index, what);
     }
 
     /// Restarts the program that was started last; kills the process first if one runs.
@@ -664,8 +664,6 @@ pub struct Finished<T> {
     generation: u64,
 }
 
-impl<T> Unpin for Finished<T> {}
-
 impl<T> Finished<T> {
     /// Waits until the process returns, and returns its output. Fails the run if that takes longer
     /// than `limit`, or if the process ends otherwise.
@@ -765,8 +763,8 @@ struct Waiter {
     waker: Option<Waker>,
 }
 
-impl<T> Default for Slot<T> {
-    fn default() -> Slot<T> {
+impl<T> Slot<T> {
+    fn new() -> Slot<T> {
         Slot {
             exits: RefCell::default(),
             ended: Cell::new(0),
@@ -775,18 +773,14 @@ impl<T> Default for Slot<T> {
             next_key: Cell::new(0),
         }
     }
-}
 
-impl<T> Slot<T> {
     /// Records that a process begins, and drops results without a waiter.
     fn begin(&self) {
-        let exits = self.exits.take();
+        let mut forgotten = self.exits.take();
         let waiters = self.waiters.borrow();
-        let is_awaited = |generation| waiters.values().any(|it| it.generation <= generation);
-        let (kept, forgotten): (BTreeMap<_, _>, BTreeMap<_, _>) = exits
-            .into_iter()
-            .partition(|(generation, _)| is_awaited(*generation));
+        let awaited = waiters.values().map(|waiter| waiter.generation).min();
         drop(waiters);
+        let kept = awaited.map_or_else(BTreeMap::new, |first| forgotten.split_off(&first));
         self.exits.replace(kept);
         self.runs.set(true);
         drop(forgotten);
@@ -799,7 +793,7 @@ impl<T> Slot<T> {
         let (key, ended) = (self.next_key.get(), self.ended.get());
         self.next_key.set(key + 1);
         let last = self.exits.borrow().keys().next_back().copied();
-        let generation = last.filter(|it| *it + 1 == ended && !self.runs.get());
+        let generation = last.filter(|last| *last + 1 == ended && !self.runs.get());
         let generation = generation.unwrap_or(ended);
         let waiter = Waiter {
             generation,
@@ -810,21 +804,13 @@ impl<T> Slot<T> {
     }
 
     fn register(&self, key: u64, generation: u64, waker: &Waker) {
-        let exchange = |waker| {
-            let mut waiters = self.waiters.borrow_mut();
-            let waiter = waiters.get_mut(&key).expect("it waits");
-            waiter.generation = generation;
-            std::mem::replace(&mut waiter.waker, waker)
-        };
-        let before = exchange(None);
-        let waker = match before {
-            Some(same) if same.will_wake(waker) => same,
-            other => {
-                drop(other);
-                waker.clone()
-            }
-        };
-        drop(exchange(Some(waker)));
+        // A waker is foreign code: it is cloned and dropped while nothing is borrowed.
+        let waker = Some(waker.clone());
+        let mut waiters = self.waiters.borrow_mut();
+        let waiter = waiters.get_mut(&key).expect("it waits");
+        let before = std::mem::replace(waiter, Waiter { generation, waker });
+        drop(waiters);
+        drop(before);
     }
 
     fn set(&self, exit: Exit<T>) {
@@ -833,7 +819,9 @@ impl<T> Slot<T> {
         self.runs.set(false);
         self.exits.borrow_mut().insert(generation, exit);
         let mut waiters = self.waiters.borrow_mut();
-        let woken: Vec<Waker> = (waiters.values_mut().filter_map(|it| it.waker.take())).collect();
+        let woken: Vec<Waker> = (waiters.values_mut())
+            .filter_map(|waiter| waiter.waker.take())
+            .collect();
         drop(waiters);
         wake_all(woken);
     }
@@ -841,16 +829,13 @@ impl<T> Slot<T> {
 
 /// Returns the error that a process has returned, for the report, for the most common return types.
 fn error_of(value: &dyn Any) -> Option<String> {
-    type Boxed = Result<(), Box<dyn Error>>;
-    type Sent = Result<(), Box<dyn Error + Send + Sync>>;
-    if let Some(result) = value.downcast_ref::<io::Result<()>>() {
-        return result.as_ref().err().map(io::Error::to_string);
+    fn of<E: ToString + 'static>(value: &dyn Any) -> Option<String> {
+        let result = value.downcast_ref::<Result<(), E>>()?;
+        result.as_ref().err().map(E::to_string)
     }
-    if let Some(result) = value.downcast_ref::<Boxed>() {
-        return result.as_ref().err().map(ToString::to_string);
-    }
-    let result = value.downcast_ref::<Sent>()?;
-    result.as_ref().err().map(ToString::to_string)
+    of::<io::Error>(value)
+        .or_else(|| of::<Box<dyn Error>>(value))
+        .or_else(|| of::<Box<dyn Error + Send + Sync>>(value))
 }
 
 /// Runs a program as the main task of its process.
@@ -864,15 +849,18 @@ async fn run<F: Future, P: Fn() -> F>(
 {
     let result = AssertUnwindSafe(async { program().await });
     let result = result.catch_unwind().await;
-    let runs = (state.upgrade()).is_some_and(|state| state.runs(host, process));
+    // `None` if the process has had itself killed: its end has already been reported.
+    let current = (state.upgrade()).filter(|state| state.runs(host, process));
     let exit = match result {
-        // The process has had itself killed. Its end has already been reported.
-        Ok(value) if !runs => return world::as_killed(|| contain(|| drop(value))),
         Ok(value) => {
-            if let (Some(error), Some(state)) = (error_of(&value), state.upgrade()) {
+            let Some(state) = &current else {
+                return world::as_killed(|| contain(|| drop(value)));
+            };
+            if let Some(error) = error_of(&value) {
                 with_kernel(|kernel| kernel.core.note(host, What::Failed));
                 state.hosts.borrow_mut()[host].error = Some(error);
             }
+            state.check_leaks(host);
             Exit::Returned(value)
         }
         Err(panic) => {
@@ -882,19 +870,16 @@ async fn run<F: Future, P: Fn() -> F>(
                 format!("the process of {name:?} panicked: {words}")
             });
             std::mem::forget(panic); // Its destructor may panic too.
+            with_kernel(|kernel| {
+                // Otherwise the panic is the failure of the run.
+                if current.is_some() && kernel.core.report.failure.is_none() {
+                    kernel.core.note(host, What::Panicked);
+                }
+            });
             Exit::Panicked
         }
     };
-    if let Some(state) = state.upgrade().filter(|_| runs) {
-        match exit {
-            Exit::Returned(_) => state.check_leaks(host),
-            // Otherwise the panic is the failure of the run.
-            _ => with_kernel(|kernel| {
-                if kernel.core.report.failure.is_none() {
-                    kernel.core.note(host, What::Panicked);
-                }
-            }),
-        }
+    if let Some(state) = current {
         state.stop(host, What::Ended);
         slot.set(exit);
     }

@@ -16,11 +16,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use super::check::{Less, Report, number_from};
+use super::check::{Report, number_from};
+use super::left_out::Less;
 use super::threads::Threads;
+use crate::sync::Mutex;
 use crate::world::Setup;
 use crate::world::link::nanos;
 use crate::world::trace::{Comparison, Recorded, Seconds};
@@ -57,7 +58,7 @@ impl Done {
         for (name, was_true) in report.sometimes.drain(..) {
             *self.sometimes.entry(name).or_default() |= was_true;
         }
-        let is_lower = (self.failure.as_ref()).is_none_or(|it| report.seed < it.seed);
+        let is_lower = (self.failure.as_ref()).is_none_or(|failure| report.seed < failure.seed);
         if report.failure.is_some() && is_lower {
             self.failure = Some(report);
         }
@@ -67,14 +68,14 @@ impl Done {
 impl<'a> Jobs<'a> {
     /// Creates the jobs: one per core, unless the environment sets another number.
     pub(super) fn new(seeds: &'a [u64], threads: &'a Threads<'a>, less: Less) -> Jobs<'a> {
-        let count = number_from("POLDER_SIM_JOBS").map(|it| it as usize);
+        let count = number_from("POLDER_SIM_JOBS").map(|count| count as usize);
         let cores = || thread::available_parallelism().map_or(1, usize::from);
         Jobs {
             threads,
             less,
             count: count.unwrap_or_else(cores).clamp(1, seeds.len().max(1)),
             first: seeds.first().copied(),
-            checks_all: number_from("POLDER_SIM_CHECK").is_some_and(|it| it != 0),
+            checks_all: number_from("POLDER_SIM_CHECK").is_some_and(|number| number != 0),
             has_checked_shared: AtomicBool::new(false),
             work: Mutex::new(Work {
                 left: seeds.iter(),
@@ -91,16 +92,11 @@ impl<'a> Jobs<'a> {
             }
             self.serve();
         });
-        let work = self.work.into_inner();
-        work.unwrap_or_else(PoisonError::into_inner).done
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Work<'a>> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut self.work.lock().done)
     }
 
     fn next(&self) -> Option<u64> {
-        let mut work = self.lock();
+        let mut work = self.work.lock();
         match work.done.failure {
             Some(_) => None,
             None => work.left.next().copied(),
@@ -125,7 +121,7 @@ impl<'a> Jobs<'a> {
         loop {
             let report = self.run_checked(seed, is_used, spare);
             let shares = report.shares_thread && report.failure.is_none();
-            self.lock().done.add(report);
+            self.work.lock().done.add(report);
             if !(shares && is_shared) {
                 return shares && self.threads.may_be_shared();
             }
@@ -142,9 +138,7 @@ impl<'a> Jobs<'a> {
     fn run_checked(&self, seed: u64, is_used: bool, spare: &mut Recorded) -> Report {
         let setup = |comparison| Setup {
             comparison,
-            kept: self.less.kept.clone(),
-            simpler: self.less.simpler.clone(),
-            ..Setup::default()
+            ..self.less.setup()
         };
         let record = Comparison::Record(std::mem::take(spare));
         let mut first = self.threads.run_here(seed, setup(record));
@@ -219,7 +213,8 @@ fn diverged(first: &Report, second: &Report, is_used: bool) -> String {
 /// Returns why two runs of a seed differ, as far as can be found out.
 fn likely_cause(second: &Report) -> String {
     let is_possible = cfg!(all(target_os = "linux", target_pointer_width = "64"));
-    let asked = second.difference.as_ref().map(|it| it.asked);
+    let difference = second.difference.as_ref();
+    let asked = difference.map(|difference| difference.asked);
     match (second.asked, asked) {
         (Some(_), Some([one, other])) if one != other => format!(
             "something that is set up once in a process, such as a static. Until there the first \

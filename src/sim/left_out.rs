@@ -1,7 +1,6 @@
 //! `POLDER_SIM`: a seed, the numbers of faults that are left out, and simplifications, as reports
 //! print them.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -9,6 +8,24 @@ use std::sync::Arc;
 use super::check::{Run, parse, variable};
 use crate::world::faults::{Id, Kept};
 use crate::world::{Setup, Simpler};
+
+/// Omissions and simplifications of a run, by `POLDER_SIM` or by shrinking.
+#[derive(Clone, Default)]
+pub(super) struct Less {
+    /// The faults that may happen, if others are left out.
+    pub(super) kept: Option<Kept>,
+    pub(super) simpler: Simpler,
+}
+
+impl Less {
+    pub(super) fn setup(&self) -> Setup {
+        Setup {
+            kept: self.kept.clone(),
+            simpler: self.simpler.clone(),
+            ..Setup::default()
+        }
+    }
+}
 
 /// A seed, and what its run leaves out: `0x1d3:-1,-2,-4..8`; ranges include both ends. Words name
 /// simplifications: `mean` (latencies), `fifo` (the order of ready tasks), `choose3=0` (the third
@@ -44,7 +61,7 @@ impl LeftOut {
             (1 <= first && first <= last).then_some(first..=last)
         };
         let (mut ranges, mut simpler) = (Vec::new(), Simpler::default());
-        for part in list.split(',').filter(|it| !it.is_empty()) {
+        for part in list.split(',').filter(|part| !part.is_empty()) {
             match part {
                 "mean" => simpler.is_even = true,
                 "fifo" => simpler.is_fifo = true,
@@ -64,10 +81,11 @@ impl LeftOut {
         })
     }
 
-    /// Returns what is left out of `all` if only `kept` stays, with these simplifications.
-    pub(super) fn but(seed: u64, all: &[Id], kept: &BTreeSet<Id>, simpler: &Simpler) -> LeftOut {
+    /// Returns what a run of `less` leaves out, if `all` are the faults of the whole run.
+    pub(super) fn but(seed: u64, all: &[Id], less: &Less) -> LeftOut {
         let mut ranges: Vec<RangeInclusive<usize>> = Vec::new();
-        for (index, _) in all.iter().enumerate().filter(|(_, it)| !kept.contains(it)) {
+        let is_kept = |id| (less.kept.as_ref()).is_none_or(|kept| kept.contains(id));
+        for (index, _) in all.iter().enumerate().filter(|(_, id)| !is_kept(*id)) {
             let number = index + 1;
             match ranges.last_mut() {
                 Some(last) if *last.end() == index => *last = *last.start()..=number,
@@ -77,40 +95,44 @@ impl LeftOut {
         LeftOut {
             seed,
             ranges,
-            simpler: simpler.clone(),
+            simpler: less.simpler.clone(),
         }
     }
 
-    /// Returns the faults that stay. Runs the seed once, with all faults, to learn their numbers.
+    /// Returns the faults that its run keeps, and its simplifications. Runs the seed once, with all
+    /// faults, to learn their numbers.
     ///
     /// # Panics
     ///
     /// If there are fewer faults than were named.
-    pub(super) fn kept(&self, run: &Run<'_>) -> Kept {
+    pub(super) fn less(&self, run: &Run<'_>) -> Less {
         let setup = Setup {
             is_quiet: true,
             ..Setup::default()
         };
         let all = run(self.seed, setup).faults;
-        let most = self.ranges.iter().map(|it| *it.end()).max().unwrap_or(0);
+        let most = (self.ranges.iter())
+            .map(|range| *range.end())
+            .max()
+            .unwrap_or(0);
         assert!(
             most <= all.len(),
             "polder::sim: POLDER_SIM={self} leaves out fault {most}, and the seed {:#x} has {}",
             self.seed,
             all.len()
         );
-        let all = all.iter().enumerate();
-        let is_kept = |index: usize| !self.ranges.iter().any(|it| it.contains(&(index + 1)));
-        Arc::new(
-            all.filter_map(|(index, id)| is_kept(index).then_some(*id))
-                .collect(),
-        )
+        let is_left_out = |number| self.ranges.iter().any(|range| range.contains(&number));
+        let kept = (1..).zip(all).filter(|(number, _)| !is_left_out(*number));
+        Less {
+            kept: Some(Arc::new(kept.map(|(_, id)| id).collect())),
+            simpler: self.simpler.clone(),
+        }
     }
 }
 
 impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ranges = (self.ranges.iter()).map(|it| match (it.start(), it.end()) {
+        let ranges = (self.ranges.iter()).map(|range| match (range.start(), range.end()) {
             (first, last) if first == last => format!("-{first}"),
             (first, last) => format!("-{first}..{last}"),
         });
@@ -163,10 +185,14 @@ mod tests {
     #[test]
     fn what_is_not_kept_is_left_out_by_its_number() {
         let all: Vec<Id> = (1..=9).map(|nth| (Kind::Loss, 0, 1, nth)).collect();
-        let kept = [all[2], all[8]].into_iter().collect();
-        let text = LeftOut::but(0x1d3, &all, &kept, &Simpler::default()).to_string();
-        assert_eq!(text, "0x1d3:-1..2,-4..8");
-        let none = LeftOut::but(1, &all, &BTreeSet::new(), &Simpler::default()).to_string();
-        assert_eq!(none, "0x1:-1..9");
+        let text = |kept: &[Id]| {
+            let less = Less {
+                kept: Some(Arc::new(kept.iter().copied().collect())),
+                ..Less::default()
+            };
+            LeftOut::but(0x1d3, &all, &less).to_string()
+        };
+        assert_eq!(text(&[all[2], all[8]]), "0x1d3:-1..2,-4..8");
+        assert_eq!(text(&[]), "0x1d3:-1..9");
     }
 }

@@ -1,5 +1,6 @@
 //! [`Links`]: the network between hosts, as a test sets it; and its faults, [`Cut`] and [`Hold`].
 
+use super::find_all;
 use super::state::kernel as with_kernel;
 use crate::world::choice::Probability;
 use crate::world::latency::Latency;
@@ -41,7 +42,7 @@ impl Links {
     /// });
     /// ```
     pub fn latency(self, latency: Latency) -> Links {
-        self.change(|it| it.latency = latency)
+        self.change(|link| link.latency = latency)
     }
 
     /// Sets the probability that a segment or a datagram is lost. The default is zero. A loss
@@ -75,7 +76,7 @@ impl Links {
         if loss > of(0.5) && !loss.is_certain() {
             with_kernel(|kernel| kernel.core.report.remarks.is_lossy = true);
         }
-        self.change(|it| it.loss = loss)
+        self.change(|link| link.loss = loss)
     }
 
     /// Adds bursts of losses: with this probability, each segment or datagram that is sent begins a
@@ -104,7 +105,7 @@ impl Links {
         assert!(mean > 0, "polder::sim: a burst is of one loss at least");
         let end = Probability::one_in(mean);
         let bursts = (begin > Probability::default()).then_some(Bursts { begin, end });
-        self.change(|it| it.bursts = bursts)
+        self.change(|link| link.bursts = bursts)
     }
 
     /// Sets the probability that a UDP datagram arrives twice. The default is zero.
@@ -132,7 +133,7 @@ impl Links {
     #[track_caller]
     pub fn duplication(self, probability: f64) -> Links {
         let duplication = of(probability);
-        self.change(|it| it.duplication = duplication)
+        self.change(|link| link.duplication = duplication)
     }
 
     /// Sets the probability that a UDP datagram takes longer than later ones, by its latency once
@@ -151,7 +152,7 @@ impl Links {
     #[track_caller]
     pub fn reordering(self, probability: f64) -> Links {
         let reordering = of(probability);
-        self.change(|it| it.reordering = reordering)
+        self.change(|link| link.reordering = reordering)
     }
 
     /// Sets how many bytes a link carries per second, in each direction, headers included. By
@@ -185,7 +186,7 @@ impl Links {
             bytes_per_second > 0,
             "polder::sim: a link without bandwidth carries nothing: cut it"
         );
-        self.change(|it| it.bandwidth = Some(bytes_per_second))
+        self.change(|link| link.bandwidth = Some(bytes_per_second))
     }
 
     /// Removes a [`bandwidth`](Self::bandwidth). Queued data still arrives at the time that was
@@ -199,7 +200,7 @@ impl Links {
     /// });
     /// ```
     pub fn unlimited(self) -> Links {
-        self.change(|it| it.bandwidth = None)
+        self.change(|link| link.bandwidth = None)
     }
 
     fn change(self, f: impl Fn(&mut Settings)) -> Links {
@@ -233,7 +234,7 @@ pub(super) fn of(probability: f64) -> Probability {
 /// ```
 #[must_use = "the cut heals when it is dropped"]
 #[derive(Debug)]
-pub struct Cut(PartingId, StaysHere);
+pub struct Cut(pub(super) Parting);
 
 impl Cut {
     /// Loses only what the first hosts send to the others.
@@ -247,7 +248,7 @@ impl Cut {
     /// });
     /// ```
     pub fn one_way(self) -> Cut {
-        with_kernel(|kernel| kernel.core.make_one_way(self.0));
+        with_kernel(|kernel| kernel.core.make_one_way(self.0.0));
         self
     }
 
@@ -271,14 +272,8 @@ impl Cut {
     /// });
     /// ```
     pub fn unreachable(self) -> Cut {
-        with_kernel(|kernel| kernel.core.make_unreachable(self.0));
+        with_kernel(|kernel| kernel.core.make_unreachable(self.0.0));
         self
-    }
-}
-
-impl Drop for Cut {
-    fn drop(&mut self) {
-        rejoin(self.0);
     }
 }
 
@@ -296,7 +291,7 @@ impl Drop for Cut {
 /// ```
 #[must_use = "everything is delivered when it is dropped"]
 #[derive(Debug)]
-pub struct Hold(PartingId, StaysHere);
+pub struct Hold(pub(super) Parting);
 
 impl Hold {
     /// Keeps only what the first hosts send to the others.
@@ -316,28 +311,26 @@ impl Hold {
     /// });
     /// ```
     pub fn one_way(self) -> Hold {
-        with_kernel(|kernel| kernel.core.make_one_way(self.0));
+        with_kernel(|kernel| kernel.core.make_one_way(self.0.0));
         self
     }
 }
 
-impl Drop for Hold {
-    fn drop(&mut self) {
-        rejoin(self.0);
+/// Separates hosts until it is dropped. (Then it does nothing if the world has ended.)
+#[derive(Debug)]
+pub(super) struct Parting(PartingId, StaysHere);
+
+impl Parting {
+    #[track_caller]
+    pub(super) fn begin(these: &[&str], others: &[&str], how: How) -> Parting {
+        let (these, others) = (find_all(these), find_all(others));
+        let id = with_kernel(|kernel| kernel.part(&these, &others, how));
+        Parting(id, StaysHere::default())
     }
 }
 
-/// Ends a cut or a hold. (Does nothing if the world has ended.)
-fn rejoin(id: PartingId) {
-    world::with(|kernel| kernel.core.rejoin(id));
-}
-
-pub(super) fn cut(these: &[usize], others: &[usize]) -> Cut {
-    let id = with_kernel(|kernel| kernel.part(these, others, How::Cut));
-    Cut(id, StaysHere::default())
-}
-
-pub(super) fn hold(these: &[usize], others: &[usize]) -> Hold {
-    let id = with_kernel(|kernel| kernel.part(these, others, How::Held));
-    Hold(id, StaysHere::default())
+impl Drop for Parting {
+    fn drop(&mut self) {
+        world::with(|kernel| kernel.core.rejoin(self.0));
+    }
 }

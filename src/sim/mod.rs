@@ -113,8 +113,10 @@ use std::time::Duration;
 
 use crate::time::{Sleep, sleep};
 use crate::world;
+use crate::world::parting::How;
 use conditions::Condition;
 use host::assert_workers;
+use links::Parting;
 use state::{State, kernel as with_kernel};
 
 pub use crate::world::latency::Latency;
@@ -187,10 +189,6 @@ pub struct Sim {
 }
 
 impl Sim {
-    fn new(state: Rc<State>) -> Sim {
-        Sim { state }
-    }
-
     /// Returns the host with that name, and creates it if there is none. Names are
     /// case-insensitive.
     ///
@@ -209,9 +207,9 @@ impl Sim {
     /// with a letter or a digit.
     #[track_caller]
     pub fn host(&self, name: &str) -> Host {
-        let is_plain = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '.');
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         assert!(
-            name.starts_with(|it: char| it.is_ascii_alphanumeric())
+            name.starts_with(|first: char| first.is_ascii_alphanumeric())
                 && name.chars().all(is_plain)
                 && name.parse::<IpAddr>().is_err()
                 && !name.eq_ignore_ascii_case("localhost"),
@@ -305,7 +303,7 @@ impl Sim {
     /// If one of the names is not that of a host.
     #[track_caller]
     pub fn cut(&self, these: &[&str], others: &[&str]) -> Cut {
-        links::cut(&find_all(these), &find_all(others))
+        Cut(Parting::begin(these, others, How::Cut))
     }
 
     /// Holds everything that these hosts and the others send to each other, until the result is
@@ -336,7 +334,7 @@ impl Sim {
     /// If one of the names is not that of a host.
     #[track_caller]
     pub fn hold(&self, these: &[&str], others: &[&str]) -> Hold {
-        links::hold(&find_all(these), &find_all(others))
+        Hold(Parting::begin(these, others, How::Held))
     }
 
     /// Resets every connection between two hosts, as a middlebox that has lost its state does. Both
@@ -621,14 +619,14 @@ impl Sim {
         self.state.end_chaos();
         with_kernel(|kernel| {
             kernel.heal_all();
-            kernel.core.links.change(None, |it| {
-                (it.loss, it.duplication) = Default::default();
-                it.reordering = Default::default();
-                it.bursts = None;
+            kernel.core.links.change(None, |link| {
+                (link.loss, link.duplication) = Default::default();
+                (link.reordering, link.bursts) = Default::default();
             });
         });
         self.state.restart_all();
-        self.state.be_quiet();
+        let now = with_kernel(|kernel| kernel.core.time.now());
+        self.state.quiet_since.set(Some(now));
     }
 
     /// Sets the world's time limit for the test. The default is an hour.
@@ -643,7 +641,7 @@ impl Sim {
     /// assert!(report.failure.unwrap().contains("the test has not ended within 60"));
     /// ```
     pub fn limit(&self, limit: Duration) {
-        self.state.set_limit(world::link::nanos(limit));
+        self.state.limit.set(world::link::nanos(limit));
     }
 
     /// Fails the run if a host begins more than `max` connections within a second of the world's
@@ -699,7 +697,7 @@ impl Sim {
     /// assert!(report.failure.unwrap().contains("leaves behind"));
     /// ```
     pub fn forbid_leaks(&self) {
-        self.state.forbid_leaks();
+        self.state.forbids_leaks.set(true);
     }
 
     /// Tolerates panics that polder contains from now on: in a handler of
@@ -781,7 +779,7 @@ impl Sim {
     /// });
     /// ```
     pub fn share_thread(&self) {
-        self.state.share_thread();
+        self.state.shares_thread.set(true);
     }
 
     /// Sets the number of steps after which the run fails, regardless of the time that has passed.
@@ -802,7 +800,7 @@ impl Sim {
     /// assert!(report.failure.unwrap().contains("has had 1000 steps"));
     /// ```
     pub fn total_steps(&self, max: u64) {
-        self.state.set_max_total(max);
+        self.state.max_total.set(max);
     }
 
     /// Sets the number of steps (tasks polled, events) without any time passing after which the run
@@ -824,7 +822,7 @@ impl Sim {
     /// assert_eq!(yields(5_000).failure, None);
     /// ```
     pub fn steps(&self, max: u64) {
-        self.state.set_max_steps(max);
+        self.state.max_steps.set(max);
     }
 }
 

@@ -20,7 +20,7 @@ use crate::world::names::{self, Families};
 ///     // The service moves.
 ///     sim.names().set("store", [new, old]);
 ///     let found = resolve("store:80").await.unwrap();
-///     assert_eq!(found.iter().map(|it| it.ip()).collect::<Vec<_>>(), [new, old]);
+///     assert_eq!(found.iter().map(|address| address.ip()).collect::<Vec<_>>(), [new, old]);
 /// });
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -57,12 +57,12 @@ impl Names {
     ///     let host = sim.host("store");
     ///     sim.names().both();
     ///     let found = resolve("store:80").await.unwrap();
-    ///     let found: Vec<_> = found.iter().map(|it| it.ip()).collect();
+    ///     let found: Vec<_> = found.iter().map(|address| address.ip()).collect();
     ///     assert_eq!(found, [host.address(), host.address_v6()]);
     /// });
     /// ```
     pub fn both(self) -> Names {
-        self.change(|it| it.families = Families::V4AndV6)
+        self.change(|names| names.families = Families::V4AndV6)
     }
 
     /// Like [`both`](Self::both), with the v6 address first: a program that listens at `0.0.0.0`
@@ -76,7 +76,7 @@ impl Names {
     /// });
     /// ```
     pub fn v6_first(self) -> Names {
-        self.change(|it| it.families = Families::V6AndV4)
+        self.change(|names| names.families = Families::V6AndV4)
     }
 
     /// Sets how long an answer takes. The default is 0.5 to 2 ms.
@@ -92,7 +92,7 @@ impl Names {
     /// });
     /// ```
     pub fn latency(self, latency: Latency) -> Names {
-        self.change(|it| it.latency = latency)
+        self.change(|names| names.latency = latency)
     }
 
     /// Sets the probability that the name server does not answer, which is an error. The default is
@@ -115,7 +115,7 @@ impl Names {
     #[track_caller]
     pub fn failure(self, probability: f64) -> Names {
         let probability = of(probability);
-        self.change(|it| it.failure = probability)
+        self.change(|names| names.failure = probability)
     }
 
     /// Sets the probability that a name is not found ([`NotFound`](std::io::ErrorKind::NotFound)).
@@ -135,7 +135,7 @@ impl Names {
     #[track_caller]
     pub fn missing(self, probability: f64) -> Names {
         let probability = of(probability);
-        self.change(|it| it.missing = probability)
+        self.change(|names| names.missing = probability)
     }
 
     /// Sets the probability that an answer is the one from before the name was last
@@ -157,7 +157,7 @@ impl Names {
     #[track_caller]
     pub fn stale(self, probability: f64) -> Names {
         let probability = of(probability);
-        self.change(|it| it.stale = probability)
+        self.change(|names| names.stale = probability)
     }
 
     /// Sets the probability that an answer with several addresses begins with another one of them,
@@ -179,7 +179,7 @@ impl Names {
     #[track_caller]
     pub fn reordered(self, probability: f64) -> Names {
         let probability = of(probability);
-        self.change(|it| it.reordered = probability)
+        self.change(|names| names.reordered = probability)
     }
 
     fn change(self, f: impl FnOnce(&mut names::Names)) -> Names {

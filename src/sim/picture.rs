@@ -12,12 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{env, fs, io, iter};
+use std::{env, fs, io};
 
 use crate::diagnostics::json::Json;
 use crate::diagnostics::{Events, Micros};
 use crate::world::faults::Fault;
-use crate::world::trace::{Message, Recording, Seconds, Trace, What};
+use crate::world::trace::{Message, Recording, Seconds, What};
 
 /// The contents of a picture.
 #[derive(Clone, Debug)]
@@ -66,23 +66,16 @@ pub(super) fn write(scene: &Scene, name: &str) -> io::Result<(PathBuf, PathBuf)>
 
 /// Returns the folder `sim`, in the folder in which Cargo builds.
 fn folder() -> PathBuf {
-    let variable = |name| {
-        env::var_os(name)
-            .filter(|it| !it.is_empty())
-            .map(PathBuf::from)
-    };
+    let variable = env::var_os("CARGO_TARGET_TMPDIR").filter(|path| !path.is_empty());
     // Cargo's build folder has such a file.
     let around_the_program = || {
         let program = env::current_exe().ok()?;
         let mut folders = program.ancestors().skip(1);
-        let target = folders.find(|it| it.join("CACHEDIR.TAG").is_file());
+        let target = folders.find(|folder| folder.join("CACHEDIR.TAG").is_file());
         target.map(Path::to_owned)
     };
-    let target = variable("CARGO_TARGET_TMPDIR")
-        .or_else(|| variable("CARGO_TARGET_DIR"))
-        .or_else(around_the_program)
-        .unwrap_or_else(|| "target".into());
-    target.join("sim")
+    let target = variable.map(PathBuf::from).or_else(around_the_program);
+    target.unwrap_or_else(|| "target".into()).join("sim")
 }
 
 fn file_name(test: &str) -> String {
@@ -96,20 +89,17 @@ fn file_name(test: &str) -> String {
 
 /// Escapes text for a page. Characters that a page must not contain are replaced.
 fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            '\'' => escaped += "&#39;",
-            '\n' | '\t' => escaped.push(letter),
-            _ if letter.is_control() => escaped.push('\u{fffd}'),
-            _ => escaped.push(letter),
-        }
-    }
-    escaped
+    let escape = |letter| match letter {
+        '&' => "&amp;".into(),
+        '<' => "&lt;".into(),
+        '>' => "&gt;".into(),
+        '"' => "&quot;".into(),
+        '\'' => "&#39;".into(),
+        '\n' | '\t' => String::from(letter),
+        _ if letter.is_control() => "\u{fffd}".into(),
+        _ => letter.into(),
+    };
+    text.chars().map(escape).collect()
 }
 
 const STYLE: &str = "\
@@ -141,11 +131,8 @@ fn html(scene: &Scene, name: &str) -> String {
     page += &Diagram::new(scene, FEW, scene.end).draw();
     page += "<h2>Faults</h2>\n<ol>\n";
     for fault in scene.faults.iter().take(MANY) {
-        let _ = writeln!(
-            page,
-            "<li>{}</li>",
-            escape(&fault.describe(|it| scene.name(it)))
-        );
+        let words = escape(&scene.describe(fault));
+        let _ = writeln!(page, "<li>{words}</li>");
     }
     page += "</ol>\n<h2>The run</h2>\n";
     page += &Diagram::new(scene, MANY, scene.last).draw();
@@ -153,136 +140,154 @@ fn html(scene: &Scene, name: &str) -> String {
     page
 }
 
+impl Message {
+    fn words(&self) -> String {
+        format!("{} {}+{}", self.name, self.seq, self.len)
+    }
+}
+
 impl Scene {
     fn name(&self, host: usize) -> &str {
         self.hosts.get(host).map_or("nobody", String::as_str)
     }
 
-    /// Describes an event.
-    fn words(&self, event: &(u64, usize, What)) -> String {
-        let line = Trace::describe(iter::once(event), |it| self.name(it));
-        let words = line.split_once(": ").map_or(line.as_str(), |it| it.1);
-        words.trim_end().to_owned()
+    fn describe(&self, fault: &Fault) -> String {
+        fault.describe(|host| self.name(host))
+    }
+
+    fn words(&self, what: What) -> String {
+        what.words_alone(|host| self.name(host))
     }
 }
 
-/// A state that lasts, of one lane or between two.
-struct Band {
-    class: &'static str,
-    hosts: (usize, usize),
-    from: u64,
-    to: u64,
+/// The class of a band, and the two lanes between which it is, or its own one twice.
+type Place = (&'static str, usize, usize);
+
+/// Returns the band that an event on a host begins (`true`) or ends, if it does that.
+fn band(host: usize, what: What) -> Option<(Place, bool)> {
+    Some(match what {
+        What::Cut(to) => (("cut", host, to), true),
+        What::Healed(to) => (("cut", host, to), false),
+        What::Held(to) => (("hold", host, to), true),
+        What::Released(to) => (("hold", host, to), false),
+        What::Slow(to) => (("slow", host, to), true),
+        What::Fast(to) => (("slow", host, to), false),
+        What::Killed | What::PoweredOff | What::Ended => (("down", host, host), true),
+        What::Started => (("down", host, host), false),
+        What::Paused => (("pause", host, host), true),
+        What::Resumed => (("pause", host, host), false),
+        _ => return None,
+    })
 }
 
 /// Returns the cuts, holds and slow links, and the times at which hosts were down or paused.
-fn bands(scene: &Scene) -> Vec<Band> {
-    let mut open: BTreeMap<(&'static str, usize, usize), (u64, u32)> = BTreeMap::new();
+fn bands(scene: &Scene) -> Vec<Item<'_>> {
+    let mut open: BTreeMap<Place, (u64, u32)> = BTreeMap::new();
     let mut bands = Vec::new();
-    let mut close = |key: (&'static str, usize, usize), from: u64, to: u64| {
-        bands.push(Band {
-            class: key.0,
-            hosts: (key.1, key.2),
-            from,
-            to,
-        });
+    let mut close = |place, from, to| {
+        let shown = Shown::Band(place);
+        bands.push(Item { from, to, shown });
     };
     for (at, host, what) in &scene.recording.events {
-        let (at, host) = (*at, *host);
-        let (key, begins) = match *what {
-            What::Cut(to) => (("cut", host, to), true),
-            What::Healed(to) => (("cut", host, to), false),
-            What::Held(to) => (("hold", host, to), true),
-            What::Released(to) => (("hold", host, to), false),
-            What::Slow(to) => (("slow", host, to), true),
-            What::Fast(to) => (("slow", host, to), false),
-            What::Killed | What::PoweredOff | What::Ended => (("down", host, host), true),
-            What::Started => (("down", host, host), false),
-            What::Paused => (("pause", host, host), true),
-            What::Resumed => (("pause", host, host), false),
-            What::Quiet => {
-                let all = std::mem::take(&mut open).into_iter();
-                let (left, ended): (_, BTreeMap<_, _>) = all.partition(|it| it.0.0 == "down");
-                open = left;
-                for (key, (from, _)) in ended {
-                    close(key, from, at);
+        if *what == What::Quiet {
+            open.retain(|place, (from, _)| {
+                let stays = place.0 == "down";
+                if !stays {
+                    close(*place, *from, *at);
                 }
-                continue;
-            }
-            _ => continue,
+                stays
+            });
+        }
+        let Some((place, begins)) = band(*host, *what) else {
+            continue;
         };
         if begins {
-            open.entry(key).or_insert((at, 0)).1 += 1;
-        } else if let Some((from, count)) = open.get_mut(&key) {
+            open.entry(place).or_insert((*at, 0)).1 += 1;
+        } else if let Some((from, count)) = open.get_mut(&place) {
             *count -= 1;
-            if *count == 0 || key.0 == "down" {
-                close(key, *from, at);
-                open.remove(&key);
+            if *count == 0 || place.0 == "down" {
+                close(place, *from, *at);
+                open.remove(&place);
             }
         }
     }
-    for (key, (from, _)) in open {
-        close(key, from, scene.last);
+    for (place, (from, _)) in open {
+        close(place, from, scene.last);
     }
     bands
+}
+
+/// What a diagram shows.
+enum Shown<'a> {
+    Band(Place),
+    Message(&'a Message),
+    Mark(usize, What),
+    /// A fault, and its number.
+    Fault(usize, &'a Fault),
+}
+
+/// An item of a diagram, from one moment to another.
+struct Item<'a> {
+    from: u64,
+    to: u64,
+    shown: Shown<'a>,
+}
+
+/// Returns what can be shown until `end` on the first lanes, in the order in which it is drawn.
+fn items(scene: &Scene, lanes: usize, end: u64) -> Vec<Item<'_>> {
+    let mut items = bands(scene);
+    items.retain(|band| match band.shown {
+        Shown::Band((_, a, b)) => a < lanes && b < lanes,
+        _ => true,
+    });
+    let messages = (scene.recording.messages.iter())
+        .filter(|message| message.from < lanes && message.to < lanes && message.at <= end)
+        .filter(|message| message.from != message.to);
+    items.extend(messages.map(|message| Item {
+        from: message.sent,
+        to: message.at,
+        shown: Shown::Message(message),
+    }));
+    for (at, host, what) in &scene.recording.events {
+        // Others are lines, and bands between lanes.
+        let is_line = matches!(what, What::Segment(..) | What::Lost(..));
+        let is_band = band(*host, *what).is_some_and(|((_, a, b), _)| a != b);
+        if !is_line && !is_band && *host < lanes && *at <= end {
+            let (from, to, shown) = (*at, *at, Shown::Mark(*host, *what));
+            items.push(Item { from, to, shown });
+        }
+    }
+    items.extend((1..).zip(&scene.faults).map(|(number, fault)| Item {
+        from: fault.at,
+        to: fault.at,
+        shown: Shown::Fault(number, fault),
+    }));
+    items
 }
 
 /// The last part of a scene, with a position for each of its moments.
 struct Diagram<'a> {
     scene: &'a Scene,
-    messages: Vec<&'a Message>,
-    events: Vec<&'a (u64, usize, What)>,
-    faults: Vec<(usize, &'a Fault)>,
-    bands: Vec<Band>,
+    lanes: usize,
+    items: Vec<Item<'a>>,
     /// Positions of the moments.
     places: Vec<(u64, usize)>,
 }
 
-/// Returns whether an event has its own mark: others are lines and bands.
-fn has_mark(what: &What) -> bool {
-    !matches!(
-        what,
-        What::Segment(..)
-            | What::Lost(..)
-            | What::Cut(_)
-            | What::Healed(_)
-            | What::Held(_)
-            | What::Released(_)
-            | What::Slow(_)
-            | What::Fast(_)
-    )
-}
-
 impl<'a> Diagram<'a> {
-    /// Returns the diagram of the last `most` items until `end`.
+    /// Returns the diagram of the last `most` messages and marks until `end`.
     fn new(scene: &'a Scene, most: usize, end: u64) -> Diagram<'a> {
         let lanes = scene.hosts.len().min(MAX_HOSTS);
-        let messages = scene.recording.messages.iter();
-        let messages = messages
-            .filter(|it| it.from < lanes && it.to < lanes && it.from != it.to && it.at <= end);
-        let events = scene.recording.events.iter();
-        let events =
-            events.filter(|(at, host, what)| *host < lanes && *at <= end && has_mark(what));
-        let mut times: Vec<u64> = messages.clone().map(|it| it.at).collect();
-        times.extend(events.clone().map(|it| it.0));
+        let mut items = items(scene, lanes, end);
+        let counted =
+            (items.iter()).filter(|item| matches!(item.shown, Shown::Message(_) | Shown::Mark(..)));
+        let mut times: Vec<u64> = counted.map(|item| item.to).collect();
         times.sort_unstable();
         let start = times[times.len().saturating_sub(most)..].first();
         let start = start.copied().unwrap_or(0);
-        let messages: Vec<_> = messages.filter(|it| it.at >= start).collect();
-        let events: Vec<_> = events.filter(|it| it.0 >= start).collect();
-        let faults = scene.faults.iter().enumerate();
-        let faults: Vec<_> = faults
-            .filter(|(_, it)| (start..=end).contains(&it.at))
-            .collect();
-        let bands = bands(scene).into_iter();
-        let bands: Vec<_> = bands
-            .filter(|it| it.to >= start && it.from <= end)
-            .filter(|it| it.hosts.0 < lanes && it.hosts.1 < lanes)
-            .collect();
+        items.retain(|item| item.to >= start && item.from <= end);
         let mut moments: BTreeSet<u64> = [start, scene.end, end].into();
-        moments.extend(messages.iter().flat_map(|it| [it.sent, it.at]));
-        moments.extend(events.iter().map(|it| it.0));
-        moments.extend(faults.iter().map(|(_, it)| it.at));
-        moments.extend(bands.iter().flat_map(|it| [it.from, it.to]));
+        moments.extend(items.iter().flat_map(|item| [item.from, item.to]));
         let (mut y, mut before) = (40, start);
         let places = moments.range(start..=end).map(|at| {
             // An instant takes little space, and a long time not much more.
@@ -296,178 +301,126 @@ impl<'a> Diagram<'a> {
         Diagram {
             places: places.collect(),
             scene,
-            messages,
-            events,
-            faults,
-            bands,
+            lanes,
+            items,
         }
     }
 
     /// Returns the position of a moment; an earlier one is at the first position.
     fn y(&self, at: u64) -> usize {
-        let index = self.places.partition_point(|it| it.0 <= at);
+        let index = self.places.partition_point(|place| place.0 <= at);
         self.places[index.saturating_sub(1)].1
     }
 
     fn draw(&self) -> String {
-        let lanes = self.scene.hosts.len().min(MAX_HOSTS);
-        let width = FIRST_LANE + lanes * LANE;
-        let bottom = self.places.last().map_or(40, |it| it.1) + 16;
+        let width = FIRST_LANE + self.lanes * LANE;
+        let bottom = self.places.last().map_or(40, |place| place.1) + 16;
         let height = bottom + 24;
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
              viewBox=\"0 0 {width} {height}\">\n"
         );
-        self.draw_bands(&mut svg);
-        for host in 0..lanes {
-            let (x, name) = (x(host), escape(&self.scene.hosts[host]));
-            let _ = writeln!(
-                svg,
-                "<text class=\"name\" x=\"{x}\" y=\"20\">{name}</text>\
-                 <line class=\"lane\" x1=\"{x}\" y1=\"28\" x2=\"{x}\" y2=\"{bottom}\"/>"
-            );
+        for (host, name) in self.scene.hosts.iter().take(self.lanes).enumerate() {
+            svg += &text("name", x(host), 20, name);
+            svg += &line("lane", (x(host), 28), (x(host), bottom));
         }
-        if self.scene.hosts.len() > lanes {
-            let more = self.scene.hosts.len() - lanes;
-            let _ = writeln!(svg, "<text x=\"8\" y=\"34\">{more} more hosts</text>");
+        if self.scene.hosts.len() > self.lanes {
+            let more = self.scene.hosts.len() - self.lanes;
+            svg += &text("more", 8, 34, &format!("{more} more hosts"));
         }
-        self.draw_times(&mut svg);
-        self.messages
-            .iter()
-            .for_each(|it| self.draw_message(&mut svg, it));
-        self.draw_marks(&mut svg);
-        let y = self.y(self.scene.end) + 6;
-        let reason = self.scene.head.lines().next().unwrap_or_default();
-        let reason: String = reason.chars().take(120).collect();
-        let _ = writeln!(
-            svg,
-            "<line class=\"fail\" x1=\"0\" y1=\"{y}\" x2=\"{width}\" y2=\"{y}\"/>\
-             <text class=\"failtext\" x=\"8\" y=\"{}\">{}</text>\n</svg>",
-            y + 16,
-            escape(&reason)
-        );
-        svg
-    }
-
-    fn draw_bands(&self, svg: &mut String) {
-        for band in &self.bands {
-            let (a, b) = (x(band.hosts.0), x(band.hosts.1));
-            let (left, right) = if a == b {
-                (a - HALF, a + HALF)
-            } else {
-                (a.min(b), a.max(b))
-            };
-            let (top, bottom) = (self.y(band.from), self.y(band.to));
-            let _ = writeln!(
-                svg,
-                "<rect class=\"{}\" x=\"{left}\" y=\"{top}\" width=\"{}\" height=\"{}\">\
-                 <title>{} to {}</title></rect>",
-                band.class,
-                right - left,
-                (bottom - top).max(2),
-                Seconds(band.from),
-                Seconds(band.to),
-            );
-        }
-    }
-
-    fn draw_times(&self, svg: &mut String) {
         let mut next = 0;
         for (at, y) in &self.places {
             if *y >= next {
-                let y = y + 4;
-                let _ = writeln!(
-                    svg,
-                    "<text class=\"time\" x=\"8\" y=\"{y}\">{}</text>",
-                    Seconds(*at)
-                );
-                next = y + 12;
+                svg += &text("time", 8, y + 4, &Seconds(*at).to_string());
+                next = y + 16;
             }
         }
+        for item in &self.items {
+            let (top, bottom) = (self.y(item.from), self.y(item.to));
+            svg += &match item.shown {
+                Shown::Band(place) => draw_band(item, place, top, bottom),
+                Shown::Message(message) => self.draw_message(message, top, bottom),
+                Shown::Mark(host, what) => self.draw_mark(what, x(host), top),
+                Shown::Fault(number, fault) => self.draw_fault(number, fault, top),
+            };
+        }
+        let y = self.y(self.scene.end) + 6;
+        let reason = self.scene.head.lines().next().unwrap_or_default();
+        let reason: String = reason.chars().take(120).collect();
+        svg += &line("fail", (0, y), (width, y));
+        svg += &text("failtext", 8, y + 16, &reason);
+        svg + "</svg>\n"
     }
 
-    fn draw_message(&self, svg: &mut String, message: &Message) {
+    fn draw_message(&self, message: &Message, top: usize, bottom: usize) -> String {
         let (from, to) = (x(message.from), x(message.to));
-        let top = self.y(message.sent);
-        let (end, bottom, class) = if message.is_lost {
-            // Ends on its way: when it was sent, or when it would have arrived.
-            let way = from.abs_diff(to) * 3 / 5;
-            let end = if to > from { from + way } else { from - way };
-            (end, self.y(message.at).max(top + 6), "lost")
-        } else {
-            (to, self.y(message.at), "m")
-        };
-        let _ = write!(
-            svg,
-            "<g><line class=\"{class}\" x1=\"{from}\" y1=\"{top}\" x2=\"{end}\" y2=\"{bottom}\"/>"
-        );
-        if message.is_lost {
-            let (left, right, up, down) = (end - 4, end + 4, bottom - 4, bottom + 4);
-            let _ = write!(
-                svg,
-                "<path class=\"lost\" d=\"M{left} {up}L{right} {down}M{left} {down}L{right} {up}\"/>"
-            );
-        }
         let (a, b) = (self.scene.name(message.from), self.scene.name(message.to));
-        let _ = writeln!(
-            svg,
-            "<title>{} {}+{} {} → {}, {} to {}{}</title></g>",
-            message.name,
-            message.seq,
-            message.len,
-            escape(a),
-            escape(b),
-            Seconds(message.sent),
-            Seconds(message.at),
-            if message.is_lost { ", lost" } else { "" }
-        );
+        let (sent, at) = (Seconds(message.sent), Seconds(message.at));
+        let words = message.words();
+        if !message.is_lost {
+            let way = line("m", (from, top), (to, bottom));
+            return group(&way, &format!("{words} {a} → {b}, {sent} to {at}"));
+        }
+        // Ends on its way: when it was sent, or when it would have arrived.
+        let (end, bottom) = ((2 * from + 3 * to) / 5, bottom.max(top + 6));
+        let (left, right, up, down) = (end - 4, end + 4, bottom - 4, bottom + 4);
+        let way = line("lost", (from, top), (end, bottom))
+            + &line("lost", (left, up), (right, down))
+            + &line("lost", (left, down), (right, up));
+        group(&way, &format!("{words} {a} → {b}, {sent} to {at}, lost"))
     }
 
-    fn draw_marks(&self, svg: &mut String) {
-        for event in &self.events {
-            let (at, host, what) = event;
-            let (x, y) = (x(*host), self.y(*at));
-            let words = escape(&self.scene.words(event));
-            let class = if matches!(what, What::Polled(..)) {
-                "poll"
-            } else {
-                "mark"
-            };
-            let _ = write!(
-                svg,
-                "<g><circle class=\"{class}\" cx=\"{x}\" cy=\"{y}\" r=\"2\"/><title>{words}</title>"
-            );
-            let is_told = !matches!(what, What::Polled(..) | What::Name(_));
-            let _ = if is_told {
-                writeln!(
-                    svg,
-                    "<text x=\"{}\" y=\"{}\">{words}</text></g>",
-                    x + 6,
-                    y + 4
-                )
-            } else {
-                writeln!(svg, "</g>")
-            };
-        }
-        for (index, fault) in &self.faults {
-            let host = fault.these.first().copied().unwrap_or(0).min(MAX_HOSTS - 1);
-            let (x, y) = (x(host), self.y(fault.at));
-            let words = escape(&fault.describe(|it| self.scene.name(it)));
-            let _ = writeln!(
-                svg,
-                "<g><circle class=\"fault\" cx=\"{}\" cy=\"{y}\" r=\"7\"/><title>{words}</title>\
-                 <text class=\"faultno\" x=\"{}\" y=\"{}\">{}</text></g>",
-                x - 12,
-                x - 12,
-                y + 3,
-                index + 1
-            );
-        }
+    fn draw_mark(&self, what: What, x: usize, y: usize) -> String {
+        let words = self.scene.words(what);
+        let (class, told) = match what {
+            What::Polled(..) => ("poll", String::new()),
+            What::Name(_) => ("mark", String::new()),
+            _ => ("mark", text("told", x + 6, y + 4, &words)),
+        };
+        group(&(circle(class, x, y, 2) + &told), &words)
     }
+
+    fn draw_fault(&self, number: usize, fault: &Fault, y: usize) -> String {
+        let host = fault.these.first().copied().unwrap_or(0).min(MAX_HOSTS - 1);
+        let x = x(host) - 12;
+        let mark = circle("fault", x, y, 7) + &text("faultno", x, y + 3, &number.to_string());
+        group(&mark, &self.scene.describe(fault))
+    }
+}
+
+fn draw_band(band: &Item<'_>, (class, a, b): Place, top: usize, bottom: usize) -> String {
+    let (left, right) = match (x(a.min(b)), x(a.max(b))) {
+        (left, right) if left == right => (left - HALF, left + HALF),
+        between => between,
+    };
+    let (width, height) = (right - left, (bottom - top).max(2));
+    let rectangle = format!(
+        r#"<rect class="{class}" x="{left}" y="{top}" width="{width}" height="{height}"/>"#
+    );
+    let (from, to) = (Seconds(band.from), Seconds(band.to));
+    group(&rectangle, &format!("{from} to {to}"))
 }
 
 fn x(host: usize) -> usize {
     FIRST_LANE + host * LANE
+}
+
+/// Returns shapes, with words that are shown when one points at them.
+fn group(shapes: &str, words: &str) -> String {
+    format!("<g>{shapes}<title>{}</title></g>\n", escape(words))
+}
+
+fn line(class: &str, (x, y): (usize, usize), (to_x, to_y): (usize, usize)) -> String {
+    format!(r#"<line class="{class}" x1="{x}" y1="{y}" x2="{to_x}" y2="{to_y}"/>"#)
+}
+
+fn circle(class: &str, x: usize, y: usize, r: usize) -> String {
+    format!(r#"<circle class="{class}" cx="{x}" cy="{y}" r="{r}"/>"#)
+}
+
+fn text(class: &str, x: usize, y: usize, words: &str) -> String {
+    let words = escape(words);
+    format!("<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{words}</text>\n")
 }
 
 /// Returns the trace in the format of Chrome's and Perfetto's viewers: a process for each host, a
@@ -484,38 +437,36 @@ fn json(scene: &Scene) -> String {
         events.name("thread_name", host + 1, 0, "network");
     }
     let mut tasks = BTreeSet::new();
-    for event in &scene.recording.events {
-        let (at, host, what) = event;
+    for (at, host, what) in &scene.recording.events {
         let pid = host + 1;
         match what {
             What::Polled(task, site) => {
                 if tasks.insert((pid, *task)) {
-                    let site = site.map(|it| format!(" {it}")).unwrap_or_default();
+                    let site = site.map(|site| format!(" {site}")).unwrap_or_default();
                     events.name("thread_name", pid, *task, &format!("task {task}{site}"));
                 }
                 events.slice(pid, *task, *at, 0, "poll");
             }
             What::Segment(..) | What::Lost(..) => {}
-            _ => events.instant(pid, "p", *at, &scene.words(event)),
+            _ => events.instant(pid, "p", *at, &scene.words(*what)),
         }
     }
-    for (id, it) in scene.recording.messages.iter().enumerate() {
-        let (from, to) = (scene.name(it.from), scene.name(it.to));
-        let words = format!("{} {}+{}", it.name, it.seq, it.len);
-        events.slice(it.from + 1, 0, it.sent, 0, &format!("{words} to {to}"));
-        if it.is_lost {
+    for (id, message) in scene.recording.messages.iter().enumerate() {
+        let (from, to) = (scene.name(message.from), scene.name(message.to));
+        let (sender, receiver, words) = (message.from + 1, message.to + 1, message.words());
+        events.slice(sender, 0, message.sent, 0, &format!("{words} to {to}"));
+        if message.is_lost {
             let words = format!("{words} to {to} is lost");
-            events.instant(it.from + 1, "t", it.at, &words);
+            events.instant(sender, "t", message.at, &words);
             continue;
         }
-        events.slice(it.to + 1, 0, it.at, 0, &format!("{words} from {from}"));
-        events.flow("s", id, it.from + 1, it.sent);
-        events.flow("f", id, it.to + 1, it.at);
+        events.slice(receiver, 0, message.at, 0, &format!("{words} from {from}"));
+        events.flow("s", id, sender, message.sent);
+        events.flow("f", id, receiver, message.at);
     }
-    for (index, fault) in scene.faults.iter().enumerate() {
-        let words = fault.describe(|it| scene.name(it));
-        let tid = index as u64 + 1;
-        events.slice(0, tid, fault.at, fault.lasts.unwrap_or(0), &words);
+    for (number, fault) in (1..).zip(&scene.faults) {
+        let lasts = fault.lasts.unwrap_or(0);
+        events.slice(0, number, fault.at, lasts, &scene.describe(fault));
     }
     events.instant(0, "g", scene.end, scene.head.trim_end());
     drop(events);

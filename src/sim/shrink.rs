@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::check::{Report, Run};
-use super::left_out::LeftOut;
+use super::left_out::{LeftOut, Less};
 use crate::world::faults::Id;
 use crate::world::{Setup, Simpler};
 
@@ -29,13 +29,6 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// Maximum number of halvings between a choice and a smaller one.
 const MAX_HALVINGS: u32 = 12;
 
-/// A smaller run that fails as the whole one does.
-pub(super) struct Shrunk {
-    /// The places of the faults that it needs.
-    pub(super) needed: Vec<usize>,
-    pub(super) simpler: Simpler,
-}
-
 /// Searches for smaller runs that fail as `report` does.
 struct Search<'a> {
     report: &'a Report,
@@ -46,65 +39,57 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Runs with these faults and no others. Returns its faults if it fails for the same reason.
-    fn fails(&mut self, kept: &BTreeSet<Id>, simpler: &Simpler) -> Option<Vec<Id>> {
+    /// Runs with less. Returns the faults of that run if it fails for the same reason.
+    fn fails(&mut self, less: &Less) -> Option<Vec<Id>> {
         if self.runs == MAX_RUNS || self.start.elapsed() > LONGEST {
             return None;
         }
         self.runs += 1;
+        let (report, found) = (self.report, self.report.failure.as_deref());
+        let left_out = LeftOut::but(report.seed, &report.faults, less);
+        let found = found.unwrap_or_default();
+        // For the case that this run never ends.
+        let found = format!("{found}  A smaller run of it, POLDER_SIM={left_out}, never ends:\n");
         let setup = Setup {
-            kept: Some(Arc::new(kept.clone())),
-            simpler: simpler.clone(),
             is_quiet: true,
-            found: Some(self.describe(kept, simpler)),
-            ..Setup::default()
+            found: Some(found.into()),
+            ..less.setup()
         };
-        let other = (self.run)(self.report.seed, setup);
-        let is_same = other.details.is_some_and(|it| it.cause == self.cause);
+        let other = (self.run)(report.seed, setup);
+        let is_same = (other.details).is_some_and(|details| details.cause == self.cause);
         is_same.then_some(other.faults)
     }
 
-    /// Returns the message for the case that this run never ends.
-    fn describe(&self, kept: &BTreeSet<Id>, simpler: &Simpler) -> Arc<str> {
-        let (seed, all) = (self.report.seed, &self.report.faults);
-        let left_out = LeftOut::but(seed, all, kept, simpler);
-        let found = self.report.failure.as_deref().unwrap_or_default();
-        format!("{found}  A smaller run of it, POLDER_SIM={left_out}, never ends:\n").into()
+    /// Makes a run simpler in each way in which it still fails.
+    fn simplify(&mut self, less: &mut Less) {
+        for (nth, chosen) in (1..).zip(&self.report.choices) {
+            lowest(*chosen, &mut |number| {
+                self.keep_if_it_fails(less, |simpler| {
+                    simpler.chosen.insert(nth, number);
+                })
+            });
+        }
+        self.keep_if_it_fails(less, |simpler| simpler.is_even = true);
+        self.keep_if_it_fails(less, |simpler| simpler.is_fifo = true);
     }
 
-    /// Finds what may be simpler if only `left` is kept, and removes faults from `left` that are
-    /// not reached then.
-    fn simplify(&mut self, left: &mut BTreeSet<Id>) -> Simpler {
-        let mut simpler = Simpler::default();
-        let report = self.report;
-        let mut attempt = |next: &Simpler| {
-            let fails = self.fails(left, next);
-            let is_same = fails.is_some();
-            *left = fails.map_or_else(|| std::mem::take(left), |it| it.into_iter().collect());
-            is_same
+    /// Changes `less` if the run still fails then, also to keep only the faults that it reaches.
+    fn keep_if_it_fails(&mut self, less: &mut Less, change: impl FnOnce(&mut Simpler)) -> bool {
+        let mut next = less.clone();
+        change(&mut next.simpler);
+        let Some(reached) = self.fails(&next) else {
+            return false;
         };
-        for (nth, chosen) in (1..).zip(&report.choices) {
-            let with = |number| {
-                let mut next = simpler.clone();
-                next.chosen.insert(nth, number);
-                next
-            };
-            if let Some(number) = lowest(*chosen, &mut |number| attempt(&with(number))) {
-                simpler.chosen.insert(nth, number);
-            }
-        }
-        let even = Simpler {
-            is_even: true,
-            ..simpler.clone()
-        };
-        if attempt(&even) {
-            simpler = even;
-        }
-        let fifo = Simpler {
-            is_fifo: true,
-            ..simpler.clone()
-        };
-        if attempt(&fifo) { fifo } else { simpler }
+        *less = with(reached, next.simpler);
+        true
+    }
+}
+
+/// Returns a run with these faults and no others.
+fn with(kept: impl IntoIterator<Item = Id>, simpler: Simpler) -> Less {
+    Less {
+        kept: Some(Arc::new(kept.into_iter().collect())),
+        simpler,
     }
 }
 
@@ -133,7 +118,7 @@ fn lowest(number: u64, holds: &mut dyn FnMut(u64) -> bool) -> Option<u64> {
 
 /// Returns how much smaller a failed run can be; or an intermediate result, if the search takes too
 /// long. `None` if there is nothing to find out.
-pub(super) fn shrink(report: &Report, run: &Run<'_>) -> Option<Shrunk> {
+pub(super) fn shrink(report: &Report, run: &Run<'_>) -> Option<Less> {
     let all = &report.faults;
     let mut search = Search {
         report,
@@ -142,52 +127,37 @@ pub(super) fn shrink(report: &Report, run: &Run<'_>) -> Option<Shrunk> {
         start: Instant::now(),
         runs: 0,
     };
-    let none = Simpler::default();
+    let only = |kept: &[Id]| with(kept.iter().copied(), Simpler::default());
     // Faults that are not listed cannot be kept.
     if report.has_unlisted {
-        search.fails(&all.iter().copied().collect(), &none)?;
+        search.fails(&only(all))?;
     }
-    let mut needed: BTreeSet<Id> = if all.is_empty() {
-        BTreeSet::new()
-    } else {
-        let found = minimize(all, &mut |kept| search.fails(kept, &none));
-        found.into_iter().collect()
-    };
-    let simpler = search.simplify(&mut needed);
-    let places = all.iter().enumerate();
-    let places = places.filter_map(|(place, id)| needed.contains(id).then_some(place));
-    Some(Shrunk {
-        needed: places.collect(),
-        simpler,
-    })
+    let mut less = only(&minimize(all, &mut |kept| search.fails(&only(kept))));
+    search.simplify(&mut less);
+    Some(less)
 }
 
 /// Returns a small part of `all` that still fails: the faults that `fails` has returned. All of
 /// `all` fails.
-fn minimize(all: &[Id], fails: &mut dyn FnMut(&BTreeSet<Id>) -> Option<Vec<Id>>) -> Vec<Id> {
-    if fails(&BTreeSet::new()).is_some() {
+fn minimize(all: &[Id], fails: &mut dyn FnMut(&[Id]) -> Option<Vec<Id>>) -> Vec<Id> {
+    if all.is_empty() || fails(&[]).is_some() {
         return Vec::new();
     }
     let mut left = all.to_vec();
     let kinds: BTreeSet<_> = all.iter().map(|id| id.0).collect();
     if kinds.len() > 1 {
         for kind in kinds {
-            let kept = left.iter().copied().filter(|id| id.0 != kind).collect();
+            let kept: Vec<Id> = left.iter().copied().filter(|id| id.0 != kind).collect();
             left = fails(&kept).unwrap_or(left);
         }
     }
     let mut parts = 2;
     while left.len() > 1 {
         let size = left.len().div_ceil(parts);
-        let without = |part: usize| -> BTreeSet<Id> {
-            let (start, end) = (part * size, (part + 1) * size);
-            let kept = left
-                .iter()
-                .enumerate()
-                .filter(|(n, _)| !(start..end).contains(n));
-            kept.map(|(_, id)| *id).collect()
-        };
-        let smaller = (0..left.len().div_ceil(size)).find_map(|part| fails(&without(part)));
+        let smaller = (0..left.len()).step_by(size).find_map(|start| {
+            let end = left.len().min(start + size);
+            fails(&[&left[..start], &left[end..]].concat())
+        });
         match smaller {
             Some(smaller) => {
                 left = smaller;
@@ -220,12 +190,12 @@ mod tests {
             vec![7, 8, 30],
             vec![2, 29, 44, 58],
         ] {
-            let needed: Vec<Id> = needed.into_iter().map(|it| all[it]).collect();
+            let needed: Vec<Id> = needed.into_iter().map(|index| all[index]).collect();
             let mut runs = 0;
             let found = minimize(&all, &mut |kept| {
                 runs += 1;
-                let fails = needed.iter().all(|it| kept.contains(it));
-                fails.then(|| kept.iter().copied().collect())
+                let fails = needed.iter().all(|id| kept.contains(id));
+                fails.then(|| kept.to_vec())
             });
             let found: BTreeSet<Id> = found.into_iter().collect();
             assert_eq!(found, needed.into_iter().collect());
@@ -245,15 +215,15 @@ mod tests {
             (7, 7),
         ] {
             let mut runs = 0;
-            let found = lowest(number, &mut |it| {
+            let found = lowest(number, &mut |lower| {
                 runs += 1;
-                it >= least
+                lower >= least
             });
             assert_eq!(found.unwrap_or(number), least, "{number}");
             assert!(runs < 10);
         }
         // For a large number it only comes near.
-        let found = lowest(u64::MAX, &mut |it| it >= 1 << 20).unwrap();
+        let found = lowest(u64::MAX, &mut |lower| lower >= 1 << 20).unwrap();
         assert!(found < u64::MAX >> 10);
     }
 

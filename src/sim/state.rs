@@ -28,6 +28,7 @@ use crate::runtime::Runtime;
 use crate::scheduler::Worker;
 use crate::sync::contain;
 use crate::world::choice::Stream;
+use crate::world::faults::Id;
 use crate::world::progress::{Call, Progress};
 use crate::world::step::Step;
 use crate::world::trace::{Seconds, What};
@@ -50,6 +51,7 @@ const MAX_TOLD: usize = 64;
 const MAX_CHOICES: usize = 32;
 
 /// State that the handles of a world share.
+#[derive(Default)]
 pub(super) struct State {
     /// Beginning of the world, in nanoseconds after the beginning of the first tick.
     base: i64,
@@ -67,19 +69,18 @@ pub(super) struct State {
     pub(super) eventually: Conditions,
     /// Functions that are called with each event.
     observers: RefCell<Vec<Observer>>,
-    has_observers: Cell<bool>,
     /// Time from which on progress is required.
-    quiet_since: Cell<Option<u64>>,
-    limit: Cell<u64>,
-    max_steps: Cell<u64>,
-    max_total: Cell<u64>,
+    pub(super) quiet_since: Cell<Option<u64>>,
+    pub(super) limit: Cell<u64>,
+    pub(super) max_steps: Cell<u64>,
+    pub(super) max_total: Cell<u64>,
     /// Whether the test has ended, and its processes are being dropped.
     has_ended: Cell<bool>,
     /// Whether a process that returns must leave nothing behind.
-    forbids_leaks: Cell<bool>,
+    pub(super) forbids_leaks: Cell<bool>,
     /// Whether the next world may run on this one's thread.
-    shares_thread: Cell<bool>,
-    choices: RefCell<Choices>,
+    pub(super) shares_thread: Cell<bool>,
+    pub(super) choices: RefCell<Choices>,
     /// Shared with the kernel.
     progress: Arc<Progress>,
     pub(super) chaos: RefCell<Plan>,
@@ -93,14 +94,8 @@ type Observer = Box<dyn FnMut(&Step)>;
 /// Starts a process; called again for each restart.
 type Start = Rc<dyn Fn()>;
 
-/// Reports that the process has ended without a result.
-type End = Rc<dyn Fn(Ending)>;
-
-#[derive(Clone, Copy)]
-pub(super) enum Ending {
-    Killed,
-    PoweredOff,
-}
+/// Reports that the process has ended without a result, but in this way.
+type End = Rc<dyn Fn(What)>;
 
 #[derive(Default)]
 pub(super) struct HostSlot {
@@ -110,17 +105,19 @@ pub(super) struct HostSlot {
     was_stopped: bool,
     /// Chaos fault that has stopped the process; `None` if the test has stopped it, or one runs
     /// again.
-    pub(super) stopped_by: Option<u64>,
+    pub(super) stopped_by: Option<Id>,
     /// Error that the last process has returned, if any.
     pub(super) error: Option<String>,
 }
 
 /// The choices that a test makes.
-struct Choices {
-    stream: Stream,
+#[derive(Default)]
+pub(super) struct Choices {
+    /// Created with the first choice.
+    stream: Option<Stream>,
     count: u64,
     /// The first choices.
-    made: Vec<u64>,
+    pub(super) made: Vec<u64>,
     /// Replacements for choices, by their number, while a failure is simplified.
     instead: BTreeMap<u64, u64>,
 }
@@ -130,9 +127,10 @@ impl Choices {
     /// choice is replaced.
     fn make(&mut self, end: u64) -> u64 {
         self.count += 1;
-        let drawn = self.stream.below(end);
-        let number = self.instead.get(&self.count);
-        let number = number.map_or(drawn, |it| (*it).min(end - 1));
+        let begin = || Stream::new(kernel(|kernel| kernel.core.seed), "test", 0, 0);
+        let drawn = self.stream.get_or_insert_with(begin).below(end);
+        let instead = self.instead.get(&self.count);
+        let number = instead.map_or(drawn, |number| (*number).min(end - 1));
         if self.made.len() < MAX_CHOICES {
             self.made.push(number);
         }
@@ -151,34 +149,19 @@ pub(super) fn kernel<R>(f: impl FnOnce(&mut Kernel) -> R) -> R {
 
 impl State {
     /// `instead` replaces choices of the test, by their number, counted from one.
-    pub(super) fn new(seed: u64, instead: BTreeMap<u64, u64>) -> Rc<State> {
+    pub(super) fn new(instead: BTreeMap<u64, u64>) -> Rc<State> {
+        let choices = Choices {
+            instead,
+            ..Choices::default()
+        };
         Rc::new(State {
             base: nanos_since_start(kernel(|kernel| kernel.core.time.began_at())),
-            processes: RefCell::default(),
-            workers: RefCell::default(),
-            hosts: RefCell::default(),
-            ended: RefCell::default(),
-            always: Conditions::default(),
-            sometimes: Conditions::default(),
-            eventually: Conditions::default(),
-            observers: RefCell::default(),
-            has_observers: Cell::new(false),
-            quiet_since: Cell::new(None),
             limit: Cell::new(LONGEST),
             max_steps: Cell::new(MAX_STEPS),
             max_total: Cell::new(MAX_TOTAL),
-            has_ended: Cell::new(false),
-            forbids_leaks: Cell::new(false),
-            shares_thread: Cell::new(false),
-            choices: RefCell::new(Choices {
-                stream: Stream::new(seed, "test", 0, 0),
-                count: 0,
-                made: Vec::new(),
-                instead,
-            }),
+            choices: RefCell::new(choices),
             progress: kernel(|kernel| kernel.core.report.progress.clone()),
-            chaos: RefCell::new(Plan::new(seed)),
-            histories: RefCell::default(),
+            ..State::default()
         })
     }
 
@@ -197,8 +180,9 @@ impl State {
         let (process, pollers) = kernel(|kernel| kernel.core.start(host));
         let runtime = Rc::new(Runtime::simulated(pollers));
         let workers = runtime.simulated_workers();
-        let counters: Vec<_> = workers.map(|it| it.reactor().counters().clone()).collect();
-        let task = move || counters.iter().find_map(|it| it.task());
+        let counters = workers.map(|worker| worker.reactor().counters().clone());
+        let counters: Vec<_> = counters.collect();
+        let task = move || counters.iter().find_map(|counters| counters.task());
         let site = Box::new(move || task().map(|(_, site)| site));
         kernel(|kernel| kernel.core.report.progress.add_process(host, site));
         self.processes.borrow_mut().push(Some(runtime.clone()));
@@ -231,8 +215,13 @@ impl State {
         self.hosts.borrow()[host].process == Some(process)
     }
 
+    /// Returns whether a process runs on a host.
+    pub(super) fn runs_on(&self, host: usize) -> bool {
+        self.hosts.borrow()[host].process.is_some()
+    }
+
     /// Kills the process of a host, or cuts the host's power, and notifies waiters of its end.
-    pub(super) fn end_process(&self, host: usize, what: What, ending: Ending) {
+    pub(super) fn end_process(&self, host: usize, what: What) {
         let mut hosts = self.hosts.borrow_mut();
         let slot = &mut hosts[host];
         slot.stopped_by = None;
@@ -241,7 +230,7 @@ impl State {
         drop(hosts);
         self.stop(host, what);
         if let Some(end) = end {
-            end(ending);
+            end(what);
         }
         if what == What::PoweredOff {
             kernel(|kernel| {
@@ -253,10 +242,9 @@ impl State {
 
     /// Restarts the program that was started last on a host. Returns `false` if there was none.
     pub(super) fn start_again(&self, host: usize) -> bool {
-        let start = self.hosts.borrow()[host]
-            .start
-            .as_ref()
-            .map(|it| it.0.clone());
+        let hosts = self.hosts.borrow();
+        let start = hosts[host].start.as_ref().map(|(start, _)| start.clone());
+        drop(hosts);
         if let Some(start) = &start {
             start();
         }
@@ -266,37 +254,13 @@ impl State {
     /// Restarts processes that were killed or powered off, but not those that have returned.
     pub(super) fn restart_all(&self) {
         let hosts = self.hosts.borrow();
-        let down = hosts.iter().filter(|it| it.was_stopped);
-        let starts: Vec<Start> = down
-            .filter_map(|it| it.start.as_ref().map(|(start, _)| start.clone()))
-            .collect();
+        let down = (0..hosts.len()).filter(|host| hosts[*host].was_stopped);
+        let down: Vec<usize> = down.collect();
         drop(hosts);
-        starts.iter().for_each(|start| start());
+        for host in down {
+            self.start_again(host);
+        }
         kernel(|kernel| kernel.core.hosts.power_on_all());
-    }
-
-    pub(super) fn set_limit(&self, limit: u64) {
-        self.limit.set(limit);
-    }
-
-    pub(super) fn set_max_steps(&self, max: u64) {
-        self.max_steps.set(max);
-    }
-
-    pub(super) fn set_max_total(&self, max: u64) {
-        self.max_total.set(max);
-    }
-
-    pub(super) fn forbid_leaks(&self) {
-        self.forbids_leaks.set(true);
-    }
-
-    pub(super) fn share_thread(&self) {
-        self.shares_thread.set(true);
-    }
-
-    pub(super) fn shares_thread(&self) -> bool {
-        self.shares_thread.get()
     }
 
     /// Checks for leaks of a process that has returned: only its main task may be left, which is
@@ -307,43 +271,29 @@ impl State {
             return;
         };
         let runtime = self.processes.borrow()[process].clone();
-        let sites = runtime.map_or(Vec::new(), |it| it.other_sites());
-        let sockets = kernel(|kernel| kernel.describe_sockets(process));
-        let files = kernel(|kernel| {
+        let sites = runtime.map_or(Vec::new(), |runtime| runtime.other_sites());
+        let (name, sockets, files) = kernel(|kernel| {
             let own = kernel.disks.find(host);
-            own.map_or(Vec::new(), |own| own.disk.describe(process))
+            let files = own.map_or(Vec::new(), |own| own.disk.describe(process));
+            let name = kernel.core.hosts.name(host).to_owned();
+            (name, kernel.describe_sockets(process), files)
         });
-        if sites.is_empty() && sockets.is_empty() && files.is_empty() {
-            return;
+        let tasks = (sites.iter()).map(|site| format!("a task, spawned at {site}"));
+        let sockets = sockets.iter().map(|socket| format!("a socket: {socket}"));
+        let files = (files.iter()).map(|file| format!("a file that is open: {file}"));
+        let left: Vec<String> = tasks.chain(sockets).chain(files).collect();
+        if !left.is_empty() {
+            let left = left.join("\n    ");
+            self.fail(format!(
+                "the process of {name:?} has returned, and leaves behind\n    {left}"
+            ));
         }
-        let name = kernel(|kernel| kernel.core.hosts.name(host).to_owned());
-        let mut text = format!("the process of {name:?} has returned, and leaves behind");
-        for site in sites {
-            let _ = write!(text, "\n    a task, spawned at {site}");
-        }
-        for socket in sockets {
-            let _ = write!(text, "\n    a socket: {socket}");
-        }
-        for file in files {
-            let _ = write!(text, "\n    a file that is open: {file}");
-        }
-        self.fail(text);
-    }
-
-    pub(super) fn be_quiet(&self) {
-        self.quiet_since
-            .set(Some(kernel(|kernel| kernel.core.time.now())));
     }
 
     pub(super) fn choose(&self, end: u64) -> u64 {
         let number = self.choices.borrow_mut().make(end);
         kernel(|kernel| kernel.core.note(0, What::Chosen(number)));
         number
-    }
-
-    /// Returns the first choices of the test.
-    pub(super) fn choices_made(&self) -> Vec<u64> {
-        self.choices.borrow().made.clone()
     }
 
     /// Drives the world until `is_done` returns `true`, or something has failed.
@@ -434,17 +384,13 @@ impl State {
             kernel.core.report.progress.end_process(process);
             kernel.core.processes.pollers_of(process)
         });
-        let workers: Vec<_> = {
-            let mut workers = self.workers.borrow_mut();
-            pollers
-                .into_iter()
-                .flatten()
-                .map(|it| workers[it].take())
-                .collect()
-        };
+        let pollers = pollers.unwrap_or_default();
+        let mut workers = self.workers.borrow_mut();
+        let own: Vec<_> = workers[pollers].iter_mut().map(Option::take).collect();
+        drop(workers);
         // The runtime is first: it drops everything that its workers hold.
         drop(ended);
-        drop(workers);
+        drop(own);
         world::with(Kernel::end_drop);
     }
 
@@ -471,44 +417,41 @@ impl State {
 
     /// Returns the latest time at which anything may happen.
     fn latest(&self) -> u64 {
-        let limit = self.limit.get();
-        let Some(since) = self.quiet_since.get() else {
-            return limit;
-        };
-        let mut latest = limit;
-        self.eventually.try_each(|it| {
-            if !it.was_true {
-                latest = latest.min(since.saturating_add(it.within));
-            }
-            true
-        });
+        let mut latest = self.limit.get();
+        if let Some(since) = self.quiet_since.get() {
+            self.eventually.try_each(|condition| {
+                if !condition.was_true {
+                    latest = latest.min(since.saturating_add(condition.within));
+                }
+                true
+            });
+        }
         latest
     }
 
     /// Fails the run: the next event would happen too late.
     #[cold]
     fn fail_late(&self, at: u64) {
+        let mut is_late = false;
         if let Some(since) = self.quiet_since.get() {
-            let mut late = None;
-            self.eventually.try_each(|it| {
-                let end = since.saturating_add(it.within);
-                if !it.was_true && at > end {
-                    late = Some((end, it.name.clone(), Seconds(it.within), it.why_or("")));
+            self.eventually.try_each(|condition| {
+                let end = since.saturating_add(condition.within);
+                is_late = !condition.was_true && at > end;
+                if is_late {
+                    kernel(|kernel| kernel.core.set_now(end));
+                    let cause = format!("eventually {:?}", condition.name);
+                    let why = condition
+                        .why()
+                        .map_or(String::new(), |why| format!(": {why}"));
+                    let within = Seconds(condition.within);
+                    let reason = format!("{cause}: it was not true within {within} of quiet{why}");
+                    world::fail_because(&cause, None, || reason);
                 }
-                late.is_none()
+                !is_late
             });
-            if let Some((end, name, within, why)) = late {
-                kernel(|kernel| kernel.core.set_now(end));
-                let cause = format!("eventually {name:?}");
-                let why = if why.is_empty() {
-                    why
-                } else {
-                    format!(": {why}")
-                };
-                return world::fail_because(&cause, None, || {
-                    format!("{cause}: it was not true within {within} of quiet{why}")
-                });
-            }
+        }
+        if is_late {
+            return;
         }
         let limit = Seconds(self.limit.get());
         self.fail(format!(
@@ -538,7 +481,6 @@ impl State {
     /// Adds a function that is called with each event from now on.
     pub(super) fn observe(&self, observer: Observer) {
         self.observers.borrow_mut().push(observer);
-        self.has_observers.set(true);
         kernel(|kernel| kernel.core.report.keep_unseen());
     }
 
@@ -548,7 +490,7 @@ impl State {
         let mut observers = self.observers.take();
         for step in kernel(|kernel| kernel.core.report.take_unseen()) {
             kernel(|kernel| kernel.core.calls(Call::Observer));
-            observers.iter_mut().for_each(|it| it(&step));
+            observers.iter_mut().for_each(|observer| observer(&step));
         }
         let mut all = self.observers.borrow_mut();
         observers.append(&mut all);
@@ -557,16 +499,16 @@ impl State {
 
     /// Checks the conditions after a step or an event, which was at the time `now`.
     fn check(&self, now: u64) {
-        if self.has_observers.get() {
+        if !self.observers.borrow().is_empty() {
             self.tell();
         }
         let calls = || self.progress.begin(None, Call::Condition, now);
-        self.always.try_each(|it| {
+        self.always.try_each(|condition| {
             calls();
-            let holds = it.holds();
+            let holds = condition.holds();
             if !holds {
-                let cause = format!("always {:?}", it.name);
-                let why = it.why_or("it does not hold");
+                let cause = format!("always {:?}", condition.name);
+                let why = condition.why().unwrap_or("it does not hold");
                 world::fail_because(&cause, None, || format!("{cause}: {why}"));
             }
             holds
@@ -579,12 +521,13 @@ impl State {
 
     fn check_at_end(&self) {
         let mut all = self.eventually.take();
-        if let Some(check) =
-            (all.iter_mut()).find_map(|it| (!it.was_true && !it.holds()).then_some(it))
-        {
+        let missed = all.iter_mut().find_map(|condition| {
+            let is_missed = !condition.was_true && !condition.holds();
+            is_missed.then_some(&condition.name)
+        });
+        if let Some(name) = missed {
             self.fail(format!(
-                "eventually {:?}: it was not true when the test ended",
-                check.name
+                "eventually {name:?}: it was not true when the test ended"
             ));
         }
         if let Some(words) = forgotten(&self.histories.borrow()) {
@@ -610,7 +553,7 @@ impl State {
                     (Some(_), _) => "running",
                     (None, _) => "no process",
                 };
-                let sockets = slot.process.map(|it| kernel.describe_sockets(it));
+                let sockets = slot.process.map(|process| kernel.describe_sockets(process));
                 let name = kernel.core.hosts.name(index).to_owned();
                 (name, state, sockets.unwrap_or_default())
             });
@@ -619,10 +562,10 @@ impl State {
                 let _ = writeln!(text, "      its process has returned an error: {error}");
             }
             let processes = self.processes.borrow();
-            let runtime = slot.process.and_then(|it| processes[it].as_ref());
+            let runtime = slot.process.and_then(|process| processes[process].as_ref());
             // The dump reads the clock of its host.
             kernel(|kernel| kernel.core.set_current(slot.process));
-            let lines = runtime.map_or(Vec::new(), |it| it.dump().in_a_world());
+            let lines = runtime.map_or(Vec::new(), |runtime| runtime.dump().in_a_world());
             kernel(|kernel| kernel.core.set_current(None));
             for line in lines {
                 let _ = writeln!(text, "      {line}");
@@ -631,7 +574,7 @@ impl State {
                 let _ = writeln!(text, "      socket {socket}");
             }
         }
-        if let Some(more) = hosts.len().checked_sub(MAX_TOLD).filter(|it| *it > 0) {
+        if let Some(more) = hosts.len().checked_sub(MAX_TOLD).filter(|more| *more > 0) {
             let _ = writeln!(text, "    and {more} hosts more");
         }
         text

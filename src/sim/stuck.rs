@@ -41,7 +41,7 @@ pub(super) struct Watch {
     test: String,
     /// Whether the call is made in a world, which has its own watchdog. (The clock of that thread
     /// may be that world's.)
-    is_inner: bool,
+    pub(super) is_inner: bool,
     watched: Mutex<Watched>,
     /// Notified when the call is over.
     ended: Condvar,
@@ -74,16 +74,12 @@ impl Watch {
     pub(super) fn new() -> Watch {
         let limit = number_from("POLDER_SIM_STUCK").map_or(END, Duration::from_secs);
         Watch {
-            limit: Some(limit).filter(|it| !it.is_zero()),
-            test: test_name().map_or(String::new(), |it| format!(" {it}")),
+            limit: Some(limit).filter(|limit| !limit.is_zero()),
+            test: test_name().map_or(String::new(), |name| format!(" {name}")),
             is_inner: world::is_here(),
             watched: Mutex::default(),
             ended: Condvar::new(),
         }
-    }
-
-    pub(super) fn is_inner(&self) -> bool {
-        self.is_inner
     }
 
     fn lock(&self) -> MutexGuard<'_, Watched> {
@@ -111,13 +107,13 @@ impl Watch {
         }
     }
 
-    /// Watches the worlds until the result of [`end`](Self::end) is dropped.
+    /// Watches the worlds until an [`End`] of them is dropped.
     pub(super) fn look(&self) {
         let (mut watched, mut looked) = (self.lock(), Instant::now());
         loop {
             let wait = self
                 .ended
-                .wait_timeout_while(watched, LOOK, |it| !it.is_over);
+                .wait_timeout_while(watched, LOOK, |watched| !watched.is_over);
             watched = wait.unwrap_or_else(PoisonError::into_inner).0;
             if watched.is_over {
                 return;
@@ -130,11 +126,6 @@ impl Watch {
             }
         }
     }
-
-    /// Ends [`look`](Self::look) when the result is dropped, also by a panic.
-    pub(super) fn end(&self) -> End<'_> {
-        End(self)
-    }
 }
 
 impl World {
@@ -142,7 +133,7 @@ impl World {
     fn look(&mut self, passed: Duration, watch: &Watch) {
         let now = self.progress.last();
         // (The first check of a world has no earlier call to compare.)
-        if now.as_ref().map(|it| it.nth) != self.last.as_ref().map(|it| it.nth) {
+        if now.as_ref().map(|call| call.nth) != self.last.as_ref().map(|call| call.nth) {
             (self.last, self.lasted, self.is_told) = (now, Duration::ZERO, false);
             return;
         }
@@ -182,16 +173,13 @@ pub(super) struct WhileItRuns<'a> {
 impl Drop for WhileItRuns<'_> {
     fn drop(&mut self) {
         let mut watched = self.watch.lock();
-        let is_this = |it: &World| Arc::ptr_eq(&it.progress, &self.progress);
-        let place = watched.worlds.iter().position(is_this);
-        let world = place.map(|it| watched.worlds.swap_remove(it));
-        drop(watched);
-        drop(world);
+        let is_other = |world: &World| !Arc::ptr_eq(&world.progress, &self.progress);
+        watched.worlds.retain(is_other);
     }
 }
 
-/// Ends [`Watch::look`] when it is dropped. Returned by [`Watch::end`].
-pub(super) struct End<'a>(&'a Watch);
+/// Ends [`Watch::look`] when it is dropped, also by a panic.
+pub(super) struct End<'a>(pub(super) &'a Watch);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
@@ -207,7 +195,7 @@ fn words(seed: u64, call: &LastCall, lasted: Duration) -> String {
         Seconds(call.at),
         call,
         lasted.as_secs(),
-        host.map_or(String::new(), |it| format!(", on the host {it:?}"))
+        host.map_or(String::new(), |host| format!(", on the host {host:?}"))
     )
 }
 

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 use super::check::{Report, number_from};
-use super::stuck::Watch;
+use super::stuck::{End, Watch};
 use crate::task::panic_message;
 use crate::world::progress::Progress;
 use crate::world::trace::Comparison;
@@ -61,15 +61,15 @@ impl Threads<'_> {
         Threads {
             world,
             watch: Watch::new(),
-            logs: number_from("POLDER_SIM_LOG").is_some_and(|it| it != 0),
+            logs: number_from("POLDER_SIM_LOG").is_some_and(|number| number != 0),
         }
     }
 
     /// Calls `f`, which runs worlds, while a separate thread watches them.
     pub(super) fn watched(&self, f: impl FnOnce()) {
         thread::scope(|scope| {
-            let _end = self.watch.end();
-            if !self.watch.is_inner() {
+            let _end = End(&self.watch);
+            if !self.watch.is_inner {
                 start(scope, format!("{THREAD} watchdog"), || self.watch.look());
             }
             f();
@@ -79,7 +79,7 @@ impl Threads<'_> {
     /// Returns whether worlds may share a thread. Worlds within a world may not: the outer one
     /// makes progress whenever one of their threads has ended (see [`join`](Self::join)).
     pub(super) fn may_be_shared(&self) -> bool {
-        !self.watch.is_inner()
+        !self.watch.is_inner
     }
 
     /// Calls `f` on a new thread for worlds: of one seed, or of several.
@@ -96,13 +96,13 @@ impl Threads<'_> {
     /// Runs a seed on a new thread, and watches it.
     pub(super) fn run_one(&self, seed: u64) -> Report {
         thread::scope(|scope| {
-            let end = self.watch.end();
+            let end = End(&self.watch);
             let run = || {
                 let _end = end;
                 self.run_here(seed, Setup::default())
             };
             let thread = start(scope, name(seed), run);
-            if !self.watch.is_inner() {
+            if !self.watch.is_inner {
                 self.watch.look();
             }
             self.join(thread)

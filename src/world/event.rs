@@ -180,7 +180,7 @@ impl What {
     }
 
     /// Describes the event, without its host.
-    pub(super) fn words_alone<'a>(self, name: impl Fn(usize) -> &'a str) -> String {
+    pub(crate) fn words_alone<'a>(self, name: impl Fn(usize) -> &'a str) -> String {
         match self {
             What::Renamed => "a name has other addresses".into(),
             What::Started => "started".into(),
