@@ -10,7 +10,7 @@ use super::background;
 use super::spawn::{LARGE_FUTURE, boxed_if_large, spawn_forgotten, spawn_on};
 use crate::diagnostics::{Dump, Metrics, PATIENCE, Trace, WorkerSnapshot};
 use crate::poller::Backend;
-use crate::scheduler::{self, Label, Resolver, Shared};
+use crate::scheduler::{self, Label, Shared};
 use crate::task::{self, Name, Task};
 
 /// Spawns onto a [`Runtime`](super::Runtime) from any thread.
@@ -29,7 +29,7 @@ use crate::task::{self, Name, Task};
 /// ```
 #[derive(Clone)]
 pub struct Handle {
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Handle {
@@ -227,16 +227,6 @@ impl Handle {
     /// ```
     pub fn metrics(&self) -> Metrics {
         Metrics::of(&self.shared)
-    }
-
-    #[cfg(feature = "net")]
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    /// The name resolver of the runtime; `None` if the system resolves names.
-    pub(crate) fn resolver(&self) -> Option<Resolver> {
-        self.shared.resolver()
     }
 
     /// Returns the current state of the runtime: its workers, its tasks, and what each task waits

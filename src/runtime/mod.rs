@@ -603,23 +603,13 @@ impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut sites = Vec::new();
         let tasks = &self.worker.local.owned;
-        tasks.for_each(|task| sites.push(task.meta().site()));
+        tasks.for_each(|task| sites.push(task.meta().site().to_string()));
         f.debug_struct("Runtime")
             .field("backend", &self.backend())
             .field("workers", &self.workers())
             .field("tasks", &self.shared().live_tasks())
-            .field("spawned_at", &Sites(sites))
+            .field("spawned_at", &sites)
             .finish()
-    }
-}
-
-/// The places where tasks were spawned: `file:line:column` of each.
-struct Sites(Vec<&'static Location<'static>>);
-
-impl fmt::Debug for Sites {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sites = self.0.iter().map(|site| format_args!("{site}").to_string());
-        f.debug_list().entries(sites).finish()
     }
 }
 
