@@ -52,7 +52,6 @@ mod top;
 mod trace;
 mod trace_log;
 mod trace_ring;
-mod waits;
 mod watchdog;
 
 #[cfg(feature = "backtrace")]
@@ -60,8 +59,6 @@ pub use backtrace::Backtrace;
 pub use dump::{Dump, TaskDump, TaskRef, TaskState, Wait, WorkerDump, WorkerState};
 pub use hints::Hint;
 pub use metrics::{Histogram, Metrics, WorkerMetrics};
-#[cfg(feature = "sim")]
-pub(crate) use snapshot::other_sites;
 pub(crate) use snapshot::{PATIENCE, WorkerSnapshot};
 pub use trace::Trace;
 #[cfg(feature = "sim")]

@@ -247,7 +247,7 @@ impl Handle {
     /// });
     /// ```
     pub fn dump(&self) -> Dump {
-        let own = WorkerSnapshot::here(&self.shared);
+        let own = scheduler::with_worker_of(&self.shared, WorkerSnapshot::of);
         Dump::of(&self.shared, own.into_iter().collect(), PATIENCE)
     }
 
