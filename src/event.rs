@@ -273,18 +273,9 @@ pub struct EventWait<'a> {
     deferred: bool,
 }
 
-/// The reason why an attempt under the lock ends without a result.
-enum Retry {
-    NeedsClone,
-    /// The wait is over, but has not taken an operation from the budget.
-    NeedsBudget,
-}
-
-impl From<NeedsClone> for Retry {
-    fn from(_: NeedsClone) -> Retry {
-        Retry::NeedsClone
-    }
-}
+/// The result of an attempt under the lock. `None` if the wait is over, but has not taken an
+/// operation from the budget.
+type Attempt = Result<Option<Poll<()>>, NeedsClone>;
 
 /// Calls `attempt` until it has a result; `attempt` is passed whether the wait has been paid for.
 ///
@@ -295,28 +286,22 @@ impl From<NeedsClone> for Retry {
 fn poll_with(
     cx: &Context<'_>,
     deferred: &mut bool,
-    mut attempt: impl FnMut(&mut Spare, bool) -> Result<Poll<()>, Retry>,
+    mut attempt: impl FnMut(&mut Spare, bool) -> Attempt,
 ) -> Poll<()> {
-    let mut spare = Spare::default();
     let free = std::mem::take(deferred);
     let mut paid = free;
     loop {
-        match attempt(&mut spare, paid) {
-            Ok(result) => {
-                if paid && !free && result.is_pending() {
-                    budget::restore(); // Another waiter was quicker.
-                }
-                return result;
+        if let Some(result) = Spare::retry(cx.waker(), |spare| attempt(spare, paid)) {
+            if paid && !free && result.is_pending() {
+                budget::restore(); // Another waiter was quicker.
             }
-            Err(Retry::NeedsClone) => spare.fill(cx.waker()),
-            Err(Retry::NeedsBudget) => {
-                if budget::consume(cx).is_pending() {
-                    *deferred = true;
-                    return Poll::Pending;
-                }
-                paid = true;
-            }
+            return result;
         }
+        if budget::consume(cx).is_pending() {
+            *deferred = true;
+            return Poll::Pending;
+        }
+        paid = true;
     }
 }
 
@@ -328,24 +313,22 @@ impl Event {
         waker: &Waker,
         spare: &mut Spare,
         paid: bool,
-    ) -> Result<Poll<()>, Retry> {
+    ) -> Attempt {
         let mut state = self.0.lock();
         match *key {
-            None if state.set && !paid => Err(Retry::NeedsBudget),
-            None if std::mem::take(&mut state.set) => Ok(Poll::Ready(())),
-            None => {
-                *key = Some(state.queue.push(spare.take()?));
-                Ok(Poll::Pending)
-            }
+            None if state.set && !paid => return Ok(None),
+            None if std::mem::take(&mut state.set) => return Ok(Some(Poll::Ready(()))),
+            None => *key = Some(state.queue.push(spare.take()?)),
             Some(place) => match &mut state.queue.waiters[place].waker {
-                Some(old) => Ok(spare.renew(old, waker).map(|()| Poll::Pending)?),
+                Some(old) => spare.renew(old, waker)?,
                 None => {
                     state.queue.remove(place);
                     *key = None;
-                    Ok(Poll::Ready(()))
+                    return Ok(Some(Poll::Ready(())));
                 }
             },
         }
+        Ok(Some(Poll::Pending))
     }
 }
 
@@ -543,15 +526,15 @@ impl Latch {
         waker: &Waker,
         spare: &mut Spare,
         paid: bool,
-    ) -> Result<Poll<()>, Retry> {
+    ) -> Attempt {
         let mut state = self.0.lock();
         match *key {
-            None if state.set && !paid => return Err(Retry::NeedsBudget),
-            _ if state.set => return Ok(Poll::Ready(())),
+            None if state.set && !paid => return Ok(None),
+            _ if state.set => return Ok(Some(Poll::Ready(()))),
             None => *key = Some(state.waiters.insert(spare.take()?)),
             Some(place) => spare.renew(&mut state.waiters[place], waker)?,
         }
-        Ok(Poll::Pending)
+        Ok(Some(Poll::Pending))
     }
 }
 

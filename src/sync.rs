@@ -86,6 +86,22 @@ impl Spare {
         self.0 = Some(waker.clone());
     }
 
+    /// Calls `attempt` again, with a clone of `waker`, if it needs one. Cloning and dropping are
+    /// done outside the locks that `attempt` takes.
+    #[inline]
+    pub(crate) fn retry<R>(
+        waker: &Waker,
+        mut attempt: impl FnMut(&mut Spare) -> Result<R, NeedsClone>,
+    ) -> R {
+        let mut spare = Spare::default();
+        loop {
+            match attempt(&mut spare) {
+                Ok(result) => return result,
+                Err(NeedsClone) => spare.fill(waker),
+            }
+        }
+    }
+
     /// Takes the clone, to store it in an empty slot.
     #[inline]
     pub(crate) fn take(&mut self) -> Result<Waker, NeedsClone> {

@@ -44,20 +44,13 @@ use thread_stack::Function;
 /// backtrace is empty.
 #[derive(Clone, PartialEq, Eq)]
 #[cfg_attr(docsrs, doc(cfg(feature = "backtrace")))]
-pub struct Backtrace {
-    addresses: Vec<usize>,
-    problem: Option<&'static str>,
-}
+pub struct Backtrace(thread_stack::Trace);
 
 impl Backtrace {
     /// Captures the stack of the worker's thread with this number. Returns `None` on systems where
     /// that is not possible.
     pub(super) fn of_thread(thread: u32) -> Option<Backtrace> {
-        let trace = thread_stack::of_thread(thread)?;
-        Some(Backtrace {
-            addresses: trace.addresses,
-            problem: trace.problem,
-        })
+        thread_stack::of_thread(thread).map(Backtrace)
     }
 
     /// Returns the address of an instruction for each frame, the innermost first. In a caller it is
@@ -72,7 +65,7 @@ impl Backtrace {
     /// }
     /// ```
     pub fn addresses(&self) -> &[usize] {
-        &self.addresses
+        &self.0.addresses
     }
 
     /// Returns why some or all frames are missing.
@@ -87,14 +80,14 @@ impl Backtrace {
     /// }
     /// ```
     pub fn problem(&self) -> Option<&str> {
-        self.problem
+        self.0.problem
     }
 }
 
 /// Does not resolve names.
 impl fmt::Debug for Backtrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Backtrace { addresses, problem } = self;
+        let thread_stack::Trace { addresses, problem } = &self.0;
         write!(f, "Backtrace({addresses:#x?}, {problem:?})")
     }
 }
@@ -103,7 +96,7 @@ impl fmt::Display for Backtrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let here = env::current_dir().ok();
         let mut lines = Lines { f, count: 0 };
-        for &address in &self.addresses {
+        for &address in &self.0.addresses {
             let functions = thread_stack::functions(address);
             if functions.is_empty() {
                 match thread_stack::object(address) {
@@ -127,7 +120,7 @@ impl fmt::Display for Backtrace {
                 }
             }
         }
-        match self.problem {
+        match self.0.problem {
             None => Ok(()),
             Some(problem) => lines.add(format_args!("{problem}")),
         }

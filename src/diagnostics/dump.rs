@@ -4,17 +4,16 @@ use std::fmt::{self, Write};
 use std::panic::Location;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::hints::{Clues, Hint, Unread};
+use super::hints::{Clues, Hint};
 use super::json::{Json, OrNull};
 use super::pairs::Pairs;
 use super::seconds::Seconds;
-use super::snapshot::{SharedSnapshot, State, TaskRecord, WorkerSnapshot};
-use super::sockets::{Described, describe};
-use super::waits::Waits;
+use super::snapshot::{SharedSnapshot, TaskRecord, WorkerSnapshot};
+use super::sockets::{describe, is_readable};
 use crate::poller::Backend;
-use crate::reactor::{self, Direction, MAIN_FUTURE, SourceKind, SourceWait, now, since_tick};
+use crate::reactor::{self, Direction, MAIN_FUTURE, SourceWait, now};
 use crate::scheduler::{Leaf, Shared};
-use crate::sys::{self, AsRawDescriptor};
+use crate::sys::AsRawDescriptor;
 use crate::task::{Id, Name};
 
 /// A snapshot of a runtime, from [`Runtime::dump`](crate::Runtime::dump).
@@ -292,44 +291,20 @@ pub enum Wait {
 }
 
 impl Dump {
-    /// `own` holds the workers of this thread, by index, with their snapshots.
-    pub(crate) fn of(
-        shared: &Shared,
-        own: Vec<(usize, WorkerSnapshot)>,
-        patience: Duration,
-    ) -> Dump {
+    /// `own` holds the snapshots of the workers of this thread.
+    pub(crate) fn of(shared: &Shared, own: Vec<WorkerSnapshot>, patience: Duration) -> Dump {
         let live = shared.live_tasks();
         let snapshot = SharedSnapshot::take(shared, own, patience);
         let now = now();
-        let workers: Vec<WorkerDump> = (snapshot.workers.iter().enumerate())
-            .map(|(index, record)| {
-                let task = record.running.map(TaskRef::new);
-                let since = since_tick(record.tick, now);
-                WorkerDump {
-                    index,
-                    state: match record.state {
-                        State::Parked => WorkerState::Parked { since },
-                        State::Awake => WorkerState::Awake,
-                        State::Here => WorkerState::Here { task },
-                        State::NotDriven => WorkerState::NotDriven,
-                        State::Silent => WorkerState::Silent { task, since },
-                    },
-                    tasks: record.load,
-                    sources: record.sources,
-                }
-            })
-            .collect();
-        let mut clues = Clues::default();
-        clues.unknown_waits = snapshot.unknown_waits;
+        let mut clues = Clues::new(now, snapshot.has_unknown_waits());
+        let SharedSnapshot { workers, tasks, .. } = snapshot;
         // The oldest ids first: their order is close to the order of spawning.
-        let order = |(place, (_, record)): (usize, &(_, TaskRecord))| {
-            (record.id.map_or(0, Id::as_u64), place as u64)
-        };
-        let order = Pairs::new(snapshot.tasks.iter().enumerate().map(order).collect());
-        let mut records: Vec<_> = snapshot.tasks.into_iter().map(Some).collect();
+        let ids = tasks.iter().map(|record| record.task.id);
+        let order = Pairs::places(ids.map(|id| id.map_or(0, Id::as_u64)));
+        let mut records: Vec<_> = tasks.into_iter().map(Some).collect();
         let records = (order.iter()).filter_map(|(_, place)| records[*place as usize].take());
         let tasks: Vec<TaskDump> = records
-            .map(|(worker, record)| task(shared, &workers, worker, record, now, &mut clues))
+            .map(|record| record.finish(shared, &workers, &mut clues))
             .collect();
         let told = tasks.iter().filter(|task| task.id.is_some()).count();
         let mut dump = Dump {
@@ -340,7 +315,7 @@ impl Dump {
             tasks,
             hints: Vec::new(),
         };
-        dump.hints = clues.hints(shared, &dump, now);
+        dump.hints = clues.hints(shared, &dump);
         dump
     }
 
@@ -429,28 +404,18 @@ impl Dump {
     pub fn json(&self) -> String {
         let mut out = String::new();
         let mut json = Json::object(&mut out);
-        json.value("at", format_args!("{:.3}", Seconds::of_unix(self.at)))
+        json.at(self.at)
             .text("backend", self.backend.name())
-            .value("untold", self.untold);
-        let mut workers = Json::list(json.key("workers"));
-        for worker in &self.workers {
-            let mut json = Json::object(workers.next());
-            json.value("index", worker.index)
-                .value("tasks", worker.tasks)
-                .value("sources", worker.sources);
-            worker.state.write_json(&mut json);
-        }
-        drop(workers);
-        let mut tasks = Json::list(json.key("tasks"));
-        for task in &self.tasks {
-            task.write_json(tasks.next());
-        }
-        drop(tasks);
-        let mut hints = Json::list(json.key("hints"));
-        for hint in &self.hints {
-            hint.write_json(hints.next());
-        }
-        drop(hints);
+            .value("untold", self.untold)
+            .list_of("workers", &self.workers, |worker, out| {
+                let mut json = Json::object(out);
+                json.value("index", worker.index)
+                    .value("tasks", worker.tasks)
+                    .value("sources", worker.sources);
+                worker.state.write_json(&mut json);
+            })
+            .list_of("tasks", &self.tasks, TaskDump::write_json)
+            .list_of("hints", &self.hints, Hint::write_json);
         drop(json);
         out
     }
@@ -474,61 +439,39 @@ impl Group<'_> {
     }
 }
 
-/// Converts a task's record to the public type.
-fn task(
-    shared: &Shared,
-    workers: &[WorkerDump],
-    worker: Option<usize>,
-    record: TaskRecord,
-    now: Instant,
-    clues: &mut Clues,
-) -> TaskDump {
-    let on = worker.and_then(|index| workers.get(index));
-    let runs = record.runs
-        || on.is_some_and(|worker| match worker.state {
-            WorkerState::Here { task } | WorkerState::Silent { task, .. } => {
-                task.is_some_and(|task| task.id.is_some() && task.id == record.id)
+impl TaskRecord {
+    /// Adds the state of the task, and what it waits for.
+    fn finish(self, shared: &Shared, workers: &[WorkerDump], clues: &mut Clues) -> TaskDump {
+        let mut task = self.task;
+        let worker = task.worker.map(|index| &workers[index]);
+        let running = worker.and_then(|worker| worker.state.task()?.id);
+        let runs = self.runs || (running.is_some() && running == task.id);
+        task.state = match self.leaf {
+            _ if runs => TaskState::Running,
+            Leaf::NOTHING if task.polls == 0 => TaskState::New,
+            Leaf::NOTHING => TaskState::Ready,
+            Leaf::WOKEN_WHILE_RUNNING => {
+                clues.woken_by_itself(&task);
+                TaskState::Ready
             }
-            _ => false,
-        });
-    let state = match record.waits {
-        _ if runs => TaskState::Running,
-        Waits::Nothing if record.polls == 0 => TaskState::New,
-        Waits::Nothing => TaskState::Ready,
-        Waits::WokenByItself => {
-            clues.woken_by_itself(record.id, record.polls);
-            TaskState::Ready
-        }
-        _ => TaskState::Waiting,
-    };
-    let mut waits_for = Vec::new();
-    if state == TaskState::Waiting {
-        let task = TaskRef {
-            id: record.id,
-            spawned_at: record.site,
+            _ => TaskState::Waiting,
         };
-        let sources = record.sources.iter();
-        waits_for.extend(sources.filter_map(|(worker, wait)| {
-            let reactor = shared.remotes().get(*worker)?.driven_reactor();
-            (reactor.with_source(wait.token, |source| socket(source, wait, task, clues))).flatten()
-        }));
-        waits_for.extend(record.timers.iter().map(|&due| Wait::Timer { due }));
-        match record.waits {
-            Waits::For(leaf) => waits_for.extend(of_leaf(leaf)),
-            _ if waits_for.iter().all(Wait::is_unread) => waits_for.push(Wait::Elsewhere),
-            _ => {}
+        if let (TaskState::Waiting, Some(worker)) = (task.state, worker) {
+            let reactor = shared.remote(worker.index).driven_reactor();
+            let reference = task.reference();
+            let waits = &mut task.waits_for;
+            waits.extend(self.sources.iter().filter_map(|wait| {
+                (reactor.with_source(wait.token, |source| socket(source, wait, reference, clues)))
+                    .flatten()
+            }));
+            waits.extend(self.timers.into_iter().map(|due| Wait::Timer { due }));
+            match Wait::of_leaf(self.leaf) {
+                Some(wait) => waits.push(wait),
+                None if waits.iter().all(Wait::is_unread) => waits.push(Wait::Elsewhere),
+                None => {}
+            }
         }
-    }
-    TaskDump {
-        id: record.id,
-        name: record.name,
-        spawned_at: record.site,
-        age: since_tick(record.spawned, now),
-        worker,
-        state,
-        waits_for,
-        polls: record.polls,
-        last_polled: since_tick(record.polled, now),
+        task
     }
 }
 
@@ -543,44 +486,22 @@ fn socket(
     task: TaskRef,
     clues: &mut Clues,
 ) -> Option<Wait> {
-    #[cfg(feature = "sim")]
-    if let Some(socket) = source.simulated() {
-        return simulated(socket, source, wait);
-    }
-    let descriptor = source.descriptor();
     let writes = wait.direction == Direction::Write;
     let mut ready_unread = false;
     if !wait.is_waiting {
-        let is_readable = !writes && sys::is_ready(&descriptor, false).unwrap_or(false);
+        let is_readable = !writes && is_readable(source);
         ready_unread = !source.is_waited_with(wait.waker, wait.direction)?;
         if ready_unread && !is_readable {
             return None;
         }
     }
-    let Described { kind, local, peer } = match source.kind() {
-        SourceKind::Lent | SourceKind::Other => describe(descriptor),
-        SourceKind::TcpStream => Described {
-            kind: "TCP",
-            ..describe(descriptor)
-        },
-        SourceKind::UnixStream => Described {
-            kind: "Unix stream",
-            ..describe(descriptor)
-        },
-    };
-    let number = descriptor.as_raw_descriptor() as i64;
+    let (kind, local, peer) = describe(source);
+    let descriptor = source.descriptor().as_raw_descriptor() as i64;
     if ready_unread {
-        clues.unread(Unread {
-            task,
-            descriptor: number,
-            peer: peer.clone(),
-            source: wait.source,
-            mark: (sys::readable_bytes(&descriptor).filter(|bytes| *bytes > 0))
-                .map(|bytes| (source.snapshot(wait.direction).counts(), bytes)),
-        });
+        clues.unread(source, wait, task, descriptor, peer.clone());
     }
     Some(Wait::Socket {
-        descriptor: number,
+        descriptor,
         kind,
         writes,
         local,
@@ -589,68 +510,29 @@ fn socket(
     })
 }
 
-/// [`socket`] for a simulated world. The descriptor is a placeholder.
-#[cfg(feature = "sim")]
-fn simulated(
-    socket: crate::world::SimSocketId,
-    source: &reactor::Source,
-    wait: &SourceWait,
-) -> Option<Wait> {
-    let writes = wait.direction == Direction::Write;
-    let is_readable = !writes && socket.is_readable();
-    let ready_unread = !wait.is_waiting && !source.is_waited_with(wait.waker, wait.direction)?;
-    if ready_unread && !is_readable {
-        return None;
-    }
-    Some(Wait::Socket {
-        descriptor: source.descriptor().as_raw_descriptor() as i64,
-        kind: socket.kind(),
-        writes,
-        local: socket
-            .local_addr()
-            .ok()
-            .and_then(|address| address.describe()),
-        peer: socket
-            .peer_addr()
-            .ok()
-            .and_then(|address| address.describe()),
-        ready_unread,
-    })
-}
-
-fn of_leaf(leaf: Leaf) -> Option<Wait> {
-    Some(match leaf {
-        Leaf::Event(address) => Wait::Event(address),
-        Leaf::Latch(address) => Wait::Latch(address),
-        Leaf::Task(id) => Wait::Task(Id::from_u64(id)?),
-        Leaf::TaskSet(address) => Wait::TaskSet(address),
-        #[cfg(feature = "blocking")]
-        Leaf::Blocking => Wait::Blocking,
-        #[cfg(feature = "net")]
-        Leaf::Lookup => Wait::Lookup,
-        #[cfg(feature = "signal")]
-        Leaf::Signal(numbers) => {
-            let all = 0..u64::BITS as i32;
-            Wait::Signal(all.filter(|number| numbers >> number & 1 == 1).collect())
-        }
-    })
-}
-
 impl WorkerState {
+    /// Returns the task that the worker runs, if that is known.
+    fn task(&self) -> Option<TaskRef> {
+        match *self {
+            WorkerState::Here { task } | WorkerState::Silent { task, .. } => task,
+            _ => None,
+        }
+    }
+
     /// Writes its members.
     pub(super) fn write_json(&self, json: &mut Json<'_>) {
-        let (state, task, since) = match *self {
-            WorkerState::Parked { since } => ("parked", None, Some(since)),
-            WorkerState::Awake => ("awake", None, None),
-            WorkerState::Here { task } => ("here", task, None),
-            WorkerState::NotDriven => ("not driven", None, None),
-            WorkerState::Silent { task, since } => ("silent", task, Some(since)),
+        let (state, since) = match *self {
+            WorkerState::Parked { since } => ("parked", Some(since)),
+            WorkerState::Awake => ("awake", None),
+            WorkerState::Here { .. } => ("here", None),
+            WorkerState::NotDriven => ("not driven", None),
+            WorkerState::Silent { since, .. } => ("silent", Some(since)),
         };
         json.text("state", state);
         if let Some(since) = since {
             json.seconds("since", since);
         }
-        if let Some(task) = task {
+        if let Some(task) = self.task() {
             json.value("task", OrNull(task.id))
                 .text("spawned_at", &task.spawned_at.to_string());
         }
@@ -669,6 +551,25 @@ impl TaskState {
 }
 
 impl Wait {
+    /// Decodes what `Leaf::encode` has written. Returns `None` if no leaf future has written its
+    /// wait.
+    fn of_leaf(word: u64) -> Option<Wait> {
+        let which = word & ((1 << Leaf::KIND) - 1);
+        Some(match word >> Leaf::KIND {
+            2 => Wait::Event(which as usize),
+            3 => Wait::Latch(which as usize),
+            4 => Wait::Task(Id::from_u64(which)?),
+            5 => Wait::TaskSet(which as usize),
+            6 => Wait::Blocking,
+            7 => Wait::Lookup,
+            8 => {
+                let all = 0..u64::BITS as i32;
+                Wait::Signal(all.filter(|number| which >> number & 1 == 1).collect())
+            }
+            _ => return None,
+        })
+    }
+
     fn is_unread(&self) -> bool {
         matches!(
             self,
@@ -731,36 +632,30 @@ impl Wait {
 
     /// Returns the details of a single task.
     fn detail(&self) -> String {
+        let summary = self.summary();
         match self {
             Wait::Socket { descriptor, .. } => {
-                let mut text = self.with_addresses();
-                let _ = write!(text, " (descriptor {descriptor})");
-                text
+                format!("{} (descriptor {descriptor})", self.with_addresses())
             }
-            Wait::Timer { due } => {
-                let now = now();
-                match due.checked_duration_since(now) {
-                    Some(left) => format!("timer due in {}", Brief(left)),
-                    None => format!("timer overdue by {}", Brief(now - *due)),
-                }
+            Wait::Timer { due } => match left_until(*due) {
+                ("", left) => format!("{summary} due in {}", Brief(left)),
+                (_, late) => format!("{summary} overdue by {}", Brief(late)),
+            },
+            Wait::Event(address) | Wait::Latch(address) | Wait::TaskSet(address) => {
+                format!("{summary} {address:#x}")
             }
-            Wait::Event(address) => format!("event {address:#x}"),
-            Wait::Latch(address) => format!("latch {address:#x}"),
-            Wait::Task(id) => format!("task {id}"),
-            Wait::TaskSet(address) => format!("task set {address:#x}"),
-            Wait::Signal(numbers) => format!("signal {numbers:?}"),
-            Wait::Blocking | Wait::Lookup | Wait::Elsewhere => self.summary(),
+            Wait::Task(id) => format!("{summary} {id}"),
+            Wait::Signal(numbers) => format!("{summary} {numbers:?}"),
+            Wait::Blocking | Wait::Lookup | Wait::Elsewhere => summary,
         }
     }
 
     fn write_json(&self, out: &mut String) {
-        let summary = self.summary();
-        let kind = match self {
-            Wait::Socket { .. } => "socket",
-            _ => &summary,
-        };
         let mut json = Json::object(out);
-        json.text("kind", kind);
+        match self {
+            Wait::Socket { .. } => json.text("kind", "socket"),
+            _ => json.text("kind", &self.summary()),
+        };
         match self {
             Wait::Socket {
                 descriptor,
@@ -781,12 +676,8 @@ impl Wait {
                 }
             }
             Wait::Timer { due } => {
-                let now = now();
-                let (sign, by) = match due.checked_duration_since(now) {
-                    Some(left) => ("", left),
-                    None => ("-", now - *due),
-                };
-                json.value("due_in", format_args!("{sign}{:.3}", Seconds(by)));
+                let (sign, left) = left_until(*due);
+                json.value("due_in", format_args!("{sign}{:.3}", Seconds(left)));
             }
             Wait::Event(address) | Wait::Latch(address) | Wait::TaskSet(address) => {
                 json.text("address", &format!("{address:#x}"));
@@ -799,6 +690,15 @@ impl Wait {
             }
             Wait::Blocking | Wait::Lookup | Wait::Elsewhere => {}
         }
+    }
+}
+
+/// Returns how long it is until a time, or since: then with a minus sign.
+fn left_until(due: Instant) -> (&'static str, Duration) {
+    let now = now();
+    match due.checked_duration_since(now) {
+        Some(left) => ("", left),
+        None => ("-", now - due),
     }
 }
 
@@ -935,11 +835,8 @@ impl TaskDump {
         json.seconds("age", self.age)
             .text("state", self.state.name())
             .value("polls", self.polls)
-            .seconds("last_polled", self.last_polled);
-        let mut waits = Json::list(json.key("waits_for"));
-        for wait in &self.waits_for {
-            wait.write_json(waits.next());
-        }
+            .seconds("last_polled", self.last_polled)
+            .list_of("waits_for", &self.waits_for, Wait::write_json);
     }
 
     pub(super) fn reference(&self) -> TaskRef {
@@ -983,5 +880,36 @@ impl fmt::Display for TaskDump {
             write!(f, "{link}{}", wait.detail())?;
         }
         f.write_str("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leaf_is_what_it_was_when_it_is_read() {
+        let address = usize::MAX >> 8;
+        let leaves = [
+            (Leaf::Event(address), Wait::Event(address)),
+            (Leaf::Latch(8), Wait::Latch(8)),
+            (
+                Leaf::Task(1 << 50),
+                Wait::Task(Id::from_u64(1 << 50).unwrap()),
+            ),
+            (Leaf::TaskSet(16), Wait::TaskSet(16)),
+            #[cfg(feature = "blocking")]
+            (Leaf::Blocking, Wait::Blocking),
+            #[cfg(feature = "net")]
+            (Leaf::Lookup, Wait::Lookup),
+            #[cfg(feature = "signal")]
+            (Leaf::Signal(1 << 2 | 1 << 15), Wait::Signal(vec![2, 15])),
+        ];
+        for (leaf, wait) in leaves {
+            assert_eq!(Wait::of_leaf(leaf.encode()), Some(wait));
+        }
+        for word in [Leaf::NOTHING, Leaf::UNKNOWN, Leaf::WOKEN_WHILE_RUNNING] {
+            assert_eq!(Wait::of_leaf(word), None);
+        }
     }
 }

@@ -10,7 +10,7 @@
 //! not add a fault. A program that runs with rights that its user does not have ignores the
 //! variables: otherwise they could make it write files, and reveal its internals.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -61,7 +61,8 @@ struct Observer {
     stalls: Option<(Duration, Tell)>,
     /// The file of the first runtime's trace.
     trace: Option<PathBuf>,
-    /// The number of traced runtimes.
+    /// The number of runtimes that were built, and of those that are traced.
+    built: AtomicUsize,
     traced: AtomicUsize,
     /// The runtimes to be dumped and traced.
     runtimes: Mutex<Vec<Noted>>,
@@ -69,6 +70,8 @@ struct Observer {
 
 /// A runtime of the list.
 struct Noted {
+    /// Counts the runtimes of the process.
+    number: usize,
     shared: Weak<Shared>,
     /// The file of its trace.
     trace: Option<PathBuf>,
@@ -121,6 +124,7 @@ pub(super) fn note_runtime(shared: &Arc<Shared>) {
         numbered(path, number)
     });
     let noted = Noted {
+        number: observer.built.fetch_add(1, Ordering::Relaxed),
         shared: Arc::downgrade(shared),
         trace,
         written: None,
@@ -143,30 +147,24 @@ fn numbered(path: &Path, number: usize) -> Option<PathBuf> {
     }
 }
 
-/// Writes the trace of a runtime to its file, if it has one.
-pub(super) fn write_trace(shared: &Shared) {
-    write_trace_if(shared, |_| true);
-}
-
-/// [`write_trace`] after a stall: skipped if the last one was written too recently.
-pub(super) fn write_trace_at_stall(shared: &Shared) {
-    write_trace_if(shared, |noted| {
-        let is_due = (noted.written).is_none_or(|written| written.elapsed() >= TRACE_INTERVAL);
-        if is_due {
-            noted.written = Some(Instant::now());
-        }
-        is_due
-    });
-}
-
-fn write_trace_if(shared: &Shared, is_due: impl FnOnce(&mut Noted) -> bool) {
+/// Writes the trace of a runtime to its file, if it has one. After a stall it is skipped if the
+/// last one was written too recently.
+pub(super) fn write_trace(shared: &Shared, is_stall: bool) {
     let Some(observer) = present().filter(|observer| observer.trace.is_some()) else {
         return;
     };
     let mut runtimes = observer.runtimes.lock();
     let is_it = |noted: &&mut Noted| std::ptr::eq(noted.shared.as_ptr(), shared);
-    let noted = runtimes.iter_mut().find(is_it);
-    let path = noted.and_then(|noted| noted.trace.clone().filter(|_| is_due(noted)));
+    let path = runtimes.iter_mut().find(is_it).and_then(|noted| {
+        if is_stall {
+            let is_recent = |written: Instant| written.elapsed() < TRACE_INTERVAL;
+            if noted.written.is_some_and(is_recent) {
+                return None;
+            }
+            noted.written = Some(Instant::now());
+        }
+        noted.trace.clone()
+    });
     drop(runtimes);
     if let (Some(path), Some(trace)) = (path, Trace::of(shared)) {
         let written = open(&path, trace::FIRST_WORDS).and_then(|mut file| {
@@ -191,30 +189,27 @@ fn read() -> Option<Observer> {
         trace: trace.map(|path| file(&path)),
         ..Observer::default()
     };
-    if let Some(text) = stall {
-        match text.to_str().and_then(duration) {
-            Some(over) => observer.stalls = Some((over, Arc::new(print_stalls()))),
-            None => complain(STALL, &text, "it is a duration, as 100ms or 2s"),
-        }
-    }
-    if let Some(text) = dump {
-        match DumpSetting::parse(&text).map(start) {
-            Some(Ok(())) => {}
-            Some(Err(error)) => complain(DUMP, &text, &error.to_string()),
-            None => complain(
-                DUMP,
-                &text,
-                "it is usr1, or after:30s; then :PATH may follow",
-            ),
-        }
-    }
-    if let Some(path) = top {
-        match start_top(&path) {
-            Ok(()) => {}
-            Err(error) => complain(TOP, &path, &error.to_string()),
-        }
-    }
+    set(STALL, stall, |text| {
+        let what = || io::Error::other("it is a duration, as 100ms or 2s");
+        let over = text.to_str().and_then(duration).ok_or_else(what)?;
+        observer.stalls = Some((over, Arc::new(print_stalls())));
+        Ok(())
+    });
+    set(DUMP, dump, |text| {
+        let what = || io::Error::other("it is usr1, or after:30s; then :PATH may follow");
+        start(DumpSetting::parse(text).ok_or_else(what)?)
+    });
+    set(TOP, top, start_top);
     Some(observer)
+}
+
+/// Applies the value of a variable, if it is set.
+fn set(name: &str, value: Option<OsString>, apply: impl FnOnce(&OsStr) -> io::Result<()>) {
+    if let Some(value) = value {
+        if let Err(error) = apply(&value) {
+            say(&format!("polder: {name}={value:?} is ignored: {error}\n"));
+        }
+    }
 }
 
 fn start_top(path: &OsStr) -> io::Result<()> {
@@ -226,10 +221,6 @@ fn start_top(path: &OsStr) -> io::Result<()> {
         let what = "Unix sockets are not supported here";
         Err(io::Error::new(io::ErrorKind::Unsupported, what))
     }
-}
-
-fn complain(name: &str, value: &OsStr, what: &str) {
-    say(&format!("polder: {name}={value:?} is ignored: {what}\n"));
 }
 
 /// Writes to standard error, and ignores errors: its reader may be gone.
@@ -297,10 +288,10 @@ impl DumpSetting {
         if runtimes.is_empty() {
             text.push_str("polder: there is no runtime\n");
         }
-        for runtime in runtimes {
+        for (_, runtime) in runtimes {
             // Writing to a string does not fail.
             let _ = write!(text, "{}", Dump::of(&runtime, Vec::new(), PATIENCE));
-            write_trace(&runtime);
+            write_trace(&runtime, false);
         }
         let Some(path) = &self.path else {
             return say(&text);
@@ -312,17 +303,18 @@ impl DumpSetting {
     }
 }
 
-/// Returns the runtimes that can be dumped.
-pub(super) fn open_runtimes() -> Vec<Arc<Shared>> {
+/// Returns the runtimes that can be dumped, with their numbers.
+pub(super) fn open_runtimes() -> Vec<(usize, Arc<Shared>)> {
     let Some(observer) = present() else {
         return Vec::new();
     };
     let noted = observer.runtimes.lock();
-    let runtimes = noted.iter().filter_map(|noted| noted.shared.upgrade());
-    let mut runtimes: Vec<Arc<Shared>> = runtimes.collect();
+    let runtimes = noted.iter();
+    let runtimes = runtimes.filter_map(|noted| Some((noted.number, noted.shared.upgrade()?)));
+    let mut runtimes: Vec<_> = runtimes.collect();
     drop(noted);
     // (Handles keep the memory of dropped runtimes.)
-    runtimes.retain(|runtime| !runtime.main().reactor.is_closed());
+    runtimes.retain(|(_, runtime)| !runtime.main().reactor.is_closed());
     runtimes
 }
 
@@ -335,7 +327,7 @@ fn start(setting: DumpSetting) -> io::Result<()> {
             // Hints compare the dump with this earlier one.
             let look = time.saturating_sub(super::look_before(time));
             thread::sleep(look);
-            for runtime in open_runtimes() {
+            for (_, runtime) in open_runtimes() {
                 Dump::of(&runtime, Vec::new(), PATIENCE);
             }
             thread::sleep(time.saturating_sub(start.elapsed()));

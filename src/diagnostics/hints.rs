@@ -1,7 +1,7 @@
 //! Probable faults that a dump shows.
 //!
 //! A dump shows one moment, but most faults are states that do not change. So each dump of a
-//! runtime leaves its suspicious findings for the next one ([`Earlier`]). A hint is only what was
+//! runtime leaves its suspicious findings for the next one ([`Clues`]). A hint is only what was
 //! found both times, and is known not to have changed in between. For this reason the threads that
 //! print a dump at a set time (`POLDER_DUMP=after:…`, [`test!`](crate::test)) take another dump
 //! before it.
@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 use super::dump::{Brief, Count, Dump, Printable, TaskDump, TaskRef, TaskState, Wait, WorkerState};
 use super::json::{Json, OrNull};
 use super::pairs::Pairs;
+use super::sockets::readable_bytes;
 #[cfg(any(feature = "net", feature = "blocking"))]
 use crate::pool::Load;
+use crate::reactor::{Source, SourceWait};
 use crate::scheduler::Shared;
-use crate::task::Id;
 
 /// The time after which an unread socket is a hint. Other work of a task, such as a database query,
 /// usually takes less.
@@ -111,166 +112,161 @@ pub enum Hint {
     },
 }
 
-/// The findings of a dump that the next one compares with its own.
+/// The findings of a dump, some of them collected while its tasks are visited. The next dump
+/// compares them with its own.
 #[derive(Clone, Debug)]
-struct Earlier {
+pub(super) struct Clues {
     at: Instant,
-    /// Sources that were readable while no task waited for them.
-    unread: Vec<EarlierUnread>,
-    /// The number of polls of each task that had woken itself, by id.
-    woken_by_themselves: Pairs,
-    /// The number of tasks, and the sum of their polls.
+    /// Whether a source or a timer has a waker of no known task.
+    has_unknown_waits: bool,
+    unread: Vec<Unread>,
+    /// The ready tasks that have woken themselves, by id, and the number of their polls.
+    woken_by_themselves: Vec<(TaskRef, u32)>,
+    /// The number of tasks, and the sum of their polls: if both are the same later, no task was
+    /// polled.
     polls: (usize, u64),
-    /// The worker that had all the ready tasks, if there was one.
+    /// The worker that has all the ready tasks, if there is one.
     burdened: Option<usize>,
-    /// The number of jobs that the pool had finished, if it was full.
+    /// The number of jobs that the pool has finished, if it is full.
     full_pool: Option<usize>,
 }
 
-/// A source that was readable while no task waited for it.
-#[derive(Clone, Copy, Debug)]
-struct EarlierUnread {
-    /// Its address.
-    source: usize,
+/// A source that is readable, while the task that was woken for it does not wait for it.
+#[derive(Clone, Debug)]
+struct Unread {
+    task: TaskRef,
+    descriptor: i64,
+    peer: Option<String>,
+    /// The time of the first dump that has shown it.
     since: Instant,
-    /// The task that was woken for it; zero for a future of `block_on`.
-    task: u64,
+    /// The address of the source.
+    source: usize,
     /// The count of events and of those consumed, and the number of readable bytes: while these are
     /// unchanged, the source is not read.
     mark: ((u32, u32), u64),
 }
 
-/// Findings collected while the tasks of a dump are visited.
-#[derive(Default)]
-pub(super) struct Clues {
-    unread: Vec<Unread>,
-    /// The number of polls of each ready task that has woken itself.
-    woken_by_themselves: Vec<(u64, u64)>,
-    /// The number of sources and timers with a waker of no known task.
-    pub(super) unknown_waits: usize,
-}
-
-/// A source that is readable, while the task that was woken for it does not wait for it.
-pub(super) struct Unread {
-    pub(super) task: TaskRef,
-    pub(super) descriptor: i64,
-    pub(super) peer: Option<String>,
-    /// Its address.
-    pub(super) source: usize,
-    /// See [`EarlierUnread`]. `None` if the number of bytes is unknown, or zero.
-    pub(super) mark: Option<((u32, u32), u64)>,
+impl Unread {
+    fn hint(&self, now: Instant) -> Option<Hint> {
+        let since = now.saturating_duration_since(self.since);
+        (since >= LONG_UNREAD).then(|| Hint::Unread {
+            task: self.task,
+            descriptor: self.descriptor,
+            peer: self.peer.clone(),
+            since,
+        })
+    }
 }
 
 impl Clues {
-    pub(super) fn unread(&mut self, unread: Unread) {
-        self.unread.push(unread);
-    }
-
-    pub(super) fn woken_by_itself(&mut self, task: Option<Id>, polls: u32) {
-        (self.woken_by_themselves).extend(task.map(|id| (id.as_u64(), polls.into())));
-    }
-
-    /// `dump` is complete except for its hints, and was begun at `now`.
-    pub(super) fn hints(self, shared: &Shared, dump: &Dump, now: Instant) -> Vec<Hint> {
-        // Other threads may take dumps at the same time: each compares with an earlier one.
-        let earlier = shared.earlier.lock().clone();
-        let earlier = earlier
-            .as_ref()
-            .and_then(|earlier| earlier.downcast_ref::<Earlier>());
-        let (pool, burdened) = (pool(), burdened(dump));
-        let mut hints = Vec::new();
-        let mut next = Earlier {
-            at: now,
+    pub(super) fn new(at: Instant, has_unknown_waits: bool) -> Clues {
+        Clues {
+            at,
+            has_unknown_waits,
             unread: Vec::new(),
-            woken_by_themselves: Pairs::new(self.woken_by_themselves),
-            polls: polls(dump),
-            burdened: burdened.map(|(worker, _)| worker),
-            full_pool: pool
-                .filter(|pool| pool.full.is_some())
-                .map(|pool| pool.done),
-        };
-        if let Some(earlier) = earlier {
-            let within = now.saturating_duration_since(earlier.at);
-            if within >= SHORT {
-                if earlier.polls == next.polls {
-                    hints.extend(nothing_wakes(dump, self.unknown_waits, pool));
-                    hints.extend(rings(dump).into_iter().map(Hint::AwaitEachOther));
-                }
-                hints.extend(wake_themselves(dump, earlier, &next, within));
-                if earlier.burdened == next.burdened {
-                    hints.extend(burdened.map(|(worker, ready)| Hint::Uneven { worker, ready }));
-                }
-                if earlier.full_pool == next.full_pool {
-                    let full = pool.and_then(|pool| pool.full);
-                    hints.extend(
-                        full.map(|(waiting, running)| Hint::PoolIsFull { waiting, running }),
-                    );
-                }
-            } else {
-                // The earlier dump is kept for comparison with later ones.
-                next = Earlier {
-                    unread: Vec::new(),
-                    ..earlier.clone()
-                };
-            }
+            woken_by_themselves: Vec::new(),
+            polls: (0, 0),
+            burdened: None,
+            full_pool: None,
         }
-        let sources = earlier.map_or(&[][..], |earlier| &earlier.unread);
-        let places = sources.iter().enumerate();
-        let places = places.map(|(place, unread)| (unread.source as u64, place as u64));
-        let places = Pairs::new(places.collect());
-        for unread in self.unread {
-            let Unread {
+    }
+
+    /// Notes a source that is not read, unless the number of readable bytes is unknown.
+    pub(super) fn unread(
+        &mut self,
+        source: &Source,
+        wait: &SourceWait,
+        task: TaskRef,
+        descriptor: i64,
+        peer: Option<String>,
+    ) {
+        self.unread
+            .extend(readable_bytes(source).map(|bytes| Unread {
                 task,
                 descriptor,
                 peer,
-                source,
-                mark,
-            } = unread;
-            let Some(mark) = mark else { continue };
-            let id = task.id.map_or(0, Id::as_u64);
-            let mut seen =
-                (places.of(source as u64).iter()).map(|place| &sources[place.1 as usize]);
-            let same = seen.find(|seen| seen.mark == mark && seen.task == id);
-            let since = same.map_or(now, |seen| seen.since);
-            next.unread.push(EarlierUnread {
-                source,
-                since,
-                task: id,
-                mark,
-            });
-            let since = now.saturating_duration_since(since);
-            if since >= LONG_UNREAD {
-                hints.push(Hint::Unread {
-                    task,
-                    descriptor,
-                    peer,
-                    since,
-                });
+                since: self.at,
+                source: wait.source,
+                mark: (source.snapshot(wait.direction).counts(), bytes),
+            }));
+    }
+
+    pub(super) fn woken_by_itself(&mut self, task: &TaskDump) {
+        if task.id.is_some() {
+            (self.woken_by_themselves).push((task.reference(), task.polls));
+        }
+    }
+
+    /// `dump` is complete except for its hints.
+    pub(super) fn hints(mut self, shared: &Shared, dump: &Dump) -> Vec<Hint> {
+        let (pool, burdened) = (pool(), burdened(dump));
+        let full = pool.and_then(|pool| pool.full);
+        let polls = dump.tasks.iter().map(|task| u64::from(task.polls));
+        self.polls = (dump.tasks.len(), polls.sum());
+        self.burdened = burdened.map(|(worker, _)| worker);
+        self.full_pool = pool.filter(|_| full.is_some()).map(|pool| pool.done);
+        // Other threads may take dumps at the same time: each compares with an earlier one.
+        let earlier = shared.earlier.lock().clone();
+        let earlier = (earlier.as_ref()).and_then(|earlier| earlier.downcast_ref::<Clues>());
+        let within = earlier.map(|earlier| self.at.saturating_duration_since(earlier.at));
+        let is_soon = within.is_some_and(|within| within < SHORT);
+        let mut hints = Vec::new();
+        if let (Some(earlier), Some(within), false) = (earlier, within, is_soon) {
+            if earlier.polls == self.polls {
+                hints.extend(nothing_wakes(dump, self.has_unknown_waits, pool));
+                hints.extend(rings(dump).into_iter().map(Hint::AwaitEachOther));
+            }
+            hints.extend(self.wake_themselves(earlier, within));
+            if earlier.burdened == self.burdened {
+                hints.extend(burdened.map(|(worker, ready)| Hint::Uneven { worker, ready }));
+            }
+            if earlier.full_pool == self.full_pool {
+                hints.extend(full.map(|(waiting, running)| Hint::PoolIsFull { waiting, running }));
             }
         }
-        *shared.earlier.lock() = Some(Arc::new(next));
+        if let Some(earlier) = earlier {
+            self.date_unread(&earlier.unread);
+        }
+        hints.extend(self.unread.iter().filter_map(|unread| unread.hint(self.at)));
+        if let Some(earlier) = earlier.filter(|_| is_soon) {
+            // The earlier dump is kept for comparison with later ones.
+            self = Clues {
+                unread: self.unread,
+                ..earlier.clone()
+            };
+        }
+        *shared.earlier.lock() = Some(Arc::new(self));
         hints
     }
-}
 
-/// Returns the tasks that had woken themselves in both dumps, and were polled often in between.
-fn wake_themselves(
-    dump: &Dump,
-    earlier: &Earlier,
-    next: &Earlier,
-    within: Duration,
-) -> impl Iterator<Item = Hint> {
-    dump.tasks.iter().filter_map(move |task| {
-        let id = task.id?.as_u64();
-        let before = earlier.woken_by_themselves.get(id)? as u32;
-        let polls = (next.woken_by_themselves.get(id)? as u32).wrapping_sub(before);
-        let is_often = f64::from(polls) >= MANY_POLLS * within.as_secs_f64();
-        is_often.then(|| Hint::WakesItself {
-            task: task.reference(),
-            polls,
-            within,
-        })
-    })
+    /// Sets since when the sources have not been read, by the sources of an earlier dump.
+    fn date_unread(&mut self, earlier: &[Unread]) {
+        let places = Pairs::places(earlier.iter().map(|unread| unread.source as u64));
+        for unread in &mut self.unread {
+            let of_source = places.of(unread.source as u64).iter();
+            let mut of_source = of_source.map(|(_, place)| &earlier[*place as usize]);
+            let is_same =
+                |other: &&Unread| (other.task.id, other.mark) == (unread.task.id, unread.mark);
+            unread.since = (of_source.find(is_same)).map_or(unread.since, |same| same.since);
+        }
+    }
+
+    /// Returns the tasks that had woken themselves in both dumps, and were polled often in between.
+    fn wake_themselves(&self, earlier: &Clues, within: Duration) -> impl Iterator<Item = Hint> {
+        let before = &earlier.woken_by_themselves;
+        self.woken_by_themselves
+            .iter()
+            .filter_map(move |&(task, polls)| {
+                let place = before.binary_search_by_key(&task.id, |(task, _)| task.id);
+                let polls = polls.wrapping_sub(before[place.ok()?].1);
+                let is_often = f64::from(polls) >= MANY_POLLS * within.as_secs_f64();
+                is_often.then_some(Hint::WakesItself {
+                    task,
+                    polls,
+                    within,
+                })
+            })
+    }
 }
 
 #[cfg(any(feature = "net", feature = "blocking"))]
@@ -292,12 +288,6 @@ struct Load {
     done: usize,
 }
 
-/// Returns the number of tasks, and of their polls: if both are the same later, no task was polled.
-fn polls(dump: &Dump) -> (usize, u64) {
-    let polls = dump.tasks.iter().map(|task| u64::from(task.polls)).sum();
-    (dump.tasks.len(), polls)
-}
-
 /// Whether a task waits for a signal other than SIGUSR1, which may be what requested the dump.
 fn waits_for_signal() -> bool {
     #[cfg(all(unix, feature = "signal"))]
@@ -308,7 +298,7 @@ fn waits_for_signal() -> bool {
     return false;
 }
 
-fn nothing_wakes(dump: &Dump, unknown_waits: usize, pool: Option<Load>) -> Option<Hint> {
+fn nothing_wakes(dump: &Dump, has_unknown_waits: bool, pool: Option<Load>) -> Option<Hint> {
     let sleeps = |state: &WorkerState| {
         matches!(
             state,
@@ -326,7 +316,7 @@ fn nothing_wakes(dump: &Dump, unknown_waits: usize, pool: Option<Load>) -> Optio
         _ => false,
     };
     let is_stuck = dump.untold == 0
-        && unknown_waits == 0
+        && !has_unknown_waits
         && pool.is_none_or(|pool| pool.is_idle)
         && !waits_for_signal()
         && !dump.tasks.is_empty()
@@ -341,35 +331,31 @@ fn nothing_wakes(dump: &Dump, unknown_waits: usize, pool: Option<Load>) -> Optio
 
 /// Returns the cycles of tasks that await each other, each cycle once, from its oldest task on.
 fn rings(dump: &Dump) -> Vec<Vec<TaskRef>> {
-    // The task that a task awaits, if it awaits nothing else.
-    let awaited = |task: &TaskDump| match task.waits_for[..] {
-        [Wait::Task(next)] => Some(next),
+    // The task that a task awaits, if it awaits nothing else. The tasks are in the order of ids.
+    let awaited = |index: usize| match dump.tasks[index].waits_for[..] {
+        [Wait::Task(next)] => (dump.tasks.binary_search_by_key(&Some(next), |task| task.id)).ok(),
         _ => None,
     };
-    // The tasks are in the order of ids.
-    let place = |id: Id| (dump.tasks.binary_search_by_key(&Some(id), |task| task.id)).ok();
     let mut rings = Vec::new();
     // The walk that first saw each task, so that each is visited only once.
     let mut seen = vec![None; dump.tasks.len()];
     for (walk, start) in dump.tasks.iter().enumerate() {
-        let mut path = Vec::new();
-        let mut next = (start.id.and_then(|_| awaited(start))).map(|_| walk);
-        while let Some(index) = next {
-            let task = &dump.tasks[index];
-            match seen[index].replace(walk) {
-                None => path.push(task),
-                Some(before) => {
-                    // Seen in this walk: the cycle begins there.
-                    if before == walk {
-                        let first = path.iter().position(|step| step.id == task.id);
-                        let ring = path.split_off(first.unwrap_or(path.len()));
-                        rings.push(ring.into_iter().map(TaskDump::reference).collect());
-                    }
-                    break;
-                }
-            }
-            next = awaited(task).and_then(place);
+        let mut next = start.id.map(|_| walk);
+        while let Some(index) = next.filter(|index| seen[*index].is_none()) {
+            seen[index] = Some(walk);
+            next = awaited(index);
         }
+        // It was seen before; if in this walk, the cycle begins there.
+        let Some(first) = next.filter(|index| seen[*index] == Some(walk)) else {
+            continue;
+        };
+        let mut ring = vec![dump.tasks[first].reference()];
+        let mut next = awaited(first);
+        while let Some(index) = next.filter(|index| *index != first) {
+            ring.push(dump.tasks[index].reference());
+            next = awaited(index);
+        }
+        rings.push(ring);
     }
     rings
 }
@@ -415,14 +401,12 @@ impl Hint {
 
     /// Writes its kind, the ids of its tasks, and its text.
     pub(super) fn write_json(&self, out: &mut String) {
-        let mut json = Json::object(out);
-        json.text("kind", self.kind());
-        let mut tasks = Json::list(json.key("tasks"));
-        for task in self.tasks() {
-            let _ = write!(tasks.next(), "{}", OrNull(task.id));
-        }
-        drop(tasks);
-        json.text("text", &self.to_string());
+        Json::object(out)
+            .text("kind", self.kind())
+            .list_of("tasks", self.tasks(), |task, out| {
+                let _ = write!(out, "{}", OrNull(task.id));
+            })
+            .text("text", &self.to_string());
     }
 }
 

@@ -4,7 +4,7 @@
 //! The writing functions are neither inlined nor generic: each program has many calls of them.
 
 use std::fmt::{self, Display, Write};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::seconds::Seconds;
 
@@ -68,9 +68,29 @@ impl Json<'_> {
         self.value(key, format_args!("{:.3}", Seconds(duration)))
     }
 
+    /// Writes the time at which it was taken, in Unix time.
+    pub(super) fn at(&mut self, time: SystemTime) -> &mut Self {
+        self.value("at", format_args!("{:.3}", Seconds::of_unix(time)))
+    }
+
     #[inline(never)]
     pub(crate) fn text(&mut self, key: &str, text: &str) -> &mut Self {
         write_text(self.key(key), text);
+        self
+    }
+
+    /// Writes a member that is a list. `write` writes an element.
+    pub(super) fn list_of<T>(
+        &mut self,
+        key: &str,
+        elements: impl IntoIterator<Item = T>,
+        write: impl Fn(T, &mut String),
+    ) -> &mut Self {
+        let mut list = Json::list(self.key(key));
+        for element in elements {
+            write(element, list.next());
+        }
+        drop(list);
         self
     }
 

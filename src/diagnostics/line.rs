@@ -8,15 +8,16 @@
 //! Readers should expect unknown members: there will be more.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::dump::Group;
+use super::environment::open_runtimes;
 use super::json::Json;
 use super::pairs::Pairs;
-use super::seconds::Seconds;
+use super::top::Tell;
 use super::{Dump, Metrics, PATIENCE, TaskDump};
 use crate::scheduler::Shared;
+use crate::task::Name;
 
 /// Incremented when a reader of older lines would be misled.
 const VERSION: u32 = 1;
@@ -44,40 +45,34 @@ const MAX_TEXT: usize = 400;
 pub(super) struct Lines {
     /// When the first runtime was built.
     start: Instant,
-    /// The runtimes that were reported, except those that are gone.
-    seen: Vec<Seen>,
-    /// The number of the next runtime.
-    next: usize,
+    /// The values of the runtimes in the last line.
+    last: Vec<Last>,
 }
 
-/// A runtime, and its values in the last line.
-struct Seen {
-    runtime: Weak<Shared>,
+/// The values of a runtime in a line.
+struct Last {
     number: usize,
-    /// When the last line was written, and the number of polls of each task by then, by id. `None`
-    /// before the first line, and after a while without readers.
-    last: Option<(Instant, Vec<(u64, u32)>)>,
+    at: Instant,
+    /// The number of polls of each task, by id.
+    polls: Vec<(u64, u32)>,
 }
 
 impl Lines {
     pub(super) fn new() -> Lines {
         Lines {
             start: Instant::now(),
-            seen: Vec::new(),
-            next: 0,
+            last: Vec::new(),
         }
     }
+}
 
-    /// Forgets the last line: the next one is not compared with it.
-    pub(super) fn forget(&mut self) {
-        for seen in &mut self.seen {
-            seen.last = None;
-        }
-        self.seen.retain(|seen| seen.runtime.strong_count() > 0);
+impl Tell for Lines {
+    fn forget(&mut self) {
+        self.last.clear();
     }
 
-    /// Returns a line. The next one is expected after `interval`.
-    pub(super) fn line(&mut self, runtimes: &[Arc<Shared>], interval: Duration) -> String {
+    fn line(&mut self, interval: Duration) -> String {
+        let runtimes = open_runtimes();
         let mut out = String::new();
         let mut json = Json::object(&mut out);
         let program = std::env::args_os().next().unwrap_or_default();
@@ -86,34 +81,19 @@ impl Lines {
         json.value("polder_top", VERSION)
             .value("process", std::process::id())
             .text("program", &short(&program))
-            .value(
-                "at",
-                format_args!("{:.3}", Seconds::of_unix(SystemTime::now())),
-            )
+            .at(SystemTime::now())
             .seconds("uptime", self.start.elapsed())
             .seconds("interval", interval);
-        self.seen.retain(|seen| seen.runtime.strong_count() > 0);
+        let last = std::mem::take(&mut self.last);
         let (mut told, mut bytes) = (0, 0);
         let mut list = Json::list(json.key("runtimes"));
-        for runtime in runtimes.iter().take(MAX_RUNTIMES) {
+        for (number, runtime) in runtimes.iter().take(MAX_RUNTIMES) {
             if bytes > MAX_BYTES {
                 break;
             }
-            let known = |seen: &Seen| seen.runtime.as_ptr() == Arc::as_ptr(runtime);
-            let place = match self.seen.iter().position(known) {
-                Some(place) => place,
-                None => {
-                    self.seen.push(Seen {
-                        runtime: Arc::downgrade(runtime),
-                        number: self.next,
-                        last: None,
-                    });
-                    self.next += 1;
-                    self.seen.len() - 1
-                }
-            };
             let out = list.next();
-            self.seen[place].write(out, runtime);
+            let before = last.iter().find(|last| last.number == *number);
+            (self.last).push(write_runtime(out, *number, runtime, before));
             bytes = out.len();
             told += 1;
         }
@@ -128,61 +108,55 @@ impl Lines {
     }
 }
 
-impl Seen {
-    fn write(&mut self, out: &mut String, runtime: &Shared) {
-        let now = Instant::now();
-        let dump = Dump::of(runtime, Vec::new(), PATIENCE);
-        let metrics = Metrics::of(runtime);
-        let mut json = Json::object(out);
-        json.value("number", self.number)
-            .text("backend", metrics.backend.name())
-            .value("tasks", metrics.tasks)
-            .value("spawned", metrics.spawned)
-            .value("ended", metrics.ended)
-            .value("injected", metrics.injected)
-            .value("untold", dump.untold);
-        let before = self.last.take();
-        if let Some((at, _)) = &before {
-            json.seconds("within", now - *at);
-        }
-        let mut workers = Json::list(json.key("workers"));
-        for (worker, numbers) in dump.workers.iter().zip(&metrics.workers) {
-            let mut json = Json::object(workers.next());
-            worker.state.write_json(&mut json);
-            numbers.write_json(json.key("metrics"));
-        }
-        drop(workers);
-        let groups = dump.groups();
-        // The largest first; equally large ones in the order of the dump.
-        let smallness = |(place, group): (usize, &Group<'_>)| {
-            (u64::MAX - group.tasks.len() as u64, place as u64)
-        };
-        let order = Pairs::new(groups.iter().enumerate().map(smallness).collect());
-        let mut order = order.iter().map(|(_, place)| &groups[*place as usize]);
-        let mut list = Json::list(json.key("groups"));
-        for group in order.by_ref().take(MAX_GROUPS) {
-            write_group(
-                list.next(),
-                group,
-                before.as_ref().map(|(_, polls)| &polls[..]),
-            );
-        }
-        drop(list);
-        let tasks: usize = order.map(|group| group.tasks.len()).sum();
-        Json::object(json.key("left_out"))
-            .value("groups", groups.len().saturating_sub(MAX_GROUPS))
-            .value("tasks", tasks)
-            .value("hints", dump.hints.len().saturating_sub(MAX_HINTS));
-        let mut hints = Json::list(json.key("hints"));
-        for hint in dump.hints.iter().take(MAX_HINTS) {
-            Json::object(hints.next())
-                .text("kind", hint.kind())
-                .text("text", &short(&hint.to_string()));
-        }
-        // The tasks of a dump are in the order of their ids.
-        let polls = dump.tasks.iter().map(|task| (id(task), task.polls));
-        self.last = Some((now, polls.collect()));
+/// Writes a runtime, and returns its values. `before` has those of the last line, unless there was
+/// none for a while.
+fn write_runtime(out: &mut String, number: usize, runtime: &Shared, before: Option<&Last>) -> Last {
+    let at = Instant::now();
+    let dump = Dump::of(runtime, Vec::new(), PATIENCE);
+    let metrics = Metrics::of(runtime);
+    let mut json = Json::object(out);
+    json.value("number", number)
+        .text("backend", metrics.backend.name())
+        .value("tasks", metrics.tasks)
+        .value("spawned", metrics.spawned)
+        .value("ended", metrics.ended)
+        .value("injected", metrics.injected)
+        .value("untold", dump.untold);
+    if let Some(before) = before {
+        json.seconds("within", at - before.at);
     }
+    let workers = dump.workers.iter().zip(&metrics.workers);
+    json.list_of("workers", workers, |(worker, numbers), out| {
+        let mut json = Json::object(out);
+        worker.state.write_json(&mut json);
+        numbers.write_json(json.key("metrics"));
+    });
+    let groups = dump.groups();
+    // The largest first; equally large ones in the order of the dump.
+    let smallness = |group: &Group<'_>| u64::MAX - group.tasks.len() as u64;
+    let order = Pairs::places(groups.iter().map(smallness));
+    let mut order = order.iter().map(|(_, place)| &groups[*place as usize]);
+    let before = before.map(|before| &before.polls[..]);
+    json.list_of("groups", order.by_ref().take(MAX_GROUPS), |group, out| {
+        write_group(out, group, before);
+    });
+    let tasks: usize = order.map(|group| group.tasks.len()).sum();
+    Json::object(json.key("left_out"))
+        .value("groups", groups.len().saturating_sub(MAX_GROUPS))
+        .value("tasks", tasks)
+        .value("hints", dump.hints.len().saturating_sub(MAX_HINTS));
+    json.list_of("hints", dump.hints.iter().take(MAX_HINTS), |hint, out| {
+        Json::object(out)
+            .text("kind", hint.kind())
+            .text("text", &short(&hint.to_string()));
+    });
+    // The tasks of a dump are in the order of their ids.
+    let polls = dump
+        .tasks
+        .iter()
+        .map(|task| (id(task), task.polls))
+        .collect();
+    Last { number, at, polls }
 }
 
 /// Returns a task's id, or 0 for a future of `block_on`, which has none. A runtime usually has one
@@ -199,19 +173,14 @@ fn write_group(out: &mut String, group: &Group<'_>, before: Option<&[(u64, u32)]
     if first.id.is_none() {
         json.value("block_on", true);
     }
+    let tasks = || group.tasks.iter();
     // Written if all its tasks have the same name.
-    if let Some(name) = &first.name {
-        if group
-            .tasks
-            .iter()
-            .all(|task| task.name.as_ref() == Some(name))
-        {
-            json.text("name", &short(name));
-        }
+    let is_common = |name: &&Name| tasks().all(|task| task.name.as_ref() == Some(*name));
+    if let Some(name) = first.name.as_ref().filter(is_common) {
+        json.text("name", &short(name));
     }
     json.text("state", group.state.name())
         .text("waits_for", &short(&group.waits));
-    let tasks = || group.tasks.iter();
     let age = tasks().map(|task| task.age).max().unwrap_or_default();
     let last_polled = tasks().filter(|task| task.polls > 0);
     let last_polled = last_polled.map(|task| task.last_polled).min();

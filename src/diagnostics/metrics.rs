@@ -192,7 +192,7 @@ impl WorkerMetrics {
     pub(super) fn write_json(&self, out: &mut String) {
         let mut json = Json::object(out);
         for (name, _, value) in self.rows() {
-            let key = format!("{name}{}", value.unit());
+            let key = format!("{name}{}", value.kind().2);
             match value {
                 Value::Gauge(number) | Value::Counter(number) => {
                     json.value(&key, number);
@@ -317,18 +317,15 @@ impl fmt::Display for Metrics {
         ];
         for (name, help, value) in of_runtime {
             let name = format!("polder_{name}");
-            family(f, value.kind(), &name, help)?;
+            family(f, value.kind().0, &name, help)?;
             value.write(f, &name, "")?;
         }
         let workers: Vec<Vec<Row<'_>>> = self.workers.iter().map(WorkerMetrics::rows).collect();
         let first = workers.first().map_or(&[][..], Vec::as_slice);
         for (nth, (name, help, value)) in first.iter().enumerate() {
-            let prefix = match value {
-                Value::Gauge(_) | Value::Flag(_) => "worker_",
-                Value::Counter(_) | Value::Time(_) | Value::Histogram(_) => "",
-            };
-            let name = format!("polder_{prefix}{name}{}", value.unit());
-            family(f, value.kind(), &name, help)?;
+            let (kind, prefix, unit) = value.kind();
+            let name = format!("polder_{prefix}{name}{unit}");
+            family(f, kind, &name, help)?;
             for (index, rows) in workers.iter().enumerate() {
                 rows[nth]
                     .2
@@ -354,20 +351,13 @@ enum Value<'a> {
 }
 
 impl Value<'_> {
-    /// Returns the type of its family.
-    fn kind(self) -> &'static str {
+    /// Returns the type of its family, and the beginning and the end of its name for a worker.
+    fn kind(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Value::Gauge(_) | Value::Flag(_) => "gauge",
-            Value::Counter(_) | Value::Time(_) => "counter",
-            Value::Histogram(_) => "histogram",
-        }
-    }
-
-    /// Returns the end of its name.
-    fn unit(self) -> &'static str {
-        match self {
-            Value::Gauge(_) | Value::Flag(_) | Value::Counter(_) => "",
-            Value::Time(_) | Value::Histogram(_) => "_seconds",
+            Value::Gauge(_) | Value::Flag(_) => ("gauge", "worker_", ""),
+            Value::Counter(_) => ("counter", "", ""),
+            Value::Time(_) => ("counter", "", "_seconds"),
+            Value::Histogram(_) => ("histogram", "", "_seconds"),
         }
     }
 

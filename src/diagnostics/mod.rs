@@ -52,7 +52,6 @@ mod top;
 mod trace;
 mod trace_log;
 mod trace_ring;
-mod waits;
 mod watchdog;
 
 #[cfg(feature = "backtrace")]
@@ -60,8 +59,6 @@ pub use backtrace::Backtrace;
 pub use dump::{Dump, TaskDump, TaskRef, TaskState, Wait, WorkerDump, WorkerState};
 pub use hints::Hint;
 pub use metrics::{Histogram, Metrics, WorkerMetrics};
-#[cfg(feature = "sim")]
-pub(crate) use snapshot::other_sites;
 pub(crate) use snapshot::{PATIENCE, WorkerSnapshot};
 pub use trace::Trace;
 #[cfg(feature = "sim")]
@@ -86,11 +83,11 @@ pub(crate) fn observe(
     #[cfg(feature = "environment")]
     let trace = trace.or_else(environment::tracing);
     if let Some(tracing) = trace {
-        tracing.begin(&mut shared);
+        (tracing.begin)(&mut shared, tracing.capacity);
     }
     let shared = Arc::new(shared);
     match watch {
-        Some(watch) => watch.begin(&shared)?,
+        Some(watch) => (watch.watch)(&shared, watch.threshold, watch.tell)?,
         #[cfg(feature = "environment")]
         None => environment::watch_stalls(&shared),
         #[cfg(not(feature = "environment"))]
@@ -104,7 +101,7 @@ pub(crate) fn observe(
 /// Called when a runtime is about to be closed, and will do no more work.
 pub(crate) fn runtime_ends(shared: &Shared) {
     #[cfg(feature = "environment")]
-    environment::write_trace(shared);
+    environment::write_trace(shared, false);
     #[cfg(not(feature = "environment"))]
     let _ = shared;
 }

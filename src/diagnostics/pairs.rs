@@ -4,13 +4,18 @@
 //! code. The second number is usually an index into a list of the values.
 
 /// See the head of the module.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Pairs(Vec<(u64, u64)>);
 
 impl Pairs {
     pub(super) fn new(mut pairs: Vec<(u64, u64)>) -> Pairs {
         pairs.sort_unstable();
         Pairs(pairs)
+    }
+
+    /// Returns the places of these numbers, in their order.
+    pub(super) fn places(numbers: impl Iterator<Item = u64>) -> Pairs {
+        Pairs::new(numbers.zip(0..).collect())
     }
 
     pub(super) fn iter(&self) -> std::slice::Iter<'_, (u64, u64)> {
@@ -31,21 +36,6 @@ impl Pairs {
     pub(super) fn get(&self, first: u64) -> Option<u64> {
         self.of(first).first().map(|pair| pair.1)
     }
-
-    /// Returns the pairs in groups with the same first number, sorted by that number.
-    pub(super) fn groups(&self) -> impl Iterator<Item = &[(u64, u64)]> {
-        self.0.chunk_by(|one, next| one.0 == next.0)
-    }
-
-    /// Adds a pair, and returns whether it was new. (It shifts the pairs behind it: use it for few
-    /// pairs.)
-    pub(super) fn insert(&mut self, pair: (u64, u64)) -> bool {
-        let place = self.0.binary_search(&pair);
-        if let Err(place) = place {
-            self.0.insert(place, pair);
-        }
-        place.is_err()
-    }
 }
 
 #[cfg(test)]
@@ -63,15 +53,7 @@ mod tests {
             assert_eq!(pairs.of(absent), []);
             assert_eq!(pairs.get(absent), None);
         }
-        let lengths: Vec<usize> = pairs.groups().map(<[_]>::len).collect();
-        assert_eq!(lengths, [2, 1, 2]);
-    }
-
-    #[test]
-    fn a_pair_is_new_once() {
-        let mut pairs = Pairs::default();
-        let added = [(2, 0), (1, 5), (2, 0), (2, 1), (1, 5)].map(|pair| pairs.insert(pair));
-        assert_eq!(added, [true, true, false, true, false]);
-        assert!(pairs.iter().eq(&[(1, 5), (2, 0), (2, 1)]));
+        let places = Pairs::places([7, 3, 7].into_iter());
+        assert!(places.iter().eq(&[(3, 1), (7, 0), (7, 2)]));
     }
 }

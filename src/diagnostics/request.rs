@@ -1,69 +1,51 @@
 //! A question to a worker, and the wait for its answer: see `scheduler::request`.
 
-use std::sync::{Condvar, PoisonError};
+use std::sync::Arc;
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::snapshot::WorkerSnapshot;
 use crate::reactor::{Driver, now};
-use crate::scheduler::{Local, Question};
+use crate::scheduler::{Local, Question, Remote};
 use crate::sync::Mutex;
 
 /// See the head of the module.
 #[derive(Debug)]
-pub(super) struct Request<A> {
-    answer: Mutex<Option<A>>,
-    answered: Condvar,
+pub(super) struct Request {
+    asker: Thread,
+    answer: Mutex<Option<WorkerSnapshot>>,
 }
 
-impl<A> Request<A> {
-    pub(super) fn new() -> Request<A> {
-        Request {
+impl Request {
+    /// Asks a worker. The answer is for this thread.
+    pub(super) fn ask(remote: &Remote) -> Arc<Request> {
+        let request = Arc::new(Request {
+            asker: thread::current(),
             answer: Mutex::new(None),
-            answered: Condvar::new(),
-        }
+        });
+        remote.requests.ask(request.clone());
+        remote.reactor.unpark_best_effort();
+        request
     }
 
-    /// Stores the answer; called by the worker.
-    fn set(&self, answer: A) {
-        *self.answer.lock() = Some(answer);
-        self.answered.notify_all();
-    }
-
-    /// Waits for the answer until `deadline`.
-    pub(super) fn wait(&self, deadline: Instant) -> Option<A> {
-        let mut answer = self.answer.lock();
+    /// Waits for the answer until `deadline`. No answer is missed: it is stored before this thread
+    /// is unparked, and parking after that returns at once.
+    pub(super) fn wait(&self, deadline: Instant) -> Option<WorkerSnapshot> {
         loop {
             let left = deadline.saturating_duration_since(now());
+            let answer = self.answer.lock().take();
             if answer.is_some() || left == Duration::ZERO {
-                return answer.take();
+                return answer;
             }
-            let waited = self.answered.wait_timeout(answer, left);
-            (answer, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            thread::park_timeout(left);
         }
     }
 }
 
-impl Question for Request<WorkerSnapshot> {
+impl Question for Request {
     fn answer(&self, local: &Local, driver: &Driver) {
-        self.set(WorkerSnapshot::of(local, driver));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-
-    #[test]
-    fn an_answer_is_waited_for_until_the_deadline() {
-        let request = Arc::new(Request::new());
-        assert_eq!(request.wait(now()), None);
-        let worker = {
-            let request = request.clone();
-            std::thread::spawn(move || request.set(5))
-        };
-        let deadline = now() + Duration::from_secs(60);
-        assert_eq!(request.wait(deadline), Some(5));
-        worker.join().unwrap();
+        let answer = WorkerSnapshot::of(local, driver);
+        *self.answer.lock() = Some(answer);
+        self.asker.unpark();
     }
 }

@@ -15,20 +15,16 @@
 //! is not in both lists is not matched.
 
 use std::collections::HashSet;
-use std::panic::Location;
-use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use super::dump::{TaskDump, TaskRef, TaskState, WorkerDump, WorkerState};
 use super::pairs::Pairs;
 use super::request::Request;
-use super::waits::Waits;
-use crate::reactor::{Driver, SourceWait, TimerWait, now};
-use crate::scheduler::{
-    Drive, Local, MainFuture, Meta, Remote, Shared, TaskRef, Worker, with_worker_of,
-};
+use crate::reactor::{Driver, SourceWait, TimerWait, now, since_tick};
+use crate::scheduler::{Drive, Local, MainFuture, Meta, Shared};
 use crate::sync::atomic::Ordering;
-use crate::task::{Id, Name};
+use crate::task::Id;
 
 /// How long a worker has to begin its answer: a longer poll delays other tasks far too long.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
@@ -38,65 +34,69 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
 const ANSWERING: Duration = Duration::from_secs(10);
 
 /// The data of a task, or of a future of `block_on`.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct TaskRecord {
     /// The address in its waker; zero if it was never polled.
     waker: usize,
-    /// `None` for a future of `block_on`.
-    pub(super) id: Option<Id>,
-    pub(super) name: Option<Name>,
-    pub(super) site: &'static Location<'static>,
-    pub(super) spawned: u32,
-    pub(super) polled: u32,
-    pub(super) polls: u32,
-    pub(super) waits: Waits,
+    /// Its state, and what it waits for, are found out later.
+    pub(super) task: TaskDump,
+    /// The word that its leaf futures have written: see `scheduler::leaf`.
+    pub(super) leaf: u64,
     /// Whether it was seen running.
     pub(super) runs: bool,
-    pub(super) sources: Vec<(usize, SourceWait)>,
+    pub(super) sources: Vec<SourceWait>,
     pub(super) timers: Vec<Instant>,
 }
 
 impl TaskRecord {
-    fn new(waker: Option<&Waker>, meta: &Meta) -> TaskRecord {
+    fn new(task: TaskDump, waker: usize, leaf: u64, runs: bool) -> TaskRecord {
         TaskRecord {
-            waker: waker.map_or(0, |waker| waker.data().addr()),
+            waker,
+            task,
+            leaf,
+            runs,
+            sources: Vec::new(),
+            timers: Vec::new(),
+        }
+    }
+
+    fn of(worker: Option<usize>, waker: Option<&Waker>, meta: &Meta, now: Instant) -> TaskRecord {
+        let task = TaskDump {
             id: Some(meta.id()),
             name: meta.name().cloned(),
-            site: meta.site(),
-            spawned: meta.spawned,
-            polled: meta.polled.load(Ordering::Relaxed),
+            spawned_at: meta.site(),
+            age: since_tick(meta.spawned, now),
+            worker,
+            state: TaskState::New,
+            waits_for: Vec::new(),
             polls: meta.polls.load(Ordering::Relaxed),
-            waits: Waits::decode(meta.waits_for.load(Ordering::Relaxed)),
-            runs: false,
-            sources: Vec::new(),
-            timers: Vec::new(),
-        }
+            last_polled: since_tick(meta.polled.load(Ordering::Relaxed), now),
+        };
+        let waker = waker.map_or(0, |waker| waker.data().addr());
+        TaskRecord::new(task, waker, meta.waits_for.load(Ordering::Relaxed), false)
     }
 
-    fn of(task: &TaskRef) -> TaskRecord {
-        TaskRecord::new(Some(task.waker()), task.meta())
-    }
-
-    fn of_main(main: &MainFuture) -> TaskRecord {
-        TaskRecord {
-            waker: main.waker_address(),
+    fn of_main(worker: usize, main: &MainFuture, now: Instant) -> TaskRecord {
+        let task = TaskDump {
             id: None,
             name: None,
-            site: main.site,
-            spawned: main.began,
-            polled: main.polled.get(),
+            spawned_at: main.site,
+            age: since_tick(main.began, now),
+            worker: Some(worker),
+            state: TaskState::New,
+            waits_for: Vec::new(),
             polls: main.polls.get(),
-            waits: Waits::decode(main.waits_for()),
-            runs: main.is_in_poll.get(),
-            sources: Vec::new(),
-            timers: Vec::new(),
-        }
+            last_polled: since_tick(main.polled.get(), now),
+        };
+        let (waker, runs) = (main.waker_address(), main.is_in_poll.get());
+        TaskRecord::new(task, waker, main.waits_for(), runs)
     }
 }
 
 /// The data that a worker collects about itself.
 #[derive(Debug)]
 pub(crate) struct WorkerSnapshot {
+    worker: usize,
     /// The local tasks, and the futures of `block_on`.
     tasks: Vec<TaskRecord>,
     /// Unsorted: the asking thread sorts them, since the worker pauses meanwhile.
@@ -104,11 +104,10 @@ pub(crate) struct WorkerSnapshot {
     timers: Vec<TimerWait>,
 }
 
-/// The wakers that sources and timers keep, by owner.
+/// The wakers that the sources and timers of a reactor keep, by owner.
 #[derive(Debug)]
 struct Wakers {
-    /// With the index of the worker.
-    sources: Vec<(usize, SourceWait)>,
+    sources: Vec<SourceWait>,
     timers: Vec<TimerWait>,
     /// The places of a waker's entries in the two lists.
     sources_of: Pairs,
@@ -116,148 +115,167 @@ struct Wakers {
 }
 
 impl Wakers {
-    fn new(sources: Vec<(usize, SourceWait)>, timers: Vec<TimerWait>) -> Wakers {
-        let places = sources.iter().enumerate();
-        let places = places.map(|(place, (_, wait))| (wait.waker as u64, place as u64));
-        let sources_of = Pairs::new(places.collect());
-        let places = timers.iter().enumerate();
-        let places = places.map(|(place, wait)| (wait.waker as u64, place as u64));
+    fn new(sources: Vec<SourceWait>, timers: Vec<TimerWait>) -> Wakers {
         Wakers {
-            timers_of: Pairs::new(places.collect()),
-            sources_of,
+            sources_of: Pairs::places(sources.iter().map(|wait| wait.waker as u64)),
+            timers_of: Pairs::places(timers.iter().map(|wait| wait.waker as u64)),
             sources,
             timers,
         }
     }
 
-    /// Returns the wakers that wait: once for sources, and once for timers.
-    fn all(&self) -> impl Iterator<Item = u64> {
-        let is_waited_for = |of_waker: &&[(u64, u64)]| {
-            let mut waits = of_waker.iter().map(|wait| self.sources[wait.1 as usize].1);
-            waits.any(|wait| wait.is_waiting)
-        };
-        let sources = self.sources_of.groups().filter(is_waited_for);
-        sources
-            .chain(self.timers_of.groups())
-            .map(|group| group[0].0)
+    /// Returns the wakers that wait for a source or a timer.
+    fn waiting(&self) -> impl Iterator<Item = u64> {
+        let sources = self.sources.iter().filter(|wait| wait.is_waiting);
+        let timers = self.timers.iter().map(|wait| wait.waker as u64);
+        sources.map(|wait| wait.waker as u64).chain(timers)
     }
 
-    /// Adds the sources and timers of a task to its record. A source that two workers serve occurs
-    /// twice.
+    /// Adds the sources and timers of a task to its record. A source for which it waits twice in
+    /// the same direction is added once.
     fn assign(&self, task: &mut TaskRecord) {
         if task.waker == 0 {
             return;
         }
-        let waker = task.waker as u64;
-        let mut seen = Pairs::default();
-        for (_, place) in self.sources_of.of(waker) {
-            let (worker, wait) = self.sources[*place as usize];
-            if seen.insert((wait.source as u64, wait.direction as u64)) {
-                task.sources.push((worker, wait));
+        for (_, place) in self.sources_of.of(task.waker as u64) {
+            let wait = self.sources[*place as usize];
+            let is_same = |other: &SourceWait| {
+                (other.source, other.direction) == (wait.source, wait.direction)
+            };
+            if !task.sources.iter().any(is_same) {
+                task.sources.push(wait);
             }
         }
-        let timers = self.timers_of.of(waker).iter();
+        let timers = self.timers_of.of(task.waker as u64).iter();
         (task.timers).extend(timers.map(|(_, place)| self.timers[*place as usize].due));
     }
 }
 
 impl WorkerSnapshot {
     /// Collects the data that only the worker's thread can read, on that thread.
-    pub(super) fn of(local: &Local, driver: &Driver) -> WorkerSnapshot {
-        local.counters.set_tick(now());
+    pub(crate) fn of(local: &Local, driver: &Driver) -> WorkerSnapshot {
+        let (now, worker) = (now(), local.index);
+        local.counters.set_tick(now);
         let mut tasks = Vec::new();
+        let mut add = |waker: Option<&Waker>, meta: &Meta| {
+            tasks.push(TaskRecord::of(Some(worker), waker, meta, now));
+        };
         local
             .owned
-            .for_each(|task| tasks.push(TaskRecord::of(task)));
-        local.for_each_new(|meta| tasks.push(TaskRecord::new(None, meta)));
+            .for_each(|task| add(Some(task.waker()), task.meta()));
+        local.for_each_new(|meta| add(None, meta));
         let mains = local.mains.borrow();
-        tasks.extend(mains.iter().map(|main| TaskRecord::of_main(main)));
+        tasks.extend((mains.iter()).map(|main| TaskRecord::of_main(worker, main, now)));
         WorkerSnapshot {
+            worker,
             tasks,
             sources: driver.reactor().source_waits(),
             timers: driver.timer_waits(),
         }
     }
-
-    /// Collects the data of a worker of this thread, with its index.
-    pub(crate) fn of_worker(worker: &Worker) -> (usize, WorkerSnapshot) {
-        let snapshot = WorkerSnapshot::of(&worker.local, &worker.driver);
-        (worker.local.index, snapshot)
-    }
-
-    /// Collects the data of the worker that this thread drives, if it belongs to `shared`.
-    pub(crate) fn here(shared: &Arc<Shared>) -> Option<(usize, WorkerSnapshot)> {
-        with_worker_of(shared, |local, driver| {
-            (local.index, WorkerSnapshot::of(local, driver))
-        })
-    }
-}
-
-/// The data of a worker.
-#[derive(Debug)]
-pub(super) struct WorkerRecord {
-    pub(super) state: State,
-    /// The tick at which it last read its clock.
-    pub(super) tick: u32,
-    pub(super) sources: usize,
-    pub(super) load: usize,
-    /// The task that it runs.
-    pub(super) running: Option<(u64, &'static Location<'static>)>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
-    /// It was asleep when it was asked.
-    Parked,
-    /// It was awake, and has answered.
-    Awake,
-    /// It belongs to this thread.
-    Here,
-    /// It is not driven.
-    NotDriven,
-    /// It has not answered.
-    Silent,
 }
 
 /// The state of a runtime's workers and tasks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SharedSnapshot {
-    pub(super) workers: Vec<WorkerRecord>,
-    /// With the index of the worker; `None` if no worker has taken the task yet.
-    pub(super) tasks: Vec<(Option<usize>, TaskRecord)>,
-    /// The number of sources and timers with an unknown waker: not a task's own, but one that wraps
-    /// it.
-    pub(super) unknown_waits: usize,
+    pub(super) workers: Vec<WorkerDump>,
+    pub(super) tasks: Vec<TaskRecord>,
+    /// The wakers of these tasks, except of movable ones that may have ended meanwhile.
+    known: HashSet<u64>,
+    /// The wakers that wait for sources and timers.
+    waiting: Vec<u64>,
 }
 
 impl SharedSnapshot {
-    /// `own` holds the workers of the runtime that belong to this thread, and their data: usually
-    /// one, or none.
+    /// `own` holds the data of the workers of the runtime that belong to this thread: usually one,
+    /// or none.
     pub(super) fn take(
         shared: &Shared,
-        mut own: Vec<(usize, WorkerSnapshot)>,
+        mut own: Vec<WorkerSnapshot>,
         patience: Duration,
     ) -> SharedSnapshot {
+        let start = now();
+        let mut snapshot = SharedSnapshot::default();
         let mut asked = Vec::new();
-        let mut workers = Vec::new();
         for (index, remote) in shared.remotes().iter().enumerate() {
-            // Before it is asked, since that wakes it and makes it read its clock.
-            let mut worker = WorkerRecord {
-                state: State::Here,
-                tick: remote.reactor.counters().tick(),
+            let counters = remote.reactor.counters();
+            let task = counters.task().map(TaskRef::new);
+            let mut worker = WorkerDump {
+                index,
+                state: WorkerState::Here { task },
+                tasks: remote.tasks(),
                 sources: shared.sources(index),
-                load: remote.tasks(),
-                running: remote.reactor.counters().task(),
             };
-            let mut request = None;
-            if own.iter().all(|worker| worker.0 != index) && !shared.is_simulated() {
-                (worker.state, request) = ask(remote);
+            // Before it is asked, since that wakes it and makes it read its clock.
+            let tick = counters.tick();
+            let is_own = own.iter().any(|snapshot| snapshot.worker == index);
+            if is_own || shared.is_simulated() {
+                asked.push(None);
+            } else if remote.drive() == Drive::None {
+                // (A foreign event loop may drive it: then this is `BetweenTurns`.)
+                worker.state = WorkerState::NotDriven;
+                asked.push(None);
+            } else {
+                let since = since_tick(tick, start);
+                worker.state = if remote.reactor.is_parked() {
+                    WorkerState::Parked { since }
+                } else {
+                    WorkerState::Awake
+                };
+                asked.push(Some((tick, Request::ask(remote))));
             }
-            asked.push(request);
-            workers.push(worker);
+            snapshot.workers.push(worker);
         }
+        snapshot.add_movable_tasks(shared, start);
+        // A task that was never polled may pass from queue to queue meanwhile, and be polled after
+        // its worker has answered.
+        let ids = snapshot.tasks.iter().filter_map(|record| record.task.id);
+        let mut listed: HashSet<u64> = ids.map(Id::as_u64).collect();
+        shared.for_each_injected(|meta| {
+            if listed.insert(meta.id().as_u64()) {
+                (snapshot.tasks).push(TaskRecord::of(None, None, meta, start));
+            }
+        });
+        let deadline = now() + patience;
+        for (index, remote) in shared.remotes().iter().enumerate() {
+            let answer = match asked[index].take() {
+                Some((tick, request)) => {
+                    let mut answer = request.wait(deadline);
+                    if answer.is_none() && !remote.requests.withdraw(&*request) {
+                        answer = request.wait(deadline + ANSWERING);
+                    }
+                    if answer.is_none() {
+                        snapshot.workers[index].state = match remote.drive() {
+                            Drive::Driven => WorkerState::Silent {
+                                task: remote.reactor.counters().task().map(TaskRef::new),
+                                since: since_tick(tick, now()),
+                            },
+                            Drive::None | Drive::BetweenTurns => WorkerState::NotDriven,
+                        };
+                    }
+                    answer
+                }
+                None => (own.iter().position(|own| own.worker == index))
+                    .map(|place| own.swap_remove(place)),
+            };
+            if let Some(mut answer) = answer {
+                let is_new = |record: &TaskRecord| match record.task.id {
+                    Some(id) if record.task.polls == 0 => listed.insert(id.as_u64()),
+                    _ => true,
+                };
+                answer.tasks.retain(is_new);
+                snapshot.add(answer, index == shared.main_index());
+            }
+        }
+        snapshot
+    }
 
-        // The movable tasks, before and after the sources and timers that they may wait for.
+    /// Adds the movable tasks. Their lists are read before and after the sources and timers that
+    /// they may wait for.
+    fn add_movable_tasks(&mut self, shared: &Shared, now: Instant) {
+        let Some(reactor) = shared.pool_reactor() else {
+            return;
+        };
         let pool = shared.pool_workers();
         let mut before = Vec::new();
         for remote in pool {
@@ -266,144 +284,52 @@ impl SharedSnapshot {
             });
         }
         let before = Pairs::new(before);
-        let (mut sources, mut timers) = (Vec::new(), Vec::new());
-        if let Some(reactor) = shared.pool_reactor() {
-            sources.extend(with_worker(0, reactor.source_waits()));
-            timers.append(&mut reactor.remote_timer_waits());
-        }
-        let wakers = Wakers::new(sources, timers);
+        let wakers = Wakers::new(reactor.source_waits(), reactor.remote_timer_waits());
+        self.waiting.extend(wakers.waiting());
         // A running task waits for nothing, whatever its last poll recorded.
         let mut running = running_tasks(shared);
-        let mut assigned = Vec::new();
-        let mut tasks = Vec::new();
         for remote in pool {
-            let add = |it: &TaskRef| tasks.push((Some(it.meta().index()), TaskRecord::of(it)));
-            remote.movable_tasks().for_each(add);
+            remote.movable_tasks().for_each(|task| {
+                let (worker, waker) = (Some(task.meta().index()), Some(task.waker()));
+                (self.tasks).push(TaskRecord::of(worker, waker, task.meta(), now));
+            });
         }
-        for (_, task) in &mut tasks {
-            if before.get(task.waker as u64) == task.id.map(Id::as_u64) {
-                wakers.assign(task);
-                assigned.push((task.waker as u64, 0));
-            }
-        }
-        let mut waited_for: Vec<u64> = wakers.all().collect();
         running.extend(running_tasks(shared));
-        for (_, task) in &mut tasks {
-            task.runs = task.id.is_some_and(|id| running.contains(&id.as_u64()));
-        }
-        // A task that was never polled may pass from queue to queue meanwhile, and be polled after
-        // its worker has answered.
-        let mut listed: HashSet<Id> = tasks.iter().filter_map(|task| task.1.id).collect();
-        shared.for_each_injected(|meta| {
-            if listed.insert(meta.id()) {
-                tasks.push((None, TaskRecord::new(None, meta)));
+        for record in &mut self.tasks {
+            let (id, waker) = (record.task.id.map_or(0, Id::as_u64), record.waker as u64);
+            record.runs = running.contains(&id);
+            if before.get(waker) == Some(id) {
+                wakers.assign(record);
+                self.known.insert(waker);
             }
-        });
-
-        let deadline = now() + patience;
-        for (index, remote) in shared.remotes().iter().enumerate() {
-            let answer = match asked[index].take() {
-                Some(request) => {
-                    let mut answer = request.wait(deadline);
-                    if answer.is_none() && !remote.requests.withdraw(&*request) {
-                        answer = request.wait(deadline + ANSWERING);
-                    }
-                    if answer.is_none() {
-                        workers[index].state = match remote.drive() {
-                            Drive::Driven => State::Silent,
-                            Drive::None | Drive::BetweenTurns => State::NotDriven,
-                        };
-                        workers[index].running = remote.reactor.counters().task();
-                    }
-                    answer
-                }
-                None => {
-                    let place = own.iter().position(|worker| worker.0 == index);
-                    place.map(|place| own.swap_remove(place).1)
-                }
-            };
-            if let Some(snapshot) = answer {
-                let sources = with_worker(index, snapshot.sources);
-                let wakers = Wakers::new(sources.collect(), snapshot.timers);
-                for mut task in snapshot.tasks {
-                    if task.polls == 0 && task.id.is_some_and(|id| !listed.insert(id)) {
-                        continue;
-                    }
-                    wakers.assign(&mut task);
-                    assigned.push((task.waker as u64, 0));
-                    tasks.push((Some(index), task));
-                }
-                // Each pool worker lists what waits with their common reactor.
-                if index == shared.main_index() {
-                    waited_for.extend(wakers.all());
-                }
-            }
-        }
-        let assigned = Pairs::new(assigned);
-        let is_left = |waker: &&u64| assigned.get(**waker).is_none();
-        SharedSnapshot {
-            workers,
-            tasks,
-            unknown_waits: waited_for.iter().filter(is_left).count(),
         }
     }
-}
 
-fn with_worker(worker: usize, waits: Vec<SourceWait>) -> impl Iterator<Item = (usize, SourceWait)> {
-    waits.into_iter().map(move |wait| (worker, wait))
+    /// Adds the data of a worker. (Each pool worker lists what waits with their common reactor.)
+    fn add(&mut self, worker: WorkerSnapshot, is_main: bool) {
+        let wakers = Wakers::new(worker.sources, worker.timers);
+        for mut record in worker.tasks {
+            wakers.assign(&mut record);
+            self.known.insert(record.waker as u64);
+            self.tasks.push(record);
+        }
+        if is_main {
+            self.waiting.extend(wakers.waiting());
+        }
+    }
+
+    /// Whether a source or a timer has an unknown waker: not a task's own, but one that wraps it.
+    pub(super) fn has_unknown_waits(&self) -> bool {
+        self.waiting.iter().any(|waker| !self.known.contains(waker))
+    }
 }
 
 /// Returns the tasks that the workers are running.
 fn running_tasks(shared: &Shared) -> Vec<u64> {
-    let counters = shared
-        .remotes()
-        .iter()
-        .map(|remote| remote.reactor.counters());
-    counters
-        .filter_map(|counters| Some(counters.task()?.0))
+    let remotes = shared.remotes().iter();
+    remotes
+        .filter_map(|remote| Some(remote.reactor.counters().task()?.0))
         .collect()
-}
-
-/// Asks a worker, unless it is not driven. (A foreign event loop may drive it.)
-fn ask(remote: &Remote) -> (State, Option<Arc<Request<WorkerSnapshot>>>) {
-    if remote.drive() == Drive::None {
-        return (State::NotDriven, None);
-    }
-    let state = if remote.reactor.is_parked() {
-        State::Parked
-    } else {
-        State::Awake
-    };
-    let request = Arc::new(Request::new());
-    remote.requests.ask(request.clone());
-    remote.reactor.unpark_best_effort();
-    (state, Some(request))
-}
-
-/// Returns the spawn sites of the tasks of a simulated process, with these workers, except the
-/// running task.
-#[cfg(feature = "sim")]
-pub(crate) fn other_sites<'a>(
-    shared: &Shared,
-    workers: impl Iterator<Item = &'a Local>,
-) -> Vec<&'static Location<'static>> {
-    let running = crate::scheduler::with_running(Meta::id);
-    let mut sites = Vec::new();
-    let mut add = |meta: &Meta| {
-        if Some(meta.id()) != running {
-            sites.push(meta.site());
-        }
-    };
-    for local in workers {
-        local.owned.for_each(|task| add(task.meta()));
-        local.for_each_new(&mut add);
-    }
-    for remote in shared.pool_workers() {
-        let tasks = remote.movable_tasks();
-        tasks.for_each(|task| add(task.meta()));
-    }
-    shared.for_each_injected(add);
-    sites
 }
 
 #[cfg(test)]
@@ -411,7 +337,7 @@ mod tests {
     use super::*;
     use crate::event::Latch;
     use crate::scheduler::{Question, with_local};
-    use std::sync::mpsc;
+    use std::sync::{Arc, mpsc};
 
     const SHORT: Duration = Duration::from_millis(50);
 
@@ -443,7 +369,10 @@ mod tests {
         let has_answered = (0..20).any(|_| {
             shared.remote(0).requests.ask(Arc::new(Slow));
             let snapshot = SharedSnapshot::take(&shared, Vec::new(), SHORT);
-            !matches!(snapshot.workers[0].state, State::Silent | State::NotDriven)
+            !matches!(
+                snapshot.workers[0].state,
+                WorkerState::Silent { .. } | WorkerState::NotDriven
+            )
         });
         stop.set();
         thread.join().expect("its future is done");

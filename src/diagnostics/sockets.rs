@@ -1,28 +1,53 @@
 //! The kernel's description of a descriptor that a task waits for.
 
-use crate::sys::BorrowedDescriptor;
+use crate::reactor::{Source, SourceKind};
+use crate::sys;
 
-/// The kind of a descriptor, and its addresses, if it has any.
-#[derive(Default)]
-pub(super) struct Described {
-    pub(super) kind: &'static str,
-    pub(super) local: Option<String>,
-    pub(super) peer: Option<String>,
+/// The kind of a descriptor, and its local and peer address, if it has any.
+type Description = (&'static str, Option<String>, Option<String>);
+
+/// Describes a source. Its descriptor may be one that this crate did not make.
+pub(super) fn describe(source: &Source) -> Description {
+    #[cfg(feature = "sim")]
+    if let Some(socket) = source.simulated() {
+        let [local, peer] = [socket.local_addr(), socket.peer_addr()]
+            .map(|address| address.ok().and_then(|address| address.describe()));
+        return (socket.kind(), local, peer);
+    }
+    let (kind, local, peer) = describe_descriptor(source.descriptor());
+    let kind = match source.kind() {
+        SourceKind::Lent | SourceKind::Other => kind,
+        SourceKind::TcpStream => "TCP",
+        SourceKind::UnixStream => "Unix stream",
+    };
+    (kind, local, peer)
 }
 
-/// A descriptor that is no socket, or cannot be described.
-const OTHER: &str = "descriptor";
+/// Whether a read would not block.
+pub(super) fn is_readable(source: &Source) -> bool {
+    #[cfg(feature = "sim")]
+    if let Some(socket) = source.simulated() {
+        return socket.is_readable();
+    }
+    sys::is_ready(&source.descriptor(), false).unwrap_or(false)
+}
+
+/// Returns the number of bytes that can be read; `None` if it is unknown, or zero.
+pub(super) fn readable_bytes(source: &Source) -> Option<u64> {
+    #[cfg(feature = "sim")]
+    if source.simulated().is_some() {
+        return None;
+    }
+    sys::readable_bytes(&source.descriptor()).filter(|bytes| *bytes > 0)
+}
 
 #[cfg(feature = "net")]
-pub(super) fn describe(descriptor: BorrowedDescriptor<'_>) -> Described {
+fn describe_descriptor(descriptor: sys::BorrowedDescriptor<'_>) -> Description {
     use socket2::{SockRef, Type};
 
     let socket = SockRef::from(&descriptor);
     let (Ok(of_type), Ok(local)) = (socket.r#type(), socket.local_addr()) else {
-        return Described {
-            kind: OTHER,
-            ..Described::default()
-        };
+        return ("descriptor", None, None);
     };
     let (is_unix, is_ip) = (local.is_unix(), local.is_ipv4() || local.is_ipv6());
     let kind = match of_type {
@@ -32,19 +57,13 @@ pub(super) fn describe(descriptor: BorrowedDescriptor<'_>) -> Described {
         Type::DGRAM if is_ip => "UDP",
         _ => "socket",
     };
-    Described {
-        kind,
-        local: text(&local),
-        peer: socket.peer_addr().ok().and_then(|peer| text(&peer)),
-    }
+    let peer = socket.peer_addr().ok().and_then(|peer| text(&peer));
+    (kind, text(&local), peer)
 }
 
 #[cfg(not(feature = "net"))]
-pub(super) fn describe(_: BorrowedDescriptor<'_>) -> Described {
-    Described {
-        kind: OTHER,
-        ..Described::default()
-    }
+fn describe_descriptor(_: sys::BorrowedDescriptor<'_>) -> Description {
+    ("descriptor", None, None)
 }
 
 /// Returns the address as text, or `None` for an unnamed address.

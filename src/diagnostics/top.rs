@@ -30,7 +30,6 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::FlockOperation;
 
-use super::environment::open_runtimes;
 use super::line::Lines;
 use crate::sys::{self, PerProcess, local, start_thread};
 
@@ -162,64 +161,46 @@ struct Pace {
 }
 
 /// The source of the lines.
-trait Tell {
+pub(super) trait Tell {
     /// Returns a line. The next one follows after `interval` at the earliest.
     fn line(&mut self, interval: Duration) -> String;
     /// Called when no client is left.
     fn forget(&mut self);
 }
 
-impl Tell for Lines {
-    fn line(&mut self, interval: Duration) -> String {
-        Lines::line(self, &open_runtimes(), interval)
-    }
-
-    fn forget(&mut self) {
-        Lines::forget(self);
-    }
-}
-
 struct Client {
     stream: UnixStream,
-    /// The unsent rest of its line.
-    rest: Option<Rest>,
-}
-
-struct Rest {
+    /// Its last line, and the number of bytes of it that are sent.
     line: Arc<str>,
-    taken: usize,
+    sent: usize,
+    /// When the line was begun.
     since: Instant,
 }
 
 impl Client {
+    fn has_rest(&self) -> bool {
+        self.sent < self.line.len()
+    }
+
     /// Sends a line, if the last one is sent. Returns whether the client is still connected.
     fn tell(&mut self, line: &Arc<str>, patience: Duration) -> bool {
-        match &self.rest {
-            Some(rest) => rest.since.elapsed() < patience,
-            None => {
-                self.rest = Some(Rest {
-                    line: line.clone(),
-                    taken: 0,
-                    since: Instant::now(),
-                });
-                self.go_on()
-            }
+        if self.has_rest() {
+            return self.since.elapsed() < patience;
         }
+        (self.line, self.sent, self.since) = (line.clone(), 0, Instant::now());
+        self.go_on()
     }
 
     /// Continues to send. Returns whether the client is still connected.
     fn go_on(&mut self) -> bool {
-        while let Some(rest) = &mut self.rest {
-            match sys::send(&self.stream, &rest.line.as_bytes()[rest.taken..]) {
-                Ok(count) => rest.taken += count,
+        while self.has_rest() {
+            match sys::send(&self.stream, &self.line.as_bytes()[self.sent..]) {
+                Ok(count) => self.sent += count,
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return true,
                     io::ErrorKind::Interrupted => {}
                     _ => return false,
                 },
-            }
-            if rest.taken == rest.line.len() {
-                self.rest = None;
             }
         }
         true
@@ -274,9 +255,10 @@ fn serve(listener: &UnixListener, pace: Pace, lines: &mut impl Tell) {
 fn wait(listener: &UnixListener, clients: &mut Vec<Client>, left: Option<Duration>) -> bool {
     let mut asked = vec![PollFd::new(listener, PollFlags::IN)];
     asked.extend(clients.iter().map(|client| {
-        let wanted = match client.rest {
-            Some(_) => PollFlags::OUT,
-            None => PollFlags::empty(),
+        let wanted = if client.has_rest() {
+            PollFlags::OUT
+        } else {
+            PollFlags::empty()
         };
         PollFd::new(&client.stream, wanted)
     }));
@@ -312,7 +294,12 @@ fn accept(
             let _ = sys::send(&stream, TOO_MANY.as_bytes());
         }
         Ok(stream) => {
-            let mut client = Client { stream, rest: None };
+            let mut client = Client {
+                stream,
+                line: Arc::default(),
+                sent: 0,
+                since: Instant::now(),
+            };
             if latest.is_none_or(|line| client.tell(line, patience)) {
                 clients.push(client);
             }

@@ -72,12 +72,11 @@ impl Trace {
             .collect();
         tracks.push(Track::new("other threads".into(), &log.others));
         let (ids, names): (Vec<u64>, Vec<Name>) = log.names().into_iter().unzip();
-        let name_of = ids.iter().zip(0..).map(|(id, place)| (*id, place));
         Some(Trace {
             began: log.start_time,
             taken: now().saturating_duration_since(log.start),
             tracks,
-            name_of: Pairs::new(name_of.collect()),
+            name_of: Pairs::places(ids.into_iter()),
             names,
         })
     }
@@ -139,20 +138,18 @@ struct Polls {
 
 impl Polls {
     fn of(tracks: &[Track]) -> Polls {
-        let (mut all, mut tasks, mut times) = (Vec::new(), Vec::new(), Vec::new());
-        for (track, it) in tracks.iter().enumerate() {
-            for event in &it.events {
+        let (mut all, mut tasks) = (Vec::new(), Vec::new());
+        for (index, track) in tracks.iter().enumerate() {
+            for event in &track.events {
                 if let What::PollBegins((id, _)) = event.what {
-                    times.push((event.at.as_nanos() as u64, all.len() as u64));
-                    all.push((event.at, track));
+                    all.push((event.at, index));
                     tasks.push(id);
                 }
             }
         }
-        let by_time = Pairs::new(times);
-        let by_task = (by_time.iter().zip(0..)).map(|(it, place)| (tasks[it.1 as usize], place));
+        let by_time = Pairs::places(all.iter().map(|(at, _)| at.as_nanos() as u64));
         Polls {
-            by_task: Pairs::new(by_task.collect()),
+            by_task: Pairs::places(by_time.iter().map(|(_, poll)| tasks[*poll as usize])),
             by_time,
             all,
         }

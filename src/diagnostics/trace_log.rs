@@ -6,7 +6,6 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -18,10 +17,11 @@ use crate::task::Name;
 
 /// The request to trace a runtime. A program that makes one links the log and its rings; other
 /// programs do not.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tracing {
-    capacity: usize,
-    begin: fn(&mut Shared, usize),
+    pub(super) capacity: usize,
+    /// Must be called before any worker of the runtime starts.
+    pub(super) begin: fn(&mut Shared, usize),
 }
 
 impl Tracing {
@@ -31,17 +31,6 @@ impl Tracing {
             capacity,
             begin: TraceLog::begin,
         }
-    }
-
-    /// Must be called before any worker of the runtime starts.
-    pub(super) fn begin(self, shared: &mut Shared) {
-        (self.begin)(shared, self.capacity);
-    }
-}
-
-impl fmt::Debug for Tracing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.capacity.fmt(f)
     }
 }
 

@@ -204,23 +204,16 @@ struct Seen {
     told: bool,
 }
 
-#[derive(Default)]
-struct Watchdog {
-    /// Whether the thread runs.
-    runs: bool,
-    /// Runtimes that the thread has not seen yet.
-    new: Vec<Watched>,
-}
-
-static WATCHDOG: PerProcess<Mutex<Watchdog>> = PerProcess::new(Mutex::default);
+/// The runtimes that the thread has not seen yet. `None` if the thread does not run.
+static NEW: PerProcess<Mutex<Option<Vec<Watched>>>> = PerProcess::new(Mutex::default);
 
 /// The request to watch a runtime. A program that makes one links the watchdog; other programs do
 /// not.
 #[derive(Clone)]
 pub(crate) struct Watch {
-    threshold: Duration,
-    tell: Tell,
-    watch: fn(&Arc<Shared>, Duration, Tell) -> io::Result<()>,
+    pub(super) threshold: Duration,
+    pub(super) tell: Tell,
+    pub(super) watch: fn(&Arc<Shared>, Duration, Tell) -> io::Result<()>,
 }
 
 impl Watch {
@@ -230,10 +223,6 @@ impl Watch {
             tell,
             watch,
         }
-    }
-
-    pub(super) fn begin(self, shared: &Arc<Shared>) -> io::Result<()> {
-        (self.watch)(shared, self.threshold, self.tell)
     }
 }
 
@@ -245,25 +234,21 @@ impl fmt::Debug for Watch {
 
 /// Watches a runtime from now on, until it is dropped.
 pub(super) fn watch(shared: &Arc<Shared>, threshold: Duration, tell: Tell) -> io::Result<()> {
-    let mut watchdog = WATCHDOG.get().lock();
-    watchdog.new.push(Watched {
+    let watched = Watched {
         shared: Arc::downgrade(shared),
         threshold: threshold.clamp(MIN_STALL, MAX_STALL),
         tell,
         next: Instant::now(),
         seen: (shared.remotes().iter()).map(|_| Seen::new(None)).collect(),
-    });
+    };
     // The first caller starts the thread. The thread gives up under the same lock, after it has
-    // seen that there is nothing new: so no runtime is left to a thread that ends.
-    if !watchdog.runs {
-        if let Err(error) = start_thread("polder-watchdog", Box::new(run)) {
-            let watched = watchdog.new.pop();
-            drop(watchdog);
-            drop(watched); // Foreign code, so outside the lock.
-            return Err(error);
-        }
-        watchdog.runs = true;
+    // seen that there is nothing new: so no runtime is left to a thread that ends. (At an error the
+    // lock is released before `watched` is dropped, which is foreign code.)
+    let mut new = NEW.get().lock();
+    if new.is_none() {
+        start_thread("polder-watchdog", Box::new(run))?;
     }
+    new.get_or_insert_default().push(watched);
     Ok(())
 }
 
@@ -273,7 +258,7 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 fn run() {
     let mut all = Vec::new();
     loop {
-        all.append(&mut WATCHDOG.get().lock().new);
+        all.append(NEW.get().lock().get_or_insert_default());
         let (live, gone): (Vec<Watched>, Vec<Watched>) =
             (all.into_iter()).partition(|watched| watched.runtime().is_some());
         all = live;
@@ -282,9 +267,9 @@ fn run() {
             watched.end();
         }
         if all.is_empty() {
-            let mut watchdog = WATCHDOG.get().lock();
-            if watchdog.new.is_empty() {
-                watchdog.runs = false;
+            let mut new = NEW.get().lock();
+            if new.as_ref().is_none_or(Vec::is_empty) {
+                *new = None;
                 return;
             }
         }
@@ -367,7 +352,7 @@ impl Watched {
             self.tell(&stall);
             #[cfg(feature = "environment")]
             if let (false, Some(shared)) = (stall.has_ended, self.runtime()) {
-                super::environment::write_trace_at_stall(&shared);
+                super::environment::write_trace(&shared, true);
             }
         }
         self.next = Instant::now() + interval;
@@ -432,60 +417,53 @@ fn parse_activity(text: &str) -> Option<Activity> {
     })
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-macro_rules! system_calls {
-    ($($(#[$cfg:meta])? $name:ident $number:ident $has_descriptor:literal,)*) => {
-        &[$($(#[$cfg])? (libc::$number, stringify!($name), $has_descriptor),)*]
-    };
-}
-
 /// The calls that often block for long, and whether their first argument is a descriptor. A call
 /// that is missing is reported by its number.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-const SYSTEM_CALLS: &[(libc::c_long, &str, bool)] = system_calls! {
-    accept4 SYS_accept4 true,
-    clock_nanosleep SYS_clock_nanosleep false,
-    connect SYS_connect true,
-    epoll_pwait SYS_epoll_pwait true,
-    fallocate SYS_fallocate true,
-    fdatasync SYS_fdatasync true,
-    flock SYS_flock true,
-    fsync SYS_fsync true,
-    futex SYS_futex false,
-    getdents64 SYS_getdents64 true,
-    getrandom SYS_getrandom false,
-    ioctl SYS_ioctl true,
-    madvise SYS_madvise false,
-    munmap SYS_munmap false,
-    nanosleep SYS_nanosleep false,
-    openat SYS_openat true,
-    ppoll SYS_ppoll false,
-    pread64 SYS_pread64 true,
-    pselect6 SYS_pselect6 false,
-    pwrite64 SYS_pwrite64 true,
-    read SYS_read true,
-    readv SYS_readv true,
-    recvfrom SYS_recvfrom true,
-    recvmsg SYS_recvmsg true,
-    sendmsg SYS_sendmsg true,
-    sendto SYS_sendto true,
-    splice SYS_splice true,
-    statx SYS_statx true,
-    sync SYS_sync false,
-    unlinkat SYS_unlinkat true,
-    wait4 SYS_wait4 false,
-    waitid SYS_waitid false,
-    write SYS_write true,
-    writev SYS_writev true,
+const SYSTEM_CALLS: &[(libc::c_long, &str, bool)] = &[
+    (libc::SYS_accept4, "accept4", true),
+    (libc::SYS_clock_nanosleep, "clock_nanosleep", false),
+    (libc::SYS_connect, "connect", true),
+    (libc::SYS_epoll_pwait, "epoll_pwait", true),
+    (libc::SYS_fallocate, "fallocate", true),
+    (libc::SYS_fdatasync, "fdatasync", true),
+    (libc::SYS_flock, "flock", true),
+    (libc::SYS_fsync, "fsync", true),
+    (libc::SYS_futex, "futex", false),
+    (libc::SYS_getdents64, "getdents64", true),
+    (libc::SYS_getrandom, "getrandom", false),
+    (libc::SYS_ioctl, "ioctl", true),
+    (libc::SYS_madvise, "madvise", false),
+    (libc::SYS_munmap, "munmap", false),
+    (libc::SYS_nanosleep, "nanosleep", false),
+    (libc::SYS_openat, "openat", true),
+    (libc::SYS_ppoll, "ppoll", false),
+    (libc::SYS_pread64, "pread64", true),
+    (libc::SYS_pselect6, "pselect6", false),
+    (libc::SYS_pwrite64, "pwrite64", true),
+    (libc::SYS_read, "read", true),
+    (libc::SYS_readv, "readv", true),
+    (libc::SYS_recvfrom, "recvfrom", true),
+    (libc::SYS_recvmsg, "recvmsg", true),
+    (libc::SYS_sendmsg, "sendmsg", true),
+    (libc::SYS_sendto, "sendto", true),
+    (libc::SYS_splice, "splice", true),
+    (libc::SYS_statx, "statx", true),
+    (libc::SYS_sync, "sync", false),
+    (libc::SYS_unlinkat, "unlinkat", true),
+    (libc::SYS_wait4, "wait4", false),
+    (libc::SYS_waitid, "waitid", false),
+    (libc::SYS_write, "write", true),
+    (libc::SYS_writev, "writev", true),
     #[cfg(target_arch = "x86_64")]
-    epoll_wait SYS_epoll_wait true,
+    (libc::SYS_epoll_wait, "epoll_wait", true),
     #[cfg(target_arch = "x86_64")]
-    open SYS_open false,
+    (libc::SYS_open, "open", false),
     #[cfg(target_arch = "x86_64")]
-    poll SYS_poll false,
+    (libc::SYS_poll, "poll", false),
     #[cfg(target_arch = "x86_64")]
-    select SYS_select false,
-};
+    (libc::SYS_select, "select", false),
+];
 
 #[cfg(all(test, any(target_os = "linux", target_os = "android")))]
 mod tests {

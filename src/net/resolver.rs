@@ -202,7 +202,7 @@ impl Lookups {
         if let (Some((handle, resolver)), Some(end)) = (own, end) {
             // The end of the task is always reported, even if the task is dropped here.
             let ask = Box::pin(Tell(end).ask(resolver.clone()));
-            let task = resolver.spawn(handle.shared(), ask);
+            let task = resolver.spawn(&handle.shared, ask);
             let _ = lookup.task.set(task);
         }
         Ok(lookup)
@@ -283,7 +283,7 @@ thread_local! {
 /// here.
 fn own_resolver() -> Option<(Handle, Arc<Resolver>)> {
     let handle = Handle::try_current()?;
-    let resolver = handle.resolver()?;
+    let resolver = handle.shared.resolver()?;
     (resolver.id() != ASKING.get()).then_some((handle, resolver))
 }
 

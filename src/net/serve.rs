@@ -136,11 +136,8 @@ where
         listener,
         handler,
         until: pending(),
-        limit: usize::MAX,
-        grace: Duration::ZERO,
-        drains: true,
         on_error: Box::new(|_| {}),
-        site: Location::caller(),
+        settings: Settings::new(),
     }
 }
 
@@ -177,12 +174,8 @@ pub struct Serve<'a, L, H, U = Pending<()>> {
     listener: L,
     handler: H,
     until: U,
-    limit: usize,
-    grace: Duration,
-    drains: bool,
     on_error: Box<dyn FnMut(&io::Error) + Send + 'a>,
-    /// The caller of `serve`: diagnostics report it for the tasks of its connections.
-    site: &'static Location<'static>,
+    settings: Settings,
 }
 
 impl<'a, L, H, U> Serve<'a, L, H, U> {
@@ -201,7 +194,7 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn limit(mut self, limit: usize) -> Self {
-        self.limit = limit;
+        self.settings.limit = limit;
         self
     }
 
@@ -237,11 +230,8 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
             listener: self.listener,
             handler: self.handler,
             until: end,
-            limit: self.limit,
-            grace: self.grace,
-            drains: self.drains,
             on_error: self.on_error,
-            site: self.site,
+            settings: self.settings,
         }
     }
 
@@ -274,7 +264,7 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
+        self.settings.grace = grace;
         self
     }
 
@@ -307,7 +297,7 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn drain(mut self, drain: bool) -> Self {
-        self.drains = drain;
+        self.settings.drains = drain;
         self
     }
 
@@ -337,9 +327,9 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
 impl<L, H, U> fmt::Debug for Serve<'_, L, H, U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Serve")
-            .field("limit", &self.limit)
-            .field("grace", &self.grace)
-            .field("drain", &self.drains)
+            .field("limit", &self.settings.limit)
+            .field("grace", &self.settings.grace)
+            .field("drain", &self.settings.drains)
             .finish_non_exhaustive()
     }
 }
@@ -356,32 +346,53 @@ where
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            check_limit(self.limit)?;
+            self.settings.check()?;
             let accepting = AcceptLoop {
                 listener: self.listener,
                 until: self.until,
-                limit: self.limit,
-                drains: self.drains && !self.grace.is_zero(),
                 on_error: self.on_error,
-                site: self.site,
+                settings: self.settings,
             };
             let spawn: Spawn<F> = |tasks, connection, site| drop(tasks.spawn_at(connection, site));
-            accepting
-                .run(self.handler, spawn)
-                .await
-                .end(self.grace)
-                .await
+            accepting.run(self.handler, spawn).await.end().await
         })
     }
 }
 
-pub(super) fn check_limit(limit: usize) -> io::Result<()> {
-    match limit {
-        0 => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "serve: the limit of connections must be at least 1",
-        )),
-        _ => Ok(()),
+/// The settings of a server that do not depend on its types.
+#[derive(Clone, Copy)]
+pub(super) struct Settings {
+    /// The limit of concurrent connections.
+    pub(super) limit: usize,
+    pub(super) grace: Duration,
+    /// Whether the connections in the listener's queue are accepted when it stops, if they have a
+    /// grace period.
+    pub(super) drains: bool,
+    /// The caller of `serve` or `serve_on_workers`: diagnostics report it for the tasks of its
+    /// connections.
+    pub(super) site: &'static Location<'static>,
+}
+
+impl Settings {
+    #[track_caller]
+    pub(super) fn new() -> Settings {
+        Settings {
+            limit: usize::MAX,
+            grace: Duration::ZERO,
+            drains: true,
+            site: Location::caller(),
+        }
+    }
+
+    /// Returns an error if the limit is zero.
+    pub(super) fn check(&self) -> io::Result<()> {
+        match self.limit {
+            0 => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "serve: the limit of connections must be at least 1",
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -441,8 +452,7 @@ impl Summary {
 struct Connections {
     tasks: TaskSet<()>,
     summary: Summary,
-    /// The place where the server was made.
-    site: &'static Location<'static>,
+    settings: Settings,
 }
 
 impl Connections {
@@ -450,7 +460,7 @@ impl Connections {
         self.summary.accepted += 1;
         // A handler may panic before there is a future.
         match catch_unwind(AssertUnwindSafe(handler)) {
-            Ok(connection) => spawn(&mut self.tasks, connection, self.site),
+            Ok(connection) => spawn(&mut self.tasks, connection, self.settings.site),
             Err(panic) => self.summary.count(Err(panic)),
         }
         self.summary.most_at_once = self.summary.most_at_once.max(self.tasks.len());
@@ -472,10 +482,13 @@ pub(super) struct Stopped {
 
 impl Stopped {
     /// Waits out the grace period, then cancels the remaining connections.
-    pub(super) async fn end(self, grace: Duration) -> io::Result<Summary> {
+    pub(super) async fn end(self) -> io::Result<Summary> {
         let mut connections = self.connections;
         // Also without a grace period, for the sake of finished connections.
-        if timeout(grace, connections.join_all()).await.is_err() {
+        if timeout(connections.settings.grace, connections.join_all())
+            .await
+            .is_err()
+        {
             connections.summary.cancelled = connections.tasks.cancel_all().await as u64;
             connections.join_all().await;
         }
@@ -498,13 +511,9 @@ enum Turn<C> {
 pub(super) struct AcceptLoop<'a, L, U> {
     pub(super) listener: L,
     pub(super) until: U,
-    /// Not zero: see [`check_limit`].
-    pub(super) limit: usize,
-    /// Whether the connections in the listener's queue are accepted when it stops.
-    pub(super) drains: bool,
     pub(super) on_error: Box<dyn FnMut(&io::Error) + Send + 'a>,
-    /// The place where the server was made.
-    pub(super) site: &'static Location<'static>,
+    /// See [`Settings::check`].
+    pub(super) settings: Settings,
 }
 
 /// Makes a task of a handler's future.
@@ -523,7 +532,7 @@ where
         let mut connections = Connections {
             tasks: TaskSet::new(),
             summary: Summary::default(),
-            site: self.site,
+            settings: self.settings,
         };
         let mut trouble = Trouble::default();
         let error = {
@@ -541,7 +550,7 @@ where
                     if let Some(rest) = &mut trouble.rest {
                         return Pin::new(rest).poll(cx).map(|_| Turn::Rested);
                     }
-                    if accept.is_none() && connections.tasks.len() < self.limit {
+                    if accept.is_none() && connections.tasks.len() < self.settings.limit {
                         accept.set(Some(self.listener.accept()));
                     }
                     let Some(begun) = accept.as_mut().as_pin_mut() else {
@@ -573,19 +582,11 @@ where
                 }
             }
         };
-        if error.is_none() && self.drains {
-            let (limit, on_error) = (self.limit, &mut *self.on_error);
-            let connections = &mut connections;
-            drain(
-                &self.listener,
-                limit,
-                connections,
-                handler,
-                spawn,
-                trouble,
-                on_error,
-            )
-            .await;
+        let Settings { grace, drains, .. } = self.settings;
+        if error.is_none() && drains && !grace.is_zero() {
+            let (listener, connections) = (&self.listener, &mut connections);
+            let on_error = &mut *self.on_error;
+            drain(listener, connections, handler, spawn, trouble, on_error).await;
         }
         drop(self.listener);
         Stopped { connections, error }
@@ -596,7 +597,6 @@ where
 /// error that the next attempt would most likely meet again.
 async fn drain<L: Listener, F>(
     listener: &L,
-    limit: usize,
     connections: &mut Connections,
     mut handler: impl FnMut(L::Stream, L::Address) -> F,
     spawn: Spawn<F>,
@@ -607,7 +607,7 @@ async fn drain<L: Listener, F>(
         while let Some(result) = connections.tasks.try_join_next_result() {
             connections.summary.count(result);
         }
-        if connections.tasks.len() >= limit {
+        if connections.tasks.len() >= connections.settings.limit {
             break;
         }
         let mut accept = pin!(listener.accept());

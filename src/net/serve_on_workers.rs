@@ -9,7 +9,7 @@
 use std::fmt;
 use std::future::{Future, IntoFuture, pending};
 use std::io;
-use std::panic::{AssertUnwindSafe, Location, resume_unwind};
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use futures_lite::FutureExt;
 use futures_lite::future::or;
 
 use super::listener::Listener;
-use super::serve::{AcceptLoop, Spawn, Summary, check_limit};
+use super::serve::{AcceptLoop, Settings, Spawn, Summary};
 use crate::event::Latch;
 use crate::runtime::Handle;
 use crate::task::Task;
@@ -122,11 +122,8 @@ where
         listeners: listeners.into_iter().collect(),
         create,
         until: Box::pin(pending()),
-        limit: usize::MAX,
-        grace: Duration::ZERO,
-        drains: true,
         on_error: Arc::new(|_| {}),
-        site: Location::caller(),
+        settings: Settings::new(),
     }
 }
 
@@ -159,12 +156,8 @@ pub struct ServeOnWorkers<'a, L, C> {
     listeners: Vec<L>,
     create: C,
     until: Pin<Box<dyn Future<Output = ()> + Send + 'a>>,
-    limit: usize,
-    grace: Duration,
-    drains: bool,
     on_error: OnError,
-    /// The caller of `serve_on_workers`.
-    site: &'static Location<'static>,
+    settings: Settings,
 }
 
 type OnError = Arc<dyn Fn(&io::Error) + Send + Sync>;
@@ -186,7 +179,7 @@ impl<'a, L, C> ServeOnWorkers<'a, L, C> {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn limit(mut self, limit: usize) -> Self {
-        self.limit = limit;
+        self.settings.limit = limit;
         self
     }
 
@@ -238,7 +231,7 @@ impl<'a, L, C> ServeOnWorkers<'a, L, C> {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
+        self.settings.grace = grace;
         self
     }
 
@@ -267,7 +260,7 @@ impl<'a, L, C> ServeOnWorkers<'a, L, C> {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn drain(mut self, drain: bool) -> Self {
-        self.drains = drain;
+        self.settings.drains = drain;
         self
     }
 
@@ -298,9 +291,9 @@ impl<L, C> fmt::Debug for ServeOnWorkers<'_, L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServeOnWorkers")
             .field("listeners", &self.listeners.len())
-            .field("limit", &self.limit)
-            .field("grace", &self.grace)
-            .field("drain", &self.drains)
+            .field("limit", &self.settings.limit)
+            .field("grace", &self.settings.grace)
+            .field("drain", &self.settings.drains)
             .finish_non_exhaustive()
     }
 }
@@ -320,28 +313,22 @@ where
             listeners,
             create,
             until,
-            limit,
-            grace,
-            drains,
             on_error,
-            site,
+            settings,
         } = self;
         let create = Arc::new(create);
         let spawn = move |index, listener, stop: &Arc<Latch>| {
             let each = OneWorker {
                 listener,
                 create: create.clone(),
-                limit,
-                grace,
-                drains,
                 on_error: on_error.clone(),
+                settings,
                 stop: StopAll(stop.clone()),
-                site,
             };
             each.spawn(index)
         };
         let loops = move |stop: &Arc<Latch>| {
-            check_limit(limit)?;
+            settings.check()?;
             if listeners.is_empty() {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidInput,
@@ -396,12 +383,9 @@ async fn coordinate(
 struct OneWorker<L, C> {
     listener: L,
     create: Arc<C>,
-    limit: usize,
-    grace: Duration,
-    drains: bool,
     on_error: OnError,
+    settings: Settings,
     stop: StopAll,
-    site: &'static Location<'static>,
 }
 
 /// Stops all loops when it is dropped. It is sent to the worker with the rest: a runtime that ends
@@ -423,32 +407,20 @@ impl<L: Listener + 'static, C> OneWorker<L, C> {
     {
         let handle = Handle::current();
         let worker = index % handle.workers();
-        let site = self.site;
-        handle.spawn_on_at(worker, site, move || async move {
-            let OneWorker {
-                listener,
-                create,
-                limit,
-                grace,
-                drains,
-                on_error,
-                stop,
-                site,
-            } = self;
+        handle.spawn_on_at(worker, self.settings.site, move || async move {
+            let (stop, on_error) = (self.stop, self.on_error);
             let accepting = AcceptLoop {
-                listener,
+                listener: self.listener,
                 until: stop.0.wait(),
-                limit,
-                drains: drains && !grace.is_zero(),
                 on_error: Box::new(move |error| on_error(error)),
-                site,
+                settings: self.settings,
             };
-            let handler = create(worker);
+            let handler = (self.create)(worker);
             let spawn: Spawn<F> =
                 |tasks, connection, site| drop(tasks.spawn_local_at(connection, site));
             let stopped = accepting.run(handler, spawn).await;
             drop(stop);
-            stopped.end(grace).await
+            stopped.end().await
         })
     }
 }

@@ -33,11 +33,12 @@ const MAX_WORKERS: usize = 1_024;
 /// # std::io::Result::Ok(())
 /// ```
 #[doc(alias("new_current_thread", "new_multi_thread", "enable_all"))]
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
     backends: Option<Vec<Backend>>,
-    workers: usize,
+    /// One, unless it is set.
+    workers: Option<usize>,
     name: Option<String>,
     stack_size: Option<usize>,
     busy_poll: BusyPollConfig,
@@ -56,23 +57,6 @@ struct StartHook(Arc<dyn Fn(usize) + Send + Sync + UnwindSafe + RefUnwindSafe>);
 impl fmt::Debug for StartHook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("StartHook")
-    }
-}
-
-impl Default for Builder {
-    fn default() -> Builder {
-        Builder {
-            backends: None,
-            workers: 1,
-            name: None,
-            stack_size: None,
-            busy_poll: BusyPollConfig::default(),
-            timer_slack: Duration::ZERO,
-            on_worker_start: None,
-            resolver: None,
-            watch: None,
-            trace: None,
-        }
     }
 }
 
@@ -162,7 +146,7 @@ impl Builder {
     /// ```
     #[doc(alias("worker_threads", "SMOL_THREADS", "ASYNC_STD_THREAD_COUNT"))]
     pub fn workers(mut self, workers: usize) -> Builder {
-        self.workers = workers;
+        self.workers = Some(workers);
         self
     }
 
@@ -453,10 +437,10 @@ impl Builder {
     pub fn build(self) -> io::Result<Runtime> {
         super::not_simulated()?;
         let invalid = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        if !(1..=MAX_WORKERS).contains(&self.workers) {
+        let workers = self.workers.unwrap_or(1);
+        if !(1..=MAX_WORKERS).contains(&workers) {
             return invalid(format!(
-                "a runtime has 1 to {MAX_WORKERS} workers, not {}",
-                self.workers
+                "a runtime has 1 to {MAX_WORKERS} workers, not {workers}"
             ));
         }
         let name = self.name.as_deref().unwrap_or("polder");
@@ -469,10 +453,7 @@ impl Builder {
             Some(backends) => backends,
             None => Backend::list_from_env()?,
         };
-        let pool_workers = match self.workers {
-            1 => 0,
-            several => several,
-        };
+        let pool_workers = if workers == 1 { 0 } else { workers };
         let reactors = Backend::first_that(backends, |backend| {
             let mut reactors = Vec::new();
             if pool_workers > 0 {

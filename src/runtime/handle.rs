@@ -30,7 +30,7 @@ use crate::task::{self, Name, Task};
 /// ```
 #[derive(Clone)]
 pub struct Handle {
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Handle {
@@ -230,11 +230,6 @@ impl Handle {
         Metrics::of(&self.shared)
     }
 
-    #[cfg(feature = "net")]
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
     /// The name resolver of the runtime; `None` if the system resolves names.
     #[cfg(feature = "net")]
     pub(crate) fn resolver(&self) -> Option<Arc<Resolver>> {
@@ -259,7 +254,7 @@ impl Handle {
     /// });
     /// ```
     pub fn dump(&self) -> Dump {
-        let own = WorkerSnapshot::here(&self.shared);
+        let own = scheduler::with_worker_of(&self.shared, WorkerSnapshot::of);
         Dump::of(&self.shared, own.into_iter().collect(), PATIENCE)
     }
 

@@ -185,10 +185,10 @@ impl Runtime {
     /// Returns where the tasks other than the running one were spawned.
     #[cfg(feature = "sim")]
     pub(crate) fn other_sites(&self) -> Vec<&'static Location<'static>> {
-        diagnostics::other_sites(
-            self.shared(),
-            self.simulated_workers().map(|worker| &*worker.local),
-        )
+        let tasks = self.dump().tasks.into_iter();
+        let others =
+            tasks.filter(|task| task.id.is_some() && task.state != diagnostics::TaskState::Running);
+        others.map(|task| task.spawned_at).collect()
     }
 
     /// [`spawn_local`](Self::spawn_local), detached, for the caller at `site`.
@@ -425,15 +425,14 @@ impl Runtime {
     }
 
     /// Returns snapshots of the workers that this thread drives.
-    fn snapshots(&self) -> Vec<(usize, WorkerSnapshot)> {
+    fn snapshots(&self) -> Vec<WorkerSnapshot> {
         #[cfg(feature = "sim")]
-        if !self.simulated.is_empty() {
-            let workers = self.simulated_workers();
-            return workers
-                .map(|worker| WorkerSnapshot::of_worker(worker))
-                .collect();
-        }
-        vec![WorkerSnapshot::of_worker(&self.worker)]
+        let workers = self.simulated_workers();
+        #[cfg(not(feature = "sim"))]
+        let workers = [&self.worker].into_iter();
+        workers
+            .map(|worker| WorkerSnapshot::of(&worker.local, &worker.driver))
+            .collect()
     }
 
     /// Returns the runtime's last events. `None` unless it was
@@ -606,23 +605,13 @@ impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut sites = Vec::new();
         let tasks = &self.worker.local.owned;
-        tasks.for_each(|task| sites.push(task.meta().site()));
+        tasks.for_each(|task| sites.push(task.meta().site().to_string()));
         f.debug_struct("Runtime")
             .field("backend", &self.backend())
             .field("workers", &self.workers())
             .field("tasks", &self.shared().live_tasks())
-            .field("spawned_at", &Sites(sites))
+            .field("spawned_at", &sites)
             .finish()
-    }
-}
-
-/// The places where tasks were spawned: `file:line:column` of each.
-struct Sites(Vec<&'static Location<'static>>);
-
-impl fmt::Debug for Sites {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sites = self.0.iter().map(|site| format_args!("{site}").to_string());
-        f.debug_list().entries(sites).finish()
     }
 }
 

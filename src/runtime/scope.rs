@@ -31,7 +31,7 @@ use super::Runtime;
 use super::spawn::{spawn_local_on, spawn_on};
 use super::task_set::{MemberId, Members};
 use crate::scheduler::{self, Shared};
-use crate::sync::{Mutex, NeedsClone, Spare, contain, wake_all};
+use crate::sync::{Mutex, Spare, contain, wake_all};
 use crate::task::{AbortHandle, Task, poll_to_its_end, set_finished};
 
 impl Runtime {
@@ -90,7 +90,7 @@ impl Runtime {
             catch_unwind(AssertUnwindSafe(|| worker.block_on(f(&scope), site)))
         };
         if result.is_err() {
-            scope.state.abort_all();
+            scope.state.tasks.close();
         }
         self.wait_for(&scope.state, Location::caller());
         let value = result.unwrap_or_else(|panic| resume_unwind(panic));
@@ -179,11 +179,6 @@ impl ScopeState {
         })
         .await;
     }
-
-    /// Cancels all tasks, and those that running tasks or destructors spawn from now on.
-    fn abort_all(&self) {
-        self.tasks.close();
-    }
 }
 
 impl<'scope> Scope<'scope, '_> {
@@ -217,8 +212,7 @@ impl<'scope> Scope<'scope, '_> {
         // all entries are free.
         let future: Pin<Box<dyn Future<Output = ()> + Send>> =
             unsafe { std::mem::transmute(future) };
-        let abort = self.add(future, |body| spawn_on(&self.shared, body, site));
-        ScopedTask::new(result, abort)
+        self.add(future, result, |body| spawn_on(&self.shared, body, site))
     }
 
     /// Spawns a task that stays on this thread, as [`Runtime::spawn_local`] does: its future need
@@ -259,11 +253,10 @@ impl<'scope> Scope<'scope, '_> {
         let future: Pin<Box<dyn Future<Output = ()> + 'scope>> = Box::pin(future);
         // SAFETY: only the lifetime changes, as in `spawn`.
         let future: Pin<Box<dyn Future<Output = ()>>> = unsafe { std::mem::transmute(future) };
-        let abort = self.add(future, |body| {
+        self.add(future, result, |body| {
             // SAFETY: the current worker belongs to this thread.
             unsafe { spawn_local_on(&local, body, site) }
-        });
-        ScopedTask::new(result, abort)
+        })
     }
 
     /// Wraps the future of a task; also returns the place for its result.
@@ -281,11 +274,12 @@ impl<'scope> Scope<'scope, '_> {
 
     /// Spawns a future after its lifetime was erased. Its entry is added before anything can fail,
     /// and removed when it is dropped.
-    fn add<D: ?Sized>(
+    fn add<D: ?Sized, T>(
         &self,
         future: Pin<Box<D>>,
+        result: Arc<ScopedResult<T>>,
         spawn: impl FnOnce(ScopedBody<D>) -> Task<()>,
-    ) -> AbortHandle {
+    ) -> ScopedTask<'scope, T> {
         let id = self.state.tasks.add();
         let task = spawn(ScopedBody {
             future: Some(future),
@@ -294,7 +288,11 @@ impl<'scope> Scope<'scope, '_> {
         });
         let abort = task.abort_handle();
         self.state.tasks.put(id, task);
-        abort
+        ScopedTask {
+            result,
+            abort,
+            scope: PhantomData,
+        }
     }
 }
 
@@ -425,14 +423,6 @@ pub struct ScopedTask<'scope, T> {
 }
 
 impl<T> ScopedTask<'_, T> {
-    fn new(result: Arc<ScopedResult<T>>, abort: AbortHandle) -> Self {
-        ScopedTask {
-            result,
-            abort,
-            scope: PhantomData,
-        }
-    }
-
     /// Returns a handle that cancels the task.
     ///
     /// ```
@@ -472,20 +462,12 @@ impl<T> Future for ScopedTask<'_, T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        // See `Spare` for when it is filled and dropped.
-        let mut spare = Spare::default();
-        let result = loop {
-            let mut slot = self.result.slot.lock();
-            let left = match &mut *slot {
-                Slot::Ended(result) => break result.take(),
-                Slot::Running(waker) => spare.store(waker, cx.waker()),
-            };
-            drop(slot);
-            match left {
-                Ok(()) => return Poll::Pending,
-                Err(NeedsClone) => spare.fill(cx.waker()),
+        let result = ready!(Spare::retry(cx.waker(), |spare| {
+            match &mut *self.result.slot.lock() {
+                Slot::Ended(result) => Ok(Poll::Ready(result.take())),
+                Slot::Running(waker) => spare.store(waker, cx.waker()).map(|()| Poll::Pending),
             }
-        };
+        }));
         let result = result.expect("polled after completion, or the task was cancelled");
         Poll::Ready(result.unwrap_or_else(|panic| resume_unwind(panic)))
     }

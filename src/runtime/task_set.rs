@@ -25,8 +25,7 @@ use slab::Slab;
 use super::Handle;
 use super::spawn::{boxed_if_large, spawn_at, spawn_local_at, spawn_on};
 use crate::scheduler::{Leaf, budget, waits_for};
-use crate::sync::contain;
-use crate::sync::{Mutex, NeedsClone, Spare, wake_all};
+use crate::sync::{Mutex, Spare, contain, wake_all};
 #[cfg(feature = "sim")]
 use crate::task::noted;
 use crate::task::{AbortHandle, Outcome, Task, poll_to_its_end, set_finished};
@@ -158,6 +157,9 @@ impl Members {
 
 /// State that the set and its tasks share.
 struct Outcomes<T>(Mutex<State<T>>);
+
+/// An outcome has to be paid for with the task's budget before it is taken.
+struct NeedsBudget;
 
 /// The index of a task that has ended, and its outcome; `None` if it was cancelled.
 type Ended<T> = (usize, Option<Outcome<T>>);
@@ -484,43 +486,56 @@ impl<T> TaskSet<T> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<T, Box<dyn Any + Send>>>> {
-        // See `Spare` for when it is filled and dropped.
-        let mut spare = Spare::default();
         // Only an output that is already there could keep other tasks waiting: waiting costs no
         // budget, nor does an output that was refused before. Only this set takes outputs, so one
         // that was paid for is still there.
         let mut paid = std::mem::take(&mut self.deferred);
         loop {
-            let mut state = self.outcomes.0.lock();
-            if !paid && !state.ended.is_empty() {
-                drop(state);
-                if budget::consume(cx).is_pending() {
-                    self.deferred = true;
+            let ended = self.poll_outcomes(cx, |state| {
+                if state.ended.is_empty() {
+                    self.is_empty().then_some(Ok(None))
+                } else if paid {
+                    Some(Ok(state.ended.pop_front()))
+                } else {
+                    Some(Err(NeedsBudget))
+                }
+            });
+            match ended {
+                Poll::Pending => {
+                    waits_for(Leaf::TaskSet(Arc::as_ptr(&self.members).addr()));
                     return Poll::Pending;
                 }
-                paid = true;
-                continue;
-            }
-            let Some(ended) = state.ended.pop_front() else {
-                if self.is_empty() {
-                    return Poll::Ready(None);
-                }
-                let left = spare.store(&mut state.joiner, cx.waker());
-                drop(state);
-                match left {
-                    Ok(()) => {
-                        waits_for(Leaf::TaskSet(Arc::as_ptr(&self.members).addr()));
+                Poll::Ready(Err(NeedsBudget)) => {
+                    if budget::consume(cx).is_pending() {
+                        self.deferred = true;
                         return Poll::Pending;
                     }
-                    Err(NeedsClone) => spare.fill(cx.waker()),
+                    paid = true;
                 }
-                continue;
-            };
-            drop(state);
-            if let Some(result) = self.join(ended) {
-                return Poll::Ready(Some(result));
+                Poll::Ready(Ok(None)) => return Poll::Ready(None),
+                Poll::Ready(Ok(Some(ended))) => {
+                    if let Some(result) = self.join(ended) {
+                        return Poll::Ready(Some(result));
+                    }
+                }
             }
         }
+    }
+
+    /// Calls `look` under the lock, and again after each outcome that is pushed, until it returns
+    /// something.
+    fn poll_outcomes<R>(
+        &self,
+        cx: &Context<'_>,
+        mut look: impl FnMut(&mut State<T>) -> Option<R>,
+    ) -> Poll<R> {
+        Spare::retry(cx.waker(), |spare| {
+            let mut state = self.outcomes.0.lock();
+            match look(&mut state) {
+                Some(found) => Ok(Poll::Ready(found)),
+                None => (spare.store(&mut state.joiner, cx.waker())).map(|()| Poll::Pending),
+            }
+        })
     }
 
     /// Returns the number of tasks: those that run, and those that were not joined yet.
@@ -597,19 +612,7 @@ impl<T> TaskSet<T> {
     pub async fn cancel_all(&mut self) -> usize {
         self.abort_all();
         poll_fn(|cx| {
-            let mut spare = Spare::default();
-            loop {
-                let mut state = self.outcomes.0.lock();
-                if state.ended.len() >= self.len() {
-                    return Poll::Ready(());
-                }
-                let left = spare.store(&mut state.joiner, cx.waker());
-                drop(state);
-                match left {
-                    Ok(()) => return Poll::Pending,
-                    Err(NeedsClone) => spare.fill(cx.waker()),
-                }
-            }
+            self.poll_outcomes(cx, |state| (state.ended.len() >= self.len()).then_some(()))
         })
         .await;
         let before = self.len();

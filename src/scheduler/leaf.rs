@@ -3,7 +3,7 @@
 //! Sockets and timers are known from the wakers that they keep. Leaves that keep their wakers
 //! elsewhere record themselves when they return `Pending`, with [`waits_for`]: in a word of the
 //! task's metadata, which is reset when a poll begins and when the task is woken. If a poll has
-//! several leaves, the last one counts. A dump reads the word: see `diagnostics::waits`.
+//! several leaves, the last one counts. A dump reads the word: see `diagnostics::dump`.
 
 use std::cell::Cell;
 
@@ -35,7 +35,7 @@ impl Leaf {
     pub(crate) const UNKNOWN: u64 = 1 << Leaf::KIND;
     pub(crate) const WOKEN_WHILE_RUNNING: u64 = 15 << Leaf::KIND;
 
-    /// Encodes the leaf as a word, which `diagnostics::waits` reads.
+    /// Encodes the leaf as a word, which a dump reads.
     pub(crate) fn encode(self) -> u64 {
         let (kind, which) = match self {
             Leaf::Event(address) => (2, address as u64),

@@ -34,6 +34,7 @@ use std::panic::Location;
 
 /// The description of a task when it is spawned.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "tracing"), expect(dead_code))]
 pub(crate) struct NewTask<'a> {
     pub(crate) kind: Kind,
     pub(crate) id: u64,

@@ -57,9 +57,12 @@ impl TaskSpan {
     /// held elsewhere.
     #[inline]
     pub(crate) fn waker_to_list<'a>(&'a mut self, own: &'a Waker) -> &'a Waker {
-        match &mut self.0 {
+        match self.0.as_mut().and_then(|traced| traced.waker.as_mut()) {
             None => own,
-            Some(traced) => traced.waker_to_list(own),
+            Some(traced) => {
+                traced.ours += 1;
+                &traced.waker
+            }
         }
     }
 
@@ -121,16 +124,6 @@ impl Traced {
                 result
             }
         })
-    }
-
-    fn waker_to_list<'a>(&'a mut self, own: &'a Waker) -> &'a Waker {
-        match &mut self.waker {
-            None => own,
-            Some(traced) => {
-                traced.ours += 1;
-                &traced.waker
-            }
-        }
     }
 
     #[cold]

@@ -58,7 +58,7 @@ use none as imp;
 use std::path::PathBuf;
 
 /// The result of unwinding a stack.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trace {
     /// The code address of each frame, the innermost first. For a caller it lies within the call
     /// instruction.
