@@ -281,7 +281,7 @@ pub(crate) struct Handoff<S> {
     state: Mutex<(S, Option<Waker>)>,
     /// The process that made it. In a child of `fork` another thread of the parent may have held
     /// the lock.
-    process: Process,
+    pub(crate) process: Process,
 }
 
 impl<S> Handoff<S> {
