@@ -16,7 +16,7 @@ use super::dump::{Brief, Count, Dump, Printable, TaskDump, TaskRef, TaskState, W
 use super::json::{Json, OrNull};
 use super::pairs::Pairs;
 #[cfg(any(feature = "net", feature = "blocking"))]
-use crate::pool::Load;
+use crate::blocking::Load;
 use crate::scheduler::Shared;
 use crate::task::Id;
 
@@ -275,7 +275,7 @@ fn wake_themselves(
 
 #[cfg(any(feature = "net", feature = "blocking"))]
 fn pool() -> Option<Load> {
-    Some(crate::pool::POOL.get().load())
+    Some(crate::blocking::POOL.get().load())
 }
 
 /// Without these features there is no pool.

@@ -13,7 +13,7 @@ use super::event_queue::Event;
 use super::latency::Latency;
 use super::trace::What;
 use super::with;
-use crate::pool::Job;
+use crate::sync::Job;
 
 /// The default delay: about what a thread of the pool takes to wake up.
 const DEFAULT: Latency = Latency::new(5_000, 95_001);

@@ -1,4 +1,4 @@
-//! [`Unblock`]: reading, writing, seeking and iterating on threads of the [pool](crate::pool).
+//! [`Unblock`]: reading, writing, seeking and iterating on threads of the [pool](super::pool).
 //!
 //! While it is idle, the value is in the `Unblock`. An operation moves it into a [`Pipe`], which
 //! the task shares with a thread. The thread repeats one step with the value: it fills the pipe's
@@ -29,10 +29,10 @@ use std::thread;
 use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
 use futures_lite::stream::Stream;
 
-use crate::pool::{Class, Handoff, Job, POOL};
+use super::pool::{Class, Handoff, POOL};
 use crate::scheduler::budget::{consume, restore};
 use crate::scheduler::{Leaf, waits_for};
-use crate::sync::{Mutex, contain};
+use crate::sync::{Job, Mutex, contain};
 
 /// The maximum number of bytes that are read ahead or written behind: as much as a disk delivers in
 /// some milliseconds, so that neither side waits for each step of the other. Memory is allocated as
