@@ -12,16 +12,17 @@ cd "$(dirname "$0")/.."
 # From the top down, a level a line. Those on one level may name each other, but for the last level,
 # whose modules know nothing but themselves and what is right of them on the line.
 # (The files of `event` and `signal` need no runtime; `event` stands with what a user awaits, and
-# `signal` below what waits for SIGUSR1. Of the scheduler `event` uses the budget of its waiter.)
+# `signal` below what waits for SIGUSR1. Of the scheduler `event` uses the budget of its waiter.
+# `blocking` makes tasks, which hold its calls.)
 levels='
 sim net io time event testing checks
 runtime
 diagnostics
-signal task
+signal task blocking
 scheduler
 reactor
 poller
-world pool sys spans sync
+world sys spans sync
 '
 
 find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$levels" awk -v edges="${1:-}" '

@@ -51,7 +51,7 @@ rooms() {
     room poller 'src/poller/*' '' "$quick" "$core" '--test=platform'
     room reactor 'src/reactor/* src/sync.rs' '' "$quick" "$core"
     room scheduler 'src/scheduler/* src/event.rs' '' "$quick" "$core"
-    room pool 'src/pool.rs src/task/unblock.rs src/io/unblock.rs' '' \
+    room blocking 'src/blocking/*' '' \
         '--lib --test=unblock --test=no_threads' "$suite names:: tasks::"
     room runtime 'src/task/* src/runtime/*' '' "$quick" "$core"
     room time 'src/time/*' '' "$quick" "$core"

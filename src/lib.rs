@@ -151,6 +151,8 @@
 
 // Under loom only synchronisation code is built: pollers, readiness, parking, the choice of idle
 // workers.
+#[cfg(all(any(feature = "net", feature = "blocking"), not(loom)))]
+mod blocking;
 #[cfg(not(loom))]
 mod checks;
 #[cfg(not(loom))]
@@ -188,8 +190,6 @@ pub mod io;
 #[cfg(all(feature = "net", not(loom)))]
 pub mod net;
 pub mod poller;
-#[cfg(all(any(feature = "net", feature = "blocking"), not(loom)))]
-mod pool;
 mod reactor;
 #[cfg(not(loom))]
 pub mod runtime;

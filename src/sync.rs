@@ -1,4 +1,5 @@
-//! Locks, and cloning, waking and dropping of foreign wakers.
+//! Locks, and cloning, waking and dropping of foreign wakers; and what the pool of threads and a
+//! simulated world call a job.
 //!
 //! The modules that loom models take their atomics and locks from here, so that loom's replace
 //! those of the standard library (`RUSTFLAGS="--cfg loom"`, see `ci/loom.sh`).
@@ -62,6 +63,11 @@ impl<T> Mutex<T> {
 #[cfg_attr(not(unix), allow(dead_code, reason = "for poll and select"))]
 pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     (condvar.wait(guard)).unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Work for a thread of the pool of `blocking`, or for a simulated world, which has one thread.
+pub(crate) trait Job: Send + Sync {
+    fn run(&self);
 }
 
 /// A clone of a waker that will be stored behind a lock, or the old waker that it replaced. Cloning

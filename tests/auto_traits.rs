@@ -124,6 +124,8 @@ lacks!(polder::Runtime: Send Sync UnwindSafe RefUnwindSafe);
 // safety.
 #[cfg(feature = "blocking")]
 has!(polder::io::Unblock<std::fs::File>: Send Sync Unpin);
+#[cfg(feature = "blocking")]
+has!(polder::io::Unblock<std::marker::PhantomPinned>: Send Sync Unpin);
 #[cfg(feature = "signal")]
 has!(polder::signal::CtrlC: Send Sync Unpin);
 #[cfg(feature = "net")]

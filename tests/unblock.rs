@@ -272,8 +272,8 @@ fn an_error_of_a_read_comes_after_the_bytes_before_it_and_reading_goes_on() {
 }
 
 #[test]
-fn an_error_of_what_was_written_is_told_once_by_the_next_write_flush_or_close() {
-    fn failing() -> Unblock<impl Write + Send> {
+fn an_error_of_what_was_written_is_told_once_by_the_next_operation_that_can() {
+    fn failing() -> Unblock<impl Read + Write + Send> {
         let mut failed = false;
         Unblock::new(Script(move |length| {
             if length > 0 && !std::mem::replace(&mut failed, true) {
@@ -317,6 +317,11 @@ fn an_error_of_what_was_written_is_told_once_by_the_next_write_flush_or_close() 
         output.with_mut(|_| ()).await;
         check(output.write_all(b"x").await);
         output.flush().await.unwrap();
+
+        let mut output = failing();
+        output.write_all(b"x").await.unwrap();
+        output.get_mut().await;
+        check(output.read(&mut [0]).await.map(drop));
 
         let mut full = Unblock::new(Script(|_| Ok(0)));
         full.write_all(b"x").await.unwrap();

@@ -17,7 +17,7 @@ use super::json::{Json, OrNull};
 use super::pairs::Pairs;
 use super::sockets::readable_bytes;
 #[cfg(any(feature = "net", feature = "blocking"))]
-use crate::pool::Load;
+use crate::blocking::Load;
 use crate::reactor::{Source, SourceWait};
 use crate::scheduler::Shared;
 
@@ -271,7 +271,7 @@ impl Clues {
 
 #[cfg(any(feature = "net", feature = "blocking"))]
 fn pool() -> Option<Load> {
-    Some(crate::pool::POOL.get().load())
+    Some(crate::blocking::POOL.get().load())
 }
 
 /// Without these features there is no pool.

@@ -32,8 +32,9 @@ mod io_safe;
 mod lent;
 pub(crate) mod operation;
 mod readable;
+
 #[cfg(feature = "blocking")]
-mod unblock;
+pub use crate::blocking::Unblock;
 
 pub use async_fd::Async;
 #[cfg(feature = "compat")]
@@ -49,5 +50,3 @@ pub use futures_lite::io::{
 };
 pub use io_safe::IoSafe;
 pub use readable::{Readable, ReadableOwned, Writable, WritableOwned};
-#[cfg(feature = "blocking")]
-pub use unblock::Unblock;

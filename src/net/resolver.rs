@@ -1,5 +1,5 @@
 //! Name lookups. The system's resolver blocks, so it is called on threads of the
-//! [pool](crate::pool), some of which are reserved for this. A runtime may have its own resolver;
+//! [pool](crate::blocking), some of which are reserved for this. A runtime may have its own resolver;
 //! its future is then a task of that runtime.
 //!
 //! **Identical lookups in progress are joined**: a hundred connections to one host ask once, and
@@ -28,8 +28,8 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 
+use crate::blocking::{Call, Class, POOL};
 use crate::event::Latch;
-use crate::pool::{Call, Class, POOL};
 use crate::runtime::{Handle, Resolver};
 use crate::scheduler::{Leaf, waits_for};
 use crate::sync::Mutex;
@@ -283,7 +283,7 @@ thread_local! {
 /// here.
 fn own_resolver() -> Option<(Handle, Arc<Resolver>)> {
     let handle = Handle::try_current()?;
-    let resolver = handle.shared.resolver()?;
+    let resolver = handle.resolver()?;
     (resolver.id() != ASKING.get()).then_some((handle, resolver))
 }
 

@@ -26,8 +26,6 @@
 
 mod abort;
 mod body;
-#[cfg(feature = "blocking")]
-mod unblock;
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -39,11 +37,13 @@ use async_task::{Builder, WithInfo};
 use pin_project_lite::pin_project;
 
 #[cfg(feature = "blocking")]
-use crate::pool::Call;
+use crate::blocking::Call;
 use crate::scheduler::{self, Label, Leaf, Meta, Runnable, Shared, TaskRef, budget, waits_for};
 use crate::spans::{Kind, NewTask, TaskSpan};
 use body::Body;
 
+#[cfg(feature = "blocking")]
+pub(crate) use abort::Abort;
 pub use abort::AbortHandle;
 #[cfg(feature = "sim")]
 pub(crate) use body::noted;
@@ -54,7 +54,7 @@ pub(crate) use body::{Outcome, poll_to_its_end};
 pub use crate::scheduler::{Id, Name};
 
 #[cfg(feature = "blocking")]
-pub use unblock::unblock;
+pub use crate::blocking::unblock;
 
 /// Lets other tasks run if the running one has done much work since its last poll.
 ///
@@ -286,7 +286,7 @@ pub struct Task<T> {
     was_polled: bool,
 }
 
-enum Inner<T> {
+pub(crate) enum Inner<T> {
     Spawned {
         /// Yields `None` if the runtime has dropped the task.
         task: async_task::FallibleTask<Outcome<T>, Meta>,
@@ -297,7 +297,7 @@ enum Inner<T> {
 }
 
 impl<T> Task<T> {
-    fn new(inner: Inner<T>, id: Id) -> Task<T> {
+    pub(crate) fn new(inner: Inner<T>, id: Id) -> Task<T> {
         Task {
             inner,
             id,

@@ -15,7 +15,7 @@ use super::faults::Kind;
 use super::latency::Latency;
 use super::trace::What;
 use super::with;
-use crate::pool::Job;
+use crate::sync::Job;
 
 /// The default delay: about what a thread of the pool takes to wake up.
 const DEFAULT: Latency = Latency::new(5_000, 95_001);

@@ -122,7 +122,7 @@ impl Events {
 
     /// Takes out the calls of `unblock`, at the end of the world, ordered by time.
     #[cfg(feature = "blocking")]
-    pub(super) fn take_blocking(&mut self) -> Vec<Arc<dyn crate::pool::Job>> {
+    pub(super) fn take_blocking(&mut self) -> Vec<Arc<dyn crate::sync::Job>> {
         let lanes = self.lanes.iter_mut().flat_map(|lane| lane.drain(..));
         let mut all: Vec<Entry> = lanes.chain(self.heap.drain()).collect();
         all.sort_unstable_by_key(Entry::key);
@@ -213,7 +213,7 @@ mod tests {
     #[cfg(feature = "blocking")]
     #[test]
     fn calls_are_taken_out_by_their_time() {
-        use crate::pool::Job;
+        use crate::sync::Job;
         use std::sync::Mutex;
 
         struct Noted(u64, Arc<Mutex<Vec<u64>>>);

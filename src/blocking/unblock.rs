@@ -1,13 +1,12 @@
-//! [`unblock`]: runs a blocking function on the [pool](crate::pool).
+//! [`unblock`]: runs a blocking function on the [pool](super::pool).
 
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
-use super::abort::Abort;
-use super::{Id, Inner, Outcome, Task};
-use crate::pool::{Call, Class, Handoff, POOL, Stage};
+use super::pool::{Call, Class, Handoff, POOL, Stage};
 use crate::reactor::What;
 use crate::scheduler::{current_trace, within_call};
 use crate::spans::{Kind, NewTask, TaskSpan};
+use crate::task::{Abort, Id, Inner, Outcome, Task};
 
 /// Runs `f`, which may block or compute for long, on a pool of threads.
 ///

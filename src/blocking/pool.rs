@@ -34,7 +34,7 @@ use std::task::Waker;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::sync::{Mutex, contain, drop_all, wake_all};
+use crate::sync::{Job, Mutex, contain, drop_all, wake_all};
 use crate::sys::{PerProcess, Process, start_thread};
 
 /// How long an idle thread waits for a job before it exits. Starting one takes some tens of
@@ -62,11 +62,6 @@ pub(crate) enum Class {
     Lookup,
     /// A function of the user, which may block forever.
     Call,
-}
-
-/// Work for a thread of the pool.
-pub(crate) trait Job: Send + Sync {
-    fn run(&self);
 }
 
 /// The current load of the pool.
@@ -281,7 +276,7 @@ pub(crate) struct Handoff<S> {
     state: Mutex<(S, Option<Waker>)>,
     /// The process that made it. In a child of `fork` another thread of the parent may have held
     /// the lock.
-    process: Process,
+    pub(super) process: Process,
 }
 
 impl<S> Handoff<S> {

@@ -1,0 +1,17 @@
+//! Blocking calls: the [pool](pool) of threads that make them, [`unblock`], which gives it a
+//! function, and [`Unblock`], which gives it the operations of a value that can only block. Name
+//! lookups use the pool too.
+//!
+//! The public paths are `polder::unblock` and `polder::io::Unblock`.
+
+#[cfg(feature = "blocking")]
+mod io;
+mod pool;
+#[cfg(feature = "blocking")]
+mod unblock;
+
+#[cfg(feature = "blocking")]
+pub use io::Unblock;
+pub(crate) use pool::{Call, Class, Load, POOL};
+#[cfg(feature = "blocking")]
+pub use unblock::unblock;
