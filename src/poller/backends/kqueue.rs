@@ -48,8 +48,10 @@ use crate::sync::Mutex;
 use crate::sys as system;
 
 #[cfg(test)]
-mod manual;
+mod manual_tests;
+/// Not in the published package.
 #[cfg(polder_kqueue_model)]
+#[path = "../../../tests/kqueue/model.rs"]
 mod model;
 mod sys;
 
