@@ -46,7 +46,7 @@ use super::readiness::{Direction, Readiness, Registered, Snapshot, State};
 use super::registration::{Registration, Registrations};
 use super::waiters::{Own, WaiterId};
 use super::{Driver, Reactor, Token};
-use crate::poller::{Interest, Mode, Poller, Ready};
+use crate::poller::{Interest, Mode, Poller, Ready, Request};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{MutexGuard, drop_all, wake_all};
 use crate::sys::{self, AsDescriptor, BorrowedDescriptor, LentDescriptor, OwnedDescriptor};
@@ -338,9 +338,14 @@ impl Source {
         }
         let result = match state.registrations.with(reactor) {
             Some(_) => Ok(false),
-            None => self
-                .register_with(reactor.poller(), token, interest, mode)
-                .map(|()| true),
+            None => {
+                let request = Request {
+                    token,
+                    interest,
+                    mode,
+                };
+                self.register_with(reactor.poller(), request).map(|()| true)
+            }
         };
         if let Ok(true) = result {
             (state.registrations).add(Registration::new(reactor.clone(), token, interest));
@@ -359,18 +364,12 @@ impl Source {
         result.map(drop)
     }
 
-    fn register_with(
-        &self,
-        poller: &Poller,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()> {
+    fn register_with(&self, poller: &Poller, request: Request) -> io::Result<()> {
         #[cfg(all(feature = "sim", not(loom)))]
         if let Some(socket) = self.simulated() {
-            return poller.register_simulated(socket, token, interest);
+            return poller.register_simulated(socket, request.token, request.interest);
         }
-        poller.register_unchecked(self.descriptor(), token, interest, mode)
+        poller.register_unchecked(self.descriptor(), request)
     }
 
     /// Ends registrations that were taken out of the state. Called under the state's lock, like
@@ -415,19 +414,19 @@ impl Source {
     }
 
     fn set_interest(&self, registration: &mut Registration, interest: Interest) -> io::Result<()> {
-        let (reactor, socket) = (registration.reactor(), self.descriptor());
+        let (reactor, token) = (registration.reactor(), registration.token());
         #[cfg(all(feature = "sim", not(loom)))]
         if let Some(socket) = self.simulated() {
-            (reactor.poller()).register_simulated(socket, registration.token(), interest)?;
+            (reactor.poller()).register_simulated(socket, token, interest)?;
             registration.interest = interest;
             return Ok(());
         }
-        (reactor.poller()).modify_unchecked(
-            socket,
-            registration.token(),
+        let request = Request {
+            token,
             interest,
-            reactor.mode(),
-        )?;
+            mode: reactor.mode(),
+        };
+        (reactor.poller()).modify_unchecked(self.descriptor(), request)?;
         registration.interest = interest;
         Ok(())
     }

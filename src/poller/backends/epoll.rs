@@ -45,8 +45,10 @@ use rustix::time::{
 };
 
 use super::notifier::Notifier;
+use crate::poller::error::{failed, not_registered, registered_already};
 use crate::poller::{
-    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until,
+    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Request, Selector,
+    Token, Until,
 };
 use crate::sync::Mutex;
 use crate::sys::{self, timespec};
@@ -121,7 +123,7 @@ enum Proof {
 impl Epoll {
     pub(super) fn new() -> io::Result<Epoll> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(|error| crate::poller::error::failed("epoll_create1", error))?;
+            .map_err(|error| failed("epoll_create1", error))?;
         let notifier = Notifier::new()?;
         epoll::add(
             &epoll,
@@ -129,7 +131,7 @@ impl Epoll {
             EventData::new_u64(NOTIFIER),
             EventFlags::IN | EventFlags::ET,
         )
-        .map_err(|error| crate::poller::error::failed("epoll_ctl", error))?;
+        .map_err(|error| failed("epoll_ctl", error))?;
         Ok(Epoll {
             epoll,
             notifier,
@@ -166,7 +168,7 @@ impl Epoll {
                 TimerfdClockId::Monotonic,
                 TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
             )
-            .map_err(|error| crate::poller::error::failed("timerfd_create", error))?;
+            .map_err(|error| failed("timerfd_create", error))?;
             epoll::add(
                 &self.epoll,
                 &descriptor,
@@ -184,7 +186,7 @@ impl Epoll {
                 it_value: timespec(left),
             },
         )
-        .map_err(|error| crate::poller::error::failed("timerfd_settime", error))?;
+        .map_err(|error| failed("timerfd_settime", error))?;
         Ok(())
     }
 
@@ -280,7 +282,7 @@ impl Epoll {
         // Our own two descriptors take up places in the buffer; the kernel keeps events that do not
         // fit for the next call.
         let (reported, _) = epoll::wait(&self.epoll, buffer, timeout)
-            .map_err(|error| crate::poller::error::failed("epoll_wait", error))?;
+            .map_err(|error| failed("epoll_wait", error))?;
         let mut said = Said {
             nothing: reported.is_empty(),
             is_full: reported.len() == limit,
@@ -323,31 +325,17 @@ impl Selector for Epoll {
         }
     }
 
-    fn register(
-        &self,
-        descriptor: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()> {
-        let data = EventData::new_u64(token.0);
-        epoll::add(&self.epoll, descriptor, data, flags(interest, mode)).map_err(
-            |error| match error {
-                Errno::EXIST => crate::poller::error::registered_already(),
-                other => other.into(),
-            },
-        )
+    fn register(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
+        let data = EventData::new_u64(request.token.0);
+        epoll::add(&self.epoll, descriptor, data, flags(request)).map_err(|error| match error {
+            Errno::EXIST => registered_already(),
+            other => other.into(),
+        })
     }
 
-    fn modify(
-        &self,
-        descriptor: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()> {
-        let data = EventData::new_u64(token.0);
-        epoll::modify(&self.epoll, descriptor, data, flags(interest, mode)).map_err(not_in_set)
+    fn modify(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
+        let data = EventData::new_u64(request.token.0);
+        epoll::modify(&self.epoll, descriptor, data, flags(request)).map_err(not_in_set)
     }
 
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
@@ -387,8 +375,9 @@ impl Selector for Epoll {
 /// Returns the flags to ask the kernel for. The kernel always adds `EPOLLHUP` and `EPOLLERR`,
 /// except for a one-shot source that was reported. An end that has no waiter must not end every
 /// wait; so an empty interest is one-shot in any mode but edges, which report an end once anyway.
-fn flags(interest: Interest, mode: Mode) -> EventFlags {
-    let mut flags = match mode {
+fn flags(request: Request) -> EventFlags {
+    let interest = request.interest;
+    let mut flags = match request.mode {
         Mode::Level if interest.is_empty() => EventFlags::ONESHOT,
         Mode::Level => EventFlags::empty(),
         Mode::OneShot => EventFlags::ONESHOT,
@@ -434,7 +423,7 @@ fn ready(flags: EventFlags) -> Ready {
 /// be in it, the kernel returns `EPERM`.
 fn not_in_set(error: Errno) -> io::Error {
     match error {
-        Errno::NOENT | Errno::PERM => crate::poller::error::not_registered(),
+        Errno::NOENT | Errno::PERM => not_registered(),
         other => other.into(),
     }
 }
