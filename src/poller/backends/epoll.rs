@@ -39,10 +39,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
+use rustix::time::Timespec;
 
 use super::notifier::Notifier;
 use crate::poller::error::{failed, not_registered, registered_already};
@@ -64,11 +61,6 @@ pub(super) const GRID: Duration = Duration::from_micros(32);
 
 /// Timeouts from this length on use the call's own timeout, except for their last part.
 const LONG: Duration = Duration::from_millis(50);
-
-/// Opens the backend.
-pub(in crate::poller) fn open() -> io::Result<Epoll> {
-    Epoll::new()
-}
 
 pub(in crate::poller) struct Epoll {
     epoll: OwnedFd,
@@ -121,7 +113,8 @@ enum Proof {
 }
 
 impl Epoll {
-    pub(super) fn new() -> io::Result<Epoll> {
+    /// Opens the backend.
+    pub(in crate::poller) fn new() -> io::Result<Epoll> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| failed("epoll_create1", error))?;
         let notifier = Notifier::new()?;
@@ -164,11 +157,7 @@ impl Epoll {
             return Err(io::ErrorKind::Unsupported.into()); // Miri has no timerfd.
         }
         if timer.descriptor.is_none() {
-            let descriptor = timerfd_create(
-                TimerfdClockId::Monotonic,
-                TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-            )
-            .map_err(|error| failed("timerfd_create", error))?;
+            let descriptor = sys::timerfd().map_err(|error| failed("timerfd_create", error))?;
             epoll::add(
                 &self.epoll,
                 &descriptor,
@@ -178,16 +167,7 @@ impl Epoll {
             timer.descriptor = Some(descriptor);
         }
         let descriptor = timer.descriptor.as_ref().expect("it was just made");
-        timerfd_settime(
-            descriptor,
-            TimerfdTimerFlags::empty(),
-            &Itimerspec {
-                it_interval: timespec(Duration::ZERO),
-                it_value: timespec(left),
-            },
-        )
-        .map_err(|error| failed("timerfd_settime", error))?;
-        Ok(())
+        sys::set_timerfd(descriptor, left).map_err(|error| failed("timerfd_settime", error))
     }
 
     /// Separate, so that a wait without a deadline is only a call.
@@ -594,11 +574,7 @@ mod tests {
         let timer = epoll.timer.lock().descriptor.as_ref().unwrap().try_clone();
         let timer = timer.unwrap();
         // We disarm it in the kernel, behind the poller's back: it stays disarmed.
-        let never = Itimerspec {
-            it_interval: timespec(Duration::ZERO),
-            it_value: timespec(Duration::ZERO),
-        };
-        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &never).unwrap();
+        sys::set_timerfd(&timer, Duration::ZERO).unwrap();
         epoll.set_timer(end, now).unwrap();
         let left = rustix::time::timerfd_gettime(&timer).unwrap().it_value;
         assert_eq!((left.tv_sec, left.tv_nsec), (0, 0), "armed a second time");
