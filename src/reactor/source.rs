@@ -240,7 +240,7 @@ impl Source {
         let mut spare = self.readiness.spare(waker);
         loop {
             let mut state = self.readiness.lock();
-            let own = whose(state.registrations.first.as_ref()?.reactor(), waker)?;
+            let own = whose(&state.registrations.first.as_ref()?.reactor, waker)?;
             let registered =
                 (self.readiness).register_waker(&mut state, direction, id, waker, &mut spare);
             match (registered, &mut state.registrations.first) {
@@ -304,7 +304,7 @@ impl Source {
         let left = if state.waiters.contains_others(direction, id) {
             Registrations::default()
         } else {
-            self.deregister(state.registrations.remove_all())
+            self.deregister(std::mem::take(&mut state.registrations))
         };
         drop(state);
         left.free_tokens();
@@ -318,7 +318,7 @@ impl Source {
         let token = reactor.insert(self.clone())?;
         let mut state = self.readiness.lock();
         let mut interest = interest(direction);
-        let mode = reactor.mode();
+        let mode = reactor.mode;
         let has = reactor.poller().capabilities();
         let has_no_hints = !has.hints || !has.priority;
         // Without edges, arming reports what a short read left, so a stream is safe without hints:
@@ -376,7 +376,7 @@ impl Source {
     /// registering, so that the state and the pollers agree.
     fn deregister(&self, registrations: Registrations) -> Registrations {
         for registration in registrations.iter() {
-            let poller = registration.reactor().poller();
+            let poller = registration.reactor.poller();
             #[cfg(all(feature = "sim", not(loom)))]
             if let Some(socket) = self.simulated() {
                 // Fails only if its world has ended.
@@ -405,7 +405,7 @@ impl Source {
         registration: &mut Registration,
         wanted: Interest,
     ) -> io::Result<()> {
-        let wanted = wanted.without(registration.backed_off());
+        let wanted = wanted - registration.backed_off();
         if registration.interest.contains(wanted) {
             Ok(())
         } else {
@@ -414,7 +414,7 @@ impl Source {
     }
 
     fn set_interest(&self, registration: &mut Registration, interest: Interest) -> io::Result<()> {
-        let (reactor, token) = (registration.reactor(), registration.token());
+        let (reactor, token) = (&registration.reactor, registration.token);
         #[cfg(all(feature = "sim", not(loom)))]
         if let Some(socket) = self.simulated() {
             (reactor.poller()).register_simulated(socket, token, interest)?;
@@ -424,7 +424,7 @@ impl Source {
         let request = Request {
             token,
             interest,
-            mode: reactor.mode(),
+            mode: reactor.mode,
         };
         (reactor.poller()).modify_unchecked(self.descriptor(), request)?;
         registration.interest = interest;
@@ -444,10 +444,10 @@ impl Source {
         let mut state = self.readiness.lock();
         // Only the worker of the first registration marks a task's own waker as such; there the
         // waker may be woken under the lock.
-        let is_here = (state.registrations.first.as_ref())
-            .is_some_and(|first| std::ptr::eq(first.reactor(), reactor));
+        let is_here =
+            (state.registrations.first.as_ref()).is_some_and(|first| first.is_with(reactor));
         // With edges, only writability without a waiter changes the interest.
-        let keeps_interest = reactor.mode() == Mode::Edge
+        let keeps_interest = reactor.mode == Mode::Edge
             && (self.kind == SourceKind::TcpStream
                 || !ready.intersects(Ready::WRITABLE)
                 || state.waiters.contains(Direction::Write));
@@ -478,18 +478,18 @@ impl Source {
     ) {
         let reactor = &**driver.reactor();
         // Delivering removes the waiters of the reported directions, and no others.
-        let after = before.without(interest_of(ready));
+        let after = before - interest_of(ready);
         let result = match state.registrations.with(reactor) {
-            Some(registration) if registration.token() == token => {
-                let wanted = match reactor.mode() {
+            Some(registration) if registration.token == token => {
+                let wanted = match reactor.mode {
                     // Writability without a waiter: it is reported with each message that drains.
-                    Mode::Edge => registration.interest.without(Interest::WRITABLE),
+                    Mode::Edge => registration.interest - Interest::WRITABLE,
                     // A woken waiter most likely comes again; an event without a waiter would be
                     // reported again and again.
                     Mode::Level => {
-                        let unawaited = interest_of(ready).without(before);
-                        let wanted = registration.interest.without(unawaited);
-                        wanted.without(self.spurious(driver, registration, ready))
+                        let unawaited = interest_of(ready) - before;
+                        let wanted = registration.interest - unawaited;
+                        wanted - self.spurious(driver, registration, ready)
                     }
                     // The event has spent the interest. Directions that still have waiters are
                     // armed again.
@@ -524,7 +524,7 @@ impl Source {
     ) -> Interest {
         // If the poller reports errors as such, this is an error. If it does not, this may be one,
         // unless a read has returned something.
-        let is_suspect = if registration.reactor().poller().capabilities().hints {
+        let is_suspect = if registration.reactor.poller().capabilities().hints {
             ready.intersects(Ready::ERROR)
         } else {
             !self.take_has_read()
@@ -567,7 +567,7 @@ impl Source {
         if write {
             spurious |= interest(Direction::Write);
         }
-        let spurious = intersection(reported, spurious);
+        let spurious = reported & spurious;
         if spurious.is_empty() {
             registration.suspect_events = 0;
             if registration.backed_off().is_empty() {
@@ -593,8 +593,8 @@ impl Source {
         let mut result = Ok(());
         // (Another reactor may have the same token for it: then its back-off is cut short.)
         for registration in state.registrations.iter_mut() {
-            if registration.token() == token {
-                let wanted = intersection(awaited, take(registration));
+            if registration.token == token {
+                let wanted = awaited & take(registration);
                 result = result.and(self.add_interest(registration, wanted));
             }
         }
@@ -675,10 +675,6 @@ fn awaited(state: &State<Registrations>) -> Interest {
         }
     }
     awaited
-}
-
-fn intersection(a: Interest, b: Interest) -> Interest {
-    a.without(a.without(b))
 }
 
 /// Returns the directions that an event is about.
@@ -834,7 +830,7 @@ impl Drop for Io {
         let left = {
             let mut state = source.readiness.lock();
             state.waiters.take_all(&mut wakers);
-            source.deregister(state.registrations.remove_all())
+            source.deregister(std::mem::take(&mut state.registrations))
         };
         left.free_tokens();
         drop_all(wakers);
