@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The kqueue backend, executed on Linux: over a model of kqueue(2), src/poller/backends/kqueue/model.rs.
+# The kqueue backend, executed on Linux: over a model of kqueue(2), tests/kqueue/model.rs.
 #
 #     ci/kqueue.sh [--short | --faults | --rules [--check]] [TESTS…]
 #

@@ -263,7 +263,7 @@ impl Backend {
     fn open_it(self) -> io::Result<AnySelector> {
         let selector = match self {
             #[cfg(any(target_os = "linux", target_os = "android"))]
-            Backend::Epoll => return Ok(AnySelector::Epoll(backends::epoll::open()?)),
+            Backend::Epoll => return Ok(AnySelector::Epoll(backends::epoll::Epoll::new()?)),
             Backend::IoUring => {
                 return Ok(AnySelector::IoUring(Box::new(backends::io_uring::open()?)));
             }
@@ -340,12 +340,9 @@ impl FromStr for Backend {
 
 /// Lists the available backends, in words.
 pub(super) fn list() -> String {
-    let mut list = String::from("available: ");
-    for (place, backend) in Backend::available().iter().enumerate() {
-        if place > 0 {
-            list.push_str(", ");
-        }
-        list.push_str(backend.name());
-    }
-    list
+    let names: Vec<_> = Backend::available()
+        .iter()
+        .map(|backend| backend.name())
+        .collect();
+    format!("available: {}", names.join(", "))
 }

@@ -179,11 +179,6 @@ impl Interest {
         self.contains(Interest::PRIORITY)
     }
 
-    #[inline]
-    pub(crate) const fn without(self, other: Interest) -> Interest {
-        Interest(self.0 & !other.0)
-    }
-
     /// Whether the set is empty.
     ///
     /// ```
@@ -233,7 +228,7 @@ impl Sub for Interest {
     type Output = Interest;
     #[inline]
     fn sub(self, other: Interest) -> Interest {
-        self.without(other)
+        Interest(self.0 & !other.0)
     }
 }
 

@@ -106,7 +106,7 @@ use error::{busy, of_the_parent, unsupported};
 pub(crate) use event::Ready;
 pub use event::{Event, Events, Interest, Mode, Token};
 use selector::AnySelector;
-pub(crate) use selector::{Selector, Until};
+pub(crate) use selector::{Request, Selector, Until};
 
 /// An open backend. See the [module](self) for the contract.
 ///
@@ -274,7 +274,12 @@ impl Poller {
         if self.selector.accepts_files() {
             refuse_files(descriptor)?;
         }
-        self.selector.register(descriptor, token, interest, mode)
+        let request = Request {
+            token,
+            interest,
+            mode,
+        };
+        self.selector.register(descriptor, request)
     }
 
     /// [`register`](Self::register) for a descriptor that is known not to be a regular file, and
@@ -283,12 +288,10 @@ impl Poller {
     pub(crate) fn register_unchecked(
         &self,
         socket: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
+        request: Request,
     ) -> io::Result<()> {
         self.check_process()?;
-        self.selector.register(socket, token, interest, mode)
+        self.selector.register(socket, request)
     }
 
     /// [`modify`](Self::modify) for a descriptor registered with
@@ -297,12 +300,10 @@ impl Poller {
     pub(crate) fn modify_unchecked(
         &self,
         socket: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
+        request: Request,
     ) -> io::Result<()> {
         self.check_process()?;
-        self.selector.modify(socket, token, interest, mode)
+        self.selector.modify(socket, request)
     }
 
     /// Replaces a registered descriptor's token, interest and mode. Arms a
@@ -338,7 +339,12 @@ impl Poller {
     ) -> io::Result<()> {
         self.check_process()?;
         self.check(token, mode)?;
-        (self.selector).modify(descriptor.as_descriptor(), token, interest, mode)
+        let request = Request {
+            token,
+            interest,
+            mode,
+        };
+        (self.selector).modify(descriptor.as_descriptor(), request)
     }
 
     /// Stops watching `descriptor`. No wait that starts after this returns reports it.
@@ -563,7 +569,7 @@ impl Poller {
         }
     }
 
-    /// See [`Selector::has_orders`].
+    /// See [`AnySelector::has_orders`].
     #[inline]
     pub(crate) fn has_orders(&self) -> bool {
         !self.is_parents() && self.selector.has_orders()

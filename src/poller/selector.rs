@@ -13,27 +13,23 @@ use super::error::unsupported;
 use super::{Capabilities, Events, Interest, Mode, Token};
 use crate::sys::BorrowedDescriptor;
 
+/// What a caller wants to learn of a descriptor, and by which token.
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) token: Token,
+    pub(crate) interest: Interest,
+    pub(crate) mode: Mode,
+}
+
 /// The [contract](super), without checks of the arguments.
 ///
 /// `register` takes a borrow and keeps the number: see "Why `register` is unsafe".
 pub(crate) trait Selector: Send + Sync {
     fn capabilities(&self) -> Capabilities;
 
-    fn register(
-        &self,
-        descriptor: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()>;
+    fn register(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()>;
 
-    fn modify(
-        &self,
-        descriptor: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()>;
+    fn modify(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()>;
 
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()>;
 
@@ -77,11 +73,6 @@ pub(crate) trait Selector: Send + Sync {
     /// The poller's runtime is not driven from now on, until the next wait. Deregistering from
     /// another thread must not have to wait for that.
     fn rest(&self) {}
-
-    /// Whether there are orders that only a wait carries out.
-    fn has_orders(&self) -> bool {
-        false
-    }
 }
 
 /// The selector of any backend. `Poller::wait_without_deadline`, the wait of nearly every turn,
@@ -113,17 +104,11 @@ impl Deref for AnySelector {
 }
 
 impl AnySelector {
-    /// See [`Selector::has_orders`]: called in each turn without sources.
+    /// Whether there are orders that only a wait carries out: only a ring has them. Called in each
+    /// turn without sources.
     #[inline]
     pub(super) fn has_orders(&self) -> bool {
-        match self {
-            #[cfg(any(target_os = "linux", target_os = "android"))]
-            AnySelector::Epoll(_) => false,
-            AnySelector::IoUring(ring) => ring.selector().has_orders(),
-            #[cfg(all(feature = "sim", not(loom)))]
-            AnySelector::Simulated(_) => false,
-            AnySelector::Other(selector) => selector.has_orders(),
-        }
+        matches!(self, AnySelector::IoUring(ring) if ring.has_orders())
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn tick(time: Instant) -> u32 {
 #[cfg(feature = "sim")]
 pub(crate) fn nanos_since_start(time: Instant) -> i64 {
     let start = *START.get_or_init(now);
-    let nanos = |it: Duration| i64::try_from(it.as_nanos()).unwrap_or(i64::MAX);
+    let nanos = |since: Duration| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX);
     match time.checked_duration_since(start) {
         Some(since) => nanos(since),
         None => -nanos(start.saturating_duration_since(time)),

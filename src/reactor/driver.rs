@@ -246,7 +246,8 @@ impl Driver {
     /// Returns a moment before which no timer is due: see [`TimerHeap::not_before`].
     fn not_before(&self) -> Option<Instant> {
         let local = self.timers.borrow().not_before();
-        let remote = self.reactor.remote_timers_not_before();
+        let remote = self.reactor.some_remote_timers();
+        let remote = remote.and_then(|timers| timers.not_before());
         local.into_iter().chain(remote).min()
     }
 
@@ -264,7 +265,9 @@ impl Driver {
     pub(crate) fn find_earliest(&self) {
         self.apply_timer_ops();
         self.timers.borrow_mut().earliest();
-        self.reactor.find_earliest_remote_timer();
+        if let Some(mut timers) = self.reactor.some_remote_timers() {
+            timers.earliest();
+        }
     }
 
     fn until_earliest(&self, timeout: Option<Duration>) -> Until {
@@ -378,7 +381,9 @@ impl Driver {
         let counters = self.counters();
         let late = |late| counters.count_fired(late);
         self.timers.borrow_mut().fire(now, wakers, late);
-        self.reactor.fire_remote_timers(now, wakers, counters);
+        if let Some(mut timers) = self.reactor.some_remote_timers() {
+            timers.fire(now, wakers, late);
+        }
     }
 
     fn fire_due(&self, reached: Option<Instant>, before: impl Fn()) -> bool {

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-use crate::poller::{Events, Mode, Poller, Ready, Token, Until};
+use crate::poller::{Events, Mode, Poller, Token, Until};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::sys::{AsRawDescriptor, BorrowedDescriptor};
@@ -64,6 +64,7 @@ pub(crate) struct Reactor {
     /// Names the reactor for timers that do not hold a reference to it.
     id: u64,
     poller: Poller,
+    /// The mode in which sources are registered: see the head of `source`.
     mode: Mode,
     /// Whether all its timers are in the locked heap, where every pool worker can fire them: see
     /// `driver`.
@@ -140,12 +141,6 @@ impl Reactor {
     #[inline]
     pub(crate) fn counters(&self) -> &Arc<Counters> {
         &self.counters
-    }
-
-    /// The mode in which sources are registered: see the head of `source`.
-    #[inline]
-    fn mode(&self) -> Mode {
-        self.mode
     }
 
     #[inline]
@@ -273,7 +268,14 @@ impl Reactor {
         counters.events.add(events.len());
         let table = self.sources.lock();
         for event in &*events {
-            deliver(&table, driver, event.token(), event.ready(), wakers);
+            let Some(source) = table.get(event.token()) else {
+                continue;
+            };
+            if let Some(trace) = counters.trace() {
+                let descriptor = source.descriptor().as_raw_descriptor();
+                trace.push(What::Ready(descriptor as u64));
+            }
+            source.deliver(driver, event.token(), event.ready(), wakers);
         }
         Ok(reached)
     }
@@ -304,7 +306,7 @@ impl Reactor {
     fn close(&self, wakers: &mut Vec<Waker>) {
         self.closed.store(true, Ordering::Release);
         registry::remove(self.id);
-        self.remote_timers().fire_all(wakers);
+        self.remote_timers.lock().fire_all(wakers);
         let sources = std::mem::take(&mut *self.sources.lock()).into_sources();
         for source in sources {
             source.orphan(self, wakers);
@@ -343,7 +345,7 @@ impl Reactor {
         let mut places = 0..0;
         loop {
             places = places.end..places.end + CHUNK;
-            let timers = self.remote_timers();
+            let timers = self.remote_timers.lock();
             timers.waits(places.clone(), &mut waits);
             if places.end >= timers.places() {
                 return waits;
@@ -382,41 +384,20 @@ impl Reactor {
 
     // Remote timers: for `timer` and `driver` only.
 
-    fn remote_timers(&self) -> MutexGuard<'_, TimerHeap> {
-        self.remote_timers.lock()
-    }
-
     #[inline]
     fn has_remote_timers(&self) -> bool {
         self.remote_timer_count.load(Ordering::Relaxed) > 0
     }
 
+    /// Returns the remote timers, if there are any.
     #[inline]
-    fn remote_timers_not_before(&self) -> Option<Instant> {
-        if self.has_remote_timers() {
-            self.remote_timers().not_before()
-        } else {
-            None
-        }
-    }
-
-    fn find_earliest_remote_timer(&self) {
-        if self.has_remote_timers() {
-            self.remote_timers().earliest();
-        }
-    }
-
-    #[inline]
-    fn fire_remote_timers(&self, now: Instant, wakers: &mut Vec<Waker>, counters: &Counters) {
-        if self.has_remote_timers() {
-            self.remote_timers()
-                .fire(now, wakers, |late| counters.count_fired(late));
-        }
+    fn some_remote_timers(&self) -> Option<MutexGuard<'_, TimerHeap>> {
+        self.has_remote_timers().then(|| self.remote_timers.lock())
     }
 
     /// Inserts a timer. Returns `None` if the reactor has closed.
     fn insert_remote_timer(&self, when: Instant, waker: Waker) -> Option<Key> {
-        let mut timers = self.remote_timers();
+        let mut timers = self.remote_timers.lock();
         if self.is_closed() {
             drop(timers);
             drop(waker);
@@ -433,7 +414,7 @@ impl Reactor {
     }
 
     fn reset_remote_timer(&self, key: Key, when: Instant) {
-        let mut timers = self.remote_timers();
+        let mut timers = self.remote_timers.lock();
         if self.is_closed() {
             return;
         }
@@ -446,7 +427,7 @@ impl Reactor {
 
     /// Removes a remote timer. Its waker must be dropped outside all locks.
     fn remove_remote_timer(&self, key: Key) -> Option<Waker> {
-        let mut timers = self.remote_timers();
+        let mut timers = self.remote_timers.lock();
         let waker = timers.remove(key);
         let count = timers.entries();
         self.remote_timer_count.store(count, Ordering::Relaxed);
@@ -477,24 +458,6 @@ impl Reactor {
 impl Drop for Reactor {
     fn drop(&mut self) {
         registry::remove(self.id);
-    }
-}
-
-/// Hands an event on to its source, if that is still in the table.
-#[inline]
-fn deliver(
-    table: &SourceTable,
-    driver: &Driver,
-    token: Token,
-    ready: Ready,
-    wakers: &mut Vec<Waker>,
-) {
-    if let Some(source) = table.get(token) {
-        if let Some(trace) = driver.counters().trace() {
-            let descriptor = source.descriptor().as_raw_descriptor();
-            trace.push(What::Ready(descriptor as u64));
-        }
-        source.deliver(driver, token, ready, wakers);
     }
 }
 

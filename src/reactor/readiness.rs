@@ -208,15 +208,17 @@ impl<R> Readiness<R> {
     /// Handles an event, or something treated as one, while the lock is held: counts it, and moves
     /// the wakers of its directions to `wakers`.
     pub(super) fn deliver(&self, state: &mut State<R>, ready: Ready, wakers: &mut Vec<Waker>) {
-        self.count(state, ready, |waiters, it| waiters.take(it, wakers));
+        self.count(state, ready, |waiters, direction| {
+            waiters.take(direction, wakers);
+        });
     }
 
     /// [`deliver`](Self::deliver) on the thread of the worker that keeps its tasks' wakers: those
     /// are woken immediately.
     #[inline]
     pub(super) fn deliver_here(&self, state: &mut State<R>, ready: Ready, wakers: &mut Vec<Waker>) {
-        self.count(state, ready, |waiters, it| {
-            waiters.take_or_wake(it, wakers);
+        self.count(state, ready, |waiters, direction| {
+            waiters.take_or_wake(direction, wakers);
         });
     }
 
@@ -601,7 +603,13 @@ mod tests {
     fn order(readiness: &Readiness<()>, names: &[(&'static str, Waker)]) -> Vec<&'static str> {
         let mut wakers = Vec::new();
         readiness.deliver(&mut readiness.lock(), Ready::READABLE, &mut wakers);
-        let name = |waker: &Waker| names.iter().find(|(_, it)| it.will_wake(waker)).unwrap().0;
+        let name = |waker: &Waker| {
+            names
+                .iter()
+                .find(|(_, own)| own.will_wake(waker))
+                .unwrap()
+                .0
+        };
         wakers.iter().map(name).collect()
     }
 

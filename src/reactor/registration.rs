@@ -22,8 +22,8 @@ pub(super) struct Registrations {
 /// A reactor that the source is registered with, the token, and the interest.
 #[derive(Debug)]
 pub(super) struct Registration {
-    reactor: Arc<Reactor>,
-    token: Token,
+    pub(super) reactor: Arc<Reactor>,
+    pub(super) token: Token,
     /// The interest that the poller was last given; with one-shot, the part that is still armed.
     pub(super) interest: Interest,
     /// With levels: the number of events in a row that may have been spurious since the last check.
@@ -91,10 +91,6 @@ impl Registrations {
         }
     }
 
-    pub(super) fn remove_all(&mut self) -> Registrations {
-        std::mem::take(self)
-    }
-
     /// Takes the source out of the reactors' tables. Must not be called under the lock of the
     /// state, which comes after theirs.
     pub(super) fn free_tokens(self) {
@@ -116,17 +112,7 @@ impl Registration {
     }
 
     #[inline]
-    pub(super) fn reactor(&self) -> &Reactor {
-        &self.reactor
-    }
-
-    #[inline]
-    pub(super) fn token(&self) -> Token {
-        self.token
-    }
-
-    #[inline]
-    fn is_with(&self, reactor: &Reactor) -> bool {
+    pub(super) fn is_with(&self, reactor: &Reactor) -> bool {
         std::ptr::eq(&*self.reactor, reactor)
     }
 

@@ -46,7 +46,7 @@ use super::readiness::{Direction, Readiness, Registered, Snapshot, State};
 use super::registration::{Registration, Registrations};
 use super::waiters::{Own, WaiterId};
 use super::{Driver, Reactor, Token};
-use crate::poller::{Interest, Mode, Poller, Ready};
+use crate::poller::{Interest, Mode, Poller, Ready, Request};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{MutexGuard, drop_all, wake_all};
 use crate::sys::{self, AsDescriptor, BorrowedDescriptor, LentDescriptor, OwnedDescriptor};
@@ -240,7 +240,7 @@ impl Source {
         let mut spare = self.readiness.spare(waker);
         loop {
             let mut state = self.readiness.lock();
-            let own = whose(state.registrations.first.as_ref()?.reactor(), waker)?;
+            let own = whose(&state.registrations.first.as_ref()?.reactor, waker)?;
             let registered =
                 (self.readiness).register_waker(&mut state, direction, id, waker, &mut spare);
             match (registered, &mut state.registrations.first) {
@@ -304,7 +304,7 @@ impl Source {
         let left = if state.waiters.contains_others(direction, id) {
             Registrations::default()
         } else {
-            self.deregister(state.registrations.remove_all())
+            self.deregister(std::mem::take(&mut state.registrations))
         };
         drop(state);
         left.free_tokens();
@@ -318,7 +318,7 @@ impl Source {
         let token = reactor.insert(self.clone())?;
         let mut state = self.readiness.lock();
         let mut interest = interest(direction);
-        let mode = reactor.mode();
+        let mode = reactor.mode;
         let has = reactor.poller().capabilities();
         let has_no_hints = !has.hints || !has.priority;
         // Without edges, arming reports what a short read left, so a stream is safe without hints:
@@ -338,9 +338,14 @@ impl Source {
         }
         let result = match state.registrations.with(reactor) {
             Some(_) => Ok(false),
-            None => self
-                .register_with(reactor.poller(), token, interest, mode)
-                .map(|()| true),
+            None => {
+                let request = Request {
+                    token,
+                    interest,
+                    mode,
+                };
+                self.register_with(reactor.poller(), request).map(|()| true)
+            }
         };
         if let Ok(true) = result {
             (state.registrations).add(Registration::new(reactor.clone(), token, interest));
@@ -359,25 +364,19 @@ impl Source {
         result.map(drop)
     }
 
-    fn register_with(
-        &self,
-        poller: &Poller,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()> {
+    fn register_with(&self, poller: &Poller, request: Request) -> io::Result<()> {
         #[cfg(all(feature = "sim", not(loom)))]
         if let Some(socket) = self.simulated() {
-            return poller.register_simulated(socket, token, interest);
+            return poller.register_simulated(socket, request.token, request.interest);
         }
-        poller.register_unchecked(self.descriptor(), token, interest, mode)
+        poller.register_unchecked(self.descriptor(), request)
     }
 
     /// Ends registrations that were taken out of the state. Called under the state's lock, like
     /// registering, so that the state and the pollers agree.
     fn deregister(&self, registrations: Registrations) -> Registrations {
         for registration in registrations.iter() {
-            let poller = registration.reactor().poller();
+            let poller = registration.reactor.poller();
             #[cfg(all(feature = "sim", not(loom)))]
             if let Some(socket) = self.simulated() {
                 // Fails only if its world has ended.
@@ -406,7 +405,7 @@ impl Source {
         registration: &mut Registration,
         wanted: Interest,
     ) -> io::Result<()> {
-        let wanted = wanted.without(registration.backed_off());
+        let wanted = wanted - registration.backed_off();
         if registration.interest.contains(wanted) {
             Ok(())
         } else {
@@ -415,19 +414,19 @@ impl Source {
     }
 
     fn set_interest(&self, registration: &mut Registration, interest: Interest) -> io::Result<()> {
-        let (reactor, socket) = (registration.reactor(), self.descriptor());
+        let (reactor, token) = (&registration.reactor, registration.token);
         #[cfg(all(feature = "sim", not(loom)))]
         if let Some(socket) = self.simulated() {
-            (reactor.poller()).register_simulated(socket, registration.token(), interest)?;
+            (reactor.poller()).register_simulated(socket, token, interest)?;
             registration.interest = interest;
             return Ok(());
         }
-        (reactor.poller()).modify_unchecked(
-            socket,
-            registration.token(),
+        let request = Request {
+            token,
             interest,
-            reactor.mode(),
-        )?;
+            mode: reactor.mode,
+        };
+        (reactor.poller()).modify_unchecked(self.descriptor(), request)?;
         registration.interest = interest;
         Ok(())
     }
@@ -445,10 +444,10 @@ impl Source {
         let mut state = self.readiness.lock();
         // Only the worker of the first registration marks a task's own waker as such; there the
         // waker may be woken under the lock.
-        let is_here = (state.registrations.first.as_ref())
-            .is_some_and(|first| std::ptr::eq(first.reactor(), reactor));
+        let is_here =
+            (state.registrations.first.as_ref()).is_some_and(|first| first.is_with(reactor));
         // With edges, only writability without a waiter changes the interest.
-        let keeps_interest = reactor.mode() == Mode::Edge
+        let keeps_interest = reactor.mode == Mode::Edge
             && (self.kind == SourceKind::TcpStream
                 || !ready.intersects(Ready::WRITABLE)
                 || state.waiters.contains(Direction::Write));
@@ -479,18 +478,18 @@ impl Source {
     ) {
         let reactor = &**driver.reactor();
         // Delivering removes the waiters of the reported directions, and no others.
-        let after = before.without(interest_of(ready));
+        let after = before - interest_of(ready);
         let result = match state.registrations.with(reactor) {
-            Some(registration) if registration.token() == token => {
-                let wanted = match reactor.mode() {
+            Some(registration) if registration.token == token => {
+                let wanted = match reactor.mode {
                     // Writability without a waiter: it is reported with each message that drains.
-                    Mode::Edge => registration.interest.without(Interest::WRITABLE),
+                    Mode::Edge => registration.interest - Interest::WRITABLE,
                     // A woken waiter most likely comes again; an event without a waiter would be
                     // reported again and again.
                     Mode::Level => {
-                        let unawaited = interest_of(ready).without(before);
-                        let wanted = registration.interest.without(unawaited);
-                        wanted.without(self.spurious(driver, registration, ready))
+                        let unawaited = interest_of(ready) - before;
+                        let wanted = registration.interest - unawaited;
+                        wanted - self.spurious(driver, registration, ready)
                     }
                     // The event has spent the interest. Directions that still have waiters are
                     // armed again.
@@ -525,7 +524,7 @@ impl Source {
     ) -> Interest {
         // If the poller reports errors as such, this is an error. If it does not, this may be one,
         // unless a read has returned something.
-        let is_suspect = if registration.reactor().poller().capabilities().hints {
+        let is_suspect = if registration.reactor.poller().capabilities().hints {
             ready.intersects(Ready::ERROR)
         } else {
             !self.take_has_read()
@@ -568,7 +567,7 @@ impl Source {
         if write {
             spurious |= interest(Direction::Write);
         }
-        let spurious = intersection(reported, spurious);
+        let spurious = reported & spurious;
         if spurious.is_empty() {
             registration.suspect_events = 0;
             if registration.backed_off().is_empty() {
@@ -594,8 +593,8 @@ impl Source {
         let mut result = Ok(());
         // (Another reactor may have the same token for it: then its back-off is cut short.)
         for registration in state.registrations.iter_mut() {
-            if registration.token() == token {
-                let wanted = intersection(awaited, take(registration));
+            if registration.token == token {
+                let wanted = awaited & take(registration);
                 result = result.and(self.add_interest(registration, wanted));
             }
         }
@@ -676,10 +675,6 @@ fn awaited(state: &State<Registrations>) -> Interest {
         }
     }
     awaited
-}
-
-fn intersection(a: Interest, b: Interest) -> Interest {
-    a.without(a.without(b))
 }
 
 /// Returns the directions that an event is about.
@@ -835,7 +830,7 @@ impl Drop for Io {
         let left = {
             let mut state = source.readiness.lock();
             state.waiters.take_all(&mut wakers);
-            source.deregister(state.registrations.remove_all())
+            source.deregister(std::mem::take(&mut state.registrations))
         };
         left.free_tokens();
         drop_all(wakers);

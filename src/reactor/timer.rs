@@ -81,7 +81,7 @@ impl TimerHandle {
             }
             Heap::Remote(reactor) if reactor.is_closed() => TimerState::NotVisible,
             Heap::Remote(reactor) => {
-                let wakes = reactor.remote_timers().will_wake(self.key, waker);
+                let wakes = reactor.remote_timers.lock().will_wake(self.key, waker);
                 match wakes {
                     Ok(true) => TimerState::PendingRemote,
                     Ok(false) => self.set_remote_waker(reactor, waker),
@@ -105,7 +105,7 @@ impl TimerHandle {
     /// Replaces the waker of a remote timer.
     fn set_remote_waker(&self, reactor: &Reactor, waker: &Waker) -> TimerState {
         let mut spare = Spare::clone_of(waker);
-        let result = reactor.remote_timers().set_waker(self.key, &mut spare);
+        let result = reactor.remote_timers.lock().set_waker(self.key, &mut spare);
         match result {
             Ok(()) => TimerState::PendingRemote,
             Err(Fired) => TimerState::Fired,
@@ -141,7 +141,7 @@ impl TimerHandle {
                     push_timer_op(*id, self.key, TimerOp::Suspend);
                 }
             }
-            Heap::Remote(reactor) => reactor.remote_timers().suspend(self.key),
+            Heap::Remote(reactor) => reactor.remote_timers.lock().suspend(self.key),
             Heap::Removed => {}
         }
     }

@@ -82,6 +82,28 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
     }
 }
 
+/// Makes a timer that can be polled.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) fn timerfd() -> rustix::io::Result<OwnedDescriptor> {
+    use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+
+    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+    timerfd_create(TimerfdClockId::Monotonic, flags)
+}
+
+/// Makes a timer readable after `left`, or never if that is zero. It is not readable before,
+/// regardless of its previous state.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) fn set_timerfd(timer: &OwnedDescriptor, left: Duration) -> rustix::io::Result<()> {
+    use rustix::time::{Itimerspec, TimerfdTimerFlags, timerfd_settime};
+
+    let value = Itimerspec {
+        it_interval: timespec(Duration::ZERO),
+        it_value: timespec(left),
+    };
+    timerfd_settime(timer, TimerfdTimerFlags::empty(), &value).map(drop)
+}
+
 /// Whether `Instant` reads the kernel's own clock. If so, a deadline has passed once the kernel
 /// reports that a timeout has elapsed that was computed from it. This is not so if a preloaded
 /// library (libfaketime) replaces the C library's clock, which `Instant` reads: it may agree with
@@ -137,15 +159,12 @@ fn is_c_librarys_clock() -> bool {
 /// vDSO.)
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn is_kernels_clock() -> rustix::io::Result<bool> {
-    use rustix::time::{
-        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create,
-        timerfd_gettime, timerfd_settime,
-    };
+    use rustix::time::{Itimerspec, TimerfdTimerFlags, timerfd_gettime, timerfd_settime};
 
     /// Fits the kernel's 64 bits of nanoseconds (292 years), and lies after any uptime.
     const FAR: Duration = Duration::from_secs(250 * 365 * 24 * 3_600);
 
-    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+    let timer = timerfd()?;
     let far = Itimerspec {
         it_interval: timespec(Duration::ZERO),
         it_value: timespec(FAR),
@@ -156,20 +175,21 @@ fn is_kernels_clock() -> rustix::io::Result<bool> {
         let left = Duration::new(left.tv_sec as u64, left.tv_nsec as u32);
         rustix::io::Result::Ok(FAR.saturating_sub(left))
     };
-    let (before, process, after) = (kernel()?, process_clock(), kernel()?);
-    Ok((before..=after).contains(&process))
+    let (before, process, after) = (kernel()?, time_of(libc::CLOCK_MONOTONIC), kernel()?);
+    Ok(process.is_some_and(|process| (before..=after).contains(&process)))
 }
 
-/// Returns the monotonic time as the C library reports it.
+/// Returns the time of a clock as the C library reports it. A clock that does not exist, such as
+/// that of a thread that has ended, has none.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn process_clock() -> Duration {
+fn time_of(clock: libc::clockid_t) -> Option<Duration> {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: one `timespec` is written.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    let result = unsafe { libc::clock_gettime(clock, &mut time) };
+    (result == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
 /// The bound with which public functions take a type with a descriptor.
@@ -332,7 +352,7 @@ pub(crate) fn thread_id() -> u32 {
 
 /// Returns the processor time that a thread of this process has used, if its ID is known.
 #[cfg(not(loom))]
-pub(crate) fn thread_cpu_time(thread: u32) -> Option<std::time::Duration> {
+pub(crate) fn thread_cpu_time(thread: u32) -> Option<Duration> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if thread != 0 {
         /// A thread's clock (4), of time that it was scheduled (2): the lower bits of a clock ID.
@@ -340,18 +360,7 @@ pub(crate) fn thread_cpu_time(thread: u32) -> Option<std::time::Duration> {
         /// include/linux/posix-timers_types.h; glibc's pthread_getcpuclockid computes the same.)
         const THREAD_SCHEDULED: u32 = 4 | 2;
 
-        let clock = (!thread << 3 | THREAD_SCHEDULED) as libc::clockid_t;
-        let mut time = std::mem::MaybeUninit::<libc::timespec>::uninit();
-        // SAFETY: `time` is valid for the call to write to. A clock that does not exist, because
-        // the thread has ended, is an error.
-        if unsafe { libc::clock_gettime(clock, time.as_mut_ptr()) } == 0 {
-            // SAFETY: a call that succeeds has written it.
-            let time = unsafe { time.assume_init() };
-            return Some(std::time::Duration::new(
-                time.tv_sec as u64,
-                time.tv_nsec as u32,
-            ));
-        }
+        return time_of((!thread << 3 | THREAD_SCHEDULED) as libc::clockid_t);
     }
     let _ = thread;
     None

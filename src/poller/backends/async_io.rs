@@ -46,9 +46,10 @@ use std::time::Duration;
 
 use async_io::{Async, Timer};
 
-use crate::poller::error::failed;
+use crate::poller::error::{failed, not_registered, registered_already};
 use crate::poller::{
-    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until,
+    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Request, Selector,
+    Until,
 };
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -83,9 +84,7 @@ struct Source {
     io: Async<Watched>,
     readable: Line,
     writable: Line,
-    token: Token,
-    interest: Interest,
-    mode: Mode,
+    request: Request,
 }
 
 /// One direction of a source.
@@ -269,10 +268,10 @@ impl Source {
     /// that the kernel does not know of.
     fn arm(&mut self) -> io::Result<()> {
         // Urgent data counts as readable in async-io, and cannot be requested alone.
-        if self.interest.contains(Interest::READABLE) {
+        if self.request.interest.contains(Interest::READABLE) {
             self.readable.arm(&self.io)?;
         }
-        if self.interest.contains(Interest::WRITABLE) {
+        if self.request.interest.contains(Interest::WRITABLE) {
             self.writable.arm(&self.io)?;
         }
         Ok(())
@@ -298,7 +297,7 @@ impl Source {
                 // A line that a poll of the kernel reported stays armed, and async-io signals it
                 // too.
                 line.armed = line.signal.owed.load(Ordering::Relaxed);
-                if self.interest.contains(interest) && !line.is_stale(&self.io) {
+                if self.request.interest.contains(interest) && !line.is_stale(&self.io) {
                     ready |= reported;
                 }
             }
@@ -409,10 +408,10 @@ impl AsyncIo {
             if events.len() == events.limit() {
                 return true;
             }
-            if !source.interest.is_empty() && source.arm().is_err() {
+            if !source.request.interest.is_empty() && source.arm().is_err() {
                 // Closed behind our back: reported once, and forgotten.
                 let end = Ready::READABLE | Ready::WRITABLE;
-                events.push(Event::new(source.token, end));
+                events.push(Event::new(source.request.token, end));
                 source.mark_dead(&self.inbox);
                 sources.remove(descriptor);
             }
@@ -435,12 +434,12 @@ impl AsyncIo {
             };
             let ready = source.take();
             if ready != Ready::default() {
-                events.push(Event::new(source.token, ready));
-                if source.mode == Mode::OneShot {
-                    source.interest = Interest::NONE;
+                events.push(Event::new(source.request.token, ready));
+                if source.request.mode == Mode::OneShot {
+                    source.request.interest = Interest::NONE;
                 }
             }
-            if !source.interest.is_empty() {
+            if !source.request.interest.is_empty() {
                 to_rearm.push(signal.descriptor);
             }
         }
@@ -452,14 +451,14 @@ impl AsyncIo {
     fn poll_now(&self) {
         let table = self.table.lock();
         let asked: Vec<_> = (table.sources.values())
-            .filter(|source| !source.interest.is_empty())
+            .filter(|source| !source.request.interest.is_empty())
             .collect();
         if asked.is_empty() {
             return;
         }
         let wanted = asked.iter().map(|source| {
-            let reads = source.interest.contains(Interest::READABLE);
-            let writes = source.interest.contains(Interest::WRITABLE);
+            let reads = source.request.interest.contains(Interest::READABLE);
+            let writes = source.request.interest.contains(Interest::WRITABLE);
             (source.io.as_descriptor(), reads, writes)
         });
         // If the kernel is short of memory, async-io signals later.
@@ -506,43 +505,28 @@ impl Selector for AsyncIo {
         }
     }
 
-    fn register(
-        &self,
-        descriptor: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()> {
+    fn register(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
         let number = descriptor.as_raw_descriptor();
         let mut table = self.table.lock();
         if table.sources.contains_key(&number) {
-            return Err(crate::poller::error::registered_already());
+            return Err(registered_already());
         }
         let mut source = Source {
             io: Watched::watch(descriptor)?,
             readable: Line::new(&self.inbox, number, Direction::Read),
             writable: Line::new(&self.inbox, number, Direction::Write),
-            token,
-            interest,
-            mode,
+            request,
         };
         source.arm()?;
         table.sources.insert(number, source);
         Ok(())
     }
 
-    fn modify(
-        &self,
-        descriptor: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()> {
+    fn modify(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
         let number = descriptor.as_raw_descriptor();
         let mut table = self.table.lock();
-        let source =
-            (table.sources.get_mut(&number)).ok_or_else(crate::poller::error::not_registered)?;
-        (source.token, source.interest, source.mode) = (token, interest, mode);
+        let source = (table.sources.get_mut(&number)).ok_or_else(not_registered)?;
+        source.request = request;
         source.readable.retract();
         source.writable.retract();
         let result = source.arm();
@@ -555,8 +539,8 @@ impl Selector for AsyncIo {
 
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
         let mut table = self.table.lock();
-        let source = (table.sources.remove(&descriptor.as_raw_descriptor()))
-            .ok_or_else(crate::poller::error::not_registered)?;
+        let source =
+            (table.sources.remove(&descriptor.as_raw_descriptor())).ok_or_else(not_registered)?;
         source.mark_dead(&self.inbox);
         source.io.into_inner().map(drop)
     }

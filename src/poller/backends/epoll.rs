@@ -39,14 +39,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
+use rustix::time::Timespec;
 
 use super::notifier::Notifier;
+use crate::poller::error::{failed, not_registered, registered_already};
 use crate::poller::{
-    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until,
+    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Request, Selector,
+    Token, Until,
 };
 use crate::sync::Mutex;
 use crate::sys::{self, timespec};
@@ -62,11 +61,6 @@ pub(super) const GRID: Duration = Duration::from_micros(32);
 
 /// Timeouts from this length on use the call's own timeout, except for their last part.
 const LONG: Duration = Duration::from_millis(50);
-
-/// Opens the backend.
-pub(in crate::poller) fn open() -> io::Result<Epoll> {
-    Epoll::new()
-}
 
 pub(in crate::poller) struct Epoll {
     epoll: OwnedFd,
@@ -119,9 +113,10 @@ enum Proof {
 }
 
 impl Epoll {
-    pub(super) fn new() -> io::Result<Epoll> {
+    /// Opens the backend.
+    pub(in crate::poller) fn new() -> io::Result<Epoll> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(|error| crate::poller::error::failed("epoll_create1", error))?;
+            .map_err(|error| failed("epoll_create1", error))?;
         let notifier = Notifier::new()?;
         epoll::add(
             &epoll,
@@ -129,7 +124,7 @@ impl Epoll {
             EventData::new_u64(NOTIFIER),
             EventFlags::IN | EventFlags::ET,
         )
-        .map_err(|error| crate::poller::error::failed("epoll_ctl", error))?;
+        .map_err(|error| failed("epoll_ctl", error))?;
         Ok(Epoll {
             epoll,
             notifier,
@@ -162,11 +157,7 @@ impl Epoll {
             return Err(io::ErrorKind::Unsupported.into()); // Miri has no timerfd.
         }
         if timer.descriptor.is_none() {
-            let descriptor = timerfd_create(
-                TimerfdClockId::Monotonic,
-                TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-            )
-            .map_err(|error| crate::poller::error::failed("timerfd_create", error))?;
+            let descriptor = sys::timerfd().map_err(|error| failed("timerfd_create", error))?;
             epoll::add(
                 &self.epoll,
                 &descriptor,
@@ -176,16 +167,7 @@ impl Epoll {
             timer.descriptor = Some(descriptor);
         }
         let descriptor = timer.descriptor.as_ref().expect("it was just made");
-        timerfd_settime(
-            descriptor,
-            TimerfdTimerFlags::empty(),
-            &Itimerspec {
-                it_interval: timespec(Duration::ZERO),
-                it_value: timespec(left),
-            },
-        )
-        .map_err(|error| crate::poller::error::failed("timerfd_settime", error))?;
-        Ok(())
+        sys::set_timerfd(descriptor, left).map_err(|error| failed("timerfd_settime", error))
     }
 
     /// Separate, so that a wait without a deadline is only a call.
@@ -280,7 +262,7 @@ impl Epoll {
         // Our own two descriptors take up places in the buffer; the kernel keeps events that do not
         // fit for the next call.
         let (reported, _) = epoll::wait(&self.epoll, buffer, timeout)
-            .map_err(|error| crate::poller::error::failed("epoll_wait", error))?;
+            .map_err(|error| failed("epoll_wait", error))?;
         let mut said = Said {
             nothing: reported.is_empty(),
             is_full: reported.len() == limit,
@@ -323,31 +305,17 @@ impl Selector for Epoll {
         }
     }
 
-    fn register(
-        &self,
-        descriptor: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()> {
-        let data = EventData::new_u64(token.0);
-        epoll::add(&self.epoll, descriptor, data, flags(interest, mode)).map_err(
-            |error| match error {
-                Errno::EXIST => crate::poller::error::registered_already(),
-                other => other.into(),
-            },
-        )
+    fn register(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
+        let data = EventData::new_u64(request.token.0);
+        epoll::add(&self.epoll, descriptor, data, flags(request)).map_err(|error| match error {
+            Errno::EXIST => registered_already(),
+            other => other.into(),
+        })
     }
 
-    fn modify(
-        &self,
-        descriptor: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()> {
-        let data = EventData::new_u64(token.0);
-        epoll::modify(&self.epoll, descriptor, data, flags(interest, mode)).map_err(not_in_set)
+    fn modify(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
+        let data = EventData::new_u64(request.token.0);
+        epoll::modify(&self.epoll, descriptor, data, flags(request)).map_err(not_in_set)
     }
 
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
@@ -387,8 +355,9 @@ impl Selector for Epoll {
 /// Returns the flags to ask the kernel for. The kernel always adds `EPOLLHUP` and `EPOLLERR`,
 /// except for a one-shot source that was reported. An end that has no waiter must not end every
 /// wait; so an empty interest is one-shot in any mode but edges, which report an end once anyway.
-fn flags(interest: Interest, mode: Mode) -> EventFlags {
-    let mut flags = match mode {
+fn flags(request: Request) -> EventFlags {
+    let interest = request.interest;
+    let mut flags = match request.mode {
         Mode::Level if interest.is_empty() => EventFlags::ONESHOT,
         Mode::Level => EventFlags::empty(),
         Mode::OneShot => EventFlags::ONESHOT,
@@ -434,7 +403,7 @@ fn ready(flags: EventFlags) -> Ready {
 /// be in it, the kernel returns `EPERM`.
 fn not_in_set(error: Errno) -> io::Error {
     match error {
-        Errno::NOENT | Errno::PERM => crate::poller::error::not_registered(),
+        Errno::NOENT | Errno::PERM => not_registered(),
         other => other.into(),
     }
 }
@@ -605,11 +574,7 @@ mod tests {
         let timer = epoll.timer.lock().descriptor.as_ref().unwrap().try_clone();
         let timer = timer.unwrap();
         // We disarm it in the kernel, behind the poller's back: it stays disarmed.
-        let never = Itimerspec {
-            it_interval: timespec(Duration::ZERO),
-            it_value: timespec(Duration::ZERO),
-        };
-        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &never).unwrap();
+        sys::set_timerfd(&timer, Duration::ZERO).unwrap();
         epoll.set_timer(end, now).unwrap();
         let left = rustix::time::timerfd_gettime(&timer).unwrap().it_value;
         assert_eq!((left.tv_sec, left.tv_nsec), (0, 0), "armed a second time");

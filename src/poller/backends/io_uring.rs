@@ -52,7 +52,7 @@
 //!   wake-ups have no key.
 //! * **A hang-up of the reading side is reported without being asked for** (`IO_POLL_UNMASK` in
 //!   io_uring/poll.c), and completes a one-shot poll for writability again and again: such a source
-//!   gets a multishot poll, which reports the hang-up once ([`Line::lasting`]).
+//!   gets a multishot poll, which reports the hang-up once ([`Polled::lasting`]).
 //! * **A full completion queue ends a multishot poll**; so does the kernel when it is short of
 //!   memory. After each end that was not requested, the source is armed again.
 //! * **`EBUSY` and `EAGAIN`** of `io_uring_enter` are not failures: completions are collected, and
@@ -87,10 +87,12 @@ use rustix::io_uring::{
 };
 
 use super::epoll::{GRID, LONGEST, on_grid};
+use super::lines::{Change, Line, Lines};
 use super::notifier::Notifier;
 use crate::poller::error::{explained, failed};
 use crate::poller::{
-    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until,
+    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Request, Selector,
+    Token, Until,
 };
 use crate::sync::{Mutex, MutexGuard};
 use crate::sys::{self, Race};
@@ -153,10 +155,7 @@ struct Table {
     resting: bool,
     /// Whether the ring writes to [`Uring::exposed`].
     signals: bool,
-    /// By descriptor number; the kernel hands out the lowest free one, so this stays dense.
-    lines: Vec<Line>,
-    /// Numbers of the lines that have `changed` set, each once.
-    changed: Vec<RawFd>,
+    lines: Lines<Polled>,
     /// Counts armings.
     arming: u32,
     /// The notifier's descriptor, followed by its arming; 0: none.
@@ -180,36 +179,19 @@ struct Refusals {
     last: Option<Errno>,
 }
 
-/// State of one descriptor number.
-#[derive(Clone, Copy)]
-struct Line {
-    token: Token,
+/// The kernel's poll of a descriptor.
+#[derive(Clone, Copy, Default)]
+struct Polled {
     /// The arming by which the kernel polls it; 0: none.
     armed: u32,
     /// An arming, still or once polled by the kernel, with an interest that has been withdrawn. Not
     /// set together with `armed`.
     stale: u32,
-    interest: Interest,
-    mode: Mode,
-    registered: bool,
-    changed: bool,
     /// Whether it should be polled. Cleared by deregistering, and by a report that disarms it.
     wanted: bool,
     /// Whether it needs a multishot poll although it is one-shot.
     lasting: bool,
 }
-
-const UNREGISTERED: Line = Line {
-    token: Token(0),
-    armed: 0,
-    stale: 0,
-    interest: Interest::NONE,
-    mode: Mode::OneShot,
-    registered: false,
-    changed: false,
-    wanted: false,
-    lasting: false,
-};
 
 /// Information from completions, apart from the events of sources.
 #[derive(Default)]
@@ -245,8 +227,7 @@ impl Uring {
                 waiting: false,
                 resting: false,
                 signals: false,
-                lines: Vec::new(),
-                changed: Vec::new(),
+                lines: Lines::default(),
                 arming: 0,
                 notifier: notifier.descriptor().as_raw_fd(),
                 notified_by: 0,
@@ -369,33 +350,27 @@ impl Uring {
     }
 
     /// Changes a descriptor's line, and makes sure that the kernel learns of it.
-    fn change(
-        &self,
-        number: RawFd,
-        change: impl FnOnce(&mut Line) -> io::Result<()>,
-    ) -> io::Result<()> {
+    fn change(&self, number: RawFd, change: Change) -> io::Result<()> {
         let mut table = self.table.lock();
-        let index = number as usize;
-        if index >= table.lines.len() {
-            table.lines.resize(index + 1, UNREGISTERED);
-        }
-        let mut line = table.lines[index];
-        change(&mut line)?;
-        if line.armed != 0 {
-            (line.stale, line.armed) = (line.armed, 0);
-        }
+        table.lines.check(number, change)?;
         // While the owner waits it cannot be here.
         let is_owner = table.is_own();
         let is_exposed = self.exposed.get().is_some();
-        if (table.waiting || is_exposed && !is_owner) && table.changed.is_empty() {
+        if (table.waiting || is_exposed && !is_owner) && table.lines.changed.is_empty() {
             // Under the lock, so that the owner cannot have left that wait yet. If it is refused,
             // nothing has changed.
             self.notifier.kick()?;
             self.wake_foreign_loop();
         }
-        table.lines[index] = line;
-        table.mark_changed(number);
-        if !line.registered && line.stale != 0 {
+        let line = table.lines.change(number, change);
+        let own = &mut line.own;
+        if own.armed != 0 {
+            (own.stale, own.armed) = (own.armed, 0);
+        }
+        (own.wanted, own.lasting) = (line.registered, false);
+        let is_to_remove = !line.registered && own.stale != 0;
+        table.lines.mark_changed(number);
+        if is_to_remove {
             let may_enter = is_owner || table.is_shared && table.owner != 0;
             if may_enter {
                 // If that fails, the removal stays an order, which the next wait carries out.
@@ -416,6 +391,12 @@ impl Uring {
     #[inline]
     pub(in crate::poller) fn selector(&self) -> &(dyn Selector + 'static) {
         self
+    }
+
+    /// Whether there are orders that only a wait carries out.
+    #[inline]
+    pub(in crate::poller) fn has_orders(&self) -> bool {
+        !self.table.lock().lines.changed.is_empty()
     }
 
     /// See [`Poller::wait_without_deadline`](crate::poller::Poller::wait_without_deadline).
@@ -642,7 +623,7 @@ impl Table {
     #[inline]
     fn is_prepared(&self, is_exposed: bool) -> bool {
         self.is_own()
-            && self.changed.is_empty()
+            && self.lines.changed.is_empty()
             && self.notified_by != 0
             && (self.signals || !is_exposed)
     }
@@ -659,23 +640,15 @@ impl Table {
         self.ring.as_mut().expect("the calling thread has a ring")
     }
 
-    fn mark_changed(&mut self, number: RawFd) {
-        let line = &mut self.lines[number as usize];
-        if !line.changed {
-            line.changed = true;
-            self.changed.push(number);
-        }
-    }
-
     /// Resets the armings for a new ring, in which nothing is armed.
     fn forget_armings(&mut self) {
         (self.notified_by, self.timeout, self.timeout_end) = (0, 0, None);
         self.signals = false;
-        for index in 0..self.lines.len() {
-            let line = &mut self.lines[index];
-            (line.armed, line.stale) = (0, 0);
-            if line.registered && line.wanted {
-                self.mark_changed(index as RawFd);
+        for index in 0..self.lines.all.len() {
+            let own = &mut self.lines.all[index].own;
+            (own.armed, own.stale) = (0, 0);
+            if own.wanted {
+                self.lines.mark_changed(index as RawFd);
             }
         }
     }
@@ -718,26 +691,27 @@ impl Table {
             }
             self.notified_by = arming;
         }
-        while let Some(&number) = self.changed.last() {
-            let line = self.lines[number as usize];
-            if line.stale != 0 {
-                if !self.push(&remove(user_data(line.stale, number as u32)))? {
+        while let Some(&number) = self.lines.changed.last() {
+            let index = number as usize;
+            let Line { request, own, .. } = self.lines.all[index];
+            if own.stale != 0 {
+                if !self.push(&remove(user_data(own.stale, number as u32)))? {
                     return Ok(());
                 }
-                self.lines[number as usize].stale = 0;
+                self.lines.all[index].own.stale = 0;
             }
-            if line.registered && line.wanted && line.armed == 0 {
+            if own.wanted && own.armed == 0 {
                 let arming = self.next_arming();
                 let is_multishot =
-                    line.mode == Mode::Edge || line.interest.is_empty() || line.lasting;
+                    request.mode == Mode::Edge || request.interest.is_empty() || own.lasting;
                 let data = user_data(arming, number as u32);
-                if !self.push(&poll(number, flags(line.interest), is_multishot, data))? {
+                if !self.push(&poll(number, flags(request.interest), is_multishot, data))? {
                     return Ok(());
                 }
-                self.lines[number as usize].armed = arming;
+                self.lines.all[index].own.armed = arming;
             }
-            self.lines[number as usize].changed = false;
-            self.changed.pop();
+            self.lines.all[index].changed = false;
+            self.lines.changed.pop();
         }
         Ok(())
     }
@@ -747,11 +721,11 @@ impl Table {
     /// the next wait hands it over. The removal names the arming, so it does not remove the poll of
     /// the number's next owner.
     fn remove_now(&mut self, number: RawFd) -> io::Result<()> {
-        let stale = self.lines[number as usize].stale;
+        let stale = self.lines.all[number as usize].own.stale;
         if !self.push(&remove(user_data(stale, number as u32)))? {
             return Ok(());
         }
-        self.lines[number as usize].stale = 0;
+        self.lines.all[number as usize].own.stale = 0;
         self.finish_work()?;
         if self.is_shared {
             self.wait_for_end(stale, number as u32);
@@ -787,7 +761,7 @@ impl Table {
     /// collects the completions, and hands over any remaining orders.
     fn finish_work(&mut self) -> io::Result<()> {
         self.enter_now()?;
-        for _ in 0..self.lines.len() {
+        for _ in 0..self.lines.all.len() {
             let is_done = {
                 let queue = self.ring().submission();
                 queue.is_empty() && !queue.taskrun()
@@ -873,7 +847,6 @@ impl Table {
         let Table {
             ring,
             lines,
-            changed,
             notified_by,
             timeout,
             timeout_end,
@@ -888,19 +861,21 @@ impl Table {
                 said.is_full = true;
                 break;
             }
-            let Some(it) = completed.next() else { break };
+            let Some(entry) = completed.next() else {
+                break;
+            };
             refusals.end();
-            let (arming, of) = ((it.user_data() >> 32) as u32, it.user_data() as u32);
-            let is_last = !cqueue::more(it.flags());
+            let data = entry.user_data();
+            let (arming, of) = ((data >> 32) as u32, data as u32);
+            let is_last = !cqueue::more(entry.flags());
             if of < ORDER {
-                let line = &mut lines[of as usize];
-                let (event, has_changed) = line.complete(arming, it.result(), is_last);
+                let line = &mut lines.all[of as usize];
+                let (event, has_changed) = line.complete(arming, entry.result(), is_last);
                 if let Some(ready) = event {
-                    events.push(Event::new(line.token, ready));
+                    events.push(Event::new(line.request.token, ready));
                 }
-                if has_changed && !line.changed {
-                    line.changed = true;
-                    changed.push(of as RawFd);
+                if has_changed {
+                    lines.mark_changed(of as RawFd);
                 }
             } else if of == NOTIFIER {
                 if is_last && arming == *notified_by {
@@ -915,53 +890,49 @@ impl Table {
     }
 }
 
-impl Line {
-    fn set(&mut self, token: Token, interest: Interest, mode: Mode) {
-        (self.token, self.interest, self.mode) = (token, interest, mode);
-        (self.wanted, self.lasting) = (true, false);
-    }
-
+impl Line<Polled> {
     /// Handles a completion of an arming with `result`; `is_last` is whether it is the arming's
     /// last. Returns the readiness to report, and whether an order is left.
     #[inline]
     fn complete(&mut self, arming: u32, result: i32, is_last: bool) -> (Option<Ready>, bool) {
-        if arming == self.stale {
+        let (Request { interest, mode, .. }, own) = (self.request, &mut self.own);
+        if arming == own.stale {
             if is_last {
-                self.stale = 0;
+                own.stale = 0;
             }
             return (None, false);
         }
-        if arming != self.armed {
+        if arming != own.armed {
             return (None, false);
         }
         if is_last {
-            self.armed = 0;
+            own.armed = 0;
         }
         let ready = match u32::try_from(result) {
-            Ok(mask) => ready(mask, self.interest),
+            Ok(mask) => ready(mask, interest),
             // Cancelled without our request: it is armed again.
             Err(_) if result == -libc::ECANCELED => return (None, is_last),
             Err(_) => {
                 if result == -libc::EBADF {
                     // It was closed without being deregistered. Reported once, and forgotten, so
                     // that the number's next owner may register.
-                    (self.registered, self.wanted) = (false, false);
+                    (self.registered, own.wanted) = (false, false);
                 }
                 Some(Ready::READABLE | Ready::WRITABLE | Ready::ERROR)
             }
         };
         if ready.is_none() {
             // The end of reading, without interest in reading. A multishot poll reports it once.
-            self.lasting |= is_last;
+            own.lasting |= is_last;
             return (None, is_last);
         }
-        if self.mode == Mode::OneShot || self.interest.is_empty() {
-            self.wanted = false;
-            (self.stale, self.armed) = (self.armed, 0);
-            return (ready, self.stale != 0);
+        if mode == Mode::OneShot || interest.is_empty() {
+            own.wanted = false;
+            (own.stale, own.armed) = (own.armed, 0);
+            return (ready, own.stale != 0);
         }
         // The end of a multishot poll that we did not request.
-        (ready, is_last && self.wanted)
+        (ready, is_last && own.wanted)
     }
 }
 
@@ -978,47 +949,16 @@ impl Selector for Uring {
         }
     }
 
-    fn register(
-        &self,
-        descriptor: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()> {
-        self.change(descriptor.as_raw_fd(), |line| {
-            if line.registered {
-                return Err(crate::poller::error::registered_already());
-            }
-            line.registered = true;
-            line.set(token, interest, mode);
-            Ok(())
-        })
+    fn register(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
+        self.change(descriptor.as_raw_fd(), Change::Register(request))
     }
 
-    fn modify(
-        &self,
-        descriptor: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()> {
-        self.change(descriptor.as_raw_fd(), |line| {
-            if !line.registered {
-                return Err(crate::poller::error::not_registered());
-            }
-            line.set(token, interest, mode);
-            Ok(())
-        })
+    fn modify(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
+        self.change(descriptor.as_raw_fd(), Change::Modify(request))
     }
 
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-        self.change(descriptor.as_raw_fd(), |line| {
-            if !line.registered {
-                return Err(crate::poller::error::not_registered());
-            }
-            (line.registered, line.wanted) = (false, false);
-            Ok(())
-        })
+        self.change(descriptor.as_raw_fd(), Change::Deregister)
     }
 
     fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
@@ -1117,17 +1057,13 @@ impl Selector for Uring {
         let mut table = self.table.lock();
         table.resting = true;
         let has_gone = |number: &RawFd| {
-            let line = table.lines[*number as usize];
-            !line.registered && line.stale != 0
+            let line = table.lines.all[*number as usize];
+            !line.registered && line.own.stale != 0
         };
-        if table.changed.iter().any(has_gone) && table.is_own() {
+        if table.lines.changed.iter().any(has_gone) && table.is_own() {
             // The next wait meets the error.
             let _ = self.flush_exposed(&mut table);
         }
-    }
-
-    fn has_orders(&self) -> bool {
-        !self.table.lock().changed.is_empty()
     }
 }
 
@@ -1408,6 +1344,14 @@ mod tests {
         unsafe { poller.register(source.as_fd(), Token(token), interest, mode) }.unwrap();
     }
 
+    fn edges(token: u64) -> Request {
+        Request {
+            token: Token(token),
+            interest: READABLE,
+            mode: Mode::Edge,
+        }
+    }
+
     fn poll_now(poller: &Poller) -> Vec<Event> {
         let mut events = Events::new();
         poller.wait(&mut events, Some(Duration::ZERO)).unwrap();
@@ -1536,7 +1480,7 @@ mod tests {
         };
         let pairs: Vec<_> = (0..64).map(|_| UnixStream::pair().unwrap()).collect();
         for (token, (ours, _)) in (0..).zip(&pairs) {
-            (uring.register(ours.as_fd(), Token(token), READABLE, Mode::Edge)).unwrap();
+            (uring.register(ours.as_fd(), edges(token))).unwrap();
         }
         // The orders are handed over.
         uring.wait(&mut Events::new(), &Until::Now).unwrap();
@@ -1553,7 +1497,7 @@ mod tests {
             while !uring.table.lock().waiting && start.elapsed() < LIMIT {
                 thread::yield_now();
             }
-            (uring.register(ours.as_fd(), Token(64), READABLE, Mode::Edge)).unwrap();
+            (uring.register(ours.as_fd(), edges(64))).unwrap();
         });
         // It may return without events, because it was woken to take the order.
         while told.is_empty() && start.elapsed() < LIMIT {
@@ -1956,7 +1900,7 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let (other, mut others) = UnixStream::pair().unwrap();
         for (socket, token) in [(&ours, 1), (&other, 2)] {
-            (uring.register(socket.as_fd(), Token(token), READABLE, Mode::Edge)).unwrap();
+            (uring.register(socket.as_fd(), edges(token))).unwrap();
         }
         let mut events = Events::new();
         uring.wait(&mut events, &Until::Now).unwrap();

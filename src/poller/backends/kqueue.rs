@@ -39,17 +39,21 @@ use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, retry_on_intr};
 
+use super::lines::{Change, Line, Lines};
 use super::notifier::{Imp, Notifier, Wire};
-use crate::poller::error::{failed, not_registered, registered_already};
+use crate::poller::error::failed;
 use crate::poller::{
-    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until,
+    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Request, Selector,
+    Until,
 };
 use crate::sync::Mutex;
 use crate::sys as system;
 
 #[cfg(test)]
-mod manual;
+mod manual_tests;
+/// Not in the published package.
 #[cfg(polder_kqueue_model)]
+#[path = "../../../tests/kqueue/model.rs"]
 mod model;
 mod sys;
 
@@ -101,36 +105,23 @@ unsafe impl Send for Buffer {}
 
 #[derive(Default)]
 struct Table {
-    /// By descriptor number; the kernel hands out the lowest free one, so this stays dense.
-    lines: Vec<Line>,
+    lines: Lines<FilterState>,
     last_stamp: usize,
     /// Descriptors with interest in writing that are known to be broken.
     broken: Vec<RawFd>,
 }
 
-#[derive(Clone, Copy)]
-struct Line {
-    token: Token,
-    mode: Mode,
+/// The state of a descriptor's filters.
+#[derive(Clone, Copy, Default)]
+struct FilterState {
     stamp: usize,
     /// The filters that the kernel has.
     filters: Interest,
-    registered: bool,
     /// Whether it is one-shot, and was reported.
     spent: bool,
     /// Whether it is in [`Table::broken`].
     broken: bool,
 }
-
-const UNREGISTERED: Line = Line {
-    token: Token(0),
-    mode: Mode::OneShot,
-    stamp: OUR_STAMP,
-    filters: Interest::NONE,
-    registered: false,
-    spent: false,
-    broken: false,
-};
 
 /// Ends a wait from another thread.
 enum Wake {
@@ -227,11 +218,33 @@ impl Kqueue {
         }
     }
 
-    /// Replaces the filters of a line by those of `interest`, both or none. If that fails, the line
-    /// has none.
-    fn set_filters(&self, table: &mut Table, number: RawFd, interest: Interest) -> io::Result<()> {
-        let line = &mut table.lines[number as usize];
-        let flags = EV_ADD | flags(line.mode);
+    fn change(&self, number: RawFd, change: Change) -> io::Result<()> {
+        let table = &mut *self.table.lock();
+        table.lines.check(number, change)?;
+        let stamp = table.next_stamp();
+        let line = table.lines.change(number, change);
+        let filters = match change {
+            // Deregistering, or closing the descriptor, has removed its predecessor's.
+            Change::Register(_) => Interest::NONE,
+            Change::Modify(_) | Change::Deregister => line.own.filters,
+        };
+        line.own = FilterState {
+            stamp,
+            filters,
+            ..FilterState::default()
+        };
+        let result = self.set_filters(table, number);
+        if result.is_err() && matches!(change, Change::Register(_)) {
+            table.lines.change(number, Change::Deregister);
+        }
+        result
+    }
+
+    /// Replaces the filters of a line by those of its interest, both or none. If that fails, the
+    /// line has none.
+    fn set_filters(&self, table: &mut Table, number: RawFd) -> io::Result<()> {
+        let Line { request, own, .. } = &mut table.lines.all[number as usize];
+        let flags = EV_ADD | flags(request.mode);
         let mut changes = [change(number, EVFILT_READ, EV_DELETE, OUR_STAMP); 4];
         let mut count = 0;
         let mut push = |change| {
@@ -239,13 +252,13 @@ impl Kqueue {
             count += 1;
         };
         for (direction, filter) in FILTERS {
-            if line.filters.contains(direction) {
+            if own.filters.contains(direction) {
                 push(change(number, filter, EV_DELETE, OUR_STAMP));
             }
         }
         for (direction, filter) in FILTERS {
-            if interest.contains(direction) {
-                push(change(number, filter, flags, line.stamp));
+            if request.interest.contains(direction) {
+                push(change(number, filter, flags, own.stamp));
             }
         }
         if count == 0 {
@@ -257,7 +270,7 @@ impl Kqueue {
         // The receipts leave no room for events.
         let count = retry_on_intr(|| self.queue.kevent(changes, receipts, Some(Duration::ZERO)))
             .map_err(|error| failed("kevent", error))?;
-        line.filters = Interest::NONE;
+        own.filters = Interest::NONE;
         let (mut refused, mut is_broken) = (None, false);
         for (change, receipt) in changes.iter().zip(written(receipts, count)) {
             let number = sys::error(receipt);
@@ -268,8 +281,8 @@ impl Kqueue {
             }
             let is_write = change.filter == EVFILT_WRITE;
             match number {
-                0 if is_write => line.filters |= Interest::WRITABLE,
-                0 => line.filters |= Interest::READABLE,
+                0 if is_write => own.filters |= Interest::WRITABLE,
+                0 => own.filters |= Interest::READABLE,
                 sys::READER_GONE if is_write => is_broken = true,
                 number => refused = Some(number),
             }
@@ -277,11 +290,11 @@ impl Kqueue {
         if let Some(number) = refused {
             let change = |filter| change(number, filter, EV_DELETE, OUR_STAMP);
             for (direction, filter) in FILTERS {
-                if line.filters.contains(direction) {
+                if own.filters.contains(direction) {
                     let _ = change_one(&self.queue, change(filter));
                 }
             }
-            line.filters = Interest::NONE;
+            own.filters = Interest::NONE;
             return Err(refusal(number));
         }
         if is_broken {
@@ -292,9 +305,9 @@ impl Kqueue {
 
     /// Reports a descriptor as writable although the kernel does not watch it for writing.
     fn mark_broken(&self, table: &mut Table, number: RawFd) -> io::Result<()> {
-        let line = &mut table.lines[number as usize];
-        if !line.broken {
-            line.broken = true;
+        let own = &mut table.lines.all[number as usize].own;
+        if !own.broken {
+            own.broken = true;
             table.broken.push(number);
         }
         // Under the table's lock, so that the woken thread finds it.
@@ -303,14 +316,6 @@ impl Kqueue {
 }
 
 impl Table {
-    fn line(&mut self, number: RawFd) -> &mut Line {
-        let index = number as usize;
-        if index >= self.lines.len() {
-            self.lines.resize(index + 1, UNREGISTERED);
-        }
-        &mut self.lines[index]
-    }
-
     fn next_stamp(&mut self) -> usize {
         self.last_stamp = self.last_stamp.wrapping_add(1).max(OUR_STAMP + 1);
         self.last_stamp
@@ -318,28 +323,29 @@ impl Table {
 
     /// Turns the kernel's report of a filter into an event.
     fn collect(&mut self, report: &Kevent, last: &mut Option<usize>, events: &mut Events) {
-        let Some(line) = self.lines.get_mut(report.ident) else {
+        let Some(line) = self.lines.all.get_mut(report.ident) else {
             return;
         };
-        if !line.registered || line.stamp != sys::stamp(report) {
+        let (Request { token, mode, .. }, own) = (line.request, &mut line.own);
+        if !line.registered || own.stamp != sys::stamp(report) {
             return;
         }
         // A report of the other filter in the same wait belongs to the same event.
         let is_second = *last == Some(report.ident);
-        if line.mode == Mode::OneShot {
-            line.filters = match report.filter {
-                EVFILT_READ => line.filters.without(Interest::READABLE),
-                _ => line.filters.without(Interest::WRITABLE),
+        if mode == Mode::OneShot {
+            own.filters -= match report.filter {
+                EVFILT_READ => Interest::READABLE,
+                _ => Interest::WRITABLE,
             };
-            if line.spent && !is_second {
+            if own.spent && !is_second {
                 return;
             }
-            line.spent = true;
+            own.spent = true;
         }
-        let ready = ready(report, line.filters);
+        let ready = ready(report, own.filters);
         match events.list.last_mut() {
-            Some(event) if is_second => *event = Event::new(line.token, event.ready() | ready),
-            _ => events.push(Event::new(line.token, ready)),
+            Some(event) if is_second => *event = Event::new(token, event.ready() | ready),
+            _ => events.push(Event::new(token, ready)),
         }
         *last = Some(report.ident);
     }
@@ -349,17 +355,17 @@ impl Table {
     fn collect_broken(&mut self, events: &mut Events) -> bool {
         let Table { lines, broken, .. } = self;
         broken.retain(|number| {
-            let line = &mut lines[*number as usize];
-            if line.broken && !line.spent {
+            let Line { request, own, .. } = &mut lines.all[*number as usize];
+            if own.broken && !own.spent {
                 if events.len() == events.limit() {
                     return true;
                 }
                 let ready = Ready::READABLE | Ready::WRITABLE | Ready::ERROR;
-                events.push(Event::new(line.token, ready));
-                line.spent = line.mode == Mode::OneShot;
+                events.push(Event::new(request.token, ready));
+                own.spent = request.mode == Mode::OneShot;
             }
-            line.broken &= line.mode == Mode::Level;
-            line.broken
+            own.broken &= request.mode == Mode::Level;
+            own.broken
         });
         !broken.is_empty()
     }
@@ -378,68 +384,16 @@ impl Selector for Kqueue {
         }
     }
 
-    fn register(
-        &self,
-        descriptor: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()> {
-        let number = descriptor.as_raw_fd();
-        let table = &mut *self.table.lock();
-        let stamp = table.next_stamp();
-        let line = table.line(number);
-        if line.registered {
-            return Err(registered_already());
-        }
-        *line = Line {
-            token,
-            mode,
-            stamp,
-            registered: true,
-            ..UNREGISTERED
-        };
-        let result = self.set_filters(table, number, interest);
-        if result.is_err() {
-            *table.line(number) = UNREGISTERED;
-        }
-        result
+    fn register(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
+        self.change(descriptor.as_raw_fd(), Change::Register(request))
     }
 
-    fn modify(
-        &self,
-        descriptor: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()> {
-        let number = descriptor.as_raw_fd();
-        let table = &mut *self.table.lock();
-        let stamp = table.next_stamp();
-        let line = table.line(number);
-        if !line.registered {
-            return Err(not_registered());
-        }
-        *line = Line {
-            token,
-            mode,
-            stamp,
-            spent: false,
-            broken: false,
-            ..*line
-        };
-        self.set_filters(table, number, interest)
+    fn modify(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
+        self.change(descriptor.as_raw_fd(), Change::Modify(request))
     }
 
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-        let number = descriptor.as_raw_fd();
-        let table = &mut *self.table.lock();
-        if !table.line(number).registered {
-            return Err(not_registered());
-        }
-        let result = self.set_filters(table, number, Interest::NONE);
-        *table.line(number) = UNREGISTERED;
-        result
+        self.change(descriptor.as_raw_fd(), Change::Deregister)
     }
 
     fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
@@ -582,6 +536,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::poller::Token;
 
     thread_local! {
         static CALLS: Cell<usize> = const { Cell::new(0) };
@@ -603,6 +558,15 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         (ours, theirs)
+    }
+
+    fn request(token: u64, interest: Interest, mode: Mode) -> Request {
+        let token = Token(token);
+        Request {
+            token,
+            interest,
+            mode,
+        }
     }
 
     /// Waits once without sleeping. An interrupted wait fails the test.
@@ -648,9 +612,8 @@ mod tests {
             let kqueue = Kqueue::new().unwrap();
             let pairs: Vec<_> = (0..6).map(|_| pair()).collect();
             for (number, (ours, _)) in pairs.iter().enumerate() {
-                let token = Token(number as u64);
-                let interest = Interest::WRITABLE;
-                (kqueue.register(ours.as_fd(), token, interest, Mode::Edge)).unwrap();
+                let request = request(number as u64, Interest::WRITABLE, Mode::Edge);
+                (kqueue.register(ours.as_fd(), request)).unwrap();
             }
             kqueue.notify().unwrap();
             let mut events = Events::with_capacity(room);
@@ -681,7 +644,9 @@ mod tests {
         let mut events = Events::new();
         for mode in [Mode::Level, Mode::OneShot, Mode::Edge] {
             let ((), count) = calls(|| {
-                kqueue.register(ours.as_fd(), Token(1), both, mode).unwrap();
+                kqueue
+                    .register(ours.as_fd(), request(1, both, mode))
+                    .unwrap();
             });
             assert_eq!(count, 1, "to register, {mode:?}");
             theirs.write_all(b"x").unwrap();
@@ -691,7 +656,7 @@ mod tests {
             assert!(event.is_readable() && event.is_writable(), "{event:?}");
             assert_eq!((&ours).read(&mut [0; 8]).unwrap(), 1);
             let ((), count) = calls(|| {
-                kqueue.modify(ours.as_fd(), Token(2), both, mode).unwrap();
+                kqueue.modify(ours.as_fd(), request(2, both, mode)).unwrap();
             });
             assert_eq!(count, 1, "to modify, {mode:?}");
             let ((), count) = calls(|| kqueue.deregister(ours.as_fd()).unwrap());
@@ -701,7 +666,7 @@ mod tests {
         // A source with an empty interest costs no call.
         let ((), count) = calls(|| {
             let mode = Mode::Edge;
-            (kqueue.register(ours.as_fd(), Token(3), Interest::NONE, mode)).unwrap();
+            (kqueue.register(ours.as_fd(), request(3, Interest::NONE, mode))).unwrap();
             kqueue.deregister(ours.as_fd()).unwrap();
         });
         assert_eq!(count, 0);
@@ -762,7 +727,7 @@ mod tests {
         let number = ours.as_raw_fd();
         let mut events = Events::new();
         for mode in [Mode::Level, Mode::OneShot, Mode::Edge] {
-            (kqueue.register(ours.as_fd(), Token(1), READABLE, mode)).unwrap();
+            (kqueue.register(ours.as_fd(), request(1, READABLE, mode))).unwrap();
             let break_it = || {
                 kqueue
                     .mark_broken(&mut kqueue.table.lock(), number)
@@ -778,16 +743,16 @@ mod tests {
             assert_eq!(look(&kqueue, &mut events), again, "{mode:?}");
             assert_eq!(look(&kqueue, &mut events), again, "{mode:?}");
             break_it();
-            (kqueue.modify(ours.as_fd(), Token(2), READABLE, mode)).unwrap();
+            (kqueue.modify(ours.as_fd(), request(2, READABLE, mode))).unwrap();
             assert_eq!(look(&kqueue, &mut events), 0, "{mode:?}, modified");
             break_it();
             kqueue.deregister(ours.as_fd()).unwrap();
             assert_eq!(look(&kqueue, &mut events), 0, "{mode:?}, deregistered");
             // If there is no room, it is reported in a later wait.
-            (kqueue.register(ours.as_fd(), Token(3), READABLE, mode)).unwrap();
+            (kqueue.register(ours.as_fd(), request(3, READABLE, mode))).unwrap();
             let (other, mut others) = pair();
             others.write_all(b"x").unwrap();
-            (kqueue.register(other.as_fd(), Token(4), READABLE, mode)).unwrap();
+            (kqueue.register(other.as_fd(), request(4, READABLE, mode))).unwrap();
             break_it();
             let mut one = Events::with_capacity(1);
             let mut seen = Vec::new();
@@ -808,8 +773,8 @@ mod tests {
         let kqueue = Kqueue::new().unwrap();
         let (ours, _theirs) = pair();
         let number = ours.as_raw_fd();
-        (kqueue.register(ours.as_fd(), Token(1), READABLE, Mode::Edge)).unwrap();
-        let stamp = kqueue.table.lock().line(number).stamp;
+        (kqueue.register(ours.as_fd(), request(1, READABLE, Mode::Edge))).unwrap();
+        let stamp = kqueue.table.lock().lines.all[number as usize].own.stamp;
         let collect = || {
             let report = sys::kevent_of(number as usize, EVFILT_READ, EV_CLEAR, stamp);
             let mut events = Events::new();
@@ -817,11 +782,11 @@ mod tests {
             events.len()
         };
         assert_eq!(collect(), 1);
-        (kqueue.modify(ours.as_fd(), Token(2), READABLE, Mode::Edge)).unwrap();
+        (kqueue.modify(ours.as_fd(), request(2, READABLE, Mode::Edge))).unwrap();
         assert_eq!(collect(), 0, "modified since");
         kqueue.deregister(ours.as_fd()).unwrap();
         assert_eq!(collect(), 0, "deregistered since");
-        (kqueue.register(ours.as_fd(), Token(3), READABLE, Mode::Edge)).unwrap();
+        (kqueue.register(ours.as_fd(), request(3, READABLE, Mode::Edge))).unwrap();
         assert_eq!(collect(), 0, "the number's next owner");
         kqueue.deregister(ours.as_fd()).unwrap();
         kqueue.table.lock().last_stamp = usize::MAX;

@@ -64,12 +64,7 @@ mod imp {
     use std::os::fd::{AsRawFd, OwnedFd, RawFd};
     use std::time::Duration;
 
-    use rustix::time::{
-        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create,
-        timerfd_settime,
-    };
-
-    use crate::sys::timespec;
+    use crate::sys::{set_timerfd, timerfd};
 
     pub(super) const NEEDED: bool = true;
 
@@ -77,20 +72,13 @@ mod imp {
     pub(super) struct Timer(Option<OwnedFd>);
 
     impl Timer {
-        /// Makes the timer readable after `timeout`, or never if that is zero. It is not readable
-        /// before, regardless of its previous state. Returns `None` if no such descriptor can be
-        /// made.
+        /// [`set_timerfd`]; makes the timer first. Returns `None` if none can be made.
         pub(super) fn set(&mut self, timeout: Duration) -> Option<RawFd> {
             if self.0.is_none() {
-                let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-                self.0 = timerfd_create(TimerfdClockId::Monotonic, flags).ok();
+                self.0 = timerfd().ok();
             }
             let timer = self.0.as_ref()?;
-            let value = Itimerspec {
-                it_interval: timespec(Duration::ZERO),
-                it_value: timespec(timeout),
-            };
-            timerfd_settime(timer, TimerfdTimerFlags::empty(), &value).ok()?;
+            set_timerfd(timer, timeout).ok()?;
             Some(timer.as_raw_fd())
         }
     }

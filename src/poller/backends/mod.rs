@@ -1,8 +1,9 @@
 //! The backends, side by side: one file for each kernel interface, with one struct that implements
 //! [`Selector`](super::Selector), its functions in the order of the trait.
 //!
-//! `poll` and `select` share the [interest table](table); the [`notifier`] ends a wait from another
-//! thread. `missing` has the placeholders for backends that are not built.
+//! `poll` and `select` share the [interest table](table). Its [`lines`] are also those of kqueue
+//! and the ring. The [`notifier`] ends a wait from another thread. `missing` has the placeholders
+//! for backends that are not built.
 
 #[cfg(all(feature = "async-io", not(loom)))]
 pub(super) mod async_io;
@@ -37,6 +38,8 @@ pub(super) mod io_uring;
     path = "missing/kqueue.rs"
 )]
 pub(super) mod kqueue;
+#[cfg(unix)]
+mod lines;
 #[cfg(unix)]
 mod long_timeout;
 #[cfg(unix)]

@@ -60,14 +60,14 @@ impl PollSet for PollFds {
             self.places.resize(index + 1, ABSENT);
         }
         let place = self.places[index];
-        match (flags(interest), place) {
-            (Some(flags), ABSENT) => {
+        match (interest.is_empty(), place) {
+            (false, ABSENT) => {
                 self.places[index] = u32::try_from(self.fds.len()).expect("a descriptor fits");
-                self.fds.push(entry(number, flags));
+                self.fds.push(entry(number, interest));
             }
-            (Some(flags), place) => self.fds[place as usize] = entry(number, flags),
-            (None, ABSENT) => {}
-            (None, place) => {
+            (false, place) => self.fds[place as usize] = entry(number, interest),
+            (true, ABSENT) => {}
+            (true, place) => {
                 self.places[index] = ABSENT;
                 self.fds.swap_remove(place as usize);
                 if let Some(moved) = self.fds.get(place as usize) {
@@ -144,18 +144,8 @@ fn poll_in_parts(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<us
     }
 }
 
-fn entry(number: RawFd, flags: PollFlags) -> PollFd<'static> {
-    // SAFETY: the number is not -1, since it came from a borrowed descriptor. The caller that
-    // registered it ensures that it is open, or that polling it is allowed: "Why `register` is
-    // unsafe" in the module above.
-    let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
-    PollFd::from_borrowed_fd(descriptor, flags)
-}
-
-fn flags(interest: Interest) -> Option<PollFlags> {
-    if interest.is_empty() {
-        return None;
-    }
+/// Returns the entry of a descriptor, to be polled for `interest`.
+pub(super) fn entry(number: RawFd, interest: Interest) -> PollFd<'static> {
     let mut flags = PollFlags::empty();
     if interest.contains(Interest::READABLE) {
         flags |= PollFlags::IN | READ_HANGUP;
@@ -166,7 +156,11 @@ fn flags(interest: Interest) -> Option<PollFlags> {
     if interest.contains(Interest::PRIORITY) {
         flags |= PollFlags::PRI;
     }
-    Some(flags)
+    // SAFETY: the number is not -1, since it came from a borrowed descriptor. The caller that
+    // registered it ensures that it is open, or that polling it is allowed: "Why `register` is
+    // unsafe" in the module above.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+    PollFd::from_borrowed_fd(descriptor, flags)
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -174,7 +168,7 @@ const READ_HANGUP: PollFlags = PollFlags::RDHUP;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const READ_HANGUP: PollFlags = PollFlags::empty();
 
-fn report(revents: PollFlags) -> Report {
+pub(super) fn report(revents: PollFlags) -> Report {
     let mut ready = Ready::default();
     if revents.intersects(PollFlags::IN) {
         ready |= Ready::READABLE;

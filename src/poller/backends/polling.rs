@@ -27,8 +27,10 @@ use std::time::{Duration, Instant};
 
 use polling::{Event as Report, PollMode};
 
+use crate::poller::error::{failed, not_registered, registered_already};
 use crate::poller::{
-    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until,
+    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Request, Selector,
+    Token, Until,
 };
 use crate::sync::Mutex;
 use crate::sys::{AsRawDescriptor, RawDescriptor};
@@ -74,7 +76,7 @@ impl Polling {
     fn new() -> io::Result<Polling> {
         Ok(Polling {
             poller: polling::Poller::new()
-                .map_err(|error| crate::poller::error::failed("polling::Poller::new", error))?,
+                .map_err(|error| failed("polling::Poller::new", error))?,
             table: Mutex::new(Table::default()),
             buffer: Mutex::new(Buffer {
                 events: polling::Events::new(),
@@ -115,7 +117,7 @@ impl Polling {
 impl Table {
     fn insert(&mut self, descriptor: RawDescriptor, token: Token) -> io::Result<usize> {
         if self.keys.contains_key(&descriptor) {
-            return Err(crate::poller::error::registered_already());
+            return Err(registered_already());
         }
         let key = self.new_key();
         self.keys.insert(descriptor, key);
@@ -131,10 +133,7 @@ impl Table {
     }
 
     fn remove(&mut self, descriptor: RawDescriptor) -> io::Result<()> {
-        let key = self
-            .keys
-            .remove(&descriptor)
-            .ok_or_else(crate::poller::error::not_registered)?;
+        let key = self.keys.remove(&descriptor).ok_or_else(not_registered)?;
         self.give_up(key);
         Ok(())
     }
@@ -166,21 +165,15 @@ impl Selector for Polling {
         }
     }
 
-    fn register(
-        &self,
-        descriptor: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()> {
+    fn register(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
         let raw = descriptor.as_raw_descriptor();
         let mut table = self.table.lock();
-        let key = table.insert(raw, token)?;
+        let key = table.insert(raw, request.token)?;
         // SAFETY: the caller that registers with us has the same duty, to deregister before
         // closing: "Why `register` is unsafe" in the module above.
         let result = unsafe {
             self.poller
-                .add_with_mode(raw, report(key, interest), poll_mode(interest, mode))
+                .add_with_mode(raw, report(key, request.interest), poll_mode(request))
         };
         match result {
             Ok(()) => self.kick(&mut table),
@@ -191,25 +184,19 @@ impl Selector for Polling {
         }
     }
 
-    fn modify(
-        &self,
-        descriptor: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()> {
+    fn modify(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
         let raw = descriptor.as_raw_descriptor();
         let mut table = self.table.lock();
-        let old = *(table.keys.get(&raw)).ok_or_else(crate::poller::error::not_registered)?;
+        let old = *(table.keys.get(&raw)).ok_or_else(not_registered)?;
         let key = if table.waiting { table.new_key() } else { old };
         let result = (self.poller).modify_with_mode(
             descriptor,
-            report(key, interest),
-            poll_mode(interest, mode),
+            report(key, request.interest),
+            poll_mode(request),
         );
         match &result {
             Ok(()) => {
-                table.tokens[key] = Some(token);
+                table.tokens[key] = Some(request.token);
                 if key != old {
                     table.keys.insert(raw, key);
                     table.give_up(old);
@@ -280,9 +267,9 @@ fn report(key: usize, interest: Interest) -> Report {
 
 /// An empty interest is one-shot in any mode but edges, so that an end without a waiter does not
 /// end every wait: the same as for our own epoll.
-fn poll_mode(interest: Interest, mode: Mode) -> PollMode {
-    match mode {
-        Mode::Level if interest.is_empty() => PollMode::Oneshot,
+fn poll_mode(request: Request) -> PollMode {
+    match request.mode {
+        Mode::Level if request.interest.is_empty() => PollMode::Oneshot,
         Mode::Level => PollMode::Level,
         Mode::OneShot => PollMode::Oneshot,
         Mode::Edge => PollMode::Edge,
@@ -313,6 +300,14 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
+    fn request(token: u64) -> Request {
+        Request {
+            token: Token(token),
+            interest: Interest::READABLE,
+            mode: Mode::OneShot,
+        }
+    }
+
     impl Polling {
         fn key_of(&self, socket: &UnixStream) -> Option<usize> {
             let table = self.table.lock();
@@ -320,13 +315,7 @@ mod tests {
         }
 
         fn add(&self, socket: &UnixStream, token: u64) {
-            let result = self.register(
-                socket.as_fd(),
-                Token(token),
-                Interest::READABLE,
-                Mode::OneShot,
-            );
-            result.unwrap();
+            self.register(socket.as_fd(), request(token)).unwrap();
         }
     }
 
@@ -339,9 +328,7 @@ mod tests {
         platform.add(&socket, 1);
         let key = platform.key_of(&socket).unwrap();
         let change = |token| {
-            let interest = Interest::READABLE;
-            let changed = platform.modify(socket.as_fd(), Token(token), interest, Mode::OneShot);
-            changed.unwrap();
+            platform.modify(socket.as_fd(), request(token)).unwrap();
         };
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use rustix::event::{FdSetElement, FdSetIter, PollFd, PollFlags, fd_set_insert, fd_set_remove};
 use rustix::io::Errno;
 
-use super::poll::poll;
+use super::poll::{entry, poll, report};
 use super::table::{PollSet, Report, TablePoller};
 use crate::poller::error::failed;
 use crate::poller::{Interest, Ready, Selector};
@@ -103,33 +103,29 @@ impl FdSets {
             said.fill(FdSetElement::default());
         }
         let descriptors = self.descriptors();
-        let mut fds: Vec<PollFd<'_>> = (descriptors.iter())
+        let mut fds: Vec<PollFd<'static>> = (descriptors.iter())
             .map(|number| {
-                let mut flags = PollFlags::empty();
-                let flag_of = [PollFlags::IN, PollFlags::OUT, PollFlags::PRI];
-                for (asked, flag) in self.interest.iter().zip(flag_of) {
-                    flags.set(flag, contains(asked, *number));
+                let mut interest = Interest::NONE;
+                for (asked, (part, _)) in self.interest.iter().zip(PARTS) {
+                    if contains(asked, *number) {
+                        interest |= part;
+                    }
                 }
                 if contains(&self.hidden, *number) {
-                    flags.remove(PollFlags::IN);
+                    interest -= Interest::READABLE;
                 }
-                // SAFETY: as in `poll`.
-                PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(*number) }, flags)
+                entry(*number, interest)
             })
             .collect();
         let reported = poll(&mut fds, timeout).map_err(|error| failed("poll", error))?;
         for (number, revents) in descriptors.iter().zip(fds.iter().map(PollFd::revents)) {
-            let ended = revents.intersects(PollFlags::HUP | PollFlags::ERR);
-            let shows =
-                [PollFlags::IN, PollFlags::OUT, PollFlags::PRI].map(|flag| revents.contains(flag));
-            let [readable, writable, priority] = shows;
-            if revents.contains(PollFlags::NVAL) {
+            let Report { ready, is_closed } = report(revents);
+            if is_closed {
                 self.closed.push(*number);
                 continue;
             }
-            let shows = [readable || ended, writable || ended, priority];
-            for (said, shows) in self.result.iter_mut().zip(shows) {
-                if shows {
+            for (said, (_, part)) in self.result.iter_mut().zip(PARTS) {
+                if ready | part == ready {
                     fd_set_insert(said, *number);
                 }
             }

@@ -8,7 +8,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::poller::{
-    AnySelector, Backend, Capabilities, Event, Events, Interest, Mode, Poller, Ready, Selector,
+    AnySelector, Backend, Capabilities, Event, Events, Interest, Poller, Ready, Request, Selector,
     Token, Until,
 };
 use crate::sys::{BorrowedDescriptor, Process};
@@ -96,17 +96,11 @@ impl Selector for Simulated {
         }
     }
 
-    fn register(
-        &self,
-        _: BorrowedDescriptor<'_>,
-        _: Token,
-        _: Interest,
-        _: Mode,
-    ) -> io::Result<()> {
+    fn register(&self, _: BorrowedDescriptor<'_>, _: Request) -> io::Result<()> {
         Err(no_descriptors())
     }
 
-    fn modify(&self, _: BorrowedDescriptor<'_>, _: Token, _: Interest, _: Mode) -> io::Result<()> {
+    fn modify(&self, _: BorrowedDescriptor<'_>, _: Request) -> io::Result<()> {
         Err(no_descriptors())
     }
 

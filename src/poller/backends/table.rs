@@ -25,17 +25,18 @@
 //!
 //! Lock order: poll set, then table.
 
-use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::lines::{Change, Lines};
 use super::long_timeout::{self, LongTimeout, Part};
 use super::notifier::{Imp, Notifier, Wire};
 use crate::poller::{
-    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until,
+    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Request, Selector,
+    Until,
 };
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
@@ -89,10 +90,7 @@ struct Waiter {
 
 #[derive(Default)]
 struct InterestTable {
-    /// By descriptor number; the kernel hands out the lowest free one, so this stays dense.
-    lines: Vec<Line>,
-    /// Numbers of the lines that have `changed` set, each once.
-    changed: Vec<RawFd>,
+    lines: Lines<()>,
     /// Whether a thread is between copying changes and reading the result.
     waiting: bool,
     /// The number of waits that have ended; wraps.
@@ -100,23 +98,6 @@ struct InterestTable {
     /// The number of threads that wait for a wait to end.
     leaving: usize,
 }
-
-#[derive(Clone, Copy)]
-struct Line {
-    token: Token,
-    interest: Interest,
-    mode: Mode,
-    registered: bool,
-    changed: bool,
-}
-
-const UNREGISTERED: Line = Line {
-    token: Token(0),
-    interest: Interest::NONE,
-    mode: Mode::OneShot,
-    registered: false,
-    changed: false,
-};
 
 /// The longest timeout that is passed to the kernel; a longer wait is repeated. Some platforms
 /// accept no more milliseconds than fit into an `int`, some no more than 100,000,000 seconds.
@@ -159,26 +140,25 @@ impl<W: Wire> TablePoller<W> {
     }
 
     /// Changes a descriptor's line, and wakes a waiting thread, so that it copies the change.
+    /// Returns whether the waiter may poll the descriptor as it was before.
     fn change(
         &self,
         number: RawFd,
-        change: &dyn Fn(&mut Line) -> io::Result<()>,
-    ) -> io::Result<MutexGuard<'_, InterestTable>> {
+        change: Change,
+    ) -> io::Result<(MutexGuard<'_, InterestTable>, bool)> {
         let mut table = self.table.lock();
-        let index = number as usize;
-        if index >= table.lines.len() {
-            table.lines.resize(index + 1, UNREGISTERED);
-        }
-        let mut line = table.lines[index];
-        change(&mut line)?;
-        if table.waiting && table.changed.is_empty() {
+        table.lines.check(number, change)?;
+        if table.waiting && table.lines.changed.is_empty() {
             // Under the lock, so that the waiter cannot have left that wait yet, nor see the change
             // before it is made. If it is refused, nothing has changed.
             self.notifier.kick()?;
         }
-        table.lines[index] = line;
-        table.mark_changed(number);
-        Ok(table)
+        // It is in the poll set, or, if it has changed already, may be there yet.
+        let is_polled = (table.lines.all.get(number as usize))
+            .is_some_and(|line| line.changed || !line.request.interest.is_empty());
+        table.lines.change(number, change);
+        table.lines.mark_changed(number);
+        Ok((table, is_polled))
     }
 
     /// Sleeps until the wait that is under way has left the kernel. The waiter was woken, and takes
@@ -252,20 +232,12 @@ impl<W: Wire> TablePoller<W> {
 }
 
 impl InterestTable {
-    fn mark_changed(&mut self, number: RawFd) {
-        let line = &mut self.lines[number as usize];
-        if !line.changed {
-            line.changed = true;
-            self.changed.push(number);
-        }
-    }
-
     /// Copies the changes to the poll set.
     fn sync(&mut self, poll_set: &mut dyn PollSet) {
-        for number in self.changed.drain(..) {
-            let line = &mut self.lines[number as usize];
+        for number in self.lines.changed.drain(..) {
+            let line = &mut self.lines.all[number as usize];
             line.changed = false;
-            poll_set.set(number, line.interest);
+            poll_set.set(number, line.request.interest);
         }
     }
 
@@ -284,19 +256,19 @@ impl InterestTable {
             if events.len() == events.limit() {
                 return false;
             }
-            let line = &mut self.lines[number as usize];
+            let line = &mut self.lines.all[number as usize];
             if line.changed {
                 return true;
             }
-            events.push(Event::new(line.token, report.ready));
+            events.push(Event::new(line.request.token, report.ready));
             if report.is_closed {
                 // Reported once, in every mode, since no change could end the condition; and
                 // deregistered, so that the number's next owner may register.
                 line.registered = false;
             }
-            if line.mode == Mode::OneShot || report.is_closed {
-                line.interest = Interest::NONE;
-                self.mark_changed(number);
+            if line.request.mode == Mode::OneShot || report.is_closed {
+                line.request.interest = Interest::NONE;
+                self.lines.mark_changed(number);
             }
             true
         });
@@ -308,54 +280,19 @@ impl Selector for TablePoller {
         self.capabilities
     }
 
-    fn register(
-        &self,
-        descriptor: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()> {
-        self.change(descriptor.as_raw_fd(), &|line| {
-            if line.registered {
-                return Err(crate::poller::error::registered_already());
-            }
-            line.registered = true;
-            (line.token, line.interest, line.mode) = (token, interest, mode);
-            Ok(())
-        })
-        .map(drop)
+    fn register(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
+        self.change(descriptor.as_raw_fd(), Change::Register(request))
+            .map(drop)
     }
 
-    fn modify(
-        &self,
-        descriptor: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()> {
-        self.change(descriptor.as_raw_fd(), &|line| {
-            if !line.registered {
-                return Err(crate::poller::error::not_registered());
-            }
-            (line.token, line.interest, line.mode) = (token, interest, mode);
-            Ok(())
-        })
-        .map(drop)
+    fn modify(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
+        self.change(descriptor.as_raw_fd(), Change::Modify(request))
+            .map(drop)
     }
 
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-        let is_polled = Cell::new(false);
-        let table = self.change(descriptor.as_raw_fd(), &|line| {
-            if !line.registered {
-                return Err(crate::poller::error::not_registered());
-            }
-            // If the line has changed, the waiter may poll it yet.
-            is_polled.set(line.changed || !line.interest.is_empty());
-            line.registered = false;
-            line.interest = Interest::NONE;
-            Ok(())
-        })?;
-        if table.waiting && is_polled.get() {
+        let (table, is_polled) = self.change(descriptor.as_raw_fd(), Change::Deregister)?;
+        if table.waiting && is_polled {
             self.wait_for_waiter(table);
         }
         Ok(())
@@ -381,6 +318,7 @@ impl Selector for TablePoller {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use crate::poller::Token;
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, Ordering as O};
 
@@ -483,22 +421,8 @@ mod loom_tests {
             })
         }
 
-        fn register(&self, number: RawFd, interest: Interest) {
-            let change = self.poller.change(number, &|line| {
-                line.registered = true;
-                line.token = Token(number as u64);
-                (line.interest, line.mode) = (interest, Mode::OneShot);
-                Ok(())
-            });
-            change.unwrap();
-        }
-
-        fn deregister(&self, number: RawFd) {
-            let change = self.poller.change(number, &|line| {
-                (line.registered, line.interest) = (false, Interest::NONE);
-                Ok(())
-            });
-            change.unwrap();
+        fn change(&self, number: RawFd, change: Change) {
+            drop(self.poller.change(number, change).unwrap());
         }
 
         /// Waits once, until something is reported or it is notified.
@@ -508,6 +432,14 @@ mod loom_tests {
                 assert_eq!(error.kind(), io::ErrorKind::Interrupted);
             }
             events.iter().map(|event| event.token().0).collect()
+        }
+    }
+
+    fn request(number: RawFd, interest: Interest) -> Request {
+        Request {
+            token: Token(number as u64),
+            interest,
+            mode: Mode::OneShot,
         }
     }
 
@@ -525,8 +457,8 @@ mod loom_tests {
             let changer = {
                 let world = world.clone();
                 loom::thread::spawn(move || {
-                    world.register(1, Interest::NONE);
-                    world.register(1, Interest::READABLE);
+                    world.change(1, Change::Register(request(1, Interest::NONE)));
+                    world.change(1, Change::Modify(request(1, Interest::READABLE)));
                 })
             };
             assert_eq!(world.wait(), [1]);
@@ -543,7 +475,10 @@ mod loom_tests {
                     let world = world.clone();
                     loom::thread::spawn(move || {
                         world.kernel.set(number, true);
-                        world.register(number, Interest::READABLE);
+                        world.change(
+                            number,
+                            Change::Register(request(number, Interest::READABLE)),
+                        );
                     })
                 })
                 .into();
@@ -563,12 +498,12 @@ mod loom_tests {
     fn what_was_deregistered_is_let_go_and_no_later_wait_tells_of_it() {
         check(|| {
             let world = World::new();
-            world.register(1, Interest::READABLE);
+            world.change(1, Change::Register(request(1, Interest::READABLE)));
             let gone = Arc::new(AtomicBool::new(false));
             let changer = {
                 let (world, gone) = (world.clone(), gone.clone());
                 loom::thread::spawn(move || {
-                    world.deregister(1);
+                    world.change(1, Change::Deregister);
                     gone.store(true, O::SeqCst);
                     world.kernel.set(1, true);
                     world.poller.notifier.notify().unwrap();

@@ -249,34 +249,18 @@ pub(crate) fn is_listening(socket: &impl AsFd) -> Option<bool> {
 /// Returns the user and group of a Unix socket's peer, and its process if the system reports it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
-    use std::os::fd::AsRawFd;
-
-    let mut it = libc::ucred {
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
-    let mut length = size_of_val(&it) as libc::socklen_t;
-    // Through libc, since rustix's process ID is never 0: the kernel's is 0 for a process of
-    // another PID namespace.
-    //
-    // SAFETY: the descriptor is open while it is lent; the kernel writes at most `length` bytes,
-    // and any bytes are a valid `ucred`.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            std::ptr::from_mut(&mut it).cast(),
-            &mut length,
-        )
-    };
-    match result {
+    // A `ucred`: three numbers of 32 bits. Not by rustix, whose process ID is never 0: the kernel's
+    // is 0 for a process of another PID namespace.
+    let mut ucred = [[0; 4]; 3];
+    let bytes = ucred.as_flattened_mut();
+    get_option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, bytes)?;
+    let [pid, user, group] = ucred.map(u32::from_ne_bytes);
+    if user == u32::MAX {
         // Linux: the socket has no peer.
-        0 if it.uid == u32::MAX => Err(io::ErrorKind::NotConnected.into()),
-        0 => Ok((it.uid, it.gid, Some(it.pid).filter(|pid| *pid != 0))),
-        _ => Err(io::Error::last_os_error()),
+        return Err(io::ErrorKind::NotConnected.into());
     }
+    let pid = (pid != 0).then_some(pid as i32);
+    Ok((user, group, pid))
 }
 
 /// See above.

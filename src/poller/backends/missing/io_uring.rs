@@ -23,6 +23,10 @@ impl Uring {
         match *self {}
     }
 
+    pub(in crate::poller) fn has_orders(&self) -> bool {
+        match *self {}
+    }
+
     pub(in crate::poller) fn wait_without_deadline(
         &self,
         _: &mut Events,

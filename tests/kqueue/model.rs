@@ -4,7 +4,7 @@
 //!
 //! It is written from the manuals, which are cited where they are followed: (F) is kqueue(2) of
 //! FreeBSD, (D) is kqueue(2) of Darwin. If they are silent, (K) is FreeBSD's sys/kern/kern_event.c.
-//! `manual.rs` runs the same tests on this model and on real kernels.
+//! The backend's `manual_tests.rs` runs the same tests on this model and on real kernels.
 //!
 //! * (F) <https://man.freebsd.org/cgi/man.cgi?query=kqueue&sektion=2>
 //! * (D) <https://github.com/apple-oss-distributions/xnu/blob/main/bsd/man/man2/kqueue.2>

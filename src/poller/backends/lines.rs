@@ -1,0 +1,85 @@
+//! What a poller knows of each descriptor, by its number: a table for kernels that keep none, or
+//! one that does not refuse what the contract refuses.
+//!
+//! The checks are here: a descriptor is registered once, and is registered when it is modified or
+//! deregistered.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use crate::poller::error::{not_registered, registered_already};
+use crate::poller::{Interest, Mode, Request, Token};
+
+/// The lines of a table. `T` is what the backend keeps in each, besides the request.
+#[derive(Default)]
+pub(super) struct Lines<T> {
+    /// By descriptor number; the kernel hands out the lowest free one, so this stays dense.
+    pub(super) all: Vec<Line<T>>,
+    /// Numbers of the lines that have `changed` set, each once.
+    pub(super) changed: Vec<RawFd>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Line<T> {
+    /// [`NOTHING`] while it is not registered.
+    pub(super) request: Request,
+    pub(super) registered: bool,
+    pub(super) changed: bool,
+    pub(super) own: T,
+}
+
+/// The request of a line that is not registered.
+const NOTHING: Request = Request {
+    token: Token(0),
+    interest: Interest::NONE,
+    mode: Mode::OneShot,
+};
+
+/// A change of a line, as a caller requests it.
+#[derive(Clone, Copy)]
+pub(super) enum Change {
+    Register(Request),
+    Modify(Request),
+    Deregister,
+}
+
+impl<T: Copy + Default> Lines<T> {
+    /// Returns the error of a change that the contract refuses.
+    pub(super) fn check(&self, number: RawFd, change: Change) -> io::Result<()> {
+        let line = self.all.get(number as usize);
+        let is_registered = line.is_some_and(|line| line.registered);
+        match change {
+            Change::Register(_) if is_registered => Err(registered_already()),
+            Change::Modify(_) | Change::Deregister if !is_registered => Err(not_registered()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a change, which was [checked](Self::check). Returns the line.
+    pub(super) fn change(&mut self, number: RawFd, change: Change) -> &mut Line<T> {
+        let index = number as usize;
+        if index >= self.all.len() {
+            let unused = Line {
+                request: NOTHING,
+                registered: false,
+                changed: false,
+                own: T::default(),
+            };
+            self.all.resize(index + 1, unused);
+        }
+        let line = &mut self.all[index];
+        (line.request, line.registered) = match change {
+            Change::Register(request) | Change::Modify(request) => (request, true),
+            Change::Deregister => (NOTHING, false),
+        };
+        line
+    }
+
+    pub(super) fn mark_changed(&mut self, number: RawFd) {
+        let line = &mut self.all[number as usize];
+        if !line.changed {
+            line.changed = true;
+            self.changed.push(number);
+        }
+    }
+}
