@@ -48,7 +48,7 @@
 //!         stream.write_all(b"hi").await?;
 //!         let mut answer = [0; 2];
 //!         stream.read_exact(&mut answer).await?;
-//!         Ok(answer)
+//!         Result::Ok(answer)
 //!     };
 //!     timeout(LIMIT, ask).await?
 //! }
