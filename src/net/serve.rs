@@ -285,7 +285,7 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
     ///                 if or(read, stopped).await == 0 {
     ///                     break; // The client's end, an error, or the server's end.
     ///                 }
-    ///                 let _ = stream.write_all(b"an answer").await; // This is finished in any case.
+    ///                 let _ = stream.write_all(b"an answer").await; // Not interrupted.
     ///             }
     ///         }
     ///     })
