@@ -77,10 +77,18 @@
 //! * **The kernel interface alone:** [`poller`], for those who write their own loop.
 //!
 //! Names and behaviour follow `smol`, `async-io` and `async-net`, and the traits are those of
-//! futures-io, so the ecosystem's crates for them work as they are. The repository's folder `docs`
-//! has a table for users of smol, async-std or tokio (`MIGRATING.md`), a comparison with these and
-//! others, including when not to use polder (`COMPARE.md`), notes on each platform (`PLATFORM.md`),
-//! and an explanation of the design (`DESIGN.md`).
+//! futures-io, so crates that are generic over these traits work as they are.
+//!
+//! # More pages
+//!
+//! They are in the folder `docs` of the repository and of the published package, in this order:
+//!
+//! * `COMPARE.md`: other runtimes, and when not to use polder. `MIGRATING.md`: tables for users of
+//!   smol, async-std, tokio, turmoil and madsim.
+//! * `DIAGNOSTICS.md`: what a running program does. `SIMULATION.md`: tests in simulated worlds.
+//! * `PLATFORM.md`: each platform and backend. `PERFORMANCE.md`: measurements.
+//! * `API.md`: decisions about the interface. `DESIGN.md`: how it works, for contributors, with
+//!   `UNSAFE.md` and `FAULTS.md`.
 //!
 //! # Errors
 //!

@@ -268,11 +268,12 @@ mod clock {
     #[test]
     fn a_sleep_reads_the_clock_when_it_is_made_and_when_its_worker_goes_to_sleep() {
         for backend in ours() {
-            for micros in [300, 2_000, 20_000] {
+            // On epoll the last part of a long sleep is another wait.
+            for (micros, most) in [(300, 2), (2_000, 2), (20_000, 2), (60_000, 3)] {
                 let duration = Duration::from_micros(micros);
                 let reads = fewest_reads_of_a_sleep(backend, duration);
                 assert!(
-                    (1..=2).contains(&reads),
+                    (1..=most).contains(&reads),
                     "{reads} for {duration:?} on {backend}"
                 );
             }

@@ -77,6 +77,14 @@ fn story(
     always: &str,
     nothing: &str,
 ) {
+    for (_, line) in culprits {
+        let place = format!("{}:{line}:", file!());
+        let page = include_str!("../docs/DIAGNOSTICS.md");
+        assert!(
+            page.contains(&place),
+            "docs/DIAGNOSTICS.md shows another place than {place}"
+        );
+    }
     until_told(test, environment, |said| {
         culprits.iter().all(|(words, line)| {
             let place = format!("{}:{line}:", file!());

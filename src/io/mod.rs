@@ -19,11 +19,60 @@
 //!
 //! * Sockets: [`crate::net`].
 //! * Pipes, inotify, timerfd, eventfd, terminals, devices, another library's sockets: [`Async`].
-//! * Files, and standard input, output and error: [`Unblock`], or [`unblock`](crate::unblock) for a
-//!   single call. A kernel reports files as always ready, so they cannot be waited for; the
-//!   standard streams can be files.
+//! * Standard input, output and error: [`Unblock`]. Files: see below.
 //! * Connecting two streams with each other: [`copy_bidirectional`]. A connection within the
 //!   process: [`duplex`].
+//!
+//! # Files
+//!
+//! A kernel reports files as always ready, so they cannot be waited for, and threads work on them.
+//!
+//! * A whole job, by `std::fs`: [`unblock`](crate::unblock). Moving to a thread costs more than
+//!   most reads do, so related calls go there together.
+//! * A stream to or from a file: the crate async-fs, or [`Unblock`] without another crate.
+//! * The same in a test with simulated disks: `polder::sim::fs`, which has the names of async-fs.
+//!   [`unblock`](crate::unblock) is simulated too, but its function works on the system's files;
+//!   [`Unblock`] and async-fs are not simulated.
+//!
+//! An upload that is there as a whole or not at all:
+//!
+//! ```
+//! # #[cfg(feature = "sim")] {
+//! use polder::io::{self, AsyncReadExt};
+//! use polder::net::TcpStream;
+//! use polder::sim::fs; // In the program: `use async_fs as fs;`
+//!
+//! const MAX_LENGTH: u64 = 64 << 20;
+//!
+//! async fn receive(mut stream: TcpStream) -> io::Result<()> {
+//!     let mut file = fs::File::create("/upload.new").await?;
+//!     let length = io::copy((&mut stream).take(MAX_LENGTH + 1), &mut file).await?;
+//!     if length > MAX_LENGTH {
+//!         return Err(io::ErrorKind::FileTooLarge.into());
+//!     }
+//!     file.sync_all().await?; // Or the name may be there without the bytes.
+//!     fs::rename("/upload.new", "/upload").await?;
+//!     fs::File::open("/").await?.sync_all().await // Or the name may not be there.
+//! }
+//! # use polder::io::AsyncWriteExt;
+//! # use polder::net::TcpListener;
+//! # polder::sim::check(0..3, |sim: polder::sim::Sim| async move {
+//! #     let server = sim.host("server").start(|| async {
+//! #         let listener = TcpListener::bind("0.0.0.0:7000").await?;
+//! #         receive(listener.accept().await?.0).await
+//! #     });
+//! #     let client = sim.host("client").start(|| async {
+//! #         TcpStream::connect("server:7000").await?.write_all(&[7; 100_000]).await
+//! #     });
+//! #     client.finished().within(std::time::Duration::from_secs(9)).await.unwrap();
+//! #     server.finished().within(std::time::Duration::from_secs(9)).await.unwrap();
+//! #     server.power_off();
+//! #     let server = sim.host("server").start(|| fs::read("/upload"));
+//! #     let kept = server.finished().within(std::time::Duration::from_secs(9)).await;
+//! #     assert_eq!(kept.unwrap(), [7; 100_000]);
+//! # });
+//! # }
+//! ```
 
 mod async_fd;
 mod copy;

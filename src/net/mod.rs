@@ -15,14 +15,17 @@
 //! know ([`try_io`](UdpSocket::try_io)), for example to send many QUIC datagrams in one call. The
 //! names are tokio's.
 //!
-//! # Options before binding and connecting
+//! # Options
 //!
-//! Any option can be set on a socket made elsewhere, for instance with the crate
-//! [socket2](https://docs.rs/socket2). The socket is then passed to `bind_with` or `connect_with`,
-//! or, once it is bound or connected, converted with `try_from`, as an `OwnedFd` (Windows: an
-//! `OwnedSocket`) or as the standard library's socket. Any version of socket2 will do, since none
-//! of its types is part of this interface. To set an option later, use `socket2::SockRef::from`
-//! with a reference to any socket.
+//! Common options are methods, such as [`set_nodelay`](TcpStream::set_nodelay) and
+//! [`set_keepalive`](TcpStream::set_keepalive). For others use `socket2::SockRef::from` with a
+//! reference to any socket, which does not work in a simulated world.
+//!
+//! Options that are needed before binding or connecting are set on a socket made elsewhere, for
+//! instance with the crate [socket2](https://docs.rs/socket2). The socket is then passed to
+//! `bind_with` or `connect_with`, or, once it is bound or connected, converted with `try_from`, as
+//! an `OwnedFd` (Windows: an `OwnedSocket`) or as the standard library's socket. Any version of
+//! socket2 will do, since none of its types is part of this interface.
 //!
 //! ```
 //! use polder::net::{SocketAddr, TcpListener, TcpStream};
@@ -43,9 +46,9 @@
 //!     # #[cfg(not(any(windows, target_os = "illumos", target_os = "solaris")))]
 //!     let second = listener(address)?;
 //!
-//!     // A connection from a certain address, with probes while it is idle.
+//!     // A connection from a certain address, with a small receive buffer.
 //!     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-//!     socket.set_keepalive(true)?;
+//!     socket.set_recv_buffer_size(16 * 1024)?;
 //!     socket.bind(&any.into())?;
 //!     let stream = TcpStream::connect_with(socket, address).await?;
 //!     assert_eq!(stream.peer_addr()?, address);

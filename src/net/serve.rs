@@ -208,20 +208,27 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
     /// other users of the queue.
     ///
     /// ```
+    /// # #[cfg(feature = "signal")] {
     /// use polder::net::{TcpListener, serve};
-    /// use polder::time::sleep;
-    /// use std::time::Duration;
+    /// use polder::signal::ctrl_c;
     ///
     /// polder::block_on(async {
+    ///     let stop = ctrl_c(); // Ctrl-C is caught from now on.
+    ///     # signal_hook::low_level::raise(signal_hook::consts::SIGINT)?;
     ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
     ///     let summary = serve(listener, |_stream, _peer| async {})
-    ///         .until(sleep(Duration::from_millis(2)))
+    ///         .until(async { stop.await.expect("Ctrl-C can be caught") })
     ///         .await?;
     ///     assert_eq!(summary.accepted, 0);
     ///     std::io::Result::Ok(())
     /// })?;
+    /// # }
     /// # std::io::Result::Ok(())
     /// ```
+    ///
+    /// A second Ctrl-C does nothing here: it no longer ends the process, and does not shorten the
+    /// grace period. For that, race the server with a second [`ctrl_c`](crate::signal::ctrl_c) that
+    /// is made after the first has completed: dropping the server cancels its connections.
     pub fn until<V>(self, end: V) -> Serve<'a, L, H, V>
     where
         V: Future<Output = ()> + Send + 'a,
@@ -242,20 +249,40 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
     /// [`drain`](Self::drain). A connection that is in the middle of a multi-step
     /// [`accept`](Listener::accept) is dropped.
     ///
+    /// Handlers are not notified. A handler that waits for its client's next request, which may
+    /// never come, needs a [`Latch`](crate::event::Latch) that the end sets:
+    ///
     /// ```
-    /// use polder::io::AsyncWriteExt;
+    /// use polder::event::Latch;
+    /// use polder::future::or;
+    /// use polder::io::{AsyncReadExt, AsyncWriteExt};
     /// use polder::net::{TcpListener, TcpStream, serve};
     /// use polder::time::sleep;
+    /// use std::sync::Arc;
     /// use std::time::Duration;
     ///
     /// polder::block_on(async {
     ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
     ///     let _client = TcpStream::connect(listener.local_addr()?).await?;
-    ///     let summary = serve(listener, |mut stream, _peer| async move {
-    ///         sleep(Duration::from_millis(20)).await; // It still works when the server stops.
-    ///         let _ = stream.write_all(b"goodbye").await;
+    ///     let stop = Arc::new(Latch::new());
+    ///     let summary = serve(listener, |mut stream, _peer| {
+    ///         let stop = stop.clone();
+    ///         async move {
+    ///             let mut request = [0; 16];
+    ///             loop {
+    ///                 let read = async { stream.read(&mut request).await.unwrap_or(0) };
+    ///                 let stopped = async { stop.wait().await; 0 };
+    ///                 if or(read, stopped).await == 0 {
+    ///                     break; // The client's end, an error, or the server's end.
+    ///                 }
+    ///                 let _ = stream.write_all(b"an answer").await; // Not interrupted.
+    ///             }
+    ///         }
     ///     })
-    ///     .until(sleep(Duration::from_millis(10)))
+    ///     .until(async {
+    ///         sleep(Duration::from_millis(10)).await; // Or Ctrl-C.
+    ///         stop.set();
+    ///     })
     ///     .grace(Duration::from_secs(5))
     ///     .await?;
     ///     assert_eq!(summary.cancelled, 0);

@@ -2,7 +2,7 @@
 //!
 //! The same mix for every seed hides bugs: a program that crashes often never runs for long, and a
 //! fault that heals another one's damage hides it. So each kind that the test names is on for half
-//! of the seeds, and its rates are drawn from a range of a factor of a thousand or more (after
+//! of the seeds, and its rates are drawn from a range of a factor of a hundred or more (after
 //! "swarm testing", Groce et al., 2012).
 //!
 //! **Randomness.** Each kind has its own [`Stream`], keyed by its name and the number of the call

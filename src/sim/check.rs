@@ -138,13 +138,13 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// seed and a failing one run twice, and their fingerprints are compared: if they differ, the
 /// program does something that the seed does not decide.
 ///
-/// Each random fault (those of [`Sim::chaos`], and segments lost by
-/// [`Links::loss`](super::Links::loss)) has a number; the first 4,000 of each kind do. The report
-/// of a failure lists the faults that it needs: the seed runs again, without some of them, up to
-/// 200 times or for half a minute. Then it runs with smaller numbers of [`Sim::choose`], with the
-/// mean latency of each link, and with ready tasks in turn, and the report lists which of these
-/// still fail. The report also has the last events, what each host was doing, the paths of a page
-/// with a diagram and of a trace for Perfetto (in `target/sim`), and how to replay the failure.
+/// Each random fault has a number, whether its probability is that of [`Sim::chaos`] or one that
+/// the test has set; the first 4,000 of each kind do. The report of a failure lists the faults that
+/// it needs: the seed runs again, without some of them, up to 200 times or for half a minute. Then
+/// it runs with smaller numbers of [`Sim::choose`], with the mean latency of each link, and with
+/// ready tasks in turn, and the report lists which of these still fail. The report also has the
+/// last events, what each host was doing, the paths of a page with a diagram and of a trace for
+/// Perfetto (in `target/sim`), and how to replay the failure.
 ///
 /// Installs a panic hook, once. It calls the previous hook, except for panics of repeated runs,
 /// which are printed already.

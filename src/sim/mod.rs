@@ -596,12 +596,13 @@ impl Sim {
         History::of(&self.state)
     }
 
-    /// Ends all faults, including those of [`chaos`](Self::chaos). Cuts and holds are healed,
-    /// nothing is lost any more, and no fault of a host or of names is injected. Timers are on
-    /// time, clocks do not drift, and paused processes resume. Hosts that were killed or powered
-    /// off are restarted. From here on the program has to make progress: see
-    /// [`eventually`](Self::eventually). (A clock that has jumped stays ahead; wall clocks that
-    /// chaos has stepped are right again.)
+    /// Ends all faults, including those of [`chaos`](Self::chaos). Cuts and holds are healed, no
+    /// loss is drawn any more, and no fault of a host or of names is injected. Timers are on time,
+    /// clocks do not drift, and paused processes resume. Hosts that were killed or powered off are
+    /// restarted. From here on the program has to make progress: see
+    /// [`eventually`](Self::eventually). (A [`bandwidth`](Links::bandwidth) stays, and its full
+    /// queue still loses. A clock that has jumped stays ahead; wall clocks that chaos has stepped
+    /// are right again.)
     ///
     /// ```
     /// use std::time::Duration;

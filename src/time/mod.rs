@@ -24,6 +24,63 @@
 //! * Something that changes while it is awaited (a deadline that is pushed back, a period that
 //!   starts later), and programs that come from async-io: [`Timer`]. Its
 //!   [`interval`](Timer::interval) fires for the first time after one period, and always bursts.
+//!
+//! # Retries
+//!
+//! Each attempt has a time limit and a connection of its own. After an error or a timeout the
+//! stream is dropped: the answer may still come, and would be taken for that of the next request.
+//! The pauses double, up to a limit. (A server that was slow may have executed the request: one
+//! that must not be executed twice needs a number by which the server recognises it.)
+//!
+//! ```
+//! # #[cfg(feature = "net")] {
+//! use polder::io::{AsyncReadExt, AsyncWriteExt, Result};
+//! use polder::net::{SocketAddr, TcpStream};
+//! use polder::time::{sleep, timeout};
+//! use std::time::Duration;
+//!
+//! const LIMIT: Duration = Duration::from_secs(5);
+//! const MAX_PAUSE: Duration = Duration::from_secs(30);
+//!
+//! async fn attempt(server: SocketAddr) -> Result<[u8; 2]> {
+//!     let mut stream = TcpStream::connect_timeout(server, LIMIT).await?;
+//!     let ask = async {
+//!         stream.write_all(b"hi").await?;
+//!         let mut answer = [0; 2];
+//!         stream.read_exact(&mut answer).await?;
+//!         Result::Ok(answer)
+//!     };
+//!     timeout(LIMIT, ask).await?
+//! }
+//!
+//! async fn answer(server: SocketAddr) -> [u8; 2] {
+//!     let mut pause = Duration::from_millis(100);
+//!     loop {
+//!         match attempt(server).await {
+//!             Ok(answer) => return answer,
+//!             Err(error) => eprintln!("{server}: {error}; again after {pause:?}"),
+//!         }
+//!         sleep(pause).await;
+//!         pause = MAX_PAUSE.min(2 * pause);
+//!     }
+//! }
+//! # polder::block_on(async {
+//! #     let listener = polder::net::TcpListener::bind("127.0.0.1:0").await?;
+//! #     let server = listener.local_addr()?;
+//! #     polder::spawn(async move {
+//! #         drop(listener.accept().await);
+//! #         let (mut stream, _) = listener.accept().await.unwrap();
+//! #         let mut request = [0; 2];
+//! #         stream.read_exact(&mut request).await.unwrap();
+//! #         stream.write_all(b"ho").await.unwrap();
+//! #     })
+//! #     .detach();
+//! #     assert_eq!(&answer(server).await, b"ho");
+//! #     std::io::Result::Ok(())
+//! # })?;
+//! # }
+//! # std::io::Result::Ok(())
+//! ```
 
 mod interval;
 mod timeout;

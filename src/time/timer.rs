@@ -336,18 +336,20 @@ impl Timer {
             return Poll::Ready(when);
         }
         loop {
-            let state = match &self.state {
+            let progress = match &self.state {
                 State::Set(handle) => {
                     let here = scheduler::driver();
-                    let state = handle.state(here.as_deref(), cx.waker());
-                    let stays = match state {
+                    let progress = handle.state(here.as_deref(), cx.waker());
+                    let is_in_place = match progress {
                         TimerState::PendingRemote => {
                             context::with_reactor(|reactor, _| handle.is_remote_of(reactor))
                         }
-                        _ => Ok(state != TimerState::NotVisible),
+                        _ => Ok(progress != TimerState::NotVisible),
                     };
-                    match stays {
-                        Ok(true) | Err(_) => state,
+                    match is_in_place {
+                        // An error: this thread has no reactor, since the background runtime cannot
+                        // be started. The timer stays with the reactor that fires it.
+                        Ok(true) | Err(_) => progress,
                         // It moves with its user to another worker, or its own worker is gone.
                         Ok(false) => {
                             self.state = State::Idle(None);
@@ -390,7 +392,7 @@ impl Timer {
                 return Poll::Pending;
             };
             // A timer that was reset may be due before its heap has fired it.
-            let is_due = state == TimerState::Fired
+            let is_due = progress == TimerState::Fired
                 || (std::mem::take(&mut self.may_be_due) && now() >= when);
             return if is_due {
                 Poll::Ready(self.fired(when))

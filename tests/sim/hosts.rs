@@ -400,6 +400,35 @@ mod signals {
     }
 
     #[test]
+    fn a_server_that_a_signal_stops_serves_its_connections_to_the_end() {
+        sim::check(0..20, |sim| async move {
+            let server = sim.host("server").start(|| async {
+                let mut stop = Signals::new([Signal::Term])?;
+                let listener = TcpListener::bind("0.0.0.0:1").await?;
+                serve(listener, |mut stream, _| async move {
+                    let mut request = [0; 4];
+                    stream.read_exact(&mut request).await.unwrap();
+                    sleep(secs(1)).await;
+                    stream.write_all(&request).await.unwrap();
+                })
+                .until(async { drop(stop.next().await) })
+                .grace(secs(5))
+                .await
+            });
+            sleep(ms(1)).await;
+            let mut stream = TcpStream::connect("server:1").await?;
+            stream.write_all(b"ping").await?;
+            sleep(ms(500)).await;
+            server.signal(Signal::Term);
+            let mut answer = [0; 4];
+            stream.read_exact(&mut answer).await?;
+            let summary = server.finished().within(secs(5)).await?;
+            assert_eq!((summary.finished, summary.cancelled), (1, 0));
+            Result::Ok(())
+        });
+    }
+
+    #[test]
     fn signals_of_one_kind_between_two_polls_are_one() {
         sim::check(0..5, |sim| async move {
             let host = sim.host("host").start(|| async {

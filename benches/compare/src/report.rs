@@ -75,10 +75,10 @@ fn compose(
     opening(results, plots, text)?;
     text.push_str(ABOUT);
     text.push_str(
-        "\n## Goals\n\nA ratio is the median over the rounds of each round's own ratio; \
-        beside it stands between what the rounds were. For *Pairs* and *Micro* it is the ratio of CPU \
-        times: where nothing sleeps they say the same as the clock, and still say it while others use \
-        the machine.\n\n",
+        "\n## Goals\n\n\
+        * A ratio is computed for each round; the table has their median, the smallest and the largest.\n\
+        * For *Pairs* and *Micro* it is the ratio of CPU times. As nothing sleeps there, these say the same as\n  \
+        the clock, also while other programs use the machine.\n\n",
     );
     text.push_str("| | polder | min – max | goal | |\n|---|--:|--:|---|---|\n");
     for goal in goals::found(results) {
@@ -258,8 +258,8 @@ fn missed(results: &Results, text: &mut String) {
 const TITLE: &str = "\
 # Performance
 
-polder beside tokio, smol and a loop on epoll that is written by hand: the same programs, in one run. Each line has one program's
-own figure, and what the others take compared with that.
+polder beside tokio, smol and a loop on epoll that is written by hand: the same programs, in one run. The bold figure of a line is
+that program's own; the other programs are compared with it.
 ";
 
 const ABOUT: &str = "

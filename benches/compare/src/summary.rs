@@ -130,7 +130,8 @@ pub fn table(results: &Results) -> Vec<Vec<String>> {
                 let (by, unit) = line.unit;
                 cells.push(match ratios {
                     _ if place == line.yardstick => {
-                        format!("{} {unit}", number(own.median / by)).trim().into()
+                        let own = format!("{} {unit}", number(own.median / by));
+                        format!("**{}**", own.trim_end())
                     }
                     Some(ratios) => words(ratios.median),
                     None => "–".into(),

@@ -337,8 +337,8 @@ impl Socket {
         if self.is_read_of_nothing(bytes) {
             return Poll::Ready(Ok(0));
         }
-        // Checked before the loop, which is so compiled for each kernel separately: the system's
-        // pays for nothing else.
+        // Checked before the loop, so that it is compiled once for each kernel; the system's pays
+        // only for this check.
         if let Some(world) = self.world() {
             let attempt = |seen| Ok(self.after_read(seen, world.read(bytes)?));
             return self.reading(attempt).poll_apart(cx.waker());

@@ -3,8 +3,8 @@
 //! **Short reads.** A stream's read that filled less than it was offered has most likely drained
 //! the socket, which saves the read that would find out: see `Source::clear_after_short_read`. That
 //! holds for TCP with no other layer above it, and for a Unix stream as long as only bytes can come
-//! through it: so we make the kernel refuse descriptors where it can, and where it cannot, or has
-//! not always, `sys::receive_alone` detects them.
+//! through it: so we make the kernel refuse descriptors where it can, and where it cannot, or was
+//! not told from the beginning, `sys::receive_alone` detects them.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
