@@ -1,6 +1,6 @@
 //! Name lookups. The system's resolver blocks, so it is called on threads of the
-//! [pool](crate::blocking), some of which are reserved for this. A runtime may have its own resolver;
-//! its future is then a task of that runtime.
+//! [pool](crate::blocking), some of which are reserved for this. A runtime may have its own
+//! resolver; its future is then a task of that runtime.
 //!
 //! **Identical lookups in progress are joined**: a hundred connections to one host ask once, and
 //! occupy one thread. Nothing is cached beyond that: a lookup that begins after the answer asks

@@ -4,7 +4,7 @@
 //! request. A worker that expects an event soon does better to poll repeatedly with a zero timeout.
 //! It expects one while most of its recent idle times were within the limit: a short idle time
 //! raises a score, a long one lowers it by more, and the worker polls only while the score is above
-//! a threshold. IdlePeriod times are measured whether or not it polls, so it starts and stops by itself.
+//! a threshold. Idle times are measured whether or not it polls, so it starts and stops by itself.
 //!
 //! Accessed only by the worker's thread. If switched off (a limit of zero), it costs one comparison
 //! per sleep.

@@ -29,8 +29,8 @@
 //! worker, so even wakes on that thread go through the inbox and notify. Each drive ends by arming
 //! the earliest deadline in the kernel, and with a notification if tasks are left.
 //!
-//! How a future of `block_on` is polled among the tasks: see [`main_future`](super::main_future). How a
-//! runtime ends: see [`closing`](super::closing).
+//! How a future of `block_on` is polled among the tasks: see [`main_future`](super::main_future).
+//! How a runtime ends: see [`closing`](super::closing).
 
 use std::cell::Cell;
 use std::future::Future;

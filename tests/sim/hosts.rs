@@ -411,7 +411,9 @@ mod signals {
                     sleep(secs(1)).await;
                     stream.write_all(&request).await.unwrap();
                 })
-                .until(async { drop(stop.next().await) })
+                .until(async {
+                    let _ = stop.next().await;
+                })
                 .grace(secs(5))
                 .await
             });
