@@ -36,7 +36,8 @@ rooms() {
     out 'src/sys/windows*' 'compiled for Windows only'
     out 'src/signal/windows.rs' 'compiled for Windows only'
     out 'src/poller/backends/missing/*' 'compiled in place of backends that are not'
-    out 'src/poller/backends/kqueue/*' 'declarations of other systems, and the model, which is for tests'
+    out 'src/poller/backends/kqueue/*' 'declarations of other systems'
+    out 'tests/kqueue/*' 'the model is for tests'
     out 'src/spans/untraced.rs' 'what it has does nothing'
 
     room picture 'src/sim/picture*' sim '--lib -- sim::picture'

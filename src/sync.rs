@@ -1,5 +1,4 @@
-//! Locks, and cloning, waking and dropping of foreign wakers; and what the pool of threads and a
-//! simulated world call a job.
+//! Locks, and cloning, waking and dropping of foreign wakers; and the trait of jobs.
 //!
 //! The modules that loom models take their atomics and locks from here, so that loom's replace
 //! those of the standard library (`RUSTFLAGS="--cfg loom"`, see `ci/loom.sh`).

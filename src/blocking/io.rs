@@ -726,7 +726,14 @@ impl<T: Seek + Send + 'static> AsyncSeek for Unblock<T> {
         // If another seek is in progress, its future was dropped.
         if !self.is_in(Kind::Seek(position)) {
             let stopped = ready!(self.poll_stop(cx))?;
-            let read = stopped.filter(|pipe| pipe.kind == Kind::Read);
+            let read = match stopped {
+                Some(pipe) if pipe.kind == Kind::Read => Some(pipe),
+                other => {
+                    // It may have items, or the output of a call.
+                    contain(|| drop(other));
+                    None
+                }
+            };
             let length = |pipe: &Arc<Pipe<T>>| pipe.flow.update(|flow| flow.length as i64);
             // The value's position is ahead of the task's by the data that was read and not taken.
             let ahead = read.as_ref().map_or(0, length);

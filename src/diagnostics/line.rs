@@ -84,7 +84,7 @@ impl Tell for Lines {
             .at(SystemTime::now())
             .seconds("uptime", self.start.elapsed())
             .seconds("interval", interval);
-        let last = std::mem::take(&mut self.last);
+        let mut last = std::mem::take(&mut self.last);
         let (mut told, mut bytes) = (0, 0);
         let mut list = Json::list(json.key("runtimes"));
         for (number, runtime) in runtimes.iter().take(MAX_RUNTIMES) {
@@ -92,12 +92,16 @@ impl Tell for Lines {
                 break;
             }
             let out = list.next();
-            let before = last.iter().find(|last| last.number == *number);
-            (self.last).push(write_runtime(out, *number, runtime, before));
+            let before = last.iter().position(|last| last.number == *number);
+            let before = before.map(|place| last.swap_remove(place));
+            (self.last).push(write_runtime(out, *number, runtime, before.as_ref()));
             bytes = out.len();
             told += 1;
         }
         drop(list);
+        // Those that were left out may be in the next line.
+        last.retain(|last| runtimes.iter().any(|(number, _)| *number == last.number));
+        self.last.append(&mut last);
         let left_out = runtimes.len() - told;
         if left_out > 0 {
             json.value("runtimes_left_out", left_out);

@@ -1,7 +1,6 @@
 //! A question to a worker, and the wait for its answer: see `scheduler::request`.
 
-use std::sync::Arc;
-use std::thread::{self, Thread};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::snapshot::WorkerSnapshot;
@@ -9,35 +8,36 @@ use crate::reactor::{Driver, now};
 use crate::scheduler::{Local, Question, Remote};
 use crate::sync::Mutex;
 
-/// See the head of the module.
+/// See the head of the module. (A condition variable, since parking the asker's thread could take a
+/// wake-up that the thread's own executor waits for.)
 #[derive(Debug)]
 pub(super) struct Request {
-    asker: Thread,
     answer: Mutex<Option<WorkerSnapshot>>,
+    answered: Condvar,
 }
 
 impl Request {
-    /// Asks a worker. The answer is for this thread.
+    /// Asks a worker.
     pub(super) fn ask(remote: &Remote) -> Arc<Request> {
         let request = Arc::new(Request {
-            asker: thread::current(),
             answer: Mutex::new(None),
+            answered: Condvar::new(),
         });
         remote.requests.ask(request.clone());
         remote.reactor.unpark_best_effort();
         request
     }
 
-    /// Waits for the answer until `deadline`. No answer is missed: it is stored before this thread
-    /// is unparked, and parking after that returns at once.
+    /// Waits for the answer until `deadline`.
     pub(super) fn wait(&self, deadline: Instant) -> Option<WorkerSnapshot> {
+        let mut answer = self.answer.lock();
         loop {
             let left = deadline.saturating_duration_since(now());
-            let answer = self.answer.lock().take();
             if answer.is_some() || left == Duration::ZERO {
-                return answer;
+                return answer.take();
             }
-            thread::park_timeout(left);
+            let waited = self.answered.wait_timeout(answer, left);
+            (answer, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -46,6 +46,6 @@ impl Question for Request {
     fn answer(&self, local: &Local, driver: &Driver) {
         let answer = WorkerSnapshot::of(local, driver);
         *self.answer.lock() = Some(answer);
-        self.asker.unpark();
+        self.answered.notify_all();
     }
 }

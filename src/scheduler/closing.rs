@@ -1,8 +1,8 @@
 //! How a runtime ends.
 //!
 //! 1. The flag `closing` is set. Tasks spawned from now on are cancelled immediately (see
-//!    [`late`]), and pool workers leave their loop.
-//! 2. Each worker, on its own thread ([`drop_tasks`](Worker::drop_tasks)), drops every queued
+//!    `late`), and pool workers leave their loop.
+//! 2. Each worker, on its own thread (`Worker::drop_tasks`), drops every queued
 //!    runnable, and with it the future. It also wakes every task that it owns, so that its runnable
 //!    is queued too. It repeats this until it owns no task that stays. If another thread is in the
 //!    middle of a wake, the task arrives in the inbox. The worker is current during all this, so
@@ -36,16 +36,9 @@
 //! exit of all pool workers even if a task is left: so it checks whether *that* has changed since
 //! the round began. `loom` checks this below.
 
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::late;
-use super::shared::Shared;
-use super::worker::Worker;
-use crate::poller::Until;
-use crate::reactor::{Driver, now};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
-use crate::sync::contain;
 
 /// How often the main worker, while it closes, collects tasks that busy pool workers have left:
 /// seldom enough not to keep them from their lists, often enough that a shutdown is not noticeably
@@ -138,155 +131,6 @@ pub(super) fn drop_all_tasks(workers: &impl ClosingWorkers) {
             workers.has_ready_tasks()
                 || workers.have_exited() && (!have_exited || workers.live_tasks() == 0)
         });
-    }
-}
-
-impl Worker {
-    /// Drops a pool worker's tasks when the runtime closes.
-    pub(super) fn leave(&self) {
-        let shared = &**self.shared();
-        // Reads the flag, and then the inbox; see `Shared::unpark_main_if_closing`.
-        fence(Ordering::SeqCst);
-        self.drop_tasks();
-        if shared.record_leaving() {
-            // No pool worker polls a task any more.
-            self.driver.close();
-            // Drops the remaining tasks. After a failure the main worker may come much later.
-            shared.wake_movable_tasks();
-            self.drop_ready_tasks();
-            self.drop_tasks();
-        }
-    }
-
-    /// Closes the runtime: drops every task, and joins the `threads` of the `pool_workers`. Called
-    /// on the main worker. Sockets and timers that are used elsewhere move there. Handles keep the
-    /// memory and the pollers alive.
-    pub(crate) fn close(&self, pool_workers: usize, threads: Vec<JoinHandle<()>>) {
-        self.embedded.set(false);
-        let _driving = self.drive();
-        self.drop_all_tasks(pool_workers);
-        for thread in threads {
-            let _ = thread.join(); // Its loop has ended.
-        }
-        // Like the tasks: dropped while the worker is current, and before its reactor closes.
-        let resolver = self.shared().take_resolver();
-        contain(|| drop(resolver));
-        self.driver.close();
-        // The last pool worker to leave has closed this, unless some threads were never started.
-        if let Some(pool) = self
-            .shared()
-            .pool_reactor()
-            .filter(|pool| !pool.is_closed())
-        {
-            Driver::new(pool.clone()).close();
-        }
-    }
-
-    /// Closes the runtime, except for its reactors and threads: returns when all tasks are dropped.
-    /// Called on the main worker, outside any task of its runtime. `pool_workers` is the number of
-    /// pool workers that have started.
-    pub(crate) fn drop_all_tasks(&self, pool_workers: usize) {
-        let _driving = self.drive();
-        self.shared().start_closing();
-        self.drop_tasks();
-        drop_all_tasks(&Closing {
-            worker: self,
-            pool_workers,
-        });
-    }
-
-    /// Drops the injected tasks, and the movable tasks that are ready on any worker.
-    fn drop_ready_tasks(&self) {
-        while let Some(runnable) = self.shared().take_any() {
-            drop(runnable);
-        }
-    }
-
-    /// Makes the pool's poller release sources that were dropped here. Otherwise, if all pool
-    /// workers are in the middle of a task, one would do so only after that task, and the peers
-    /// would wait for end-of-file until then.
-    fn release_sources(&self) {
-        let shared = self.shared();
-        let pool = shared
-            .pool_reactor()
-            .filter(|pool| pool.poller().has_orders());
-        if let (Some(pool), Some(seat)) = (pool, shared.seat.take()) {
-            // If the wait fails here, it will fail on the pool's threads too. The temporary driver
-            // counts its events for nobody: while a runtime closes, no metric is missed.
-            let _ = Driver::new(pool.clone()).wait(&Until::Now, |_| drop(seat));
-        }
-    }
-
-    /// Drops every task of this worker.
-    fn drop_tasks(&self) {
-        let local = &*self.local;
-        loop {
-            late::drop_queued();
-            local.take_inbox();
-            local.end_turn();
-            local.release_yielded();
-            while let Some(runnable) = local.pop().or_else(|| local.pop_movable()) {
-                drop(runnable);
-            }
-            // The tasks that were polled. None is added meanwhile, since no task runs.
-            local.wake_owned();
-            if local.has_work() {
-                continue;
-            }
-            if self.remote().staying() == 0 {
-                return;
-            }
-            // Another thread is about to push a woken task to the inbox.
-            self.poll_and_fire_outlined(None, &|| false);
-        }
-    }
-}
-
-/// Counts the pool worker as exited, also if it panics: otherwise the main worker would wait
-/// forever.
-pub(super) struct ExitGuard<'a>(pub(super) &'a Shared);
-
-impl Drop for ExitGuard<'_> {
-    fn drop(&mut self) {
-        self.0.worker_exited();
-    }
-}
-
-/// The main worker of a runtime that closes.
-struct Closing<'a> {
-    worker: &'a Worker,
-    pool_workers: usize,
-}
-
-impl ClosingWorkers for Closing<'_> {
-    fn have_exited(&self) -> bool {
-        self.worker.shared().exited_workers() == self.pool_workers
-    }
-
-    fn live_tasks(&self) -> usize {
-        self.worker.shared().live_tasks()
-    }
-
-    fn wake_movable_tasks(&self) {
-        self.worker.shared().wake_movable_tasks();
-    }
-
-    fn drop_ready_tasks(&self) {
-        self.worker.drop_ready_tasks();
-        self.worker.drop_tasks();
-        self.worker.release_sources();
-    }
-
-    fn has_ready_tasks(&self) -> bool {
-        late::has_queued() || self.worker.shared().has_any()
-    }
-
-    fn now(&self) -> Instant {
-        now()
-    }
-
-    fn sleep(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
-        self.worker.poll_and_fire_outlined(timeout, stay_awake);
     }
 }
 

@@ -42,6 +42,7 @@ mod request;
 mod run_queue;
 mod seat;
 mod shared;
+mod shutdown;
 mod task_ref;
 mod trace;
 mod watch;
@@ -439,7 +440,6 @@ mod tests {
         }
     }
 
-    /// Also where it takes injected tasks in between.
     /// A dump lists the tasks that were never polled.
     #[test]
     fn a_new_task_that_runs_next_is_known() {
@@ -469,6 +469,7 @@ mod tests {
         }
     }
 
+    /// Also where it takes injected tasks in between.
     #[test]
     fn tasks_that_stay_and_movable_ones_take_turns() {
         let (worker, spawn) = pool_worker();

@@ -194,6 +194,7 @@ impl Worker {
         let mut timeout = timeout;
         if pool.sleeper.is_watch() {
             let now = now();
+            self.local.counters.set_tick(now);
             if !was_watch {
                 pool.begin_watch(now, shared);
             }

@@ -65,7 +65,7 @@ use crate::reactor::Reactor;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 
-/// Something of a room above that belongs to a runtime.
+/// A value of a higher module, kept with the runtime.
 pub(crate) type Slot = Arc<dyn Any + Send + Sync>;
 
 /// State that the workers of one runtime share.

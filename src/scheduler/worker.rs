@@ -30,7 +30,7 @@
 //! the earliest deadline in the kernel, and with a notification if tasks are left.
 //!
 //! How a future of `block_on` is polled among the tasks: see [`main_future`](super::main_future).
-//! How a runtime ends: see [`closing`](super::closing).
+//! How a runtime ends: see [`closing`](super::closing) and [`shutdown`](super::shutdown).
 
 use std::cell::Cell;
 use std::future::Future;
@@ -44,12 +44,12 @@ use std::time::{Duration, Instant};
 
 use super::Runnable;
 use super::busy::{BusyPoll, BusyPollConfig, IdlePeriod};
-use super::closing::ExitGuard;
 use super::current::{self, Entered, Running};
 use super::local::Local;
 use super::main_future::{MainFuture, MainWaker};
 use super::pool::PoolWorker;
 use super::shared::{Drive, PoolRemote, Remote, Shared};
+use super::shutdown::ExitGuard;
 use crate::poller::Until;
 use crate::reactor::{BATCH, Driver, MAIN_FUTURE, Reactor, Since, now};
 use crate::sync::atomic::{Ordering, fence};

@@ -218,7 +218,7 @@ impl Core {
     /// Sets the probability of a kind of fault by chaos, from now on.
     pub(crate) fn set_rate_by_chaos(&mut self, kind: Kind, rate: Probability) {
         self.faults.by_chaos.insert(kind, rate);
-        self.host_faults.are_any = true;
+        self.host_faults.are_any |= !kind.is_of_ways();
     }
 
     /// Schedules a chaos action: at that time it is due, unless it is called off. Later calls need

@@ -112,6 +112,9 @@ pub(crate) struct Disk {
     journal: Journal,
     /// The capacity in bytes.
     pub(crate) capacity: Option<u64>,
+    /// The number of sectors that files take, or `None` if a file may have been freed or cut since
+    /// it was counted.
+    used: Option<u64>,
     /// The number of power-offs at which something was not synced.
     pub(super) losses: u64,
     /// The event of the last call, until it is taken.
@@ -128,6 +131,7 @@ impl Disk {
             changes: 0,
             journal: Journal::default(),
             capacity: None,
+            used: None,
             losses: 0,
             note: None,
         }
@@ -157,6 +161,7 @@ impl Disk {
             hash = digest(hash ^ u64::from(dir), name.as_encoded_bytes());
         }
         self.note = Some(What::Named(hash));
+        self.used = None;
         self.nodes.apply(&change, NOW);
         self.journal.0.push(change);
     }
@@ -204,15 +209,17 @@ impl Disk {
     }
 
     /// Returns the number of free sectors.
-    fn room(&self) -> u64 {
+    fn room(&mut self) -> u64 {
         let Some(capacity) = self.capacity else {
             return u64::MAX;
         };
-        let sectors = |node| match self.nodes.all.get(node) {
+        let sectors = |node: &u32| match self.nodes.all.get(node) {
             Some(Node::File(data)) => data.sectors(),
             _ => 0,
         };
-        let used = self.reach(&[NOW]).iter().map(sectors).sum();
+        let count = || self.reach(&[NOW]).iter().map(sectors).sum();
+        let used = self.used.unwrap_or_else(count);
+        self.used = Some(used);
         (capacity / SECTOR as u64).saturating_sub(used)
     }
 
@@ -255,6 +262,7 @@ impl Disk {
             Some(Node::File(data)) if how.truncate && data.len() > 0 => {
                 self.changes += 1;
                 data.set_len(self.changes, 0);
+                self.used = None;
                 self.note = Some(What::Written(u64::from(node), 0));
                 Ok(node)
             }
@@ -264,11 +272,13 @@ impl Disk {
 
     pub(super) fn close(&mut self, number: u32) {
         self.open.remove(&number);
+        self.used = None;
     }
 
     /// Closes the files of a process that has ended.
     pub(super) fn close_all(&mut self, process: usize) {
         self.open.retain(|_, open| open.process != process);
+        self.used = None;
     }
 
     /// Returns the paths of the files that a process has open, for reports.
@@ -331,7 +341,10 @@ impl Disk {
         if most == 0 {
             return Err(Errno::FBIG.into());
         }
+        let before = data.sectors();
         let len = data.write(change, at, &bytes[..most], room);
+        let more = data.sectors() - before;
+        self.used = self.used.map(|used| used + more);
         if len == 0 {
             return Err(Errno::NOSPC.into());
         }
@@ -350,6 +363,7 @@ impl Disk {
         }
         let (data, node) = self.file(number, |_| true)?;
         data.set_len(change, len);
+        self.used = None;
         self.changes = change;
         self.note = Some(What::Written(
             digest(u64::from(node), &len.to_le_bytes()),
@@ -537,6 +551,7 @@ impl Disk {
             self.nodes.apply(&change, SYNCED);
         }
         self.nodes.forget_unsynced();
+        self.used = None;
         loss.names = lost;
         self.max_nodes = 0;
         self.sweep();
@@ -724,6 +739,45 @@ mod tests {
             );
         }
         seen
+    }
+
+    #[test]
+    fn the_room_that_is_left_is_what_files_do_not_take() {
+        let mut stream = Stream::new(4, "test", 0, 0);
+        for _ in 0..300 {
+            let mut disk = Disk::new();
+            disk.capacity = Some(100 * SECTOR as u64);
+            let mut open = Vec::new();
+            for _ in 0..stream.below(60) {
+                let [one, other] = [(); 2].map(|()| format!("/{}", stream.below(6)));
+                match stream.below(8) {
+                    0 | 1 => open.push(create(&mut disk, &one)),
+                    2 => drop(disk.rename(one.as_ref(), other.as_ref())),
+                    3 => drop(disk.remove_file(one.as_ref())),
+                    4 if !open.is_empty() => {
+                        let nth = stream.below(open.len() as u64) as usize;
+                        disk.close(open.swap_remove(nth));
+                    }
+                    5 if !open.is_empty() => disk.set_len(open[0], stream.below(9_000)).unwrap(),
+                    6 => {
+                        let how = How {
+                            write: true,
+                            truncate: true,
+                            ..How::default()
+                        };
+                        open.extend(disk.open(one.as_ref(), how, PROCESS));
+                    }
+                    _ => {
+                        if let Some(file) = open.last() {
+                            let _ = disk.write(*file, stream.below(9_000), &[1; 700]);
+                        }
+                    }
+                }
+                let room = disk.room();
+                disk.used = None;
+                assert_eq!(room, disk.room());
+            }
+        }
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Returns whether it happens on the way from one host to another.
-    fn is_of_ways(self) -> bool {
+    pub(super) fn is_of_ways(self) -> bool {
         use Kind::{DatagramLoss, Duplicate, Latency, Loss, Reorder};
 
         matches!(self, Loss | DatagramLoss | Duplicate | Reorder | Latency)

@@ -235,7 +235,8 @@ impl Kqueue {
         };
         let result = self.set_filters(table, number);
         if result.is_err() && matches!(change, Change::Register(_)) {
-            table.lines.change(number, Change::Deregister);
+            // All of it: a line that was marked as broken would be reported.
+            table.lines.change(number, Change::Deregister).own = FilterState::default();
         }
         result
     }
