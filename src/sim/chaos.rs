@@ -681,12 +681,15 @@ fn about(stream: &mut Stream, mean: u64) -> u64 {
     1 + stream.below(2 * mean)
 }
 
+/// Begins a fault of one kind.
+type Begin = dyn Fn(&State, Harm);
+
 /// The faults of one kind that one call has added.
 struct Faults {
     kind: Kind,
     name: &'static str,
     call: usize,
-    begin: Rc<dyn Fn(&State, Harm)>,
+    begin: Rc<Begin>,
     stream: Stream,
     gap: u64,
     length: u64,
