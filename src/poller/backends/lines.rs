@@ -25,6 +25,10 @@ pub(super) struct Line<T> {
     pub(super) request: Request,
     pub(super) registered: bool,
     pub(super) changed: bool,
+    #[allow(
+        dead_code,
+        reason = "poll and select keep nothing, and some systems have only these"
+    )]
     pub(super) own: T,
 }
 
