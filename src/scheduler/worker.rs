@@ -316,10 +316,10 @@ impl Worker {
     /// The second half of a turn: polls the kernel, or parks if there is nothing to do and
     /// `stay_awake` returns false; then fires timers.
     ///
-    /// **Why nothing is lost.** A thread that puts something where only this worker takes it unparks
-    /// the worker afterwards. `needs_collect` records that this has happened since the worker last
-    /// collected: [`note`](Self::note) sets it from the results of `park` and `resume`, and
-    /// [`collect`](Self::collect) clears it before it collects. Anything that came before the
+    /// **Why nothing is lost.** A thread that puts something where only this worker takes it
+    /// unparks the worker afterwards. `needs_collect` records that this has happened since the
+    /// worker last collected: [`note`](Self::note) sets it from the results of `park` and `resume`,
+    /// and [`collect`](Self::collect) clears it before it collects. Anything that came before the
     /// worker last resumed is found by `collect`, or by `stay_awake`. Anything that came since is
     /// reported by `park`, and then the worker does not sleep. Anything that comes after `park`
     /// ends the sleep by a notification. The places that belong to all pool workers are checked
