@@ -333,7 +333,7 @@ impl<T> Task<T> {
     /// be lost, ask the task to stop, with an [`Event`](crate::event::Event) or a channel, and
     /// await it.
     ///
-    /// A function given to [`unblock`](crate::unblock) that has begun cannot be stopped: this waits
+    /// A function given to [`unblock`] that has begun cannot be stopped: this waits
     /// for its end, and returns its output.
     ///
     /// ```
