@@ -13,7 +13,7 @@ use std::panic::AssertUnwindSafe;
 use polder::Task;
 use polder::future::FutureExt;
 use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom, Unblock};
-use support::{LIMIT, message, within};
+use support::{LIMIT, address_space, message, within};
 
 /// Less than the stack of a thread, and enough for everything else here.
 const LEFT: u64 = 1 << 20;
@@ -29,18 +29,6 @@ fn limit_address_space(limit: impl FnOnce(libc::rlimit) -> u64) {
     now.rlim_cur = limit(now);
     // SAFETY: the kernel reads one `rlimit`.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &now) }, 0);
-}
-
-/// In bytes: the first number of /proc/self/statm is in pages.
-fn address_space() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
-    let pages: u64 = text.split(' ').next().unwrap().parse().unwrap();
-    pages * page_size()
-}
-
-fn page_size() -> u64 {
-    // SAFETY: takes and returns a number.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
 }
 
 fn check(error: impl std::fmt::Display) {

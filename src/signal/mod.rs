@@ -296,13 +296,7 @@ impl Signals {
         if let Some((owner, key)) = self.simulated {
             return self.poll_in_world(owner, key, cx);
         }
-        let mut spare = Spare::default();
-        loop {
-            match self.poll_locked(cx.waker(), &mut spare) {
-                Ok(result) => return result,
-                Err(NeedsClone) => spare.fill(cx.waker()),
-            }
-        }
+        Spare::retry(cx.waker(), |spare| self.poll_locked(cx.waker(), spare))
     }
 
     /// Makes one attempt under the lock. A signal is counted before the wakers are taken, and they

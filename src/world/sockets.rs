@@ -109,8 +109,13 @@ impl<A: Clone> Inbox<A> {
     }
 
     /// Copies the first datagram, as far as there is room, and removes it unless `keeps` is set.
-    pub(super) fn receive(&mut self, into: &mut [u8], keeps: bool) -> Option<(usize, A, usize)> {
-        let (from, bytes) = self.queue.front()?;
+    /// Returns its length here, its sender and the space that it took; `AGAIN` if there is none.
+    pub(super) fn receive(
+        &mut self,
+        into: &mut [u8],
+        keeps: bool,
+    ) -> Result<(usize, A, usize), Errno> {
+        let (from, bytes) = self.queue.front().ok_or(Errno::AGAIN)?;
         let len = into.len().min(bytes.len());
         into[..len].copy_from_slice(&bytes[..len]);
         let (from, size) = (from.clone(), bytes.len() + OVERHEAD);
@@ -118,7 +123,7 @@ impl<A: Clone> Inbox<A> {
             self.queue.pop_front();
             self.size -= size;
         }
-        Some((len, from, size))
+        Ok((len, from, size))
     }
 }
 
@@ -292,15 +297,6 @@ impl Sockets {
         Ok((accepted, peer))
     }
 
-    /// Draws the length of a read or write of that length, if a fault makes it a short one.
-    fn shorten(&mut self, number: u32, len: usize, core: &mut Core) -> Option<usize> {
-        if !core.host_faults.are_any {
-            return None;
-        }
-        let (host, now) = (self.of(number).base(number).ok()?.host, core.time.now());
-        (core.host_faults).shorten(host, len, now, &mut core.faults)
-    }
-
     pub(super) fn read(
         &mut self,
         number: u32,
@@ -308,19 +304,20 @@ impl Sockets {
         keeps: bool,
         core: &mut Core,
     ) -> io::Result<usize> {
-        if !self.of(number).is_stream(number) {
+        let protocol = self.of(number);
+        if !protocol.is_stream(number) {
             let buffer = buffers.first_mut();
             let buffer = buffer.map_or(&mut [][..], |buffer| &mut **buffer);
             return Ok(self.receive(number, buffer, keeps, core)?.0);
         }
         let first = buffers.iter_mut().find(|buffer| !buffer.is_empty());
         if let Some(buffer) = first.filter(|_| !keeps) {
-            if let Some(len) = self.shorten(number, buffer.len(), core) {
+            if let Some(len) = shorten(protocol, number, buffer.len(), core) {
                 let short = &mut [IoSliceMut::new(&mut buffer[..len])];
-                return self.of(number).read(number, short, false, core);
+                return protocol.read(number, short, false, core);
             }
         }
-        self.of(number).read(number, buffers, keeps, core)
+        protocol.read(number, buffers, keeps, core)
     }
 
     pub(super) fn write(
@@ -329,16 +326,17 @@ impl Sockets {
         buffers: &[IoSlice<'_>],
         core: &mut Core,
     ) -> io::Result<usize> {
-        if !self.of(number).is_stream(number) {
+        let protocol = self.of(number);
+        if !protocol.is_stream(number) {
             return Err(unsupported("writing to a datagram socket"));
         }
         if let Some(buffer) = buffers.iter().find(|buffer| !buffer.is_empty()) {
-            if let Some(len) = self.shorten(number, buffer.len(), core) {
+            if let Some(len) = shorten(protocol, number, buffer.len(), core) {
                 let short = &[IoSlice::new(&buffer[..len])];
-                return self.of(number).write(number, short, core);
+                return protocol.write(number, short, core);
             }
         }
-        self.of(number).write(number, buffers, core)
+        protocol.write(number, buffers, core)
     }
 
     /// Receives a datagram, or peeks at it if `keeps` is set.
@@ -386,4 +384,13 @@ impl Sockets {
         let describe = |number| self.of(number).describe(number, core).ok();
         numbers.filter_map(describe).collect()
     }
+}
+
+/// Draws the length of a read or write of that length, if a fault makes it a short one.
+fn shorten(protocol: &mut dyn Protocol, number: u32, len: usize, core: &mut Core) -> Option<usize> {
+    if !core.host_faults.are_any {
+        return None;
+    }
+    let (host, now) = (protocol.base(number).ok()?.host, core.time.now());
+    (core.host_faults).shorten(host, len, now, &mut core.faults)
 }

@@ -302,8 +302,7 @@ impl Protocol for Udp {
         if let Some(error) = socket.error.take() {
             return Err(error.into());
         }
-        let received = socket.inbox.receive(bytes, keeps);
-        let (len, from, _) = received.ok_or(Errno::AGAIN)?;
+        let (len, from, _) = socket.inbox.receive(bytes, keeps)?;
         Ok((len, Address::Internet(from)))
     }
 

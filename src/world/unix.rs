@@ -586,8 +586,7 @@ impl Protocol for Unix {
             return Err(error.into());
         }
         let was_full = datagram.is_full();
-        let received = datagram.inbox.receive(bytes, keeps);
-        let (len, (from, name), size) = received.ok_or(Errno::AGAIN)?;
+        let (len, (from, name), size) = datagram.inbox.receive(bytes, keeps)?;
         if !keeps {
             self.give_back(from, size, core);
             if was_full {
@@ -671,7 +670,7 @@ impl Protocol for Unix {
             Kind::Datagram(_) => None,
             Kind::Listener(_) => return Err(unsupported("shutting down this socket")),
         };
-        // What one end of a stream no longer reads, the other one no longer writes.
+        // If one end of a stream no longer reads, the other one no longer writes.
         let other = peer.map(|peer| (peer, [write, read]));
         for (id, shut) in [(id, [read, write])].into_iter().chain(other) {
             if let Ok(socket) = self.get(id) {

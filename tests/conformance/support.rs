@@ -269,6 +269,16 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// The size of the process's address space in bytes. (The first number of /proc/self/statm is in
+/// pages.)
+#[cfg(target_os = "linux")]
+pub fn address_space() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
+    let pages: u64 = text.split(' ').next().unwrap().parse().unwrap();
+    // SAFETY: takes and returns a number.
+    pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
+}
+
 /// Makes these system calls fail on this thread, on the threads that it starts, and in the programs
 /// that these start.
 #[cfg(target_os = "linux")]

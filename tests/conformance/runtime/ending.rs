@@ -781,12 +781,9 @@ fn where_a_workers_thread_cannot_start_what_was_sent_to_it_is_dropped() {
     const WORKERS: usize = 8;
     const STACK: usize = 64 << 20;
     let rule = |backend| {
-        let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
-        let pages: usize = statm.split(' ').next().unwrap().parse().unwrap();
-        // SAFETY: takes and returns a number.
-        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
         // Room for the stacks of some of the workers.
-        crate::child::limit(libc::RLIMIT_AS, pages * page + 4 * STACK);
+        let space = crate::support::address_space() as usize;
+        crate::child::limit(libc::RLIMIT_AS, space + 4 * STACK);
         let alive = Alive::default();
         let (guard, sent) = (alive.guard(), Arc::new(AtomicBool::new(false)));
         let (things, is_sent) = (Mutex::new(Some(guard)), sent.clone());
