@@ -129,7 +129,7 @@ pub struct Unblock<T> {
     failure: Option<io::Error>,
 }
 
-/// What a pipe is for.
+/// The purpose of a pipe.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Read,
@@ -148,8 +148,8 @@ struct Pipe<T> {
     submit: fn(&Arc<Pipe<T>>) -> io::Result<()>,
 }
 
-/// What a thread repeats with the value, until it returns that there is no more to do. The bytes
-/// are the thread's own, to read to and to write from.
+/// One step of a thread's work with the value, repeated until it returns that there is no more to
+/// do. The bytes are the thread's buffer.
 type Step<T> = dyn Fn(&mut T, &Pipe<T>, &mut Vec<u8>) -> io::Result<bool> + Send + Sync;
 
 struct Flow<T> {

@@ -286,7 +286,7 @@ impl SharedSnapshot {
         let before = Pairs::new(before);
         let wakers = Wakers::new(reactor.source_waits(), reactor.remote_timer_waits());
         self.waiting.extend(wakers.waiting());
-        // A running task waits for nothing, whatever its last poll recorded.
+        // A running task waits for nothing, even if its last poll recorded a leaf.
         let mut running = running_tasks(shared);
         for remote in pool {
             remote.movable_tasks().for_each(|task| {

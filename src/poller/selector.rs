@@ -13,7 +13,7 @@ use super::error::unsupported;
 use super::{Capabilities, Events, Interest, Mode, Token};
 use crate::sys::BorrowedDescriptor;
 
-/// What a caller wants to learn of a descriptor, and by which token.
+/// The events of a descriptor that a caller requests, and their token.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) token: Token,

@@ -7,7 +7,8 @@
 //! (The workers of a pool drive one reactor, and each counts what it does there: the counters
 //! belong to the [`Driver`](super::Driver), and not to the reactor that is driven.)
 
-// They synchronise nothing, so loom has nothing to check here.
+// Only `Counters::task` depends on their order, and its test steps through that. So they are not
+// loom's.
 use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};

@@ -487,7 +487,7 @@ impl Builder {
             match thread {
                 Ok(thread) => runtime.threads.push(thread),
                 Err(error) => {
-                    // What was sent to those workers is dropped by others.
+                    // Other workers drop what was sent to those.
                     (runtime.shared()).workers_never_start(pool_workers - index);
                     return Err(error);
                 }

@@ -66,7 +66,7 @@ pub(super) struct PoolWorker {
     pub(super) sleeper: Sleeper,
     /// When the watch inspects the others next.
     next_inspection: Cell<Option<Instant>>,
-    /// What each worker was doing when this one last inspected it.
+    /// The state of each worker when this one last inspected it.
     seen: RefCell<Vec<Seen>>,
     /// Whether it has had the seat since it last fired timers.
     has_polled: Cell<bool>,

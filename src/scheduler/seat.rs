@@ -258,7 +258,7 @@ mod loom_tests {
                 let sleep = (self.sleeper).fall_asleep(&world.seat, &world.watch, self, world);
                 let state = match sleep {
                     Sleep::No(seat) => {
-                        // What has come is collected.
+                        // It collects what has come.
                         world.workers[self.index].parking.resume();
                         drop(seat);
                         continue;

@@ -1,4 +1,4 @@
-//! What the workers do when their runtime ends: see [`closing`](super::closing).
+//! The work of the workers when their runtime ends: see [`closing`](super::closing).
 
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -82,8 +82,8 @@ impl Worker {
             .pool_reactor()
             .filter(|pool| pool.poller().has_orders());
         if let (Some(pool), Some(seat)) = (pool, shared.seat.take()) {
-            // If the wait fails here, it will fail on the pool's threads too. The temporary driver
-            // counts its events for nobody: while a runtime closes, no metric is missed.
+            // If the wait fails here, it will fail on the pool's threads too. No metric
+            // shows the events of this temporary driver.
             let _ = Driver::new(pool.clone()).wait(&Until::Now, |_| drop(seat));
         }
     }

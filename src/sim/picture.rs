@@ -217,7 +217,7 @@ fn bands(scene: &Scene) -> Vec<Item<'_>> {
     bands
 }
 
-/// What a diagram shows.
+/// The content of a diagram.
 enum Shown<'a> {
     Band(Place),
     Message(&'a Message),

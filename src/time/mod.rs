@@ -27,7 +27,7 @@
 //!
 //! # Retries
 //!
-//! Each attempt has a time limit and a connection of its own. After an error or a timeout the
+//! Each attempt has a time limit and a new connection. After an error or a timeout the
 //! stream is dropped: the answer may still come, and would be taken for that of the next request.
 //! The pauses double, up to a limit. (A server that was slow may have executed the request: one
 //! that must not be executed twice needs a number by which the server recognises it.)

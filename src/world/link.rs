@@ -237,7 +237,7 @@ impl Links {
         }
     }
 
-    /// Takes the messages whose way is no longer held, in the order of their arrival.
+    /// Takes the messages that are no longer held, in the order of their arrival.
     pub(super) fn take_released(&mut self) -> Vec<Event> {
         let all = std::mem::take(&mut self.held).into_iter();
         let partings = &self.partings;

@@ -1,5 +1,5 @@
-//! What a poller knows of each descriptor, by its number: a table for kernels that keep none, or
-//! one that does not refuse what the contract refuses.
+//! A poller's data on each descriptor, by its number: for kernels that keep no table of their own,
+//! or that accept changes which the contract refuses.
 //!
 //! The checks are here: a descriptor is registered once, and is registered when it is modified or
 //! deregistered.
@@ -21,7 +21,8 @@ pub(super) struct Lines<T> {
 
 #[derive(Clone, Copy)]
 pub(super) struct Line<T> {
-    /// [`NOTHING`] while it is not registered.
+    /// That of the last registration. [`NOTHING`] after it was deregistered, but not if the poller
+    /// itself has given it up, as for a closed descriptor.
     pub(super) request: Request,
     pub(super) registered: bool,
     pub(super) changed: bool,

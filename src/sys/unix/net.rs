@@ -249,7 +249,7 @@ pub(crate) fn is_listening(socket: &impl AsFd) -> Option<bool> {
 /// Returns the user and group of a Unix socket's peer, and its process if the system reports it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
-    // A `ucred`: three numbers of 32 bits. Not by rustix, whose process ID is never 0: the kernel's
+    // A `ucred`: three numbers of 32 bits. Not by rustix, in which no process ID is 0: the kernel's
     // is 0 for a process of another PID namespace.
     let mut ucred = [[0; 4]; 3];
     let bytes = ucred.as_flattened_mut();
