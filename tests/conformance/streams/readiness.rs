@@ -110,7 +110,8 @@ fn a_full_send_buffer_makes_tries_fail_and_draining_makes_it_writable() {
                 some_turns().await;
                 match count.woken() {
                     0 => break (writable, either),
-                    // A ring may report earlier room late (rule 1). There may be room again by then.
+                    // A ring may report earlier room late (rule 1).
+                    // By then there may be room again.
                     _ => {
                         assert_eq!(backend.name(), "io-uring", "there is no room yet");
                         left += try_fill_up(&near).await;
