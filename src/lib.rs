@@ -239,6 +239,7 @@ mod scheduler {
     mod request;
     mod run_queue;
     mod seat;
+    mod shard;
     mod watch;
 }
 #[cfg(not(loom))]

@@ -273,9 +273,6 @@ impl SharedSnapshot {
     /// Adds the movable tasks. Their lists are read before and after the sources and timers that
     /// they may wait for.
     fn add_movable_tasks(&mut self, shared: &Shared, now: Instant) {
-        let Some(reactor) = shared.pool_reactor() else {
-            return;
-        };
         let pool = shared.pool_workers();
         let mut before = Vec::new();
         for remote in pool {
@@ -284,7 +281,12 @@ impl SharedSnapshot {
             });
         }
         let before = Pairs::new(before);
-        let wakers = Wakers::new(reactor.source_waits(), reactor.remote_timer_waits());
+        let (mut sources, mut timers) = (Vec::new(), Vec::new());
+        for reactor in shared.pool_reactors() {
+            sources.extend(reactor.source_waits());
+            timers.extend(reactor.remote_timer_waits());
+        }
+        let wakers = Wakers::new(sources, timers);
         self.waiting.extend(wakers.waiting());
         // A running task waits for nothing, even if its last poll recorded a leaf.
         let mut running = running_tasks(shared);
@@ -305,7 +307,7 @@ impl SharedSnapshot {
         }
     }
 
-    /// Adds the data of a worker. (Each pool worker lists what waits with their common reactor.)
+    /// Adds the data of a worker. (Each pool worker lists what waits with the reactor of its shard.)
     fn add(&mut self, worker: WorkerSnapshot, is_main: bool) {
         let wakers = Wakers::new(worker.sources, worker.timers);
         for mut record in worker.tasks {

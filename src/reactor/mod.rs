@@ -66,9 +66,9 @@ pub(crate) struct Reactor {
     poller: Poller,
     /// The mode in which sources are registered: see the head of `source`.
     mode: Mode,
-    /// Whether all its timers are in the locked heap, where every pool worker can fire them: see
-    /// `driver`.
-    shares_timers: bool,
+    /// If the workers of a pool drive this reactor: the id of the first reactor of that pool. All
+    /// its timers are in the locked heap then, where every pool worker can fire them: see `driver`.
+    of_pool: Option<u64>,
     parking: Parking,
     /// The reactor of the pool that this reactor's worker belongs to, and whether the worker waits
     /// in that one's poller instead of this one's when it sleeps. Written by the worker's thread
@@ -92,31 +92,38 @@ pub(crate) struct Reactor {
 
 impl Reactor {
     pub(crate) fn new(poller: Poller) -> Arc<Reactor> {
-        Reactor::with(poller, false, None)
+        Reactor::with(registry::new_id(), poller, None, None)
     }
 
-    /// Creates the reactor that all pool workers of a runtime drive, one at a time.
-    pub(crate) fn of_pool(poller: Poller) -> Arc<Reactor> {
-        Reactor::with(poller, true, None)
+    /// Creates a reactor that workers of a pool drive, one at a time. `first` is the first such
+    /// reactor of that pool, if this is another one.
+    pub(crate) fn of_pool(poller: Poller, first: Option<&Reactor>) -> Arc<Reactor> {
+        let id = registry::new_id();
+        Reactor::with(id, poller, Some(first.map_or(id, |first| first.id)), None)
     }
 
     /// Creates the reactor in which one worker of a pool sleeps. Nothing is registered with it:
     /// sources and timers are with `pool`.
     pub(crate) fn of_pool_worker(poller: Poller, pool: &Arc<Reactor>) -> Arc<Reactor> {
-        Reactor::with(poller, false, Some(pool.clone()))
+        Reactor::with(registry::new_id(), poller, None, Some(pool.clone()))
     }
 
-    fn with(poller: Poller, shares_timers: bool, pool: Option<Arc<Reactor>>) -> Arc<Reactor> {
+    fn with(
+        id: u64,
+        poller: Poller,
+        of_pool: Option<u64>,
+        pool: Option<Arc<Reactor>>,
+    ) -> Arc<Reactor> {
         let can = poller.capabilities();
         let reactor = Arc::new(Reactor {
-            id: registry::new_id(),
+            id,
             poller,
             mode: match (can.edge, can.level) {
                 (true, _) => Mode::Edge,
                 (false, true) => Mode::Level,
                 (false, false) => Mode::OneShot,
             },
-            shares_timers,
+            of_pool,
             parking: Parking::new(),
             pool,
             is_elsewhere: AtomicBool::new(false),
@@ -141,6 +148,12 @@ impl Reactor {
     #[inline]
     pub(crate) fn counters(&self) -> &Arc<Counters> {
         &self.counters
+    }
+
+    /// Whether this and `other`, which may be the same, are reactors of one pool.
+    #[inline]
+    pub(crate) fn shares_pool_with(&self, other: &Reactor) -> bool {
+        self.of_pool.is_some() && self.of_pool == other.of_pool
     }
 
     #[inline]

@@ -12,14 +12,18 @@ use super::resolver::Resolver;
 use super::{Handle, Runtime};
 use crate::diagnostics::{Stall, Tracing, Watch, observe};
 use crate::poller::{Backend, Poller};
-use crate::reactor::{Reactor, now};
-use crate::scheduler::{BusyPollConfig, Shared, Slot, Worker};
+use crate::reactor::now;
+use crate::scheduler::{BusyPollConfig, Pollers, Shared, Slot, Worker};
 use crate::sys::start_thread_with_stack;
 
 /// The maximum number of workers of a runtime. Each has a thread and a poller with two or three
 /// descriptors, and occasionally reads the state of all others: more workers than the largest
 /// machines have cores are pure cost.
 const MAX_WORKERS: usize = 1_024;
+
+/// How many workers share a poller, unless the builder says otherwise: with fewer, those that are
+/// idle serve fewer of the others; with more, they would wait for each other at the poller's locks.
+const WORKERS_PER_POLLER: usize = 8;
 
 /// Sets up a [`Runtime`].
 ///
@@ -39,6 +43,8 @@ pub struct Builder {
     backends: Option<Vec<Backend>>,
     /// One, unless it is set.
     workers: Option<usize>,
+    /// [`WORKERS_PER_POLLER`], unless it is set.
+    workers_per_poller: Option<usize>,
     name: Option<String>,
     stack_size: Option<usize>,
     busy_poll: BusyPollConfig,
@@ -114,8 +120,8 @@ impl Builder {
     /// With two or more, the runtime starts a pool of that many threads. [Spawned](crate::spawn)
     /// tasks run there, whether or not the runtime is driven. The future given to
     /// [`block_on`](Runtime::block_on), and the tasks that it [spawns locally](crate::spawn_local),
-    /// stay on the thread that drives the runtime. Each worker has its own run queue; all of them
-    /// share one poller and its timers, and one at a time waits there.
+    /// stay on the thread that drives the runtime. Each worker has its own run queue. Up to 8 of
+    /// them [share](Self::workers_per_poller) a poller and its timers, and one at a time waits there.
     ///
     /// A new task is taken by any pool worker that has time. Afterwards **a spawned task runs on
     /// the worker that has woken it**: on that of the task that it waited for, so that tasks that
@@ -147,6 +153,28 @@ impl Builder {
     #[doc(alias("worker_threads", "SMOL_THREADS", "ASYNC_STD_THREAD_COUNT"))]
     pub fn workers(mut self, workers: usize) -> Builder {
         self.workers = Some(workers);
+        self
+    }
+
+    /// Sets how many workers share one poller and its timers. The default is 8.
+    ///
+    /// A socket is registered with the poller of the worker that first waits for it, and stays
+    /// there. Tasks move between all workers, whichever pollers they share. Fewer workers for each
+    /// poller compete less for it; more of them leave less to workers of other pollers.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) returns an error of kind
+    /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for zero.
+    ///
+    /// ```
+    /// // Two pollers for two workers each.
+    /// let runtime = polder::Runtime::builder().workers(4).workers_per_poller(2).build()?;
+    /// assert_eq!(runtime.workers(), 4);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn workers_per_poller(mut self, workers: usize) -> Builder {
+        self.workers_per_poller = Some(workers);
         self
     }
 
@@ -454,21 +482,27 @@ impl Builder {
             None => Backend::list_from_env()?,
         };
         let pool_workers = if workers == 1 { 0 } else { workers };
-        let reactors = Backend::first_that(backends, |backend| {
-            let mut reactors = Vec::new();
-            if pool_workers > 0 {
-                let pool = Reactor::of_pool(Poller::new_shared(backend)?);
-                for _ in 0..pool_workers {
-                    reactors.push(Reactor::of_pool_worker(Poller::new(backend)?, &pool));
-                }
-            }
-            reactors.push(Reactor::new(Poller::new(backend)?));
-            Ok(reactors)
+        let workers_per_poller = self.workers_per_poller.unwrap_or(WORKERS_PER_POLLER);
+        if workers_per_poller == 0 {
+            return invalid("a poller is shared by at least one worker".to_owned());
+        }
+        let pollers = Backend::first_that(backends, |backend| {
+            let open = |_| Poller::new(backend);
+            let starts = (0..pool_workers).step_by(workers_per_poller);
+            let shards = starts.map(|start| {
+                let workers = start..pool_workers.min(start.saturating_add(workers_per_poller));
+                let own = workers.map(open).collect::<io::Result<_>>()?;
+                Ok((Poller::new_shared(backend)?, own))
+            });
+            Ok(Pollers {
+                shards: shards.collect::<io::Result<_>>()?,
+                main: open(pool_workers)?,
+            })
         })?;
         // The builder may be a clone.
         let resolver = self.resolver.as_ref().map(Resolver::for_another);
         let resolver = resolver.map(|resolver| Arc::new(resolver) as Slot);
-        let shared = Shared::new(reactors).with_resolver(resolver);
+        let shared = Shared::new(pollers).with_resolver(resolver);
         let shared = observe(shared, self.watch, self.trace)?;
         // An error from here on drops the runtime, which joins the threads that were started.
         let mut runtime = Runtime::from_shared(shared.clone(), self.busy_poll);

@@ -43,8 +43,8 @@ use std::time::Duration;
 
 use crate::diagnostics::{self, Dump, Metrics, PATIENCE, Trace, WorkerSnapshot, observe};
 use crate::poller::{Backend, Poller};
-use crate::reactor::{Reactor, now};
-use crate::scheduler::{BusyPollConfig, EVENT_INTERVAL, Label, Shared, Worker};
+use crate::reactor::now;
+use crate::scheduler::{BusyPollConfig, EVENT_INTERVAL, Label, Pollers, Shared, Worker};
 use crate::sys::BorrowedDescriptor;
 use crate::task::{Name, Task};
 use spawn::{boxed_if_large, spawn_local_on, spawn_on};
@@ -132,18 +132,18 @@ impl Runtime {
     /// Makes the runtime of a simulated process. The last poller is the main worker's. If there are
     /// several, the first is the pool's, and the others are the pool workers'.
     #[cfg(feature = "sim")]
-    pub(crate) fn simulated(mut pollers: Vec<crate::world::PollerOfWorker>) -> Runtime {
-        let pool = (pollers.len() > 1).then(|| Poller::simulated(pollers.remove(0)));
-        let pool = pool.map(Reactor::of_pool);
-        let pool_workers = pollers.len() - 1;
-        let reactors = pollers.into_iter().enumerate().map(|(index, poller)| {
-            let poller = Poller::simulated(poller);
-            match &pool {
-                Some(pool) if index < pool_workers => Reactor::of_pool_worker(poller, pool),
-                _ => Reactor::new(poller),
-            }
-        });
-        let mut shared = Shared::new(reactors);
+    pub(crate) fn simulated(pollers: Vec<crate::world::PollerOfWorker>) -> Runtime {
+        let mut pollers = pollers
+            .into_iter()
+            .map(Poller::simulated)
+            .collect::<Vec<_>>();
+        let main = pollers.pop().expect("every process has a main worker");
+        let mut pollers = pollers.into_iter();
+        let shards: Vec<_> = (pollers.next().into_iter())
+            .map(|shared| (shared, pollers.by_ref().collect::<Vec<_>>()))
+            .collect();
+        let pool_workers = shards.iter().map(|(_, own)| own.len()).sum();
+        let mut shared = Shared::new(Pollers { shards, main });
         shared.set_simulated();
         let shared = Arc::new(shared);
         let mut runtime = Runtime::from_shared(shared.clone(), BusyPollConfig::default());
@@ -673,5 +673,9 @@ fn not_simulated() -> io::Result<()> {
 fn single_worker() -> io::Result<Arc<Shared>> {
     not_simulated()?;
     let poller = Poller::first_of(Backend::list_from_env()?)?;
-    observe(Shared::new([Reactor::new(poller)]), None, None)
+    let pollers = Pollers {
+        shards: Vec::new(),
+        main: poller,
+    };
+    observe(Shared::new(pollers), None, None)
 }

@@ -226,9 +226,9 @@ pub(crate) fn driver() -> Option<Rc<Driver>> {
     with_current(|current| current.map(|current| current.driver.clone()))
 }
 
-/// If this thread drives `reactor`, returns whether `waker` is the running task's own waker, which
-/// may be woken under a lock. That of a task that stays on a pool worker may not: another worker of
-/// the pool may wake it, which notifies.
+/// If this thread drives `reactor`, or another one of its pool and the running task is movable,
+/// returns whether `waker` is that task's own waker, which may be woken under a lock. That of a task
+/// that stays on a pool worker may not: another worker of the pool may wake it, which notifies.
 #[inline]
 pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
     with_current(|current| match current {
@@ -239,6 +239,11 @@ pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
             } else {
                 Some(Running::get().own(waker))
             }
+        }
+        // Any worker of the pool may wake it, so the source stays where it is.
+        Some(current) if current.driver.reactor().shares_pool_with(reactor) => {
+            let is_movable = with_running(Meta::is_movable).unwrap_or(false);
+            is_movable.then(|| Running::get().own(waker))
         }
         _ => None,
     })

@@ -41,6 +41,7 @@ mod pool;
 mod request;
 mod run_queue;
 mod seat;
+mod shard;
 mod shared;
 mod shutdown;
 mod task_ref;
@@ -75,7 +76,7 @@ pub(crate) use local::Local;
 pub(crate) use main_future::MainFuture;
 pub(crate) use owned::{OwnedKey, bind, task_ended};
 pub(crate) use request::Question;
-pub(crate) use shared::{Drive, Remote, Shared, Slot};
+pub(crate) use shared::{Drive, Pollers, Remote, Shared, Slot};
 pub(crate) use task_ref::TaskRef;
 pub(crate) use trace::Tracer;
 #[cfg(feature = "blocking")]
@@ -369,12 +370,14 @@ mod tests {
 
     use super::*;
     use crate::poller::{Backend, Poller};
-    use crate::reactor::Reactor;
 
     /// Returns a pool worker, and a function that makes a task of its runtime.
     fn pool_worker() -> (Worker, impl Fn() -> Runnable) {
-        let reactor = |_| Reactor::new(Poller::new(Backend::default()).unwrap());
-        let shared = Arc::new(Shared::new((0..3).map(reactor)));
+        let poller = || Poller::new(Backend::default()).unwrap();
+        let shared = Arc::new(Shared::new(Pollers {
+            shards: vec![(poller(), vec![poller(), poller()])],
+            main: poller(),
+        }));
         let worker = Worker::new(shared.clone(), 0, BusyPollConfig::default());
         let spawn = move || {
             let (runnable, task) =

@@ -1,12 +1,13 @@
 //! How a pool worker waits, and what it takes from the others.
 //!
-//! The workers of a pool share one reactor: the sockets and timers of all their tasks are with it.
-//! One of them at a time waits in its poller: see [`seat`](super::seat).
+//! The workers of a pool share one reactor, or one for each [shard](super::shard): the sockets and
+//! timers of all their tasks are with it. One of them at a time waits in its poller: see
+//! [`seat`](super::seat).
 //!
 //! * A worker that has tasks to run tries the seat between two turns. If it gets it, it polls
 //!   without sleeping, and fires timers.
 //! * A worker that has none takes tasks that are ready on the others. If there are none, it sleeps:
-//!   in the pool's poller, until the earliest timer is due, or in a poller of its own.
+//!   in the shared poller, until the earliest timer is due, or in a poller of its own.
 //!
 //! What a worker finds in the poller, and what is ready with it, are its own tasks at first. Others
 //! take of them what it does not get round to:
@@ -17,27 +18,34 @@
 //!   [next](super::run_queue) stays, unless its worker is stuck: see [`watch`](super::watch).
 //! * While all are awake, each polls between two turns.
 //!
-//! **Why no timer is late.** A leader reads the earliest deadline after it has parked in the pool's
+//! **Why no timer is late.** A leader reads the earliest deadline after it has parked in the shared
 //! reactor. A thread that sets an earlier one does so under the heap's lock, and then unparks that
 //! reactor. So either the leader has read that deadline, or it is notified. If nobody leads,
 //! whoever polls next reads it.
 //!
-//! Apart from the seat and the watch's mark, which are in [`Shared`], what is here is touched by
+//! Apart from the seat and the watch's mark, which are in the [`Shard`], what is here is touched by
 //! the worker's thread only.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::seat::{Seated, Sleep, Sleeper, SleepingWorker};
+use super::shard::{Shard, ShardedWorkers};
 use super::shared::Shared;
 use super::watch::{INTERVAL, WatchedWorkers};
 use super::worker::Worker;
 use crate::poller::Until;
-use crate::reactor::now;
+use crate::reactor::{Driver, Reactor, now};
 
 /// So many tasks that are ready after a poll are left to the worker that has polled: to wake
 /// another worker for fewer costs more than it gains.
 const MANY_READY: usize = 4;
+
+/// After so many turns with tasks to run, a worker also polls for full [shards](super::shard): no
+/// worker may be idle to do so. A turn mostly lasts for tens of microseconds.
+const FULL_SHARDS_INTERVAL: usize = 8;
 
 /// The result of inspecting a worker.
 #[derive(Clone, Copy, Default, Debug)]
@@ -70,6 +78,8 @@ pub(super) struct PoolWorker {
     seen: RefCell<Vec<Seen>>,
     /// Whether it has had the seat since it last fired timers.
     has_polled: Cell<bool>,
+    /// Counts the turns in which it has polled without sleeping.
+    polls: Cell<usize>,
 }
 
 impl PoolWorker {
@@ -79,6 +89,7 @@ impl PoolWorker {
             next_inspection: Cell::new(None),
             seen: RefCell::default(),
             has_polled: Cell::new(false),
+            polls: Cell::new(0),
         }
     }
 
@@ -96,7 +107,8 @@ impl PoolWorker {
     /// The worker is about to run a task, or a waker: others watch over it, if it has slept.
     #[inline]
     pub(super) fn begin_work(&self, shared: &Shared) {
-        self.sleeper.begin_work(&shared.watch, shared);
+        let watch = &shared.shard(self.sleeper.index()).watch;
+        self.sleeper.begin_work(watch, shared);
     }
 
     /// Whether the worker is the watch, and its next inspection is due.
@@ -119,10 +131,10 @@ impl PoolWorker {
         }));
     }
 
-    /// Whether others have run tasks since the last inspection.
+    /// Whether others of the shard have run tasks since the last inspection.
     fn have_others_run(&self, index: usize, shared: &Shared) -> bool {
         let seen = self.seen.borrow();
-        (0..shared.workers())
+        (shared.shard(index).workers.clone())
             .filter(|&other| other != index)
             .any(|other| seen.get(other).map(|seen| seen.runs) != Some(shared.pool(other).runs()))
     }
@@ -161,10 +173,19 @@ impl Worker {
         }
     }
 
+    fn shard(&self) -> &Shard {
+        self.shared().shard(self.local.index)
+    }
+
     /// Polls without sleeping, if nobody has the seat.
     pub(super) fn poll_pool(&self) {
-        if let Some(seat) = self.shared().seat.take() {
+        if let Some(seat) = self.shard().seat.take() {
             self.poll_with(seat);
+        }
+        let polls = self.pool.polls.get().wrapping_add(1);
+        self.pool.polls.set(polls);
+        if polls % FULL_SHARDS_INTERVAL == 0 {
+            self.poll_full_shards();
         }
     }
 
@@ -182,7 +203,8 @@ impl Worker {
         let (shared, pool) = (&**self.shared(), &self.pool);
         self.local.counters.parks.add(1);
         let was_watch = pool.sleeper.is_watch();
-        let sleep = (pool.sleeper).fall_asleep(&shared.seat, &shared.watch, self, shared);
+        let shard = self.shard();
+        let sleep = (pool.sleeper).fall_asleep(&shard.seat, &shard.watch, self, shared);
         if let Sleep::No(seat) = sleep {
             self.resume();
             if let Some(seat) = seat {
@@ -208,10 +230,10 @@ impl Worker {
         }
     }
 
-    /// Sleeps in the pool's poller, and delivers what it reports.
+    /// Sleeps in the shard's poller, and delivers what it reports.
     fn lead(&self, seat: Seated<'_>, timeout: Option<Duration>) {
         let reactor = self.driver.reactor();
-        // Parks the pool's reactor too, so that a thread that sets an earlier timer from now on
+        // Parks the shard's reactor too, so that a thread that sets an earlier timer from now on
         // notifies its poller. `until` below reads those that were set before, so the result says
         // nothing new.
         reactor.park();
@@ -242,6 +264,10 @@ impl Worker {
             let now = now();
             if self.pool.is_inspection_due(now) {
                 self.inspect_others(now);
+                // What it has polled for a full shard is its own now.
+                if local.has_work() {
+                    return true;
+                }
             }
         }
         if shared.is_closing() {
@@ -257,11 +283,21 @@ impl Worker {
     fn inspect_others(&self, now: Instant) {
         let (shared, pool) = (&**self.shared(), &self.pool);
         pool.next_inspection.set(Some(now + INTERVAL));
-        let others_work = self.have_others_worked() || shared.is_other_awake(self.local.index);
+        let others_work = self.have_others_worked() || shared.needs_watch(self.local.index);
         pool.sleeper.note_inspection(others_work);
         let mut seen = pool.seen.borrow_mut();
         for (index, seen) in seen.iter_mut().enumerate() {
             *seen = seen.at_inspection(index, shared);
+        }
+        drop(seen);
+        self.poll_full_shards();
+    }
+
+    /// Polls for the workers of other shards that all compute.
+    fn poll_full_shards(&self) {
+        for shard in self.shared().full_shards_beside(self.local.index) {
+            self.shared()
+                .poll_from_outside(shard, || self.before_foreign_code());
         }
     }
 
@@ -307,5 +343,57 @@ impl SleepingWorker for Worker {
 
     fn have_others_worked(&self) -> bool {
         self.pool.have_others_run(self.local.index, self.shared())
+    }
+}
+
+impl ShardedWorkers for Shared {
+    #[inline]
+    fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    #[inline]
+    fn is_parked(&self, index: usize) -> bool {
+        self.remote(index).reactor.is_parked()
+    }
+
+    fn wake_idle_of(&self, workers: Range<usize>) -> bool {
+        let idle = self.find_idle_of(workers);
+        if let Some(index) = idle {
+            self.remote(index).reactor.unpark();
+        }
+        idle.is_some()
+    }
+}
+
+impl Shared {
+    /// The reactors that pool workers share.
+    pub(crate) fn pool_reactors(&self) -> impl Iterator<Item = &Arc<Reactor>> {
+        self.shards.iter().map(|shard| self.reactor_of(shard))
+    }
+
+    pub(super) fn reactor_of(&self, shard: &Shard) -> &Arc<Reactor> {
+        let reactor = self.remote(shard.workers.start).reactor.pool();
+        reactor.expect("it is a pool worker's")
+    }
+
+    /// Polls for a shard without sleeping, and fires its timers, if nobody has the seat, on a thread
+    /// that is not one of its workers. Calls `awake` before wakers.
+    pub(super) fn poll_from_outside(&self, shard: &Shard, awake: impl Fn()) {
+        let Some(seat) = shard.seat.take() else {
+            return;
+        };
+        // No metric shows the events of this temporary driver.
+        let driver = Driver::new(self.reactor_of(shard).clone());
+        // If the wait fails here, it fails on the shard's own threads too.
+        let _ = driver.wait(&Until::Now, |has_wakers| {
+            seat.give_back(|| {
+                self.wake_idle_of(shard.workers.clone());
+            });
+            if has_wakers {
+                awake();
+            }
+        });
+        driver.fire(awake);
     }
 }

@@ -1,4 +1,4 @@
-//! Who waits in the pool's poller: how a pool worker falls asleep, and wakes up.
+//! Who waits in the poller of a [shard](super::shard): how a pool worker falls asleep, and wakes up.
 //!
 //! The poller has one *seat*, a lock that is only ever tried. Who has it waits there. An idle
 //! worker with the seat *leads*: it sleeps in the pool's poller. Without it, it *follows*: it
@@ -7,7 +7,8 @@
 //! **Why the poller is never left alone** while all sleep. A worker tries the seat before it parks.
 //! It gets it, unless somebody else has it: one that sleeps there, or one that is awake and will
 //! come by here itself before it sleeps. So the last one that falls asleep leads, or another one
-//! does.
+//! does. (A worker of another shard does not come by here itself: see
+//! [`give_back`](Seated::give_back).)
 //!
 //! There is one exception. A worker that was woken and has found nothing to do, mostly to become
 //! the [watch](super::watch), leaves the seat to the worker that has just left it, and will want it
@@ -20,9 +21,9 @@
 use std::cell::Cell;
 
 use super::watch::{Watch, WatchedWorkers};
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// The right to wait in the pool's poller.
+/// The right to wait in a shard's poller.
 #[derive(Debug)]
 pub(super) struct Seat(AtomicBool);
 
@@ -41,6 +42,21 @@ impl Seat {
         let is_taken = self.0.swap(true, Ordering::Acquire);
         (!is_taken).then(|| Seated(self))
     }
+
+    fn is_free(&self) -> bool {
+        !self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Seated<'_> {
+    /// Gives the seat up on a thread that will not come by again, as it belongs to another shard. A
+    /// worker that has found the seat taken may be parked by now: `wake_idle` wakes an idle one. Or
+    /// it parks later, and then sees that the seat is free.
+    pub(super) fn give_back(self, wake_idle: impl FnOnce()) {
+        drop(self);
+        fence(Ordering::SeqCst);
+        wake_idle();
+    }
 }
 
 impl Drop for Seated<'_> {
@@ -54,7 +70,7 @@ impl Drop for Seated<'_> {
 
 /// The facts about a pool worker, and about the others, that [`Sleeper`] needs.
 pub(super) trait SleepingWorker {
-    /// Parks the worker, which sleeps in the pool's poller next if it `leads`. Returns whether
+    /// Parks the worker, which sleeps in the shard's poller next if it `leads`. Returns whether
     /// something has come for it.
     fn park(&self, leads: bool) -> bool;
 
@@ -69,7 +85,7 @@ pub(super) trait SleepingWorker {
 pub(super) enum Sleep<'a> {
     /// Not: there is something to do. It has the seat, if that was free.
     No(Option<Seated<'a>>),
-    /// In the pool's poller.
+    /// In the shard's poller.
     Leads(Seated<'a>),
     /// Until it is notified.
     Follows,
@@ -98,6 +114,12 @@ impl Sleeper {
             has_begun: Cell::new(true),
             was_woken: Cell::new(false),
         }
+    }
+
+    /// The index of its worker.
+    #[inline]
+    pub(super) fn index(&self) -> usize {
+        self.index
     }
 
     /// Whether it is the watch, and so sleeps until its next inspection at most.
@@ -130,7 +152,7 @@ impl Sleeper {
         self.has_begun.set(true);
         self.was_woken.set(false);
         self.end_watch(watch);
-        watch.begin_work(others);
+        watch.begin_work(self.index, others);
     }
 
     fn end_watch(&self, watch: &Watch) {
@@ -151,13 +173,17 @@ impl Sleeper {
         if !self.others_work.get() {
             self.end_watch(watch);
         }
-        let seat = if self.was_woken.get() {
+        let taken = if self.was_woken.get() {
             None
         } else {
             seat.take()
         };
-        if worker.park(seat.is_some()) || worker.has_tasks() {
-            return Sleep::No(seat);
+        if worker.park(taken.is_some()) || worker.has_tasks() {
+            return Sleep::No(taken);
+        }
+        // One that does not come by here again may have had it: see `give_back`.
+        if taken.is_none() && !self.was_woken.get() && seat.is_free() {
+            return Sleep::No(None);
         }
         if !self.is_watch.get() {
             let expects = worker.have_others_worked();
@@ -166,7 +192,7 @@ impl Sleeper {
                 self.others_work.set(true);
             }
         }
-        match seat {
+        match taken {
             Some(seat) => Sleep::Leads(seat),
             None if self.was_woken.get() && !self.is_watch.get() && !watch.is_kept() => {
                 self.was_woken.set(false);
@@ -214,12 +240,12 @@ mod loom_tests {
     }
 
     impl WatchedWorkers for World {
-        fn is_other_awake(&self, index: usize) -> bool {
+        fn needs_watch(&self, index: usize) -> bool {
             let mut others = (0..self.workers.len()).filter(|&other| other != index);
             others.any(|other| !self.workers[other].parking.is_parked())
         }
 
-        fn wake_idle(&self) {
+        fn wake_idle(&self, _: usize) {
             for worker in &self.workers {
                 if worker.parking.is_parked() && worker.parking.unpark() {
                     return;
@@ -291,6 +317,13 @@ mod loom_tests {
             drop(self.seat.take());
         }
 
+        /// A worker of another shard polls.
+        fn poll_from_outside(&self) {
+            if let Some(seat) = self.world.seat.take() {
+                seat.give_back(|| self.world.wake_idle(0));
+            }
+        }
+
         fn work(&self) {
             self.sleeper.begin_work(&self.world.watch, self.world);
         }
@@ -331,11 +364,16 @@ mod loom_tests {
 
     /// Each script is that of one worker.
     fn check(workers: usize, have_worked: bool, script: fn(&Here<'_>)) {
+        check_beside(0, workers, have_worked, script);
+    }
+
+    /// [`check`] beside so many workers of other shards, whose indices come last.
+    fn check_beside(others: usize, workers: usize, have_worked: bool, script: fn(&Here<'_>)) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);
         builder.check(move || {
             let world = World::new(workers, have_worked);
-            let threads: Vec<_> = (1..workers)
+            let threads: Vec<_> = (1..workers + others)
                 .map(|index| {
                     let world = world.clone();
                     loom::thread::spawn(move || {
@@ -372,6 +410,20 @@ mod loom_tests {
                 here.work();
                 here.sleep();
                 here.sleep_if_woken();
+            });
+        }
+    }
+
+    #[test]
+    fn the_poller_is_never_left_alone_where_another_shards_worker_polls() {
+        for have_worked in [false, true] {
+            check_beside(1, 1, have_worked, |here| {
+                if here.index == 1 {
+                    here.poll_from_outside();
+                } else {
+                    here.sleep();
+                    here.sleep_if_woken();
+                }
             });
         }
     }

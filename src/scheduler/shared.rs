@@ -49,6 +49,7 @@
 use std::any::Any;
 #[cfg(feature = "sim")]
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use super::closing::ClosingFlag;
@@ -57,16 +58,25 @@ use super::mutex_queue::MutexQueue;
 use super::owned::MovableTasks;
 use super::request::{Question, Requests};
 use super::run_queue::RunQueue;
-use super::seat::Seat;
+use super::shard::Shard;
 use super::trace::Tracer;
-use super::watch::{Watch, WatchedWorkers};
 use super::{MOVABLE, Meta, NONE, Runnable, TRACED, late};
+use crate::poller::Poller;
 use crate::reactor::Reactor;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 
 /// A value of a higher module, kept with the runtime.
 pub(crate) type Slot = Arc<dyn Any + Send + Sync>;
+
+/// The pollers of a runtime.
+#[derive(Debug)]
+pub(crate) struct Pollers {
+    /// For each shard of the pool the one that its workers share, and the one of each worker.
+    pub(crate) shards: Vec<(Poller, Vec<Poller>)>,
+    /// That of the main worker.
+    pub(crate) main: Poller,
+}
 
 /// State that the workers of one runtime share.
 #[derive(Debug)]
@@ -75,9 +85,8 @@ pub(crate) struct Shared {
     /// Movable tasks that no pool worker has. Unused without pool workers.
     inject_queue: MutexQueue<Runnable>,
     idle: Idle,
-    pub(super) watch: Watch,
-    /// The right to wait in the pool's poller.
-    pub(super) seat: Seat,
+    /// The pool workers by the reactors that they share. Empty without pool workers.
+    pub(super) shards: Box<[Shard]>,
     /// The counters of threads that are not workers of this runtime.
     external: TaskCounters,
     closing: ClosingFlag,
@@ -286,21 +295,25 @@ impl Remote {
 }
 
 impl Shared {
-    /// The last reactor is the main worker's.
-    pub(crate) fn new(reactors: impl IntoIterator<Item = Arc<Reactor>>) -> Shared {
-        let mut reactors = reactors.into_iter().peekable();
-        let mut remotes = Vec::new();
-        while let Some(reactor) = reactors.next() {
-            let is_pool_worker = reactors.peek().is_some();
-            remotes.push(Arc::new(Remote::new(reactor, is_pool_worker)));
+    pub(crate) fn new(pollers: Pollers) -> Shared {
+        let mut remotes: Vec<Arc<Remote>> = Vec::new();
+        let mut shards = Vec::new();
+        for (shared, own) in pollers.shards {
+            let first = remotes.len();
+            let of_pool = remotes.first().and_then(|remote| remote.reactor.pool());
+            let reactor = Reactor::of_pool(shared, of_pool.map(|reactor| &**reactor));
+            for poller in own {
+                let own = Reactor::of_pool_worker(poller, &reactor);
+                remotes.push(Arc::new(Remote::new(own, true)));
+            }
+            shards.push(Shard::new(first..remotes.len()));
         }
-        assert!(!remotes.is_empty(), "every runtime has a main worker");
+        remotes.push(Arc::new(Remote::new(Reactor::new(pollers.main), false)));
         Shared {
             remotes: remotes.into(),
             inject_queue: MutexQueue::new(),
             idle: Idle::new(),
-            watch: Watch::new(),
-            seat: Seat::new(),
+            shards: shards.into(),
             external: TaskCounters::default(),
             closing: ClosingFlag::new(),
             failure: OnceLock::new(),
@@ -591,17 +604,16 @@ impl Shared {
         &self.remotes
     }
 
-    /// The reactor that the pool workers share, if there is a pool.
-    pub(crate) fn pool_reactor(&self) -> Option<&Arc<Reactor>> {
-        self.remotes[0].reactor.pool()
-    }
-
     /// The number of sources that are registered with the reactor that the worker at `index`
-    /// drives. Those of the pool count for the first pool worker only.
+    /// drives. Those that several pool workers share count for the first one only.
     pub(crate) fn sources(&self, index: usize) -> usize {
-        match self.pool_reactor() {
-            Some(pool) if index == 0 => pool.sources(),
-            _ => self.remotes[index].reactor.sources(),
+        match self
+            .shards
+            .iter()
+            .find(|shard| shard.workers.start == index)
+        {
+            Some(shard) => self.reactor_of(shard).sources(),
+            None => self.remotes[index].reactor.sources(),
         }
     }
 
@@ -708,6 +720,16 @@ impl Shared {
         self.idle.is_searching(index)
     }
 
+    /// An idle one of these pool workers. Rather one that follows than one that leads: otherwise
+    /// nobody would wait in its shard's poller.
+    #[inline]
+    pub(super) fn find_idle_of(&self, workers: Range<usize>) -> Option<usize> {
+        let reactor = |index: &usize| &self.remotes[*index].reactor;
+        workers
+            .filter(|index| reactor(index).is_parked())
+            .min_by_key(|index| reactor(index).is_elsewhere())
+    }
+
     pub(crate) fn end_search(&self, index: usize) {
         self.idle.end_search(index, self);
     }
@@ -720,34 +742,13 @@ impl IdleWorkers for Shared {
         self.has_injected() || pools.any(|pool| pool.queue.count_items(1) > 0)
     }
 
-    /// Rather a worker that follows than the one that leads: otherwise nobody would wait in the
-    /// pool's poller.
     #[inline]
     fn find_idle(&self) -> Option<usize> {
-        let workers = self.pool_workers().iter().enumerate();
-        let idle = workers.filter(|(_, remote)| remote.reactor.is_parked());
-        idle.min_by_key(|(_, remote)| remote.reactor.is_elsewhere())
-            .map(|(index, _)| index)
+        self.find_idle_of(0..self.main_index())
     }
 
     fn wake(&self, index: usize) -> bool {
         self.remotes[index].reactor.unpark()
-    }
-}
-
-impl WatchedWorkers for Shared {
-    fn is_other_awake(&self, index: usize) -> bool {
-        let workers = self.pool_workers().iter().enumerate();
-        let mut others = workers.filter(|(other, _)| *other != index);
-        others.any(|(_, remote)| !remote.reactor.is_parked())
-    }
-
-    /// If the one that was chosen has woken by itself, it goes by the watch's mark before it sleeps
-    /// again.
-    fn wake_idle(&self) {
-        if let Some(index) = self.find_idle() {
-            self.remotes[index].reactor.unpark();
-        }
     }
 }
 
@@ -759,7 +760,10 @@ mod tests {
     /// With two pool workers.
     fn shared() -> Shared {
         let poller = || Poller::new(Backend::default()).expect("it opens");
-        Shared::new((0..3).map(|_| Reactor::new(poller())))
+        Shared::new(Pollers {
+            shards: vec![(poller(), vec![poller(), poller()])],
+            main: poller(),
+        })
     }
 
     #[test]

@@ -7,7 +7,6 @@ use super::closing::{ClosingWorkers, drop_all_tasks};
 use super::late;
 use super::shared::Shared;
 use super::worker::Worker;
-use crate::poller::Until;
 use crate::reactor::{Driver, now};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::contain;
@@ -21,7 +20,7 @@ impl Worker {
         self.drop_tasks();
         if shared.record_leaving() {
             // No pool worker polls a task any more.
-            self.driver.close();
+            self.close_pool();
             // Drops the remaining tasks. After a failure the main worker may come much later.
             shared.wake_movable_tasks();
             self.drop_ready_tasks();
@@ -43,13 +42,15 @@ impl Worker {
         let resolver = self.shared().take_resolver();
         contain(|| drop(resolver));
         self.driver.close();
-        // The last pool worker to leave has closed this, unless none was started.
-        if let Some(pool) = self
-            .shared()
-            .pool_reactor()
-            .filter(|pool| !pool.is_closed())
-        {
-            Driver::new(pool.clone()).close();
+        // The last pool worker to leave has done this, unless none was started.
+        self.close_pool();
+    }
+
+    fn close_pool(&self) {
+        for reactor in self.shared().pool_reactors() {
+            if !reactor.is_closed() {
+                Driver::new(reactor.clone()).close();
+            }
         }
     }
 
@@ -73,18 +74,15 @@ impl Worker {
         }
     }
 
-    /// Makes the pool's poller release sources that were dropped here. Otherwise, if all pool
+    /// Makes the pool's pollers release sources that were dropped here. Otherwise, if all pool
     /// workers are in the middle of a task, one would do so only after that task, and the peers
     /// would wait for end-of-file until then.
     fn release_sources(&self) {
         let shared = self.shared();
-        let pool = shared
-            .pool_reactor()
-            .filter(|pool| pool.poller().has_orders());
-        if let (Some(pool), Some(seat)) = (pool, shared.seat.take()) {
-            // If the wait fails here, it will fail on the pool's threads too. No metric
-            // shows the events of this temporary driver.
-            let _ = Driver::new(pool.clone()).wait(&Until::Now, |_| drop(seat));
+        for shard in shared.shards.iter() {
+            if shared.reactor_of(shard).poller().has_orders() {
+                shared.poll_from_outside(shard, || ());
+            }
         }
     }
 

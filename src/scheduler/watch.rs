@@ -1,8 +1,8 @@
 //! Which idle worker watches over those that are awake.
 //!
 //! A worker that computes for long runs nothing else meanwhile. If it was the one that waited in
-//! the pool's poller, nobody waits there; and tasks that are ready lie in its queue. So while one
-//! pool worker is awake and another one idle, an idle one, the *watch*, sleeps for at most
+//! its [shard](super::shard)'s poller, nobody waits there; and tasks that are ready lie in its
+//! queue. So while one worker of a shard is awake and another one idle, an idle one, the *watch*, sleeps for at most
 //! [`INTERVAL`] at a time. Each time it looks for tasks in the queues of the others, like any
 //! worker that is about to sleep, takes the seat at the poller if that is free, and looks which
 //! workers are *stuck*: awake, and in the same poll since the look before. While all sleep nobody
@@ -37,11 +37,11 @@ pub(super) const INTERVAL: Duration = Duration::from_micros(if cfg!(miri) { 50_0
 
 /// The facts about pool workers that [`Watch`] needs.
 pub(super) trait WatchedWorkers {
-    /// Whether a pool worker other than the one at `index` is awake.
-    fn is_other_awake(&self, index: usize) -> bool;
+    /// Whether the worker at `index`, which is idle, has another one to watch: one is awake.
+    fn needs_watch(&self, index: usize) -> bool;
 
-    /// Wakes one of the idle workers, if there is one.
-    fn wake_idle(&self);
+    /// Wakes an idle worker, if there is one, to watch the one at `index`.
+    fn wake_idle(&self, index: usize);
 }
 
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Watch {
         expects: bool,
         workers: &impl WatchedWorkers,
     ) -> bool {
-        (expects || workers.is_other_awake(index)) && !self.is_kept.swap(true, Ordering::Relaxed)
+        (expects || workers.needs_watch(index)) && !self.is_kept.swap(true, Ordering::Relaxed)
     }
 
     /// The watch is no longer one.
@@ -80,13 +80,13 @@ impl Watch {
         self.is_kept.swap(false, Ordering::Relaxed);
     }
 
-    /// A worker begins to work after a sleep: makes sure that an idle worker watches, if there is
-    /// one. If it was the watch itself, it has given that up.
+    /// The worker at `index` begins to work after a sleep: makes sure that an idle worker watches,
+    /// if there is one. If it was the watch itself, it has given that up.
     #[inline]
-    pub(super) fn begin_work(&self, workers: &impl WatchedWorkers) {
+    pub(super) fn begin_work(&self, index: usize, workers: &impl WatchedWorkers) {
         fence(Ordering::SeqCst);
         if !self.is_kept() {
-            workers.wake_idle();
+            workers.wake_idle(index);
         }
     }
 }
@@ -98,26 +98,26 @@ mod tests {
 
     #[derive(Default)]
     struct Workers {
-        is_other_awake: bool,
+        needs_watch: bool,
         woken: Cell<usize>,
     }
 
     impl WatchedWorkers for Workers {
-        fn is_other_awake(&self, _: usize) -> bool {
-            self.is_other_awake
+        fn needs_watch(&self, _: usize) -> bool {
+            self.needs_watch
         }
 
-        fn wake_idle(&self) {
+        fn wake_idle(&self, _: usize) {
             self.woken.set(self.woken.get() + 1);
         }
     }
 
     #[test]
     fn one_idle_worker_watches_while_another_one_is_awake_or_expected_to_be() {
-        for (is_other_awake, expects) in [(true, false), (false, true)] {
+        for (needs_watch, expects) in [(true, false), (false, true)] {
             let watch = Watch::new();
             let workers = Workers {
-                is_other_awake,
+                needs_watch,
                 woken: Cell::default(),
             };
             assert!(watch.watches(0, expects, &workers));
@@ -131,10 +131,10 @@ mod tests {
     #[test]
     fn who_begins_to_work_wakes_an_idle_worker_unless_one_watches() {
         let (watch, workers) = (Watch::new(), Workers::default());
-        watch.begin_work(&workers);
+        watch.begin_work(0, &workers);
         assert_eq!(workers.woken.get(), 1);
         assert!(watch.watches(0, true, &workers));
-        watch.begin_work(&workers);
+        watch.begin_work(0, &workers);
         assert_eq!(workers.woken.get(), 1, "one watches");
     }
 }
@@ -143,12 +143,14 @@ mod tests {
 mod loom_tests {
     use super::*;
     use crate::reactor::parking::Parking;
+    use crate::scheduler::shard::{Shard, ShardedWorkers};
     use loom::sync::Arc;
+    use std::ops::Range;
 
     /// Workers that go to sleep and begin to work. Left out: what they work at, the looks, and the
     /// pollers; a worker that was unparked would wake.
     struct World {
-        watch: Watch,
+        shards: Vec<Shard>,
         workers: Vec<Worker>,
     }
 
@@ -157,30 +159,38 @@ mod loom_tests {
         is_watch: AtomicBool,
     }
 
-    impl WatchedWorkers for World {
-        fn is_other_awake(&self, index: usize) -> bool {
-            let mut others = (0..self.workers.len()).filter(|&other| other != index);
-            others.any(|other| !self.workers[other].parking.is_parked())
+    impl ShardedWorkers for World {
+        fn shards(&self) -> &[Shard] {
+            &self.shards
         }
 
-        fn wake_idle(&self) {
-            for worker in &self.workers {
-                if worker.parking.is_parked() && worker.parking.unpark() {
-                    return;
-                }
-            }
+        fn is_parked(&self, index: usize) -> bool {
+            self.workers[index].parking.is_parked()
+        }
+
+        fn wake_idle_of(&self, workers: Range<usize>) -> bool {
+            let parked = |worker: &&Worker| worker.parking.is_parked();
+            let idle = self.workers[workers].iter().find(parked);
+            idle.map(|worker| worker.parking.unpark()).is_some()
         }
     }
 
     impl World {
-        fn new(workers: usize) -> Arc<World> {
+        /// With shards of these numbers of workers.
+        fn new(shards: &[usize]) -> Arc<World> {
             let worker = || Worker {
                 parking: Parking::new(),
                 is_watch: AtomicBool::new(false),
             };
             Arc::new(World {
-                watch: Watch::new(),
-                workers: (0..workers).map(|_| worker()).collect(),
+                workers: (0..shards.iter().sum()).map(|_| worker()).collect(),
+                shards: (shards.iter())
+                    .scan(0, |start, count| {
+                        let workers = *start..*start + count;
+                        *start = workers.end;
+                        Some(Shard::new(workers))
+                    })
+                    .collect(),
             })
         }
 
@@ -189,10 +199,10 @@ mod loom_tests {
             let worker = &self.workers[index];
             if worker.is_watch.load(Ordering::Relaxed) {
                 worker.is_watch.store(false, Ordering::Relaxed);
-                self.watch.give_up();
+                self.shard(index).watch.give_up();
             }
             worker.parking.park();
-            let is_watch = self.watch.watches(index, false, self);
+            let is_watch = self.shard(index).watch.watches(index, false, self);
             worker.is_watch.store(is_watch, Ordering::Relaxed);
         }
 
@@ -201,9 +211,9 @@ mod loom_tests {
             let worker = &self.workers[index];
             worker.parking.resume();
             if worker.is_watch.swap(false, Ordering::Relaxed) {
-                self.watch.give_up();
+                self.shard(index).watch.give_up();
             }
-            self.watch.begin_work(self);
+            self.shard(index).watch.begin_work(index, self);
         }
 
         /// Whether somebody is awake, and all that are idle sleep without a limit.
@@ -238,7 +248,7 @@ mod loom_tests {
     #[test]
     fn nobody_begins_to_work_while_another_falls_asleep_unwatched() {
         check(|| {
-            let world = World::new(2);
+            let world = World::new(&[2]);
             world.sleep(0);
             wake_up_while(&world, |world| world.sleep(1));
         });
@@ -248,7 +258,7 @@ mod loom_tests {
     #[test]
     fn a_watch_that_begins_to_work_leaves_the_others_to_another_idle_worker() {
         check(|| {
-            let world = World::new(3);
+            let world = World::new(&[3]);
             world.sleep(0);
             assert!(world.workers[0].is_watch.load(Ordering::Relaxed));
             wake_up_while(&world, |world| world.sleep(1));
@@ -258,7 +268,28 @@ mod loom_tests {
     #[test]
     fn two_that_begin_to_work_at_once_are_watched_by_the_third() {
         check(|| {
-            let world = World::new(3);
+            let world = World::new(&[3]);
+            for index in 0..3 {
+                world.sleep(index);
+            }
+            wake_up_while(&world, |world| world.wake_up(1));
+        });
+    }
+
+    /// Of two workers in shards of their own.
+    #[test]
+    fn a_full_shard_is_watched_by_another_one() {
+        check(|| {
+            let world = World::new(&[1, 1]);
+            world.sleep(0);
+            wake_up_while(&world, |world| world.sleep(1));
+        });
+    }
+
+    #[test]
+    fn a_shard_that_two_workers_fill_at_once_is_watched_by_another_one() {
+        check(|| {
+            let world = World::new(&[2, 1]);
             for index in 0..3 {
                 world.sleep(index);
             }

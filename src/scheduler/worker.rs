@@ -486,7 +486,7 @@ impl Worker {
     /// worker was woken for to another worker. (If no other worker takes them, this one finds them
     /// afterwards.)
     #[inline]
-    fn before_foreign_code(&self) {
+    pub(super) fn before_foreign_code(&self) {
         self.foreign_calls
             .set(self.foreign_calls.get().wrapping_add(1));
         if self.local.is_pool_worker() {

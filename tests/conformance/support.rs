@@ -35,6 +35,9 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// on `kqueue` and on `poll`.
 const SEVERAL: [usize; 2] = [2, 4];
 
+/// So two workers share a poller, and of four the last one has a poller of its own.
+const WORKERS_PER_POLLER: usize = 3;
+
 thread_local! {
     /// The number of workers of the runtimes that the rule on this thread makes.
     static WORKERS: Cell<usize> = const { Cell::new(1) };
@@ -229,6 +232,7 @@ pub fn runtime_of(backend: Backend, workers: usize) -> Runtime {
     Runtime::builder()
         .backend(backend)
         .workers(workers)
+        .workers_per_poller(WORKERS_PER_POLLER)
         .build()
         .expect("an available backend can be opened")
 }

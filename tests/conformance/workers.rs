@@ -32,7 +32,8 @@ use crate::probe::{
     Alive, Mailbox, OnDrop, Signal, hold, join_all, own_waker, poll_with, tcp_pair,
 };
 use crate::support::{
-    LIMIT, eventually, message, on_every_backend_with_several, runtime_of, share,
+    LIMIT, eventually, message, on_every_backend_alone, on_every_backend_with_several, runtime_of,
+    share,
 };
 
 /// The full size on the default backend, a tenth of it on the others: there is no run with one
@@ -1165,6 +1166,44 @@ fn tasks_await_tasks_of_other_workers() {
         runtime.block_on(join_all(both));
         runtime.block_on(async { cancel.receive().await.await });
         drop(tasks);
+    });
+}
+
+/// The workers have pollers of their own, and the socket is with that of the first one that waits.
+#[test]
+fn a_socket_stays_with_its_poller_while_tasks_of_its_pool_hand_it_on() {
+    on_every_backend_alone(|backend| {
+        let builder = Runtime::builder().backend(backend).workers(2);
+        let runtime = builder.workers_per_poller(1).build().unwrap();
+        let sources = {
+            let handle = runtime.handle();
+            move || [0, 1].map(|index| handle.metrics().workers[index].sources)
+        };
+        let slots: Arc<[Mailbox<UdpSocket>; 2]> = Arc::default();
+        let bound = runtime.block_on(UdpSocket::bind("127.0.0.1:0")).unwrap();
+        let address = bound.local_addr().unwrap();
+        slots[0].send(bound);
+        let sender = Arc::new(std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+        let hands = spread(&runtime, |index| {
+            let (slots, sources, sender) = (slots.clone(), sources.clone(), sender.clone());
+            async move {
+                let mut seen = Vec::new();
+                for _ in 0..10 {
+                    let socket = slots[index].receive().await;
+                    let mut byte = [0];
+                    let mut datagram = Box::pin(socket.recv(&mut byte));
+                    assert!(future::poll_once(&mut datagram).await.is_none());
+                    seen.push(sources());
+                    sender.send_to(b"x", address).unwrap();
+                    datagram.await.unwrap();
+                    slots[1 - index].send(socket);
+                }
+                seen
+            }
+        });
+        let seen = runtime.block_on(join_all(hands)).concat();
+        assert_eq!(seen[0].iter().sum::<usize>(), 1);
+        assert!(seen.iter().all(|now| *now == seen[0]), "{seen:?}");
     });
 }
 
