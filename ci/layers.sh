@@ -21,6 +21,8 @@ diagnostics
 signal task blocking
 scheduler
 reactor
+telemetry
+clock
 poller
 world sys spans sync
 '

@@ -12,9 +12,9 @@ cd "$(dirname "$0")/.."
 
 # `core` is what one reads to know how a task waits for a socket on Linux.
 budgets='
-core      8650
-scheduler 3730
-library   25150
+core      8300
+scheduler 3610
+library   25300
 worlds    12550
 '
 

@@ -50,7 +50,7 @@ rooms() {
     # Built with `--cfg polder_kqueue_model`: see ci/kqueue.sh.
     room kqueue 'src/poller/backends/kqueue.rs' '' "$quick" "$core"
     room poller 'src/poller/*' '' "$quick" "$core" '--test=platform'
-    room reactor 'src/reactor/* src/sync.rs' '' "$quick" "$core"
+    room reactor 'src/reactor/* src/telemetry/* src/clock.rs src/sync.rs' '' "$quick" "$core"
     room scheduler 'src/scheduler/* src/event.rs' '' "$quick" "$core"
     room blocking 'src/blocking/*' '' \
         '--lib --test=unblock --test=no_threads' "$suite names:: tasks::"

@@ -42,8 +42,9 @@ use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 
-use crate::scheduler::{Leaf, budget, waits_for};
+use crate::scheduler::{budget, waits_for};
 use crate::sync::{Mutex, NeedsClone, Spare, drop_all, wake_all};
+use crate::telemetry::Leaf;
 
 /// A signal that resets itself: [`set`](Self::set) releases one waiter, or the next one if there is
 /// no waiter.

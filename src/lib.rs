@@ -163,6 +163,7 @@
 mod blocking;
 #[cfg(not(loom))]
 mod checks;
+mod clock;
 #[cfg(not(loom))]
 pub mod diagnostics;
 #[cfg(loom)]
@@ -236,7 +237,6 @@ mod scheduler {
     mod closing;
     mod idle;
     mod mutex_queue;
-    mod request;
     mod run_queue;
     mod seat;
     mod shard;
@@ -244,6 +244,7 @@ mod scheduler {
 }
 #[cfg(not(loom))]
 pub mod task;
+mod telemetry;
 #[cfg(not(loom))]
 mod testing;
 #[cfg(not(loom))]

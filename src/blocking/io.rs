@@ -31,8 +31,9 @@ use futures_lite::stream::Stream;
 
 use super::pool::{Class, Handoff, POOL};
 use crate::scheduler::budget::{consume, restore};
-use crate::scheduler::{Leaf, waits_for};
+use crate::scheduler::waits_for;
 use crate::sync::{Job, Mutex, contain};
+use crate::telemetry::Leaf;
 
 /// The maximum number of bytes that are read ahead or written behind: as much as a disk delivers in
 /// some milliseconds, so that neither side waits for each step of the other. Memory is allocated as

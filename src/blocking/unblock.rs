@@ -3,10 +3,10 @@
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use super::pool::{Call, Class, Handoff, POOL, Stage};
-use crate::reactor::What;
-use crate::scheduler::{current_trace, within_call};
+use crate::scheduler::{current_trace, new_id, within_call};
 use crate::spans::{Kind, NewTask, TaskSpan};
-use crate::task::{Abort, Id, Inner, Outcome, Task};
+use crate::task::{Abort, Inner, Outcome, Task};
+use crate::telemetry::What;
 
 /// Runs `f`, which may block or compute for long, on a pool of threads.
 ///
@@ -41,7 +41,7 @@ where
     T: Send + 'static,
 {
     let site = Location::caller();
-    let id = Id::new();
+    let id = new_id();
     let trace = current_trace();
     let mut span = TaskSpan::new(|| NewTask {
         kind: Kind::Blocking,

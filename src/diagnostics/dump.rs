@@ -10,11 +10,14 @@ use super::pairs::Pairs;
 use super::seconds::Seconds;
 use super::snapshot::{SharedSnapshot, TaskRecord, WorkerSnapshot};
 use super::sockets::{describe, is_readable};
+use crate::clock::now;
 use crate::poller::Backend;
-use crate::reactor::{self, Direction, MAIN_FUTURE, SourceWait, now};
-use crate::scheduler::{Leaf, Shared};
+use crate::reactor::{self, Direction, SourceWait};
+use crate::scheduler::Shared;
 use crate::sys::AsRawDescriptor;
 use crate::task::{Id, Name};
+use crate::telemetry::Leaf;
+use crate::telemetry::MAIN_FUTURE;
 
 /// A snapshot of a runtime, from [`Runtime::dump`](crate::Runtime::dump).
 ///

@@ -8,9 +8,9 @@ use std::time::Duration;
 use super::json::Json;
 use super::seconds::Seconds;
 use crate::poller::Backend;
-use crate::reactor::{self, Counter};
 use crate::scheduler::Shared;
 use crate::sys;
+use crate::telemetry::{self, Counter};
 
 /// The metrics of a runtime, from [`Runtime::metrics`](crate::Runtime::metrics).
 ///
@@ -231,12 +231,12 @@ impl WorkerMetrics {
 /// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct Histogram {
-    counts: [usize; reactor::BUCKETS],
+    counts: [usize; telemetry::BUCKETS],
     sum: Duration,
 }
 
 impl Histogram {
-    fn of(histogram: &reactor::Histogram) -> Histogram {
+    fn of(histogram: &telemetry::Histogram) -> Histogram {
         Histogram {
             counts: histogram.buckets.each_ref().map(Counter::get),
             sum: Duration::from_nanos(histogram.nanoseconds.load(Ordering::Relaxed)),

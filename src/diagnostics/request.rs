@@ -4,7 +4,8 @@ use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::snapshot::WorkerSnapshot;
-use crate::reactor::{Driver, now};
+use crate::clock::now;
+use crate::reactor::Driver;
 use crate::scheduler::{Local, Question, Remote};
 use crate::sync::Mutex;
 

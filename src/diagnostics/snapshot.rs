@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 use super::dump::{TaskDump, TaskRef, TaskState, WorkerDump, WorkerState};
 use super::pairs::Pairs;
 use super::request::Request;
-use crate::reactor::{Driver, SourceWait, TimerWait, now, since_tick};
+use crate::clock::{now, since_tick};
+use crate::reactor::{Driver, SourceWait, TimerWait};
 use crate::scheduler::{Drive, Local, MainFuture, Meta, Shared};
 use crate::sync::atomic::Ordering;
 use crate::task::Id;
@@ -307,7 +308,8 @@ impl SharedSnapshot {
         }
     }
 
-    /// Adds the data of a worker. (Each pool worker lists what waits with the reactor of its shard.)
+    /// Adds the data of a worker. (Each pool worker lists what waits with the reactor of its
+    /// shard.)
     fn add(&mut self, worker: WorkerSnapshot, is_main: bool) {
         let wakers = Wakers::new(worker.sources, worker.timers);
         for mut record in worker.tasks {

@@ -16,9 +16,10 @@ use super::pairs::Pairs;
 use super::seconds::Seconds;
 use super::trace_log::TraceLog;
 use super::trace_ring::{Event, Ring};
-use crate::reactor::{MAIN_FUTURE, Traced, What, now};
+use crate::clock::now;
 use crate::scheduler::Shared;
 use crate::task::Name;
+use crate::telemetry::{MAIN_FUTURE, Traced, What};
 
 /// The latest events of a runtime, from [`Runtime::trace`](crate::Runtime::trace).
 ///

@@ -10,10 +10,12 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use super::trace_ring::Ring;
-use crate::reactor::{Recorder, What, now};
-use crate::scheduler::{Shared, Tracer};
+use crate::clock::now;
+use crate::scheduler::Shared;
 use crate::sync::Mutex;
 use crate::task::Name;
+use crate::telemetry::Tracer;
+use crate::telemetry::{Recorder, What};
 
 /// The request to trace a runtime. A program that makes one links the log and its rings; other
 /// programs do not.

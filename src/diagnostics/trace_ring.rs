@@ -14,8 +14,8 @@ use std::panic::Location;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use crate::reactor::{Recorder, What};
 use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+use crate::telemetry::{Recorder, What};
 
 /// An action of a worker.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -162,7 +162,7 @@ fn from_parts(kind: u64, number: u64, site: Option<&'static Location<'static>>) 
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::reactor::now;
+    use crate::clock::now;
     use loom::sync::Arc;
 
     /// Each event has the same value as its time and as its number; a torn one does not.
@@ -195,7 +195,7 @@ mod loom_tests {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::reactor::now;
+    use crate::clock::now;
 
     #[test]
     fn a_ring_keeps_the_last_events_as_they_were() {

@@ -114,7 +114,7 @@ struct Beat {
     /// same poll. (A poll that begins while this is read may be shown with the numbers before it,
     /// and counts as a different one at the next reading.)
     polls: (usize, usize),
-    /// The task's id, or [`MAIN_FUTURE`](crate::reactor::MAIN_FUTURE), and where it was spawned.
+    /// The task's id, or [`MAIN_FUTURE`](crate::telemetry::MAIN_FUTURE), and where it was spawned.
     task: (u64, &'static Location<'static>),
 }
 

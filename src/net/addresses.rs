@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::happy_eyeballs::race;
 use super::resolver::look_up;
-use crate::reactor::now;
+use crate::clock::now;
 use crate::time::timeout;
 
 /// Types that convert to socket addresses: addresses, pairs of host and port, and text of the form

@@ -31,9 +31,10 @@ use std::task::{Context, Poll};
 use crate::blocking::{Call, Class, POOL};
 use crate::event::Latch;
 use crate::runtime::{Handle, Resolver};
-use crate::scheduler::{Leaf, waits_for};
+use crate::scheduler::waits_for;
 use crate::sync::Mutex;
 use crate::sys::{PerProcess, Process};
+use crate::telemetry::Leaf;
 
 /// Asks the resolver of the runtime that this thread drives, or else the system's. If the future is
 /// dropped before a thread has begun, and no other waiter has joined, the lookup is never made.

@@ -28,10 +28,12 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use super::Reactor;
 use super::timer_heap::{Key, TimerHeap, TimerWait};
-use super::{Counters, Reactor, What, now};
+use crate::clock::now;
 use crate::poller::{Events, Until};
 use crate::sync::{drop_all, wake_all};
+use crate::telemetry::{Counters, What};
 
 pub(crate) struct Driver {
     reactor: Arc<Reactor>,

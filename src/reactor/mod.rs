@@ -14,8 +14,6 @@
 //!
 //! **Tokens**: see [`table`].
 
-mod clock;
-mod counters;
 mod driver;
 pub(crate) mod parking;
 mod readiness;
@@ -26,7 +24,6 @@ mod source;
 mod table;
 mod timer;
 mod timer_heap;
-mod trace;
 mod waiters;
 
 use std::io;
@@ -34,26 +31,23 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
+use crate::clock::now;
 use crate::poller::{Events, Mode, Poller, Token, Until};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::sys::{AsRawDescriptor, BorrowedDescriptor};
+use crate::telemetry::{Counters, What};
 use driver::{TimerOp, TimerOps};
 use parking::Parking;
 use table::SourceTable;
 use timer_heap::{Key, TimerHeap};
 
-#[cfg(feature = "sim")]
-pub(crate) use clock::{nanos_since_start, tick_after_nanos};
-pub(crate) use clock::{now, since_tick, tick};
-pub(crate) use counters::{BUCKETS, Counter, Counters, Histogram, MAIN_FUTURE, SAMPLE};
 pub(crate) use driver::{BATCH, Driver};
 pub(crate) use parking::Since;
 pub(crate) use readiness::{Direction, Snapshot};
 pub(crate) use source::{Io, Source, SourceKind, SourceWait, Trust};
 pub(crate) use timer::{TimerHandle, TimerState};
 pub(crate) use timer_heap::TimerWait;
-pub(crate) use trace::{Recorder, Traced, What};
 pub(crate) use waiters::{Own, WaiterId};
 
 /// The number of table places that a dump visits per acquisition of the lock: some microseconds.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::source::Source;
 use super::timer::TimerHandle;
-use super::{Driver, Reactor, Token, now};
+use super::{Driver, Reactor, Token};
+use crate::clock::now;
 use crate::poller::Interest;
 
 #[derive(Debug, Default)]

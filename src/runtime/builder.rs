@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use super::resolver::Resolver;
 use super::{Handle, Runtime};
+use crate::clock::now;
 use crate::diagnostics::{Stall, Tracing, Watch, observe};
 use crate::poller::{Backend, Poller};
-use crate::reactor::now;
 use crate::scheduler::{BusyPollConfig, Pollers, Shared, Slot, Worker};
 use crate::sys::start_thread_with_stack;
 
@@ -121,7 +121,8 @@ impl Builder {
     /// tasks run there, whether or not the runtime is driven. The future given to
     /// [`block_on`](Runtime::block_on), and the tasks that it [spawns locally](crate::spawn_local),
     /// stay on the thread that drives the runtime. Each worker has its own run queue. Up to 8 of
-    /// them [share](Self::workers_per_poller) a poller and its timers, and one at a time waits there.
+    /// them [share](Self::workers_per_poller) a poller and its timers, and one at a time waits
+    /// there.
     ///
     /// A new task is taken by any pool worker that has time. Afterwards **a spawned task runs on
     /// the worker that has woken it**: on that of the task that it waited for, so that tasks that

@@ -11,8 +11,9 @@ use super::resolver::Resolver;
 use super::spawn::{LARGE_FUTURE, boxed_if_large, spawn_forgotten, spawn_on};
 use crate::diagnostics::{Dump, Metrics, PATIENCE, Trace, WorkerSnapshot};
 use crate::poller::Backend;
-use crate::scheduler::{self, Label, Shared};
+use crate::scheduler::{self, Shared};
 use crate::task::{self, Name, Task};
+use crate::telemetry::Label;
 
 /// Spawns onto a [`Runtime`](super::Runtime) from any thread.
 ///

@@ -41,12 +41,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::clock::now;
 use crate::diagnostics::{self, Dump, Metrics, PATIENCE, Trace, WorkerSnapshot, observe};
 use crate::poller::{Backend, Poller};
-use crate::reactor::now;
-use crate::scheduler::{BusyPollConfig, EVENT_INTERVAL, Label, Pollers, Shared, Worker};
+use crate::scheduler::{BusyPollConfig, EVENT_INTERVAL, Pollers, Shared, Worker};
 use crate::sys::BorrowedDescriptor;
 use crate::task::{Name, Task};
+use crate::telemetry::Label;
 use spawn::{boxed_if_large, spawn_local_on, spawn_on};
 
 pub use builder::Builder;

@@ -7,9 +7,10 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::background;
-use crate::scheduler::{self, Label, Local, Shared};
+use crate::scheduler::{self, Local, Shared};
 use crate::spans::Kind;
 use crate::task::{self, Name, Task};
+use crate::telemetry::Label;
 
 /// The minimum size of a future that is boxed where it enters polder. async-task boxes it too, but
 /// only after several functions that each keep a copy on the stack in debug builds: a future of 128
@@ -19,7 +20,7 @@ pub(super) const LARGE_FUTURE: usize = 16 * 1024;
 /// Evaluates `$spawn`, which uses `$future` and `$label`, with the future boxed if it is large.
 macro_rules! boxed_if_large {
     ($future:ident, $label:ident => $spawn:expr) => {{
-        let $label = $crate::scheduler::Label::from($label);
+        let $label = $crate::telemetry::Label::from($label);
         let size = size_of_val(&$future);
         if size >= $crate::runtime::spawn::LARGE_FUTURE {
             let ($future, $label) = (Box::pin($future), $label.boxed(size));

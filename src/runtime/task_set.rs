@@ -24,11 +24,12 @@ use slab::Slab;
 
 use super::Handle;
 use super::spawn::{boxed_if_large, spawn_at, spawn_local_at, spawn_on};
-use crate::scheduler::{Leaf, budget, waits_for};
+use crate::scheduler::{budget, waits_for};
 use crate::sync::{Mutex, Spare, contain, wake_all};
 #[cfg(feature = "sim")]
 use crate::task::noted;
 use crate::task::{AbortHandle, Outcome, Task, poll_to_its_end, set_finished};
+use crate::telemetry::Leaf;
 
 /// A set of tasks. Their outputs are joined in the order in which the tasks end, and the tasks
 /// **are cancelled when the set is dropped**.

@@ -15,8 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::worker::Worker;
+use crate::clock::now;
 use crate::poller::Until;
-use crate::reactor::now;
 use crate::sync::atomic::{Ordering, fence};
 
 #[derive(Debug)]

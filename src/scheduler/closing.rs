@@ -137,8 +137,8 @@ pub(super) fn drop_all_tasks(workers: &impl ClosingWorkers) {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use crate::clock::now;
     use crate::reactor::Since;
-    use crate::reactor::now;
     use crate::reactor::parking::Parking;
     use crate::scheduler::mutex_queue::MutexQueue;
     use crate::sync::Mutex;

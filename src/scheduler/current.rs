@@ -227,8 +227,9 @@ pub(crate) fn driver() -> Option<Rc<Driver>> {
 }
 
 /// If this thread drives `reactor`, or another one of its pool and the running task is movable,
-/// returns whether `waker` is that task's own waker, which may be woken under a lock. That of a task
-/// that stays on a pool worker may not: another worker of the pool may wake it, which notifies.
+/// returns whether `waker` is that task's own waker, which may be woken under a lock. That of a
+/// task that stays on a pool worker may not: another worker of the pool may wake it, which
+/// notifies.
 #[inline]
 pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
     with_current(|current| match current {

@@ -14,14 +14,14 @@ use std::time::Instant;
 
 use super::budget::Budget;
 use super::current::Running;
-use super::identity::Ids;
 use super::idle::IdleWorkers;
 use super::main_future::MainFuture;
 use super::mutex_queue::capacity;
 use super::owned::OwnedTasks;
 use super::shared::{PoolRemote, Remote, Shared};
 use super::{INDEX, MOVABLE, Meta, Runnable};
-use crate::reactor::{Counters, SAMPLE, Traced, What, now};
+use crate::clock::now;
+use crate::telemetry::{Counters, Ids, SAMPLE, Traced, What};
 
 /// The maximum number of consecutive runs of tasks that the previous task has woken. Such a task
 /// runs before those that have been ready for longer; the limit prevents two tasks that wake each

@@ -7,10 +7,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Wake;
 
-use super::leaf::{self, Leaf};
-use super::{Local, current};
-use crate::reactor::{MAIN_FUTURE, Reactor};
+use super::{Local, Meta, current, with_running};
+use crate::reactor::Reactor;
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::telemetry::{Leaf, MAIN_FUTURE};
 
 /// A future of `block_on` that a worker drives. Written on its thread.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct MainFuture {
     pub(super) waker: Arc<MainWaker>,
     pub(crate) site: &'static Location<'static>,
     /// The times when the worker got it, and of its last poll: see
-    /// [`reactor::tick`](crate::reactor::tick).
+    /// [`clock::tick`](crate::clock::tick).
     pub(crate) began: u32,
     pub(crate) polled: Cell<u32>,
     pub(crate) polls: Cell<u32>,
@@ -48,7 +48,7 @@ impl MainFuture {
         Main {
             local,
             future,
-            outer: leaf::of_main(),
+            outer: leaf_of_main(),
         }
     }
 
@@ -58,13 +58,13 @@ impl MainFuture {
         self.polls.set(self.polls.get().wrapping_add(1));
         self.polled.set(tick);
         self.is_in_poll.set(true);
-        leaf::begin_main_poll();
+        set_leaf_of_main(Leaf::UNKNOWN);
     }
 
     /// Ends a poll that has returned `Pending`.
     #[inline]
     pub(super) fn end_poll(&self) {
-        self.waits_for.set(leaf::of_main());
+        self.waits_for.set(leaf_of_main());
         self.is_in_poll.set(false);
     }
 
@@ -80,6 +80,32 @@ impl MainFuture {
     /// The address of its waker's data.
     pub(crate) fn waker_address(&self) -> usize {
         Arc::as_ptr(&self.waker).addr()
+    }
+}
+
+thread_local! {
+    /// The leaf that the last polled future of `block_on` on this thread waits for.
+    static LEAF_OF_MAIN: Cell<u64> = const { Cell::new(Leaf::NOTHING) };
+}
+
+#[inline]
+fn set_leaf_of_main(word: u64) {
+    (LEAF_OF_MAIN.try_with(|leaf| leaf.set(word))).expect("it has no destructor");
+}
+
+#[inline]
+fn leaf_of_main() -> u64 {
+    LEAF_OF_MAIN
+        .try_with(Cell::get)
+        .expect("it has no destructor")
+}
+
+/// Records a leaf that returns `Pending`, for the running task or the future of `block_on`.
+#[inline]
+pub(crate) fn waits_for(leaf: Leaf) {
+    let word = leaf.encode();
+    if with_running(|meta: &Meta| meta.set_waits_for(word)).is_none() {
+        set_leaf_of_main(word);
     }
 }
 
@@ -99,7 +125,7 @@ impl Drop for Main<'_> {
         }
         let popped = self.local.mains.borrow_mut().pop();
         drop(popped);
-        leaf::set_main(self.outer);
+        set_leaf_of_main(self.outer);
     }
 }
 

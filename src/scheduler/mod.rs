@@ -29,16 +29,13 @@ pub(crate) mod budget;
 mod busy;
 mod closing;
 mod current;
-mod identity;
 mod idle;
 mod late;
-mod leaf;
 mod local;
 mod main_future;
 mod mutex_queue;
 mod owned;
 mod pool;
-mod request;
 mod run_queue;
 mod seat;
 mod shard;
@@ -56,8 +53,9 @@ use std::sync::Arc;
 
 use async_task::ScheduleInfo;
 
-use crate::reactor::{now, tick};
+use crate::clock::{now, tick};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::telemetry::{Id, Label, Leaf, Name};
 
 pub(crate) use busy::BusyPollConfig;
 #[cfg(feature = "tracing")]
@@ -69,16 +67,11 @@ pub(crate) use current::{
     current_local, driver, drop_within, own, running_id, set_running, with_local, with_running,
     with_worker_of,
 };
-pub(crate) use identity::Label;
-pub use identity::{Id, Name};
-pub(crate) use leaf::{Leaf, waits_for};
 pub(crate) use local::Local;
-pub(crate) use main_future::MainFuture;
+pub(crate) use main_future::{MainFuture, waits_for};
 pub(crate) use owned::{OwnedKey, bind, task_ended};
-pub(crate) use request::Question;
-pub(crate) use shared::{Drive, Pollers, Remote, Shared, Slot};
+pub(crate) use shared::{Drive, Pollers, Question, Remote, Shared, Slot};
 pub(crate) use task_ref::TaskRef;
-pub(crate) use trace::Tracer;
 #[cfg(feature = "blocking")]
 pub(crate) use trace::current_trace;
 pub(crate) use worker::{EVENT_INTERVAL, Worker};
@@ -95,12 +88,12 @@ pub(crate) struct Meta {
     /// thread by an atomic operation on the task's state, or by a queue. So relaxed accesses
     /// suffice.
     state: AtomicU32,
-    /// The time of its spawn: see [`reactor::tick`](crate::reactor::tick).
+    /// The time of its spawn: see [`clock::tick`](crate::clock::tick).
     pub(crate) spawned: u32,
     id: Id,
     site: &'static Location<'static>,
     name: Option<Box<Name>>,
-    /// The leaf that it waits for: see [`leaf`]. Written like `state`.
+    /// The leaf that it waits for: see [`Leaf`]. Written like `state`.
     pub(crate) waits_for: AtomicU64,
     /// The number of polls, which wraps; and the time of the last one, by the clock of its worker.
     /// Written like `state`.
@@ -285,6 +278,12 @@ impl Meta {
     fn set_waits_for(&self, leaf: u64) {
         self.waits_for.store(leaf, Ordering::Relaxed);
     }
+}
+
+/// Returns a new id, which no task has.
+#[cfg(any(feature = "blocking", test))]
+pub(crate) fn new_id() -> Id {
+    with_local(|local| local.ids.next()).unwrap_or_else(Id::of_no_worker)
 }
 
 pub(crate) type Runnable = async_task::Runnable<Meta>;

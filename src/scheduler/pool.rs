@@ -36,8 +36,9 @@ use super::shard::{Shard, ShardedWorkers};
 use super::shared::Shared;
 use super::watch::{INTERVAL, WatchedWorkers};
 use super::worker::Worker;
+use crate::clock::now;
 use crate::poller::Until;
-use crate::reactor::{Driver, Reactor, now};
+use crate::reactor::{Driver, Reactor};
 
 /// So many tasks that are ready after a poll are left to the worker that has polled: to wake
 /// another worker for fewer costs more than it gains.
@@ -377,8 +378,8 @@ impl Shared {
         reactor.expect("it is a pool worker's")
     }
 
-    /// Polls for a shard without sleeping, and fires its timers, if nobody has the seat, on a thread
-    /// that is not one of its workers. Calls `awake` before wakers.
+    /// Polls for a shard without sleeping, and fires its timers, if nobody has the seat, on a
+    /// thread that is not one of its workers. Calls `awake` before wakers.
     pub(super) fn poll_from_outside(&self, shard: &Shard, awake: impl Fn()) {
         let Some(seat) = shard.seat.take() else {
             return;

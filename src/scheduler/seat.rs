@@ -1,4 +1,5 @@
-//! Who waits in the poller of a [shard](super::shard): how a pool worker falls asleep, and wakes up.
+//! Who waits in the poller of a [shard](super::shard): how a pool worker falls asleep, and wakes
+//! up.
 //!
 //! The poller has one *seat*, a lock that is only ever tried. Who has it waits there. An idle
 //! worker with the seat *leads*: it sleeps in the pool's poller. Without it, it *follows*: it

@@ -75,7 +75,8 @@ impl<W: ShardedWorkers> WatchedWorkers for W {
             || self.full_shards_beside(index).next().is_some()
     }
 
-    /// If one that is woken has woken by itself, it goes by the watch's mark before it sleeps again.
+    /// If one that is woken has woken by itself, it goes by the watch's mark before it sleeps
+    /// again.
     fn wake_idle(&self, index: usize) {
         if self.wake_idle_of(self.shard(index).workers.clone()) {
             return;

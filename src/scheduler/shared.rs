@@ -49,6 +49,7 @@
 use std::any::Any;
 #[cfg(feature = "sim")]
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -56,15 +57,15 @@ use super::closing::ClosingFlag;
 use super::idle::{Idle, IdleWorkers};
 use super::mutex_queue::MutexQueue;
 use super::owned::MovableTasks;
-use super::request::{Question, Requests};
 use super::run_queue::RunQueue;
 use super::shard::Shard;
-use super::trace::Tracer;
-use super::{MOVABLE, Meta, NONE, Runnable, TRACED, late};
+use super::{Local, MOVABLE, Meta, NONE, Runnable, TRACED, late};
 use crate::poller::Poller;
-use crate::reactor::Reactor;
+use crate::reactor::{Driver, Reactor};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
+use crate::telemetry::Tracer;
+use crate::telemetry::requests::Requests;
 
 /// A value of a higher module, kept with the runtime.
 pub(crate) type Slot = Arc<dyn Any + Send + Sync>;
@@ -112,6 +113,13 @@ pub(crate) struct Shared {
     pub(super) task_flags: u32,
     #[cfg(feature = "sim")]
     is_simulated: bool,
+}
+
+/// A question of another thread about a worker. A trait, so that only programs that ask link the
+/// code that answers.
+pub(crate) trait Question: fmt::Debug + Send + Sync {
+    /// Answers, on the worker's thread. Runs no foreign code.
+    fn answer(&self, local: &Local, driver: &Driver);
 }
 
 /// The part of one worker that every thread can reach. Aligned to its own cache lines, since

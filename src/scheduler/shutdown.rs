@@ -7,7 +7,8 @@ use super::closing::{ClosingWorkers, drop_all_tasks};
 use super::late;
 use super::shared::Shared;
 use super::worker::Worker;
-use crate::reactor::{Driver, now};
+use crate::clock::now;
+use crate::reactor::Driver;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::contain;
 

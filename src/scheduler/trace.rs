@@ -1,29 +1,14 @@
 //! Trace events of a runtime's tasks, if it is traced: see `diagnostics::trace`.
 //!
-//! A worker passes its own events to the [`Recorder`](crate::reactor::Recorder) among its counters.
-//! Events from several threads go to the runtime's [`Tracer`]: spawns, wakes and ends on threads
-//! that are not workers of the runtime, and calls of `unblock`.
+//! A worker passes its own events to the [`Recorder`](crate::telemetry::Recorder) among its
+//! counters. Events from several threads go to the runtime's [`Tracer`]: spawns, wakes and ends on
+//! threads that are not workers of the runtime, and calls of `unblock`.
 
-use std::any::Any;
-use std::fmt;
-use std::panic::RefUnwindSafe;
 use std::sync::Arc;
 
+use super::Meta;
 use super::current::{Current, with_current};
-use super::{Meta, Name};
-use crate::reactor::What;
-
-/// Stores the trace events of a runtime, except those of its workers. Calls no foreign code.
-pub(crate) trait Tracer: fmt::Debug + Send + Sync + RefUnwindSafe {
-    /// Records an event on a thread that is not a worker of the runtime.
-    fn push(&self, what: What);
-
-    /// Records the name of a spawned task, for which an event has no room.
-    fn add_name(&self, id: u64, name: &Name);
-
-    /// For the reader of the trace.
-    fn as_any(&self) -> &dyn Any;
-}
+use crate::telemetry::{Tracer, What};
 
 /// Records that a task is scheduled: it was spawned, or woken.
 #[cold]

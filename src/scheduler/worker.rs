@@ -50,10 +50,12 @@ use super::main_future::{MainFuture, MainWaker};
 use super::pool::PoolWorker;
 use super::shared::{Drive, PoolRemote, Remote, Shared};
 use super::shutdown::ExitGuard;
+use crate::clock::now;
 use crate::poller::Until;
-use crate::reactor::{BATCH, Driver, MAIN_FUTURE, Reactor, Since, now};
+use crate::reactor::{BATCH, Driver, Reactor, Since};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sys::{self, BorrowedDescriptor};
+use crate::telemetry::MAIN_FUTURE;
 
 /// The number of tasks that run between two polls of the reactor.
 pub(crate) const EVENT_INTERVAL: usize = BATCH;

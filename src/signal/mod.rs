@@ -43,8 +43,9 @@ use unix as platform;
 #[cfg(windows)]
 use windows as platform;
 
-use crate::scheduler::{Leaf, waits_for};
+use crate::scheduler::waits_for;
 use crate::sync::{NeedsClone, Spare, drop_all};
+use crate::telemetry::Leaf;
 
 /// Waits for the next Ctrl-C (`SIGINT`) after this call.
 ///

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use super::chaos::Plan;
 use super::conditions::Conditions;
 use super::history::{AnyHistory, forgotten};
-use crate::reactor::{nanos_since_start, tick_after_nanos};
+use crate::clock::{nanos_since_start, tick_after_nanos};
 use crate::runtime::Runtime;
 use crate::scheduler::Worker;
 use crate::sync::contain;

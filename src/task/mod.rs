@@ -38,8 +38,9 @@ use pin_project_lite::pin_project;
 
 #[cfg(feature = "blocking")]
 use crate::blocking::Call;
-use crate::scheduler::{self, Label, Leaf, Meta, Runnable, Shared, TaskRef, budget, waits_for};
+use crate::scheduler::{self, Meta, Runnable, Shared, TaskRef, budget, waits_for};
 use crate::spans::{Kind, NewTask, TaskSpan};
+use crate::telemetry::{Label, Leaf};
 use body::Body;
 
 #[cfg(feature = "blocking")]
@@ -51,7 +52,7 @@ pub(crate) use body::noted;
 pub(crate) use body::panic_message;
 pub(crate) use body::{Outcome, poll_to_its_end};
 
-pub use crate::scheduler::{Id, Name};
+pub use crate::telemetry::{Id, Name};
 
 #[cfg(feature = "blocking")]
 pub use crate::blocking::unblock;

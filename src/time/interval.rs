@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures_lite::Stream;
 
 use super::timer::{Sleep, sleep_until};
-use crate::reactor::now;
+use crate::clock::now;
 
 /// How an [`Interval`] treats missed ticks.
 ///

@@ -109,5 +109,5 @@ use std::time::Instant;
 pub fn now() -> Instant {
     #[cfg(feature = "sim")]
     crate::world::count_reading();
-    crate::reactor::now()
+    crate::clock::now()
 }

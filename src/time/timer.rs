@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use futures_lite::Stream;
 
-use crate::reactor::{TimerHandle, TimerState, now};
+use crate::clock::now;
+use crate::reactor::{TimerHandle, TimerState};
 use crate::runtime::context;
 use crate::scheduler::{self, budget};
 use crate::sync::wake_all;

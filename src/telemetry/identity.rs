@@ -38,15 +38,8 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 pub struct Id(NonZeroU64);
 
 impl Id {
-    /// Returns a new id, which no task has.
-    #[cfg(any(feature = "blocking", test))]
-    #[inline]
-    pub(crate) fn new() -> Id {
-        super::with_local(|local| local.ids.next()).unwrap_or_else(Id::of_no_worker)
-    }
-
-    /// [`new`](Self::new), on a thread that drives no worker.
-    pub(super) fn of_no_worker() -> Id {
+    /// Returns a new id, on a thread that drives no worker.
+    pub(crate) fn of_no_worker() -> Id {
         Id::after(take(1))
     }
 
@@ -85,14 +78,14 @@ impl fmt::Debug for Id {
 
 /// The ids that a worker may assign to tasks.
 #[derive(Debug)]
-pub(super) struct Ids {
+pub(crate) struct Ids {
     /// The number before the next id, and the number of the last id in the block.
     last: Cell<u64>,
     end: Cell<u64>,
 }
 
 impl Ids {
-    pub(super) fn new() -> Ids {
+    pub(crate) fn new() -> Ids {
         Ids {
             last: Cell::new(0),
             end: Cell::new(0),
@@ -100,7 +93,7 @@ impl Ids {
     }
 
     #[inline]
-    pub(super) fn next(&self) -> Id {
+    pub(crate) fn next(&self) -> Id {
         if self.last.get() == self.end.get() {
             self.renew();
         }
@@ -229,9 +222,9 @@ impl fmt::Debug for Name {
 /// Attributes of a task that its spawner sets.
 #[derive(Debug)]
 pub(crate) struct Label {
-    pub(super) site: &'static Location<'static>,
+    pub(crate) site: &'static Location<'static>,
     /// Boxed, since nearly all tasks have none.
-    pub(super) name: Option<Box<Name>>,
+    pub(crate) name: Option<Box<Name>>,
     /// The size of a future that was boxed before it was passed on; zero for others.
     pub(crate) size: usize,
 }
@@ -275,7 +268,7 @@ mod tests {
             for ids in &ids {
                 assert!(seen.insert(ids.next()), "an id comes twice");
             }
-            assert!(seen.insert(Id::new()), "an id comes twice");
+            assert!(seen.insert(Id::of_no_worker()), "an id comes twice");
         }
     }
 }

@@ -9,20 +9,11 @@
 //! it, and the asker waits longer. `loom` checks this below. For the questions themselves, and how
 //! the asker waits, see `diagnostics::request`.
 
-use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
-
-/// A question of another thread about a worker. A trait, so that only programs that ask link the
-/// code that answers.
-#[cfg(not(loom))]
-pub(crate) trait Question: fmt::Debug + Send + Sync {
-    /// Answers, on the worker's thread. Runs no foreign code.
-    fn answer(&self, local: &super::Local, driver: &crate::reactor::Driver);
-}
 
 /// The questions that one worker has not looked at yet.
 #[derive(Debug)]
@@ -33,7 +24,7 @@ pub(crate) struct Requests<Q: ?Sized> {
 }
 
 impl<Q: ?Sized> Requests<Q> {
-    pub(super) fn new() -> Requests<Q> {
+    pub(crate) fn new() -> Requests<Q> {
         Requests {
             asked: AtomicBool::new(false),
             list: Mutex::new(Vec::new()),
@@ -49,12 +40,12 @@ impl<Q: ?Sized> Requests<Q> {
 
     /// Whether there is a question. Exact for the worker, after it was unparked.
     #[inline]
-    pub(super) fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
     /// Takes all questions, and calls `answer` with each. Called by the worker.
-    pub(super) fn answer(&self, mut answer: impl FnMut(&Q)) {
+    pub(crate) fn answer(&self, mut answer: impl FnMut(&Q)) {
         let mut list = self.list.lock();
         let questions = std::mem::take(&mut *list);
         self.asked.store(false, Ordering::Relaxed);

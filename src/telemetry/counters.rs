@@ -5,7 +5,7 @@
 //! the same moment. The clock is read only for one poll in [`SAMPLE`].
 //!
 //! (The workers of a pool drive one reactor, and each counts what it does there: the counters
-//! belong to the [`Driver`](super::Driver), and not to the reactor that is driven.)
+//! belong to the [`Driver`](crate::reactor::Driver), and not to the reactor that is driven.)
 
 // Only `Counters::task` depends on their order, and its test steps through that. So they are not
 // loom's.
@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::clock::tick;
 use super::trace::{Recorder, What};
+use crate::clock::tick;
 
 /// One poll in this many is timed: then the two clock readings cost each poll a nanosecond.
 pub(crate) const SAMPLE: usize = 64;
@@ -212,7 +212,7 @@ impl Counters {
     }
 
     /// Counts a timer that fires this late. (Each time, its wake costs more than this.)
-    pub(super) fn count_fired(&self, late: Duration) {
+    pub(crate) fn count_fired(&self, late: Duration) {
         self.timers_fired.add(1);
         self.timer_lateness.record(late);
         if let Some(trace) = self.trace() {

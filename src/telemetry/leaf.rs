@@ -5,10 +5,6 @@
 //! task's metadata, which is reset when a poll begins and when the task is woken. If a poll has
 //! several leaves, the last one counts. A dump reads the word: see `diagnostics::dump`.
 
-use std::cell::Cell;
-
-use super::{Meta, with_running};
-
 /// The kind of a leaf, and its identity: its address, or a number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Leaf {
@@ -51,35 +47,4 @@ impl Leaf {
         };
         kind << Leaf::KIND | which & ((1 << Leaf::KIND) - 1)
     }
-}
-
-/// Records a leaf that returns `Pending`, for the running task or the future of `block_on`.
-#[inline]
-pub(crate) fn waits_for(leaf: Leaf) {
-    let word = leaf.encode();
-    if with_running(|meta: &Meta| meta.set_waits_for(word)).is_none() {
-        set_main(word);
-    }
-}
-
-thread_local! {
-    /// The leaf that the last polled future of `block_on` on this thread waits for.
-    static MAIN: Cell<u64> = const { Cell::new(Leaf::NOTHING) };
-}
-
-#[inline]
-pub(super) fn set_main(word: u64) {
-    (MAIN.try_with(|main| main.set(word))).expect("it has no destructor");
-}
-
-/// Resets the word before a future of `block_on` is polled.
-#[inline]
-pub(super) fn begin_main_poll() {
-    set_main(Leaf::UNKNOWN);
-}
-
-/// Returns what the future of `block_on` that was just polled waits for.
-#[inline]
-pub(super) fn of_main() -> u64 {
-    MAIN.try_with(Cell::get).expect("it has no destructor")
 }

@@ -1,10 +1,12 @@
 //! Trace events of a worker, and where they are recorded: see `diagnostics::trace`.
 
+use std::any::Any;
 use std::fmt;
 use std::panic::{Location, RefUnwindSafe};
 use std::time::{Duration, Instant};
 
-use super::now;
+use super::identity::Name;
+use crate::clock::now;
 
 /// A task, or [`MAIN_FUTURE`](super::MAIN_FUTURE), and where it was spawned.
 pub(crate) type Traced = (u64, &'static Location<'static>);
@@ -40,4 +42,16 @@ pub(crate) trait Recorder: fmt::Debug + Send + Sync + RefUnwindSafe {
     fn push(&self, what: What) {
         self.push_at(now(), what);
     }
+}
+
+/// Stores the trace events of a runtime, except those of its workers. Calls no foreign code.
+pub(crate) trait Tracer: fmt::Debug + Send + Sync + RefUnwindSafe {
+    /// Records an event on a thread that is not a worker of the runtime.
+    fn push(&self, what: What);
+
+    /// Records the name of a spawned task, for which an event has no room.
+    fn add_name(&self, id: u64, name: &Name);
+
+    /// For the reader of the trace.
+    fn as_any(&self) -> &dyn Any;
 }
