@@ -241,13 +241,18 @@ pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
                 Some(Running::get().own(waker))
             }
         }
-        // Any worker of the pool may wake it, so the source stays where it is.
-        Some(current) if current.driver.reactor().shares_pool_with(reactor) => {
-            let is_movable = with_running(Meta::is_movable).unwrap_or(false);
-            is_movable.then(|| Running::get().own(waker))
-        }
-        _ => None,
+        Some(current) => own_in_pool(current.driver.reactor(), reactor, waker),
+        None => None,
     })
+}
+
+/// [`own`] for a reactor that this thread does not drive. A movable task may be woken by any worker
+/// of its pool, so a source that waits with another one of its reactors stays there.
+#[cold]
+fn own_in_pool(here: &Reactor, reactor: &Reactor, waker: &Waker) -> Option<Own> {
+    let is_movable = || with_running(Meta::is_movable).unwrap_or(false);
+    let may_stay = here.shares_pool_with(reactor) && is_movable();
+    may_stay.then(|| Running::get().own(waker))
 }
 
 /// Unparks the worker of `reactor`. Costs no atomic operation if this thread drives that worker and

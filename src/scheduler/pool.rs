@@ -108,7 +108,7 @@ impl PoolWorker {
     /// The worker is about to run a task, or a waker: others watch over it, if it has slept.
     #[inline]
     pub(super) fn begin_work(&self, shared: &Shared) {
-        let watch = &shared.shard(self.sleeper.index()).watch;
+        let watch = || &shared.shard(self.sleeper.index()).watch;
         self.sleeper.begin_work(watch, shared);
     }
 

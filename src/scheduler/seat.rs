@@ -142,9 +142,13 @@ impl Sleeper {
 
     /// The worker is about to run a task, or a waker: others watch over it, if it has slept.
     #[inline]
-    pub(super) fn begin_work(&self, watch: &Watch, others: &impl WatchedWorkers) {
+    pub(super) fn begin_work<'a>(
+        &self,
+        watch: impl FnOnce() -> &'a Watch,
+        others: &impl WatchedWorkers,
+    ) {
         if !self.has_begun.get() {
-            self.begin_work_after_sleep(watch, others);
+            self.begin_work_after_sleep(watch(), others);
         }
     }
 
@@ -326,7 +330,7 @@ mod loom_tests {
         }
 
         fn work(&self) {
-            self.sleeper.begin_work(&self.world.watch, self.world);
+            (self.sleeper).begin_work(|| &self.world.watch, self.world);
         }
 
         /// If it was woken meanwhile, goes to sleep again.
