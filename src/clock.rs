@@ -49,11 +49,20 @@ pub(crate) fn tick_after_nanos(nanos: u64) -> u32 {
     u32::try_from(nanos.saturating_mul(TICKS) / 1_000_000_000).unwrap_or(u32::MAX)
 }
 
+/// Returns when the tick ends.
+pub(crate) fn end_of_tick(tick: u32) -> Instant {
+    *START.get_or_init(now) + begin_of_tick(u64::from(tick) + 1)
+}
+
+/// Returns the time from the beginning of the first tick to that of this one.
+fn begin_of_tick(tick: u64) -> Duration {
+    Duration::from_nanos(tick * (1_000_000_000 / TICKS))
+}
+
 /// Returns how long before `time` the tick began.
 pub(crate) fn since_tick(tick: u32, time: Instant) -> Duration {
-    let start = Duration::from_nanos(u64::from(tick) * (1_000_000_000 / TICKS));
     time.saturating_duration_since(*START.get_or_init(now))
-        .saturating_sub(start)
+        .saturating_sub(begin_of_tick(u64::from(tick)))
 }
 
 static START: Race<Instant> = Race::new();

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use super::Reactor;
 use super::timer_heap::{Key, TimerHeap, TimerWait};
-use crate::clock::now;
+use crate::clock::{end_of_tick, now};
 use crate::poller::{Events, Until};
 use crate::sync::{drop_all, wake_all};
 use crate::telemetry::{Counters, What};
@@ -46,6 +46,8 @@ pub(crate) struct Driver {
     slack: Cell<Option<Slack>>,
     /// A time that the clock has reached, known from the last wait: saves reading the clock.
     reached: Cell<Option<Instant>>,
+    /// When the tick of the counters ends.
+    end_of_tick: Cell<Option<Instant>>,
     /// Reused buffers, taken during a wait. A turn within a turn allocates its own.
     scratch: Cell<Option<Box<Scratch>>>,
 }
@@ -169,6 +171,7 @@ impl Driver {
             wakers_to_drop: RefCell::default(),
             slack: Cell::default(),
             reached: Cell::default(),
+            end_of_tick: Cell::default(),
             scratch: Cell::default(),
         }
     }
@@ -246,11 +249,25 @@ impl Driver {
     }
 
     /// Returns a moment before which no timer is due: see [`TimerHeap::not_before`].
+    #[inline]
     fn not_before(&self) -> Option<Instant> {
         let local = self.timers.borrow().not_before();
-        let remote = self.reactor.some_remote_timers();
-        let remote = remote.and_then(|timers| timers.not_before());
-        local.into_iter().chain(remote).min()
+        match self.reactor.some_remote_timers() {
+            None => local,
+            Some(remote) => local.into_iter().chain(remote.not_before()).min(),
+        }
+    }
+
+    /// Reads the clock, and records that. Computes the tick only if it is another one.
+    #[inline]
+    fn read_clock(&self) -> Instant {
+        let now = now();
+        if self.end_of_tick.get().is_none_or(|end| now >= end) {
+            self.counters.set_tick(now);
+            self.end_of_tick
+                .set(Some(end_of_tick(self.counters.tick())));
+        }
+        now
     }
 
     /// Returns when the worker should wake for its timers.
@@ -273,8 +290,7 @@ impl Driver {
     }
 
     fn until_earliest(&self, timeout: Option<Duration>) -> Until {
-        let now = now();
-        self.counters.set_tick(now);
+        let now = self.read_clock();
         let end = timeout.and_then(|timeout| now.checked_add(timeout));
         match self.wake_up().into_iter().chain(end).min() {
             Some(deadline) => Until::Deadline { deadline, now },
@@ -363,7 +379,12 @@ impl Driver {
     pub(crate) fn fire(&self, before: impl Fn()) -> bool {
         self.drop_wakers(&before);
         let reached = self.reached.take();
-        self.has_timers() && self.fire_due(reached, before)
+        let Some(earliest) = self.not_before() else {
+            return false;
+        };
+        let time = reached.unwrap_or_else(|| self.read_clock());
+        let limit = if reached.is_some() { time + NEAR } else { time };
+        earliest <= limit && self.fire_at(time, reached.is_some(), before)
     }
 
     /// Drops the wakers of timers that were dropped elsewhere. Runs foreign code, so must not be
@@ -388,16 +409,14 @@ impl Driver {
         }
     }
 
-    fn fire_due(&self, reached: Option<Instant>, before: impl Fn()) -> bool {
+    /// Wakes the tasks with timers that are due at `time`; and with those that are due now, if
+    /// another one `may_be_near`.
+    #[inline(never)]
+    fn fire_at(&self, time: Instant, may_be_near: bool, before: impl Fn()) -> bool {
         let mut scratch = self.scratch.take().unwrap_or_default();
-        if let Some(reached) = reached {
-            self.take_due(reached, &mut scratch.wakers);
-        }
-        let is_near = |reached| matches!(self.not_before(), Some(time) if time < reached + NEAR);
-        if reached.is_none_or(is_near) {
-            let now = now();
-            self.counters.set_tick(now);
-            self.take_due(now, &mut scratch.wakers);
+        self.take_due(time, &mut scratch.wakers);
+        if may_be_near && self.not_before().is_some_and(|next| next < time + NEAR) {
+            self.take_due(self.read_clock(), &mut scratch.wakers);
         }
         if !scratch.wakers.is_empty() {
             before();

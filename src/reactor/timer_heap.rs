@@ -293,6 +293,7 @@ impl TimerHeap {
     }
 
     /// Takes a node out of the heap, and marks its entry as fired.
+    #[inline]
     fn take_node(&mut self, index: usize) {
         let node = self.nodes.swap_remove(index);
         if self.nodes.capacity() > KEPT && self.nodes.len() < self.nodes.capacity() / 4 {

@@ -144,8 +144,8 @@ impl Timer {
     /// ```
     #[doc(alias = "sleep")]
     pub fn after(duration: Duration) -> Timer {
-        let mut timer = Timer::never();
-        timer.set_after(duration);
+        let mut timer = Timer::new(now().checked_add(duration), None);
+        timer.may_be_due = duration.is_zero();
         timer
     }
 

@@ -60,7 +60,7 @@ const SLEEP: &[Metric] = &[
 const WAKES: &str = "w2-wakes-64";
 
 /// Name, title, operations.
-const ROWS: [(&str, &str, u64); 16] = [
+const ROWS: [(&str, &str, u64); 17] = [
     ("tcp-1", "Round trip over TCP, one pair", 2_000),
     ("tcp-50", "Round trip over TCP, 50 pairs", 5_000),
     ("unix-1", "Round trip over Unix sockets, one pair", 2_000),
@@ -79,6 +79,7 @@ const ROWS: [(&str, &str, u64); 16] = [
         "Timer reset and polled, among 10,000",
         20_000,
     ),
+    ("timeout", "A yield under a timeout", 20_000),
     ("sleep", "Sleep of a millisecond", 100),
     (WAKES, "Wake of a task, 64 pairs, two workers", 64_000),
 ];

@@ -37,7 +37,8 @@ pub fn group() -> Group {
                 `yield_now` for all, is the same for all. `polder` spawns with `spawn`, \
                 `polder-local` with `spawn_local`; `tokio` is the current-thread scheduler, \
                 `tokio-local` a `LocalSet` on it; `smol` is its `LocalExecutor` with async-io's \
-                timers; monoio and compio run on io_uring.",
+                timers; monoio and compio run on io_uring. `polder-slack` has a `timer_slack` of two \
+                milliseconds: its timers are then as late as tokio's, which rounds to one.",
         workloads,
         missing: Vec::new,
         measure,
@@ -75,9 +76,10 @@ const LATENESS: &[Metric] = &[
     },
 ];
 
-const PROGRAMS: [&str; 8] = [
+const PROGRAMS: [&str; 9] = [
     "polder",
     "polder-local",
+    "polder-slack",
     "tokio",
     "tokio-local",
     "smol",
@@ -100,7 +102,13 @@ fn workloads(short: bool) -> Vec<Workload> {
         ("wake", "Wake-up across threads, there and back", false),
         ("timer", "Timer made, polled once, dropped", false),
         ("timer-reset", "Timer reset and polled, among 10,000", false),
+        ("timeout", "A yield under a timeout", false),
         ("timers", "100,000 timers of 0 to 200 ms: lateness", false),
+        (
+            "service",
+            "1,000 tasks that sleep 20 to 30 ms again and again, for 2 s",
+            false,
+        ),
     ];
     (rows.into_iter())
         // The last element is whether spawning itself is measured: only then does `polder-local`
@@ -110,6 +118,7 @@ fn workloads(short: bool) -> Vec<Workload> {
             title: title.into(),
             programs: (PROGRAMS.iter())
                 .filter(|&&program| spawns || program != "polder-local")
+                .filter(|&&program| name == "service" || program != "polder-slack")
                 .filter(|&&program| !short || !["monoio", "compio", "glommio"].contains(&program))
                 .filter(|&&program| match name {
                     "own-channel" => ["tokio", "tokio-local", "glommio"].contains(&program),
@@ -118,7 +127,10 @@ fn workloads(short: bool) -> Vec<Workload> {
                 .map(|&program| program.into())
                 .collect(),
             yardstick: "tokio".into(),
-            metrics: if name == "timers" { LATENESS } else { NANOS },
+            metrics: match name {
+                "timers" | "service" => LATENESS,
+                _ => NANOS,
+            },
             limit: Duration::from_millis(if short { 50 } else { 150 }),
             deadline: Duration::from_secs(30),
             rounds: None,
@@ -127,7 +139,7 @@ fn workloads(short: bool) -> Vec<Workload> {
 }
 
 fn measure(order: &Order) -> Outcome {
-    if order.workload == "timers" {
+    if ["timers", "service"].contains(&order.workload.as_str()) {
         return lateness(order);
     }
     let mut run = ready(order)?;
@@ -159,13 +171,14 @@ pub fn ready(order: &Order) -> Ready {
 
 fn lateness(order: &Order) -> Outcome {
     match order.program.as_str() {
-        "polder" => timers::<peers::polder::Spawn>(),
-        "tokio" => timers::<peers::tokio::CurrentThread>(),
-        "tokio-local" => timers::<peers::tokio::Local>(),
-        "smol" => timers::<peers::smol::Local>(),
-        "monoio" => timers::<peers::monoio::Peer>(),
-        "compio" => timers::<peers::compio::Peer>(),
-        "glommio" => timers::<peers::glommio::Peer>(),
+        "polder" => of_timers::<peers::polder::Spawn>(order),
+        "polder-slack" => of_timers::<peers::polder::Spawn<2_000>>(order),
+        "tokio" => of_timers::<peers::tokio::CurrentThread>(order),
+        "tokio-local" => of_timers::<peers::tokio::Local>(order),
+        "smol" => of_timers::<peers::smol::Local>(order),
+        "monoio" => of_timers::<peers::monoio::Peer>(order),
+        "compio" => of_timers::<peers::compio::Peer>(order),
+        "glommio" => of_timers::<peers::glommio::Peer>(order),
         _ => order.unknown(),
     }
 }
@@ -200,6 +213,13 @@ fn of<P: Peer>(order: &Order) -> Ready {
         }
         "wake" => Box::new(|count| across(peer, count)),
         "timer" => Box::new(|count| timer(peer, count)),
+        "timeout" => Box::new(move |count| {
+            measured(peer, async move {
+                for _ in 0..count {
+                    peer.timeout(LONG, yield_now()).await;
+                }
+            })
+        }),
         // For `instructions` only: it takes as long as it sleeps.
         "sleep" => Box::new(move |count| {
             measured(peer, async move {
@@ -337,19 +357,32 @@ fn across<P: Peer>(peer: &P, count: u64) -> Took {
     took
 }
 
-/// Measures the lateness of many timers, each in a separate task.
-fn timers<P: Peer>() -> Outcome {
-    const TIMERS: u64 = 100_000;
+/// Measures the lateness of timers of `duration(number)`, each in a separate task, which sleeps so
+/// many times.
+fn of_timers<P: Peer>(order: &Order) -> Outcome {
+    let is_service = order.workload == "service";
+    let (tasks, most) = if is_service {
+        (1_000, 10_000)
+    } else {
+        (100_000, 200_000)
+    };
+    // Spread evenly, in scrambled order.
+    let micros = move |number: u64| {
+        let micros = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % most;
+        if is_service { 20_000 + micros } else { micros }
+    };
+    let times = move |micros: u64| {
+        let times = if is_service { SERVICE / micros } else { 1 };
+        u32::try_from(times).expect("it is small")
+    };
     let peer: &'static P = Box::leak(Box::new(P::new()?));
     let (took, mut late) = peer.run(async move {
         let clock = Clock::start();
-        let mut tasks = Vec::with_capacity(TIMERS as usize);
-        for number in 0..TIMERS {
-            // Spread evenly, in scrambled order.
-            let micros = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 200_000;
-            tasks.push(peer.sleeper(Duration::from_micros(micros)));
-        }
-        let mut late = Vec::with_capacity(TIMERS as usize);
+        let tasks: Vec<_> = (0..tasks)
+            .map(micros)
+            .map(|micros| peer.sleeper(Duration::from_micros(micros), times(micros)))
+            .collect();
+        let mut late = Vec::with_capacity(tasks.len());
         for task in tasks {
             late.push(task.await);
         }
@@ -366,3 +399,6 @@ fn timers<P: Peer>() -> Outcome {
         ("cpu", took.cpu.as_secs_f64() * 1e3),
     ]))
 }
+
+/// How long the tasks of "service" sleep in all, in microseconds.
+const SERVICE: u64 = 2_000_000;

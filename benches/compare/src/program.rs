@@ -12,6 +12,8 @@ use std::os::unix::net::UnixStream;
 use std::task::Context;
 use std::time::{Duration, Instant};
 
+use futures_lite::future::or;
+
 use async_channel::{Receiver, Sender};
 
 use crate::clock::{Clock, Run, Took};
@@ -129,8 +131,21 @@ pub trait Peer: 'static {
 
     fn sleep(&self, duration: Duration) -> impl Future;
 
-    /// Spawns a task that sleeps that long, and returns how late it was.
-    fn sleeper(&self, duration: Duration) -> impl Future<Output = Duration>;
+    /// Awaits `future`, for that long at most.
+    fn timeout(&self, limit: Duration, future: impl Future) -> impl Future {
+        let sleep = self.sleep(limit);
+        or(
+            async {
+                future.await;
+            },
+            async {
+                sleep.await;
+            },
+        )
+    }
+
+    /// Spawns a task that sleeps that long so many times, and returns how late it was on average.
+    fn sleeper(&self, duration: Duration, times: u32) -> impl Future<Output = Duration>;
 
     /// Creates `many` timers, and returns a function that pushes them back and polls them.
     fn resets(&self, many: u64) -> Result<Resets, Skip>;
@@ -181,12 +196,20 @@ pub trait Pool: 'static {
     ) -> impl Future<Output = ()> + Send;
 }
 
-/// Sleeps by `sleep`, and returns how late it was.
-pub async fn late<F: Future>(duration: Duration, sleep: impl FnOnce(Duration) -> F) -> Duration {
-    // Counted from when the task first runs, not from when it was spawned.
-    let until = Instant::now() + duration;
-    sleep(duration).await;
-    until.elapsed()
+/// Sleeps by `sleep` so many times, and returns how late it was on average.
+pub async fn late<F: Future>(
+    duration: Duration,
+    times: u32,
+    sleep: impl Fn(Duration) -> F,
+) -> Duration {
+    let mut late = Duration::ZERO;
+    for _ in 0..times {
+        // Counted from when the task runs, not from when it was spawned.
+        let until = Instant::now() + duration;
+        sleep(duration).await;
+        late += until.elapsed();
+    }
+    late / times
 }
 
 /// Runs `future` in a task, as most code does, and returns the time it took. (A future awaited by

@@ -149,6 +149,14 @@ const WORK: &[Work] = &[
         all: true,
     },
     Work {
+        name: "huge-4",
+        title: "1 MiB to and fro, 4 connections",
+        load: messages(4, 1, 1 << 20),
+        buffer: 64 << 10,
+        short: false,
+        all: false,
+    },
+    Work {
         name: "connect-16",
         title: "connect, 64 bytes to and fro, reset; 16 connections at a time",
         load: Load::Connects {

@@ -138,8 +138,8 @@ impl program::Peer for Peer {
         sleep(duration)
     }
 
-    fn sleeper(&self, duration: Duration) -> impl Future<Output = Duration> {
-        let task = compio::runtime::spawn(late(duration, sleep));
+    fn sleeper(&self, duration: Duration, times: u32) -> impl Future<Output = Duration> {
+        let task = compio::runtime::spawn(late(duration, times, sleep));
         async { task.await.expect("it does not panic") }
     }
 

@@ -100,8 +100,8 @@ impl program::Peer for Peer {
         Timer::new(duration)
     }
 
-    fn sleeper(&self, duration: Duration) -> impl Future<Output = Duration> {
-        glommio::spawn_local(late(duration, sleep))
+    fn sleeper(&self, duration: Duration, times: u32) -> impl Future<Output = Duration> {
+        glommio::spawn_local(late(duration, times, sleep))
     }
 
     fn resets(&self, many: u64) -> Result<Resets, Skip> {

@@ -146,8 +146,8 @@ impl program::Peer for Peer {
         sleep(duration)
     }
 
-    fn sleeper(&self, duration: Duration) -> impl Future<Output = Duration> {
-        monoio::spawn(late(duration, sleep))
+    fn sleeper(&self, duration: Duration, times: u32) -> impl Future<Output = Duration> {
+        monoio::spawn(late(duration, times, sleep))
     }
 
     fn resets(&self, many: u64) -> Result<Resets, Skip> {

@@ -91,11 +91,13 @@ where
     })
 }
 
-pub struct Spawn(Runtime);
+/// With `spawn`. Timers may be late by so many microseconds.
+pub struct Spawn<const SLACK: u64 = 0>(Runtime);
 
-impl program::Peer for Spawn {
+impl<const SLACK: u64> program::Peer for Spawn<SLACK> {
     fn new() -> Result<Self, Skip> {
-        Ok(Spawn(Runtime::new().map_err(unavailable("runtime"))?))
+        let builder = Runtime::builder().timer_slack(Duration::from_micros(SLACK));
+        Ok(Spawn(builder.build().map_err(unavailable("runtime"))?))
     }
 
     fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
@@ -125,8 +127,12 @@ impl program::Peer for Spawn {
         Timer::after(duration)
     }
 
-    fn sleeper(&self, duration: Duration) -> impl Future<Output = Duration> {
-        polder::spawn(late(duration, Timer::after))
+    fn timeout(&self, limit: Duration, future: impl Future) -> impl Future {
+        polder::time::timeout(limit, future)
+    }
+
+    fn sleeper(&self, duration: Duration, times: u32) -> impl Future<Output = Duration> {
+        polder::spawn(late(duration, times, Timer::after))
     }
 
     fn resets(&self, many: u64) -> Result<Resets, Skip> {
@@ -171,8 +177,8 @@ impl program::Peer for SpawnLocal {
         self.0.sleep(duration)
     }
 
-    fn sleeper(&self, duration: Duration) -> impl Future<Output = Duration> {
-        self.0.sleeper(duration)
+    fn sleeper(&self, duration: Duration, times: u32) -> impl Future<Output = Duration> {
+        self.0.sleeper(duration, times)
     }
 
     fn resets(&self, many: u64) -> Result<Resets, Skip> {

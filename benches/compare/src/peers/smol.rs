@@ -97,8 +97,8 @@ impl program::Peer for Local {
         Timer::after(duration)
     }
 
-    fn sleeper(&self, duration: Duration) -> impl Future<Output = Duration> {
-        self.0.spawn(late(duration, Timer::after))
+    fn sleeper(&self, duration: Duration, times: u32) -> impl Future<Output = Duration> {
+        self.0.spawn(late(duration, times, Timer::after))
     }
 
     fn resets(&self, many: u64) -> Result<Resets, Skip> {

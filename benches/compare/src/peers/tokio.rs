@@ -206,8 +206,12 @@ impl program::Peer for CurrentThread {
         sleep(duration)
     }
 
-    fn sleeper(&self, duration: Duration) -> impl Future<Output = Duration> {
-        self.spawn(late(duration, sleep))
+    fn timeout(&self, limit: Duration, future: impl Future) -> impl Future {
+        tokio::time::timeout(limit, future)
+    }
+
+    fn sleeper(&self, duration: Duration, times: u32) -> impl Future<Output = Duration> {
+        self.spawn(late(duration, times, sleep))
     }
 
     fn resets(&self, many: u64) -> Result<Resets, Skip> {
@@ -256,8 +260,12 @@ impl program::Peer for Local {
         sleep(duration)
     }
 
-    fn sleeper(&self, duration: Duration) -> impl Future<Output = Duration> {
-        self.spawn(late(duration, sleep))
+    fn timeout(&self, limit: Duration, future: impl Future) -> impl Future {
+        tokio::time::timeout(limit, future)
+    }
+
+    fn sleeper(&self, duration: Duration, times: u32) -> impl Future<Output = Duration> {
+        self.spawn(late(duration, times, sleep))
     }
 
     fn resets(&self, many: u64) -> Result<Resets, Skip> {
