@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write};
 use std::panic::Location;
+use std::ptr;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::hints::{Clues, Hint};
@@ -460,12 +461,18 @@ impl TaskRecord {
             _ => TaskState::Waiting,
         };
         if let (TaskState::Waiting, Some(worker)) = (task.state, worker) {
-            let reactor = shared.remote(worker.index).driven_reactor();
             let reference = task.reference();
             let waits = &mut task.waits_for;
             waits.extend(self.sources.iter().filter_map(|wait| {
-                (reactor.with_source(wait.token, |source| socket(source, wait, reference, clues)))
-                    .flatten()
+                let mut reactors = shared.reactors_of(worker.index);
+                let found = reactors.find_map(|reactor| {
+                    reactor.with_source(wait.token, |source| {
+                        // Another reactor may have the same token for another source.
+                        let is_it = ptr::from_ref(source).addr() == wait.source;
+                        is_it.then(|| socket(source, wait, reference, clues))
+                    })?
+                });
+                found.flatten()
             }));
             waits.extend(self.timers.into_iter().map(|due| Wait::Timer { due }));
             match Wait::of_leaf(self.leaf) {

@@ -159,11 +159,8 @@ impl TimerOps {
 }
 
 impl Driver {
-    /// The driver of a worker with that reactor; of a pool worker, the pool's reactor is the one
-    /// that it drives.
-    pub(crate) fn new(reactor: Arc<Reactor>) -> Driver {
-        let counters = reactor.counters().clone();
-        let reactor = reactor.pool().cloned().unwrap_or(reactor);
+    /// A driver of that reactor, which counts what it does in `counters`.
+    pub(crate) fn new(reactor: Arc<Reactor>, counters: Arc<Counters>) -> Driver {
         Driver {
             reactor,
             counters,
@@ -504,7 +501,7 @@ mod loom_tests {
         model.check(move || {
             let poller = Poller::new(Backend::default()).unwrap();
             let reactor = Reactor::new(poller);
-            let driver = Driver::new(reactor.clone());
+            let driver = Driver::new(reactor.clone(), reactor.counters().clone());
             let insert = |when| (driver.timers.borrow_mut()).insert(when, Waker::noop().clone());
             let (key, _) = insert(now() + FAR);
             let (first, second) = ops();

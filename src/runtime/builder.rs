@@ -157,7 +157,7 @@ impl Builder {
         self
     }
 
-    /// Sets how many workers share one poller and its timers. The default is 8.
+    /// Sets how many workers share one poller and its timers, at most. The default is 8.
     ///
     /// A socket is registered with the poller of the worker that first waits for it, and stays
     /// there. Tasks move between all workers, whichever pollers they share. Fewer workers for each
@@ -489,9 +489,11 @@ impl Builder {
         }
         let pollers = Backend::first_that(backends, |backend| {
             let open = |_| Poller::new(backend);
-            let starts = (0..pool_workers).step_by(workers_per_poller);
-            let shards = starts.map(|start| {
-                let workers = start..pool_workers.min(start.saturating_add(workers_per_poller));
+            // Nine workers are five and four, and not eight and one.
+            let pollers = pool_workers.div_ceil(workers_per_poller).max(1);
+            let each = pool_workers.div_ceil(pollers).max(1);
+            let shards = (0..pool_workers).step_by(each).map(|start| {
+                let workers = start..pool_workers.min(start + each);
                 let own = workers.map(open).collect::<io::Result<_>>()?;
                 Ok((Poller::new_shared(backend)?, own))
             });

@@ -44,10 +44,6 @@ use crate::reactor::{Driver, Reactor};
 /// another worker for fewer costs more than it gains.
 const MANY_READY: usize = 4;
 
-/// After so many turns with tasks to run, a worker also polls for full [shards](super::shard): no
-/// worker may be idle to do so. A turn mostly lasts for tens of microseconds.
-const FULL_SHARDS_INTERVAL: usize = 8;
-
 /// The result of inspecting a worker.
 #[derive(Clone, Copy, Default, Debug)]
 struct Seen {
@@ -79,8 +75,10 @@ pub(super) struct PoolWorker {
     seen: RefCell<Vec<Seen>>,
     /// Whether it has had the seat since it last fired timers.
     has_polled: Cell<bool>,
-    /// Counts the turns in which it has polled without sleeping.
-    polls: Cell<usize>,
+    /// When it visits full shards next, if it has tasks to run.
+    next_visit: Cell<Option<Instant>>,
+    /// The [uses](super::seat::Seat::uses) of each shard's seat at its last visit.
+    visited: RefCell<Vec<usize>>,
 }
 
 impl PoolWorker {
@@ -90,7 +88,8 @@ impl PoolWorker {
             next_inspection: Cell::new(None),
             seen: RefCell::default(),
             has_polled: Cell::new(false),
-            polls: Cell::new(0),
+            next_visit: Cell::new(None),
+            visited: RefCell::default(),
         }
     }
 
@@ -107,18 +106,14 @@ impl PoolWorker {
 
     /// The worker is about to run a task, or a waker: others watch over it, if it has slept.
     #[inline]
-    pub(super) fn begin_work(&self, shared: &Shared) {
-        let watch = || &shared.shard(self.sleeper.index()).watch;
-        self.sleeper.begin_work(watch, shared);
+    pub(super) fn begin_work(&self, index: usize, shared: &Shared) {
+        (self.sleeper).begin_work(|| &shared.shard(index).watch, shared);
     }
 
     /// Whether the worker is the watch, and its next inspection is due.
     pub(super) fn is_inspection_due(&self, now: Instant) -> bool {
-        self.sleeper.is_watch()
-            && self
-                .next_inspection
-                .get()
-                .is_some_and(|next_inspection| next_inspection <= now)
+        let next = self.next_inspection.get();
+        self.sleeper.is_watch() && next.is_some_and(|next| next <= now)
     }
 
     /// The worker has become the watch.
@@ -160,7 +155,7 @@ impl Worker {
         stay_awake: &dyn Fn() -> bool,
     ) {
         self.local.forget_poll_end();
-        let may_sleep = is_idle && !self.steal() && timeout != Some(Duration::ZERO);
+        let may_sleep = is_idle && !self.find_work() && timeout != Some(Duration::ZERO);
         let idle = (may_sleep && self.busy_poll.is_enabled()).then(|| self.begin_idle());
         if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
             if may_sleep {
@@ -183,10 +178,12 @@ impl Worker {
         if let Some(seat) = self.shard().seat.take() {
             self.poll_with(seat);
         }
-        let polls = self.pool.polls.get().wrapping_add(1);
-        self.pool.polls.set(polls);
-        if polls % FULL_SHARDS_INTERVAL == 0 {
-            self.poll_full_shards();
+        if self.shared().shards.len() > 1 {
+            let (now, next) = (now(), &self.pool.next_visit);
+            if next.get().is_none_or(|next| next <= now) {
+                next.set(Some(now + INTERVAL));
+                self.visit_full_shards();
+            }
         }
     }
 
@@ -258,19 +255,25 @@ impl Worker {
         }
     }
 
-    /// Takes tasks that are ready on other workers. Returns whether there were any.
-    fn steal(&self) -> bool {
-        let (local, shared) = (&*self.local, &**self.shared());
+    /// Inspects the others, if this worker is the watch, and takes tasks that are ready on them.
+    /// Returns whether there is anything to run.
+    fn find_work(&self) -> bool {
         if self.pool.sleeper.is_watch() {
             let now = now();
             if self.pool.is_inspection_due(now) {
                 self.inspect_others(now);
                 // What it has polled for a full shard is its own now.
-                if local.has_work() {
+                if self.local.has_work() {
                     return true;
                 }
             }
         }
+        self.steal()
+    }
+
+    /// Takes tasks that are ready on other workers. Returns whether there were any.
+    fn steal(&self) -> bool {
+        let (local, shared) = (&*self.local, &**self.shared());
         if shared.is_closing() {
             return false;
         }
@@ -291,15 +294,52 @@ impl Worker {
             *seen = seen.at_inspection(index, shared);
         }
         drop(seen);
-        self.poll_full_shards();
+        self.visit_full_shards();
     }
 
-    /// Polls for the workers of other shards that all compute.
-    fn poll_full_shards(&self) {
-        for shard in self.shared().full_shards_beside(self.local.index) {
-            self.shared()
-                .poll_from_outside(shard, || self.before_foreign_code());
+    /// Polls for the shards whose workers all compute, and have not polled since the last visit.
+    fn visit_full_shards(&self) {
+        let shared = self.shared();
+        for shard in shared.full_shards_beside(self.local.index) {
+            let place = shard.workers.start / shared.workers_of_shard;
+            let visit = |uses| {
+                let mut visited = self.pool.visited.borrow_mut();
+                visited.resize(shared.shards.len(), usize::MAX);
+                std::mem::replace(&mut visited[place], uses)
+            };
+            if visit(shard.seat.uses()) == shard.seat.uses() {
+                self.poll_for(shard);
+                visit(shard.seat.uses());
+            }
         }
+    }
+
+    /// Polls for a shard that is not this worker's, without sleeping, and fires its timers, unless
+    /// somebody has the seat.
+    pub(super) fn poll_for(&self, shard: &Shard) {
+        let Some(seat) = shard.seat.take() else {
+            return;
+        };
+        let shared = self.shared();
+        let reactor = shared.reactor_of(shard).clone();
+        let driver = Driver::new(reactor, self.local.counters.clone());
+        let give_back = || {
+            seat.give_back(|| {
+                shared.wake_idle_of(shard.workers.clone());
+            });
+        };
+        if driver.reactor().has_sources() {
+            // If the wait fails here, it fails on the shard's own threads too.
+            let _ = driver.wait(&Until::Now, |has_wakers| {
+                give_back();
+                if has_wakers {
+                    self.before_foreign_code();
+                }
+            });
+        } else {
+            give_back();
+        }
+        driver.fire(|| self.before_foreign_code());
     }
 
     /// Ends a turn of a pool worker, which has polled.
@@ -354,6 +394,11 @@ impl ShardedWorkers for Shared {
     }
 
     #[inline]
+    fn workers_of_shard(&self) -> usize {
+        self.workers_of_shard
+    }
+
+    #[inline]
     fn is_parked(&self, index: usize) -> bool {
         self.remote(index).reactor.is_parked()
     }
@@ -376,25 +421,5 @@ impl Shared {
     pub(super) fn reactor_of(&self, shard: &Shard) -> &Arc<Reactor> {
         let reactor = self.remote(shard.workers.start).reactor.pool();
         reactor.expect("it is a pool worker's")
-    }
-
-    /// Polls for a shard without sleeping, and fires its timers, if nobody has the seat, on a
-    /// thread that is not one of its workers. Calls `awake` before wakers.
-    pub(super) fn poll_from_outside(&self, shard: &Shard, awake: impl Fn()) {
-        let Some(seat) = shard.seat.take() else {
-            return;
-        };
-        // No metric shows the events of this temporary driver.
-        let driver = Driver::new(self.reactor_of(shard).clone());
-        // If the wait fails here, it fails on the shard's own threads too.
-        let _ = driver.wait(&Until::Now, |has_wakers| {
-            seat.give_back(|| {
-                self.wake_idle_of(shard.workers.clone());
-            });
-            if has_wakers {
-                awake();
-            }
-        });
-        driver.fire(awake);
     }
 }

@@ -22,11 +22,11 @@
 use std::cell::Cell;
 
 use super::watch::{Watch, WatchedWorkers};
-use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// The right to wait in a shard's poller.
+/// The right to wait in a shard's poller. Odd while somebody has it; each use adds two.
 #[derive(Debug)]
-pub(super) struct Seat(AtomicBool);
+pub(super) struct Seat(AtomicUsize);
 
 /// Has the seat, until it is dropped.
 #[derive(Debug)]
@@ -34,18 +34,23 @@ pub(super) struct Seated<'a>(&'a Seat);
 
 impl Seat {
     pub(super) fn new() -> Seat {
-        Seat(AtomicBool::new(false))
+        Seat(AtomicUsize::new(0))
     }
 
     /// Takes the seat, unless somebody has it.
     #[inline]
     pub(super) fn take(&self) -> Option<Seated<'_>> {
-        let is_taken = self.0.swap(true, Ordering::Acquire);
-        (!is_taken).then(|| Seated(self))
+        let before = self.0.fetch_or(1, Ordering::Acquire);
+        (before % 2 == 0).then(|| Seated(self))
     }
 
     fn is_free(&self) -> bool {
-        !self.0.load(Ordering::Relaxed)
+        self.uses() % 2 == 0
+    }
+
+    /// A number that changes when the seat is taken, and when it is given up.
+    pub(super) fn uses(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -63,9 +68,7 @@ impl Seated<'_> {
 impl Drop for Seated<'_> {
     #[inline]
     fn drop(&mut self) {
-        // (An exchange: loom does not know that a store comes after the exchange of one who has
-        // failed to take the seat.)
-        self.0.0.swap(false, Ordering::Release);
+        self.0.0.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -115,12 +118,6 @@ impl Sleeper {
             has_begun: Cell::new(true),
             was_woken: Cell::new(false),
         }
-    }
-
-    /// The index of its worker.
-    #[inline]
-    pub(super) fn index(&self) -> usize {
-        self.index
     }
 
     /// Whether it is the watch, and so sleeps until its next inspection at most.
@@ -178,16 +175,14 @@ impl Sleeper {
         if !self.others_work.get() {
             self.end_watch(watch);
         }
-        let taken = if self.was_woken.get() {
-            None
-        } else {
-            seat.take()
-        };
+        // One of its own shard that is awake will want the seat back.
+        let leaves_seat = self.was_woken.get() && others.is_other_awake(self.index);
+        let taken = if leaves_seat { None } else { seat.take() };
         if worker.park(taken.is_some()) || worker.has_tasks() {
             return Sleep::No(taken);
         }
         // One that does not come by here again may have had it: see `give_back`.
-        if taken.is_none() && !self.was_woken.get() && seat.is_free() {
+        if taken.is_none() && !leaves_seat && seat.is_free() {
             return Sleep::No(None);
         }
         if !self.is_watch.get() {
@@ -199,7 +194,7 @@ impl Sleeper {
         }
         match taken {
             Some(seat) => Sleep::Leads(seat),
-            None if self.was_woken.get() && !self.is_watch.get() && !watch.is_kept() => {
+            None if leaves_seat && !self.is_watch.get() && !watch.is_kept() => {
                 self.was_woken.set(false);
                 Sleep::No(None)
             }
@@ -212,7 +207,7 @@ impl Sleeper {
 mod loom_tests {
     use super::*;
     use crate::reactor::parking::{Parking, Since};
-    use crate::sync::atomic::AtomicUsize;
+    use crate::sync::atomic::AtomicBool;
     use loom::sync::Arc;
 
     const ASLEEP: usize = 1;
@@ -245,9 +240,13 @@ mod loom_tests {
     }
 
     impl WatchedWorkers for World {
-        fn needs_watch(&self, index: usize) -> bool {
+        fn is_other_awake(&self, index: usize) -> bool {
             let mut others = (0..self.workers.len()).filter(|&other| other != index);
             others.any(|other| !self.workers[other].parking.is_parked())
+        }
+
+        fn needs_watch(&self, index: usize) -> bool {
+            self.is_other_awake(index)
         }
 
         fn wake_idle(&self, _: usize) {
@@ -417,6 +416,20 @@ mod loom_tests {
                 here.sleep_if_woken();
             });
         }
+    }
+
+    /// One of two workers is woken for nothing meanwhile.
+    #[test]
+    fn the_poller_is_never_left_alone_where_one_is_woken_and_another_shards_worker_polls() {
+        check_beside(1, 2, true, |here| match here.index {
+            0 => here.sleep(),
+            1 => {
+                here.sleeper.note_woken();
+                here.sleep();
+                here.sleep_if_woken();
+            }
+            _ => here.poll_from_outside(),
+        });
     }
 
     #[test]

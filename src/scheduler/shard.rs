@@ -9,22 +9,27 @@
 //! each 8 workers 3 µs: <https://github.com/tokio-rs/tokio/pull/8450>.)
 //!
 //! **Who serves a shard whose workers all compute.** Each shard has a [watch](super::watch) of its
-//! own while one of its workers is idle. While none is, it is *full*, and the watch of another
-//! shard polls it too, at each inspection; and so do workers of other shards between their turns,
-//! though not each time. A worker that begins to work looks whether its shard has
-//! a watch or an idle worker, which becomes the watch. If it has neither, the worker wakes an idle
-//! one of each other shard that has no watch. A worker that is about to sleep has parked before it
-//! looks whether another shard is full. The fences between are the ones that `watch` describes, so
-//! either the one that makes a shard full sees the other one parked, or that one sees a full shard
-//! and becomes the watch.
+//! own while one of its workers is idle. While none is, it is *full*. Then the watch of another
+//! shard also looks after it, and a worker of another shard between its turns: each polls there if
+//! nobody has done so for an interval.
+//!
+//! A worker that begins to work has resumed, and then, after a fence, looks whether its shard has a
+//! watch or an idle worker, which becomes the watch. If it has neither, and no other shard has a
+//! watch, it wakes an idle worker elsewhere. A worker that is about to sleep has parked, and then,
+//! after a fence, looks for a full shard; if there is one, it becomes the watch, or sees that
+//! another shard has one. So either the worker that makes a shard full sees the other one parked,
+//! or that one sees the full shard. A watch gives up its mark before it does either of the two. If
+//! two watches leave a full shard to each other, the one that looks last sees that the other has
+//! given up. `loom` checks this in `watch`.
 
 use std::ops::Range;
 
 use super::seat::Seat;
 use super::watch::{Watch, WatchedWorkers};
 
-/// Pool workers that share a reactor.
+/// Pool workers that share a reactor. On its own cache lines, since its workers write it in each turn.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Shard {
     /// Their indices.
     pub(super) workers: Range<usize>,
@@ -45,8 +50,11 @@ impl Shard {
 
 /// The workers of a pool, as far as their shards need them.
 pub(super) trait ShardedWorkers {
-    /// In the order of the workers' indices. All but the last one have as many workers.
+    /// In the order of the workers' indices. All but the last one have
+    /// [`workers_of_shard`](Self::workers_of_shard) workers.
     fn shards(&self) -> &[Shard];
+
+    fn workers_of_shard(&self) -> usize;
 
     fn is_parked(&self, index: usize) -> bool;
 
@@ -56,7 +64,7 @@ pub(super) trait ShardedWorkers {
     /// The shard of the worker at `index`.
     #[inline]
     fn shard(&self, index: usize) -> &Shard {
-        &self.shards()[index / self.shards()[0].workers.len()]
+        &self.shards()[index / self.workers_of_shard()]
     }
 
     /// The full shards, except that of the worker at `index`.
@@ -69,10 +77,18 @@ pub(super) trait ShardedWorkers {
 }
 
 impl<W: ShardedWorkers> WatchedWorkers for W {
-    fn needs_watch(&self, index: usize) -> bool {
+    fn is_other_awake(&self, index: usize) -> bool {
         let mut workers = self.shard(index).workers.clone();
         workers.any(|other| other != index && !self.is_parked(other))
-            || self.full_shards_beside(index).next().is_some()
+    }
+
+    fn needs_watch(&self, index: usize) -> bool {
+        let is_left_to_another = || {
+            let mut others = self.shards().iter();
+            others.any(|shard| !shard.workers.contains(&index) && shard.watch.is_kept())
+        };
+        self.is_other_awake(index)
+            || self.full_shards_beside(index).next().is_some() && !is_left_to_another()
     }
 
     /// If one that is woken has woken by itself, it goes by the watch's mark before it sleeps
@@ -81,8 +97,9 @@ impl<W: ShardedWorkers> WatchedWorkers for W {
         if self.wake_idle_of(self.shard(index).workers.clone()) {
             return;
         }
-        for shard in self.shards().iter().filter(|shard| !shard.watch.is_kept()) {
-            self.wake_idle_of(shard.workers.clone());
+        if !self.shards().iter().any(|shard| shard.watch.is_kept()) {
+            let mut shards = self.shards().iter();
+            shards.any(|shard| self.wake_idle_of(shard.workers.clone()));
         }
     }
 }

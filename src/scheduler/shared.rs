@@ -88,6 +88,8 @@ pub(crate) struct Shared {
     idle: Idle,
     /// The pool workers by the reactors that they share. Empty without pool workers.
     pub(super) shards: Box<[Shard]>,
+    /// The number of workers of each shard but the last.
+    pub(super) workers_of_shard: usize,
     /// The counters of threads that are not workers of this runtime.
     external: TaskCounters,
     closing: ClosingFlag,
@@ -261,7 +263,7 @@ impl Remote {
     }
 
     /// The reactor that the worker drives: of a pool worker, the pool's.
-    pub(crate) fn driven_reactor(&self) -> &Reactor {
+    pub(super) fn driven_reactor(&self) -> &Arc<Reactor> {
         self.reactor.pool().unwrap_or(&self.reactor)
     }
 
@@ -321,6 +323,9 @@ impl Shared {
             remotes: remotes.into(),
             inject_queue: MutexQueue::new(),
             idle: Idle::new(),
+            workers_of_shard: shards
+                .first()
+                .map_or(0, |shard: &Shard| shard.workers.len()),
             shards: shards.into(),
             external: TaskCounters::default(),
             closing: ClosingFlag::new(),
@@ -610,6 +615,13 @@ impl Shared {
 
     pub(crate) fn remotes(&self) -> &[Arc<Remote>] {
         &self.remotes
+    }
+
+    /// The reactors that tasks of the worker at `index` may wait in.
+    pub(crate) fn reactors_of(&self, index: usize) -> impl Iterator<Item = &Arc<Reactor>> {
+        let own = (index == self.main_index()).then(|| &self.main().reactor);
+        let pool = self.pool_reactors().filter(move |_| own.is_none());
+        own.into_iter().chain(pool)
     }
 
     /// The number of sources that are registered with the reactor that the worker at `index`

@@ -50,7 +50,7 @@ impl Worker {
     fn close_pool(&self) {
         for reactor in self.shared().pool_reactors() {
             if !reactor.is_closed() {
-                Driver::new(reactor.clone()).close();
+                Driver::new(reactor.clone(), self.local.counters.clone()).close();
             }
         }
     }
@@ -82,7 +82,7 @@ impl Worker {
         let shared = self.shared();
         for shard in shared.shards.iter() {
             if shared.reactor_of(shard).poller().has_orders() {
-                shared.poll_from_outside(shard, || ());
+                self.poll_for(shard);
             }
         }
     }

@@ -37,7 +37,10 @@ pub(super) const INTERVAL: Duration = Duration::from_micros(if cfg!(miri) { 50_0
 
 /// The facts about pool workers that [`Watch`] needs.
 pub(super) trait WatchedWorkers {
-    /// Whether the worker at `index`, which is idle, has another one to watch: one is awake.
+    /// Whether a worker other than the one at `index`, with which it shares the watch, is awake.
+    fn is_other_awake(&self, index: usize) -> bool;
+
+    /// Whether the worker at `index`, which is idle, has others to watch.
     fn needs_watch(&self, index: usize) -> bool;
 
     /// Wakes an idle worker, if there is one, to watch the one at `index`.
@@ -103,6 +106,10 @@ mod tests {
     }
 
     impl WatchedWorkers for Workers {
+        fn is_other_awake(&self, _: usize) -> bool {
+            unreachable!("`needs_watch` says it")
+        }
+
         fn needs_watch(&self, _: usize) -> bool {
             self.needs_watch
         }
@@ -162,6 +169,10 @@ mod loom_tests {
     impl ShardedWorkers for World {
         fn shards(&self) -> &[Shard] {
             &self.shards
+        }
+
+        fn workers_of_shard(&self) -> usize {
+            self.shards[0].workers.len()
         }
 
         fn is_parked(&self, index: usize) -> bool {
@@ -230,11 +241,15 @@ mod loom_tests {
 
     /// The first worker wakes up, while another one does something.
     fn wake_up_while(world: &Arc<World>, other: fn(&World)) {
+        wake_up_of_while(0, world, other);
+    }
+
+    fn wake_up_of_while(index: usize, world: &Arc<World>, other: fn(&World)) {
         let other = {
             let world = world.clone();
             loom::thread::spawn(move || other(&world))
         };
-        world.wake_up(0);
+        world.wake_up(index);
         other.join().unwrap();
         assert!(!world.is_unwatched());
     }
@@ -294,6 +309,25 @@ mod loom_tests {
                 world.sleep(index);
             }
             wake_up_while(&world, |world| world.wake_up(1));
+        });
+    }
+
+    /// The watch of another shard begins to work while the third shard's worker falls asleep, which
+    /// has left it to that watch.
+    #[test]
+    fn a_full_shard_keeps_a_watch_where_one_leaves_it_to_another() {
+        check(|| {
+            let world = World::new(&[1, 1, 1]);
+            world.sleep(1);
+            wake_up_of_while(1, &world, |world| world.sleep(2));
+        });
+        check(|| {
+            let world = World::new(&[1, 1, 1]);
+            world.sleep(1);
+            world.sleep(2);
+            // Both look again whether they are needed.
+            wake_up_of_while(0, &world, |world| world.sleep(2));
+            assert!(!world.is_unwatched());
         });
     }
 }

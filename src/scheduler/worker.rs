@@ -107,7 +107,10 @@ impl Worker {
         let local = Local::new(shared.clone(), index);
         local.counters.set_tick(now());
         Worker {
-            driver: Rc::new(Driver::new(shared.remote(index).reactor.clone())),
+            driver: Rc::new(Driver::new(
+                shared.remote(index).driven_reactor().clone(),
+                local.counters.clone(),
+            )),
             reactor: shared.remote(index).reactor.clone(),
             needs_collect: Cell::new(true),
             is_plain: Cell::new(
@@ -492,7 +495,7 @@ impl Worker {
         self.foreign_calls
             .set(self.foreign_calls.get().wrapping_add(1));
         if self.local.is_pool_worker() {
-            self.pool.begin_work(self.shared());
+            self.pool.begin_work(self.local.index, self.shared());
             if self.searching.take() {
                 self.local.shared.end_search(self.local.index);
             }
@@ -618,7 +621,7 @@ impl Worker {
         };
         let next = injected.or_else(|| local.pop_own(pool));
         let next = next.or_else(|| local.take_injected())?;
-        self.pool.begin_work(&local.shared);
+        self.pool.begin_work(local.index, &local.shared);
         local.begin_run(pool, runs, next.metadata());
         Some(next)
     }

@@ -17,6 +17,7 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use futures_lite::FutureExt;
+use polder::diagnostics::Wait;
 use polder::event::Event;
 use polder::event::Latch;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -1204,6 +1205,31 @@ fn a_socket_stays_with_its_poller_while_tasks_of_its_pool_hand_it_on() {
         let seen = runtime.block_on(join_all(hands)).concat();
         assert_eq!(seen[0].iter().sum::<usize>(), 1);
         assert!(seen.iter().all(|now| *now == seen[0]), "{seen:?}");
+    });
+}
+
+/// The socket of two tasks is with the poller of one of their workers.
+#[test]
+fn a_dump_names_the_socket_of_a_task_whose_worker_has_another_poller() {
+    on_every_backend_alone(|backend| {
+        let builder = Runtime::builder().backend(backend).workers(2);
+        let runtime = builder.workers_per_poller(1).build().unwrap();
+        let socket = Arc::new(runtime.block_on(UdpSocket::bind("127.0.0.1:0")).unwrap());
+        let tasks = spread(&runtime, |_| {
+            let socket = socket.clone();
+            async move { socket.recv(&mut [0; 1]).await.unwrap() }
+        });
+        let is_socket = |wait: &Wait| matches!(wait, Wait::Socket { .. });
+        eventually("both wait for the socket", || {
+            let dump = runtime.dump();
+            let mut waits = dump.tasks.iter().map(|task| &task.waits_for);
+            waits.len() == 2 && waits.all(|waits| waits.iter().any(is_socket))
+        });
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..2 {
+            sender.send_to(b"x", socket.local_addr().unwrap()).unwrap();
+        }
+        assert_eq!(runtime.block_on(join_all(tasks)), [1, 1]);
     });
 }
 
