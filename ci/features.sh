@@ -27,7 +27,7 @@ cargo test --all-features --example simulated
 cargo run --quiet --all-features --example embed -- --backend io-uring >/dev/null ||
     not_run "the suite on io-uring, since this kernel makes no ring"
 cargo test --all-features --lib -- io_uring
-cargo test -p linearizable -p thread-stack
+cargo test -p libc-answers -p linearizable -p thread-stack
 cargo test --all-features --test backtrace --test budgets --test conformance --test ends --test mark \
     --test one_reactor --test platform --test sim --test smallest --test spans
 

@@ -47,8 +47,6 @@ find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$le
         module_of["Async"] = "io"
         module_of["Backend"] = "poller"
         module_of["stream"] = "-"
-        module_of["__answer_for_libc"] = "sim"
-        module_of["__syscall"] = "sim"
     }
     FNR == 1 {
         split(FILENAME, part, "/")

@@ -95,8 +95,7 @@ mod host;
 mod jobs;
 mod left_out;
 #[doc(hidden)]
-pub mod libc;
-mod links;
+pub mod links;
 mod machine;
 mod names;
 mod panics;
@@ -167,7 +166,7 @@ pub use names::Names;
 /// Works only on Linux with 64-bit pointers; elsewhere the line is allowed, and has no effect. It
 /// expands to `unsafe` code (`no_mangle`), so a crate that forbids `unsafe` has to allow it.
 #[doc(inline)]
-pub use crate::__answer_for_libc as answer_for_libc;
+pub use libc_answers::answer_for_libc;
 
 /// A handle to a simulated world, passed to the test's function by [`check`]. Clones are handles to
 /// the same world.

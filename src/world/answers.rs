@@ -1,5 +1,5 @@
 //! A world's answers to the C library's calls for the time and for randomness, if
-//! `answer_for_libc!` redirects them here (see `sim/libc.rs`).
+//! `answer_for_libc!` redirects them here (see the crate `libc-answers`).
 //!
 //! The C library's functions may be called anywhere: in a signal handler, by an allocator, while
 //! this thread's kernel is borrowed, and while thread-locals are being destroyed. So the answers
@@ -13,15 +13,11 @@
 //! **Times** are counted from the same two moments in every world, so that programs that use more
 //! than differences (a hash of an `Instant`, a date) get the same in each run.
 
-// Unused on other platforms: see `sim/libc.rs`.
-#![cfg_attr(
-    not(all(target_os = "linux", target_pointer_width = "64")),
-    allow(dead_code)
-)]
-
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::time::Duration;
+
+use libc_answers::Clock;
 
 use super::choice::Stream;
 
@@ -31,14 +27,6 @@ const START: Duration = Duration::from_secs(100_000);
 
 /// The wall clock's time then: 2026-01-01T00:00:00Z.
 const START_OF_DAY: Duration = Duration::from_secs(1_767_225_600);
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Which {
-    Monotonic,
-    /// Unused on platforms where the C library's calls are not answered.
-    #[allow(dead_code)]
-    Wall,
-}
 
 /// The numbers of calls to the C library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -76,8 +64,22 @@ thread_local! {
     };
 }
 
+/// The answers of every thread: of the kernel, where there is no world.
+struct OfThisThread;
+
+impl libc_answers::Answers for OfThisThread {
+    fn time(&self, clock: Clock) -> Option<Duration> {
+        time(clock)
+    }
+
+    fn fill(&self, bytes: &mut [MaybeUninit<u8>]) -> bool {
+        fill(bytes)
+    }
+}
+
 /// Begins this thread's world: from now on calls are answered.
 pub(super) fn begin(seed: u64) {
+    libc_answers::set(&OfThisThread);
     ANSWERS.with(|answers| {
         answers.is_in_world.set(true);
         answers.seed.set(seed);
@@ -121,7 +123,7 @@ pub(crate) fn asked() -> Asked {
 }
 
 /// Returns the time since the clock's zero, if this thread is in a world.
-pub(crate) fn time(which: Which) -> Option<Duration> {
+fn time(which: Clock) -> Option<Duration> {
     ANSWERS.with(|answers| {
         if !answers.is_in_world.get() {
             return None;
@@ -129,8 +131,8 @@ pub(crate) fn time(which: Which) -> Option<Duration> {
         answers.for_the_time.set(answers.for_the_time.get() + 1);
         let shown = Duration::from_nanos(answers.shown.get());
         Some(match which {
-            Which::Monotonic => START.saturating_add(shown),
-            Which::Wall => {
+            Clock::Monotonic => START.saturating_add(shown),
+            Clock::Wall => {
                 let (even, ahead) = (START_OF_DAY.saturating_add(shown), answers.wall.get());
                 let apart = Duration::from_nanos(ahead.unsigned_abs());
                 // Not before 1970: many programs do not expect such times.
@@ -147,7 +149,7 @@ pub(crate) fn time(which: Which) -> Option<Duration> {
 /// Fills `bytes`, if this thread is in a world, and returns whether it is. A request for no bytes
 /// is not counted: getrandom makes one, once in a process, to find out whether the kernel has the
 /// call.
-pub(crate) fn fill(bytes: &mut [MaybeUninit<u8>]) -> bool {
+fn fill(bytes: &mut [MaybeUninit<u8>]) -> bool {
     ANSWERS.with(|answers| {
         if !answers.is_in_world.get() {
             return false;
@@ -203,23 +205,23 @@ mod tests {
 
     #[test]
     fn questions_are_answered_and_counted_in_a_world_only() {
-        assert_eq!((time(Which::Wall), drawn(4)), (None, None));
+        assert_eq!((time(Clock::Wall), drawn(4)), (None, None));
         begin(1);
-        let start = time(Which::Monotonic).unwrap();
+        let start = time(Clock::Monotonic).unwrap();
         show(1_500_000_000);
         assert_eq!(
-            time(Which::Monotonic).unwrap() - start,
+            time(Clock::Monotonic).unwrap() - start,
             Duration::from_millis(1_500)
         );
-        assert_eq!(time(Which::Wall).unwrap().as_secs(), 1_767_225_601);
+        assert_eq!(time(Clock::Wall).unwrap().as_secs(), 1_767_225_601);
         show_wall(-2_000_000_000);
-        assert_eq!(time(Which::Wall).unwrap().as_secs(), 1_767_225_599);
+        assert_eq!(time(Clock::Wall).unwrap().as_secs(), 1_767_225_599);
         show_wall(i64::MIN);
-        assert_eq!(time(Which::Wall), Some(Duration::ZERO));
+        assert_eq!(time(Clock::Wall), Some(Duration::ZERO));
         assert_ne!(drawn(8), drawn(8));
         let counted = asked();
         assert_eq!((counted.for_the_time, counted.for_randomness), (5, 2));
         end();
-        assert_eq!(time(Which::Monotonic), None);
+        assert_eq!(time(Clock::Monotonic), None);
     }
 }

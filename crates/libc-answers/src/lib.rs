@@ -1,32 +1,94 @@
-//! `answer_for_libc!`: the C library's clock and randomness, answered by the world.
+//! The C library's clock and randomness, answered by the program.
 //!
-//! The macro defines a few of the C library's functions in the program that invokes it, and the
-//! linker prefers these. The standard library, and every crate that calls the C library, then calls
-//! the program's functions instead. It is a macro and not a part of the feature, since a library
-//! must not define them for every program that links it.
+//! [`answer_for_libc!`] defines a few of the C library's functions in the program that invokes it,
+//! and the linker prefers these. The standard library, and every crate that calls the C library,
+//! then calls the program's functions instead. It is a macro, since a library must not define them
+//! for every program that links it.
 //!
-//! On a thread that is in a world, the world answers (`world::answers`). On all other threads
-//! the kernel does, through the system call: the answer is the same, and slower only for calls that
-//! need not enter the kernel in the C library (the clocks: 23 ns, and 750 ns by a system call of a
-//! virtual machine). No lock is taken and nothing is allocated, so these functions may be called
-//! wherever the C library's may. They set `errno` as `syscall(2)` does.
+//! The functions ask the [`Answers`] that were [`set`]. If there are none, or if these have no
+//! answer, the kernel gives it, through the system call: it is the same as the C library's, and
+//! slower only for calls that need not enter the kernel there (the clocks: 23 ns, and 750 ns by a
+//! system call of a virtual machine). No lock is taken and nothing is allocated, so these functions
+//! may be called wherever the C library's may. They set `errno` as `syscall(2)` does.
+//!
+//! ```standalone_crate
+//! use std::mem::MaybeUninit;
+//! use std::time::{Duration, SystemTime};
+//!
+//! libc_answers::answer_for_libc!();
+//!
+//! struct InTheYear2000;
+//!
+//! impl libc_answers::Answers for InTheYear2000 {
+//!     fn time(&self, clock: libc_answers::Clock) -> Option<Duration> {
+//!         (clock == libc_answers::Clock::Wall).then_some(Duration::from_secs(946_684_800))
+//!     }
+//!
+//!     fn fill(&self, _: &mut [MaybeUninit<u8>]) -> bool {
+//!         false // The kernel's randomness.
+//!     }
+//! }
+//!
+//! libc_answers::set(&InTheYear2000);
+//! if cfg!(all(target_os = "linux", target_pointer_width = "64")) {
+//!     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+//!     assert_eq!(since.unwrap().as_secs(), 946_684_800);
+//! }
+//! ```
 //!
 //! **Only Linux, with pointers of 64 bits.** There the kernel's interface is stable, and the types
 //! are those below. Elsewhere the macro is empty: other kernels' calls are private to their C
-//! library, so only that library could answer outside of a world.
+//! library, so only that library could answer.
 //!
 //! **`syscall`** is how some crates request randomness (getrandom 0.2, and so ring). It is
 //! variadic, and may be used for calls that return twice on one stack (vfork), so no Rust function
 //! can replace it. It consists of the few instructions that the C library has, after one check.
 //! They are written for x86-64 and aarch64; on other architectures it is the C library's.
 
+#![deny(missing_docs)]
+#![warn(clippy::undocumented_unsafe_blocks)]
+
+use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// A clock of the C library.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Clock {
+    /// `CLOCK_MONOTONIC` and those like it: `Instant::now`.
+    Monotonic,
+    /// `CLOCK_REALTIME` and those like it, since 1970: `SystemTime::now`.
+    Wall,
+}
+
+/// What a program answers. Called wherever the C library's functions are: in signal handlers, by an
+/// allocator, and while thread-locals are destroyed. So these functions neither allocate nor lock.
+pub trait Answers: Sync {
+    /// Returns what the clock shows on this thread. `None` asks the kernel.
+    fn time(&self, clock: Clock) -> Option<Duration>;
+
+    /// Fills the bytes, all of them, and returns true; or returns false, which asks the kernel.
+    fn fill(&self, bytes: &mut [MaybeUninit<u8>]) -> bool;
+}
+
+static ANSWERS: OnceLock<&dyn Answers> = OnceLock::new();
+
+/// Sets the answers of this process. Only the first call has an effect.
+pub fn set(answers: &'static dyn Answers) {
+    let _ = ANSWERS.set(answers);
+}
+
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[doc(hidden)]
 pub use answer::*;
 
-/// See [`answer_for_libc`](super::answer_for_libc).
-#[doc(hidden)]
+/// Answers for the C library in this program: one line at the root of a crate. It defines
+/// `getrandom`, `getentropy`, `clock_gettime`, `gettimeofday` and `time`; and on x86-64 and aarch64
+/// `syscall`, of which it only answers requests for randomness.
+///
+/// It expands to `unsafe` code (`no_mangle`).
 #[macro_export]
-macro_rules! __answer_for_libc {
+macro_rules! answer_for_libc {
     () => {
         #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
         const _: () = {
@@ -36,36 +98,36 @@ macro_rules! __answer_for_libc {
             // this program, or the linker says so.
             #[unsafe(no_mangle)]
             unsafe extern "C" fn getrandom(to: *mut c_void, len: usize, flags: c_uint) -> isize {
-                // SAFETY: the caller promises what getrandom(2) asks for.
-                unsafe { $crate::sim::libc::getrandom(to, len, flags) }
+                // SAFETY: the caller promises what libc::getrandom asks for.
+                unsafe { $crate::getrandom(to, len, flags) }
             }
 
             // SAFETY: as above.
             #[unsafe(no_mangle)]
             unsafe extern "C" fn getentropy(to: *mut c_void, len: usize) -> c_int {
-                // SAFETY: the caller promises what getentropy(3) asks for.
-                unsafe { $crate::sim::libc::getentropy(to, len) }
+                // SAFETY: the caller promises what libc::getentropy asks for.
+                unsafe { $crate::getentropy(to, len) }
             }
 
             // SAFETY: as above.
             #[unsafe(no_mangle)]
             unsafe extern "C" fn clock_gettime(clock: c_int, time: *mut c_void) -> c_int {
-                // SAFETY: the caller promises what clock_gettime(2) asks for.
-                unsafe { $crate::sim::libc::clock_gettime(clock, time) }
+                // SAFETY: the caller promises what libc::clock_gettime asks for.
+                unsafe { $crate::clock_gettime(clock, time) }
             }
 
             // SAFETY: as above.
             #[unsafe(no_mangle)]
             unsafe extern "C" fn gettimeofday(time: *mut c_void, zone: *mut c_void) -> c_int {
-                // SAFETY: the caller promises what gettimeofday(2) asks for.
-                unsafe { $crate::sim::libc::gettimeofday(time, zone) }
+                // SAFETY: the caller promises what libc::gettimeofday asks for.
+                unsafe { $crate::gettimeofday(time, zone) }
             }
 
             // SAFETY: as above.
             #[unsafe(no_mangle)]
             unsafe extern "C" fn time(to: *mut i64) -> i64 {
-                // SAFETY: the caller promises what time(2) asks for.
-                unsafe { $crate::sim::libc::time(to) }
+                // SAFETY: the caller promises what libc::time asks for.
+                unsafe { $crate::time(to) }
             }
 
             // Assembly needs a separate module.
@@ -124,9 +186,9 @@ macro_rules! __syscall {
             ".cfi_endproc",
             ".size syscall, . - syscall",
             ".popsection",
-            number = const $crate::sim::libc::GETRANDOM,
-            kernel = const $crate::sim::libc::OF_THE_KERNEL,
-            failed = sym $crate::sim::libc::failed,
+            number = const $crate::GETRANDOM,
+            kernel = const $crate::OF_THE_KERNEL,
+            failed = sym $crate::failed,
         );
     };
 }
@@ -178,9 +240,9 @@ macro_rules! __syscall {
             ".cfi_endproc",
             ".size syscall, . - syscall",
             ".popsection",
-            number = const $crate::sim::libc::GETRANDOM,
-            kernel = const $crate::sim::libc::OF_THE_KERNEL,
-            failed = sym $crate::sim::libc::failed,
+            number = const $crate::GETRANDOM,
+            kernel = const $crate::OF_THE_KERNEL,
+            failed = sym $crate::failed,
         );
     };
 }
@@ -203,10 +265,14 @@ mod answer {
     use std::mem::MaybeUninit;
     use std::time::Duration;
 
-    use crate::world::answers::{self, Which};
+    use super::{ANSWERS, Clock};
 
     /// Layout of a `struct timespec` and a `struct timeval` there: seconds, and parts of one.
     type Time = [i64; 2];
+
+    fn answered(clock: Clock) -> Option<Duration> {
+        ANSWERS.get()?.time(clock)
+    }
 
     fn seconds(time: Duration) -> i64 {
         i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
@@ -236,7 +302,7 @@ mod answer {
             // SAFETY: the caller has room for so many bytes, as libc::getrandom asks for, which
             // nobody else uses meanwhile.
             let bytes = unsafe { std::slice::from_raw_parts_mut(room, len) };
-            if answers::fill(bytes) {
+            if ANSWERS.get().is_some_and(|answers| answers.fill(bytes)) {
                 return len as isize;
             }
         }
@@ -266,17 +332,17 @@ mod answer {
     pub unsafe fn clock_gettime(clock: c_int, time: *mut c_void) -> c_int {
         let which = match clock {
             libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE | libc::CLOCK_REALTIME_ALARM => {
-                Some(Which::Wall)
+                Some(Clock::Wall)
             }
             libc::CLOCK_MONOTONIC
             | libc::CLOCK_MONOTONIC_COARSE
             | libc::CLOCK_MONOTONIC_RAW
             | libc::CLOCK_BOOTTIME
-            | libc::CLOCK_BOOTTIME_ALARM => Some(Which::Monotonic),
-            // CPU time, and clocks that a world does not have.
+            | libc::CLOCK_BOOTTIME_ALARM => Some(Clock::Monotonic),
+            // CPU time, and clocks of devices.
             _ => None,
         };
-        let shown = which.filter(|_| !time.is_null()).and_then(answers::time);
+        let shown = which.filter(|_| !time.is_null()).and_then(answered);
         if let Some(shown) = shown {
             // SAFETY: libc::timespec is two such numbers here, and the caller has room for them.
             unsafe { *time.cast::<Time>() = [seconds(shown), shown.subsec_nanos().into()] };
@@ -291,7 +357,7 @@ mod answer {
     /// As gettimeofday(2): `time` and `zone` are null, or have room.
     pub unsafe fn gettimeofday(time: *mut c_void, zone: *mut c_void) -> c_int {
         if !time.is_null() && zone.is_null() {
-            if let Some(shown) = answers::time(Which::Wall) {
+            if let Some(shown) = answered(Clock::Wall) {
                 // SAFETY: libc::timeval is two such numbers here, and the caller has room for them.
                 unsafe { *time.cast::<Time>() = [seconds(shown), shown.subsec_micros().into()] };
                 return 0;
