@@ -315,7 +315,7 @@ impl Worker {
     }
 
     /// Polls for a shard that is not this worker's, without sleeping, and fires its timers, unless
-    /// somebody has the seat.
+    /// its seat is taken.
     pub(super) fn poll_for(&self, shard: &Shard) {
         let Some(seat) = shard.seat.take() else {
             return;

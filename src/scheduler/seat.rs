@@ -24,7 +24,7 @@ use std::cell::Cell;
 use super::watch::{Watch, WatchedWorkers};
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// The right to wait in a shard's poller. Odd while somebody has it; each use adds two.
+/// The right to wait in a shard's poller. Odd while it is taken; each use adds two.
 #[derive(Debug)]
 pub(super) struct Seat(AtomicUsize);
 

@@ -10,8 +10,8 @@
 //!
 //! **Who serves a shard whose workers all compute.** Each shard has a [watch](super::watch) of its
 //! own while one of its workers is idle. While none is, it is *full*. Then the watch of another
-//! shard also looks after it, and a worker of another shard between its turns: each polls there if
-//! nobody has done so for an interval.
+//! shard also looks after it, and a worker of another shard between its turns: each polls there,
+//! unless another one has within the last interval.
 //!
 //! A worker that begins to work has resumed, and then, after a fence, looks whether its shard has a
 //! watch or an idle worker, which becomes the watch. If it has neither, and no other shard has a
@@ -27,7 +27,8 @@ use std::ops::Range;
 use super::seat::Seat;
 use super::watch::{Watch, WatchedWorkers};
 
-/// Pool workers that share a reactor. On its own cache lines, since its workers write it in each turn.
+/// Pool workers that share a reactor. On its own cache lines, since its workers write it in each
+/// turn.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Shard {

@@ -741,7 +741,7 @@ impl Shared {
     }
 
     /// An idle one of these pool workers. Rather one that follows than one that leads: otherwise
-    /// nobody would wait in its shard's poller.
+    /// its shard's poller would be left alone.
     #[inline]
     pub(super) fn find_idle_of(&self, workers: Range<usize>) -> Option<usize> {
         let reactor = |index: &usize| &self.remotes[*index].reactor;

@@ -1,12 +1,12 @@
 //! Which idle worker watches over those that are awake.
 //!
 //! A worker that computes for long runs nothing else meanwhile. If it was the one that waited in
-//! its [shard](super::shard)'s poller, nobody waits there; and tasks that are ready lie in its
+//! its [shard](super::shard)'s poller, that is left alone; and tasks that are ready lie in its
 //! queue. So while one worker of a shard is awake and another one idle, an idle one, the *watch*,
 //! sleeps for at most [`INTERVAL`] at a time. Each time it looks for tasks in the queues of the
 //! others, like any worker that is about to sleep, takes the seat at the poller if that is free,
 //! and looks which workers are *stuck*: awake, and in the same poll since the look before. While
-//! all sleep nobody watches; and while all are awake each polls the poller between two turns.
+//! all sleep there is no watch; and while all are awake each polls the poller between two turns.
 //!
 //! A worker that has ended a turn in which others have worked is likely to see them work again
 //! soon. So the watch stays the watch until others have not worked for an interval: then workers
