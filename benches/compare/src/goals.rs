@@ -458,7 +458,7 @@ of the turn; tokio reads it as often. It was 1,331 instructions while each turn 
 const TIMERS: &str = "\
 Deadlines share a wake-up if they fall in the same 32 µs; a shorter grid is less late for more CPU time: with 20 µs the \
 median was 9 µs late at 1.09 × tokio's CPU time, without any 4 µs at 1.5 ×. The tasks of a service wake the process at each deadline \
-unless `timer_slack` lets deadlines share a wake-up: that is nine tenths of the CPU time of the row `polder`.";
+unless `timer_slack` lets deadlines share a wake-up: that is three quarters of the CPU time of the row `polder`.";
 
 const MEMORY: &str = "\
 Asked of malloc for each connection: 136 bytes for the source (168 before its waiters shared a place), 200 for the task, in which \
