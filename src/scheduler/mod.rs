@@ -281,7 +281,7 @@ impl Meta {
 }
 
 /// Returns a new id, which no task has.
-#[cfg(any(feature = "blocking", test))]
+#[cfg(feature = "blocking")]
 pub(crate) fn new_id() -> Id {
     with_local(|local| local.ids.next()).unwrap_or_else(Id::of_no_worker)
 }

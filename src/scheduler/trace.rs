@@ -1,14 +1,14 @@
 //! Trace events of a runtime's tasks, if it is traced: see `diagnostics::trace`.
 //!
 //! A worker passes its own events to the [`Recorder`](crate::telemetry::Recorder) among its
-//! counters. Events from several threads go to the runtime's [`Tracer`]: spawns, wakes and ends on
-//! threads that are not workers of the runtime, and calls of `unblock`.
+//! counters. Events from several threads go to the runtime's [`Tracer`](crate::telemetry::Tracer):
+//! spawns, wakes and ends on threads that are not workers of the runtime, and calls of `unblock`.
 
 use std::sync::Arc;
 
 use super::Meta;
 use super::current::{Current, with_current};
-use crate::telemetry::{Tracer, What};
+use crate::telemetry::What;
 
 /// Records that a task is scheduled: it was spawned, or woken.
 #[cold]
@@ -48,6 +48,6 @@ fn happened(meta: &Meta, what: What) {
 
 /// The trace of the runtime that this thread drives, if it is traced.
 #[cfg(feature = "blocking")]
-pub(crate) fn current_trace() -> Option<Arc<dyn Tracer>> {
+pub(crate) fn current_trace() -> Option<Arc<dyn crate::telemetry::Tracer>> {
     super::with_local(|local| local.shared.trace().cloned()).flatten()
 }
