@@ -601,9 +601,12 @@ fn a_dump_tells_what_a_task_with_a_span_waits_for() {
             let sleeps = polder::spawn_local_named("sleeps", sleep(Duration::from_secs(3600)));
             let (accepts_id, sleeps_id) = (accepts.id(), sleeps.id());
             // A poll may have begun, and not cloned its waker yet.
-            while [accepts_id, sleeps_id].map(wakers_of) != [1, 1] {
+            let has_cloned = |id| record_of(id).steps.contains(&Step::Clone);
+            while ![accepts_id, sleeps_id].into_iter().all(has_cloned) {
                 sleep(Duration::from_millis(1)).await;
             }
+            let wakers = [accepts_id, sleeps_id].map(wakers_of);
+            assert_eq!(wakers, [1, 1]);
             let dump = Handle::current().dump().to_string();
             drop((accepts, sleeps));
             dump

@@ -94,8 +94,7 @@ mod history;
 mod host;
 mod jobs;
 mod left_out;
-#[doc(hidden)]
-pub mod links;
+mod links;
 mod machine;
 mod names;
 mod panics;
