@@ -17,8 +17,7 @@ use crate::reactor::{self, Direction, SourceWait};
 use crate::scheduler::Shared;
 use crate::sys::AsRawDescriptor;
 use crate::task::{Id, Name};
-use crate::telemetry::Leaf;
-use crate::telemetry::MAIN_FUTURE;
+use crate::telemetry::{Leaf, MAIN_FUTURE};
 
 /// A snapshot of a runtime, from [`Runtime::dump`](crate::Runtime::dump).
 ///

@@ -14,8 +14,7 @@ use crate::clock::now;
 use crate::scheduler::Shared;
 use crate::sync::Mutex;
 use crate::task::Name;
-use crate::telemetry::Tracer;
-use crate::telemetry::{Recorder, What};
+use crate::telemetry::{Recorder, Tracer, What};
 
 /// The request to trace a runtime. A program that makes one links the log and its rings; other
 /// programs do not.

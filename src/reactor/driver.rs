@@ -257,7 +257,7 @@ impl Driver {
 
     /// Reads the clock, and records that. Computes the tick only if it is another one.
     #[inline]
-    fn read_clock(&self) -> Instant {
+    pub(crate) fn read_clock(&self) -> Instant {
         let now = now();
         if self.end_of_tick.get().is_none_or(|end| now >= end) {
             self.counters.set_tick(now);

@@ -490,8 +490,8 @@ impl Builder {
         let pollers = Backend::first_that(backends, |backend| {
             let open = |_| Poller::new(backend);
             // Nine workers are five and four, and not eight and one.
-            let pollers = pool_workers.div_ceil(workers_per_poller).max(1);
-            let each = pool_workers.div_ceil(pollers).max(1);
+            let count = pool_workers.div_ceil(workers_per_poller).max(1);
+            let each = pool_workers.div_ceil(count).max(1);
             let shards = (0..pool_workers).step_by(each).map(|start| {
                 let workers = start..pool_workers.min(start + each);
                 let own = workers.map(open).collect::<io::Result<_>>()?;

@@ -134,15 +134,12 @@ impl Runtime {
     /// several, the first is the pool's, and the others are the pool workers'.
     #[cfg(feature = "sim")]
     pub(crate) fn simulated(pollers: Vec<crate::world::PollerOfWorker>) -> Runtime {
-        let mut pollers = pollers
-            .into_iter()
-            .map(Poller::simulated)
-            .collect::<Vec<_>>();
-        let main = pollers.pop().expect("every process has a main worker");
-        let mut pollers = pollers.into_iter();
-        let shards: Vec<_> = (pollers.next().into_iter())
-            .map(|shared| (shared, pollers.by_ref().collect::<Vec<_>>()))
-            .collect();
+        let mut own: Vec<_> = pollers.into_iter().map(Poller::simulated).collect();
+        let main = own.pop().expect("every process has a main worker");
+        let mut shards = Vec::new();
+        if !own.is_empty() {
+            shards.push((own.remove(0), own));
+        }
         let pool_workers = shards.iter().map(|(_, own)| own.len()).sum();
         let mut shared = Shared::new(Pollers { shards, main });
         shared.set_simulated();
@@ -673,10 +670,9 @@ fn not_simulated() -> io::Result<()> {
 /// other, and so do not link the code that starts threads.
 fn single_worker() -> io::Result<Arc<Shared>> {
     not_simulated()?;
-    let poller = Poller::first_of(Backend::list_from_env()?)?;
     let pollers = Pollers {
         shards: Vec::new(),
-        main: poller,
+        main: Poller::first_of(Backend::list_from_env()?)?,
     };
     observe(Shared::new(pollers), None, None)
 }

@@ -78,18 +78,19 @@ pub(super) struct PoolWorker {
     /// When it visits full shards next, if it has tasks to run.
     next_visit: Cell<Option<Instant>>,
     /// The [uses](super::seat::Seat::uses) of each shard's seat at its last visit.
-    visited: RefCell<Vec<usize>>,
+    visited: Box<[Cell<usize>]>,
 }
 
 impl PoolWorker {
-    pub(super) fn new(index: usize) -> PoolWorker {
+    pub(super) fn new(index: usize, shards: usize) -> PoolWorker {
         PoolWorker {
             sleeper: Sleeper::new(index),
             next_inspection: Cell::new(None),
             seen: RefCell::default(),
             has_polled: Cell::new(false),
             next_visit: Cell::new(None),
-            visited: RefCell::default(),
+            // No seat has this value, which is odd, before it was taken.
+            visited: vec![Cell::new(usize::MAX); shards].into(),
         }
     }
 
@@ -213,8 +214,7 @@ impl Worker {
         shared.unpark_main_if_no_task_is_left();
         let mut timeout = timeout;
         if pool.sleeper.is_watch() {
-            let now = now();
-            self.local.counters.set_tick(now);
+            let now = self.driver.read_clock();
             if !was_watch {
                 pool.begin_watch(now, shared);
             }
@@ -297,19 +297,15 @@ impl Worker {
         self.visit_full_shards();
     }
 
-    /// Polls for the shards whose workers all compute, and have not polled since the last visit.
+    /// Polls for the full shards that were not polled since the last visit.
     fn visit_full_shards(&self) {
         let shared = self.shared();
         for shard in shared.full_shards_beside(self.local.index) {
-            let place = shard.workers.start / shared.workers_of_shard;
-            let visit = |uses| {
-                let mut visited = self.pool.visited.borrow_mut();
-                visited.resize(shared.shards.len(), usize::MAX);
-                std::mem::replace(&mut visited[place], uses)
-            };
-            if visit(shard.seat.uses()) == shard.seat.uses() {
+            let visited = &self.pool.visited[shard.workers.start / shared.workers_of_shard];
+            let uses = shard.seat.uses();
+            if visited.replace(uses) == uses {
                 self.poll_for(shard);
-                visit(shard.seat.uses());
+                visited.set(shard.seat.uses());
             }
         }
     }

@@ -2,7 +2,7 @@
 //! up.
 //!
 //! The poller has one *seat*, a lock that is only ever tried. Who has it waits there. An idle
-//! worker with the seat *leads*: it sleeps in the pool's poller. Without it, it *follows*: it
+//! worker with the seat *leads*: it sleeps in the shard's poller. Without it, it *follows*: it
 //! sleeps until it is notified. The seat is given up before a waker is called or a task runs.
 //!
 //! **Why the poller is never left alone** while all sleep. A worker tries the seat before it parks.
@@ -175,7 +175,7 @@ impl Sleeper {
         if !self.others_work.get() {
             self.end_watch(watch);
         }
-        // One of its own shard that is awake will want the seat back.
+        // Another one of this shard that is awake will want the seat back.
         let leaves_seat = self.was_woken.get() && others.is_other_awake(self.index);
         let taken = if leaves_seat { None } else { seat.take() };
         if worker.park(taken.is_some()) || worker.has_tasks() {
@@ -371,7 +371,7 @@ mod loom_tests {
         check_beside(0, workers, have_worked, script);
     }
 
-    /// [`check`] beside so many workers of other shards, whose indices come last.
+    /// [`check`] with so many workers of other shards too; their indices come last.
     fn check_beside(others: usize, workers: usize, have_worked: bool, script: fn(&Here<'_>)) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);

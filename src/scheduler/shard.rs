@@ -2,13 +2,13 @@
 //!
 //! A pool consists of shards, of as many workers as `Builder::workers_per_poller` says. All sources
 //! and timers of a shard are with one reactor, which has a [seat](super::seat). A source is
-//! registered with the shard whose worker first waits for it, and stays there, since any worker of
-//! the pool may wake a movable task; the task itself runs on any of them. So small pools have one
-//! shard, and large ones do not share one table of sources and one kernel object. (With 64 workers
-//! on one epoll, tokio measured 75 µs for a registration at the median, and with one epoll for
-//! each 8 workers 3 µs: <https://github.com/tokio-rs/tokio/pull/8450>.)
+//! registered with the shard of the worker that first waits for it, and stays there, since any
+//! worker of the pool may wake a movable task; the task itself runs on any of them. So small pools
+//! have one shard, and large ones do not share one table of sources and one kernel object. (With 64
+//! workers on one epoll, tokio measured 75 µs for a registration at the median, and with one epoll
+//! for each 8 workers 3 µs: <https://github.com/tokio-rs/tokio/pull/8450>.)
 //!
-//! **Who serves a shard whose workers all compute.** Each shard has a [watch](super::watch) of its
+//! **Who serves a shard if all its workers compute.** Each shard has a [watch](super::watch) of its
 //! own while one of its workers is idle. While none is, it is *full*. Then the watch of another
 //! shard also looks after it, and a worker of another shard between its turns: each polls there,
 //! unless another one has within the last interval.

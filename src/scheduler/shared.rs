@@ -64,8 +64,7 @@ use crate::poller::Poller;
 use crate::reactor::{Driver, Reactor};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
-use crate::telemetry::Tracer;
-use crate::telemetry::requests::Requests;
+use crate::telemetry::{Tracer, requests::Requests};
 
 /// A value of a higher module, kept with the runtime.
 pub(crate) type Slot = Arc<dyn Any + Send + Sync>;
@@ -88,7 +87,7 @@ pub(crate) struct Shared {
     idle: Idle,
     /// The pool workers by the reactors that they share. Empty without pool workers.
     pub(super) shards: Box<[Shard]>,
-    /// The number of workers of each shard but the last.
+    /// The number of workers of each shard but the last, apart from the lines that shards write.
     pub(super) workers_of_shard: usize,
     /// The counters of threads that are not workers of this runtime.
     external: TaskCounters,
@@ -212,7 +211,8 @@ impl TaskCounters {
 }
 
 impl Remote {
-    fn new(reactor: Arc<Reactor>, is_pool_worker: bool) -> Remote {
+    fn new(reactor: Arc<Reactor>) -> Remote {
+        let is_pool_worker = reactor.pool().is_some();
         Remote {
             reactor,
             inbox: MutexQueue::new(),
@@ -314,11 +314,11 @@ impl Shared {
             let reactor = Reactor::of_pool(shared, of_pool.map(|reactor| &**reactor));
             for poller in own {
                 let own = Reactor::of_pool_worker(poller, &reactor);
-                remotes.push(Arc::new(Remote::new(own, true)));
+                remotes.push(Arc::new(Remote::new(own)));
             }
             shards.push(Shard::new(first..remotes.len()));
         }
-        remotes.push(Arc::new(Remote::new(Reactor::new(pollers.main), false)));
+        remotes.push(Arc::new(Remote::new(Reactor::new(pollers.main))));
         Shared {
             remotes: remotes.into(),
             inject_queue: MutexQueue::new(),
@@ -619,19 +619,14 @@ impl Shared {
 
     /// The reactors that tasks of the worker at `index` may wait in.
     pub(crate) fn reactors_of(&self, index: usize) -> impl Iterator<Item = &Arc<Reactor>> {
-        let own = (index == self.main_index()).then(|| &self.main().reactor);
-        let pool = self.pool_reactors().filter(move |_| own.is_none());
-        own.into_iter().chain(pool)
+        self.pool_reactors().chain([&self.remotes[index].reactor])
     }
 
     /// The number of sources that are registered with the reactor that the worker at `index`
     /// drives. Those that several pool workers share count for the first one only.
     pub(crate) fn sources(&self, index: usize) -> usize {
-        match self
-            .shards
-            .iter()
-            .find(|shard| shard.workers.start == index)
-        {
+        let mut shards = self.shards.iter();
+        match shards.find(|shard| shard.workers.start == index) {
             Some(shard) => self.reactor_of(shard).sources(),
             None => self.remotes[index].reactor.sources(),
         }

@@ -124,7 +124,7 @@ impl Worker {
             busy_poll,
             interrupted: Cell::new(None),
             searching: Cell::new(false),
-            pool: PoolWorker::new(index),
+            pool: PoolWorker::new(index, shared.shards.len()),
             wait: Cell::new(Worker::wait),
             is_broken: Cell::new(false),
             drives: Cell::new(0),

@@ -433,10 +433,10 @@ each time. Tried: a lock whose release is a plain store, or that its driver take
 wait by index instead of by waker (no gain); taking fewer events at once (nothing with 500 pairs).";
 
 const UNIX: &str = "\
-As for TCP, beside a kernel that does half the work. polder's own Unix streams refuse descriptors where the kernel can (Linux 6.16, \
+As for TCP, where the kernel does twice the work. polder's own Unix streams refuse descriptors where the kernel can (Linux 6.16, \
 `SO_PASSRIGHTS`) and are read with `recv`. With an older kernel, and where others made the socket, a read is a `recvmsg`, since only \
 that reports that it ended at descriptors that came along, behind which there may be more bytes: 82 ns more, twice a round trip \
-(`raw-recvmsg` beside `raw`, `polder-adopted` beside `polder-epoll`). Also measured in its place: `recv` and then FIONREAD (154 ns), \
+(`raw-recvmsg` to `raw`, `polder-adopted` to `polder-epoll`). Also measured in its place: `recv` and then FIONREAD (154 ns), \
 or trying again (178).";
 
 const SPAWN: &str = "\
@@ -492,13 +492,12 @@ with one pair and with 64 (0.8 to 0.95 µs), a third of which is wakes and polls
 lock) shows what is the runtimes' own.";
 
 const BURST: &str = "\
-A read is tried before the poller is asked, so the first poll of each task reads until its budget ends, which is 32 reads of about 1 µs, \
-beside the registration: 300 such polls are 12 ms of CPU time. tokio's sockets count as not ready until the poller has reported them, so \
+A read is tried before the poller is asked, so the first poll of each task reads until its budget ends, which is 32 reads of about 1 µs, and registers: 300 such polls are 12 ms of CPU time. tokio's sockets count as not ready until the poller has reported them, so \
 there a task's first poll only registers its socket. With a budget of 128 for the first poll too, and new tasks behind those that have \
 yielded, it took 2.5 times as long; with a budget of 8 it is no shorter. Shares of at most 16 injected tasks: 1.2 times as long.";
 
 const WAKES_OF_SEVERAL: &str = "\
-async-task counts the reference of a runnable with a locked instruction of its own, and the task that runs next is in a slot that other \
+async-task counts the reference of a runnable with another locked instruction, and the task that runs next is in a slot that other \
 workers may take from, so it is taken by a compare-and-exchange: 13.1 locked instructions a wake, where tokio has 11.5, and as many \
 instructions in all (522 and 521).";
 

@@ -357,8 +357,8 @@ fn across<P: Peer>(peer: &P, count: u64) -> Took {
     took
 }
 
-/// Measures the lateness of timers of `duration(number)`, each in a separate task, which sleeps so
-/// many times.
+/// Measures the lateness of many timers, each in a separate task; those of "service" again and
+/// again.
 fn of_timers<P: Peer>(order: &Order) -> Outcome {
     let is_service = order.workload == "service";
     let (tasks, most) = if is_service {

@@ -12,9 +12,8 @@ use std::os::unix::net::UnixStream;
 use std::task::Context;
 use std::time::{Duration, Instant};
 
-use futures_lite::future::or;
-
 use async_channel::{Receiver, Sender};
+use futures_lite::future::or;
 
 use crate::clock::{Clock, Run, Took};
 use crate::group::Skip;
