@@ -27,7 +27,7 @@ pub const MAX_HINTS: usize = 20;
 /// and the main worker.
 pub const MAX_WORKERS: usize = 1_024 + 1;
 
-/// The number of buckets of a histogram: `BUCKETS` in `src/reactor/counters.rs`.
+/// The number of buckets of a histogram: `BUCKETS` in `src/telemetry/counters.rs`.
 pub const MAX_BUCKETS: usize = 22;
 
 /// The only existing version.
@@ -256,7 +256,7 @@ mod tests {
     fn limits_are_those_of_polder() {
         let line = include_str!("../../../src/diagnostics/line.rs");
         let builder = include_str!("../../../src/runtime/builder.rs");
-        let counters = include_str!("../../../src/reactor/counters.rs");
+        let counters = include_str!("../../../src/telemetry/counters.rs");
         let limit = |source: &str, name: &str| -> usize {
             let (_, rest) = source
                 .split_once(&format!("const {name}: usize = "))
