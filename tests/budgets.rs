@@ -284,7 +284,9 @@ mod clock {
 #[test]
 fn a_spawn_allocates_once() {
     // (If workers share tasks that have not started, that queue allocates for 31 tasks in one go.)
-    in_every_runtime_alone(async |backend| {
+    // Without optimisation the future is boxed: a second allocation, unless it is empty.
+    let of_a_future = if cfg!(debug_assertions) { 2_000 } else { 1_000 };
+    in_every_runtime_alone(async move |backend| {
         let counted = steady(1_000, || polder::spawn(async {})).await;
         assert!(counted <= 1_000, "{counted} in 1,000 spawns on {backend}");
         let counted = steady(1_000, || async {
@@ -292,7 +294,10 @@ fn a_spawn_allocates_once() {
             future::yield_now().await;
         })
         .await;
-        assert!(counted <= 1_000, "{counted} in 1,000 detached on {backend}");
+        assert!(
+            counted <= of_a_future,
+            "{counted} in 1,000 detached on {backend}"
+        );
     });
 }
 

@@ -169,10 +169,25 @@ pub fn within<T: Send + 'static>(
     f: impl FnOnce() -> T + Send + 'static,
 ) -> T {
     let (sender, receiver) = mpsc::channel();
-    let thread = thread::Builder::new()
-        .name(what.into())
-        .spawn(move || drop(sender.send(storm::within(f))))
-        .expect("a thread starts");
+    let thread = start(what, Box::new(move || drop(sender.send(f()))));
+    receive(&receiver, limit, what, thread)
+}
+
+/// Starts a thread. A function of its own, so that it is compiled once and not for each test.
+fn start(name: &str, f: Box<dyn FnOnce() + Send>) -> thread::JoinHandle<()> {
+    thread::Builder::new()
+        .name(name.into())
+        .spawn(move || storm::within(f))
+        .expect("a thread starts")
+}
+
+/// Receives what `thread` sends; panics if it does not.
+fn receive<T>(
+    receiver: &mpsc::Receiver<T>,
+    limit: Duration,
+    what: &str,
+    thread: thread::JoinHandle<()>,
+) -> T {
     match receiver.recv_timeout(limit) {
         Ok(value) => value,
         Err(mpsc::RecvTimeoutError::Timeout) => {
