@@ -10,7 +10,8 @@ need() {
         echo "$0: $what is missing; on Debian, root can install $*" >&2
         return 1
     fi
-    local apt=(${sudo[@]+"${sudo[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get)
+    # Another script may be installing something, too.
+    local apt=(${sudo[@]+"${sudo[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300)
     local get=("${apt[@]}" install -y --no-install-recommends "$@")
     # The lists of packages may be missing, or old.
     { "${get[@]}" || { "${apt[@]}" update && "${get[@]}"; }; } && is_there "$what"

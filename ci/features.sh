@@ -5,8 +5,8 @@
 #
 #     ci/features.sh [--short | --all]
 #
-# With --short each feature is compiled alone instead of in pairs. With --all every combination is: more than three
-# hundred, a quarter of an hour.
+# With --short each feature is compiled alone instead of in pairs, and the tests of simulated worlds are left to ci/sim.sh,
+# which runs them optimised. With --all every combination is compiled: more than three hundred, a quarter of an hour.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,8 +28,10 @@ cargo run --quiet --all-features --example embed -- --backend io-uring >/dev/nul
     not_run "the suite on io-uring, since this kernel makes no ring"
 cargo test --all-features --lib -- io_uring
 cargo test -p libc-answers -p linearizable -p thread-stack
+worlds=(--test sim)
+[ "${1:-}" != --short ] || worlds=()
 cargo test --all-features --test backtrace --test budgets --test conformance --test ends --test mark \
-    --test one_reactor --test platform --test sim --test smallest --test spans
+    --test one_reactor --test platform --test smallest --test spans ${worlds[@]+"${worlds[@]}"}
 
 # Last, since without the tool the script ends here.
 . ci/tool.sh

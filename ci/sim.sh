@@ -4,15 +4,15 @@
 #
 #     ci/sim.sh [--short | SEEDS]
 #
-# --short takes a part of all seeds, and leaves out what ci/features.sh has run without optimisation: two minutes after
-# the build, instead of ten. POLDER_FINGERPRINT_SEEDS sets how many fingerprints are compared, 300 if it is not set:
+# --short takes a part of all seeds, and runs the conformance suite without optimisation, as ci/features.sh has built it:
+# two minutes after the build, instead of ten. POLDER_FINGERPRINT_SEEDS sets how many fingerprints are compared, 300 if it is not set:
 # 10,000 take two minutes of CPU time, nearly all of them without optimisation.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-seeds=1000 scripts=5000 example=10000 column_seeds=16 fingerprint_seeds=300
+seeds=1000 scripts=5000 example=10000 column_seeds=16 fingerprint_seeds=300 column_build=(--release)
 case "${1:-}" in
-    --short) seeds=100 scripts=1000 example=1000 column_seeds=2 fingerprint_seeds=50 ;;
+    --short) seeds=100 scripts=1000 example=1000 column_seeds=2 fingerprint_seeds=50 column_build=() ;;
     '') ;;
     *) seeds=$1 ;;
 esac
@@ -50,7 +50,7 @@ log=$(mktemp)
 trap 'rm -f "$log" "$log.column"' EXIT
 export POLDER_COLUMN=simulated
 column() {
-    timeout 900 cargo test --release --all-features --test conformance -- "$@" >"$log" 2>&1 || {
+    timeout 900 cargo test ${column_build[@]+"${column_build[@]}"} --all-features --test conformance -- "$@" >"$log" 2>&1 || {
         cat "$log"
         exit 1
     }
