@@ -17,7 +17,8 @@ use polder::time::sleep;
 use crate::peer::{TcpPeer, beside};
 use crate::streams::listening;
 use crate::support::{
-    a_turn, in_every_runtime, is_in_world, on_every_backend, runtime, sized, until,
+    a_turn, in_every_runtime, in_every_runtime_in_parallel, is_in_world, on_every_backend, runtime,
+    sized, until,
 };
 
 async fn listen() -> (TcpListener, SocketAddr) {
@@ -818,7 +819,7 @@ mod errors {
 
     #[test]
     fn when_something_has_run_out_it_rests_and_goes_on_by_itself() {
-        in_every_runtime(|_| async {
+        in_every_runtime_in_parallel(|_| async {
             for code in [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM] {
                 let turns = (0..12).map(|_| system(code)).chain([Ok(1)]);
                 let (done, mut told) = (Arc::new(Event::new()), 0);
@@ -927,7 +928,7 @@ mod errors {
     /// Errors about single connections may have a lasting cause too.
     #[test]
     fn errors_without_end_do_not_make_the_loop_spin() {
-        in_every_runtime(|_| async {
+        in_every_runtime_in_parallel(|_| async {
             for code in [libc::EPERM, libc::ENETDOWN, libc::EMFILE] {
                 let script = Script::new((0..1_000_000).map(|_| system(code)));
                 let attempts = script.attempts.clone();

@@ -21,6 +21,7 @@ use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::future::Future;
 use std::io::Write;
+use std::panic::resume_unwind;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -49,14 +50,46 @@ thread_local! {
 /// with several workers.
 pub fn on_every_backend(rule: impl Fn(Backend) + Clone + Send + 'static) {
     for backend in backends() {
-        let uses_runtimes = run(&rule, backend, 1);
-        if uses_runtimes && has_several_workers(backend) {
-            for workers in SEVERAL {
-                run(&rule, backend, workers);
-            }
-        }
+        with_one_and_several_workers(&rule, backend);
         passed(backend);
     }
+}
+
+fn with_one_and_several_workers(
+    rule: &(impl Fn(Backend) + Clone + Send + 'static),
+    backend: Backend,
+) {
+    let uses_runtimes = run(rule, backend, 1);
+    if uses_runtimes && has_several_workers(backend) {
+        for workers in SEVERAL {
+            run(rule, backend, workers);
+        }
+    }
+}
+
+/// Calls `f` with every backend of this machine at the same time, each on its own thread: for rules
+/// that mostly wait.
+fn in_parallel(f: impl Fn(Backend) + Clone + Send + 'static) {
+    let start = |backend: Backend| {
+        let f = f.clone();
+        let name = thread::current().name().map(String::from);
+        let thread = thread::Builder::new().name(name.unwrap_or_default());
+        thread.spawn(move || f(backend)).expect("a thread starts")
+    };
+    let threads: Vec<_> = backends().into_iter().map(start).collect();
+    for thread in threads {
+        if let Err(panic) = thread.join() {
+            resume_unwind(panic);
+        }
+    }
+}
+
+/// Like [`on_every_backend_alone`], on all backends at the same time: for rules that mostly wait.
+pub fn on_every_backend_alone_in_parallel(rule: impl Fn(Backend) + Clone + Send + 'static) {
+    in_parallel(move |backend| {
+        run(&rule, backend, 1);
+        passed(backend);
+    });
 }
 
 /// The backends on which rules run: those of this machine.
@@ -118,6 +151,21 @@ where
 {
     let on_kernels = rule.clone();
     on_every_backend(move |backend| runtime(backend).block_on(on_kernels(backend)));
+    in_a_world(rule, false);
+}
+
+/// Like [`in_every_runtime`], on all backends at the same time: for rules that mostly wait.
+pub fn in_every_runtime_in_parallel<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static)
+where
+    F: Future<Output = ()> + 'static,
+{
+    let on_kernels = rule.clone();
+    in_parallel(move |backend| {
+        let on_kernels = on_kernels.clone();
+        let on_kernels = move |backend| runtime(backend).block_on(on_kernels(backend));
+        with_one_and_several_workers(&on_kernels, backend);
+        passed(backend);
+    });
     in_a_world(rule, false);
 }
 

@@ -17,8 +17,8 @@ use polder::time::sleep;
 use polder::{Handle, Runtime, Task, TaskSet, future};
 
 use crate::support::{
-    eventually, on_every_backend, on_every_backend_alone, on_every_backend_with_several, runtime,
-    runtime_of, sized,
+    eventually, on_every_backend, on_every_backend_alone, on_every_backend_alone_in_parallel,
+    on_every_backend_with_several, runtime, runtime_of, sized,
 };
 
 /// Longer than any test takes.
@@ -142,7 +142,7 @@ fn tasks_that_a_timer_or_a_socket_will_wake_are_no_hint() {
 #[cfg(unix)]
 #[test]
 fn what_nobody_reads_is_told_with_its_peer_and_since_when() {
-    on_every_backend_alone(|backend| {
+    on_every_backend_alone_in_parallel(|backend| {
         let runtime = runtime(backend);
         let (mut near, mut far) = runtime.block_on(connection());
         let peer = near.local_addr().unwrap();
@@ -184,7 +184,7 @@ fn what_nobody_reads_is_told_with_its_peer_and_since_when() {
 /// the task waits for data: its waker is kept from then on.)
 #[test]
 fn what_is_read_slowly_is_no_hint() {
-    on_every_backend_alone(|backend| {
+    on_every_backend_alone_in_parallel(|backend| {
         let runtime = runtime(backend);
         let (mut near, mut far) = runtime.block_on(connection());
         let reads = runtime.spawn(async move {

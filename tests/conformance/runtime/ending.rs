@@ -19,9 +19,7 @@ use super::{Wakes, one_byte, send_byte};
 #[cfg(target_os = "linux")]
 use crate::child::{entries, in_children, resident};
 use crate::probe::{Alive, Mailbox, OnDrop, Signal, hold, own_waker, poll_with, tcp_pair};
-use crate::support::{
-    LIMIT, on_every_backend, on_every_backend_alone, runtime, share, sized, within,
-};
+use crate::support::{LIMIT, on_every_backend, on_every_backend_alone, runtime, sized, within};
 
 #[test]
 fn dropping_the_runtime_drops_every_future() {
@@ -253,14 +251,14 @@ fn dropped_in_a_row(backend: Backend, count: usize) -> Vec<usize> {
 #[test]
 fn tasks_that_destructors_spawn_at_the_end_are_dropped_one_after_the_other() {
     on_every_backend(|backend| {
-        let count = share(backend == Backend::default(), 100_000);
+        let count = sized(backend, 100_000);
         assert_eq!(dropped_in_a_row(backend, count), [count; 10]);
     });
 }
 
 #[test]
 fn a_task_that_spawns_itself_again_when_it_is_dropped_does_not_keep_its_runtime_from_ending() {
-    on_every_backend(|backend| {
+    on_every_backend_alone(|backend| {
         if backend == Backend::default() {
             for dropped in dropped_in_a_row(backend, usize::MAX) {
                 assert!(dropped > 100_000, "only {dropped} were dropped");
