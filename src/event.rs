@@ -36,6 +36,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::iter;
 use std::pin::Pin;
 use std::ptr;
 use std::task::{Context, Poll, Waker};
@@ -72,17 +73,18 @@ use crate::telemetry::Leaf;
 /// ```
 #[doc(alias = "Notify")]
 #[derive(Default)]
-pub struct Event(Mutex<EventState>);
+pub struct Event(Mutex<State>);
 
+/// The state of an event or a latch.
 #[derive(Default)]
-struct EventState {
+struct State {
     set: bool,
     queue: Queue,
 }
 
-impl EventState {
-    /// Sets the event. Returns the waker of the waiter that is released, if there is one.
-    fn set(&mut self) -> Option<Waker> {
+impl State {
+    /// Sets an event. Returns the waker of the waiter that is released, if there is one.
+    fn set_once(&mut self) -> Option<Waker> {
         let released = self.queue.release_first();
         self.set |= released.is_none();
         released
@@ -174,7 +176,7 @@ impl Event {
     /// assert!(!event.is_set());
     /// ```
     pub fn set(&self) {
-        let waker = self.0.lock().set();
+        let waker = self.0.lock().set_once();
         wake_all(waker);
     }
 
@@ -226,11 +228,7 @@ impl Event {
     /// Cancel safe: if the future is dropped after it was released, the next waiter is released
     /// instead.
     pub fn wait(&self) -> EventWait<'_> {
-        EventWait {
-            event: self,
-            key: None,
-            deferred: false,
-        }
+        EventWait(Wait::new(&self.0, Kind::Event))
     }
 }
 
@@ -266,104 +264,13 @@ impl fmt::Debug for Event {
 /// Cancel safe: if it is dropped after it was released, the next waiter is released instead.
 #[must_use = "futures do nothing unless they are polled"]
 #[derive(Debug)]
-pub struct EventWait<'a> {
-    event: &'a Event,
-    /// Its key while it is in the queue.
-    key: Option<usize>,
-    /// See [`poll_with`].
-    deferred: bool,
-}
-
-/// The result of an attempt under the lock. `None` if the wait is over, but has not taken an
-/// operation from the budget.
-type Attempt = Result<Option<Poll<()>>, NeedsClone>;
-
-/// Calls `attempt` until it has a result; `attempt` is passed whether the wait has been paid for.
-///
-/// `deferred` is whether the task's budget was used up at the previous poll. Then this poll is
-/// free. Otherwise a future that is polled before this one, and always takes the whole budget,
-/// would keep it from ever completing.
-#[inline]
-fn poll_with(
-    cx: &Context<'_>,
-    deferred: &mut bool,
-    mut attempt: impl FnMut(&mut Spare, bool) -> Attempt,
-) -> Poll<()> {
-    let free = std::mem::take(deferred);
-    let mut paid = free;
-    loop {
-        if let Some(result) = Spare::retry(cx.waker(), |spare| attempt(spare, paid)) {
-            if paid && !free && result.is_pending() {
-                budget::restore(); // Another waiter was quicker.
-            }
-            return result;
-        }
-        if budget::consume(cx).is_pending() {
-            *deferred = true;
-            return Poll::Pending;
-        }
-        paid = true;
-    }
-}
-
-impl Event {
-    /// Makes one attempt under the lock, for a wait with this key.
-    fn poll_locked(
-        &self,
-        key: &mut Option<usize>,
-        waker: &Waker,
-        spare: &mut Spare,
-        paid: bool,
-    ) -> Attempt {
-        let mut state = self.0.lock();
-        match *key {
-            None if state.set && !paid => return Ok(None),
-            None if std::mem::take(&mut state.set) => return Ok(Some(Poll::Ready(()))),
-            None => *key = Some(state.queue.push(spare.take()?)),
-            Some(place) => match &mut state.queue.waiters[place].waker {
-                Some(old) => spare.renew(old, waker)?,
-                None => {
-                    state.queue.remove(place);
-                    *key = None;
-                    return Ok(Some(Poll::Ready(())));
-                }
-            },
-        }
-        Ok(Some(Poll::Pending))
-    }
-}
+pub struct EventWait<'a>(Wait<'a>);
 
 impl Future for EventWait<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let EventWait {
-            event,
-            key,
-            deferred,
-        } = &mut *self;
-        let result = poll_with(cx, deferred, |spare, paid| {
-            event.poll_locked(key, cx.waker(), spare, paid)
-        });
-        if result.is_pending() {
-            waits_for(Leaf::Event(ptr::from_ref(*event).addr()));
-        }
-        result
-    }
-}
-
-impl Drop for EventWait<'_> {
-    fn drop(&mut self) {
-        let Some(key) = self.key else { return };
-        let mut state = self.event.0.lock();
-        let own = state.queue.remove(key);
-        let next = match own {
-            Some(_) => None,
-            None => state.set(),
-        };
-        drop(state);
-        drop_all(own);
-        wake_all(next);
+        self.0.poll(cx)
     }
 }
 
@@ -392,13 +299,7 @@ impl Drop for EventWait<'_> {
 /// ```
 #[doc(alias("CancellationToken", "Notify"))]
 #[derive(Default)]
-pub struct Latch(Mutex<LatchState>);
-
-#[derive(Default)]
-struct LatchState {
-    set: bool,
-    waiters: Slab<Waker>,
-}
+pub struct Latch(Mutex<State>);
 
 impl Latch {
     /// Makes a latch that is not set.
@@ -428,12 +329,11 @@ impl Latch {
     /// assert!(latch.is_set());
     /// ```
     pub fn set(&self) {
-        let waiters = {
-            let mut state = self.0.lock();
-            state.set = true;
-            std::mem::take(&mut state.waiters)
-        };
-        wake_all(waiters.into_iter().map(|(_, waker)| waker));
+        let mut state = self.0.lock();
+        state.set = true;
+        let wakers: Vec<Waker> = iter::from_fn(|| state.queue.release_first()).collect();
+        drop(state);
+        wake_all(wakers);
     }
 
     /// Returns whether the latch is set.
@@ -475,11 +375,7 @@ impl Latch {
     ///
     /// Cancel safe: dropping the future has no effect.
     pub fn wait(&self) -> LatchWait<'_> {
-        LatchWait {
-            latch: self,
-            key: None,
-            deferred: false,
-        }
+        LatchWait(Wait::new(&self.0, Kind::Latch))
     }
 }
 
@@ -511,66 +407,120 @@ impl fmt::Debug for Latch {
 /// Cancel safe: dropping it has no effect.
 #[must_use = "futures do nothing unless they are polled"]
 #[derive(Debug)]
-pub struct LatchWait<'a> {
-    latch: &'a Latch,
-    /// Its key among the waiters, until the latch is set.
-    key: Option<usize>,
-    /// See [`poll_with`].
-    deferred: bool,
-}
-
-impl Latch {
-    /// Makes one attempt under the lock, for a wait with this key.
-    fn poll_locked(
-        &self,
-        key: &mut Option<usize>,
-        waker: &Waker,
-        spare: &mut Spare,
-        paid: bool,
-    ) -> Attempt {
-        let mut state = self.0.lock();
-        match *key {
-            None if state.set && !paid => return Ok(None),
-            _ if state.set => return Ok(Some(Poll::Ready(()))),
-            None => *key = Some(state.waiters.insert(spare.take()?)),
-            Some(place) => spare.renew(&mut state.waiters[place], waker)?,
-        }
-        Ok(Some(Poll::Pending))
-    }
-}
+pub struct LatchWait<'a>(Wait<'a>);
 
 impl Future for LatchWait<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let LatchWait {
-            latch,
-            key,
-            deferred,
-        } = &mut *self;
-        let result = poll_with(cx, deferred, |spare, paid| {
-            latch.poll_locked(key, cx.waker(), spare, paid)
-        });
-        if result.is_pending() {
-            waits_for(Leaf::Latch(ptr::from_ref(*latch).addr()));
-        }
-        result
+        self.0.poll(cx)
     }
 }
 
-impl Drop for LatchWait<'_> {
+/// What a wait is for, which decides whether a wait that completes resets the signal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Event,
+    Latch,
+}
+
+/// A wait for an event or a latch.
+#[derive(Debug)]
+struct Wait<'a> {
+    state: &'a Mutex<State>,
+    kind: Kind,
+    /// Its key while it is in the queue.
+    key: Option<usize>,
+    /// Whether the task's budget was used up at the previous poll. Then the next poll is free.
+    /// Otherwise a future that is polled before this one, and always takes the whole budget, would
+    /// keep it from ever completing.
+    deferred: bool,
+}
+
+impl Wait<'_> {
+    fn new(state: &Mutex<State>, kind: Kind) -> Wait<'_> {
+        Wait {
+            state,
+            kind,
+            key: None,
+            deferred: false,
+        }
+    }
+
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
+        let result = self.poll_with_budget(cx);
+        if result.is_pending() {
+            let address = ptr::from_ref(self.state).addr();
+            waits_for(match self.kind {
+                Kind::Event => Leaf::Event(address),
+                Kind::Latch => Leaf::Latch(address),
+            });
+        }
+        result
+    }
+
+    #[inline]
+    fn poll_with_budget(&mut self, cx: &Context<'_>) -> Poll<()> {
+        let free = std::mem::take(&mut self.deferred);
+        let mut paid = free;
+        loop {
+            let attempt = |spare: &mut Spare| self.poll_locked(cx.waker(), spare, paid);
+            if let Some(result) = Spare::retry(cx.waker(), attempt) {
+                if paid && !free && result.is_pending() {
+                    budget::restore(); // Another waiter was quicker.
+                }
+                return result;
+            }
+            if budget::consume(cx).is_pending() {
+                self.deferred = true;
+                return Poll::Pending;
+            }
+            paid = true;
+        }
+    }
+
+    /// Makes one attempt under the lock. `None` if the wait is over, but has not taken an operation
+    /// from the budget.
+    fn poll_locked(
+        &mut self,
+        waker: &Waker,
+        spare: &mut Spare,
+        paid: bool,
+    ) -> Result<Option<Poll<()>>, NeedsClone> {
+        let mut state = self.state.lock();
+        match self.key {
+            None if state.set && !paid => return Ok(None),
+            None if state.set => {
+                state.set = self.kind == Kind::Latch;
+                return Ok(Some(Poll::Ready(())));
+            }
+            None => self.key = Some(state.queue.push(spare.take()?)),
+            Some(key) => match &mut state.queue.waiters[key].waker {
+                Some(old) => spare.renew(old, waker)?,
+                None => {
+                    state.queue.remove(key);
+                    self.key = None;
+                    return Ok(Some(Poll::Ready(())));
+                }
+            },
+        }
+        Ok(Some(Poll::Pending))
+    }
+}
+
+impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let Some(key) = self.key else { return };
-        let waker = {
-            let mut state = self.latch.0.lock();
-            if state.set {
-                // `set` has taken all wakers.
-                None
-            } else {
-                state.waiters.try_remove(key)
-            }
+        let mut state = self.state.lock();
+        let own = state.queue.remove(key);
+        let next = match (&own, self.kind) {
+            // It was released, and has not taken the signal.
+            (None, Kind::Event) => state.set_once(),
+            _ => None,
         };
-        drop_all(waker);
+        drop(state);
+        drop_all(own);
+        wake_all(next);
     }
 }
 
