@@ -9,6 +9,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
+#[cfg(not(loom))]
+use std::task::{Context, Poll};
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic;
@@ -158,6 +160,56 @@ impl Drop for Spare {
         if let Some(waker) = self.0.take() {
             contain(|| drop(waker));
         }
+    }
+}
+
+/// State that a task and others pass to each other, and the waker of the task. The waker is cloned,
+/// woken and dropped outside the lock.
+#[cfg(not(loom))]
+#[derive(Default)]
+pub(crate) struct Handoff<S>(Mutex<(S, Option<Waker>)>);
+
+#[cfg(not(loom))]
+impl<S> Handoff<S> {
+    pub(crate) fn new(state: S) -> Handoff<S> {
+        Handoff(Mutex::new((state, None)))
+    }
+
+    /// Returns the result of `check`, or registers the waker. `check` runs under the lock, so it
+    /// must drop no value of the user's.
+    pub(crate) fn poll<R>(
+        &self,
+        cx: &Context<'_>,
+        mut check: impl FnMut(&mut S) -> Option<R>,
+    ) -> Poll<R> {
+        Spare::retry(cx.waker(), |spare| {
+            let (state, waker) = &mut *self.0.lock();
+            match check(state) {
+                Some(result) => Ok(Poll::Ready(result)),
+                None => spare.store(waker, cx.waker()).map(|()| Poll::Pending),
+            }
+        })
+    }
+
+    /// Changes the state, without waking the task.
+    pub(crate) fn update<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
+        change(&mut self.0.lock().0)
+    }
+
+    /// Changes the state, and wakes the task.
+    pub(crate) fn update_and_wake<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
+        let mut handoff = self.0.lock();
+        let result = change(&mut handoff.0);
+        let waker = handoff.1.take();
+        drop(handoff);
+        wake_all(waker);
+        result
+    }
+
+    /// Drops the waker: the task no longer waits.
+    pub(crate) fn clear_waker(&self) {
+        let waker = self.0.lock().1.take();
+        drop_all(waker);
     }
 }
 

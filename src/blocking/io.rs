@@ -29,10 +29,11 @@ use std::thread;
 use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
 use futures_lite::stream::Stream;
 
-use super::pool::{Class, Handoff, POOL};
+use super::pool::{Class, POOL};
 use crate::scheduler::budget::{consume, restore};
 use crate::scheduler::waits_for;
-use crate::sync::{Job, Mutex, contain};
+use crate::sync::{Handoff, Job, Mutex, contain};
+use crate::sys::Process;
 use crate::telemetry::Leaf;
 
 /// The maximum number of bytes that are read ahead or written behind: as much as a disk delivers in
@@ -145,6 +146,9 @@ struct Pipe<T> {
     kind: Kind,
     capacity: usize,
     step: Box<Step<T>>,
+    /// The process that made it. In a child of `fork` another thread of the parent may have held
+    /// the lock.
+    process: Process,
     /// Requests a thread. Set where the value is known to be `Send`.
     submit: fn(&Arc<Pipe<T>>) -> io::Result<()>,
 }
@@ -205,17 +209,23 @@ impl<T> Pipe<T> {
 
     /// Returns the value to a thread, if there is work. Otherwise the thread must return.
     fn next(&self, flow: &mut Flow<T>) -> Option<Box<T>> {
-        let has_work = self.has_work(flow);
-        flow.is_started &= has_work;
-        if has_work { flow.value.take() } else { None }
+        flow.is_started = self.has_work(flow);
+        if flow.is_started {
+            flow.value.take()
+        } else {
+            None
+        }
     }
 
     /// Returns the value to the task, if no thread has it or is needed for it any more.
     fn stop(self: &Arc<Self>, flow: &mut Flow<T>) -> io::Result<Option<Box<T>>> {
         flow.is_stopping = true;
         self.begin(flow)?;
-        let has_work = self.has_work(flow);
-        Ok(if has_work { None } else { flow.value.take() })
+        Ok(if self.has_work(flow) {
+            None
+        } else {
+            flow.value.take()
+        })
     }
 
     fn with_queue<I: 'static, R>(&self, change: impl FnOnce(&mut VecDeque<I>) -> R) -> R {
@@ -232,31 +242,6 @@ impl<T> Pipe<T> {
             waits_for(Leaf::Blocking);
         }
         result
-    }
-}
-
-impl<T: Send + 'static> Pipe<T> {
-    fn new<I: Send + 'static>(
-        value: Box<T>,
-        kind: Kind,
-        capacity: usize,
-        step: Box<Step<T>>,
-    ) -> Pipe<T> {
-        let flow = Flow {
-            value: Some(value),
-            queue: Box::new(VecDeque::<I>::new()),
-            length: 0,
-            is_started: false,
-            is_stopping: false,
-            end: None,
-        };
-        Pipe {
-            flow: Handoff::new(flow),
-            kind,
-            capacity,
-            step,
-            submit: |pipe| POOL.get().submit(Class::Call, pipe.clone()),
-        }
     }
 }
 
@@ -451,7 +436,7 @@ impl<T> Unblock<T> {
             return Err(crate::world::unsupported("io::Unblock"));
         }
         match &self.pipe {
-            Some(pipe) if !pipe.flow.process.is_current() => Err(io::Error::new(
+            Some(pipe) if !pipe.process.is_current() => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "this Unblock was in use when its process forked: it is the parent's",
             )),
@@ -530,8 +515,22 @@ impl<T: Send + 'static> Unblock<T> {
                 Kind::Iterate => MAX_ITEMS,
                 _ => MAX_BYTES,
             };
-            let capacity = self.capacity.unwrap_or(most);
-            let pipe = Arc::new(Pipe::new::<I>(value, kind, capacity, step));
+            let flow = Flow {
+                value: Some(value),
+                queue: Box::new(VecDeque::<I>::new()),
+                length: 0,
+                is_started: false,
+                is_stopping: false,
+                end: None,
+            };
+            let pipe = Arc::new(Pipe {
+                flow: Handoff::new(flow),
+                kind,
+                capacity: self.capacity.unwrap_or(most),
+                step,
+                process: Process::current(),
+                submit: |pipe| POOL.get().submit(Class::Call, pipe.clone()),
+            });
             if let Err(error) = pipe.flow.update(|flow| pipe.begin(flow)) {
                 self.value = pipe.flow.update(|flow| flow.value.take());
                 return Err(error);
@@ -601,7 +600,7 @@ impl<T> Drop for Unblock<T> {
         let Some(pipe) = &self.pipe else {
             return;
         };
-        if !pipe.flow.process.is_current() {
+        if !pipe.process.is_current() {
             // The rest is the parent's job. One of its threads may have held the lock.
             std::mem::forget(pipe.clone());
             return;

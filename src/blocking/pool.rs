@@ -29,12 +29,11 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, PoisonError};
-use std::task::Waker;
 #[cfg(feature = "blocking")]
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::sync::{Job, Mutex, contain, drop_all, wake_all};
+use crate::sync::{Handoff, Job, Mutex, contain};
 use crate::sys::{PerProcess, Process, start_thread};
 
 /// How long an idle thread waits for a job before it exits. Starting one takes some tens of
@@ -270,82 +269,22 @@ impl Pool {
     }
 }
 
-/// State that a task and a thread of the pool pass to each other, and the waker of the task. The
-/// waker is cloned, woken and dropped outside the lock.
-pub(crate) struct Handoff<S> {
-    state: Mutex<(S, Option<Waker>)>,
-    /// The process that made it. In a child of `fork` another thread of the parent may have held
-    /// the lock.
-    pub(super) process: Process,
-}
-
-impl<S> Handoff<S> {
-    pub(crate) fn new(state: S) -> Handoff<S> {
-        Handoff {
-            state: Mutex::new((state, None)),
-            process: Process::current(),
-        }
-    }
-
-    /// Returns the result of `check`, or registers the waker. `check` runs under the lock, so it
-    /// must drop no value of the user's.
-    #[cfg(feature = "blocking")]
-    pub(crate) fn poll<R>(
-        &self,
-        cx: &Context<'_>,
-        mut check: impl FnMut(&mut S) -> Option<R>,
-    ) -> Poll<R> {
-        let mut handoff = self.state.lock();
-        if let Some(result) = check(&mut handoff.0) {
-            return Poll::Ready(result);
-        }
-        let registered = handoff.1.as_ref();
-        if registered.is_some_and(|waker| waker.will_wake(cx.waker())) {
-            return Poll::Pending;
-        }
-        drop(handoff);
-        let mut waker = Some(cx.waker().clone());
-        let mut handoff = self.state.lock();
-        let result = check(&mut handoff.0);
-        if result.is_none() {
-            std::mem::swap(&mut handoff.1, &mut waker);
-        }
-        drop(handoff);
-        drop_all(waker);
-        result.map_or(Poll::Pending, Poll::Ready)
-    }
-
-    /// Changes the state, without waking the task.
-    pub(crate) fn update<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
-        change(&mut self.state.lock().0)
-    }
-
-    /// Changes the state, and wakes the task.
-    pub(crate) fn update_and_wake<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
-        let mut handoff = self.state.lock();
-        let result = change(&mut handoff.0);
-        let waker = handoff.1.take();
-        drop(handoff);
-        wake_all(waker);
-        result
-    }
-
-    /// Drops the waker: the task no longer waits.
-    pub(crate) fn clear_waker(&self) {
-        let waker = self.state.lock().1.take();
-        drop_all(waker);
-    }
-}
-
 /// A call of a function by a thread of the pool. **Dropping it cancels the call** if that has not
 /// begun: then the function is dropped immediately, on the dropping thread.
 pub(crate) struct Call<T> {
-    handoff: Arc<Handoff<Stage<T>>>,
-    #[cfg(feature = "blocking")]
+    shared: Arc<SharedCall<T>>,
     is_detached: bool,
 }
 
-pub(crate) enum Stage<T> {
+/// A call, as its [`Call`] and the pool share it.
+pub(crate) struct SharedCall<T> {
+    stage: Handoff<Stage<T>>,
+    /// The process that made it. In a child of `fork` another thread of the parent may have held
+    /// the lock.
+    process: Process,
+}
+
+enum Stage<T> {
     /// No thread has taken it.
     Submitted(Box<dyn FnOnce() -> T + Send>),
     /// The function is being called, or dropped.
@@ -371,8 +310,10 @@ impl<T> Stage<T> {
 impl<T> Call<T> {
     fn new(stage: Stage<T>) -> Call<T> {
         Call {
-            handoff: Arc::new(Handoff::new(stage)),
-            #[cfg(feature = "blocking")]
+            shared: Arc::new(SharedCall {
+                stage: Handoff::new(stage),
+                process: Process::current(),
+            }),
             is_detached: false,
         }
     }
@@ -384,7 +325,7 @@ impl<T> Call<T> {
         T: Send + 'static,
     {
         let call = Call::new(Stage::Submitted(Box::new(function)));
-        let job = call.handoff.clone();
+        let job = call.shared.clone();
         (call, job)
     }
 
@@ -393,10 +334,10 @@ impl<T> Call<T> {
     /// hold the lock.
     #[cfg(feature = "blocking")]
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Option<T>> {
-        if !self.handoff.process.is_current() {
+        if !self.shared.process.is_current() {
             return Poll::Ready(None);
         }
-        self.handoff.poll(cx, |stage| match stage {
+        self.shared.stage.poll(cx, |stage| match stage {
             Stage::Done(output) => Some(output.take()),
             _ => None,
         })
@@ -411,17 +352,16 @@ impl<T> Call<T> {
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.handoff.is_done()
+        self.shared.is_done()
     }
 
-    /// The state that the task and the pool share.
-    pub(crate) fn handoff(&self) -> &Arc<Handoff<Stage<T>>> {
-        &self.handoff
+    pub(crate) fn shared(&self) -> &Arc<SharedCall<T>> {
+        &self.shared
     }
 
     /// Cancels the call if it has not begun; otherwise waits for its output.
     pub(crate) async fn cancel(self) -> Option<T> {
-        self.handoff.abort();
+        self.shared.abort();
         std::future::poll_fn(|cx| self.poll(cx)).await
     }
 
@@ -432,9 +372,9 @@ impl<T> Call<T> {
 }
 
 #[cfg(feature = "blocking")]
-impl<T> Handoff<Stage<T>> {
+impl<T> SharedCall<T> {
     pub(crate) fn is_done(&self) -> bool {
-        !self.process.is_current() || self.update(|stage| matches!(stage, Stage::Done(_)))
+        !self.process.is_current() || self.stage.update(|stage| matches!(stage, Stage::Done(_)))
     }
 
     /// Cancels the call if it has not begun. The awaiting task is woken after the function has been
@@ -443,29 +383,29 @@ impl<T> Handoff<Stage<T>> {
         if !self.process.is_current() {
             return;
         }
-        if let Some(function) = self.update(|stage| stage.take_function(Stage::Running)) {
+        if let Some(function) = self
+            .stage
+            .update(|stage| stage.take_function(Stage::Running))
+        {
             discard(function);
-            self.update_and_wake(|stage| *stage = Stage::Done(None));
+            self.stage
+                .update_and_wake(|stage| *stage = Stage::Done(None));
         }
     }
 }
 
 impl<T> Drop for Call<T> {
     fn drop(&mut self) {
-        if !self.handoff.process.is_current() {
+        if !self.shared.process.is_current() {
             // Another thread of the parent may have held the lock.
-            std::mem::forget(self.handoff.clone());
+            std::mem::forget(self.shared.clone());
             return;
         }
-        self.handoff.clear_waker();
-        #[cfg(feature = "blocking")]
-        let goes_on = self.is_detached;
-        #[cfg(not(feature = "blocking"))]
-        let goes_on = false;
+        self.shared.stage.clear_waker();
         // Drops any output here: the thread may still hold the job for a while.
-        let (function, output) = self.handoff.update(|stage| match stage {
+        let (function, output) = self.shared.stage.update(|stage| match stage {
             Stage::Done(output) => (None, output.take()),
-            _ if goes_on => (None, None),
+            _ if self.is_detached => (None, None),
             stage => (stage.take_function(Stage::Done(None)), None),
         });
         discard(function);
@@ -473,12 +413,15 @@ impl<T> Drop for Call<T> {
     }
 }
 
-impl<T: Send> Job for Handoff<Stage<T>> {
+impl<T: Send> Job for SharedCall<T> {
     fn run(&self) {
         // Otherwise the call was cancelled.
-        if let Some(function) = self.update(|stage| stage.take_function(Stage::Running)) {
+        if let Some(function) = self
+            .stage
+            .update(|stage| stage.take_function(Stage::Running))
+        {
             let output = catch_unwind(AssertUnwindSafe(function));
-            self.update_and_wake(|stage| {
+            self.stage.update_and_wake(|stage| {
                 *stage = Stage::Done(output.map_err(std::mem::forget).ok())
             });
         }
@@ -728,7 +671,7 @@ mod tests {
             let output = alive.clone();
             let call = pool.call(Class::Call, move || output).unwrap();
             // Like the thread that has made the call, for a while.
-            let held_by_the_thread = call.handoff.clone();
+            let held_by_the_thread = call.shared.clone();
             eventually("the call is made", || call.is_done());
             end(call);
             assert_eq!(Arc::strong_count(&alive), 1);

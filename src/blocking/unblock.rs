@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
-use super::pool::{Call, Class, Handoff, POOL, Stage};
+use super::pool::{Call, Class, POOL, SharedCall};
 use crate::scheduler::{current_trace, new_id, within_call};
 use crate::spans::{Kind, NewTask, TaskSpan};
 use crate::task::{Abort, Inner, Outcome, Task};
@@ -80,7 +80,7 @@ where
     Task::new(Inner::Blocking(call), id)
 }
 
-impl<T: Send> Abort for Handoff<Stage<T>> {
+impl<T: Send> Abort for SharedCall<T> {
     fn abort(&self) {
         self.abort();
     }

@@ -22,17 +22,15 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::thread;
-
-use pin_project_lite::pin_project;
 
 use super::Runtime;
 use super::spawn::{spawn_local_on, spawn_on};
-use super::task_set::{MemberId, Members};
+use super::task_set::{MemberId, Members, Report, Reporting};
 use crate::scheduler::{self, Shared};
-use crate::sync::{Mutex, Spare, contain, wake_all};
-use crate::task::{AbortHandle, Task, poll_to_its_end, set_finished};
+use crate::sync::{Handoff, contain};
+use crate::task::{AbortHandle, Task};
 
 impl Runtime {
     /// Calls `f` with a [`Scope`], in which tasks can be spawned that borrow data that outlives
@@ -144,9 +142,9 @@ pub struct Scope<'scope, 'env: 'scope> {
 /// State that a scope and its tasks share.
 #[derive(Default)]
 struct ScopeState {
-    tasks: Arc<Members>,
+    tasks: Members,
     /// The waker of the caller that waits for the last task to end.
-    waiter: Mutex<Option<Waker>>,
+    waiter: Handoff<()>,
     /// Whether a task has panicked that was not awaited.
     has_panicked: AtomicBool,
 }
@@ -160,24 +158,15 @@ impl ScopeState {
     fn ended(&self, index: usize) {
         self.tasks.remove(index);
         if self.is_empty() {
-            let waiter = self.waiter.lock().take();
-            wake_all(waiter);
+            self.waiter.update_and_wake(|()| ());
         }
     }
 
     /// Waits until no task is left.
     async fn wait(&self) {
-        std::future::poll_fn(|cx| {
-            // Registers, and then looks; the last task leaves the list, and then looks for a waker.
-            let mut waker = Spare::clone_of(cx.waker());
-            waker.swap(&mut self.waiter.lock());
-            if self.is_empty() {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
-            }
-        })
-        .await;
+        // Under the lock of the waker. The last task leaves the list before it takes that lock.
+        let is_empty = |_: &mut ()| self.is_empty().then_some(());
+        std::future::poll_fn(|cx| self.waiter.poll(cx, is_empty)).await;
     }
 }
 
@@ -262,14 +251,10 @@ impl<'scope> Scope<'scope, '_> {
     /// Wraps the future of a task; also returns the place for its result.
     fn with_result<F: Future>(&self, future: F) -> (WithResult<F>, Arc<ScopedResult<F::Output>>) {
         let result = Arc::new(ScopedResult {
-            slot: Mutex::new(Slot::Running(None)),
+            slot: Handoff::new(Slot::Running),
             scope: self.state.clone(),
         });
-        let future = WithResult {
-            future: Some(future),
-            result: result.clone(),
-        };
-        (future, result)
+        (Reporting::new(future, result.clone()), result)
     }
 
     /// Spawns a future after its lifetime was erased. Its entry is added before anything can fail,
@@ -330,65 +315,31 @@ impl<D: ?Sized> Drop for ScopedBody<D> {
     }
 }
 
-pin_project! {
-    /// A user's future, which reports its result when it is done or dropped.
-    struct WithResult<F: Future> {
-        // `None` once it is done.
-        #[pin]
-        future: Option<F>,
-        result: Arc<ScopedResult<F::Output>>,
-    }
-
-    impl<F: Future> PinnedDrop for WithResult<F> {
-        fn drop(this: Pin<&mut Self>) {
-            let mut this = this.project();
-            contain(|| this.future.set(None));
-            this.result.put(None);
-        }
-    }
-}
-
-impl<F: Future> Future for WithResult<F> {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.project();
-        let result = ready!(poll_to_its_end(this.future, cx));
-        this.result.put(Some(result));
-        Poll::Ready(())
-    }
-}
+/// A user's future, which reports its result to its [`ScopedTask`].
+type WithResult<F> = Reporting<F, Arc<ScopedResult<<F as Future>::Output>>>;
 
 /// State that a task and its [`ScopedTask`] share.
 struct ScopedResult<T> {
-    slot: Mutex<Slot<T>>,
+    slot: Handoff<Slot<T>>,
     scope: Arc<ScopeState>,
 }
 
 enum Slot<T> {
-    /// The waker of the task or future that awaits it.
-    Running(Option<Waker>),
+    Running,
     /// `None` if the result was taken, or the task was cancelled.
     Ended(Option<thread::Result<T>>),
 }
 
-impl<T> ScopedResult<T> {
-    /// Records that the task has ended. Only the first call has an effect.
-    fn put(&self, result: Option<thread::Result<T>>) {
-        set_finished();
-        let mut slot = self.slot.lock();
-        if let Slot::Running(waker) = &mut *slot {
-            let waker = waker.take();
-            *slot = Slot::Ended(result);
-            drop(slot);
-            wake_all(waker);
-        }
+impl<T> Report<T> for Arc<ScopedResult<T>> {
+    fn report(self, result: Option<thread::Result<T>>) {
+        (self.slot).update_and_wake(|slot| *slot = Slot::Ended(result));
     }
 }
 
 impl<T> Drop for ScopedResult<T> {
     fn drop(&mut self) {
-        let slot = std::mem::replace(&mut *self.slot.lock(), Slot::Ended(None));
+        let end = |slot: &mut Slot<T>| std::mem::replace(slot, Slot::Ended(None));
+        let slot = self.slot.update(end);
         if let Slot::Ended(Some(Err(_))) = slot {
             self.scope.has_panicked.store(true, Ordering::Relaxed);
         }
@@ -451,7 +402,7 @@ impl<T> ScopedTask<'_, T> {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn is_finished(&self) -> bool {
-        matches!(&*self.result.slot.lock(), Slot::Ended(_))
+        (self.result.slot).update(|slot| matches!(slot, Slot::Ended(_)))
     }
 }
 
@@ -462,11 +413,9 @@ impl<T> Future for ScopedTask<'_, T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let result = ready!(Spare::retry(cx.waker(), |spare| {
-            match &mut *self.result.slot.lock() {
-                Slot::Ended(result) => Ok(Poll::Ready(result.take())),
-                Slot::Running(waker) => spare.store(waker, cx.waker()).map(|()| Poll::Pending),
-            }
+        let result = ready!(self.result.slot.poll(cx, |slot| match slot {
+            Slot::Ended(result) => Some(result.take()),
+            Slot::Running => None,
         }));
         let result = result.expect("polled after completion, or the task was cancelled");
         Poll::Ready(result.unwrap_or_else(|panic| resume_unwind(panic)))

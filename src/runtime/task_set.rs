@@ -1,12 +1,12 @@
 //! [`TaskSet`]: tasks that belong together, and are cancelled together.
 //!
-//! Each future is wrapped in a [`SetTask`], which pushes its outcome to one list for the whole set.
-//! So joining takes from that list and never polls the tasks, regardless of their number. Each
-//! `SetTask` pushes exactly once: when its future is done *and dropped*, or dropped without being
+//! Each future is wrapped in a [`Reporting`], which pushes its outcome to one list for the whole
+//! set. So joining takes from that list and never polls the tasks, regardless of their number. Each
+//! `Reporting` pushes exactly once: when its future is done *and dropped*, or dropped without being
 //! done. So the resources of a task are free when its outcome can be joined.
 //!
-//! The tasks themselves are in a list behind a lock ([`Members`]), since each leaves the list on
-//! the thread where it ends. No task is cancelled or dropped under that lock.
+//! The tasks themselves are in a list behind a lock ([`Members`]), since a task of a scope leaves
+//! the list on the thread where it ends. No task is cancelled or dropped under that lock.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use std::future::{Future, poll_fn};
 use std::panic::{Location, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::thread;
 
 use futures_lite::Stream;
@@ -25,11 +25,11 @@ use slab::Slab;
 use super::Handle;
 use super::spawn::{boxed_if_large, spawn_at, spawn_local_at, spawn_on};
 use crate::scheduler::{budget, waits_for};
-use crate::sync::{Mutex, Spare, contain, wake_all};
+use crate::sync::{Handoff, Mutex, contain};
 #[cfg(feature = "sim")]
 use crate::task::noted;
 use crate::task::{AbortHandle, Outcome, Task, poll_to_its_end, set_finished};
-use crate::telemetry::Leaf;
+use crate::telemetry::{Label, Leaf};
 
 /// A set of tasks. Their outputs are joined in the order in which the tasks end, and the tasks
 /// **are cancelled when the set is dropped**.
@@ -75,8 +75,8 @@ use crate::telemetry::Leaf;
 /// that polls the set as a stream. Dropping the set cancels its tasks.
 #[doc(alias("JoinSet", "FuturesUnordered"))]
 pub struct TaskSet<T> {
-    members: Arc<Members>,
-    outcomes: Arc<Outcomes<T>>,
+    members: Members,
+    outcomes: Arc<Handoff<Outcomes<T>>>,
     /// Whether the last poll found an output, but the task's budget was used up. Then the next poll
     /// is free. Otherwise a future that is polled before this one, and always takes the whole
     /// budget, would keep the output from ever being joined.
@@ -156,35 +156,18 @@ impl Members {
     }
 }
 
-/// State that the set and its tasks share.
-struct Outcomes<T>(Mutex<State<T>>);
-
 /// An outcome has to be paid for with the task's budget before it is taken.
 struct NeedsBudget;
 
 /// The index of a task that has ended, and its outcome; `None` if it was cancelled.
 type Ended<T> = (usize, Option<Outcome<T>>);
 
-struct State<T> {
+/// State that the set and its tasks share.
+struct Outcomes<T> {
     /// In the order in which the tasks ended.
     ended: VecDeque<Ended<T>>,
-    joiner: Option<Waker>,
     /// Whether the set was dropped, so that no outcome will be joined.
     closed: bool,
-}
-
-impl<T> Outcomes<T> {
-    fn push(&self, index: usize, outcome: Option<Outcome<T>>) {
-        let mut state = self.0.lock();
-        if state.closed {
-            drop(state);
-            return drop(outcome); // Outside the lock: it runs foreign code, and reports a panic.
-        }
-        state.ended.push_back((index, outcome));
-        let joiner = state.joiner.take();
-        drop(state);
-        wake_all(joiner);
-    }
 }
 
 impl<T> TaskSet<T> {
@@ -199,12 +182,11 @@ impl<T> TaskSet<T> {
     pub fn new() -> TaskSet<T> {
         TaskSet {
             deferred: false,
-            members: Arc::default(),
-            outcomes: Arc::new(Outcomes(Mutex::new(State {
+            members: Members::default(),
+            outcomes: Arc::new(Handoff::new(Outcomes {
                 ended: VecDeque::new(),
-                joiner: None,
                 closed: false,
-            }))),
+            })),
         }
     }
 
@@ -247,10 +229,7 @@ impl<T> TaskSet<T> {
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
-        let label = site;
-        boxed_if_large!(future, label => {
-            self.spawn_with(future, site, |task| spawn_at(task, label))
-        })
+        boxed_if_large!(future, site => self.spawn_with(future, site, spawn_at))
     }
 
     /// Spawns a task in this set on the runtime of `handle`, as [`Handle::spawn`] does. Returns a
@@ -272,9 +251,8 @@ impl<T> TaskSet<T> {
         T: Send + 'static,
     {
         let site = Location::caller();
-        let label = site;
-        boxed_if_large!(future, label => {
-            self.spawn_with(future, site, |task| spawn_on(&handle.shared, task, label))
+        boxed_if_large!(future, site => {
+            self.spawn_with(future, site, |task, label| spawn_on(&handle.shared, task, label))
         })
     }
 
@@ -324,9 +302,8 @@ impl<T> TaskSet<T> {
         F: Future<Output = T> + 'static,
         T: 'static,
     {
-        let label = site;
-        boxed_if_large!(future, label => {
-            self.spawn_with(future, site, |task| spawn_local_at(task, label, "spawn_local"))
+        boxed_if_large!(future, site => {
+            self.spawn_with(future, site, |task, label| spawn_local_at(task, label, "spawn_local"))
         })
     }
 
@@ -334,17 +311,16 @@ impl<T> TaskSet<T> {
     fn spawn_with<F: Future<Output = T>>(
         &mut self,
         future: F,
-        site: &'static Location<'static>,
-        spawn: impl FnOnce(SetTask<F>) -> Task<()>,
+        label: Label,
+        spawn: impl FnOnce(Reporting<F, Place<T>>, Label) -> Task<()>,
     ) -> AbortHandle {
         let id = self.members.add();
-        let task = spawn(SetTask {
-            future: Some(future),
+        let place = Place {
             index: id.index,
             outcomes: self.outcomes.clone(),
-            site,
-            reported: false,
-        });
+            site: label.site,
+        };
+        let task = spawn(Reporting::new(future, place), label);
         let abort = task.abort_handle();
         self.members.put(id, task);
         abort
@@ -433,7 +409,7 @@ impl<T> TaskSet<T> {
     /// ```
     pub fn try_join_next_result(&mut self) -> Option<thread::Result<T>> {
         loop {
-            let ended = self.outcomes.0.lock().ended.pop_front();
+            let ended = self.outcomes.update(|state| state.ended.pop_front());
             if let Some(result) = self.join(ended?) {
                 return Some(result);
             }
@@ -492,7 +468,7 @@ impl<T> TaskSet<T> {
         // that was paid for is still there.
         let mut paid = std::mem::take(&mut self.deferred);
         loop {
-            let ended = self.poll_outcomes(cx, |state| {
+            let ended = self.outcomes.poll(cx, |state| {
                 if state.ended.is_empty() {
                     self.is_empty().then_some(Ok(None))
                 } else if paid {
@@ -503,7 +479,7 @@ impl<T> TaskSet<T> {
             });
             match ended {
                 Poll::Pending => {
-                    waits_for(Leaf::TaskSet(Arc::as_ptr(&self.members).addr()));
+                    waits_for(Leaf::TaskSet(Arc::as_ptr(&self.outcomes).addr()));
                     return Poll::Pending;
                 }
                 Poll::Ready(Err(NeedsBudget)) => {
@@ -521,22 +497,6 @@ impl<T> TaskSet<T> {
                 }
             }
         }
-    }
-
-    /// Calls `look` under the lock, and again after each outcome that is pushed, until it returns
-    /// something.
-    fn poll_outcomes<R>(
-        &self,
-        cx: &Context<'_>,
-        mut look: impl FnMut(&mut State<T>) -> Option<R>,
-    ) -> Poll<R> {
-        Spare::retry(cx.waker(), |spare| {
-            let mut state = self.outcomes.0.lock();
-            match look(&mut state) {
-                Some(found) => Ok(Poll::Ready(found)),
-                None => (spare.store(&mut state.joiner, cx.waker())).map(|()| Poll::Pending),
-            }
-        })
     }
 
     /// Returns the number of tasks: those that run, and those that were not joined yet.
@@ -612,17 +572,16 @@ impl<T> TaskSet<T> {
     #[doc(alias = "shutdown")]
     pub async fn cancel_all(&mut self) -> usize {
         self.abort_all();
-        poll_fn(|cx| {
-            self.poll_outcomes(cx, |state| (state.ended.len() >= self.len()).then_some(()))
-        })
-        .await;
+        let have_ended = |state: &mut Outcomes<T>| (state.ended.len() >= self.len()).then_some(());
+        poll_fn(|cx| self.outcomes.poll(cx, have_ended)).await;
         let before = self.len();
-        let members = &self.members;
-        (self.outcomes.0.lock().ended).retain(|(index, outcome)| {
-            if outcome.is_none() {
-                members.remove(*index); // Drops nothing under the lock: the task was taken above.
-            }
-            outcome.is_some()
+        self.outcomes.update(|state| {
+            state.ended.retain(|(index, outcome)| {
+                if outcome.is_none() {
+                    self.members.remove(*index); // Drops nothing: the task was taken above.
+                }
+                outcome.is_some()
+            });
         });
         before - self.len()
     }
@@ -654,12 +613,12 @@ fn unwrap_or_resume<T>(result: thread::Result<T>) -> T {
 
 impl<T> Drop for TaskSet<T> {
     fn drop(&mut self) {
-        let mut state = self.outcomes.0.lock();
-        state.closed = true;
-        let ended = std::mem::take(&mut state.ended);
-        let joiner = state.joiner.take();
-        drop(state);
-        drop((ended, joiner));
+        let ended = self.outcomes.update(|state| {
+            state.closed = true;
+            std::mem::take(&mut state.ended)
+        });
+        drop(ended);
+        self.outcomes.clear_waker();
         self.abort_all();
     }
 }
@@ -736,46 +695,83 @@ impl<T> fmt::Debug for TaskSet<T> {
 }
 
 pin_project! {
-    /// A future of the set, which reports its outcome: see the head of this file.
-    struct SetTask<F: Future> {
+    /// A user's future, which reports its result once: when it is done and dropped, or is dropped
+    /// without being done.
+    pub(super) struct Reporting<F: Future, R: Report<F::Output>> {
         // `None` once it is done.
         #[pin]
         future: Option<F>,
-        // Its place in the list.
-        index: usize,
-        outcomes: Arc<Outcomes<F::Output>>,
-        site: &'static Location<'static>,
-        reported: bool,
+        // `None` once it has reported.
+        report: Option<R>,
     }
 
-    impl<F: Future> PinnedDrop for SetTask<F> {
+    impl<F: Future, R: Report<F::Output>> PinnedDrop for Reporting<F, R> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             contain(|| this.future.set(None));
-            if !*this.reported {
-                set_finished();
-                this.outcomes.push(*this.index, None);
-            }
+            report(this.report, None);
         }
     }
 }
 
-impl<F: Future> Future for SetTask<F> {
+impl<F: Future, R: Report<F::Output>> Reporting<F, R> {
+    pub(super) fn new(future: F, report: R) -> Reporting<F, R> {
+        Reporting {
+            future: Some(future),
+            report: Some(report),
+        }
+    }
+}
+
+impl<F: Future, R: Report<F::Output>> Future for Reporting<F, R> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
         let result = ready!(poll_to_its_end(this.future, cx));
-        *this.reported = true;
-        #[cfg(feature = "sim")]
-        let result = result.map_err(|panic| noted(this.site, panic));
-        set_finished();
-        (this.outcomes).push(*this.index, Some(Outcome::new(result, this.site)));
+        report(this.report, Some(result));
         Poll::Ready(())
     }
 }
 
-/// Auto traits, checked at compile time.
+/// The receiver of a task's result.
+pub(super) trait Report<T> {
+    /// Records the result of a task; `None` if it was cancelled.
+    fn report(self, result: Option<thread::Result<T>>);
+}
+
+fn report<T, R: Report<T>>(report: &mut Option<R>, result: Option<thread::Result<T>>) {
+    if let Some(report) = report.take() {
+        set_finished();
+        report.report(result);
+    }
+}
+
+/// The place of a task in its set.
+struct Place<T> {
+    index: usize,
+    outcomes: Arc<Handoff<Outcomes<T>>>,
+    site: &'static Location<'static>,
+}
+
+impl<T> Report<T> for Place<T> {
+    fn report(self, result: Option<thread::Result<T>>) {
+        let outcome = result.map(|result| {
+            #[cfg(feature = "sim")]
+            let result = result.map_err(|panic| noted(self.site, panic));
+            Outcome::new(result, self.site)
+        });
+        let unwanted = self.outcomes.update_and_wake(|state| {
+            if state.closed {
+                return outcome;
+            }
+            state.ended.push_back((self.index, outcome));
+            None
+        });
+        drop(unwanted); // Outside the lock: it runs foreign code, and reports a panic.
+    }
+}
+
 const _: () = {
     const fn send<T: Send>() {}
     const fn sync<T: Sync>() {}

@@ -496,7 +496,7 @@ impl<T: Send + 'static> Task<T> {
         match &self.inner {
             Inner::Spawned { reference, .. } => AbortHandle::of_task(reference.clone()),
             #[cfg(feature = "blocking")]
-            Inner::Blocking(call) => AbortHandle::of_call(call.handoff().clone()),
+            Inner::Blocking(call) => AbortHandle::of_call(call.shared().clone()),
         }
     }
 }
