@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Waker, ready};
 use futures_lite::io::{AsyncRead, AsyncWrite};
 
 use crate::scheduler::budget;
-use crate::sync::{Mutex, NeedsClone, Spare, wake_all};
+use crate::sync::{Mutex, Spare, wake_all};
 
 /// Makes two connected streams in memory: data written to one is read from the other, with up to
 /// `capacity` bytes buffered in each direction. (A capacity of 0 means 1.)
@@ -106,11 +106,14 @@ struct State {
     has_ended: bool,
     /// Whether reading has ended.
     is_abandoned: bool,
-    /// The waker of a read that waits for bytes, or for the end.
-    reader: Option<Waker>,
-    /// The waker of a write that waits for room, or for the reader to be dropped.
-    writer: Option<Waker>,
+    /// The wakers of a read that waits for bytes, or for the end, and of a write that waits for
+    /// room, or for the reader to be dropped.
+    wakers: [Option<Waker>; 2],
 }
+
+/// The index of a side's waker.
+const READER: usize = 0;
+const WRITER: usize = 1;
 
 impl Pipe {
     fn new(capacity: usize) -> Arc<Pipe> {
@@ -125,32 +128,25 @@ impl Pipe {
     fn poll<T>(
         &self,
         cx: &Context<'_>,
-        own: fn(&mut State) -> &mut Option<Waker>,
-        others: fn(&mut State) -> &mut Option<Waker>,
+        side: usize,
         mut attempt: impl FnMut(&mut State) -> Option<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         ready!(budget::consume(cx));
-        let mut spare = Spare::default();
-        loop {
+        let (result, woken) = Spare::retry(cx.waker(), |spare| {
             let mut state = self.state.lock();
-            if let Some(result) = attempt(&mut state) {
-                let woken = others(&mut state).take();
-                drop(state);
-                wake_all(woken);
-                return Poll::Ready(result);
-            }
-            match spare.store(own(&mut state), cx.waker()) {
-                Ok(()) => {
-                    drop(state);
-                    budget::restore();
-                    return Poll::Pending;
-                }
-                Err(NeedsClone) => {
-                    drop(state);
-                    spare.fill(cx.waker());
+            match attempt(&mut state) {
+                Some(result) => Ok((Poll::Ready(result), state.wakers[1 - side].take())),
+                None => {
+                    spare.store(&mut state.wakers[side], cx.waker())?;
+                    Ok((Poll::Pending, None))
                 }
             }
+        });
+        if result.is_pending() {
+            budget::restore();
         }
+        wake_all(woken);
+        result
     }
 
     fn poll_read(
@@ -167,24 +163,15 @@ impl Pipe {
             }
             let mut read = 0;
             for buffer in &mut *buffers {
-                // A deque has two parts.
-                let mut filled = 0;
-                while filled < buffer.len() && !state.bytes.is_empty() {
-                    filled += match state.bytes.read(&mut buffer[filled..]) {
-                        Ok(more) => more,
-                        Err(error) => return Some(Err(error)),
-                    };
+                let length = buffer.len().min(state.bytes.len());
+                if let Err(error) = state.bytes.read_exact(&mut buffer[..length]) {
+                    return Some(Err(error));
                 }
-                read += filled;
+                read += length;
             }
             Some(Ok(read))
         };
-        self.poll(
-            cx,
-            |pipe| &mut pipe.reader,
-            |pipe| &mut pipe.writer,
-            attempt,
-        )
+        self.poll(cx, READER, attempt)
     }
 
     fn poll_write(&self, cx: &Context<'_>, buffers: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
@@ -205,19 +192,14 @@ impl Pipe {
             }
             Some(Ok(state.bytes.len() - before))
         };
-        self.poll(
-            cx,
-            |pipe| &mut pipe.writer,
-            |pipe| &mut pipe.reader,
-            attempt,
-        )
+        self.poll(cx, WRITER, attempt)
     }
 
     /// Changes the state permanently, and wakes both sides.
     fn end(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         change(&mut state);
-        let woken = [state.reader.take(), state.writer.take()];
+        let woken = std::mem::take(&mut state.wakers);
         drop(state);
         wake_all(woken.into_iter().flatten());
     }
