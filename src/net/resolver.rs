@@ -9,14 +9,14 @@
 //! Each waiter holds a [`Lookup`]; the list has it by name, weakly. When the last waiter gives up,
 //! the call is dropped, and is never made if no thread has begun it; a task is cancelled. An entry
 //! is removed from the list either by the thread that has the answer, or by the drop of its
-//! `Lookup`, whichever comes first; each recognises its own entry by a number. No `Lookup` is
-//! dropped under the lock of the list, since its drop takes that lock; and no task is spawned under
-//! it, since spawning may drop the task immediately.
+//! `Lookup`, whichever comes first; each recognises its own entry by its [`Question`]. No `Lookup`
+//! is dropped under the lock of the list, since its drop takes that lock; and no task is spawned
+//! under it, since spawning may drop the task immediately.
 //!
 //! **A child of `fork`** has its own list. A lookup that was in progress in the parent is an error
 //! there: the pool's threads are the parent's, and one may have held the lock of its list.
 //!
-//! A resolver may look up names itself ([`Asking`]). Such lookups do not go to that resolver again,
+//! A resolver may look up names itself ([`ASKING`]). Such lookups do not go to that resolver again,
 //! or it would wait for its own answer. They may go to the resolver of another runtime, which it
 //! may drive.
 
@@ -26,7 +26,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use crate::blocking::{Call, Class, POOL};
 use crate::event::Latch;
@@ -61,30 +61,21 @@ const SYSTEM: usize = 0;
 
 /// Lookups in progress.
 struct Lookups {
-    list: Mutex<List>,
+    /// Sorted by name.
+    list: Mutex<Vec<Entry>>,
     /// The system's resolver.
     ask: fn(&str) -> Answer,
     process: Process,
 }
 
-struct List {
-    /// Sorted by name.
-    lookups: Vec<Entry>,
-    /// The number of lookups so far.
-    count: u64,
-}
-
 struct Entry {
-    name: Name,
-    number: u64,
+    question: Arc<Question>,
     lookup: Weak<Lookup>,
 }
 
-impl List {
-    /// Returns the place of the name, or the place where it belongs.
-    fn find(&self, name: &Name) -> Result<usize, usize> {
-        self.lookups.binary_search_by(|entry| entry.name.cmp(name))
-    }
+/// Returns the place of the name, or the place where it belongs.
+fn find(list: &[Entry], name: &Name) -> Result<usize, usize> {
+    list.binary_search_by(|entry| entry.question.name.cmp(name))
 }
 
 /// The lookups of the process.
@@ -92,18 +83,16 @@ static LOOKUPS: PerProcess<Lookups> = PerProcess::new(|| Lookups::new(ask));
 
 /// One lookup, shared by all its waiters.
 struct Lookup {
-    lookups: &'static Lookups,
-    name: Name,
-    number: u64,
-    outcome: Arc<Outcome>,
+    question: Arc<Question>,
     _call: Option<Call<()>>,
     /// The task of a runtime's own resolver, which is cancelled when this is dropped.
     task: OnceLock<Box<dyn Send + Sync>>,
 }
 
 /// The state that a lookup shares with the thread or task that performs it.
-#[derive(Default)]
-struct Outcome {
+struct Question {
+    lookups: &'static Lookups,
+    name: Name,
     answer: OnceLock<Answer>,
     answered: Latch,
 }
@@ -111,10 +100,7 @@ struct Outcome {
 impl Lookups {
     fn new(ask: fn(&str) -> Answer) -> Lookups {
         Lookups {
-            list: Mutex::new(List {
-                lookups: Vec::new(),
-                count: 0,
-            }),
+            list: Mutex::default(),
             ask,
             process: Process::current(),
         }
@@ -122,7 +108,7 @@ impl Lookups {
 
     async fn look_up(&'static self, host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
         let lookup = self.join(host)?;
-        let mut answered = lookup.outcome.answered.wait();
+        let mut answered = lookup.question.answered.wait();
         poll_fn(|cx| {
             if !self.process.is_current() {
                 return Poll::Ready(Err(io::Error::new(
@@ -137,7 +123,7 @@ impl Lookups {
             result.map(Ok)
         })
         .await?;
-        match lookup.outcome.answer.get() {
+        match lookup.question.answer.get() {
             Some(Ok(addresses)) => {
                 let mut addresses = addresses.clone();
                 addresses
@@ -155,122 +141,109 @@ impl Lookups {
     /// Returns the lookup of `host` that is in progress, or a new one.
     fn join(&'static self, host: String) -> io::Result<Arc<Lookup>> {
         let own = own_resolver();
-        let asked = own.as_ref().map_or(SYSTEM, |(_, resolver)| resolver.id());
+        let asked = own.as_ref().map_or(SYSTEM, |(_, resolver)| resolver.id);
         let name = (asked, host);
         let mut list = self.list.lock();
-        let place = list.find(&name);
-        let under_way = place.ok().map(|place| &list.lookups[place].lookup);
+        let place = find(&list, &name);
+        let under_way = place.ok().map(|place| &list[place].lookup);
         if let Some(lookup) = under_way.and_then(Weak::upgrade) {
             return Ok(lookup);
         }
-        let number = list.count;
-        let outcome = Arc::<Outcome>::default();
-        // A thread may have the answer immediately: it waits for the lock before it removes the
-        // entry.
-        let end = End {
+        let question = Arc::new(Question {
             lookups: self,
-            name: name.clone(),
-            number,
-            outcome: outcome.clone(),
-        };
-        let (call, end) = match &own {
+            name,
+            answer: OnceLock::new(),
+            answered: Latch::new(),
+        });
+        let call = match own {
             None => {
-                let call = POOL.get().call(Class::Lookup, move || end.ask())?;
-                (Some(call), None)
+                // A thread may have the answer immediately: it waits for the lock before it removes
+                // the entry.
+                let question = question.clone();
+                let ask = move || Tell(question).ask();
+                Some(POOL.get().call(Class::Lookup, ask)?)
             }
-            Some(_) => (None, Some(end)),
+            Some(_) => None,
         };
-        list.count += 1;
         let lookup = Arc::new(Lookup {
-            lookups: self,
-            name: name.clone(),
-            number,
-            outcome,
+            question: question.clone(),
             _call: call,
             task: OnceLock::new(),
         });
         let entry = Entry {
-            name,
-            number,
+            question: question.clone(),
             lookup: Arc::downgrade(&lookup),
         };
         match place {
             // The entry of a lookup that all waiters have given up.
-            Ok(place) => list.lookups[place] = entry,
-            Err(place) => list.lookups.insert(place, entry),
+            Ok(place) => list[place] = entry,
+            Err(place) => list.insert(place, entry),
         }
         drop(list);
-        if let (Some((handle, resolver)), Some(end)) = (own, end) {
+        if let Some((handle, resolver)) = own {
             // The end of the task is always reported, even if the task is dropped here.
-            let ask = Box::pin(Tell(end).ask(resolver.clone()));
-            let task = resolver.spawn(&handle.shared, ask);
+            let ask = Box::pin(Tell(question).ask_own(resolver.clone()));
+            let task = (resolver.spawn)(&handle.shared, ask);
             let _ = lookup.task.set(task);
         }
         Ok(lookup)
     }
+}
 
-    /// Removes a lookup from the list, if it is still there.
-    fn remove(&self, name: &Name, number: u64) {
-        if !self.process.is_current() {
+impl Question {
+    /// Removes its entry from the list, if it is still there.
+    fn remove(self: &Arc<Self>) {
+        if !self.lookups.process.is_current() {
             return;
         }
-        let mut list = self.list.lock();
-        let place = list.find(name).ok();
-        if let Some(place) = place.filter(|place| list.lookups[*place].number == number) {
-            list.lookups.remove(place);
+        let mut list = self.lookups.list.lock();
+        let place = find(&list, &self.name).ok();
+        if let Some(place) = place.filter(|place| Arc::ptr_eq(&list[*place].question, self)) {
+            list.remove(place);
         }
     }
 }
 
 impl Drop for Lookup {
     fn drop(&mut self) {
-        self.lookups.remove(&self.name, self.number);
+        self.question.remove();
     }
 }
 
 /// Reports the end of a lookup to its waiters, even after a panic.
-struct End {
-    lookups: &'static Lookups,
-    name: Name,
-    number: u64,
-    outcome: Arc<Outcome>,
-}
-
-impl End {
-    /// Runs on a thread of the pool.
-    fn ask(self) {
-        let tell = Tell(self);
-        let End { lookups, name, .. } = &tell.0;
-        let answer = (lookups.ask)(&name.1);
-        let _ = tell.0.outcome.answer.set(answer);
-    }
-}
-
-struct Tell(End);
+struct Tell(Arc<Question>);
 
 impl Tell {
+    /// Runs on a thread of the pool.
+    fn ask(self) {
+        let (_, host) = &self.0.name;
+        let _ = self.0.answer.set((self.0.lookups.ask)(host));
+    }
+
     /// Runs in a task of the runtime that has the resolver.
-    async fn ask(self, resolver: Arc<Resolver>) {
-        let host = &self.0.name.1;
-        let asked = host.clone();
-        let asking = Asking {
-            id: resolver.id(),
-            // The call that makes the future may look up names too.
-            lookup: Box::pin(async move { resolver.look_up(asked).await }),
-        };
+    async fn ask_own(self, resolver: Arc<Resolver>) {
+        let (_, host) = &self.0.name;
+        let (id, asked) = (resolver.id, host.clone());
+        // The call that makes the future may look up names too.
+        let mut lookup = Box::pin(async move { (resolver.look_up)(asked).await });
+        // This covers nothing else: the waiters are woken outside of it, since they may be foreign
+        // code that looks up names.
+        let asking = poll_fn(move |cx| {
+            let _restore = Restore(ASKING.replace(id));
+            lookup.as_mut().poll(cx)
+        });
         let answer = match asking.await {
             Ok(addresses) => Ok(addresses.into_iter().map(without_port).collect()),
             Err(error) => Err(failed(host, &error)),
         };
-        let _ = self.0.outcome.answer.set(answer);
+        let _ = self.0.answer.set(answer);
     }
 }
 
 impl Drop for Tell {
     fn drop(&mut self) {
-        let End { lookups, name, .. } = &self.0;
-        lookups.remove(name, self.0.number);
-        self.0.outcome.answered.set();
+        self.0.remove();
+        self.0.answered.set();
     }
 }
 
@@ -285,29 +258,15 @@ thread_local! {
 fn own_resolver() -> Option<(Handle, Arc<Resolver>)> {
     let handle = Handle::try_current()?;
     let resolver = handle.resolver()?;
-    (resolver.id() != ASKING.get()).then_some((handle, resolver))
+    (resolver.id != ASKING.get()).then_some((handle, resolver))
 }
 
-/// The future of a runtime's own resolver, and nothing else: the waiters are woken outside of it,
-/// since they may be foreign code that looks up names.
-struct Asking<F> {
-    id: usize,
-    lookup: Pin<Box<F>>,
-}
+/// Restores [`ASKING`], even after a panic.
+struct Restore(usize);
 
-impl<F: Future> Future for Asking<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        /// Runs even after a panic.
-        struct Restore(usize);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                ASKING.set(self.0);
-            }
-        }
-        let _restore = Restore(ASKING.replace(self.id));
-        self.lookup.as_mut().poll(cx)
+impl Drop for Restore {
+    fn drop(&mut self) {
+        ASKING.set(self.0);
     }
 }
 
@@ -369,7 +328,7 @@ mod tests {
             })
         });
         let ours = OURS.get();
-        let entries = || ours.list.lock().lookups.len();
+        let entries = || ours.list.lock().len();
 
         for round in 1..=2 {
             let mut all: Vec<_> = (1..=50)

@@ -14,10 +14,13 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 /// Looks up the addresses of a host.
 #[derive(Clone)]
 pub(crate) struct Resolver {
-    /// The id of the runtime that it belongs to: look-ups with different ids are independent.
-    id: usize,
-    look_up: Arc<LookUp>,
-    spawn: Spawn,
+    /// The id of the runtime that it belongs to, never 0: look-ups with different ids are
+    /// independent.
+    pub(crate) id: usize,
+    /// Runs foreign code.
+    pub(crate) look_up: Arc<LookUp>,
+    /// Spawns the task of a look-up.
+    pub(crate) spawn: Spawn,
 }
 
 type LookUp = dyn Fn(String) -> BoxedLookup + Send + Sync + UnwindSafe + RefUnwindSafe;
@@ -47,24 +50,8 @@ impl Resolver {
     pub(crate) fn for_another(&self) -> Resolver {
         Resolver {
             id: next_id(),
-            look_up: self.look_up.clone(),
-            spawn: self.spawn,
+            ..self.clone()
         }
-    }
-
-    /// Spawns the task of a look-up.
-    pub(crate) fn spawn(&self, shared: &Arc<Shared>, task: BoxedTask) -> Box<dyn Send + Sync> {
-        (self.spawn)(shared, task)
-    }
-
-    /// Never 0.
-    pub(crate) fn id(&self) -> usize {
-        self.id
-    }
-
-    /// Runs foreign code.
-    pub(crate) fn look_up(&self, host: String) -> BoxedLookup {
-        (self.look_up)(host)
     }
 }
 
