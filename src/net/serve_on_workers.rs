@@ -318,14 +318,24 @@ where
         } = self;
         let create = Arc::new(create);
         let spawn = move |index, listener, stop: &Arc<Latch>| {
-            let each = OneWorker {
-                listener,
-                create: create.clone(),
-                on_error: on_error.clone(),
-                settings,
-                stop: StopAll(stop.clone()),
-            };
-            each.spawn(index)
+            let (create, on_error) = (create.clone(), on_error.clone());
+            let stop = StopAll(stop.clone());
+            let handle = Handle::current();
+            let worker = index % handle.workers();
+            handle.spawn_on_at(worker, settings.site, move || async move {
+                let accepting = AcceptLoop {
+                    listener,
+                    until: stop.0.wait(),
+                    on_error: Box::new(move |error| on_error(error)),
+                    settings,
+                };
+                let handler = create(worker);
+                let spawn: Spawn<F> =
+                    |tasks, connection, site| drop(tasks.spawn_local_at(connection, site));
+                let stopped = accepting.run(handler, spawn).await;
+                drop(stop);
+                stopped.end().await
+            })
         };
         let loops = move |stop: &Arc<Latch>| {
             settings.check()?;
@@ -379,15 +389,6 @@ async fn coordinate(
     }
 }
 
-/// The data that is sent to a worker.
-struct OneWorker<L, C> {
-    listener: L,
-    create: Arc<C>,
-    on_error: OnError,
-    settings: Settings,
-    stop: StopAll,
-}
-
 /// Stops all loops when it is dropped. It is sent to the worker with the rest: a runtime that ends
 /// may drop that before it is polled.
 struct StopAll(Arc<Latch>);
@@ -395,32 +396,5 @@ struct StopAll(Arc<Latch>);
 impl Drop for StopAll {
     fn drop(&mut self) {
         self.0.set();
-    }
-}
-
-impl<L: Listener + 'static, C> OneWorker<L, C> {
-    fn spawn<H, F>(self, index: usize) -> Loop
-    where
-        C: Fn(usize) -> H + Send + Sync + 'static,
-        H: FnMut(L::Stream, L::Address) -> F + 'static,
-        F: Future<Output = ()> + 'static,
-    {
-        let handle = Handle::current();
-        let worker = index % handle.workers();
-        handle.spawn_on_at(worker, self.settings.site, move || async move {
-            let (stop, on_error) = (self.stop, self.on_error);
-            let accepting = AcceptLoop {
-                listener: self.listener,
-                until: stop.0.wait(),
-                on_error: Box::new(move |error| on_error(error)),
-                settings: self.settings,
-            };
-            let handler = (self.create)(worker);
-            let spawn: Spawn<F> =
-                |tasks, connection, site| drop(tasks.spawn_local_at(connection, site));
-            let stopped = accepting.run(handler, spawn).await;
-            drop(stop);
-            stopped.end().await
-        })
     }
 }
