@@ -33,7 +33,7 @@ use super::pool::{Class, POOL};
 use crate::scheduler::budget::{consume, restore};
 use crate::scheduler::waits_for;
 use crate::sync::{Handoff, Job, Mutex, contain};
-use crate::sys::Process;
+use crate::sys::{Process, unsupported};
 use crate::telemetry::Leaf;
 
 /// The maximum number of bytes that are read ahead or written behind: as much as a disk delivers in
@@ -436,8 +436,7 @@ impl<T> Unblock<T> {
             return Err(crate::world::unsupported("io::Unblock"));
         }
         match &self.pipe {
-            Some(pipe) if !pipe.process.is_current() => Err(io::Error::new(
-                io::ErrorKind::Unsupported,
+            Some(pipe) if !pipe.process.is_current() => Err(unsupported(
                 "this Unblock was in use when its process forked: it is the parent's",
             )),
             _ => Ok(()),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::happy_eyeballs::race;
 use super::resolver::look_up;
 use crate::clock::now;
+use crate::sys::invalid;
 use crate::time::timeout;
 
 /// Types that convert to socket addresses: addresses, pairs of host and port, and text of the form
@@ -118,16 +119,10 @@ async fn lookup<A: AsyncToSocketAddrs>(host: &A) -> io::Result<Addresses> {
         Parsed::Many(addresses) => Addresses::Many(addresses),
         // Windows' resolver takes the empty name to mean this machine.
         Parsed::Name(host, _) if host.is_empty() => {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "cannot resolve \"\": the host name is empty",
-            ));
+            return Err(invalid("cannot resolve \"\": the host name is empty"));
         }
         Parsed::Name(host, _) if host.len() > LONGEST_NAME => {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "cannot resolve a host name of more than 255 bytes",
-            ));
+            return Err(invalid("cannot resolve a host name of more than 255 bytes"));
         }
         Parsed::Name(..) if !A::NAMES => unreachable!("an address is no name"),
         Parsed::Name(host, port) => Addresses::Many(look_up(host, port).await?),
@@ -206,10 +201,7 @@ where
 }
 
 fn no_addresses() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidInput,
-        "the list of addresses is empty",
-    )
+    invalid("the list of addresses is empty")
 }
 
 macro_rules! addresses {
@@ -244,8 +236,8 @@ addresses! { false, true;
 addresses! { true, true;
     (&str, u16): |pair| Ok(host_and_port(pair.0, pair.1));
     (String, u16): |pair| Ok(host_and_port(&pair.0, pair.1));
-    String: |text| text.as_str().parse_text();
-    str: |text| text.parse_text();
+    String: |text| parse(text);
+    str: |text| parse(text);
 }
 
 impl<T: AsyncToSocketAddrs + ?Sized> AsyncToSocketAddrs for &T {}
@@ -275,24 +267,17 @@ fn host_and_port(host: &str, port: u16) -> Parsed {
     }
 }
 
-trait ParseText {
-    fn parse_text(&self) -> io::Result<Parsed>;
-}
-
-impl ParseText for str {
-    fn parse_text(&self) -> io::Result<Parsed> {
-        if let Ok(address) = self.parse::<SocketAddr>() {
-            return Ok(Parsed::One(address));
-        }
-        let parts = self
-            .rsplit_once(':')
-            .and_then(|(host, port)| Some((host, port.parse().ok()?)));
-        match parts {
-            Some((host, port)) if !host.is_empty() => Ok(host_and_port(host, port)),
-            _ => Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("{self:?} is not an address: expected HOST:PORT"),
-            )),
-        }
+fn parse(text: &str) -> io::Result<Parsed> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(Parsed::One(address));
+    }
+    let parts = text
+        .rsplit_once(':')
+        .and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    match parts {
+        Some((host, port)) if !host.is_empty() => Ok(host_and_port(host, port)),
+        _ => Err(invalid(format!(
+            "{text:?} is not an address: expected HOST:PORT"
+        ))),
     }
 }

@@ -517,10 +517,14 @@ impl Async<unix::UnixStream> {
     ///
     /// Cancel safe: dropping the future closes the socket.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Async<unix::UnixStream>> {
+        use std::os::unix::ffi::OsStrExt;
+
         use crate::net::unix::UnixStream;
 
         let path = path.as_ref();
-        let stream = match sys::abstract_from_path(path) {
+        // As in async-io, a path that begins with a NUL byte is an abstract name.
+        let name = path.as_os_str().as_bytes().strip_prefix(&[0]);
+        let stream = match name.and_then(sys::abstract_address) {
             Some(address) => UnixStream::connect_addr(&address?).await?,
             None => UnixStream::connect(path).await?,
         };

@@ -33,7 +33,7 @@ use crate::event::Latch;
 use crate::runtime::{Handle, Resolver};
 use crate::scheduler::waits_for;
 use crate::sync::Mutex;
-use crate::sys::{PerProcess, Process};
+use crate::sys::{PerProcess, Process, unsupported};
 use crate::telemetry::Leaf;
 
 /// Asks the resolver of the runtime that this thread drives, or else the system's. If the future is
@@ -111,8 +111,7 @@ impl Lookups {
         let mut answered = lookup.question.answered.wait();
         poll_fn(|cx| {
             if !self.process.is_current() {
-                return Poll::Ready(Err(io::Error::new(
-                    io::ErrorKind::Unsupported,
+                return Poll::Ready(Err(unsupported(
                     "the name was being looked up when the process forked: ask again",
                 )));
             }

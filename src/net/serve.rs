@@ -45,7 +45,7 @@ use super::socket::BACKLOG;
 use crate::runtime::TaskSet;
 use crate::spans;
 use crate::sync::{contain, note_contained};
-use crate::sys::{AfterAcceptError, after_accept_error};
+use crate::sys::{AfterAcceptError, after_accept_error, invalid};
 use crate::time::{Timer, timeout};
 
 /// The first and the longest pause when a resource is exhausted. This is also the delay with which
@@ -414,8 +414,7 @@ impl Settings {
     /// Returns an error if the limit is zero.
     pub(super) fn check(&self) -> io::Result<()> {
         match self.limit {
-            0 => Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
+            0 => Err(invalid(
                 "serve: the limit of connections must be at least 1",
             )),
             _ => Ok(()),

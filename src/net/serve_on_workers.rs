@@ -21,6 +21,7 @@ use super::listener::Listener;
 use super::serve::{AcceptLoop, Settings, Spawn, Summary};
 use crate::event::Latch;
 use crate::runtime::Handle;
+use crate::sys::invalid;
 use crate::task::Task;
 
 /// Accepts connections on the workers of this runtime for as long as it is awaited: each listener
@@ -340,10 +341,7 @@ where
         let loops = move |stop: &Arc<Latch>| {
             settings.check()?;
             if listeners.is_empty() {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    "serve_on_workers: there is no listener",
-                ));
+                return Err(invalid("serve_on_workers: there is no listener"));
             }
             let listeners = listeners.into_iter().enumerate();
             Ok(listeners

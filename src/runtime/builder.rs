@@ -14,7 +14,7 @@ use crate::clock::now;
 use crate::diagnostics::{Stall, Tracing, Watch, observe};
 use crate::poller::{Backend, Poller};
 use crate::scheduler::{BusyPollConfig, Pollers, Shared, Slot, Worker};
-use crate::sys::start_thread_with_stack;
+use crate::sys::{invalid, start_thread_with_stack};
 
 /// The maximum number of workers of a runtime. Each has a thread and a poller with two or three
 /// descriptors, and occasionally reads the state of all others: more workers than the largest
@@ -465,18 +465,15 @@ impl Builder {
     /// system's error if descriptors or threads are exhausted.
     pub fn build(self) -> io::Result<Runtime> {
         super::not_simulated()?;
-        let invalid = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         let workers = self.workers.unwrap_or(1);
         if !(1..=MAX_WORKERS).contains(&workers) {
-            return invalid(format!(
-                "a runtime has 1 to {MAX_WORKERS} workers, not {workers}"
-            ));
+            let words = format!("a runtime has 1 to {MAX_WORKERS} workers, not {workers}");
+            return Err(invalid(words));
         }
         let name = self.name.as_deref().unwrap_or("polder");
         if name.contains('\0') {
-            return invalid(format!(
-                "a thread's name must not have a NUL byte: {name:?}"
-            ));
+            let words = format!("a thread's name must not have a NUL byte: {name:?}");
+            return Err(invalid(words));
         }
         let backends = match self.backends {
             Some(backends) => backends,
@@ -485,7 +482,7 @@ impl Builder {
         let pool_workers = if workers == 1 { 0 } else { workers };
         let workers_per_poller = self.workers_per_poller.unwrap_or(WORKERS_PER_POLLER);
         if workers_per_poller == 0 {
-            return invalid("a poller is shared by at least one worker".to_owned());
+            return Err(invalid("a poller is shared by at least one worker"));
         }
         let pollers = Backend::first_that(backends, |backend| {
             let open = |_| Poller::new(backend);

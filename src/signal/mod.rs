@@ -45,6 +45,7 @@ use windows as platform;
 
 use crate::scheduler::waits_for;
 use crate::sync::{NeedsClone, Spare, drop_all};
+use crate::sys::invalid;
 use crate::telemetry::Leaf;
 
 /// Waits for the next Ctrl-C (`SIGINT`) after this call.
@@ -387,10 +388,6 @@ impl Drop for Signals {
             drop_all(waiter.and_then(|waiter| waiter.waker));
         }
     }
-}
-
-fn invalid(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, what)
 }
 
 /// Whether a task waits for any signal other than this one.

@@ -6,7 +6,8 @@ use std::io;
 
 use signal_hook::consts;
 
-use super::{invalid, platform};
+use super::platform;
+use crate::sys::{invalid, unsupported};
 
 /// The table of signals, from which the enum, the C library's names and the numbers are made.
 macro_rules! signals {
@@ -155,15 +156,15 @@ impl Signal {
             _ => false,
         };
         match (self.number(), self) {
-            _ if never => Err(invalid(&format!("{self} cannot be listened to"))),
+            _ if never => Err(invalid(format!("{self} cannot be listened to"))),
             (Some(number), _) => Ok(number as usize),
-            (None, Signal::Other(number)) => Err(invalid(&format!(
+            (None, Signal::Other(number)) => Err(invalid(format!(
                 "no signal that can be listened to has the number {number}"
             ))),
-            (None, _) => Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                format!("there is no {self} on {}", std::env::consts::OS),
-            )),
+            (None, _) => Err(unsupported(format!(
+                "there is no {self} on {}",
+                std::env::consts::OS
+            ))),
         }
     }
 }

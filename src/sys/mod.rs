@@ -4,7 +4,12 @@
 //!
 //! `unix` and `windows` have the same items, except those for Unix sockets. Differences among Unix
 //! systems are decided within `unix`, where the system call is made. Code that only sockets need is
-//! in `net` below each of the two.
+//! in `net`, and in `net` below each of the two.
+
+#[cfg(feature = "net")]
+mod net;
+#[cfg(feature = "net")]
+pub(crate) use net::*;
 
 mod per_process;
 pub(crate) use per_process::{PerProcess, Race};
@@ -18,6 +23,28 @@ pub(crate) use unix::*;
 mod windows;
 #[cfg(windows)]
 pub(crate) use windows::*;
+
+/// The platform's trait under a name that both platforms have.
+pub(crate) trait AsDescriptor {
+    fn as_descriptor(&self) -> BorrowedDescriptor<'_>;
+}
+
+/// The platform's trait under a name that both platforms have.
+pub(crate) trait AsRawDescriptor {
+    fn as_raw_descriptor(&self) -> RawDescriptor;
+}
+
+/// The error for an argument that is not valid.
+#[cfg(not(loom))]
+pub(crate) fn invalid(words: impl Into<String>) -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::InvalidInput, words.into())
+}
+
+/// The error for a request that this system cannot fulfil.
+#[cfg(any(feature = "net", feature = "blocking", feature = "signal"))]
+pub(crate) fn unsupported(words: impl Into<String>) -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::Unsupported, words.into())
+}
 
 /// Starts a thread with the standard library's stack size. The function is boxed, so that starting
 /// a thread is compiled once: that saves 3 KB.
@@ -62,55 +89,3 @@ impl LentDescriptor {
 }
 
 lend_descriptor!([] LentDescriptor, |lent| lent.0);
-
-/// The consequence of an error of `accept` for the next attempt.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum AfterAcceptError {
-    /// It concerns one connection.
-    Again,
-    /// A resource is exhausted: the next attempt should wait.
-    Rest,
-    /// The socket does not listen.
-    End,
-}
-
-/// An option of TCP that has a number for its value, and that not every system has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum TcpOption {
-    /// Seconds from the last sign of life to keepalive's first probe.
-    KeepIdle,
-    /// Seconds between probes.
-    KeepInterval,
-    /// Probes without an answer after which the connection ends.
-    KeepCount,
-    /// Milliseconds for which data may stay unacknowledged; zero means the system's default.
-    UserTimeout,
-}
-
-impl TcpOption {
-    /// The number of options. Tables are in their order.
-    pub(crate) const COUNT: usize = 4;
-
-    /// Returns the greatest value that Linux takes: include/net/tcp.h, `MAX_TCP_KEEPIDLE` and so
-    /// on.
-    #[cfg_attr(not(feature = "sim"), allow(dead_code))]
-    pub(crate) fn max_of_linux(self) -> u32 {
-        match self {
-            TcpOption::KeepIdle | TcpOption::KeepInterval => 32_767,
-            TcpOption::KeepCount => 127,
-            TcpOption::UserTimeout => i32::MAX as u32,
-        }
-    }
-
-    /// The error where the system does not have it.
-    fn unsupported(self) -> std::io::Error {
-        let name = match self {
-            TcpOption::KeepIdle => "TCP_KEEPIDLE",
-            TcpOption::KeepInterval => "TCP_KEEPINTVL",
-            TcpOption::KeepCount => "TCP_KEEPCNT",
-            TcpOption::UserTimeout => "TCP_USER_TIMEOUT",
-        };
-        let words = format!("this system does not have the option {name}");
-        std::io::Error::new(std::io::ErrorKind::Unsupported, words)
-    }
-}

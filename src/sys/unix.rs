@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use super::Race;
+use super::{AsDescriptor, AsRawDescriptor};
 
 mod fork;
 pub(crate) use fork::Process;
@@ -28,20 +29,10 @@ pub(crate) use std::os::fd::{
     BorrowedFd as BorrowedDescriptor, OwnedFd as OwnedDescriptor, RawFd as RawDescriptor,
 };
 
-/// [`AsFd`] under the name that both platforms have.
-pub(crate) trait AsDescriptor {
-    fn as_descriptor(&self) -> BorrowedDescriptor<'_>;
-}
-
 impl<T: AsFd> AsDescriptor for T {
     fn as_descriptor(&self) -> BorrowedDescriptor<'_> {
         self.as_fd()
     }
-}
-
-/// [`AsRawFd`] under the name that both platforms have.
-pub(crate) trait AsRawDescriptor {
-    fn as_raw_descriptor(&self) -> RawDescriptor;
 }
 
 impl<T: AsRawFd> AsRawDescriptor for T {

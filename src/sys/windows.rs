@@ -3,6 +3,8 @@
 use std::io;
 use std::os::windows::io::{AsRawSocket, AsSocket};
 
+use super::{AsDescriptor, AsRawDescriptor};
+
 #[cfg(feature = "net")]
 mod net;
 #[cfg(feature = "net")]
@@ -13,20 +15,10 @@ pub(crate) use std::os::windows::io::{
     RawSocket as RawDescriptor,
 };
 
-/// [`AsSocket`] under the name that both platforms have.
-pub(crate) trait AsDescriptor {
-    fn as_descriptor(&self) -> BorrowedDescriptor<'_>;
-}
-
 impl<T: AsSocket> AsDescriptor for T {
     fn as_descriptor(&self) -> BorrowedDescriptor<'_> {
         self.as_socket()
     }
-}
-
-/// [`AsRawSocket`] under the name that both platforms have.
-pub(crate) trait AsRawDescriptor {
-    fn as_raw_descriptor(&self) -> RawDescriptor;
 }
 
 impl<T: AsRawSocket> AsRawDescriptor for T {

@@ -37,7 +37,7 @@ pub(super) use self::world as kernel;
 use crate::io::operation::{Attempt, Operation};
 use crate::poller::Interest;
 use crate::reactor::{Direction, Io, Snapshot, SourceKind, Trust};
-use crate::sys::{BorrowedDescriptor, OwnedDescriptor};
+use crate::sys::{BorrowedDescriptor, OwnedDescriptor, invalid};
 use crate::time::{Timer, timeout};
 
 /// The length of a listener's queue. The system caps it at its limit (Linux: 4,096 since 5.4). When
@@ -547,10 +547,6 @@ fn no_peer(socket_type: SocketType) -> io::Result<SockAddr> {
     } else {
         SockAddr::unix("")
     }
-}
-
-pub(super) fn invalid(words: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, words)
 }
 
 fn is_would_block(error: &io::Error) -> bool {

@@ -12,12 +12,10 @@ use std::net::Shutdown;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 
-use super::{
-    BACKLOG, Kernel, PAUSES, Receive, Socket, SocketType, invalid, is_would_block, kernel,
-};
+use super::{BACKLOG, Kernel, PAUSES, Receive, Socket, SocketType, is_would_block, kernel};
 use crate::io::operation::Operation;
 use crate::reactor::{Direction, Io};
-use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor};
+use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor, invalid};
 use crate::time::Timer;
 
 /// A socket of the system. (If the socket is a simulated one, only its `io` is used.)
@@ -79,16 +77,14 @@ pub(in crate::net) fn adopt(
     descriptor: OwnedDescriptor,
     socket_type: SocketType,
 ) -> io::Result<Socket> {
-    kernel::allow_adopting("adopting a descriptor")?;
-    prepare(&SockRef::from(&descriptor), socket_type)?;
+    let socket = prepare(descriptor, socket_type, "adopting a descriptor")?;
     // Some systems cannot report this for a datagram socket.
     if socket_type.r#type() == Type::STREAM
-        && sys::is_listening(&descriptor)
-            .is_some_and(|listens| listens != socket_type.is_listener())
+        && sys::is_listening(&socket).is_some_and(|listens| listens != socket_type.is_listener())
     {
         return Err(invalid(format!("the socket is not {}", socket_type.name())));
     }
-    Ok(wrap_foreign(descriptor, socket_type))
+    Ok(wrap_foreign(socket.into(), socket_type))
 }
 
 /// Binds to one address; a listener also listens.
@@ -132,9 +128,7 @@ pub(in crate::net) fn bind_with(
     socket_type: SocketType,
     address: &SockAddr,
 ) -> io::Result<Socket> {
-    kernel::allow_adopting("binding a descriptor")?;
-    let socket = socket2::Socket::from(socket);
-    prepare(&SockRef::from(&socket), socket_type)?;
+    let socket = prepare(socket, socket_type, "binding a descriptor")?;
     bind_and_listen(&socket, socket_type, address)?;
     Ok(wrap_foreign(socket.into(), socket_type))
 }
@@ -172,9 +166,7 @@ pub(in crate::net) async fn connect_with(
     socket_type: SocketType,
     address: &SockAddr,
 ) -> io::Result<Socket> {
-    kernel::allow_adopting("connecting a descriptor")?;
-    let socket = socket2::Socket::from(socket);
-    prepare(&SockRef::from(&socket), socket_type)?;
+    let socket = prepare(socket, socket_type, "connecting a descriptor")?;
     connect_created(socket, socket_type, address, wrap_foreign).await
 }
 
@@ -382,8 +374,15 @@ fn bind_and_listen(
     }
 }
 
-/// Sets a foreign socket up as [`create`] makes one; refuses a socket of another type.
-fn prepare(socket: &SockRef<'_>, socket_type: SocketType) -> io::Result<()> {
+/// Sets a foreign socket up as [`create`] makes one; refuses a socket of another type. `what` says
+/// what is being done with it.
+fn prepare(
+    socket: OwnedDescriptor,
+    socket_type: SocketType,
+    what: &str,
+) -> io::Result<socket2::Socket> {
+    kernel::allow_adopting(what)?;
+    let socket = socket2::Socket::from(socket);
     let fits = match socket.local_addr().map(|address| address.domain()) {
         Ok(domain) if socket_type.is_internet() => domain == Domain::IPV4 || domain == Domain::IPV6,
         Ok(domain) => domain == Domain::UNIX,
@@ -394,7 +393,8 @@ fn prepare(socket: &SockRef<'_>, socket_type: SocketType) -> io::Result<()> {
         return Err(invalid(format!("the socket is not {}", socket_type.name())));
     }
     socket.set_nonblocking(true)?;
-    sys::prepare(socket)
+    sys::prepare(&socket)?;
+    Ok(socket)
 }
 
 /// Converts a buffer to socket2's type.

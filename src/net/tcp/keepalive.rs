@@ -6,8 +6,8 @@
 use std::io;
 use std::time::Duration;
 
-use crate::net::socket::{Flag, Opt, Socket, invalid};
-use crate::sys::TcpOption;
+use crate::net::socket::{Flag, Opt, Socket};
+use crate::sys::{TcpOption, invalid};
 
 /// When the system probes an idle TCP connection, and when it gives the connection up: for
 /// [`TcpStream::set_keepalive`](super::TcpStream::set_keepalive).

@@ -14,7 +14,7 @@ use super::stream::TcpStream;
 use crate::net::addresses::{AsyncToSocketAddrs, first_that_works};
 use crate::net::macros::{Stream, socket};
 use crate::net::socket::{Number, Opt, Socket, SocketType, internet, kernel};
-use crate::sys::OwnedDescriptor;
+use crate::sys::{OwnedDescriptor, invalid};
 
 /// A socket that listens for TCP connections.
 ///
@@ -126,8 +126,7 @@ impl TcpListener {
         count: usize,
     ) -> io::Result<Vec<TcpListener>> {
         if count == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
+            return Err(invalid(
                 "bind_balanced: the number of listeners must be at least 1",
             ));
         }

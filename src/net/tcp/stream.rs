@@ -85,11 +85,7 @@ impl TcpStream {
     /// Cancel safe: dropping the future closes the socket. For a name, see
     /// [`resolve`](crate::net::resolve).
     pub async fn connect(address: impl AsyncToSocketAddrs) -> io::Result<TcpStream> {
-        first_to_connect(address, |address| async move {
-            kernel::connect(SocketType::TcpStream, &address.into()).await
-        })
-        .await
-        .map(TcpStream)
+        first_to_connect(address, connect_to).await.map(TcpStream)
     }
 
     /// Connects to the first of `address`'s addresses that answers within `duration`, which
@@ -124,11 +120,9 @@ impl TcpStream {
         address: impl AsyncToSocketAddrs,
         duration: Duration,
     ) -> io::Result<TcpStream> {
-        first_that_works_within(duration, address, |address| async move {
-            kernel::connect(SocketType::TcpStream, &address.into()).await
-        })
-        .await
-        .map(TcpStream)
+        first_that_works_within(duration, address, connect_to)
+            .await
+            .map(TcpStream)
     }
 
     /// Connects a socket with options that are set already, and which may be bound: see [the
@@ -530,6 +524,10 @@ impl TcpStream {
     pub fn set_user_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         keepalive::set_user_timeout(&self.0, timeout)
     }
+}
+
+async fn connect_to(address: SocketAddr) -> io::Result<Socket> {
+    kernel::connect(SocketType::TcpStream, &address.into()).await
 }
 
 impl Stream for TcpStream {

@@ -1,32 +1,31 @@
 //! Conversions of paths and the standard library's addresses to the kernel's and back, and
 //! [`UCred`].
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
 use socket2::SockAddr;
 
 use crate::net::socket::Socket;
-use crate::sys;
+use crate::sys::{self, invalid};
 
-/// Returns the address of a path. The standard library rejects invalid paths, but takes the empty
-/// path for the address of an unbound socket.
-pub(super) fn from_path(path: &Path) -> io::Result<SockAddr> {
-    match SocketAddr::from_pathname(path) {
-        Ok(address) if address.is_unnamed() => Err(nameless()),
-        Ok(_) => SockAddr::unix(path),
-        Err(error) => Err(io::Error::new(
-            error.kind(),
-            format!("{path:?} cannot be a Unix socket's address: {error}"),
-        )),
-    }
+/// Returns the address of a path. The standard library rejects invalid paths; it takes the empty
+/// path for the address of an unbound socket, which [`to_kernel`] rejects.
+pub(super) fn from_path(path: &Path) -> io::Result<SocketAddr> {
+    SocketAddr::from_pathname(path).map_err(|error| {
+        let words = format!("{path:?} cannot be a Unix socket's address: {error}");
+        io::Error::new(error.kind(), words)
+    })
 }
 
 /// Converts the standard library's address to the kernel's form.
 pub(super) fn to_kernel(address: &SocketAddr) -> io::Result<SockAddr> {
-    if let Some(result) = sys::abstract_to_kernel(address) {
-        return result;
+    if let Some(name) = sys::abstract_name(address) {
+        let path = [&[0], name].concat();
+        return SockAddr::unix(OsStr::from_bytes(&path));
     }
     match address.as_pathname() {
         Some(path) => SockAddr::unix(path),
@@ -37,15 +36,13 @@ pub(super) fn to_kernel(address: &SocketAddr) -> io::Result<SockAddr> {
 /// The error for an unnamed address: it cannot be reached. Linux's bind would accept it and choose
 /// an abstract name (unix(7), "Autobind feature"); elsewhere it is an error of varying kind.
 fn nameless() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidInput,
-        "an empty path or an unnamed address cannot be a Unix socket's address",
-    )
+    invalid("an empty path or an unnamed address cannot be a Unix socket's address")
 }
 
 /// Converts the kernel's address to the standard library's form.
 pub(super) fn from_kernel(address: SockAddr) -> io::Result<SocketAddr> {
-    if let Some(result) = sys::abstract_from_kernel(&address) {
+    let name = address.as_abstract_namespace();
+    if let Some(result) = name.and_then(sys::abstract_address) {
         return result;
     }
     // The empty path is the address of an unnamed socket. A path without a NUL at its end fits the

@@ -74,8 +74,7 @@ impl UnixDatagram {
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is empty, too long (about 100
     /// bytes) or has a NUL in it.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixDatagram> {
-        let address = from_path(path.as_ref())?;
-        kernel::bind(SocketType::UnixDatagram, &address).map(UnixDatagram)
+        UnixDatagram::bind_addr(&from_path(path.as_ref())?)
     }
 
     /// Binds to `address`, which may be an abstract one.
@@ -202,7 +201,7 @@ impl UnixDatagram {
     /// [refused](io::ErrorKind::ConnectionRefused) if the receiver is gone, and so on;
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) as for [`bind`](Self::bind).
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
-        self.0.kernel().set_peer(&from_path(path.as_ref())?)
+        self.connect_addr(&from_path(path.as_ref())?)
     }
 
     /// [`connect`](Self::connect), to abstract addresses too.
@@ -318,8 +317,7 @@ impl UnixDatagram {
     ///
     /// Cancel safe: a future that is dropped has sent nothing.
     pub async fn send_to(&self, bytes: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
-        let address = from_path(path.as_ref())?;
-        self.0.send_to(bytes, &address).await
+        self.send_to_addr(bytes, &from_path(path.as_ref())?).await
     }
 
     /// [`send_to`](Self::send_to), to abstract addresses too.
@@ -463,9 +461,8 @@ impl UnixDatagram {
     /// the receiver's queue. [`writable`](Self::writable) does not cover the queue unless the two
     /// are connected; [`send_to`](Self::send_to) waits for both. Any error of the system call.
     pub fn try_send_to(&self, bytes: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
-        self.0
-            .send(bytes, Some(&from_path(path.as_ref())?))
-            .attempt()
+        let address = to_kernel(&from_path(path.as_ref())?)?;
+        self.0.send(bytes, Some(&address)).attempt()
     }
 
     /// Returns the address that it is bound to.

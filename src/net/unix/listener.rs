@@ -75,8 +75,7 @@ impl UnixListener {
     /// Linux would choose an abstract name for an empty path. To get that, bind a socket made with
     /// socket2, listen, and convert it with `try_from`, as an `OwnedFd`.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixListener> {
-        let address = from_path(path.as_ref())?;
-        kernel::bind(SocketType::UnixListener, &address).map(UnixListener)
+        UnixListener::bind_addr(&from_path(path.as_ref())?)
     }
 
     /// Listens at `address`, which may be an abstract one: see [`UnixStream::connect_addr`].

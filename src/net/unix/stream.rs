@@ -88,10 +88,7 @@ impl UnixStream {
     ///
     /// Cancel safe: dropping the future closes the socket.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<UnixStream> {
-        let address = from_path(path.as_ref())?;
-        kernel::connect(SocketType::UnixStream, &address)
-            .await
-            .map(UnixStream)
+        UnixStream::connect_addr(&from_path(path.as_ref())?).await
     }
 
     /// Connects to the listener at `address`, which may be an abstract one.

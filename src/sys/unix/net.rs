@@ -1,23 +1,26 @@
 //! Code that only sockets need: the feature `net`.
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-use std::ffi::OsStr;
-use std::io::{self, IoSliceMut, Read};
+use std::io::{self, IoSliceMut};
 #[cfg(target_os = "android")]
 use std::os::android::net::SocketAddrExt;
 use std::os::fd::AsFd;
 #[cfg(target_os = "linux")]
 use std::os::linux::net::SocketAddrExt;
-#[cfg(any(target_os = "linux", target_os = "android"))]
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr;
-#[cfg(feature = "compat")]
-use std::path::Path;
 
+#[cfg(target_vendor = "apple")]
+use libc::TCP_KEEPALIVE as TCP_KEEPIDLE;
+#[cfg(not(any(target_vendor = "apple", target_os = "openbsd")))]
+use libc::TCP_KEEPIDLE;
 use rustix::event::PollFlags;
-use socket2::{SockAddr, SockRef};
+#[cfg(not(target_vendor = "apple"))]
+use socket2::SockAddr;
+use socket2::SockRef;
 
-use super::super::{AfterAcceptError, TcpOption};
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+use super::super::receive_vectored;
+use super::super::{AfterAcceptError, TcpOption, unsupported};
+#[cfg(not(target_vendor = "apple"))]
 use super::OwnedDescriptor;
 
 /// Flags of every send: if the peer is gone, that is an error, never a signal.
@@ -70,13 +73,6 @@ pub(crate) fn receive_alone(
     Ok((receive_vectored(socket, buffers)?, false))
 }
 
-pub(crate) fn receive_vectored(
-    socket: &impl AsFd,
-    buffers: &mut [IoSliceMut<'_>],
-) -> io::Result<usize> {
-    (&mut &*SockRef::from(socket)).read_vectored(buffers)
-}
-
 /// Whether a socket's own buffer has room, although a send would block.
 #[cold]
 pub(crate) fn has_room(socket: &impl AsFd) -> bool {
@@ -103,10 +99,6 @@ pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
         _ => AfterAcceptError::Again,
     }
 }
-
-/// The maximum number of slices of one vectored call: `IOV_MAX`, if there is one (1,024 on Linux,
-/// Apple's systems, the BSDs and illumos). More is an error, so the rest is left to the next call.
-pub(crate) const MAX_SLICES: usize = 1_024;
 
 /// Accepts one connection, non-blocking and close-on-exec.
 ///
@@ -152,14 +144,6 @@ fn with_flags(socket: OwnedDescriptor) -> io::Result<OwnedDescriptor> {
     Ok(socket)
 }
 
-/// Apple's systems have no `accept4`; socket2 also sets `SO_NOSIGPIPE`.
-#[cfg(target_vendor = "apple")]
-pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
-    let (socket, address) = SockRef::from(listener).accept()?;
-    socket.set_nonblocking(true)?;
-    Ok((socket.into(), address))
-}
-
 /// `SO_REUSEADDR` lets a restarted server listen immediately, while connections of its predecessor
 /// are in TIME_WAIT.
 pub(crate) const REUSES_ADDRESS: bool = true;
@@ -192,14 +176,10 @@ pub(crate) fn is_unbound(_: &io::Error) -> bool {
     false
 }
 
-/// Returns the kernel's form of an abstract address, or `None` if it is not abstract, or this
-/// system has no abstract addresses.
-pub(crate) fn abstract_to_kernel(address: &SocketAddr) -> Option<io::Result<SockAddr>> {
+/// Returns the name of an abstract address; `None` for others.
+pub(crate) fn abstract_name(address: &SocketAddr) -> Option<&[u8]> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    return address.as_abstract_name().map(|name| {
-        let path = [&[0], name].concat();
-        SockAddr::unix(OsStr::from_bytes(&path))
-    });
+    return address.as_abstract_name();
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     return {
         let _ = address;
@@ -207,30 +187,13 @@ pub(crate) fn abstract_to_kernel(address: &SocketAddr) -> Option<io::Result<Sock
     };
 }
 
-/// Returns the abstract address that the kernel's form denotes; `None` as above.
-pub(crate) fn abstract_from_kernel(address: &SockAddr) -> Option<io::Result<SocketAddr>> {
+/// Returns the abstract address with this name, or `None` if this system has no abstract addresses.
+pub(crate) fn abstract_address(name: &[u8]) -> Option<io::Result<SocketAddr>> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    return address
-        .as_abstract_namespace()
-        .map(SocketAddr::from_abstract_name);
+    return Some(SocketAddr::from_abstract_name(name));
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     return {
-        let _ = address;
-        None
-    };
-}
-
-/// Returns the abstract address that a path with a leading NUL byte denotes; `None` as above.
-#[cfg(feature = "compat")]
-pub(crate) fn abstract_from_path(path: &Path) -> Option<io::Result<SocketAddr>> {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    return {
-        let name = path.as_os_str().as_bytes().strip_prefix(&[0])?;
-        Some(SocketAddr::from_abstract_name(name))
-    };
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    return {
-        let _ = path;
+        let _ = name;
         None
     };
 }
@@ -293,8 +256,7 @@ pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>
     target_os = "openbsd"
 )))]
 pub(crate) fn peer_cred(_: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
-    Err(io::Error::new(
-        io::ErrorKind::Unsupported,
+    Err(unsupported(
         "this system does not report the credentials of a peer",
     ))
 }
@@ -322,13 +284,9 @@ pub(crate) fn set_passrights(socket: &impl AsFd, passrights: bool) -> io::Result
     }
     let _ = socket;
     if passrights {
-        Ok(())
-    } else {
-        Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "this system cannot refuse descriptors",
-        ))
+        return Ok(());
     }
+    Err(unsupported("this system cannot refuse descriptors"))
 }
 
 /// From include/uapi/asm-generic/socket.h of Linux 6.16, and arch/sparc's own; the other
@@ -342,7 +300,7 @@ const SO_PASSRIGHTS: libc::c_int = if cfg!(any(target_arch = "sparc", target_arc
 };
 
 /// Sets the options that a foreign socket needs besides being non-blocking.
-pub(crate) fn prepare(socket: &SockRef<'_>) -> io::Result<()> {
+pub(crate) fn prepare(socket: &socket2::Socket) -> io::Result<()> {
     #[cfg(target_vendor = "apple")]
     socket.set_nosigpipe(true)?;
     let _ = socket;
@@ -388,41 +346,26 @@ fn has_upper_layer(socket: &impl AsFd) -> io::Result<bool> {
     }
 }
 
+/// The level of TCP's options.
+pub(crate) const TCP_LEVEL: libc::c_int = libc::IPPROTO_TCP;
+
 /// The names of the [`TcpOption`]s, in their order; `None` where the system does not have one.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const TCP_OPTIONS: [Option<libc::c_int>; TcpOption::COUNT] = [
-    Some(libc::TCP_KEEPIDLE),
+#[cfg(not(target_os = "openbsd"))]
+pub(crate) const TCP_OPTIONS: [Option<libc::c_int>; TcpOption::COUNT] = [
+    Some(TCP_KEEPIDLE),
     Some(libc::TCP_KEEPINTVL),
     Some(libc::TCP_KEEPCNT),
-    Some(libc::TCP_USER_TIMEOUT),
+    TCP_USER_TIMEOUT,
 ];
 
-/// See above.
-#[cfg(target_vendor = "apple")]
-const TCP_OPTIONS: [Option<libc::c_int>; TcpOption::COUNT] = [
-    Some(libc::TCP_KEEPALIVE),
-    Some(libc::TCP_KEEPINTVL),
-    Some(libc::TCP_KEEPCNT),
-    None,
-];
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const TCP_USER_TIMEOUT: Option<libc::c_int> = Some(libc::TCP_USER_TIMEOUT);
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "openbsd")))]
+const TCP_USER_TIMEOUT: Option<libc::c_int> = None;
 
 /// See above. OpenBSD has times of keepalive for the whole system only.
 #[cfg(target_os = "openbsd")]
-const TCP_OPTIONS: [Option<libc::c_int>; TcpOption::COUNT] = [None; TcpOption::COUNT];
-
-/// See above.
-#[cfg(not(any(
-    target_os = "linux",
-    target_os = "android",
-    target_vendor = "apple",
-    target_os = "openbsd"
-)))]
-const TCP_OPTIONS: [Option<libc::c_int>; TcpOption::COUNT] = [
-    Some(libc::TCP_KEEPIDLE),
-    Some(libc::TCP_KEEPINTVL),
-    Some(libc::TCP_KEEPCNT),
-    None,
-];
+pub(crate) const TCP_OPTIONS: [Option<libc::c_int>; TcpOption::COUNT] = [None; TcpOption::COUNT];
 
 /// Returns the greatest value of an option that is worth a system call. (Except for Linux's, limits
 /// depend on versions and settings, and the system's error reports them.)
@@ -434,35 +377,13 @@ pub(crate) fn max_of(option: TcpOption) -> u32 {
     }
 }
 
-/// Returns the value of an option, or `None` if the system does not have it.
-pub(crate) fn tcp_option(socket: &impl AsFd, option: TcpOption) -> io::Result<Option<u32>> {
-    let Some(name) = TCP_OPTIONS[option as usize] else {
-        return Ok(None);
-    };
-    match get_number(socket, libc::IPPROTO_TCP, name) {
-        Err(error) if is_unknown_option(&error) => Ok(None),
-        other => other.map(|value| u32::try_from(value).ok()),
-    }
-}
-
-/// Sets an option to a value that is at most [`max_of`] it.
-pub(crate) fn set_tcp_option(socket: &impl AsFd, option: TcpOption, value: u32) -> io::Result<()> {
-    let Some(name) = TCP_OPTIONS[option as usize] else {
-        return Err(option.unsupported());
-    };
-    match set_number(socket, libc::IPPROTO_TCP, name, value as libc::c_int) {
-        Err(error) if is_unknown_option(&error) => Err(option.unsupported()),
-        other => other,
-    }
-}
-
 /// Whether the kernel does not know an option: it is too old, or a sandbox.
-fn is_unknown_option(error: &io::Error) -> bool {
+pub(crate) fn is_unknown_option(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOPROTOOPT)
 }
 
 /// Reads an option that is a number.
-fn get_number(
+pub(crate) fn get_number(
     socket: &impl AsFd,
     level: libc::c_int,
     name: libc::c_int,
@@ -473,7 +394,7 @@ fn get_number(
 }
 
 /// Sets an option that is a number.
-fn set_number(
+pub(crate) fn set_number(
     socket: &impl AsFd,
     level: libc::c_int,
     name: libc::c_int,

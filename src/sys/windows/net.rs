@@ -3,24 +3,16 @@
 use std::io::{self, IoSliceMut, Read};
 use std::os::windows::io::{AsRawSocket, AsSocket};
 
-use socket2::{SockAddr, SockRef};
+use socket2::SockRef;
 use windows_sys::Win32::Networking::WinSock;
 
-use super::super::{AfterAcceptError, TcpOption};
-use super::OwnedDescriptor;
+use super::super::{AfterAcceptError, TcpOption, receive_vectored};
 
 /// No flags: sending to a closed connection raises no signal.
 pub(crate) const SEND_FLAGS: i32 = 0;
 
 pub(crate) fn receive(socket: &impl AsSocket, bytes: &mut [u8]) -> io::Result<usize> {
     (&mut &*SockRef::from(socket)).read(bytes)
-}
-
-pub(crate) fn receive_vectored(
-    socket: &impl AsSocket,
-    buffers: &mut [IoSliceMut<'_>],
-) -> io::Result<usize> {
-    (&mut &*SockRef::from(socket)).read_vectored(buffers)
 }
 
 /// For Unix streams only, which do not exist here.
@@ -71,17 +63,6 @@ pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
     }
 }
 
-/// The maximum number of slices of one vectored call: `IOV_MAX`, if there is one (1,024 on Linux,
-/// Apple's systems, the BSDs and illumos). More is an error, so the rest is left to the next call.
-pub(crate) const MAX_SLICES: usize = 1_024;
-
-/// Accepts one connection, non-blocking and not inherited by children.
-pub(crate) fn accept(listener: &impl AsSocket) -> io::Result<(OwnedDescriptor, SockAddr)> {
-    let (socket, address) = SockRef::from(listener).accept()?;
-    socket.set_nonblocking(true)?;
-    Ok((socket.into(), address))
-}
-
 /// Not set: `SO_REUSEADDR` would let another program take the address away.
 pub(crate) const REUSES_ADDRESS: bool = false;
 
@@ -107,13 +88,16 @@ pub(crate) fn is_plain_tcp(_: &impl AsSocket) -> bool {
 }
 
 /// Sets the options that a foreign socket needs besides being non-blocking: none.
-pub(crate) fn prepare(_: &SockRef<'_>) -> io::Result<()> {
+pub(crate) fn prepare(_: &socket2::Socket) -> io::Result<()> {
     Ok(())
 }
 
+/// The level of TCP's options.
+pub(crate) const TCP_LEVEL: i32 = WinSock::IPPROTO_TCP;
+
 /// The names of the [`TcpOption`]s, in their order; `None` where the system does not have one. They
 /// are there since Windows 10, version 1709.
-const TCP_OPTIONS: [Option<i32>; TcpOption::COUNT] = [
+pub(crate) const TCP_OPTIONS: [Option<i32>; TcpOption::COUNT] = [
     Some(WinSock::TCP_KEEPIDLE),
     Some(WinSock::TCP_KEEPINTVL),
     Some(WinSock::TCP_KEEPCNT),
@@ -128,46 +112,38 @@ pub(crate) fn max_of(option: TcpOption) -> u32 {
     }
 }
 
-/// Returns the value of an option, or `None` if the system does not have it.
-pub(crate) fn tcp_option(socket: &impl AsSocket, option: TcpOption) -> io::Result<Option<u32>> {
-    let Some(name) = TCP_OPTIONS[option as usize] else {
-        return Ok(None);
-    };
-    let mut value = 0_u32;
+/// Reads an option that is a number.
+pub(crate) fn get_number(socket: &impl AsSocket, level: i32, name: i32) -> io::Result<i32> {
+    let mut value = 0;
     let mut length = size_of_val(&value) as i32;
     // SAFETY: the socket is open while it is lent; the system writes at most `length` bytes.
     let result = unsafe {
         WinSock::getsockopt(
             socket.as_socket().as_raw_socket() as WinSock::SOCKET,
-            WinSock::IPPROTO_TCP,
+            level,
             name,
             std::ptr::from_mut(&mut value).cast(),
             &mut length,
         )
     };
     match result {
-        0 => Ok(Some(value)),
-        _ => match io::Error::last_os_error() {
-            error if is_unknown_option(&error) => Ok(None),
-            error => Err(error),
-        },
+        0 => Ok(value),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Sets an option to a value that is at most [`max_of`] it.
-pub(crate) fn set_tcp_option(
+/// Sets an option that is a number.
+pub(crate) fn set_number(
     socket: &impl AsSocket,
-    option: TcpOption,
-    value: u32,
+    level: i32,
+    name: i32,
+    value: i32,
 ) -> io::Result<()> {
-    let Some(name) = TCP_OPTIONS[option as usize] else {
-        return Err(option.unsupported());
-    };
     // SAFETY: the socket is open while it is lent; the system reads one number.
     let result = unsafe {
         WinSock::setsockopt(
             socket.as_socket().as_raw_socket() as WinSock::SOCKET,
-            WinSock::IPPROTO_TCP,
+            level,
             name,
             std::ptr::from_ref(&value).cast(),
             size_of_val(&value) as i32,
@@ -175,15 +151,12 @@ pub(crate) fn set_tcp_option(
     };
     match result {
         0 => Ok(()),
-        _ => match io::Error::last_os_error() {
-            error if is_unknown_option(&error) => Err(option.unsupported()),
-            error => Err(error),
-        },
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
 /// Whether the system does not know an option: it is too old.
-fn is_unknown_option(error: &io::Error) -> bool {
+pub(crate) fn is_unknown_option(error: &io::Error) -> bool {
     error.raw_os_error() == Some(WinSock::WSAENOPROTOOPT)
 }
 
