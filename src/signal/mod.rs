@@ -245,24 +245,33 @@ impl Signals {
         if subscriptions.is_empty() {
             return Err(invalid("the list of signals to listen to is empty"));
         }
-        #[cfg(feature = "sim")]
-        if let Some(owner) =
-            simulated::catch(subscriptions.iter().map(|subscription| subscription.number))
-        {
-            return Ok(Signals::in_world(subscriptions, owner?));
-        }
-        let mut registry = registry::lock();
-        for subscription in &mut subscriptions {
-            registry.catch(subscription.number)?;
-            subscription.seen = registry::count(subscription.number);
-        }
-        Ok(Signals {
+        let mut signals = Signals {
             subscriptions,
             next: 0,
             key: None,
             #[cfg(feature = "sim")]
             simulated: None,
-        })
+        };
+        #[cfg(feature = "sim")]
+        if let Some(owner) = simulated::catch(signals.numbers()) {
+            let owner = owner?;
+            for subscription in &mut signals.subscriptions {
+                subscription.seen = owner.count(subscription.number);
+            }
+            signals.simulated = Some((owner, simulated::new_key()));
+            return Ok(signals);
+        }
+        let mut registry = registry::lock();
+        for subscription in &mut signals.subscriptions {
+            registry.catch(subscription.number)?;
+            subscription.seen = registry::count(subscription.number);
+        }
+        drop(registry);
+        Ok(signals)
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = usize> {
+        self.subscriptions.iter().map(|one| one.number)
     }
 
     /// Returns the next pending signal, if there is one.
@@ -282,14 +291,12 @@ impl Signals {
 
     /// Returns the set of the signals that it listens to.
     fn mask(&self) -> u128 {
-        let numbers = self.subscriptions.iter().map(|one| one.number);
-        numbers.fold(0, |all, number| all | mask(number))
+        self.numbers().fold(0, |all, number| all | mask(number))
     }
 
     /// Records for dumps that the task waits for these signals.
     fn note_wait(&self) {
-        let numbers = self.subscriptions.iter().map(|one| one.number);
-        let told = numbers.filter(|number| *number < 60);
+        let told = self.numbers().filter(|number| *number < 60);
         waits_for(Leaf::Signal(told.fold(0, |all, number| all | 1 << number)));
     }
 
@@ -341,18 +348,6 @@ impl Signals {
 /// `sim::Host::signal`.
 #[cfg(feature = "sim")]
 impl Signals {
-    fn in_world(mut subscriptions: Vec<Subscription>, owner: simulated::Owner) -> Signals {
-        for subscription in &mut subscriptions {
-            subscription.seen = owner.count(subscription.number);
-        }
-        Signals {
-            subscriptions,
-            next: 0,
-            key: None,
-            simulated: Some((owner, simulated::new_key())),
-        }
-    }
-
     fn poll_in_world(
         &mut self,
         owner: simulated::Owner,

@@ -142,38 +142,34 @@ fn came(number: usize) {
     }
 }
 
-pub(super) fn start_thread(run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+/// Starts the thread. `wait` returns after a notification.
+pub(super) fn start_thread(wait: impl Fn() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    let run = move || {
+        let mut seen = [0; COUNTS.len()];
+        loop {
+            wait();
+            wake_waiters(&mut seen);
+        }
+    };
     sys::start_thread("polder-signals", Box::new(run))
 }
 
-/// The thread's copy of the counters.
-pub(super) struct Seen([u64; COUNTS.len()]);
-
-impl Seen {
-    pub(super) fn new() -> Seen {
-        Seen([0; COUNTS.len()])
-    }
-
-    /// Wakes all waiters for a signal that was counted since the last call.
-    pub(super) fn wake_waiters(&mut self) {
-        let mut changed = 0;
-        for (number, seen) in self.0.iter_mut().enumerate() {
-            let count = count(number);
-            if std::mem::replace(seen, count) < count {
-                changed |= mask(number);
-            }
-        }
-        if changed != 0 {
-            wake_waiters(changed);
+/// Wakes all waiters for a signal that was counted since the last call. `seen` is the thread's copy
+/// of the counters.
+fn wake_waiters(seen: &mut [u64; COUNTS.len()]) {
+    let mut changed = 0;
+    for (number, seen) in seen.iter_mut().enumerate() {
+        let count = count(number);
+        if std::mem::replace(seen, count) < count {
+            changed |= mask(number);
         }
     }
-}
-
-/// Wakes the waiters. Their wakers are taken, not cloned: cloning runs foreign code, and would run
-/// it under the lock.
-fn wake_waiters(signals: u128) {
+    if changed == 0 {
+        return;
+    }
+    // The wakers are taken, not cloned: cloning runs foreign code, and would run it under the lock.
     let wakers: Vec<Waker> = (lock().waiters.iter_mut())
-        .filter(|(_, waiter)| waiter.mask & signals != 0)
+        .filter(|(_, waiter)| waiter.mask & changed != 0)
         .filter_map(|(_, waiter)| waiter.waker.take())
         .collect();
     wake_all(wakers);

@@ -2,11 +2,14 @@
 //! eventfds do not exist or are refused.
 
 use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::registry::{COUNTS, Seen, start_thread};
+use super::registry::{COUNTS, start_thread};
+use crate::poller::error::failed;
 
 /// The object that handlers notify. They share it, so it is never closed.
 pub(super) type Thread = Arc<Wake>;
@@ -21,17 +24,11 @@ const ERROR_PAUSE: Duration = Duration::from_millis(10);
 pub(super) fn start() -> io::Result<Thread> {
     let wake = Arc::new(Wake::new()?);
     let its_wake = wake.clone();
-    start_thread(move || {
-        let mut seen = Seen::new();
-        loop {
-            match its_wake.wait() {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                    std::thread::sleep(ERROR_PAUSE);
-                }
-                _ => {}
-            }
-            seen.wake_waiters();
+    start_thread(move || match its_wake.wait() {
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+            std::thread::sleep(ERROR_PAUSE);
         }
+        _ => {}
     })?;
     Ok(wake)
 }
@@ -44,8 +41,8 @@ pub(super) fn exists(number: i32) -> bool {
     (1..COUNTS.len() as i32).contains(&number) && asked() == 0
 }
 
-/// For handlers: makes one system call, `write` or `send`, both of which are async-signal-safe
-/// (signal-safety(7)); up to eight, if it fails.
+/// For handlers: makes one system call, `write`, which is async-signal-safe (signal-safety(7)); up
+/// to eight, if it fails.
 pub(super) fn notify(wake: &Thread) {
     wake.notify();
 }
@@ -54,102 +51,66 @@ pub(super) fn notify(wake: &Thread) {
 /// no other way to reach the thread.
 const ATTEMPTS: usize = 8;
 
-/// An eventfd, since writing to it needs no memory; a socket pair where that is refused.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-mod imp {
-    use std::io;
-    use std::os::fd::OwnedFd;
+/// An eventfd, since writing to it needs no memory; a socket pair where that does not exist, or is
+/// refused, as a sandbox may do.
+#[derive(Debug)]
+pub(super) struct Wake {
+    /// Blocks.
+    reader: OwnedFd,
+    /// The other end of a socket pair, which never blocks. An eventfd has one descriptor, and would
+    /// block only after 2^64 - 1 unread notifications.
+    writer: Option<OwnedFd>,
+}
 
-    use rustix::event::{EventfdFlags, eventfd};
+impl Wake {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn new() -> io::Result<Wake> {
+        use rustix::event::{EventfdFlags, eventfd};
 
-    use super::ATTEMPTS;
-    use super::pair::Pair;
-    use crate::poller::error::failed;
-
-    #[derive(Debug)]
-    pub(in crate::signal) enum Wake {
-        Eventfd(OwnedFd),
-        /// Sandboxes may refuse an eventfd.
-        Pair(Pair),
+        Wake::with(eventfd(0, EventfdFlags::CLOEXEC))
     }
 
-    impl Wake {
-        pub(super) fn new() -> io::Result<Wake> {
-            Wake::with(eventfd(0, EventfdFlags::CLOEXEC))
-        }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    fn new() -> io::Result<Wake> {
+        Wake::pair()
+    }
 
-        pub(super) fn with(eventfd: rustix::io::Result<OwnedFd>) -> io::Result<Wake> {
-            eventfd.map(Wake::Eventfd).or_else(|refused| {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn with(eventfd: rustix::io::Result<OwnedFd>) -> io::Result<Wake> {
+        let writer = None;
+        eventfd
+            .map(|reader| Wake { reader, writer })
+            .or_else(|refused| {
                 // If one descriptor fails for lack of resources, two fail as well; we report the
                 // first error.
-                let pair = Pair::new().map(Wake::Pair);
-                pair.map_err(|_| failed("eventfd", refused))
+                Wake::pair().map_err(|_| failed("eventfd", refused))
             })
-        }
-
-        pub(super) fn wait(&self) -> io::Result<()> {
-            match self {
-                Wake::Eventfd(eventfd) => rustix::io::read(eventfd, &mut [0; 8])
-                    .map(drop)
-                    .map_err(io::Error::from),
-                Wake::Pair(pair) => pair.wait(),
-            }
-        }
-
-        /// Called by handlers. (An eventfd would block only after 2^64 - 1 unread notifications.)
-        pub(super) fn notify(&self) {
-            let eventfd = match self {
-                Wake::Eventfd(eventfd) => eventfd,
-                Wake::Pair(pair) => return pair.notify(),
-            };
-            let write = || rustix::io::write(eventfd, &1_u64.to_ne_bytes());
-            (0..ATTEMPTS).find(|_| write().is_ok());
-        }
-    }
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-mod imp {
-    pub(in crate::signal) use super::pair::Pair as Wake;
-}
-
-mod pair {
-    use std::io::{self, Read};
-    use std::os::unix::net::UnixStream;
-
-    use super::ATTEMPTS;
-    use crate::poller::error::failed;
-
-    /// The reading end blocks, and the writing end never does.
-    #[derive(Debug)]
-    pub(in crate::signal) struct Pair {
-        reader: UnixStream,
-        writer: UnixStream,
     }
 
-    impl Pair {
-        pub(super) fn new() -> io::Result<Pair> {
-            let (reader, writer) =
-                UnixStream::pair().map_err(|error| failed("socketpair", error))?;
-            Ok(Pair { reader, writer })
-        }
+    fn pair() -> io::Result<Wake> {
+        let (reader, writer) = UnixStream::pair().map_err(|error| failed("socketpair", error))?;
+        writer.set_nonblocking(true)?;
+        Ok(Wake {
+            reader: reader.into(),
+            writer: Some(writer.into()),
+        })
+    }
 
-        pub(super) fn wait(&self) -> io::Result<()> {
-            (&self.reader).read(&mut [0; 64]).map(drop)
-        }
+    fn wait(&self) -> io::Result<()> {
+        rustix::io::read(&self.reader, &mut [0; 64])?;
+        Ok(())
+    }
 
-        /// Called by handlers. If there is no room for the byte, unread bytes are pending, so the
-        /// thread will check the counters.
-        pub(super) fn notify(&self) {
-            (0..ATTEMPTS).find(|_| {
-                let sent = rustix::net::send(&self.writer, &[1], rustix::net::SendFlags::DONTWAIT);
-                matches!(sent, Ok(_) | Err(rustix::io::Errno::AGAIN))
-            });
-        }
+    /// Called by handlers. If a socket has no room, unread bytes are pending, so the thread will
+    /// check the counters.
+    fn notify(&self) {
+        let writer = self.writer.as_ref().unwrap_or(&self.reader);
+        (0..ATTEMPTS).find(|_| {
+            let written = rustix::io::write(writer, &1_u64.to_ne_bytes());
+            matches!(written, Ok(_) | Err(rustix::io::Errno::AGAIN))
+        });
     }
 }
-
-pub(super) use imp::Wake;
 
 #[cfg(test)]
 mod tests {
@@ -187,7 +148,7 @@ mod tests {
             rustix::io::Errno::NOMEM,
         ] {
             let wake = Wake::with(Err(refusal)).expect("a socket pair is there");
-            assert!(matches!(wake, Wake::Pair(_)), "{wake:?}");
+            assert!(wake.writer.is_some(), "{wake:?}");
         }
     }
 

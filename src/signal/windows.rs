@@ -7,7 +7,7 @@
 use std::io;
 
 use super::Signal;
-use super::registry::{Seen, start_thread};
+use super::registry::start_thread;
 
 pub(super) type Thread = std::thread::Thread;
 
@@ -17,13 +17,7 @@ pub(super) fn exists(number: i32) -> bool {
 }
 
 pub(super) fn start() -> io::Result<Thread> {
-    let listener = start_thread(|| {
-        let mut seen = Seen::new();
-        loop {
-            std::thread::park();
-            seen.wake_waiters();
-        }
-    })?;
+    let listener = start_thread(std::thread::park)?;
     Ok(listener.thread().clone())
 }
 
