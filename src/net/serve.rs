@@ -381,7 +381,8 @@ where
                 settings: self.settings,
             };
             let spawn: Spawn<F> = |tasks, connection, site| drop(tasks.spawn_at(connection, site));
-            accepting.run(self.handler, spawn).await.end().await
+            let (connections, error) = accepting.run(self.handler, spawn).await;
+            connections.end(error).await
         })
     }
 }
@@ -413,12 +414,12 @@ impl Settings {
 
     /// Returns an error if the limit is zero.
     pub(super) fn check(&self) -> io::Result<()> {
-        match self.limit {
-            0 => Err(invalid(
+        if self.limit == 0 {
+            return Err(invalid(
                 "serve: the limit of connections must be at least 1",
-            )),
-            _ => Ok(()),
+            ));
         }
+        Ok(())
     }
 }
 
@@ -475,7 +476,7 @@ impl Summary {
 }
 
 /// The live connections, and the counts of those that have ended.
-struct Connections {
+pub(super) struct Connections {
     tasks: TaskSet<()>,
     summary: Summary,
     settings: Settings,
@@ -497,31 +498,17 @@ impl Connections {
             self.summary.count(result);
         }
     }
-}
 
-/// The state of a loop that no longer accepts: its connections, and the error if it was not told to
-/// stop.
-pub(super) struct Stopped {
-    connections: Connections,
-    error: Option<io::Error>,
-}
-
-impl Stopped {
-    /// Waits out the grace period, then cancels the remaining connections.
-    pub(super) async fn end(self) -> io::Result<Summary> {
-        let mut connections = self.connections;
+    /// Waits out the grace period, then cancels the remaining connections. Returns the error of the
+    /// loop, if it has ended by one.
+    pub(super) async fn end(mut self, error: Option<io::Error>) -> io::Result<Summary> {
         // Also without a grace period, for the sake of finished connections.
-        if timeout(connections.settings.grace, connections.join_all())
-            .await
-            .is_err()
-        {
-            connections.summary.cancelled = connections.tasks.cancel_all().await as u64;
-            connections.join_all().await;
+        let joined = timeout(self.settings.grace, self.join_all()).await;
+        if joined.is_err() {
+            self.summary.cancelled = self.tasks.cancel_all().await as u64;
+            self.join_all().await;
         }
-        match self.error {
-            None => Ok(connections.summary),
-            Some(error) => Err(error),
-        }
+        error.map_or(Ok(self.summary), Err)
     }
 }
 
@@ -551,7 +538,12 @@ where
     U: Future<Output = ()>,
 {
     /// Accepts connections until it is told to stop, or cannot continue, and closes the listener.
-    pub(super) async fn run<H, F>(mut self, mut handler: H, spawn: Spawn<F>) -> Stopped
+    /// Returns the connections, and the error if that has ended it.
+    pub(super) async fn run<H, F>(
+        mut self,
+        mut handler: H,
+        spawn: Spawn<F>,
+    ) -> (Connections, Option<io::Error>)
     where
         H: FnMut(L::Stream, L::Address) -> F,
     {
@@ -615,7 +607,7 @@ where
             drain(listener, connections, handler, spawn, trouble, on_error).await;
         }
         drop(self.listener);
-        Stopped { connections, error }
+        (connections, error)
     }
 }
 

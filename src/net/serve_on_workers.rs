@@ -333,9 +333,9 @@ where
                 let handler = create(worker);
                 let spawn: Spawn<F> =
                     |tasks, connection, site| drop(tasks.spawn_local_at(connection, site));
-                let stopped = accepting.run(handler, spawn).await;
+                let (connections, error) = accepting.run(handler, spawn).await;
                 drop(stop);
-                stopped.end().await
+                connections.end(error).await
             })
         };
         let loops = move |stop: &Arc<Latch>| {
