@@ -106,6 +106,7 @@ use error::{busy, of_the_parent, unsupported};
 pub(crate) use event::Ready;
 pub use event::{Event, Events, Interest, Mode, Token};
 use selector::AnySelector;
+use selector::Change;
 pub(crate) use selector::{Request, Selector, Until};
 
 /// An open backend. See the [module](self) for the contract.
@@ -269,16 +270,10 @@ impl Poller {
         mode: Mode,
     ) -> io::Result<()> {
         let descriptor = descriptor.as_descriptor();
-        self.check_process()?;
-        self.check(token, mode)?;
+        let request = self.checked_request(token, interest, mode)?;
         if self.selector.accepts_files() {
             refuse_files(descriptor)?;
         }
-        let request = Request {
-            token,
-            interest,
-            mode,
-        };
         self.selector.register(descriptor, request)
     }
 
@@ -337,13 +332,7 @@ impl Poller {
         interest: Interest,
         mode: Mode,
     ) -> io::Result<()> {
-        self.check_process()?;
-        self.check(token, mode)?;
-        let request = Request {
-            token,
-            interest,
-            mode,
-        };
+        let request = self.checked_request(token, interest, mode)?;
         (self.selector).modify(descriptor.as_descriptor(), request)
     }
 
@@ -590,7 +579,9 @@ impl Poller {
         }
     }
 
-    fn check(&self, token: Token, mode: Mode) -> io::Result<()> {
+    /// Returns the request of a caller, after checking it, and that this is the poller's process.
+    fn checked_request(&self, token: Token, interest: Interest, mode: Mode) -> io::Result<Request> {
+        self.check_process()?;
         if token >= Token::RESERVED {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -608,7 +599,11 @@ impl Poller {
                 format!("backend {} has no {mode:?} mode", self.backend),
             ));
         }
-        Ok(())
+        Ok(Request {
+            token,
+            interest,
+            mode,
+        })
     }
 }
 

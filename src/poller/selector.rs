@@ -21,17 +21,33 @@ pub(crate) struct Request {
     pub(crate) mode: Mode,
 }
 
+/// A change of what a poller watches a descriptor for.
+#[derive(Clone, Copy)]
+pub(crate) enum Change {
+    Register(Request),
+    Modify(Request),
+    Deregister,
+}
+
 /// The [contract](super), without checks of the arguments.
 ///
-/// `register` takes a borrow and keeps the number: see "Why `register` is unsafe".
+/// Registering takes a borrow and keeps the number: see "Why `register` is unsafe".
 pub(crate) trait Selector: Send + Sync {
     fn capabilities(&self) -> Capabilities;
 
-    fn register(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()>;
+    fn change(&self, descriptor: BorrowedDescriptor<'_>, change: Change) -> io::Result<()>;
 
-    fn modify(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()>;
+    fn register(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
+        self.change(descriptor, Change::Register(request))
+    }
 
-    fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()>;
+    fn modify(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
+        self.change(descriptor, Change::Modify(request))
+    }
+
+    fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
+        self.change(descriptor, Change::Deregister)
+    }
 
     /// Waits once; never called by two threads concurrently. `events` is empty, and stays within
     /// its limit. Returns whether the kernel reported that the deadline has passed; `false` implies

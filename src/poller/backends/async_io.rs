@@ -35,7 +35,8 @@
 //!
 //! Lock order: table, then async-io's, then inbox. Foreign code runs under none of ours.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::hash_map::{Entry, HashMap};
+use std::collections::{HashSet, VecDeque};
 use std::future::Future;
 use std::io;
 use std::panic::catch_unwind;
@@ -48,8 +49,8 @@ use async_io::{Async, Timer};
 
 use crate::poller::error::{failed, not_registered, registered_already};
 use crate::poller::{
-    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Request, Selector,
-    Until,
+    BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Request,
+    Selector, Until,
 };
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -505,44 +506,40 @@ impl Selector for AsyncIo {
         }
     }
 
-    fn register(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
+    fn change(&self, descriptor: BorrowedDescriptor<'_>, change: Change) -> io::Result<()> {
         let number = descriptor.as_raw_descriptor();
-        let mut table = self.table.lock();
-        if table.sources.contains_key(&number) {
-            return Err(registered_already());
+        let sources = &mut self.table.lock().sources;
+        match (change, sources.entry(number)) {
+            (Change::Register(_), Entry::Occupied(_)) => Err(registered_already()),
+            (Change::Register(request), Entry::Vacant(place)) => {
+                let mut source = Source {
+                    io: Watched::watch(descriptor)?,
+                    readable: Line::new(&self.inbox, number, Direction::Read),
+                    writable: Line::new(&self.inbox, number, Direction::Write),
+                    request,
+                };
+                source.arm()?;
+                place.insert(source);
+                Ok(())
+            }
+            (Change::Modify(request), Entry::Occupied(mut place)) => {
+                let source = place.get_mut();
+                source.request = request;
+                source.readable.retract();
+                source.writable.retract();
+                let result = source.arm();
+                if result.is_err() {
+                    place.remove().mark_dead(&self.inbox);
+                }
+                result
+            }
+            (Change::Deregister, Entry::Occupied(place)) => {
+                let source = place.remove();
+                source.mark_dead(&self.inbox);
+                source.io.into_inner().map(drop)
+            }
+            (Change::Modify(_) | Change::Deregister, Entry::Vacant(_)) => Err(not_registered()),
         }
-        let mut source = Source {
-            io: Watched::watch(descriptor)?,
-            readable: Line::new(&self.inbox, number, Direction::Read),
-            writable: Line::new(&self.inbox, number, Direction::Write),
-            request,
-        };
-        source.arm()?;
-        table.sources.insert(number, source);
-        Ok(())
-    }
-
-    fn modify(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
-        let number = descriptor.as_raw_descriptor();
-        let mut table = self.table.lock();
-        let source = (table.sources.get_mut(&number)).ok_or_else(not_registered)?;
-        source.request = request;
-        source.readable.retract();
-        source.writable.retract();
-        let result = source.arm();
-        if result.is_err() {
-            source.mark_dead(&self.inbox);
-            table.sources.remove(&number);
-        }
-        result
-    }
-
-    fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-        let mut table = self.table.lock();
-        let source =
-            (table.sources.remove(&descriptor.as_raw_descriptor())).ok_or_else(not_registered)?;
-        source.mark_dead(&self.inbox);
-        source.io.into_inner().map(drop)
     }
 
     fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {

@@ -44,8 +44,8 @@ use rustix::time::Timespec;
 use super::notifier::Notifier;
 use crate::poller::error::{failed, not_registered, registered_already};
 use crate::poller::{
-    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Request, Selector,
-    Token, Until,
+    BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Request,
+    Selector, Token, Until,
 };
 use crate::sync::Mutex;
 use crate::sys::{self, timespec};
@@ -305,21 +305,25 @@ impl Selector for Epoll {
         }
     }
 
-    fn register(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
-        let data = EventData::new_u64(request.token.0);
-        epoll::add(&self.epoll, descriptor, data, flags(request)).map_err(|error| match error {
-            Errno::EXIST => registered_already(),
-            other => other.into(),
+    fn change(&self, descriptor: BorrowedDescriptor<'_>, change: Change) -> io::Result<()> {
+        let data = |request: Request| EventData::new_u64(request.token.0);
+        let result = match change {
+            Change::Register(request) => {
+                epoll::add(&self.epoll, descriptor, data(request), flags(request))
+            }
+            Change::Modify(request) => {
+                epoll::modify(&self.epoll, descriptor, data(request), flags(request))
+            }
+            Change::Deregister => epoll::delete(&self.epoll, descriptor),
+        };
+        result.map_err(|error| match (change, error) {
+            (Change::Register(_), Errno::EXIST) => registered_already(),
+            // `EPERM`: a file that could not be in the set.
+            (Change::Modify(_) | Change::Deregister, Errno::NOENT | Errno::PERM) => {
+                not_registered()
+            }
+            (_, other) => other.into(),
         })
-    }
-
-    fn modify(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
-        let data = EventData::new_u64(request.token.0);
-        epoll::modify(&self.epoll, descriptor, data, flags(request)).map_err(not_in_set)
-    }
-
-    fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-        epoll::delete(&self.epoll, descriptor).map_err(not_in_set)
     }
 
     fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
@@ -397,15 +401,6 @@ fn ready(flags: EventFlags) -> Ready {
         ready |= Ready::READABLE | Ready::PRIORITY;
     }
     ready
-}
-
-/// The error of changing or removing a descriptor that is not in the set. For a file that could not
-/// be in it, the kernel returns `EPERM`.
-fn not_in_set(error: Errno) -> io::Error {
-    match error {
-        Errno::NOENT | Errno::PERM => not_registered(),
-        other => other.into(),
-    }
 }
 
 /// The longest time that the timerfd is armed for: practically never, and well within the limits of

@@ -87,12 +87,12 @@ use rustix::io_uring::{
 };
 
 use super::epoll::{GRID, LONGEST, on_grid};
-use super::lines::{Change, Line, Lines};
+use super::lines::{Line, Lines};
 use super::notifier::Notifier;
 use crate::poller::error::{explained, failed};
 use crate::poller::{
-    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Request, Selector,
-    Token, Until,
+    BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Request,
+    Selector, Token, Until,
 };
 use crate::sync::{Mutex, MutexGuard};
 use crate::sys::{self, Race};
@@ -350,7 +350,7 @@ impl Uring {
     }
 
     /// Changes a descriptor's line, and makes sure that the kernel learns of it.
-    fn change(&self, number: RawFd, change: Change) -> io::Result<()> {
+    fn change_line(&self, number: RawFd, change: Change) -> io::Result<()> {
         let mut table = self.table.lock();
         table.lines.check(number, change)?;
         // While the owner waits it cannot be here.
@@ -949,16 +949,8 @@ impl Selector for Uring {
         }
     }
 
-    fn register(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
-        self.change(descriptor.as_raw_fd(), Change::Register(request))
-    }
-
-    fn modify(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
-        self.change(descriptor.as_raw_fd(), Change::Modify(request))
-    }
-
-    fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-        self.change(descriptor.as_raw_fd(), Change::Deregister)
+    fn change(&self, descriptor: BorrowedDescriptor<'_>, change: Change) -> io::Result<()> {
+        self.change_line(descriptor.as_raw_fd(), change)
     }
 
     fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {

@@ -39,12 +39,12 @@ use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, retry_on_intr};
 
-use super::lines::{Change, Line, Lines};
+use super::lines::{Line, Lines};
 use super::notifier::{Imp, Notifier, Wire};
 use crate::poller::error::failed;
 use crate::poller::{
-    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Request, Selector,
-    Until,
+    BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Request,
+    Selector, Until,
 };
 use crate::sync::Mutex;
 use crate::sys as system;
@@ -218,29 +218,6 @@ impl Kqueue {
         }
     }
 
-    fn change(&self, number: RawFd, change: Change) -> io::Result<()> {
-        let table = &mut *self.table.lock();
-        table.lines.check(number, change)?;
-        let stamp = table.next_stamp();
-        let line = table.lines.change(number, change);
-        let filters = match change {
-            // Deregistering, or closing the descriptor, has removed its predecessor's.
-            Change::Register(_) => Interest::NONE,
-            Change::Modify(_) | Change::Deregister => line.own.filters,
-        };
-        line.own = FilterState {
-            stamp,
-            filters,
-            ..FilterState::default()
-        };
-        let result = self.set_filters(table, number);
-        if result.is_err() && matches!(change, Change::Register(_)) {
-            // All of it: a line that was marked as broken would be reported.
-            table.lines.change(number, Change::Deregister).own = FilterState::default();
-        }
-        result
-    }
-
     /// Replaces the filters of a line by those of its interest, both or none. If that fails, the
     /// line has none.
     fn set_filters(&self, table: &mut Table, number: RawFd) -> io::Result<()> {
@@ -385,16 +362,28 @@ impl Selector for Kqueue {
         }
     }
 
-    fn register(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
-        self.change(descriptor.as_raw_fd(), Change::Register(request))
-    }
-
-    fn modify(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
-        self.change(descriptor.as_raw_fd(), Change::Modify(request))
-    }
-
-    fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-        self.change(descriptor.as_raw_fd(), Change::Deregister)
+    fn change(&self, descriptor: BorrowedDescriptor<'_>, change: Change) -> io::Result<()> {
+        let number = descriptor.as_raw_fd();
+        let table = &mut *self.table.lock();
+        table.lines.check(number, change)?;
+        let stamp = table.next_stamp();
+        let line = table.lines.change(number, change);
+        let filters = match change {
+            // Deregistering, or closing the descriptor, has removed its predecessor's.
+            Change::Register(_) => Interest::NONE,
+            Change::Modify(_) | Change::Deregister => line.own.filters,
+        };
+        line.own = FilterState {
+            stamp,
+            filters,
+            ..FilterState::default()
+        };
+        let result = self.set_filters(table, number);
+        if result.is_err() && matches!(change, Change::Register(_)) {
+            // All of it: a line that was marked as broken would be reported.
+            table.lines.change(number, Change::Deregister).own = FilterState::default();
+        }
+        result
     }
 
     fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::RawFd;
 
 use crate::poller::error::{not_registered, registered_already};
-use crate::poller::{Interest, Mode, Request, Token};
+use crate::poller::{Change, Interest, Mode, Request, Token};
 
 /// The lines of a table. `T` is what the backend keeps in each, besides the request.
 #[derive(Default)]
@@ -39,14 +39,6 @@ const NOTHING: Request = Request {
     interest: Interest::NONE,
     mode: Mode::OneShot,
 };
-
-/// A change of a line, as a caller requests it.
-#[derive(Clone, Copy)]
-pub(super) enum Change {
-    Register(Request),
-    Modify(Request),
-    Deregister,
-}
 
 impl<T: Copy + Default> Lines<T> {
     /// Returns the error of a change that the contract refuses.

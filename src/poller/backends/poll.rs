@@ -27,10 +27,6 @@ pub(super) struct PollFds {
     fds: Vec<PollFd<'static>>,
     /// By descriptor number: its index in `fds`, or [`ABSENT`].
     places: Vec<u32>,
-    /// Number of `fds` that the kernel has reported.
-    reported: usize,
-    /// Index at which the next round of reports begins.
-    cursor: usize,
 }
 
 const ABSENT: u32 = u32::MAX;
@@ -77,36 +73,8 @@ impl PollSet for PollFds {
         }
     }
 
-    fn poll(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
-        self.reported = 0;
-        self.reported = poll(&mut self.fds, timeout).map_err(|error| failed("poll", error))?;
-        Ok(self.reported > 0)
-    }
-
-    fn is_ready(&self, number: RawFd) -> bool {
-        let place = self.places[number as usize] as usize;
-        !self.fds[place].revents().is_empty()
-    }
-
-    fn for_each_ready(&mut self, f: &mut dyn FnMut(RawFd, Report) -> bool) {
-        let all = self.fds.len();
-        let start = self.cursor % all.max(1);
-        let mut left = self.reported;
-        for place in (start..all).chain(0..start) {
-            if left == 0 {
-                break;
-            }
-            let fd = &self.fds[place];
-            let revents = fd.revents();
-            if revents.is_empty() {
-                continue;
-            }
-            left -= 1;
-            if !f(fd.as_fd().as_raw_fd(), report(revents)) {
-                self.cursor = place;
-                break;
-            }
-        }
+    fn poll(&mut self, timeout: Option<Duration>, reports: &mut Vec<Report>) -> io::Result<()> {
+        poll(&mut self.fds, timeout, reports)
     }
 }
 
@@ -114,13 +82,24 @@ impl PollSet for PollFds {
 /// most this.
 const NAP: Duration = Duration::from_millis(5);
 
-/// Calls poll(2) with any number of descriptors. Returns the number reported.
+/// Calls poll(2) with any number of descriptors, and adds its reports to `reports`.
 ///
 /// If the kernel refuses that number, all of them are polled in parts without sleeping. If none is
 /// ready, the first part, which should contain the notifier, is polled for at most a [`NAP`]. A
 /// longer wait then ends with `INTR`, and the caller waits again. Nothing is lost, since levels are
 /// reported until they are taken.
-pub(super) fn poll(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<usize, Errno> {
+pub(super) fn poll(
+    fds: &mut [PollFd<'_>],
+    timeout: Option<Duration>,
+    reports: &mut Vec<Report>,
+) -> io::Result<()> {
+    let count = call(fds, timeout).map_err(|error| failed("poll", error))?;
+    let ready = fds.iter().filter(|fd| !fd.revents().is_empty());
+    reports.extend(ready.take(count).map(report));
+    Ok(())
+}
+
+fn call(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<usize, Errno> {
     match rustix::event::poll(fds, timeout.map(timespec).as_ref()) {
         Err(Errno::INVAL) if fds.len() > 1 => poll_in_parts(fds, timeout),
         result => result,
@@ -132,13 +111,13 @@ fn poll_in_parts(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<us
     let mut reported = 0;
     let (first, others) = fds.split_at_mut(fds.len() / 2);
     for half in [&mut *first, others] {
-        reported += poll(half, Some(Duration::ZERO))?;
+        reported += call(half, Some(Duration::ZERO))?;
     }
     let nap = timeout.map_or(NAP, |timeout| timeout.min(NAP));
     if reported > 0 || nap.is_zero() {
         return Ok(reported);
     }
-    match poll(first, Some(nap))? {
+    match call(first, Some(nap))? {
         0 if timeout != Some(nap) => Err(Errno::INTR),
         reported => Ok(reported),
     }
@@ -168,7 +147,8 @@ const READ_HANGUP: PollFlags = PollFlags::RDHUP;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const READ_HANGUP: PollFlags = PollFlags::empty();
 
-pub(super) fn report(revents: PollFlags) -> Report {
+fn report(fd: &PollFd<'_>) -> Report {
+    let revents = fd.revents();
     let mut ready = Ready::default();
     if revents.intersects(PollFlags::IN) {
         ready |= Ready::READABLE;
@@ -189,6 +169,7 @@ pub(super) fn report(revents: PollFlags) -> Report {
         ready |= Ready::READABLE | Ready::PRIORITY;
     }
     Report {
+        number: fd.as_fd().as_raw_fd(),
         ready,
         is_closed: revents.intersects(PollFlags::NVAL),
     }

@@ -29,8 +29,8 @@ use polling::{Event as Report, PollMode};
 
 use crate::poller::error::{failed, not_registered, registered_already};
 use crate::poller::{
-    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Request, Selector,
-    Token, Until,
+    BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Request,
+    Selector, Token, Until,
 };
 use crate::sync::Mutex;
 use crate::sys::{AsRawDescriptor, RawDescriptor};
@@ -115,27 +115,11 @@ impl Polling {
 }
 
 impl Table {
-    fn insert(&mut self, descriptor: RawDescriptor, token: Token) -> io::Result<usize> {
-        if self.keys.contains_key(&descriptor) {
-            return Err(registered_already());
-        }
-        let key = self.new_key();
-        self.keys.insert(descriptor, key);
-        self.tokens[key] = Some(token);
-        Ok(key)
-    }
-
     fn new_key(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
             self.tokens.push(None);
             self.tokens.len() - 1
         })
-    }
-
-    fn remove(&mut self, descriptor: RawDescriptor) -> io::Result<()> {
-        let key = self.keys.remove(&descriptor).ok_or_else(not_registered)?;
-        self.give_up(key);
-        Ok(())
     }
 
     fn give_up(&mut self, key: usize) {
@@ -165,53 +149,40 @@ impl Selector for Polling {
         }
     }
 
-    fn register(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
+    fn change(&self, descriptor: BorrowedDescriptor<'_>, change: Change) -> io::Result<()> {
         let raw = descriptor.as_raw_descriptor();
         let mut table = self.table.lock();
-        let key = table.insert(raw, request.token)?;
-        // SAFETY: the caller that registers with us has the same duty, to deregister before
-        // closing: "Why `register` is unsafe" in the module above.
-        let result = unsafe {
-            self.poller
-                .add_with_mode(raw, report(key, request.interest), poll_mode(request))
-        };
-        match result {
-            Ok(()) => self.kick(&mut table),
-            Err(error) => {
-                table.remove(raw)?;
-                Err(error)
+        let old = table.keys.get(&raw).copied();
+        let (request, key) = match (change, old) {
+            (Change::Register(_), Some(_)) => return Err(registered_already()),
+            (Change::Modify(_) | Change::Deregister, None) => return Err(not_registered()),
+            (Change::Modify(request), Some(old)) if !table.waiting => (request, old),
+            (Change::Register(request) | Change::Modify(request), _) => (request, table.new_key()),
+            (Change::Deregister, Some(old)) => {
+                table.keys.remove(&raw);
+                table.give_up(old);
+                return self.poller.delete(descriptor);
             }
-        }
-    }
-
-    fn modify(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
-        let raw = descriptor.as_raw_descriptor();
-        let mut table = self.table.lock();
-        let old = *(table.keys.get(&raw)).ok_or_else(not_registered)?;
-        let key = if table.waiting { table.new_key() } else { old };
-        let result = (self.poller).modify_with_mode(
-            descriptor,
-            report(key, request.interest),
-            poll_mode(request),
-        );
+        };
+        let (event, mode) = (report(key, request.interest), poll_mode(request));
+        let result = match old {
+            // SAFETY: the caller that registers with us has the same duty, to deregister before
+            // closing: "Why `register` is unsafe" in the module above.
+            None => unsafe { self.poller.add_with_mode(raw, event, mode) },
+            Some(_) => self.poller.modify_with_mode(descriptor, event, mode),
+        };
         match &result {
             Ok(()) => {
                 table.tokens[key] = Some(request.token);
-                if key != old {
-                    table.keys.insert(raw, key);
+                table.keys.insert(raw, key);
+                if let Some(old) = old.filter(|old| *old != key) {
                     table.give_up(old);
                 }
             }
-            Err(_) if key != old => table.give_up(key),
+            Err(_) if old != Some(key) => table.give_up(key),
             Err(_) => {}
         }
         result.and_then(|()| self.kick(&mut table))
-    }
-
-    fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-        let mut table = self.table.lock();
-        table.remove(descriptor.as_raw_descriptor())?;
-        self.poller.delete(descriptor)
     }
 
     fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use rustix::event::{FdSetElement, FdSetIter, PollFd, PollFlags, fd_set_insert, fd_set_remove};
 use rustix::io::Errno;
 
-use super::poll::{entry, poll, report};
+use super::poll::{entry, poll};
 use super::table::{PollSet, Report, TablePoller};
 use crate::poller::error::failed;
 use crate::poller::{Interest, Ready, Selector};
@@ -46,12 +46,8 @@ pub(super) struct FdSets {
     /// Hidden descriptors that have shown as readable, and have not hung up.
     unread: Vec<RawFd>,
     result: [Vec<FdSetElement>; 3],
-    /// Descriptors found closed after a call has failed for that reason.
-    closed: Vec<RawFd>,
     /// One more than the highest descriptor asked for.
     bound: RawFd,
-    /// The descriptor that the next round of reports begins with.
-    cursor: RawFd,
 }
 
 /// Whether a hang-up does not show as writable.
@@ -68,69 +64,93 @@ const PARTS: [(Interest, Ready); 3] = [
 
 impl FdSets {
     /// Returns the descriptors that are asked for, in any way.
-    fn descriptors(&self) -> Vec<RawFd> {
+    fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         let is_asked_for = |number: &RawFd| self.interest.iter().any(|set| contains(set, *number));
-        (0..self.bound).filter(is_asked_for).collect()
+        (0..self.bound).filter(is_asked_for)
     }
 
-    /// Corrects the reports of writers as readers: a writer that has hung up is writable. Returns
-    /// `false` if nothing is left of the result.
-    fn correct_hang_ups(&mut self) -> io::Result<bool> {
-        let [readable, writable, _] = &self.result;
-        let asked = &self.interest[1];
-        let doubtful: Vec<RawFd> = FdSetIter::new(readable)
-            .filter(|number| contains(asked, *number) && !contains(writable, *number))
-            .collect();
-        for number in doubtful {
+    /// Turns the three sets of the result into one report for each descriptor.
+    fn report(&mut self, reports: &mut Vec<Report>) -> io::Result<()> {
+        for (set, (_, ready)) in self.result.iter().zip(PARTS) {
+            reports.extend(FdSetIter::new(set).map(|number| Report {
+                number,
+                ready,
+                is_closed: false,
+            }));
+        }
+        reports.sort_unstable_by_key(|report| report.number);
+        reports.dedup_by(|next, report| {
+            let is_same = next.number == report.number;
+            if is_same {
+                report.ready |= next.ready;
+            }
+            is_same
+        });
+        if HIDES_HANG_UPS && self.writers > 0 {
+            self.correct_hang_ups(reports)?;
+        }
+        if reports.is_empty() {
+            // A hidden writer was the only one.
+            return Err(Errno::INTR.into());
+        }
+        Ok(())
+    }
+
+    /// Corrects the reports of writers as readers: a writer that has hung up is writable.
+    fn correct_hang_ups(&mut self, reports: &mut Vec<Report>) -> io::Result<()> {
+        let mut result = Ok(());
+        reports.retain_mut(|report| {
+            let number = report.number;
+            let is_writer = contains(&self.interest[1], number);
+            if !is_writer || report.ready.intersects(Ready::WRITABLE) {
+                return true;
+            }
             // SAFETY: as in `poll`.
             let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
-            let revents = crate::sys::poll_now(&descriptor, PollFlags::empty())
-                .map_err(|error| failed("poll", error))?;
-            if !revents.is_empty() {
-                fd_set_insert(&mut self.result[1], number);
-            } else if contains(&self.hidden, number) {
-                fd_set_remove(&mut self.result[0], number);
-                self.unread.push(number);
+            match crate::sys::poll_now(&descriptor, PollFlags::empty()) {
+                Ok(revents) if revents.is_empty() => {
+                    let is_unread =
+                        contains(&self.hidden, number) && !report.ready.intersects(Ready::PRIORITY);
+                    if is_unread {
+                        self.unread.push(number);
+                    }
+                    !is_unread
+                }
+                Ok(_) => {
+                    report.ready |= Ready::WRITABLE;
+                    true
+                }
+                Err(error) => {
+                    result = Err(failed("poll", error));
+                    true
+                }
             }
-        }
-        let mut said = self.result.iter();
-        Ok(said.any(|said| FdSetIter::new(said).next().is_some()))
+        });
+        result
     }
 
     /// [`poll`](PollSet::poll), implemented by poll(2).
-    fn poll_by_poll(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
-        for said in &mut self.result {
-            said.fill(FdSetElement::default());
-        }
-        let descriptors = self.descriptors();
-        let mut fds: Vec<PollFd<'static>> = (descriptors.iter())
+    fn poll_by_poll(&self, timeout: Option<Duration>, reports: &mut Vec<Report>) -> io::Result<()> {
+        let mut fds: Vec<PollFd<'static>> = (self.descriptors())
             .map(|number| {
                 let mut interest = Interest::NONE;
                 for (asked, (part, _)) in self.interest.iter().zip(PARTS) {
-                    if contains(asked, *number) {
+                    if contains(asked, number) {
                         interest |= part;
                     }
                 }
-                if contains(&self.hidden, *number) {
+                if contains(&self.hidden, number) {
                     interest -= Interest::READABLE;
                 }
-                entry(*number, interest)
+                entry(number, interest)
             })
             .collect();
-        let reported = poll(&mut fds, timeout).map_err(|error| failed("poll", error))?;
-        for (number, revents) in descriptors.iter().zip(fds.iter().map(PollFd::revents)) {
-            let Report { ready, is_closed } = report(revents);
-            if is_closed {
-                self.closed.push(*number);
-                continue;
-            }
-            for (said, (_, part)) in self.result.iter_mut().zip(PARTS) {
-                if ready | part == ready {
-                    fd_set_insert(said, *number);
-                }
-            }
+        poll(&mut fds, timeout, reports)?;
+        for report in reports.iter_mut().filter(|report| !report.is_closed) {
+            // Select gives no other hints.
+            report.ready.0 &= !(Ready::CLOSED | Ready::ERROR).0;
         }
-        Ok(reported > 0)
+        Ok(())
     }
 }
 
@@ -200,13 +220,12 @@ impl PollSet for FdSets {
         }
     }
 
-    fn poll(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
-        self.closed.clear();
+    fn poll(&mut self, timeout: Option<Duration>, reports: &mut Vec<Report>) -> io::Result<()> {
+        if !self.unread.is_empty() {
+            return self.poll_by_poll(timeout, reports);
+        }
         for (said, asked) in self.result.iter_mut().zip(&self.interest) {
             said.clone_from(asked);
-        }
-        if !self.unread.is_empty() {
-            return self.poll_by_poll(timeout);
         }
         let timeout = timeout.map(timespec);
         let [read, write, priority] = &mut self.result;
@@ -223,87 +242,27 @@ impl PollSet for FdSets {
             )
         };
         match result {
-            Ok(0) => Ok(false),
-            Ok(_) if HIDES_HANG_UPS && self.writers > 0 => {
-                if self.correct_hang_ups()? {
-                    Ok(true)
-                } else {
-                    Err(Errno::INTR.into())
-                }
-            }
-            Ok(_) => Ok(true),
+            Ok(0) => Ok(()),
+            Ok(_) => self.report(reports),
             Err(Errno::BADF) => {
                 let is_closed = |number: &RawFd| {
                     // SAFETY: as above; this only checks whether it is open.
                     let descriptor = unsafe { BorrowedFd::borrow_raw(*number) };
                     rustix::io::fcntl_getfd(descriptor) == Err(Errno::BADF)
                 };
-                self.closed = self.descriptors();
-                self.closed.retain(is_closed);
-                for said in &mut self.result {
-                    said.fill(FdSetElement::default());
-                }
-                if self.closed.is_empty() {
+                let closed = self.descriptors().filter(is_closed);
+                reports.extend(closed.map(|number| Report {
+                    number,
+                    ready: Ready::READABLE | Ready::WRITABLE | Ready::ERROR,
+                    is_closed: true,
+                }));
+                if reports.is_empty() {
                     // It was closed and reopened meanwhile, or is no longer asked for.
-                    Err(Errno::INTR.into())
-                } else {
-                    Ok(true)
+                    return Err(Errno::INTR.into());
                 }
+                Ok(())
             }
             Err(error) => Err(failed("select", error)),
-        }
-    }
-
-    fn is_ready(&self, number: RawFd) -> bool {
-        self.result.iter().any(|set| contains(set, number))
-    }
-
-    fn for_each_ready(&mut self, f: &mut dyn FnMut(RawFd, Report) -> bool) {
-        for number in &self.closed {
-            let report = Report {
-                ready: Ready::READABLE | Ready::WRITABLE | Ready::ERROR,
-                is_closed: true,
-            };
-            if !f(*number, report) {
-                return; // The next call fails for the same reason.
-            }
-        }
-        // The three sets in parallel, element by element. The first element is visited twice: for
-        // the bits from the cursor on and, at the end, for the bits before it.
-        let bits = size_of::<FdSetElement>() * 8;
-        let elements = rustix::event::fd_set_num_elements(1, self.bound);
-        let cursor = if self.cursor < self.bound {
-            self.cursor as usize
-        } else {
-            0
-        };
-        for step in 0..=elements {
-            let element = (cursor / bits + step) % elements.max(1);
-            let wanted = match step {
-                0 => cursor % bits..bits,
-                _ if step == elements => 0..cursor % bits,
-                _ => 0..bits,
-            };
-            let mut ready = [Ready::default(); 64];
-            let mut any = false;
-            for (said, (_, part)) in self.result.iter().zip(PARTS) {
-                for bit in FdSetIter::new(said.get(element..element + 1).unwrap_or_default()) {
-                    ready[bit as usize] |= part;
-                    any = true;
-                }
-            }
-            if !any {
-                continue;
-            }
-            for bit in wanted {
-                let number = (element * bits + bit) as RawFd;
-                let ready = ready[bit];
-                let is_closed = false;
-                if ready != Ready::default() && !f(number, Report { ready, is_closed }) {
-                    self.cursor = number;
-                    return;
-                }
-            }
         }
     }
 }

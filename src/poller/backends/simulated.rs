@@ -8,7 +8,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::poller::{
-    AnySelector, Backend, Capabilities, Event, Events, Interest, Poller, Ready, Request, Selector,
+    AnySelector, Backend, Capabilities, Change, Event, Events, Interest, Poller, Ready, Selector,
     Token, Until,
 };
 use crate::sys::{BorrowedDescriptor, Process};
@@ -79,10 +79,6 @@ fn ready(flags: u8) -> Ready {
     set.fold(Ready::default(), |sum, (_, ready)| sum | ready)
 }
 
-fn no_descriptors() -> io::Error {
-    world::unsupported("waiting for a descriptor of the system's")
-}
-
 impl Selector for Simulated {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
@@ -96,21 +92,14 @@ impl Selector for Simulated {
         }
     }
 
-    fn register(&self, _: BorrowedDescriptor<'_>, _: Request) -> io::Result<()> {
-        Err(no_descriptors())
-    }
-
-    fn modify(&self, _: BorrowedDescriptor<'_>, _: Request) -> io::Result<()> {
-        Err(no_descriptors())
-    }
-
-    fn deregister(&self, _: BorrowedDescriptor<'_>) -> io::Result<()> {
-        Err(no_descriptors())
+    fn change(&self, _: BorrowedDescriptor<'_>, _: Change) -> io::Result<()> {
+        Err(world::unsupported(
+            "waiting for a descriptor of the system's",
+        ))
     }
 
     fn wait(&self, events: &mut Events, _: &Until) -> io::Result<bool> {
-        let left = events.limit();
-        for _ in 0..left {
+        for _ in 0..events.limit() {
             let Some((token, flags)) = self.0.take() else {
                 return Ok(false);
             };

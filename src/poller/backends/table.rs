@@ -31,12 +31,11 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::lines::{Change, Lines};
+use super::lines::Lines;
 use super::long_timeout::{self, LongTimeout, Part};
 use super::notifier::{Imp, Notifier, Wire};
 use crate::poller::{
-    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Request, Selector,
-    Until,
+    BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Selector, Until,
 };
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
@@ -51,20 +50,15 @@ pub(super) trait PollSet: Send {
     /// Polls a descriptor for `interest` from now on; stops polling it if that is empty.
     fn set(&mut self, number: RawFd, interest: Interest);
 
-    /// Calls the kernel. Returns `false` if the timeout has elapsed and nothing is ready.
-    fn poll(&mut self, timeout: Option<Duration>) -> io::Result<bool>;
-
-    /// Whether the last call reported this descriptor.
-    fn is_ready(&self, number: RawFd) -> bool;
-
-    /// Calls `f` for each descriptor that the last call reported, until that returns `false`. Then
-    /// the next round begins with that descriptor, so that those at the end have their turn.
-    fn for_each_ready(&mut self, f: &mut dyn FnMut(RawFd, Report) -> bool);
+    /// Calls the kernel, and adds its report of each descriptor that is ready to `reports`: none
+    /// if the timeout has elapsed.
+    fn poll(&mut self, timeout: Option<Duration>, reports: &mut Vec<Report>) -> io::Result<()>;
 }
 
 /// The kernel's report of one descriptor.
 #[derive(Clone, Copy)]
 pub(super) struct Report {
+    pub(super) number: RawFd,
     pub(super) ready: Ready,
     /// Whether it is not open: it was closed without being deregistered.
     pub(super) is_closed: bool,
@@ -85,6 +79,10 @@ pub(super) struct TablePoller<W = Imp> {
 /// Data of the waiting thread.
 struct Waiter {
     poll_set: Box<dyn PollSet>,
+    /// The reports of the last call.
+    reports: Vec<Report>,
+    /// The first descriptor for which the last wait had no room.
+    cursor: RawFd,
     long_timeout: LongTimeout,
 }
 
@@ -134,6 +132,8 @@ impl<W: Wire> TablePoller<W> {
             has_left: Condvar::new(),
             waiter: Mutex::new(Waiter {
                 poll_set,
+                reports: Vec::new(),
+                cursor: 0,
                 long_timeout: LongTimeout::default(),
             }),
         }
@@ -141,7 +141,7 @@ impl<W: Wire> TablePoller<W> {
 
     /// Changes a descriptor's line, and wakes a waiting thread, so that it copies the change.
     /// Returns whether the waiter may poll the descriptor as it was before.
-    fn change(
+    fn change_line(
         &self,
         number: RawFd,
         change: Change,
@@ -177,6 +177,8 @@ impl<W: Wire> TablePoller<W> {
         let mut waiter = self.waiter.lock();
         let Waiter {
             poll_set,
+            reports,
+            cursor,
             long_timeout,
         } = &mut *waiter;
         let poll_set = &mut **poll_set;
@@ -197,7 +199,8 @@ impl<W: Wire> TablePoller<W> {
             }
             table.waiting = true;
         }
-        let result = poll_set.poll(call);
+        reports.clear();
+        let result = poll_set.poll(call, reports).map(|()| !reports.is_empty());
         let mut table = self.table.lock();
         table.waiting = false;
         table.waits = table.waits.wrapping_add(1);
@@ -207,9 +210,13 @@ impl<W: Wire> TablePoller<W> {
         let (mut notified, mut over) = (false, false);
         match result {
             Ok(true) => {
-                notified = poll_set.is_ready(self.notified) && self.notifier.consume();
-                over = matches!(part, Part::Timer(timer) if poll_set.is_ready(timer));
-                table.collect(poll_set, self.notified, part, events);
+                let mut take = |number| {
+                    let place = reports.iter().position(|report| report.number == number);
+                    place.map(|place| reports.swap_remove(place)).is_some()
+                };
+                notified = take(self.notified) && self.notifier.consume();
+                over = matches!(part, Part::Timer(timer) if take(timer));
+                table.collect(reports, cursor, events);
             }
             Ok(false) => over = part == Part::Whole,
             Err(_) => {}
@@ -241,24 +248,23 @@ impl InterestTable {
         }
     }
 
-    /// Turns the kernel's reports into events.
-    fn collect(
-        &mut self,
-        poll_set: &mut dyn PollSet,
-        notified: RawFd,
-        part: Part,
-        events: &mut Events,
-    ) {
-        poll_set.for_each_ready(&mut |number, report| {
-            if number == notified || part == Part::Timer(number) {
-                return true;
-            }
+    /// Turns the kernel's reports into events. If there is no room for all of them, begins with
+    /// the descriptor at which the last wait ended, so that each has its turn.
+    fn collect(&mut self, reports: &mut [Report], cursor: &mut RawFd, events: &mut Events) {
+        if reports.len() > events.limit() {
+            reports.sort_unstable_by_key(|report| report.number);
+            let start = reports.partition_point(|report| report.number < *cursor);
+            reports.rotate_left(start);
+        }
+        for report in reports {
+            let number = report.number;
             if events.len() == events.limit() {
-                return false;
+                *cursor = number;
+                break;
             }
             let line = &mut self.lines.all[number as usize];
             if line.changed {
-                return true;
+                continue;
             }
             events.push(Event::new(line.request.token, report.ready));
             if report.is_closed {
@@ -270,8 +276,7 @@ impl InterestTable {
                 line.request.interest = Interest::NONE;
                 self.lines.mark_changed(number);
             }
-            true
-        });
+        }
     }
 }
 
@@ -280,19 +285,9 @@ impl Selector for TablePoller {
         self.capabilities
     }
 
-    fn register(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
-        self.change(descriptor.as_raw_fd(), Change::Register(request))
-            .map(drop)
-    }
-
-    fn modify(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
-        self.change(descriptor.as_raw_fd(), Change::Modify(request))
-            .map(drop)
-    }
-
-    fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-        let (table, is_polled) = self.change(descriptor.as_raw_fd(), Change::Deregister)?;
-        if table.waiting && is_polled {
+    fn change(&self, descriptor: BorrowedDescriptor<'_>, change: Change) -> io::Result<()> {
+        let (table, is_polled) = self.change_line(descriptor.as_raw_fd(), change)?;
+        if matches!(change, Change::Deregister) && table.waiting && is_polled {
             self.wait_for_waiter(table);
         }
         Ok(())
@@ -318,7 +313,7 @@ impl Selector for TablePoller {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::poller::Token;
+    use crate::poller::{Request, Token};
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, Ordering as O};
 
@@ -356,7 +351,6 @@ mod loom_tests {
     struct Level {
         kernel: Arc<Kernel>,
         asked: [bool; 3],
-        reported: [bool; 3],
     }
 
     impl PollSet for Level {
@@ -373,27 +367,20 @@ mod loom_tests {
         }
 
         /// Loom fails the model if this waits for ever.
-        fn poll(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        fn poll(&mut self, timeout: Option<Duration>, reports: &mut Vec<Report>) -> io::Result<()> {
             let mut readable = self.kernel.readable.lock();
             loop {
-                for (number, reported) in self.reported.iter_mut().enumerate() {
-                    *reported = self.asked[number] && readable[number];
+                for number in (0..3).filter(|number| self.asked[*number] && readable[*number]) {
+                    reports.push(Report {
+                        number: number as RawFd,
+                        ready: Ready::READABLE,
+                        is_closed: false,
+                    });
                 }
-                if self.reported.contains(&true) || timeout.is_some() {
-                    return Ok(self.reported.contains(&true));
+                if !reports.is_empty() || timeout.is_some() {
+                    return Ok(());
                 }
                 readable = self.kernel.changed.wait(readable).unwrap();
-            }
-        }
-
-        fn is_ready(&self, number: RawFd) -> bool {
-            self.reported[number as usize]
-        }
-
-        fn for_each_ready(&mut self, f: &mut dyn FnMut(RawFd, Report) -> bool) {
-            for number in (0..3).filter(|number| self.reported[*number as usize]) {
-                let (ready, is_closed) = (Ready::READABLE, false);
-                f(number, Report { ready, is_closed });
             }
         }
     }
@@ -412,7 +399,6 @@ mod loom_tests {
             let poll_set = Box::new(Level {
                 kernel: kernel.clone(),
                 asked: [false; 3],
-                reported: [false; 3],
             });
             let notifier = Notifier::with(Fake(kernel.clone()));
             Arc::new(World {
@@ -422,7 +408,7 @@ mod loom_tests {
         }
 
         fn change(&self, number: RawFd, change: Change) {
-            drop(self.poller.change(number, change).unwrap());
+            drop(self.poller.change_line(number, change).unwrap());
         }
 
         /// Waits once, until something is reported or it is notified.
