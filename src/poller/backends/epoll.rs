@@ -37,15 +37,17 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use rustix::event::PollFlags;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
+use super::flags;
 use super::notifier::Notifier;
 use crate::poller::error::{failed, not_registered, registered_already};
 use crate::poller::{
-    BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Request,
-    Selector, Token, Until,
+    BorrowedDescriptor, Capabilities, Change, Event, Events, Mode, Ready, Request, Selector, Token,
+    Until,
 };
 use crate::sync::Mutex;
 use crate::sys::{self, timespec};
@@ -360,47 +362,25 @@ impl Selector for Epoll {
 /// except for a one-shot source that was reported. An end that has no waiter must not end every
 /// wait; so an empty interest is one-shot in any mode but edges, which report an end once anyway.
 fn flags(request: Request) -> EventFlags {
-    let interest = request.interest;
-    let mut flags = match request.mode {
-        Mode::Level if interest.is_empty() => EventFlags::ONESHOT,
+    let mode = match request.mode {
+        Mode::Level if request.interest.is_empty() => EventFlags::ONESHOT,
         Mode::Level => EventFlags::empty(),
         Mode::OneShot => EventFlags::ONESHOT,
         Mode::Edge => EventFlags::ET,
     };
-    if interest.contains(Interest::READABLE) {
-        flags |= EventFlags::IN | EventFlags::RDHUP;
-    }
-    if interest.contains(Interest::WRITABLE) {
-        flags |= EventFlags::OUT;
-    }
-    if interest.contains(Interest::PRIORITY) {
-        flags |= EventFlags::PRI;
-    }
-    flags
+    let asked = flags::flags(request.interest);
+    // The bits are those of `poll(2)`, except for `RDHUP` on SPARC.
+    let mut flags = EventFlags::from_bits_retain((asked - PollFlags::RDHUP).bits() as u32);
+    flags.set(EventFlags::RDHUP, asked.contains(PollFlags::RDHUP));
+    mode | flags
 }
 
 #[inline]
 fn ready(flags: EventFlags) -> Ready {
-    let mut ready = Ready::default();
-    if flags.intersects(EventFlags::IN) {
-        ready |= Ready::READABLE;
-    }
-    if flags.intersects(EventFlags::OUT) {
-        ready |= Ready::WRITABLE;
-    }
-    if flags.intersects(EventFlags::RDHUP) {
-        ready |= Ready::READABLE | Ready::CLOSED;
-    }
-    if flags.intersects(EventFlags::HUP) {
-        ready |= Ready::READABLE | Ready::WRITABLE | Ready::CLOSED;
-    }
-    if flags.intersects(EventFlags::ERR) {
-        ready |= Ready::READABLE | Ready::WRITABLE | Ready::ERROR;
-    }
-    if flags.intersects(EventFlags::PRI) {
-        ready |= Ready::READABLE | Ready::PRIORITY;
-    }
-    ready
+    // As above.
+    let mut said = PollFlags::from_bits_retain((flags - EventFlags::RDHUP).bits() as _);
+    said.set(PollFlags::RDHUP, flags.contains(EventFlags::RDHUP));
+    flags::ready(said)
 }
 
 /// The longest time that the timerfd is armed for: practically never, and well within the limits of

@@ -80,13 +80,14 @@ use std::time::{Duration, Instant};
 
 use io_uring::register::Restriction;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::io::Errno;
 use rustix::io_uring::{
     IoringEnterFlags, io_uring_enter, io_uring_enter_arg, io_uring_getevents_arg, io_uring_ptr,
 };
 
 use super::epoll::{GRID, LONGEST, on_grid};
+use super::flags;
 use super::lines::{Line, Lines};
 use super::notifier::Notifier;
 use crate::poller::error::{explained, failed};
@@ -1212,17 +1213,11 @@ impl Call {
 /// Returns the flags to poll for. The kernel always adds hang-up and error, and the hang-up of the
 /// reading side.
 fn flags(interest: Interest) -> u32 {
-    let mut flags = 0;
-    if interest.contains(Interest::READABLE) {
-        flags |= libc::POLLIN | libc::POLLRDHUP;
-    }
-    if interest.contains(Interest::WRITABLE) {
-        flags |= libc::POLLOUT;
-    }
+    let mut flags = flags::flags(interest);
     if interest.contains(Interest::PRIORITY) {
-        flags |= libc::POLLPRI | libc::POLLRDBAND;
+        flags |= PollFlags::RDBAND;
     }
-    flags as u32
+    flags.bits().into()
 }
 
 /// Returns the readiness that a completion reports, as far as the interest goes; `None`: none.
@@ -1236,31 +1231,16 @@ fn ready(mask: u32, interest: Interest) -> Option<Ready> {
     if ORDINARY.contains(&mask) {
         return Some(Ready::READABLE);
     }
-    let has = |flag: libc::c_short| mask & flag as u32 != 0;
-    let mut ready = Ready::default();
-    if has(libc::POLLIN) {
-        ready |= Ready::READABLE;
+    let mut flags = PollFlags::from_bits_retain(mask as _);
+    if !interest.contains(Interest::READABLE) {
+        flags -= PollFlags::RDHUP;
     }
-    if has(libc::POLLOUT) {
-        ready |= Ready::WRITABLE;
-    }
-    if has(libc::POLLRDHUP) && interest.contains(Interest::READABLE) {
-        ready |= Ready::READABLE | Ready::CLOSED;
-    }
-    if has(libc::POLLHUP) {
-        ready |= Ready::READABLE | Ready::WRITABLE | Ready::CLOSED;
-    }
-    if has(libc::POLLERR | libc::POLLNVAL) {
-        ready |= Ready::READABLE | Ready::WRITABLE | Ready::ERROR;
-    }
-    if has(libc::POLLPRI) {
+    if flags.contains(PollFlags::PRI | PollFlags::RDBAND) {
         // With out-of-band data this is the key of a wake-up, which says only what may be there.
-        ready |= if has(libc::POLLRDBAND) {
-            Ready::READABLE
-        } else {
-            Ready::READABLE | Ready::PRIORITY
-        };
+        flags -= PollFlags::PRI;
+        flags |= PollFlags::IN;
     }
+    let ready = flags::ready(flags);
     (ready != Ready::default()).then_some(ready)
 }
 

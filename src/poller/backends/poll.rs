@@ -11,9 +11,10 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
+use super::flags::{flags, ready};
 use super::table::{PollSet, Report, TablePoller};
 use crate::poller::error::failed;
-use crate::poller::{Interest, Ready, Selector};
+use crate::poller::{Interest, Selector};
 use crate::sys::timespec;
 
 /// Opens the backend.
@@ -125,53 +126,18 @@ fn poll_in_parts(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<us
 
 /// Returns the entry of a descriptor, to be polled for `interest`.
 pub(super) fn entry(number: RawFd, interest: Interest) -> PollFd<'static> {
-    let mut flags = PollFlags::empty();
-    if interest.contains(Interest::READABLE) {
-        flags |= PollFlags::IN | READ_HANGUP;
-    }
-    if interest.contains(Interest::WRITABLE) {
-        flags |= PollFlags::OUT;
-    }
-    if interest.contains(Interest::PRIORITY) {
-        flags |= PollFlags::PRI;
-    }
     // SAFETY: the number is not -1, since it came from a borrowed descriptor. The caller that
     // registered it ensures that it is open, or that polling it is allowed: "Why `register` is
     // unsafe" in the module above.
     let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
-    PollFd::from_borrowed_fd(descriptor, flags)
+    PollFd::from_borrowed_fd(descriptor, flags(interest))
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const READ_HANGUP: PollFlags = PollFlags::RDHUP;
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-const READ_HANGUP: PollFlags = PollFlags::empty();
-
 fn report(fd: &PollFd<'_>) -> Report {
-    let revents = fd.revents();
-    let mut ready = Ready::default();
-    if revents.intersects(PollFlags::IN) {
-        ready |= Ready::READABLE;
-    }
-    if revents.intersects(PollFlags::OUT) {
-        ready |= Ready::WRITABLE;
-    }
-    if revents.intersects(READ_HANGUP) {
-        ready |= Ready::READABLE | Ready::CLOSED;
-    }
-    if revents.intersects(PollFlags::HUP) {
-        ready |= Ready::READABLE | Ready::WRITABLE | Ready::CLOSED;
-    }
-    if revents.intersects(PollFlags::ERR | PollFlags::NVAL) {
-        ready |= Ready::READABLE | Ready::WRITABLE | Ready::ERROR;
-    }
-    if revents.intersects(PollFlags::PRI) {
-        ready |= Ready::READABLE | Ready::PRIORITY;
-    }
     Report {
         number: fd.as_fd().as_raw_fd(),
-        ready,
-        is_closed: revents.intersects(PollFlags::NVAL),
+        ready: ready(fd.revents()),
+        is_closed: fd.revents().intersects(PollFlags::NVAL),
     }
 }
 
