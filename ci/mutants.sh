@@ -46,7 +46,7 @@ rooms() {
     # The functions of all other files that matter in worlds only: see `in_worlds`. No file is its own.
     room worlds '' sim "$worlds" "--lib --test=sim -- $seeds"
     room async-io 'src/poller/backends/async_io.rs' async-io "$quick" "$core" '--test=one_reactor'
-    room io-uring 'src/poller/backends/io_uring.rs' io-uring "$quick" "$core" '--test=conformance'
+    room io-uring 'src/poller/backends/io_uring*' io-uring "$quick" "$core" '--test=conformance'
     # Built with `--cfg polder_kqueue_model`: see ci/kqueue.sh.
     room kqueue 'src/poller/backends/kqueue.rs' '' "$quick" "$core"
     room poller 'src/poller/*' '' "$quick" "$core" '--test=platform'

@@ -265,7 +265,8 @@ impl Backend {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             Backend::Epoll => return Ok(AnySelector::Epoll(backends::epoll::Epoll::new()?)),
             Backend::IoUring => {
-                return Ok(AnySelector::IoUring(Box::new(backends::io_uring::open()?)));
+                let ring = backends::io_uring::Uring::new()?;
+                return Ok(AnySelector::IoUring(Box::new(ring)));
             }
             Backend::Kqueue => backends::kqueue::open(),
             #[cfg(unix)]

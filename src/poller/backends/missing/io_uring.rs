@@ -10,15 +10,15 @@ pub(in crate::poller) const IS_BUILT: bool = false;
 /// Uninhabited: there is no ring.
 pub(in crate::poller) enum Uring {}
 
-pub(in crate::poller) fn open() -> io::Result<Uring> {
-    Err(unsupported("a ring"))
-}
-
 pub(in crate::poller) fn is_available() -> bool {
     false
 }
 
 impl Uring {
+    pub(in crate::poller) fn new() -> io::Result<Uring> {
+        Err(unsupported("a ring"))
+    }
+
     pub(in crate::poller) fn selector(&self) -> &(dyn Selector + 'static) {
         match *self {}
     }

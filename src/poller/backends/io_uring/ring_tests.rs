@@ -1,0 +1,641 @@
+//! Tests of the ring, against the kernel.
+
+use super::table::MAX_PAUSES;
+use super::*;
+use crate::Backend;
+use crate::poller::{AnySelector, Event, Interest, Mode, Poller, Request};
+use crate::sys::Process;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread;
+
+use io_uring::types;
+
+const LIMIT: Duration = Duration::from_secs(30);
+const READABLE: Interest = Interest::READABLE;
+
+thread_local! {
+    /// Errors injected into this thread's next calls, last first.
+    pub(super) static REFUSALS: std::cell::RefCell<Vec<Errno>> = const {
+        std::cell::RefCell::new(Vec::new())
+    };
+}
+
+fn refuse(errors: &[Errno]) {
+    REFUSALS.with_borrow_mut(|refusals| refusals.extend(errors));
+}
+
+fn are_all_met() -> bool {
+    REFUSALS.with_borrow(Vec::is_empty)
+}
+
+/// Returns `None` where no ring can be made: then there is nothing to test.
+fn poller(submissions: u32, completions: u32) -> Option<Poller> {
+    let selector = match Uring::with_queues(submissions, completions) {
+        Ok(uring) => AnySelector::IoUring(Box::new(uring)),
+        Err(error) => {
+            assert!(!Backend::IoUring.is_available(), "{error}");
+            eprintln!("not run: {error}");
+            return None;
+        }
+    };
+    Some(Poller::with(Backend::IoUring, selector, Process::current()))
+}
+
+fn tcp_pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (theirs, _) = listener.accept().unwrap();
+    theirs.set_read_timeout(Some(LIMIT)).unwrap();
+    (ours, theirs)
+}
+
+fn register(poller: &Poller, source: &impl AsFd, token: u64, interest: Interest, mode: Mode) {
+    // SAFETY: each test deregisters what it closes before the poller goes.
+    unsafe { poller.register(source.as_fd(), Token(token), interest, mode) }.unwrap();
+}
+
+fn edges(token: u64) -> Request {
+    Request {
+        token: Token(token),
+        interest: READABLE,
+        mode: Mode::Edge,
+    }
+}
+
+fn poll_now(poller: &Poller) -> Vec<Event> {
+    let mut events = Events::new();
+    poller.wait(&mut events, Some(Duration::ZERO)).unwrap();
+    events.iter().copied().collect()
+}
+
+fn next(poller: &Poller) -> Vec<Event> {
+    let mut events = Events::new();
+    poller.wait(&mut events, Some(LIMIT)).unwrap();
+    assert!(!events.is_empty(), "nothing is reported");
+    events.iter().copied().collect()
+}
+
+/// Makes pairs with registered first ends, all of which are ready.
+fn crowd(poller: &Poller, count: u64, mode: Mode) -> Vec<(UnixStream, UnixStream)> {
+    let pairs: Vec<_> = (0..count).map(|_| UnixStream::pair().unwrap()).collect();
+    for (token, (ours, _)) in (0..).zip(&pairs) {
+        register(poller, ours, token, READABLE, mode);
+    }
+    assert!(poll_now(poller).is_empty());
+    for (_, theirs) in &pairs {
+        (&*theirs).write_all(b"x").unwrap();
+    }
+    pairs
+}
+
+#[test]
+fn what_its_owner_deregisters_and_closes_is_closed_at_once() {
+    for mode in [Mode::Edge, Mode::OneShot] {
+        let Some(poller) = poller(64, 256) else {
+            return;
+        };
+        let (ours, mut theirs) = tcp_pair();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        register(&poller, &ours, 1, READABLE, mode);
+        register(&poller, &listener, 2, READABLE, mode);
+        assert!(poll_now(&poller).is_empty());
+        poller.deregister(&ours).unwrap();
+        poller.deregister(&listener).unwrap();
+        drop((ours, listener));
+        TcpListener::bind(address).expect("the port is free");
+        assert_eq!(theirs.read(&mut [0]).unwrap(), 0, "the peer sees the end");
+    }
+}
+
+#[test]
+fn what_is_closed_while_hundreds_are_ready_is_closed_at_once() {
+    let Some(poller) = poller(256, 1024) else {
+        return;
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    register(&poller, &listener, 1_000, READABLE, Mode::Edge);
+    // The removal is queued behind twenty times the work of one call.
+    let pairs = crowd(&poller, 400, Mode::Edge);
+    poller.deregister(&listener).unwrap();
+    drop(listener);
+    TcpListener::bind(address).expect("the port is free");
+    let told: usize = std::iter::repeat_with(|| poll_now(&poller).len())
+        .take_while(|count| *count > 0)
+        .sum();
+    assert_eq!(told, pairs.len(), "nothing of the others is lost");
+}
+
+#[test]
+fn what_is_closed_with_an_event_on_the_way_is_closed_at_once() {
+    for modified in [false, true] {
+        let Some(poller) = poller(64, 256) else {
+            return;
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        register(&poller, &listener, 1, READABLE, Mode::Edge);
+        assert!(poll_now(&poller).is_empty());
+        let _client = TcpStream::connect(address).unwrap();
+        if modified {
+            let all = READABLE | Interest::WRITABLE;
+            (poller.modify(&listener, Token(2), all, Mode::Edge)).unwrap();
+            assert_eq!(next(&poller)[0].token(), Token(2));
+        }
+        poller.deregister(&listener).unwrap();
+        drop(listener);
+        let error = TcpStream::connect(address).expect_err("nobody listens");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+}
+
+#[test]
+fn one_wait_reports_as_many_as_there_is_room_for() {
+    let Some(poller) = poller(256, 1024) else {
+        return;
+    };
+    let _pairs = crowd(&poller, 512, Mode::Edge);
+    let mut events = Events::with_capacity(64);
+    for round in 0..8 {
+        assert_eq!(poller.wait(&mut events, None).unwrap(), 64, "wait {round}");
+    }
+    assert!(poll_now(&poller).is_empty(), "told twice");
+}
+
+/// Returns the reports of one wait without a deadline. If nothing comes, ends after [`LIMIT`].
+fn told_quickly(uring: &Uring, meanwhile: impl FnOnce() + Send) -> Vec<Token> {
+    let (mut events, mut told) = (Events::with_capacity(64), Vec::new());
+    let (done, is_done) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            meanwhile();
+            if is_done.recv_timeout(LIMIT).is_err() {
+                uring.notify().unwrap();
+            }
+        });
+        let report = |token, _| told.push(token);
+        uring
+            .wait_without_deadline(&mut events, true, report)
+            .unwrap();
+        done.send(()).unwrap();
+    });
+    told
+}
+
+#[test]
+fn a_quick_turn_is_told_all_that_is_ready_and_changed_meanwhile() {
+    let Ok(uring) = Uring::with_queues(256, 1024) else {
+        return;
+    };
+    let pairs: Vec<_> = (0..64).map(|_| UnixStream::pair().unwrap()).collect();
+    for (token, (ours, _)) in (0..).zip(&pairs) {
+        (uring.register(ours.as_fd(), edges(token))).unwrap();
+    }
+    // The orders are handed over.
+    uring.wait(&mut Events::new(), &Until::Now).unwrap();
+    for (_, theirs) in &pairs {
+        (&*theirs).write_all(b"x").unwrap();
+    }
+    // One call yields twenty.
+    assert_eq!(told_quickly(&uring, || {}).len(), 64);
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    theirs.write_all(b"x").unwrap();
+    let start = Instant::now();
+    let mut told = Vec::new();
+    let mut register = Some(|| {
+        while !uring.table.lock().waiting && start.elapsed() < LIMIT {
+            thread::yield_now();
+        }
+        (uring.register(ours.as_fd(), edges(64))).unwrap();
+    });
+    // It may return without events, because it was woken to take the order.
+    while told.is_empty() && start.elapsed() < LIMIT {
+        told = match register.take() {
+            Some(register) => told_quickly(&uring, register),
+            None => told_quickly(&uring, || {}),
+        };
+    }
+    assert_eq!(told, [Token(64)]);
+    assert!(start.elapsed() < LIMIT, "the order waited");
+}
+
+#[test]
+fn a_completion_queue_that_is_too_short_loses_nothing() {
+    for mode in [Mode::Edge, Mode::OneShot] {
+        let Some(poller) = poller(8, 16) else { return };
+        let pairs = crowd(&poller, 64, mode);
+        for round in 0..4 {
+            let mut missing: std::collections::HashSet<u64> = (0..64).collect();
+            // A source may be reported twice if it has not been read.
+            while !missing.is_empty() {
+                for event in next(&poller) {
+                    missing.remove(&event.token().0);
+                }
+            }
+            for (token, (ours, theirs)) in (0..).zip(&pairs) {
+                assert_eq!((&*ours).read(&mut [0; 8]).unwrap(), 1, "round {round}");
+                if mode == Mode::OneShot {
+                    poller.modify(ours, Token(token), READABLE, mode).unwrap();
+                }
+                (&*theirs).write_all(b"x").unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_armed_by_a_thread_that_has_ended_is_reported_to_the_next() {
+    for mode in [Mode::Edge, Mode::OneShot] {
+        let Some(poller) = poller(64, 256) else {
+            return;
+        };
+        let poller = Arc::new(poller);
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        register(&poller, &ours, 1, READABLE, mode);
+        for round in 0..3 {
+            let other = poller.clone();
+            thread::spawn(move || assert!(poll_now(&other).is_empty()))
+                .join()
+                .unwrap();
+            theirs.write_all(&[round]).unwrap();
+            let told = next(&poller);
+            assert!(told.iter().all(|event| event.token() == Token(1)));
+            assert_eq!((&ours).read(&mut [0; 8]).unwrap(), 1);
+            poller.modify(&ours, Token(1), READABLE, mode).unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_ordinary_byte_is_not_urgent_and_an_urgent_one_is() {
+    let Some(poller) = poller(64, 256) else {
+        return;
+    };
+    let (ours, mut theirs) = tcp_pair();
+    let (near, mut far) = UnixStream::pair().unwrap();
+    let all = READABLE | Interest::PRIORITY;
+    register(&poller, &ours, 1, all, Mode::Edge);
+    register(&poller, &near, 2, all, Mode::Edge);
+    let _ = poll_now(&poller);
+    for _ in 0..10 {
+        theirs.write_all(b"x").unwrap();
+        far.write_all(b"x").unwrap();
+        let told = next(&poller);
+        assert!(told.iter().all(Event::is_readable), "{told:?}");
+        assert!(!told.iter().any(Event::is_priority), "{told:?}");
+    }
+    socket2::SockRef::from(&theirs)
+        .send_out_of_band(b"!")
+        .unwrap();
+    let told = next(&poller);
+    assert!(told.iter().any(Event::is_priority), "{told:?}");
+}
+
+/// A half-closed peer would complete a one-shot poll for room again and again.
+#[test]
+fn the_end_of_reading_is_nothing_to_a_one_shot_writer() {
+    let Some(poller) = poller(64, 256) else {
+        return;
+    };
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    while (&ours).write(&[7; 4096]).is_ok() {}
+    theirs.shutdown(std::net::Shutdown::Write).unwrap();
+    register(&poller, &ours, 1, Interest::WRITABLE, Mode::OneShot);
+    let start = Instant::now();
+    let timeout = Duration::from_millis(20);
+    let mut events = Events::new();
+    assert_eq!(poller.wait(&mut events, Some(timeout)).unwrap(), 0);
+    assert!(start.elapsed() >= timeout);
+    theirs.set_nonblocking(true).unwrap();
+    while (&theirs).read(&mut [0; 4096]).is_ok() {}
+    assert!(next(&poller)[0].is_writable());
+    assert!(poll_now(&poller).is_empty(), "told twice");
+}
+
+/// Otherwise each wait would loop as long as the peer is half-closed.
+#[test]
+fn a_poll_that_completes_for_nothing_is_armed_again_once() {
+    let Some(poller) = poller(64, 256) else {
+        return;
+    };
+    let AnySelector::IoUring(uring) = &*poller.selector else {
+        unreachable!("it was made of a ring");
+    };
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    while (&ours).write(&[7; 4096]).is_ok() {}
+    theirs.shutdown(std::net::Shutdown::Write).unwrap();
+    register(&poller, &ours, 1, Interest::WRITABLE, Mode::OneShot);
+    for _ in 0..10 {
+        let timeout = Duration::from_millis(1);
+        assert_eq!(poller.wait(&mut Events::new(), Some(timeout)).unwrap(), 0);
+    }
+    // The notifier, the one-shot poll, and the multishot poll.
+    assert_eq!(uring.table.lock().arming, 3);
+}
+
+#[test]
+fn what_completes_in_vain_between_two_waits_is_armed_again_before_the_next_sleeps() {
+    let Some(poller) = poller(64, 256) else {
+        return;
+    };
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let (other, _others) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    while (&ours).write(&[7; 4096]).is_ok() {}
+    register(&poller, &ours, 1, Interest::WRITABLE, Mode::OneShot);
+    register(&poller, &other, 2, READABLE, Mode::OneShot);
+    assert!(poll_now(&poller).is_empty());
+    theirs.shutdown(std::net::Shutdown::Write).unwrap();
+    // Enters the kernel, which completes the poll of the first one.
+    poller.deregister(&other).unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    while (&theirs).read(&mut [0; 4096]).is_ok() {}
+    assert!(next(&poller)[0].is_writable());
+}
+
+#[test]
+fn a_child_of_fork_gets_errors_and_its_parent_everything() {
+    let Some(poller) = poller(64, 256) else {
+        return;
+    };
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    register(&poller, &ours, 1, READABLE, Mode::Edge);
+    assert!(poll_now(&poller).is_empty());
+    // SAFETY: the child only uses its copy of the poller, with a lock that no other thread
+    // holds, and ends without running any destructor but the poller's.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let kind = |result: io::Result<()>| result.map_err(|error| error.kind());
+        let unsupported = Err(io::ErrorKind::Unsupported);
+        let mut events = Events::new();
+        let waits = poller.wait(&mut events, Some(Duration::ZERO)).map(drop);
+        let is_refused = kind(waits) == unsupported
+            && kind(poller.modify(&ours, Token(2), READABLE, Mode::Edge)) == unsupported
+            && kind(poller.deregister(&ours)) == unsupported;
+        drop(poller);
+        // SAFETY: always allowed.
+        unsafe { libc::_exit(if is_refused { 7 } else { 1 }) };
+    }
+    assert!(child > 0, "{}", io::Error::last_os_error());
+    let mut status = 0;
+    // SAFETY: the kernel writes one number.
+    let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(waited, child);
+    assert!(libc::WIFEXITED(status), "the child was killed: {status}");
+    assert_eq!(libc::WEXITSTATUS(status), 7, "the child was not refused");
+    theirs.write_all(b"x").unwrap();
+    let told: Vec<_> = next(&poller).iter().map(Event::token).collect();
+    assert_eq!(told, [Token(1)]);
+    poller.deregister(&ours).unwrap();
+}
+
+#[test]
+fn the_ring_polls_and_does_nothing_else() {
+    let Ok(mut ring) = new_ring(8, 16, false) else {
+        return;
+    };
+    ring.submitter().register_enable_rings().unwrap();
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let mut bytes = [0u8; 8];
+    let number = types::Fd(ours.as_raw_fd());
+    let orders = [
+        opcode::Nop::new().build(),
+        opcode::Read::new(number, bytes.as_mut_ptr(), 8).build(),
+        opcode::Socket::new(libc::AF_UNIX, libc::SOCK_STREAM, 0).build(),
+    ];
+    for order in orders {
+        // SAFETY: the buffer outlives the ring.
+        unsafe { ring.submission().push(&order) }.unwrap();
+        ring.submit_and_wait(1).unwrap();
+        let result = ring.completion().next().unwrap().result();
+        assert_eq!(result, -libc::EACCES);
+    }
+    assert!(ring.submitter().register_files(&[0]).is_err());
+}
+
+#[test]
+fn a_wait_is_neither_early_nor_late_by_the_threads_slack() {
+    let Some(poller) = poller(64, 256) else {
+        return;
+    };
+    let mut events = Events::new();
+    let mut fewest = LIMIT;
+    for _ in 0..200 {
+        let (start, timeout) = (Instant::now(), Duration::from_micros(100));
+        assert_eq!(poller.wait(&mut events, Some(timeout)).unwrap(), 0);
+        let took = start.elapsed();
+        assert!(took >= timeout, "early: {took:?}");
+        fewest = fewest.min(took);
+    }
+    // At least one of two hundred waits on a busy machine was not held up. (The slack is 50
+    // µs.)
+    assert!(fewest < Duration::from_micros(100 + 32 + 45), "{fewest:?}");
+}
+
+/// The kernel returns this when completions must be collected before anything else.
+#[test]
+fn a_ring_that_is_busy_is_entered_again() {
+    for error in [Errno::BUSY, Errno::AGAIN] {
+        for mode in [Mode::Edge, Mode::OneShot] {
+            let Some(poller) = poller(8, 16) else { return };
+            // More orders than the queue holds, and more completions.
+            let pairs = crowd(&poller, 40, mode);
+            let mut missing: std::collections::HashSet<u64> = (0..40).collect();
+            while !missing.is_empty() {
+                refuse(&[error, error]);
+                for event in next(&poller) {
+                    missing.remove(&event.token().0);
+                }
+            }
+            REFUSALS.with_borrow_mut(Vec::clear);
+            for (ours, _) in &pairs {
+                assert_eq!((&*ours).read(&mut [0; 8]).unwrap(), 1);
+            }
+            let _ = poll_now(&poller);
+            // A call that sleeps, without a deadline and with one; and the quick wait.
+            let AnySelector::IoUring(uring) = &*poller.selector else {
+                unreachable!("it was made of a ring");
+            };
+            let (ours, theirs) = &pairs[7];
+            for timeout in [None, Some(LIMIT)] {
+                poller.modify(ours, Token(7), READABLE, mode).unwrap();
+                refuse(&[error, error]);
+                (&*theirs).write_all(b"x").unwrap();
+                let mut events = Events::new();
+                assert_eq!(poller.wait(&mut events, timeout).unwrap(), 1);
+                assert!(are_all_met(), "it was not entered again");
+                assert_eq!((&*ours).read(&mut [0; 8]).unwrap(), 1);
+            }
+            poller.modify(ours, Token(7), READABLE, mode).unwrap();
+            let _ = poll_now(&poller);
+            refuse(&[error]);
+            let told = told_quickly(uring, || {});
+            assert!(told.is_empty() && are_all_met(), "{told:?}");
+            (&*theirs).write_all(b"x").unwrap();
+            assert_eq!(told_quickly(uring, || {}), [Token(7)]);
+            // Closing.
+            refuse(&[error]);
+            poller.deregister(ours).unwrap();
+        }
+    }
+}
+
+/// The queue is full of orders that the kernel has not taken, so there is no room for the rest.
+#[test]
+fn orders_that_find_no_room_in_the_queue_are_handed_over_later() {
+    for timeout in [Some(Duration::ZERO), Some(LIMIT), None] {
+        let Some(poller) = poller(8, 16) else { return };
+        let pairs: Vec<_> = (0..40).map(|_| UnixStream::pair().unwrap()).collect();
+        let mut missing: std::collections::HashSet<u64> = (0..40).collect();
+        for (token, (ours, theirs)) in (0..).zip(&pairs) {
+            register(&poller, ours, token, READABLE, Mode::Edge);
+            (&*theirs).write_all(b"x").unwrap();
+        }
+        let start = Instant::now();
+        while !missing.is_empty() {
+            refuse(&[Errno::AGAIN; 3]);
+            let mut events = Events::new();
+            poller.wait(&mut events, timeout).unwrap();
+            for event in &events {
+                missing.remove(&event.token().0);
+            }
+            assert!(start.elapsed() < LIMIT, "{missing:?} are not reported");
+        }
+        REFUSALS.with_borrow_mut(Vec::clear);
+    }
+}
+
+#[test]
+fn a_wait_that_is_always_refused_pauses_and_fails_at_last() {
+    let Ok(uring) = Uring::with_queues(8, 16) else {
+        return;
+    };
+    let mut events = Events::new();
+    uring.wait(&mut events, &Until::Now).unwrap();
+    // Ends a wait that is no longer refused.
+    uring.notify().unwrap();
+    let refused = |pauses: u32, wait: &mut dyn FnMut() -> io::Result<()>| {
+        uring.table.lock().refusals.pauses = pauses;
+        refuse(&[Errno::AGAIN; 1000]);
+        let result = wait();
+        let left = REFUSALS.with_borrow_mut(std::mem::take).len();
+        assert!(left >= 900, "it was entered {} times", 1000 - left);
+        result.map_err(|error| error.kind())
+    };
+    let mut sleep = || uring.wait(&mut events, &Until::Never).map(drop);
+    let interrupted = Err(io::ErrorKind::Interrupted);
+    assert_eq!(refused(0, &mut sleep), interrupted);
+    assert_eq!(refused(1, &mut sleep), interrupted);
+    assert_eq!(uring.table.lock().refusals.pauses, 2);
+    assert_eq!(
+        refused(MAX_PAUSES, &mut sleep),
+        Err(io::ErrorKind::WouldBlock)
+    );
+    // A quick wait returns to its caller after each refusal.
+    let mut events = Events::new();
+    let mut sleep = || {
+        while uring.table.lock().refusals.pauses == 0 {
+            uring.wait_without_deadline(&mut events, true, |_, _| {})?;
+        }
+        Ok(())
+    };
+    assert_eq!(refused(0, &mut sleep), Ok(()));
+    // It goes on as before.
+    uring.wait(&mut events, &Until::Never).unwrap();
+    assert_eq!(uring.table.lock().refusals.count, 0);
+}
+
+#[test]
+fn a_removal_that_is_refused_is_handed_over_by_the_next_wait() {
+    let Some(poller) = poller(8, 16) else { return };
+    let pairs = crowd(&poller, 100, Mode::Edge);
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    register(&poller, &ours, 100, READABLE, Mode::Edge);
+    while !poll_now(&poller).is_empty() {}
+    refuse(&[Errno::AGAIN; 200]);
+    poller.deregister(&ours).unwrap();
+    let left = REFUSALS.with_borrow_mut(std::mem::take).len();
+    assert!(left >= 150, "it was entered {} times", 200 - left);
+    // The number is free, and most likely goes to the next descriptor, which must keep its
+    // poll.
+    drop(ours);
+    let (next_ours, next_theirs) = UnixStream::pair().unwrap();
+    register(&poller, &next_ours, 101, READABLE, Mode::Edge);
+    assert!(poll_now(&poller).is_empty());
+    theirs.set_read_timeout(Some(LIMIT)).unwrap();
+    assert_eq!((&theirs).read(&mut [0]).unwrap(), 0, "the end");
+    (&next_theirs).write_all(b"x").unwrap();
+    let told: Vec<_> = next(&poller).iter().map(Event::token).collect();
+    assert_eq!(told, [Token(101)]);
+    drop(pairs);
+}
+
+/// The kernel had no memory for a completion, so a poll is lost, and `BADR` is the only report
+/// of it.
+#[test]
+fn a_completion_that_the_kernel_has_dropped_is_made_up_for() {
+    for mode in [Mode::Edge, Mode::OneShot] {
+        let Some(poller) = poller(64, 256) else {
+            return;
+        };
+        let AnySelector::IoUring(uring) = &*poller.selector else {
+            unreachable!("it was made of a ring");
+        };
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        register(&poller, &ours, 1, READABLE, mode);
+        for timeout in [Some(LIMIT), None] {
+            poller.modify(&ours, Token(1), READABLE, mode).unwrap();
+            assert!(poll_now(&poller).is_empty());
+            {
+                let mut table = uring.table.lock();
+                table.remove_all().unwrap();
+                table.ring().completion().for_each(drop);
+            }
+            theirs.write_all(b"x").unwrap();
+            refuse(&[Errno::BADR]);
+            let mut events = Events::new();
+            assert_eq!(poller.wait(&mut events, timeout).unwrap(), 1, "{mode:?}");
+            assert!(are_all_met());
+            assert_eq!((&ours).read(&mut [0; 8]).unwrap(), 1);
+        }
+    }
+}
+
+#[test]
+fn what_is_abandoned_at_rest_is_armed_again_by_the_next_wait() {
+    let Ok(uring) = Uring::new() else { return };
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let (other, mut others) = UnixStream::pair().unwrap();
+    for (socket, token) in [(&ours, 1), (&other, 2)] {
+        (uring.register(socket.as_fd(), edges(token))).unwrap();
+    }
+    let mut events = Events::new();
+    uring.wait(&mut events, &Until::Now).unwrap();
+    uring.rest();
+    thread::scope(|scope| {
+        scope.spawn(|| uring.deregister(other.as_fd()).unwrap());
+    });
+    drop(other);
+    others.set_read_timeout(Some(LIMIT)).unwrap();
+    // The end of the old ring interrupts the thread that owned it, as a signal does.
+    let read = loop {
+        match others.read(&mut [0]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => break result.expect("the end, within the limit"),
+        }
+    };
+    assert_eq!(read, 0, "the peer sees the end");
+    theirs.write_all(b"x").unwrap();
+    while uring.wait(&mut events, &Until::Never).is_err() {}
+    assert_eq!(
+        events.iter().map(Event::token).collect::<Vec<_>>(),
+        [Token(1)]
+    );
+}

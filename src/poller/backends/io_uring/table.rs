@@ -1,0 +1,474 @@
+//! The polls of a ring, its orders, and its calls of the kernel.
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use rustix::io::Errno;
+use rustix::io_uring::IoringEnterFlags;
+
+use super::NUMBER;
+use super::ring::{Call, NO_IOWAIT, NOTIFIER, ORDER, TIMEOUT, poll, ready, remove, user_data};
+use crate::poller::backends::lines::{Line, Lines};
+use crate::poller::backends::notifier::{Imp, Notifier};
+use crate::poller::error::failed;
+use crate::poller::{Event, Events, Interest, Mode, Ready, Request};
+use crate::sync::MutexGuard;
+
+#[derive(Default)]
+pub(super) struct Table {
+    /// `None` between two owners.
+    pub(super) ring: Option<IoUring>,
+    /// The [`thread`] that owns the ring; 0: not owned yet, or there is no ring. While `waiting` is
+    /// set no other thread touches the ring; otherwise only the owner does, under the lock.
+    pub(super) owner: u64,
+    /// Whether the ring passes from owner to owner: see [`share`](Selector::share).
+    pub(super) is_shared: bool,
+    /// Whether the owner sleeps in the kernel, or is about to.
+    pub(super) waiting: bool,
+    /// Whether the runtime is not driven for now.
+    pub(super) resting: bool,
+    /// Whether the ring writes to [`Uring::exposed`].
+    pub(super) signals: bool,
+    pub(super) lines: Lines<Polled>,
+    /// Counts armings.
+    pub(super) arming: u32,
+    /// The notifier's descriptor, followed by its arming; 0: none.
+    pub(super) notifier: RawFd,
+    pub(super) notified_by: u32,
+    /// The arming of the timeout that a foreign loop sees; 0: none.
+    pub(super) timeout: u32,
+    /// When the timeout ends, by the process's clock.
+    pub(super) timeout_end: Option<Instant>,
+    /// The time that timeout orders point to. It outlives them, since they may stay in the queue.
+    pub(super) left: Box<types::Timespec>,
+    pub(super) refusals: Refusals,
+}
+
+/// Consecutive calls that the kernel has refused, without a completion in between.
+#[derive(Default)]
+pub(super) struct Refusals {
+    pub(super) count: u32,
+    /// Number of pauses that waits have made meanwhile.
+    pub(super) pauses: u32,
+    pub(super) last: Option<Errno>,
+}
+
+/// The kernel's poll of a descriptor.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Polled {
+    /// The arming by which the kernel polls it; 0: none.
+    pub(super) armed: u32,
+    /// An arming, still or once polled by the kernel, with an interest that has been withdrawn. Not
+    /// set together with `armed`.
+    pub(super) stale: u32,
+    /// Whether it should be polled. Cleared by deregistering, and by a report that disarms it.
+    pub(super) wanted: bool,
+    /// Whether it needs a multishot poll although it is one-shot.
+    pub(super) lasting: bool,
+}
+
+/// Information from completions, apart from the events of sources.
+#[derive(Default)]
+pub(super) struct Said {
+    pub(super) notified: bool,
+    /// Whether there was no room for all events.
+    pub(super) is_full: bool,
+}
+
+/// How often, and after which time each, a thread looks whether another one has ended a poll: a
+/// millisecond in all, which is long for a thread that the kernel interrupts.
+const MAX_ROUNDS_TO_END: usize = 50;
+const ROUND_TO_END: Duration = Duration::from_micros(20);
+
+/// Number of calls in which a wait has the kernel do deferred work: enough for a batch of events.
+/// The rest is left to the next wait.
+pub(super) const MAX_ROUNDS: usize = 16;
+
+/// Number of consecutive refusals after which a wait [pauses](pause), and a removal is left to the
+/// next wait.
+const MAX_REFUSALS: u32 = 16;
+
+/// Length of a pause, and number of consecutive pauses after which the wait fails: about a second.
+const PAUSE: Duration = Duration::from_millis(1);
+pub(super) const MAX_PAUSES: u32 = 1000;
+
+/// Pauses after [`MAX_REFUSALS`], so that no thread spins until the kernel has memory again.
+/// Returns the error of the wait: `INTR`, so that the caller looks around and waits again, or,
+/// after [`MAX_PAUSES`], the refusal.
+///
+/// Meanwhile the lock is not held, and `waiting` is not set: other threads' orders are carried out
+/// by the next wait, at the latest after the pause.
+#[cold]
+pub(super) fn pause(mut table: MutexGuard<'_, Table>) -> io::Error {
+    if table.refusals.pauses < MAX_PAUSES {
+        table.refusals.pauses += 1;
+        drop(table);
+        std::thread::sleep(PAUSE);
+        return Errno::INTR.into();
+    }
+    let error = table.refusals.last.unwrap_or(Errno::AGAIN);
+    table.refusals.end();
+    failed("io_uring_enter", error)
+}
+
+impl Refusals {
+    #[cold]
+    fn add(&mut self, error: Errno) {
+        self.count = self.count.saturating_add(1);
+        self.last = Some(error);
+    }
+
+    /// Resets the counts: a call was not refused, or something has completed.
+    #[inline]
+    fn end(&mut self) {
+        (self.count, self.pauses) = (0, 0);
+    }
+
+    #[inline]
+    pub(super) fn are_many(&self) -> bool {
+        self.count >= MAX_REFUSALS
+    }
+}
+
+impl Table {
+    /// Whether the calling thread owns the ring, and there are no orders to put into it.
+    #[inline]
+    pub(super) fn is_prepared(&self, is_exposed: bool) -> bool {
+        self.is_own()
+            && self.lines.changed.is_empty()
+            && self.notified_by != 0
+            && (self.signals || !is_exposed)
+    }
+
+    /// Whether there is a ring, and the calling thread owns it.
+    #[inline]
+    pub(super) fn is_own(&self) -> bool {
+        self.owner != 0 && self.owner == NUMBER.get()
+    }
+
+    /// Returns the ring of the calling thread.
+    #[inline]
+    pub(super) fn ring(&mut self) -> &mut IoUring {
+        self.ring.as_mut().expect("the calling thread has a ring")
+    }
+
+    /// Makes the ring write to the eventfd that a foreign loop polls.
+    #[cold]
+    pub(super) fn signal(&mut self, exposed: &Imp) -> io::Result<()> {
+        let number = exposed.descriptor().as_raw_fd();
+        let registered = self.ring().submitter().register_eventfd(number);
+        registered.map_err(|error| failed("io_uring_register", error))?;
+        self.signals = true;
+        Ok(())
+    }
+
+    /// Resets the armings for a new ring, in which nothing is armed.
+    pub(super) fn forget_armings(&mut self) {
+        (self.notified_by, self.timeout, self.timeout_end) = (0, 0, None);
+        self.signals = false;
+        for index in 0..self.lines.all.len() {
+            let own = &mut self.lines.all[index].own;
+            (own.armed, own.stale) = (0, 0);
+            if own.wanted {
+                self.lines.mark_changed(index as RawFd);
+            }
+        }
+    }
+
+    /// Drops the ring, no matter which thread owns it; the owner must not be waiting. The kernel
+    /// lets go of all files that it polls. The next wait makes another ring.
+    #[cold]
+    pub(super) fn abandon(&mut self) {
+        (self.ring, self.owner) = (None, 0);
+        self.forget_armings();
+    }
+
+    /// Returns the number of the next arming.
+    pub(super) fn next_arming(&mut self) -> u32 {
+        self.arming = self.arming.wrapping_add(1).max(1);
+        self.arming
+    }
+
+    /// Puts an order into the queue. Returns whether there was room: while the kernel refuses
+    /// orders there may be none, and the caller keeps this one.
+    pub(super) fn push(&mut self, order: &squeue::Entry) -> io::Result<bool> {
+        if self.ring().submission().is_full() {
+            self.enter_now()?;
+        }
+        // SAFETY: the order refers to no memory, or to `left`, which lives as long as the queue.
+        // The code that registered the descriptor ensures that the kernel may poll it: "Why
+        // `register` is unsafe" in the module above.
+        let pushed = unsafe { self.ring().submission().push(order) };
+        Ok(pushed.is_ok())
+    }
+
+    /// Puts all changes into the queue, as far as there is room. The rest stays in `changed`, and
+    /// the next wait, which finds the table not [prepared](Self::is_prepared), continues with it.
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        if self.notified_by == 0 {
+            let arming = self.next_arming();
+            let data = user_data(arming, NOTIFIER);
+            if !self.push(&poll(self.notifier, Interest::READABLE, true, data))? {
+                return Ok(());
+            }
+            self.notified_by = arming;
+        }
+        while let Some(&number) = self.lines.changed.last() {
+            let index = number as usize;
+            let Line { request, own, .. } = self.lines.all[index];
+            if own.stale != 0 {
+                if !self.push(&remove(user_data(own.stale, number as u32)))? {
+                    return Ok(());
+                }
+                self.lines.all[index].own.stale = 0;
+            }
+            if own.wanted && own.armed == 0 {
+                let arming = self.next_arming();
+                let is_multishot =
+                    request.mode == Mode::Edge || request.interest.is_empty() || own.lasting;
+                let data = user_data(arming, number as u32);
+                if !self.push(&poll(number, request.interest, is_multishot, data))? {
+                    return Ok(());
+                }
+                self.lines.all[index].own.armed = arming;
+            }
+            self.lines.all[index].changed = false;
+            self.lines.changed.pop();
+        }
+        Ok(())
+    }
+
+    /// Removes the poll of a deregistered line. The kernel has let go of the file when this
+    /// returns, unless it refuses calls: then the removal stays in `changed` or in the queue, and
+    /// the next wait hands it over. The removal names the arming, so it does not remove the poll of
+    /// the number's next owner.
+    pub(super) fn remove_now(&mut self, number: RawFd) -> io::Result<()> {
+        let stale = self.lines.all[number as usize].own.stale;
+        if !self.push(&remove(user_data(stale, number as u32)))? {
+            return Ok(());
+        }
+        self.lines.all[number as usize].own.stale = 0;
+        self.finish_work()?;
+        if self.is_shared {
+            self.wait_for_end(stale, number as u32);
+        }
+        Ok(())
+    }
+
+    /// Waits until the thread that has armed a poll of a shared ring, and that the kernel
+    /// interrupts, has ended the poll; but not for long, since that thread may sleep where nothing
+    /// interrupts it. Nobody else collects completions meanwhile, since the caller has the lock.
+    fn wait_for_end(&mut self, arming: u32, number: u32) {
+        for _ in 0..MAX_ROUNDS_TO_END {
+            if self.has_ended(arming, number) || self.enter_now().is_err() {
+                return;
+            }
+            std::thread::sleep(ROUND_TO_END);
+        }
+    }
+
+    /// Whether the last completion of an arming is in the queue. Leaves it there.
+    fn has_ended(&mut self, arming: u32, number: u32) -> bool {
+        let data = user_data(arming, number);
+        let mut completed = self.ring().completion();
+        let has_ended = (completed.by_ref())
+            .any(|entry| entry.user_data() == data && !cqueue::more(entry.flags()));
+        // Its destructor would tell the kernel that these were collected.
+        std::mem::forget(completed);
+        has_ended
+    }
+
+    /// Hands over all orders, and has the kernel do all deferred work: at most one piece for each
+    /// poll, besides those that arrive meanwhile. Gives up after [`MAX_REFUSALS`]. The next wait
+    /// collects the completions, and hands over any remaining orders.
+    fn finish_work(&mut self) -> io::Result<()> {
+        self.enter_now()?;
+        for _ in 0..self.lines.all.len() {
+            let is_done = {
+                let queue = self.ring().submission();
+                queue.is_empty() && !queue.taskrun()
+            };
+            if is_done || self.refusals.are_many() {
+                break;
+            }
+            self.enter_now()?;
+        }
+        Ok(())
+    }
+
+    /// Hands over all orders, unless the kernel refuses them.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.sync()?;
+        let has_orders = !self.ring().submission().is_empty();
+        if has_orders { self.enter_now() } else { Ok(()) }
+    }
+
+    /// Whether entering the kernel would achieve anything: there are orders, or deferred work.
+    #[inline]
+    pub(super) fn has_work(&mut self) -> bool {
+        let queue = self.ring().submission();
+        !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
+    }
+
+    /// Enters the kernel without sleeping. Orders that it does not take stay in the queue.
+    pub(super) fn enter_now(&mut self) -> io::Result<()> {
+        match self.call(0).enter(None) {
+            Err(Errno::INTR) => Ok(()),
+            result => self.end_call(result),
+        }
+    }
+
+    /// Handles the result of a call. Returns `Ok` if it is no failure: after a refusal, completions
+    /// must be collected, and the kernel entered again.
+    #[inline]
+    fn end_call(&mut self, result: Result<u32, Errno>) -> io::Result<()> {
+        match result {
+            Ok(_) => self.refusals.end(),
+            // Completions must be collected first, or the kernel is short of memory for an order.
+            Err(error @ (Errno::BUSY | Errno::AGAIN)) => self.refusals.add(error),
+            // Completions stay in the queue.
+            Err(error) => return Err(failed("io_uring_enter", error)),
+        }
+        Ok(())
+    }
+
+    /// [`end_call`](Self::end_call) for a call that may have slept. Returns whether its timeout has
+    /// elapsed.
+    #[inline]
+    pub(super) fn end_wait(&mut self, result: Result<u32, Errno>) -> io::Result<bool> {
+        match result {
+            Err(Errno::TIME) => {
+                self.refusals.end();
+                Ok(true)
+            }
+            Err(Errno::BADR) => {
+                // The kernel had no memory to keep a completion, so a poll may be lost.
+                self.abandon();
+                Err(Errno::INTR.into())
+            }
+            result => self.end_call(result).map(|()| false),
+        }
+    }
+
+    /// Returns a call, to be made with or without the lock. While a thread makes one without it,
+    /// `waiting` is set, so that no other thread touches the ring.
+    #[inline]
+    pub(super) fn call(&mut self, completions: u32) -> Call {
+        let ring = self.ring();
+        let mut flags = IoringEnterFlags::GETEVENTS;
+        if ring.params().is_feature_no_iowait() {
+            flags |= NO_IOWAIT;
+        }
+        Call {
+            ring: ring.as_raw_fd(),
+            orders: ring.submission().len() as u32,
+            completions,
+            flags,
+        }
+    }
+
+    /// Removes all polls. The kernel has let go of their files when this returns, unless it refuses
+    /// calls.
+    pub(super) fn remove_all(&mut self) -> io::Result<()> {
+        let all = opcode::AsyncCancel2::new(types::CancelBuilder::any());
+        if !self.push(&all.build().user_data(user_data(0, ORDER)))? {
+            return Ok(());
+        }
+        self.finish_work()
+    }
+
+    /// Turns completions into events, as far as there is room.
+    pub(super) fn collect(&mut self, events: &mut Events, notifier: &Notifier) -> Said {
+        let Table {
+            ring,
+            lines,
+            notified_by,
+            timeout,
+            timeout_end,
+            refusals,
+            ..
+        } = self;
+        let ring = ring.as_mut().expect("the calling thread has a ring");
+        let mut said = Said::default();
+        let mut completed = ring.completion();
+        while !completed.is_empty() {
+            if events.len() == events.limit() {
+                said.is_full = true;
+                break;
+            }
+            let Some(entry) = completed.next() else {
+                break;
+            };
+            refusals.end();
+            let data = entry.user_data();
+            let (arming, of) = ((data >> 32) as u32, data as u32);
+            let is_last = !cqueue::more(entry.flags());
+            if of < ORDER {
+                let line = &mut lines.all[of as usize];
+                let (event, has_changed) = line.complete(arming, entry.result(), is_last);
+                if let Some(ready) = event {
+                    events.push(Event::new(line.request.token, ready));
+                }
+                if has_changed {
+                    lines.mark_changed(of as RawFd);
+                }
+            } else if of == NOTIFIER {
+                if is_last && arming == *notified_by {
+                    *notified_by = 0;
+                }
+                said.notified |= notifier.acknowledge();
+            } else if of == TIMEOUT && arming == *timeout {
+                (*timeout, *timeout_end) = (0, None);
+            }
+        }
+        said
+    }
+}
+
+impl Line<Polled> {
+    /// Handles a completion of an arming with `result`; `is_last` is whether it is the arming's
+    /// last. Returns the readiness to report, and whether an order is left.
+    #[inline]
+    fn complete(&mut self, arming: u32, result: i32, is_last: bool) -> (Option<Ready>, bool) {
+        let (Request { interest, mode, .. }, own) = (self.request, &mut self.own);
+        if arming == own.stale {
+            if is_last {
+                own.stale = 0;
+            }
+            return (None, false);
+        }
+        if arming != own.armed {
+            return (None, false);
+        }
+        if is_last {
+            own.armed = 0;
+        }
+        let ready = match u32::try_from(result) {
+            Ok(mask) => ready(mask, interest),
+            // Cancelled without our request: it is armed again.
+            Err(_) if result == -libc::ECANCELED => return (None, is_last),
+            Err(_) => {
+                if result == -libc::EBADF {
+                    // It was closed without being deregistered. Reported once, and forgotten, so
+                    // that the number's next owner may register.
+                    (self.registered, own.wanted) = (false, false);
+                }
+                Some(Ready::READABLE | Ready::WRITABLE | Ready::ERROR)
+            }
+        };
+        if ready.is_none() {
+            // The end of reading, without interest in reading. A multishot poll reports it once.
+            own.lasting |= is_last;
+            return (None, is_last);
+        }
+        if mode == Mode::OneShot || interest.is_empty() {
+            own.wanted = false;
+            (own.stale, own.armed) = (own.armed, 0);
+            return (ready, own.stale != 0);
+        }
+        // The end of a multishot poll that we did not request.
+        (ready, is_last && own.wanted)
+    }
+}
