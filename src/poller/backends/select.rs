@@ -37,17 +37,15 @@ pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
 /// Three bit sets, and three more for the result.
 #[derive(Default)]
 pub(super) struct FdSets {
-    /// Readable, writable, priority. The readable set includes the `hidden`.
-    interest: [Vec<FdSetElement>; 3],
-    /// Descriptors asked for writing and not for reading, but put among the readable.
-    hidden: Vec<FdSetElement>,
+    /// By descriptor number; the last one is not empty.
+    interests: Vec<Interest>,
+    /// Readable, writable, priority. The readable set includes the [hidden](is_hidden) writers.
+    asked: [Vec<FdSetElement>; 3],
     /// Number of descriptors asked for writing.
     writers: usize,
-    /// Hidden descriptors that have shown as readable, and have not hung up.
+    /// Hidden writers that have shown as readable, and have not hung up.
     unread: Vec<RawFd>,
     result: [Vec<FdSetElement>; 3],
-    /// One more than the highest descriptor asked for.
-    bound: RawFd,
 }
 
 /// Whether a hang-up does not show as writable.
@@ -62,11 +60,16 @@ const PARTS: [(Interest, Ready); 3] = [
     ),
 ];
 
+/// Whether a descriptor is asked for writing and not for reading, but put among the readable.
+fn is_hidden(interest: Interest) -> bool {
+    HIDES_HANG_UPS && interest.is_writable() && !interest.is_readable()
+}
+
 impl FdSets {
-    /// Returns the descriptors that are asked for, in any way.
-    fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        let is_asked_for = |number: &RawFd| self.interest.iter().any(|set| contains(set, *number));
-        (0..self.bound).filter(is_asked_for)
+    /// Returns the descriptors that are asked for, in any way, and their interests.
+    fn descriptors(&self) -> impl Iterator<Item = (RawFd, Interest)> {
+        let all = (0..).zip(self.interests.iter().copied());
+        all.filter(|(_, interest)| !interest.is_empty())
     }
 
     /// Turns the three sets of the result into one report for each descriptor.
@@ -101,8 +104,8 @@ impl FdSets {
         let mut result = Ok(());
         reports.retain_mut(|report| {
             let number = report.number;
-            let is_writer = contains(&self.interest[1], number);
-            if !is_writer || report.ready.intersects(Ready::WRITABLE) {
+            let interest = self.interests[number as usize];
+            if !interest.is_writable() || report.ready.intersects(Ready::WRITABLE) {
                 return true;
             }
             // SAFETY: as in `poll`.
@@ -110,7 +113,7 @@ impl FdSets {
             match crate::sys::poll_now(&descriptor, PollFlags::empty()) {
                 Ok(revents) if revents.is_empty() => {
                     let is_unread =
-                        contains(&self.hidden, number) && !report.ready.intersects(Ready::PRIORITY);
+                        is_hidden(interest) && !report.ready.intersects(Ready::PRIORITY);
                     if is_unread {
                         self.unread.push(number);
                     }
@@ -132,18 +135,7 @@ impl FdSets {
     /// [`poll`](PollSet::poll), implemented by poll(2).
     fn poll_by_poll(&self, timeout: Option<Duration>, reports: &mut Vec<Report>) -> io::Result<()> {
         let mut fds: Vec<PollFd<'static>> = (self.descriptors())
-            .map(|number| {
-                let mut interest = Interest::NONE;
-                for (asked, (part, _)) in self.interest.iter().zip(PARTS) {
-                    if contains(asked, number) {
-                        interest |= part;
-                    }
-                }
-                if contains(&self.hidden, number) {
-                    interest -= Interest::READABLE;
-                }
-                entry(number, interest)
-            })
+            .map(|(number, interest)| entry(number, interest))
             .collect();
         poll(&mut fds, timeout, reports)?;
         for report in reports.iter_mut().filter(|report| !report.is_closed) {
@@ -152,15 +144,6 @@ impl FdSets {
         }
         Ok(())
     }
-}
-
-fn contains(set: &[FdSetElement], number: RawFd) -> bool {
-    // rustix gives no access to single bits; the cheapest way is to iterate over the members of one
-    // element.
-    let bits = size_of::<FdSetElement>() * 8;
-    let element = number as usize / bits;
-    set.get(element..element + 1)
-        .is_some_and(|one| FdSetIter::new(one).any(|bit| bit as usize == number as usize % bits))
 }
 
 /// Puts a descriptor into the set for `part` of its interest, or takes it out. The three sets grow
@@ -196,27 +179,23 @@ impl PollSet for FdSets {
     }
 
     fn set(&mut self, number: RawFd, interest: Interest) {
-        let (mut put_in, mut hidden) = (interest, Interest::NONE);
-        if HIDES_HANG_UPS {
-            let before = contains(&self.interest[1], number);
-            let writes = interest.contains(Interest::WRITABLE);
-            self.writers = self.writers + usize::from(writes) - usize::from(before);
-            if writes && !interest.contains(Interest::READABLE) {
-                (put_in, hidden) = (interest | Interest::READABLE, Interest::READABLE);
-            }
-            put(&mut self.hidden, number, hidden, Interest::READABLE);
-            self.unread.retain(|unread| *unread != number);
+        let index = number as usize;
+        if index >= self.interests.len() {
+            self.interests.resize(index + 1, Interest::NONE);
         }
-        for (set, (part, _)) in self.interest.iter_mut().zip(PARTS) {
-            put(set, number, put_in, part);
+        let before = std::mem::replace(&mut self.interests[index], interest);
+        while (self.interests.last()).is_some_and(|last| last.is_empty()) {
+            self.interests.pop();
         }
-        if !interest.is_empty() {
-            self.bound = self.bound.max(number + 1);
-        } else if number + 1 == self.bound {
-            self.bound = (self.interest.iter())
-                .map(|set| rustix::event::fd_set_bound(set))
-                .max()
-                .unwrap_or(0);
+        let [before, after] = [before, interest].map(|it| usize::from(it.is_writable()));
+        self.writers = self.writers + after - before;
+        self.unread.retain(|unread| *unread != number);
+        let mut asked = interest;
+        if is_hidden(interest) {
+            asked |= Interest::READABLE;
+        }
+        for (set, (part, _)) in self.asked.iter_mut().zip(PARTS) {
+            put(set, number, asked, part);
         }
     }
 
@@ -224,7 +203,7 @@ impl PollSet for FdSets {
         if !self.unread.is_empty() {
             return self.poll_by_poll(timeout, reports);
         }
-        for (said, asked) in self.result.iter_mut().zip(&self.interest) {
+        for (said, asked) in self.result.iter_mut().zip(&self.asked) {
             said.clone_from(asked);
         }
         let timeout = timeout.map(timespec);
@@ -234,7 +213,7 @@ impl PollSet for FdSets {
         // module above.
         let result = unsafe {
             rustix::event::select(
-                self.bound,
+                self.interests.len() as RawFd,
                 Some(read),
                 Some(write),
                 Some(priority),
@@ -245,13 +224,12 @@ impl PollSet for FdSets {
             Ok(0) => Ok(()),
             Ok(_) => self.report(reports),
             Err(Errno::BADF) => {
-                let is_closed = |number: &RawFd| {
+                let closed = self.descriptors().filter(|(number, _)| {
                     // SAFETY: as above; this only checks whether it is open.
                     let descriptor = unsafe { BorrowedFd::borrow_raw(*number) };
                     rustix::io::fcntl_getfd(descriptor) == Err(Errno::BADF)
-                };
-                let closed = self.descriptors().filter(is_closed);
-                reports.extend(closed.map(|number| Report {
+                });
+                reports.extend(closed.map(|(number, _)| Report {
                     number,
                     ready: Ready::READABLE | Ready::WRITABLE | Ready::ERROR,
                     is_closed: true,
