@@ -70,45 +70,45 @@ impl TimerHandle {
     /// Returns the state. If the timer is pending, makes `waker` the one to be woken.
     #[inline]
     pub(crate) fn state(&self, here: Option<&Driver>, waker: &Waker) -> TimerState {
-        match &self.heap {
-            Heap::Local(id) => {
-                match with_timers(here, *id, |timers| timers.will_wake(self.key, waker)) {
-                    Some(Ok(true)) => TimerState::Pending,
-                    Some(Ok(false)) => self.set_waker(here, *id, waker),
-                    Some(Err(Fired)) => TimerState::Fired,
-                    None => TimerState::NotVisible,
-                }
-            }
-            Heap::Remote(reactor) if reactor.is_closed() => TimerState::NotVisible,
-            Heap::Remote(reactor) => {
-                let wakes = reactor.remote_timers.lock().will_wake(self.key, waker);
-                match wakes {
-                    Ok(true) => TimerState::PendingRemote,
-                    Ok(false) => self.set_remote_waker(reactor, waker),
-                    Err(Fired) => TimerState::Fired,
-                }
-            }
-            Heap::Removed => TimerState::NotVisible,
-        }
-    }
-
-    /// Replaces the waker of a local timer. Cloning the waker may have changed the timer's state.
-    fn set_waker(&self, here: Option<&Driver>, id: u64, waker: &Waker) -> TimerState {
-        let mut spare = Spare::clone_of(waker);
-        match with_timers(here, id, |timers| timers.set_waker(self.key, &mut spare)) {
-            Some(Ok(())) => TimerState::Pending,
+        match self.with_heap(here, |timers| timers.will_wake(self.key, waker)) {
+            Some(Ok(true)) => self.pending(),
+            Some(Ok(false)) => self.set_waker(here, waker),
             Some(Err(Fired)) => TimerState::Fired,
             None => TimerState::NotVisible,
         }
     }
 
-    /// Replaces the waker of a remote timer.
-    fn set_remote_waker(&self, reactor: &Reactor, waker: &Waker) -> TimerState {
+    /// Replaces the waker. Cloning it may have changed the timer's state.
+    fn set_waker(&self, here: Option<&Driver>, waker: &Waker) -> TimerState {
         let mut spare = Spare::clone_of(waker);
-        let result = reactor.remote_timers.lock().set_waker(self.key, &mut spare);
-        match result {
-            Ok(()) => TimerState::PendingRemote,
-            Err(Fired) => TimerState::Fired,
+        match self.with_heap(here, |timers| timers.set_waker(self.key, &mut spare)) {
+            Some(Ok(())) => self.pending(),
+            Some(Err(Fired)) => TimerState::Fired,
+            None => TimerState::NotVisible,
+        }
+    }
+
+    #[inline]
+    fn pending(&self) -> TimerState {
+        match self.heap {
+            Heap::Remote(_) => TimerState::PendingRemote,
+            _ => TimerState::Pending,
+        }
+    }
+
+    /// Calls `f` with the heap that the timer is in, if the calling thread can see it.
+    #[inline]
+    fn with_heap<R>(
+        &self,
+        here: Option<&Driver>,
+        f: impl FnOnce(&mut TimerHeap) -> R,
+    ) -> Option<R> {
+        match &self.heap {
+            Heap::Local(id) => with_timers(here, *id, f),
+            Heap::Remote(reactor) if !reactor.is_closed() => {
+                Some(f(&mut reactor.remote_timers.lock()))
+            }
+            _ => None,
         }
     }
 
