@@ -287,7 +287,7 @@ impl Backend {
             Backend::IoUring if backends::io_uring::IS_BUILT => match self.open() {
                 Err(error) => return error,
                 // It was unavailable for a moment only.
-                Ok(_) => "for good".into(),
+                Ok(_) => "at this moment".into(),
             },
             Backend::IoUring if cfg!(target_os = "linux") && !cfg!(feature = "io-uring") => {
                 "without polder's feature io-uring".into()

@@ -47,6 +47,10 @@ use std::time::Duration;
 
 use async_io::{Async, Timer};
 
+#[cfg(unix)]
+use super::poll as parker;
+#[cfg(not(unix))]
+use super::polling as parker;
 use crate::poller::error::{failed, not_registered, registered_already};
 use crate::poller::{
     BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Request,
@@ -83,8 +87,8 @@ struct Table {
 
 struct Source {
     io: Async<Watched>,
-    readable: Line,
-    writable: Line,
+    /// By direction.
+    lines: [Line; 2],
     request: Request,
 }
 
@@ -120,6 +124,13 @@ enum Direction {
     Read,
     Write,
 }
+
+/// The directions, as they are asked for and reported. Urgent data counts as readable in async-io,
+/// and cannot be requested alone.
+const DIRECTIONS: [(Direction, Interest, Ready); 2] = [
+    (Direction::Read, Interest::READABLE, Ready::READABLE),
+    (Direction::Write, Interest::WRITABLE, Ready::WRITABLE),
+];
 
 #[derive(Default)]
 struct Inbox(Mutex<InboxState>);
@@ -166,16 +177,6 @@ impl InboxState {
             self.dead = 0;
         }
     }
-}
-
-/// Opens the poller in which a thread waits.
-fn parker() -> io::Result<Arc<dyn Selector>> {
-    #[cfg(unix)]
-    use super::poll as parker;
-    #[cfg(not(unix))]
-    use super::polling as parker;
-
-    Ok(parker::open()?.into())
 }
 
 impl Wake for Signal {
@@ -257,23 +258,17 @@ impl Line {
 }
 
 impl Source {
-    fn lines(&self) -> [&Line; 2] {
-        [&self.readable, &self.writable]
-    }
-
     fn has(&self, signal: &Arc<Signal>) -> bool {
-        (self.lines().iter()).any(|line| Arc::ptr_eq(&line.signal, signal))
+        (self.lines.iter()).any(|line| Arc::ptr_eq(&line.signal, signal))
     }
 
     /// Arms the directions asked for. If that fails, the source is unusable: async-io holds a waker
     /// that the kernel does not know of.
     fn arm(&mut self) -> io::Result<()> {
-        // Urgent data counts as readable in async-io, and cannot be requested alone.
-        if self.request.interest.contains(Interest::READABLE) {
-            self.readable.arm(&self.io)?;
-        }
-        if self.request.interest.contains(Interest::WRITABLE) {
-            self.writable.arm(&self.io)?;
+        for (line, (_, interest, _)) in self.lines.iter_mut().zip(DIRECTIONS) {
+            if self.request.interest.contains(interest) {
+                line.arm(&self.io)?;
+            }
         }
         Ok(())
     }
@@ -281,7 +276,7 @@ impl Source {
     /// Marks its signals as dead: it leaves the table.
     fn mark_dead(&self, inbox: &Inbox) {
         let mut state = inbox.0.lock();
-        for line in self.lines() {
+        for line in &self.lines {
             state.mark_dead(&line.signal);
         }
     }
@@ -290,10 +285,7 @@ impl Source {
     /// lock.
     fn take(&mut self) -> Ready {
         let mut ready = Ready::default();
-        for (line, interest, reported) in [
-            (&mut self.readable, Interest::READABLE, Ready::READABLE),
-            (&mut self.writable, Interest::WRITABLE, Ready::WRITABLE),
-        ] {
+        for (line, (_, interest, reported)) in self.lines.iter_mut().zip(DIRECTIONS) {
             if line.signal.raised.swap(false, Ordering::Relaxed) {
                 // A line that a poll of the kernel reported stays armed, and async-io signals it
                 // too.
@@ -386,7 +378,7 @@ fn start_reactor() -> io::Result<()> {
 
 impl AsyncIo {
     pub(super) fn new() -> io::Result<AsyncIo> {
-        let parker = parker()?;
+        let parker: Arc<dyn Selector> = parker::open()?.into();
         // The last step that can fail, since what it opens stays open.
         start_reactor()?;
         let inbox = Arc::<Inbox>::default();
@@ -468,7 +460,7 @@ impl AsyncIo {
         };
         let mut state = self.inbox.0.lock();
         for (source, (reads, writes)) in asked.into_iter().zip(ready) {
-            for (line, is_ready) in source.lines().into_iter().zip([reads, writes]) {
+            for (line, is_ready) in source.lines.iter().zip([reads, writes]) {
                 if is_ready {
                     // If it is raised already, async-io has reported all it had to report of it.
                     if !line.signal.raised.load(Ordering::Relaxed) {
@@ -514,8 +506,8 @@ impl Selector for AsyncIo {
             (Change::Register(request), Entry::Vacant(place)) => {
                 let mut source = Source {
                     io: Watched::watch(descriptor)?,
-                    readable: Line::new(&self.inbox, number, Direction::Read),
-                    writable: Line::new(&self.inbox, number, Direction::Write),
+                    lines: DIRECTIONS
+                        .map(|(direction, ..)| Line::new(&self.inbox, number, direction)),
                     request,
                 };
                 source.arm()?;
@@ -525,8 +517,7 @@ impl Selector for AsyncIo {
             (Change::Modify(request), Entry::Occupied(mut place)) => {
                 let source = place.get_mut();
                 source.request = request;
-                source.readable.retract();
-                source.writable.retract();
+                source.lines.iter_mut().for_each(Line::retract);
                 let result = source.arm();
                 if result.is_err() {
                     place.remove().mark_dead(&self.inbox);
