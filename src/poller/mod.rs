@@ -102,12 +102,11 @@ use crate::sys::{self, AsDescriptor, BorrowedDescriptor, HasDescriptor, Process}
 
 pub use backend::Backend;
 pub use capabilities::Capabilities;
-use error::{busy, of_the_parent, unsupported};
+use error::{busy, of_the_parent};
 pub(crate) use event::Ready;
 pub use event::{Event, Events, Interest, Mode, Token};
 use selector::AnySelector;
-use selector::Change;
-pub(crate) use selector::{Request, Selector, Until};
+pub(crate) use selector::{Change, Request, Selector, Until};
 
 /// An open backend. See the [module](self) for the contract.
 ///
@@ -277,28 +276,17 @@ impl Poller {
         self.selector.register(descriptor, request)
     }
 
-    /// [`register`](Self::register) for a descriptor that is known not to be a regular file, and
-    /// that its source, which the reactor's table holds, keeps open. Saves the check, which is a
-    /// system call on some backends.
-    pub(crate) fn register_unchecked(
-        &self,
-        socket: BorrowedDescriptor<'_>,
-        request: Request,
-    ) -> io::Result<()> {
-        self.check_process()?;
-        self.selector.register(socket, request)
-    }
-
-    /// [`modify`](Self::modify) for a descriptor registered with
-    /// [`register_unchecked`](Self::register_unchecked).
+    /// [`register`](Self::register), [`modify`](Self::modify) and [`deregister`](Self::deregister)
+    /// for a descriptor that is known not to be a regular file, and that its source, which the
+    /// reactor's table holds, keeps open. Saves the check, which is a system call on some backends.
     #[inline]
-    pub(crate) fn modify_unchecked(
+    pub(crate) fn change_unchecked(
         &self,
         socket: BorrowedDescriptor<'_>,
-        request: Request,
+        change: Change,
     ) -> io::Result<()> {
         self.check_process()?;
-        self.selector.modify(socket, request)
+        self.selector.change(socket, change)
     }
 
     /// Replaces a registered descriptor's token, interest and mode. Arms a
@@ -539,10 +527,7 @@ impl Poller {
     /// the kernel's error if the backend needs another descriptor (io_uring) and none is left.
     pub fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
         self.check_process()?;
-        (self.selector.expose()).map_err(|error| self.backend.with_name(error))?;
-        self.selector
-            .descriptor()
-            .ok_or_else(|| unsupported("a poller's descriptor"))
+        (self.selector.descriptor()).map_err(|error| self.backend.with_name(error))
     }
 
     /// See [`Selector::arm`].

@@ -64,14 +64,10 @@ pub(crate) trait Selector: Send + Sync {
         Ok(())
     }
 
-    /// Makes the [`descriptor`](Self::descriptor), if the backend does not always have it.
-    fn expose(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    /// Returns the descriptor that is readable while a wait would return immediately.
-    fn descriptor(&self) -> Option<BorrowedDescriptor<'_>> {
-        None
+    /// Returns the descriptor that is readable while a wait would return immediately; makes it
+    /// first, if the backend does not always have it.
+    fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
+        Err(unsupported("a poller's descriptor"))
     }
 
     /// Makes the descriptor also readable at the end of `until`. Called only if there is a

@@ -46,7 +46,7 @@ use super::readiness::{Direction, Readiness, Registered, Snapshot, State};
 use super::registration::{Registration, Registrations};
 use super::waiters::{Own, WaiterId};
 use super::{Driver, Reactor, Token};
-use crate::poller::{Interest, Mode, Poller, Ready, Request};
+use crate::poller::{Change, Interest, Mode, Poller, Ready, Request};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{MutexGuard, drop_all, wake_all};
 use crate::sys::{self, AsDescriptor, BorrowedDescriptor, LentDescriptor, OwnedDescriptor};
@@ -344,7 +344,8 @@ impl Source {
                     interest,
                     mode,
                 };
-                self.register_with(reactor.poller(), request).map(|()| true)
+                let registered = self.change(reactor.poller(), Change::Register(request));
+                registered.map(|()| true)
             }
         };
         if let Ok(true) = result {
@@ -364,28 +365,22 @@ impl Source {
         result.map(drop)
     }
 
-    fn register_with(&self, poller: &Poller, request: Request) -> io::Result<()> {
+    #[inline]
+    fn change(&self, poller: &Poller, change: Change) -> io::Result<()> {
         #[cfg(all(feature = "sim", not(loom)))]
         if let Some(socket) = self.simulated() {
-            return poller.register_simulated(socket, request.token, request.interest);
+            return poller.change_simulated(socket, change);
         }
-        poller.register_unchecked(self.descriptor(), request)
+        poller.change_unchecked(self.descriptor(), change)
     }
 
     /// Ends registrations that were taken out of the state. Called under the state's lock, like
     /// registering, so that the state and the pollers agree.
     fn deregister(&self, registrations: Registrations) -> Registrations {
         for registration in registrations.iter() {
-            let poller = registration.reactor.poller();
-            #[cfg(all(feature = "sim", not(loom)))]
-            if let Some(socket) = self.simulated() {
-                // Fails only if its world has ended.
-                let _ = poller.deregister_simulated(socket);
-                continue;
-            }
             // Fails only if foreign code has closed our descriptor: then it is not in the poller
-            // either.
-            let _ = poller.deregister(self.descriptor());
+            // either. (For a simulated socket: only if its world has ended.)
+            let _ = self.change(registration.reactor.poller(), Change::Deregister);
         }
         registrations
     }
@@ -414,19 +409,13 @@ impl Source {
     }
 
     fn set_interest(&self, registration: &mut Registration, interest: Interest) -> io::Result<()> {
-        let (reactor, token) = (&registration.reactor, registration.token);
-        #[cfg(all(feature = "sim", not(loom)))]
-        if let Some(socket) = self.simulated() {
-            (reactor.poller()).register_simulated(socket, token, interest)?;
-            registration.interest = interest;
-            return Ok(());
-        }
+        let reactor = &registration.reactor;
         let request = Request {
-            token,
+            token: registration.token,
             interest,
             mode: reactor.mode,
         };
-        (reactor.poller()).modify_unchecked(self.descriptor(), request)?;
+        self.change(reactor.poller(), Change::Modify(request))?;
         registration.interest = interest;
         Ok(())
     }

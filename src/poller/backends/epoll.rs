@@ -340,8 +340,8 @@ impl Selector for Epoll {
         self.notifier.notify()
     }
 
-    fn descriptor(&self) -> Option<BorrowedDescriptor<'_>> {
-        Some(self.epoll.as_fd())
+    fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
+        Ok(self.epoll.as_fd())
     }
 
     fn arm(&self, until: Until) -> io::Result<()> {

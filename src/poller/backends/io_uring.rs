@@ -48,17 +48,18 @@
 //! * **Hints lie.** A completion reports the wake-up's key, and not the file's actual state: one
 //!   ordinary byte on TCP is "readable, urgent, out-of-band". If two wake-ups coalesced, the kernel
 //!   asks the file. `POLLRDBAND` distinguishes the two cases, since no file with urgent data
-//!   reports it when asked: see [`ready`]. Hang-up and error are true either way, since their
-//!   wake-ups have no key.
+//!   reports it when asked: see [`ready`](ring::ready). Hang-up and error are true either way,
+//!   since their wake-ups have no key.
 //! * **A hang-up of the reading side is reported without being asked for** (`IO_POLL_UNMASK` in
 //!   io_uring/poll.c), and completes a one-shot poll for writability again and again: such a source
-//!   gets a multishot poll, which reports the hang-up once ([`Polled::lasting`]).
+//!   gets a multishot poll, which reports the hang-up once
+//!   ([`Polled::lasting`](table::Polled::lasting)).
 //! * **A full completion queue ends a multishot poll**; so does the kernel when it is short of
 //!   memory. After each end that was not requested, the source is armed again.
 //! * **`EBUSY` and `EAGAIN`** of `io_uring_enter` are not failures: completions are collected, and
 //!   the kernel is entered again. Submissions that it has not taken stay in the queue, and orders
 //!   that find no room there stay orders. A wait that is refused again and again pauses, and fails
-//!   after about a second ([`MAX_REFUSALS`]).
+//!   after about a second ([`MAX_REFUSALS`](table::MAX_REFUSALS)).
 //! * **`fork`.** The queues are shared memory: the parent would run what a child puts there. So the
 //!   child does not have that memory (`MADV_DONTFORK`), and in a child the `Poller` neither
 //!   forwards calls to this file nor drops the ring.
@@ -444,10 +445,6 @@ impl Selector for Uring {
         Ok(())
     }
 
-    fn descriptor(&self) -> Option<BorrowedDescriptor<'_>> {
-        self.exposed.get().map(Imp::descriptor)
-    }
-
     fn share(&self) -> io::Result<()> {
         let mut table = self.table.lock();
         table.ring = Some(new_ring(self.submissions, self.completions, true)?);
@@ -455,20 +452,20 @@ impl Selector for Uring {
         Ok(())
     }
 
-    fn expose(&self) -> io::Result<()> {
-        if self.exposed.get().is_some() {
-            return Ok(());
+    fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
+        if self.exposed.get().is_none() {
+            let made = Imp::new()?;
+            let mut table = self.table.lock();
+            let _ = self.exposed.set(made);
+            if table.waiting {
+                // The waiter returns from its wait, and sees it.
+                self.notifier.kick()?;
+            } else {
+                self.own(&mut table)?;
+                self.settle(&mut table);
+            }
         }
-        let made = Imp::new()?;
-        let mut table = self.table.lock();
-        let _ = self.exposed.set(made);
-        if table.waiting {
-            // The waiter returns from its wait, and sees it.
-            return self.notifier.kick();
-        }
-        self.own(&mut table)?;
-        self.settle(&mut table);
-        Ok(())
+        Ok(self.exposed.get().expect("it is there").descriptor())
     }
 
     fn arm(&self, until: Until) -> io::Result<()> {

@@ -147,17 +147,13 @@ impl Wire for Wake {
     }
 
     fn drain(&self) {
-        match self {
-            Wake::User(_) => {}
-            Wake::Descriptor(imp) => imp.drain(),
+        if let Wake::Descriptor(imp) = self {
+            imp.drain();
         }
     }
 
     fn fills_up(&self) -> bool {
-        match self {
-            Wake::User(_) => false,
-            Wake::Descriptor(imp) => imp.fills_up(),
-        }
+        matches!(self, Wake::Descriptor(imp) if imp.fills_up())
     }
 }
 
@@ -438,8 +434,8 @@ impl Selector for Kqueue {
         self.notifier.notify()
     }
 
-    fn descriptor(&self) -> Option<BorrowedDescriptor<'_>> {
-        Some(self.queue.descriptor())
+    fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
+        Ok(self.queue.descriptor())
     }
 
     fn arm(&self, until: Until) -> io::Result<()> {

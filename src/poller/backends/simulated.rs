@@ -8,8 +8,8 @@ use std::io;
 use std::time::Duration;
 
 use crate::poller::{
-    AnySelector, Backend, Capabilities, Change, Event, Events, Interest, Poller, Ready, Selector,
-    Token, Until,
+    AnySelector, Backend, Capabilities, Change, Event, Events, Poller, Ready, Selector, Token,
+    Until,
 };
 use crate::sys::{BorrowedDescriptor, Process};
 use crate::world::{self, PollerOfWorker, SimSocketId};
@@ -30,27 +30,21 @@ impl Poller {
         }
     }
 
-    /// [`register_unchecked`](Self::register_unchecked) for a simulated socket. A second call with
-    /// another interest replaces the first.
-    pub(crate) fn register_simulated(
-        &self,
-        socket: SimSocketId,
-        token: Token,
-        interest: Interest,
-    ) -> io::Result<()> {
+    /// [`change_unchecked`](Self::change_unchecked) for a simulated socket, which may be registered
+    /// with other pollers too.
+    pub(crate) fn change_simulated(&self, socket: SimSocketId, change: Change) -> io::Result<()> {
+        let worker = self.of_worker()?;
+        let (Change::Register(request) | Change::Modify(request)) = change else {
+            return worker.deregister(socket);
+        };
         let mut flags = 0;
-        if interest.is_readable() {
+        if request.interest.is_readable() {
             flags |= world::READABLE;
         }
-        if interest.is_writable() {
+        if request.interest.is_writable() {
             flags |= world::WRITABLE;
         }
-        self.of_worker()?.register(socket, token.0, flags)
-    }
-
-    /// Deregisters a simulated socket. (A socket may be registered with other pollers too.)
-    pub(crate) fn deregister_simulated(&self, socket: SimSocketId) -> io::Result<()> {
-        self.of_worker()?.deregister(socket)
+        worker.register(socket, request.token.0, flags)
     }
 
     /// Called when a task was woken on this thread, which does not drive it: in a simulated world

@@ -20,16 +20,17 @@ use crate::sync::MutexGuard;
 pub(super) struct Table {
     /// `None` between two owners.
     pub(super) ring: Option<IoUring>,
-    /// The [`thread`] that owns the ring; 0: not owned yet, or there is no ring. While `waiting` is
-    /// set no other thread touches the ring; otherwise only the owner does, under the lock.
+    /// The [`thread`](super::thread) that owns the ring; 0: not owned yet, or there is no ring.
+    /// While `waiting` is set no other thread touches the ring; otherwise only the owner does,
+    /// under the lock.
     pub(super) owner: u64,
-    /// Whether the ring passes from owner to owner: see [`share`](Selector::share).
+    /// Whether the ring passes from owner to owner: see `Selector::share`.
     pub(super) is_shared: bool,
     /// Whether the owner sleeps in the kernel, or is about to.
     pub(super) waiting: bool,
     /// Whether the runtime is not driven for now.
     pub(super) resting: bool,
-    /// Whether the ring writes to [`Uring::exposed`].
+    /// Whether the ring writes to `Uring::exposed`.
     pub(super) signals: bool,
     pub(super) lines: Lines<Polled>,
     /// Counts armings.
