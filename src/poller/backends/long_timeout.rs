@@ -9,7 +9,15 @@
 
 use std::io;
 use std::os::fd::RawFd;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use crate::sys::{set_timerfd, timerfd};
+
+/// Whether a timer is needed. Only these systems have it.
+const HAS_TIMER: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
 /// After a stop a wait may be late by this much. Shorter waits are not worth three more system
 /// calls.
@@ -19,7 +27,8 @@ pub(super) const SHORT: Duration = Duration::from_millis(50);
 pub(super) struct LongTimeout {
     /// Whether the first call of a wait has ended, and nothing had come.
     is_idle: bool,
-    timer: imp::Timer,
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    timer: Option<OwnedFd>,
 }
 
 /// The part of a wait that the next call is.
@@ -36,10 +45,10 @@ pub(super) enum Part {
 impl LongTimeout {
     pub(super) fn part(&mut self, timeout: Option<Duration>) -> Part {
         match timeout {
-            Some(timeout) if imp::NEEDED && timeout > SHORT => {
+            Some(timeout) if HAS_TIMER && timeout > SHORT => {
                 if self.is_idle {
                     // If the timer is refused, the call's own timeout has to suffice.
-                    (self.timer.set(timeout)).map_or(Part::Whole, Part::Timer)
+                    (self.set_timer(timeout)).map_or(Part::Whole, Part::Timer)
                 } else {
                     Part::First
                 }
@@ -51,52 +60,27 @@ impl LongTimeout {
     /// Records the end of a call; `Ok(false)`: nothing had come.
     pub(super) fn end(&mut self, part: Part, result: &io::Result<bool>) {
         if let Part::Timer(_) = part {
-            self.timer.set(Duration::ZERO);
+            self.set_timer(Duration::ZERO);
         }
         if let Ok(any) = result {
             self.is_idle = part == Part::First && !any;
         }
     }
-}
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-mod imp {
-    use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-    use std::time::Duration;
-
-    use crate::sys::{set_timerfd, timerfd};
-
-    pub(super) const NEEDED: bool = true;
-
-    #[derive(Default)]
-    pub(super) struct Timer(Option<OwnedFd>);
-
-    impl Timer {
-        /// [`set_timerfd`]; makes the timer first. Returns `None` if none can be made.
-        pub(super) fn set(&mut self, timeout: Duration) -> Option<RawFd> {
-            if self.0.is_none() {
-                self.0 = timerfd().ok();
-            }
-            let timer = self.0.as_ref()?;
-            set_timerfd(timer, timeout).ok()?;
-            Some(timer.as_raw_fd())
+    /// Makes the timer readable after `timeout`, or never if that is zero; makes the timer first.
+    /// Returns `None` if none can be made.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn set_timer(&mut self, timeout: Duration) -> Option<RawFd> {
+        if self.timer.is_none() {
+            self.timer = timerfd().ok();
         }
+        let timer = self.timer.as_ref()?;
+        set_timerfd(timer, timeout).ok()?;
+        Some(timer.as_raw_fd())
     }
-}
 
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-mod imp {
-    use std::os::fd::RawFd;
-    use std::time::Duration;
-
-    pub(super) const NEEDED: bool = false;
-
-    #[derive(Default)]
-    pub(super) struct Timer;
-
-    impl Timer {
-        pub(super) fn set(&mut self, _: Duration) -> Option<RawFd> {
-            None
-        }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    fn set_timer(&mut self, _: Duration) -> Option<RawFd> {
+        None
     }
 }

@@ -121,17 +121,11 @@ impl Call {
         // orders in the ring's queue, in memory that belongs to the ring: see `Table::push`.
         unsafe {
             let ring = BorrowedDescriptor::borrow_raw(self.ring);
-            let Call {
-                orders,
-                completions,
-                flags,
-                ..
-            } = *self;
             match &argument {
-                None => io_uring_enter(ring, orders, completions, flags),
+                None => io_uring_enter(ring, self.orders, self.completions, self.flags),
                 Some(argument) => {
-                    let flags = flags | IoringEnterFlags::EXT_ARG;
-                    io_uring_enter_arg(ring, orders, completions, flags, Some(argument))
+                    let flags = self.flags | IoringEnterFlags::EXT_ARG;
+                    io_uring_enter_arg(ring, self.orders, self.completions, flags, Some(argument))
                 }
             }
         }

@@ -262,23 +262,19 @@ impl Table {
     /// interrupts, has ended the poll; but not for long, since that thread may sleep where nothing
     /// interrupts it. Nobody else collects completions meanwhile, since the caller has the lock.
     fn wait_for_end(&mut self, arming: u32, number: u32) {
+        let data = user_data(arming, number);
         for _ in 0..MAX_ROUNDS_TO_END {
-            if self.has_ended(arming, number) || self.enter_now().is_err() {
+            // Whether its last completion is in the queue, where it is left.
+            let mut completed = self.ring().completion();
+            let has_ended = (completed.by_ref())
+                .any(|entry| entry.user_data() == data && !cqueue::more(entry.flags()));
+            // Its destructor would tell the kernel that these were collected.
+            std::mem::forget(completed);
+            if has_ended || self.enter_now().is_err() {
                 return;
             }
             std::thread::sleep(ROUND_TO_END);
         }
-    }
-
-    /// Whether the last completion of an arming is in the queue. Leaves it there.
-    fn has_ended(&mut self, arming: u32, number: u32) -> bool {
-        let data = user_data(arming, number);
-        let mut completed = self.ring().completion();
-        let has_ended = (completed.by_ref())
-            .any(|entry| entry.user_data() == data && !cqueue::more(entry.flags()));
-        // Its destructor would tell the kernel that these were collected.
-        std::mem::forget(completed);
-        has_ended
     }
 
     /// Hands over all orders, and has the kernel do all deferred work: at most one piece for each
