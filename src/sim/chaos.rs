@@ -628,15 +628,13 @@ impl Chaos {
             let gap = pick(&mut stream, &GAPS) * MILLISECOND;
             let length = pick(&mut stream, &LENGTHS) * MILLISECOND;
             let faults = Faults {
-                kind,
+                id: (kind, call as u32, 0, 0),
                 name,
-                call,
                 begin: Rc::new(begin),
                 stream,
                 gap,
                 length,
                 until,
-                count: 0,
             };
             plan.kinds.push(faults);
             plan.schedule_next(plan.kinds.len() - 1);
@@ -681,20 +679,16 @@ fn about(stream: &mut Stream, mean: u64) -> u64 {
     1 + stream.below(2 * mean)
 }
 
-/// Begins a fault of one kind.
-type Begin = dyn Fn(&State, Harm);
-
 /// The faults of one kind that one call has added.
 struct Faults {
-    kind: Kind,
+    /// That of the last one.
+    id: Id,
     name: &'static str,
-    call: usize,
-    begin: Rc<Begin>,
+    begin: Rc<dyn Fn(&State, Harm)>,
     stream: Stream,
     gap: u64,
     length: u64,
     until: u64,
-    count: u64,
 }
 
 /// A fault that begins now, unless it is left out or has nothing to act on.
@@ -799,13 +793,13 @@ impl State {
         let mut plan = self.chaos.borrow_mut();
         plan.schedule_next(index);
         let faults = &mut plan.kinds[index];
-        faults.count += 1;
-        let (call, nth, until, at) = (faults.call, faults.count, faults.until, now());
-        let mut stream = Stream::new(seed(), faults.name, call, nth as usize);
+        faults.id.3 += 1;
+        let (id, until, at) = (faults.id, faults.until, now());
+        let mut stream = Stream::new(seed(), faults.name, id.1 as usize, id.3 as usize);
         let lasts = about(&mut stream, faults.length).min(until - at);
         let begin = faults.begin.clone();
         let harm = Harm {
-            id: (faults.kind, call as u32, 0, nth),
+            id,
             at,
             lasts,
             until,

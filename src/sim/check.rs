@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::Sim;
 use super::chaos::ONLY_CALM;
-use super::jobs::{Done, Jobs};
+use super::jobs::Jobs;
 use super::left_out::{LeftOut, Less};
 use super::panics;
 use super::picture::{self, Scene};
@@ -229,13 +229,13 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
         }
     };
     let less = (left_out.as_ref()).map_or_else(Less::default, |left_out| left_out.less(&run));
-    let Done { failure, sometimes } = Jobs::new(&seeds, threads, less).run();
-    if let Some(report) = failure {
+    let done = Jobs::new(&seeds, threads, less).run();
+    if let Some(report) = done.failure {
         panic!("{}", explain(&report, &run, left_out.as_ref()));
     }
     // Not expected of one seed, or with `POLDER_SEEDS`.
     let is_expected = |name: &str| name != ONLY_CALM || seeds.len() > 1 && count.is_none();
-    let never = (sometimes.iter()).find(|(name, was_true)| !**was_true && is_expected(name));
+    let never = (done.sometimes.iter()).find(|(name, was_true)| !**was_true && is_expected(name));
     if let (Some((name, _)), None) = (never, one) {
         let count = seeds.len();
         panic!("sometimes {name:?}: it was not true for any of {count} seeds");

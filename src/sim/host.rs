@@ -372,16 +372,10 @@ impl Host {
             return;
         };
         let number = usize::try_from(number).expect("numbers of signals are positive");
-        match with_kernel(|kernel| kernel.core.signal(process, number)) {
-            Some(owner) => crate::signal::simulated::wake(owner, number),
-            None => self.default_action(signal),
+        if let Some(owner) = with_kernel(|kernel| kernel.core.signal(process, number)) {
+            return crate::signal::simulated::wake(owner, number);
         }
-    }
-
-    /// Performs the default action of a signal without a listener: see signal(7).
-    #[cfg(feature = "signal")]
-    #[track_caller]
-    fn default_action(&self, signal: Signal) {
+        // The default action of a signal without a listener: see signal(7).
         match signal {
             Signal::Chld | Signal::Cont | Signal::Urg | Signal::Winch => {}
             Signal::Stop | Signal::Tstp | Signal::Ttin | Signal::Ttou => {
@@ -614,12 +608,10 @@ impl<T> Process<T> {
     ///
     /// Cancel safe: dropping the future leaves the result to the next wait.
     pub fn finished(&self) -> Finished<T> {
-        let (key, generation) = self.slot.wait();
         Finished {
             host: self.host.clone(),
             slot: self.slot.clone(),
-            key,
-            generation,
+            key: self.slot.wait(),
         }
     }
 }
@@ -660,8 +652,6 @@ pub struct Finished<T> {
     slot: Rc<Slot<T>>,
     /// Key of the waiter in the slot.
     key: u64,
-    /// Number of the process that is awaited.
-    generation: u64,
 }
 
 impl<T> Finished<T> {
@@ -710,20 +700,8 @@ impl<T> Finished<T> {
 impl<T> Future for Finished<T> {
     type Output = Exit<T>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Exit<T>> {
-        let this = &mut *self;
-        let slot = &this.slot;
-        let mut exits = slot.exits.borrow_mut();
-        // Skip results that other waiters have taken.
-        while this.generation < slot.ended.get() {
-            if let Some(exit) = exits.remove(&this.generation) {
-                return Poll::Ready(exit);
-            }
-            this.generation += 1;
-        }
-        drop(exits);
-        slot.register(this.key, this.generation, cx.waker());
-        Poll::Pending
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Exit<T>> {
+        self.slot.poll(self.key, cx.waker())
     }
 }
 
@@ -755,10 +733,10 @@ pub(super) struct Slot<T> {
     /// Whether a process runs.
     runs: Cell<bool>,
     waiters: RefCell<BTreeMap<u64, Waiter>>,
-    next_key: Cell<u64>,
 }
 
 struct Waiter {
+    /// Number of the process that is awaited.
     generation: u64,
     waker: Option<Waker>,
 }
@@ -770,47 +748,53 @@ impl<T> Slot<T> {
             ended: Cell::new(0),
             runs: Cell::new(false),
             waiters: RefCell::default(),
-            next_key: Cell::new(0),
         }
     }
 
     /// Records that a process begins, and drops results without a waiter.
     fn begin(&self) {
         let mut forgotten = self.exits.take();
-        let waiters = self.waiters.borrow();
-        let awaited = waiters.values().map(|waiter| waiter.generation).min();
-        drop(waiters);
+        let generation = |waiter: &Waiter| waiter.generation;
+        let awaited = self.waiters.borrow().values().map(generation).min();
         let kept = awaited.map_or_else(BTreeMap::new, |first| forgotten.split_off(&first));
         self.exits.replace(kept);
         self.runs.set(true);
         drop(forgotten);
     }
 
-    /// Adds a waiter. Returns its key, and the number of the process that it waits for: the last
-    /// one, if its result has not been taken and no other process runs; otherwise the current or
-    /// next one.
-    fn wait(&self) -> (u64, u64) {
-        let (key, ended) = (self.next_key.get(), self.ended.get());
-        self.next_key.set(key + 1);
+    /// Adds a waiter, after the others. Returns its key. It waits for the last process, if its
+    /// result has not been taken and no other process runs; otherwise for the current or next one.
+    fn wait(&self) -> u64 {
+        let ended = self.ended.get();
         let last = self.exits.borrow().keys().next_back().copied();
-        let generation = last.filter(|last| *last + 1 == ended && !self.runs.get());
-        let generation = generation.unwrap_or(ended);
+        let last = last.filter(|last| *last + 1 == ended && !self.runs.get());
         let waiter = Waiter {
-            generation,
+            generation: last.unwrap_or(ended),
             waker: None,
         };
-        self.waiters.borrow_mut().insert(key, waiter);
-        (key, generation)
+        let mut waiters = self.waiters.borrow_mut();
+        let key = waiters.last_key_value().map_or(0, |(last, _)| last + 1);
+        waiters.insert(key, waiter);
+        key
     }
 
-    fn register(&self, key: u64, generation: u64, waker: &Waker) {
+    /// Returns the result that a waiter waits for; otherwise keeps its waker.
+    fn poll(&self, key: u64, waker: &Waker) -> Poll<Exit<T>> {
         // A waker is foreign code: it is cloned and dropped while nothing is borrowed.
-        let waker = Some(waker.clone());
+        let waker = waker.clone();
         let mut waiters = self.waiters.borrow_mut();
         let waiter = waiters.get_mut(&key).expect("it waits");
-        let before = std::mem::replace(waiter, Waiter { generation, waker });
+        // Skip results that other waiters have taken.
+        while waiter.generation < self.ended.get() {
+            if let Some(exit) = self.exits.borrow_mut().remove(&waiter.generation) {
+                return Poll::Ready(exit);
+            }
+            waiter.generation += 1;
+        }
+        let before = waiter.waker.replace(waker);
         drop(waiters);
         drop(before);
+        Poll::Pending
     }
 
     fn set(&self, exit: Exit<T>) {

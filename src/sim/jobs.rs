@@ -40,19 +40,15 @@ pub(super) struct Jobs<'a> {
     work: Mutex<Work<'a>>,
 }
 
-struct Work<'a> {
-    left: std::slice::Iter<'a, u64>,
-    done: Done,
-}
-
-/// The result of all runs.
+/// The seeds that are left, and the result of the others.
 #[derive(Default)]
-pub(super) struct Done {
+pub(super) struct Work<'a> {
+    left: std::slice::Iter<'a, u64>,
     pub(super) failure: Option<Report>,
     pub(super) sometimes: BTreeMap<String, bool>,
 }
 
-impl Done {
+impl Work<'_> {
     /// Adds a report. The failure with the lowest seed wins, so that it is the same each time.
     fn add(&mut self, mut report: Report) {
         for (name, was_true) in report.sometimes.drain(..) {
@@ -79,25 +75,25 @@ impl<'a> Jobs<'a> {
             has_checked_shared: AtomicBool::new(false),
             work: Mutex::new(Work {
                 left: seeds.iter(),
-                done: Done::default(),
+                ..Work::default()
             }),
         }
     }
 
     /// Runs all seeds, or stops early when one has failed.
-    pub(super) fn run(self) -> Done {
+    pub(super) fn run(self) -> Work<'a> {
         thread::scope(|scope| {
             for _ in 1..self.count {
                 scope.spawn(|| self.serve());
             }
             self.serve();
         });
-        std::mem::take(&mut self.work.lock().done)
+        std::mem::take(&mut *self.work.lock())
     }
 
     fn next(&self) -> Option<u64> {
         let mut work = self.work.lock();
-        match work.done.failure {
+        match work.failure {
             Some(_) => None,
             None => work.left.next().copied(),
         }
@@ -121,7 +117,7 @@ impl<'a> Jobs<'a> {
         loop {
             let report = self.run_checked(seed, is_used, spare);
             let shares = report.shares_thread && report.failure.is_none();
-            self.work.lock().done.add(report);
+            self.work.lock().add(report);
             if !(shares && is_shared) {
                 return shares && self.threads.may_be_shared();
             }

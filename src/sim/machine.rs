@@ -177,8 +177,7 @@ impl Faults {
     /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn aborted(self, probability: f64) -> Faults {
-        let probability = of(probability);
-        self.change(|own| own.set(Kind::Aborted, probability))
+        self.set(Kind::Aborted, probability)
     }
 
     /// Sets the probability that no descriptor is left (`EMFILE`) when a socket is created or
@@ -200,8 +199,7 @@ impl Faults {
     /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn exhausted(self, probability: f64) -> Faults {
-        let probability = of(probability);
-        self.change(|own| own.set(Kind::Exhausted, probability))
+        self.set(Kind::Exhausted, probability)
     }
 
     /// Sets the probability that a read returns, or a write takes, less than it could, but at least
@@ -225,8 +223,7 @@ impl Faults {
     /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn short(self, probability: f64) -> Faults {
-        let probability = of(probability);
-        self.change(|own| own.set(Kind::Short, probability))
+        self.set(Kind::Short, probability)
     }
 
     /// Sets the probability that an event reports a socket as readable and writable although it may
@@ -249,8 +246,7 @@ impl Faults {
     /// If the probability is not from 0 to 1.
     #[track_caller]
     pub fn spurious(self, probability: f64) -> Faults {
-        let probability = of(probability);
-        self.change(|own| own.set(Kind::Spurious, probability))
+        self.set(Kind::Spurious, probability)
     }
 
     /// Makes timers fire late, by up to `most`: when a worker waits for its earliest timer, its
@@ -277,6 +273,12 @@ impl Faults {
     /// ```
     pub fn late(self, most: Duration) -> Faults {
         self.change(|own| own.late = nanos(most))
+    }
+
+    #[track_caller]
+    fn set(self, kind: Kind, probability: f64) -> Faults {
+        let probability = of(probability);
+        self.change(|own| own.set(kind, probability))
     }
 
     fn change(self, f: impl FnOnce(&mut HostFaults)) -> Faults {

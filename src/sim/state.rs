@@ -225,11 +225,10 @@ impl State {
         let mut hosts = self.hosts.borrow_mut();
         let slot = &mut hosts[host];
         slot.stopped_by = None;
-        let end = slot.start.as_ref().map(|(_, end)| end.clone());
-        let end = end.filter(|_| slot.process.is_some());
+        let start = slot.start.clone().filter(|_| slot.process.is_some());
         drop(hosts);
         self.stop(host, what);
-        if let Some(end) = end {
+        if let Some((_, end)) = start {
             end(what);
         }
         if what == What::PoweredOff {
@@ -242,10 +241,8 @@ impl State {
 
     /// Restarts the program that was started last on a host. Returns `false` if there was none.
     pub(super) fn start_again(&self, host: usize) -> bool {
-        let hosts = self.hosts.borrow();
-        let start = hosts[host].start.as_ref().map(|(start, _)| start.clone());
-        drop(hosts);
-        if let Some(start) = &start {
+        let start = self.hosts.borrow()[host].start.clone();
+        if let Some((start, _)) = &start {
             start();
         }
         start.is_some()
@@ -253,12 +250,11 @@ impl State {
 
     /// Restarts processes that were killed or powered off, but not those that have returned.
     pub(super) fn restart_all(&self) {
-        let hosts = self.hosts.borrow();
-        let down = (0..hosts.len()).filter(|host| hosts[*host].was_stopped);
-        let down: Vec<usize> = down.collect();
-        drop(hosts);
-        for host in down {
-            self.start_again(host);
+        let count = self.hosts.borrow().len();
+        for host in 0..count {
+            if self.hosts.borrow()[host].was_stopped {
+                self.start_again(host);
+            }
         }
         kernel(|kernel| kernel.core.hosts.power_on_all());
     }
@@ -432,11 +428,10 @@ impl State {
     /// Fails the run: the next event would happen too late.
     #[cold]
     fn fail_late(&self, at: u64) {
-        let mut is_late = false;
         if let Some(since) = self.quiet_since.get() {
             self.eventually.try_each(|condition| {
                 let end = since.saturating_add(condition.within);
-                is_late = !condition.was_true && at > end;
+                let is_late = !condition.was_true && at > end;
                 if is_late {
                     kernel(|kernel| kernel.core.set_now(end));
                     let cause = format!("eventually {:?}", condition.name);
@@ -450,9 +445,7 @@ impl State {
                 !is_late
             });
         }
-        if is_late {
-            return;
-        }
+        // If there is such a condition, that was the first failure, and is the one that counts.
         let limit = Seconds(self.limit.get());
         self.fail(format!(
             "the test has not ended within {limit}: see Sim::limit"

@@ -11,10 +11,11 @@
 
 use std::io::Write;
 use std::process;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::check::{number_from, test_name};
+use crate::sync::Mutex;
 use crate::world;
 use crate::world::progress::{LastCall, Progress};
 use crate::world::trace::Seconds;
@@ -82,34 +83,27 @@ impl Watch {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Watched> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Registers a world, which is watched until the result is dropped.
-    pub(super) fn add(
-        &self,
-        seed: u64,
-        progress: Arc<Progress>,
-        found: Option<Arc<str>>,
-    ) -> WhileItRuns<'_> {
-        self.lock().worlds.push(World {
+    /// Registers a world, which is watched until it is [removed](Self::remove).
+    pub(super) fn add(&self, seed: u64, progress: Arc<Progress>, found: Option<Arc<str>>) {
+        self.watched.lock().worlds.push(World {
             seed,
-            progress: progress.clone(),
+            progress,
             found,
             last: None,
             lasted: Duration::ZERO,
             is_told: false,
         });
-        WhileItRuns {
-            watch: self,
-            progress,
-        }
+    }
+
+    /// Removes the world with this progress.
+    pub(super) fn remove(&self, progress: &Arc<Progress>) {
+        let is_other = |world: &World| !Arc::ptr_eq(&world.progress, progress);
+        self.watched.lock().worlds.retain(is_other);
     }
 
     /// Watches the worlds until an [`End`] of them is dropped.
     pub(super) fn look(&self) {
-        let (mut watched, mut looked) = (self.lock(), Instant::now());
+        let (mut watched, mut looked) = (self.watched.lock(), Instant::now());
         loop {
             let wait = self
                 .ended
@@ -164,26 +158,12 @@ impl World {
     }
 }
 
-/// Watches a world as long as this exists. Returned by [`Watch::add`].
-pub(super) struct WhileItRuns<'a> {
-    watch: &'a Watch,
-    progress: Arc<Progress>,
-}
-
-impl Drop for WhileItRuns<'_> {
-    fn drop(&mut self) {
-        let mut watched = self.watch.lock();
-        let is_other = |world: &World| !Arc::ptr_eq(&world.progress, &self.progress);
-        watched.worlds.retain(is_other);
-    }
-}
-
 /// Ends [`Watch::look`] when it is dropped, also by a panic.
 pub(super) struct End<'a>(pub(super) &'a Watch);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        self.0.lock().is_over = true;
+        self.0.watched.lock().is_over = true;
         self.0.ended.notify_all();
     }
 }

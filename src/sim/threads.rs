@@ -115,9 +115,11 @@ impl Threads<'_> {
         let is_repeated = setup.is_quiet || matches!(setup.comparison, Comparison::Compare(_));
         setup.logs = self.logs && !is_repeated;
         let progress = Arc::<Progress>::default();
-        let _watched = (self.watch).add(seed, progress.clone(), setup.found.clone());
-        let run = AssertUnwindSafe(|| (self.world)(seed, setup, progress));
-        catch_unwind(run).unwrap_or_else(|panic| {
+        (self.watch).add(seed, progress.clone(), setup.found.clone());
+        let run = AssertUnwindSafe(|| (self.world)(seed, setup, progress.clone()));
+        let result = catch_unwind(run);
+        self.watch.remove(&progress);
+        result.unwrap_or_else(|panic| {
             let words = panic_message(&*panic);
             panic!("seed {seed:#x}: the world itself has panicked: {words}")
         })
