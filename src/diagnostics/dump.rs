@@ -337,28 +337,20 @@ impl Dump {
 
     /// Returns the tasks in groups; a reader need not distinguish the tasks of one group.
     pub(super) fn groups(&self) -> Vec<Group<'_>> {
-        // Sorted by key. There are few keys: places of spawns, and what is waited for there.
-        let mut keys = Vec::new();
+        fn kind(task: &TaskDump) -> (bool, &str, u32, TaskState) {
+            let place = task.spawned_at;
+            (task.id.is_some(), place.file(), place.line(), task.state)
+        }
+        // Sorted by kind. There are few: places of spawns, and what is waited for there.
         let mut groups: Vec<Group<'_>> = Vec::new();
         for task in &self.tasks {
-            let mut waits = String::new();
-            for wait in &task.waits_for {
-                waits += if waits.is_empty() { "" } else { " and " };
-                waits += &wait.summary();
-            }
-            let place = (task.spawned_at.file(), task.spawned_at.line());
-            let key = (task.id.is_some(), place, task.state, waits.clone());
-            match keys.binary_search(&key) {
-                Ok(group) => groups[group].tasks.push(task),
-                Err(group) => {
-                    keys.insert(group, key);
-                    let new = Group {
-                        state: task.state,
-                        waits,
-                        tasks: vec![task],
-                    };
-                    groups.insert(group, new);
-                }
+            let waits: Vec<String> = task.waits_for.iter().map(Wait::summary).collect();
+            let (waits, tasks) = (waits.join(" and "), vec![task]);
+            let order =
+                |group: &Group<'_>| (kind(group.tasks[0]), &group.waits).cmp(&(kind(task), &waits));
+            match groups.binary_search_by(order) {
+                Ok(place) => groups[place].tasks.push(task),
+                Err(place) => groups.insert(place, Group { waits, tasks }),
             }
         }
         groups
@@ -426,7 +418,6 @@ impl Dump {
 
 /// Tasks that were spawned at the same place, and wait for the same kinds of things.
 pub(super) struct Group<'a> {
-    pub(super) state: TaskState,
     /// The things that they wait for, without the details of a single task. Empty if they do not
     /// wait.
     pub(super) waits: String,
@@ -580,13 +571,10 @@ impl Wait {
     }
 
     fn is_unread(&self) -> bool {
-        matches!(
-            self,
-            Wait::Socket {
-                ready_unread: true,
-                ..
-            }
-        )
+        let Wait::Socket { ready_unread, .. } = self else {
+            return false;
+        };
+        *ready_unread
     }
 
     /// Returns the description that is the same for all tasks that wait for the same kind of thing.
@@ -794,7 +782,7 @@ impl fmt::Display for Dump {
                 f,
                 "    and {} more there, {}",
                 group.tasks.len() - 1,
-                group.state.name()
+                first.state.name()
             )?;
             if !group.waits.is_empty() {
                 write!(f, " for: {}", group.waits)?;

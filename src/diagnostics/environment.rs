@@ -243,6 +243,14 @@ fn duration(text: &str) -> Option<Duration> {
     Some(duration).filter(|duration| !duration.is_zero())
 }
 
+/// Returns what is before the first colon, and what is after it.
+fn first_part(text: &str) -> (&str, Option<&str>) {
+    match text.split_once(':') {
+        Some((first, rest)) => (first, Some(rest)),
+        None => (text, None),
+    }
+}
+
 /// The value of `POLDER_DUMP`.
 #[derive(Clone, PartialEq, Debug)]
 struct DumpSetting {
@@ -262,22 +270,18 @@ enum Moment {
 impl DumpSetting {
     fn parse(text: &OsStr) -> Option<DumpSetting> {
         let text = text.to_str()?;
-        let (word, rest) = text
-            .split_once(':')
-            .map_or((text, None), |parts| (parts.0, Some(parts.1)));
-        let (moment, path) = match (word, rest) {
+        let (moment, path) = match first_part(text) {
             ("usr1", path) => (Moment::Signal, path),
             ("after", Some(rest)) => {
-                let (time, path) =
-                    (rest.split_once(':')).map_or((rest, None), |parts| (parts.0, Some(parts.1)));
+                let (time, path) = first_part(rest);
                 (Moment::After(duration(time)?), path)
             }
             _ => return None,
         };
-        let path = match path {
-            Some("") => return None,
-            path => path.map(|path| file(path.as_ref())),
-        };
+        if path == Some("") {
+            return None;
+        }
+        let path = path.map(|path| file(path.as_ref()));
         Some(DumpSetting { moment, path })
     }
 

@@ -17,21 +17,17 @@ pub(crate) struct Json<'a> {
 
 impl Json<'_> {
     pub(crate) fn object(out: &mut String) -> Json<'_> {
-        out.push('{');
-        Json {
-            out,
-            is_empty: true,
-            end: '}',
-        }
+        Json::begin(out, '{', '}')
     }
 
     pub(crate) fn list(out: &mut String) -> Json<'_> {
-        out.push('[');
-        Json {
-            out,
-            is_empty: true,
-            end: ']',
-        }
+        Json::begin(out, '[', ']')
+    }
+
+    fn begin(out: &mut String, start: char, end: char) -> Json<'_> {
+        out.push(start);
+        let is_empty = true;
+        Json { out, is_empty, end }
     }
 
     /// Begins an element of a list, which the caller writes.

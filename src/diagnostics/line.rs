@@ -183,7 +183,7 @@ fn write_group(out: &mut String, group: &Group<'_>, before: Option<&[(u64, u32)]
     if let Some(name) = first.name.as_ref().filter(is_common) {
         json.text("name", &short(name));
     }
-    json.text("state", group.state.name())
+    json.text("state", first.state.name())
         .text("waits_for", &short(&group.waits));
     let age = tasks().map(|task| task.age).max().unwrap_or_default();
     let last_polled = tasks().filter(|task| task.polls > 0);

@@ -296,30 +296,21 @@ impl fmt::Display for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         family(f, "info", "polder", "What the runtime is.")?;
         writeln!(f, "polder_info{{backend=\"{}\"}} 1", self.backend.name())?;
-        let injected = "Tasks that no worker has taken yet.";
-        let of_runtime: [Row<'_>; 4] = [
-            (
-                "tasks",
-                "Tasks that have a future.",
-                Value::Gauge(&self.tasks),
-            ),
-            ("injected_tasks", injected, Value::Gauge(&self.injected)),
-            (
-                "spawned",
-                "Tasks that were spawned.",
-                Value::Counter(&self.spawned),
-            ),
-            (
-                "ended",
-                "Tasks that have ended.",
-                Value::Counter(&self.ended),
-            ),
-        ];
-        for (name, help, value) in of_runtime {
+        let mut row = |name, help, value: Value<'_>| {
             let name = format!("polder_{name}");
             family(f, value.kind().0, &name, help)?;
-            value.write(f, &name, "")?;
-        }
+            value.write(f, &name, "")
+        };
+        let injected = "Tasks that no worker has taken yet.";
+        let (spawned, ended) = (Value::Counter(&self.spawned), Value::Counter(&self.ended));
+        row(
+            "tasks",
+            "Tasks that have a future.",
+            Value::Gauge(&self.tasks),
+        )?;
+        row("injected_tasks", injected, Value::Gauge(&self.injected))?;
+        row("spawned", "Tasks that were spawned.", spawned)?;
+        row("ended", "Tasks that have ended.", ended)?;
         let workers: Vec<Vec<Row<'_>>> = self.workers.iter().map(WorkerMetrics::rows).collect();
         let first = workers.first().map_or(&[][..], Vec::as_slice);
         for (nth, (name, help, value)) in first.iter().enumerate() {

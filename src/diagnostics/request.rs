@@ -1,7 +1,7 @@
 //! A question to a worker, and the wait for its answer: see `scheduler::request`.
 
 use std::sync::{Arc, Condvar, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::snapshot::WorkerSnapshot;
 use crate::clock::now;
@@ -31,15 +31,12 @@ impl Request {
 
     /// Waits for the answer until `deadline`.
     pub(super) fn wait(&self, deadline: Instant) -> Option<WorkerSnapshot> {
-        let mut answer = self.answer.lock();
-        loop {
-            let left = deadline.saturating_duration_since(now());
-            if answer.is_some() || left == Duration::ZERO {
-                return answer.take();
-            }
-            let waited = self.answered.wait_timeout(answer, left);
-            (answer, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        }
+        let (answer, left) = (
+            self.answer.lock(),
+            deadline.saturating_duration_since(now()),
+        );
+        let waited = (self.answered).wait_timeout_while(answer, left, |answer| answer.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.take()
     }
 }
 

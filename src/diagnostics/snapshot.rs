@@ -210,21 +210,19 @@ impl SharedSnapshot {
             // Before it is asked, since that wakes it and makes it read its clock.
             let tick = counters.tick();
             let is_own = own.iter().any(|snapshot| snapshot.worker == index);
-            if is_own || shared.is_simulated() {
-                asked.push(None);
-            } else if remote.drive() == Drive::None {
-                // (A foreign event loop may drive it: then this is `BetweenTurns`.)
-                worker.state = WorkerState::NotDriven;
-                asked.push(None);
-            } else {
+            let mut request = None;
+            if !is_own && !shared.is_simulated() {
                 let since = since_tick(tick, start);
-                worker.state = if remote.reactor.is_parked() {
-                    WorkerState::Parked { since }
-                } else {
-                    WorkerState::Awake
+                worker.state = match remote.drive() {
+                    // (A foreign event loop may drive it: then this is `BetweenTurns`.)
+                    Drive::None => WorkerState::NotDriven,
+                    _ if remote.reactor.is_parked() => WorkerState::Parked { since },
+                    _ => WorkerState::Awake,
                 };
-                asked.push(Some((tick, Request::ask(remote))));
+                let is_driven = worker.state != WorkerState::NotDriven;
+                request = is_driven.then(|| (tick, Request::ask(remote)));
             }
+            asked.push(request);
             snapshot.workers.push(worker);
         }
         snapshot.add_movable_tasks(shared, start);

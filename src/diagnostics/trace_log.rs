@@ -92,11 +92,8 @@ impl Tracer for TraceLog {
     fn add_name(&self, id: u64, name: &Name) {
         let name = name.clone();
         let mut names = self.names.lock();
-        let forgotten = if names.len() >= self.capacity {
-            names.pop_front()
-        } else {
-            None
-        };
+        let is_full = names.len() >= self.capacity;
+        let forgotten = is_full.then(|| names.pop_front());
         names.push_back((id, name));
         drop(names);
         drop(forgotten);

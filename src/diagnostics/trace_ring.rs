@@ -40,6 +40,7 @@ pub(super) struct Ring {
 }
 
 /// One event.
+#[derive(Default)]
 struct Slot {
     /// The time in nanoseconds, in 56 bits, which last for 833 days; and the kind.
     head: AtomicU64,
@@ -50,15 +51,10 @@ struct Slot {
 impl Ring {
     /// Makes room for at least this many events, rounded up to a power of two.
     pub(super) fn new(start: Instant, events: usize) -> Ring {
-        let slot = || Slot {
-            head: AtomicU64::new(0),
-            number: AtomicU64::new(0),
-            site: AtomicPtr::new(ptr::null_mut()),
-        };
         let events = events.min(MAX_EVENTS).next_power_of_two();
         Ring {
             start,
-            slots: (0..events).map(|_| slot()).collect(),
+            slots: (0..events).map(|_| Slot::default()).collect(),
             begun: AtomicU64::new(0),
             done: AtomicU64::new(0),
         }

@@ -127,7 +127,7 @@ impl Local {
             yielded: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
             owned: OwnedTasks::default(),
             budget: Budget::new(),
-            ids: Ids::new(),
+            ids: Ids::default(),
             poll_ended: Cell::new(None),
             mains: RefCell::default(),
             owes_wake: Cell::new(false),

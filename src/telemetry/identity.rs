@@ -77,7 +77,7 @@ impl fmt::Debug for Id {
 }
 
 /// The ids that a worker may assign to tasks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Ids {
     /// The number before the next id, and the number of the last id in the block.
     last: Cell<u64>,
@@ -85,13 +85,6 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    pub(crate) fn new() -> Ids {
-        Ids {
-            last: Cell::new(0),
-            end: Cell::new(0),
-        }
-    }
-
     #[inline]
     pub(crate) fn next(&self) -> Id {
         if self.last.get() == self.end.get() {
@@ -106,15 +99,12 @@ impl Ids {
     fn renew(&self) {
         // A world counts its own, one at a time, so that the ids are the same in each run.
         #[cfg(feature = "sim")]
-        if crate::world::is_here() {
-            let before = take(1);
-            self.last.set(before);
-            self.end.set(before + 1);
-            return;
-        }
-        let before = take(BLOCK);
+        let block = if crate::world::is_here() { 1 } else { BLOCK };
+        #[cfg(not(feature = "sim"))]
+        let block = BLOCK;
+        let before = take(block);
         self.last.set(before);
-        self.end.set(before + BLOCK);
+        self.end.set(before + block);
     }
 }
 
@@ -262,7 +252,7 @@ mod tests {
 
     #[test]
     fn ids_of_blocks_and_of_single_threads_are_all_different() {
-        let ids = [Ids::new(), Ids::new()];
+        let ids = [Ids::default(), Ids::default()];
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..3 * BLOCK {
             for ids in &ids {
