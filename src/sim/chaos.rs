@@ -809,6 +809,11 @@ impl State {
         begin(self, harm);
     }
 
+    /// Schedules what ends a fault that has begun.
+    fn heal_later(&self, harm: &Harm, heal: impl FnOnce(&mut Kernel) + 'static) {
+        self.schedule(harm.at + harm.lasts, move |_| with_kernel(heal));
+    }
+
     /// Parts the network in two: the parts cannot reach each other, or only late or slowly.
     fn part(&self, mut harm: Harm) {
         let Some((these, others)) = parts(&mut harm.stream, count_hosts()) else {
@@ -834,9 +839,7 @@ impl State {
             if is_one_way {
                 with_kernel(|kernel| kernel.core.make_one_way(parting));
             }
-            self.schedule(harm.at + harm.lasts, move |_| {
-                with_kernel(|kernel| kernel.core.rejoin(parting));
-            });
+            self.heal_later(&harm, move |kernel| kernel.core.rejoin(parting));
         }
     }
 
@@ -853,9 +856,7 @@ impl State {
         let host = host(&mut harm.stream).filter(|host| self.runs_on(*host));
         if let Some(host) = host.filter(|host| comes(harm.of(*host))) {
             let pause = with_kernel(|kernel| kernel.core.pause(host));
-            self.schedule(harm.at + harm.lasts, move |_| {
-                with_kernel(|kernel| kernel.resume(pause));
-            });
+            self.heal_later(&harm, move |kernel| kernel.resume(pause));
         }
     }
 
@@ -886,13 +887,11 @@ impl State {
             return with_kernel(|kernel| kernel.core.set_clock(host, harm.lasts, None));
         }
         with_kernel(|kernel| kernel.core.set_clock(host, 0, Some(drift)));
-        self.schedule(harm.at + harm.lasts, move |_| {
-            with_kernel(|kernel| {
-                // Unless it has another drift by now.
-                if kernel.core.time.drift(host) == drift {
-                    kernel.core.set_clock(host, 0, Some(0));
-                }
-            });
+        self.heal_later(&harm, move |kernel| {
+            // Unless it has another drift by now.
+            if kernel.core.time.drift(host) == drift {
+                kernel.core.set_clock(host, 0, Some(0));
+            }
         });
     }
 
@@ -914,9 +913,7 @@ impl State {
             // At most two days in nanoseconds, which fits easily.
             let by = step as i64 * if is_back { -1 } else { 1 };
             with_kernel(|kernel| kernel.core.step_wall(host, by, true));
-            self.schedule(harm.at + harm.lasts, move |_| {
-                with_kernel(|kernel| kernel.core.step_wall(host, -by, true));
-            });
+            self.heal_later(&harm, move |kernel| kernel.core.step_wall(host, -by, true));
         }
     }
 
