@@ -360,7 +360,21 @@ impl Value<'_> {
             Value::Counter(number) => writeln!(f, "{name}_total{label} {number}"),
             Value::Time(Some(time)) => writeln!(f, "{name}_total{label} {}", Seconds(*time)),
             Value::Time(None) => Ok(()),
-            Value::Histogram(histogram) => write_histogram(f, name, label, histogram),
+            // Each bucket counts all values up to its limit, including those of the buckets before.
+            Value::Histogram(histogram) => {
+                let (mut count, open) = (0usize, label.trim_end_matches('}'));
+                for (limit, of_bucket) in histogram.buckets() {
+                    count = count.wrapping_add(of_bucket);
+                    write!(f, "{name}_bucket{open},le=\"")?;
+                    match limit {
+                        Some(limit) => write!(f, "{}", Seconds(limit))?,
+                        None => f.write_str("+Inf")?,
+                    }
+                    writeln!(f, "\"}} {count}")?;
+                }
+                writeln!(f, "{name}_count{label} {count}")?;
+                writeln!(f, "{name}_sum{label} {}", Seconds(histogram.sum))
+            }
         }
     }
 }
@@ -372,26 +386,4 @@ fn family(f: &mut fmt::Formatter<'_>, kind: &str, name: &str, help: &str) -> fmt
         writeln!(f, "# UNIT {name} {unit}")?;
     }
     writeln!(f, "# HELP {name} {help}")
-}
-
-/// Writes a histogram. Each bucket counts all values up to its limit, including those of the
-/// buckets before.
-fn write_histogram(
-    f: &mut fmt::Formatter<'_>,
-    name: &str,
-    label: &str,
-    histogram: &Histogram,
-) -> fmt::Result {
-    let (mut count, open) = (0usize, label.trim_end_matches('}'));
-    for (limit, of_bucket) in histogram.buckets() {
-        count = count.wrapping_add(of_bucket);
-        write!(f, "{name}_bucket{open},le=\"")?;
-        match limit {
-            Some(limit) => write!(f, "{}", Seconds(limit))?,
-            None => f.write_str("+Inf")?,
-        }
-        writeln!(f, "\"}} {count}")?;
-    }
-    writeln!(f, "{name}_count{label} {count}")?;
-    writeln!(f, "{name}_sum{label} {}", Seconds(histogram.sum))
 }

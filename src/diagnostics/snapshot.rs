@@ -197,7 +197,7 @@ impl SharedSnapshot {
     ) -> SharedSnapshot {
         let start = now();
         let mut snapshot = SharedSnapshot::default();
-        let mut asked = Vec::new();
+        let mut answers = Vec::new();
         for (index, remote) in shared.remotes().iter().enumerate() {
             let counters = remote.reactor.counters();
             let task = counters.task().map(TaskRef::new);
@@ -209,9 +209,10 @@ impl SharedSnapshot {
             };
             // Before it is asked, since that wakes it and makes it read its clock.
             let tick = counters.tick();
-            let is_own = own.iter().any(|snapshot| snapshot.worker == index);
+            let own_place = own.iter().position(|own| own.worker == index);
+            let answer = own_place.map(|place| own.swap_remove(place));
             let mut request = None;
-            if !is_own && !shared.is_simulated() {
+            if answer.is_none() && !shared.is_simulated() {
                 let since = since_tick(tick, start);
                 worker.state = match remote.drive() {
                     // (A foreign event loop may drive it: then this is `BetweenTurns`.)
@@ -222,7 +223,7 @@ impl SharedSnapshot {
                 let is_driven = worker.state != WorkerState::NotDriven;
                 request = is_driven.then(|| (tick, Request::ask(remote)));
             }
-            asked.push(request);
+            answers.push((answer, request));
             snapshot.workers.push(worker);
         }
         snapshot.add_movable_tasks(shared, start);
@@ -236,27 +237,23 @@ impl SharedSnapshot {
             }
         });
         let deadline = now() + patience;
-        for (index, remote) in shared.remotes().iter().enumerate() {
-            let answer = match asked[index].take() {
-                Some((tick, request)) => {
-                    let mut answer = request.wait(deadline);
-                    if answer.is_none() && !remote.requests.withdraw(&*request) {
-                        answer = request.wait(deadline + ANSWERING);
-                    }
-                    if answer.is_none() {
-                        snapshot.workers[index].state = match remote.drive() {
-                            Drive::Driven => WorkerState::Silent {
-                                task: remote.reactor.counters().task().map(TaskRef::new),
-                                since: since_tick(tick, now()),
-                            },
-                            Drive::None | Drive::BetweenTurns => WorkerState::NotDriven,
-                        };
-                    }
-                    answer
+        let remotes = shared.remotes().iter().enumerate();
+        for ((index, remote), (mut answer, request)) in remotes.zip(answers) {
+            if let Some((tick, request)) = request {
+                answer = request.wait(deadline);
+                if answer.is_none() && !remote.requests.withdraw(&*request) {
+                    answer = request.wait(deadline + ANSWERING);
                 }
-                None => (own.iter().position(|own| own.worker == index))
-                    .map(|place| own.swap_remove(place)),
-            };
+                if answer.is_none() {
+                    snapshot.workers[index].state = match remote.drive() {
+                        Drive::Driven => WorkerState::Silent {
+                            task: remote.reactor.counters().task().map(TaskRef::new),
+                            since: since_tick(tick, now()),
+                        },
+                        Drive::None | Drive::BetweenTurns => WorkerState::NotDriven,
+                    };
+                }
+            }
             if let Some(mut answer) = answer {
                 let is_new = |record: &TaskRecord| match record.task.id {
                     Some(id) if record.task.polls == 0 => listed.insert(id.as_u64()),

@@ -224,13 +224,8 @@ fn serve(listener: &UnixListener, pace: Pace, lines: &mut impl Tell) {
         };
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         if wait(listener, &mut clients, left) {
-            let is_fresh = next > Instant::now();
-            accept(
-                listener,
-                &mut clients,
-                latest.as_ref().filter(|_| is_fresh),
-                pace.patience,
-            );
+            let fresh = latest.as_ref().filter(|_| next > Instant::now());
+            accept(listener, &mut clients, fresh, pace.patience);
         }
         let now = Instant::now();
         if clients.is_empty() {
@@ -255,11 +250,8 @@ fn serve(listener: &UnixListener, pace: Pace, lines: &mut impl Tell) {
 fn wait(listener: &UnixListener, clients: &mut Vec<Client>, left: Option<Duration>) -> bool {
     let mut asked = vec![PollFd::new(listener, PollFlags::IN)];
     asked.extend(clients.iter().map(|client| {
-        let wanted = if client.has_rest() {
-            PollFlags::OUT
-        } else {
-            PollFlags::empty()
-        };
+        let mut wanted = PollFlags::empty();
+        wanted.set(PollFlags::OUT, client.has_rest());
         PollFd::new(&client.stream, wanted)
     }));
     let result = rustix::event::poll(&mut asked, left.map(sys::timespec).as_ref());
