@@ -9,6 +9,7 @@
 //! A hint is no proof: it reports what was seen, and where to look.
 
 use std::fmt::{self, Write};
+use std::iter::successors;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -349,13 +350,9 @@ fn rings(dump: &Dump) -> Vec<Vec<TaskRef>> {
         let Some(first) = next.filter(|index| seen[*index] == Some(walk)) else {
             continue;
         };
-        let mut ring = vec![dump.tasks[first].reference()];
-        let mut next = awaited(first);
-        while let Some(index) = next.filter(|index| *index != first) {
-            ring.push(dump.tasks[index].reference());
-            next = awaited(index);
-        }
-        rings.push(ring);
+        let next = |index: &usize| awaited(*index).filter(|next| *next != first);
+        let ring = successors(Some(first), next);
+        rings.push(ring.map(|index| dump.tasks[index].reference()).collect());
     }
     rings
 }
