@@ -636,8 +636,7 @@ impl Chaos {
                 length,
                 until,
             };
-            plan.kinds.push(faults);
-            plan.schedule_next(plan.kinds.len() - 1);
+            plan.schedule_next(faults);
             match kind {
                 Kind::Reset => format!("one in {}", Seconds(gap)),
                 _ => format!("one in {}, for {}", Seconds(gap), Seconds(length)),
@@ -679,12 +678,15 @@ fn about(stream: &mut Stream, mean: u64) -> u64 {
     1 + stream.below(2 * mean)
 }
 
+/// Begins a fault of one kind.
+type Begin = dyn Fn(&State, Harm);
+
 /// The faults of one kind that one call has added.
 struct Faults {
     /// That of the last one.
     id: Id,
     name: &'static str,
-    begin: Rc<dyn Fn(&State, Harm)>,
+    begin: Rc<Begin>,
     stream: Stream,
     gap: u64,
     length: u64,
@@ -728,7 +730,6 @@ pub(super) struct Plan {
     /// Whether nothing is drawn, regardless of the seed.
     pub(super) is_calm: bool,
     calls: usize,
-    kinds: Vec<Faults>,
     /// Probabilities in effect, in parts of ten thousand, with their kind and call.
     rates: Vec<(Kind, usize, u16)>,
     actions: BTreeMap<u64, Action>,
@@ -763,11 +764,10 @@ impl Plan {
     }
 
     /// Schedules the next fault of a kind, unless it would come too late.
-    fn schedule_next(&mut self, index: usize) {
-        let faults = &mut self.kinds[index];
+    fn schedule_next(&mut self, mut faults: Faults) {
         let at = now() + about(&mut faults.stream, faults.gap);
         if at < faults.until {
-            self.schedule(at, move |state| state.begin(index));
+            self.schedule(at, move |state| state.begin(faults));
         }
     }
 }
@@ -789,10 +789,7 @@ impl State {
     }
 
     /// Begins a fault of a kind, and schedules the next one.
-    fn begin(&self, index: usize) {
-        let mut plan = self.chaos.borrow_mut();
-        plan.schedule_next(index);
-        let faults = &mut plan.kinds[index];
+    fn begin(&self, mut faults: Faults) {
         faults.id.3 += 1;
         let (id, until, at) = (faults.id, faults.until, now());
         let mut stream = Stream::new(seed(), faults.name, id.1 as usize, id.3 as usize);
@@ -805,7 +802,7 @@ impl State {
             until,
             stream,
         };
-        drop(plan);
+        self.chaos.borrow_mut().schedule_next(faults);
         begin(self, harm);
     }
 
@@ -972,7 +969,6 @@ impl State {
     pub(super) fn end_chaos(&self) {
         let mut plan = self.chaos.borrow_mut();
         plan.actions.clear();
-        plan.kinds.clear();
         plan.rates.clear();
         plan.crashes.clear();
         plan.end_order();
