@@ -12,12 +12,11 @@ use socket2::SockAddr;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Address {
     Internet(SocketAddr),
-    #[cfg(unix)]
     Unix(Name),
 }
 
-/// The name of a Unix socket.
-#[cfg(unix)]
+/// The name of a Unix socket. On other systems there is none.
+#[cfg_attr(not(unix), allow(dead_code))]
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Name {
     Unnamed,
@@ -41,6 +40,8 @@ impl Address {
             Address::Internet(address) => Ok((*address).into()),
             #[cfg(unix)]
             Address::Unix(name) => name.to_system(),
+            #[cfg(not(unix))]
+            Address::Unix(_) => Err(super::unsupported("a Unix socket")),
         }
     }
 
@@ -48,9 +49,7 @@ impl Address {
     pub(crate) fn describe(&self) -> Option<String> {
         match self {
             Address::Internet(address) => Some(address.to_string()),
-            #[cfg(unix)]
             Address::Unix(Name::Unnamed) => None,
-            #[cfg(unix)]
             Address::Unix(name) => Some(name.describe()),
         }
     }
@@ -58,12 +57,11 @@ impl Address {
     pub(super) fn internet(&self) -> io::Result<SocketAddr> {
         match self {
             Address::Internet(address) => Ok(*address),
-            #[cfg(unix)]
             Address::Unix(_) => Err(super::errno::Errno::AFNOSUPPORT.into()),
         }
     }
 
-    #[cfg(unix)]
+    #[cfg_attr(not(unix), allow(dead_code))]
     pub(super) fn unix(&self) -> io::Result<&Name> {
         match self {
             Address::Internet(_) => Err(super::errno::Errno::AFNOSUPPORT.into()),
@@ -98,7 +96,9 @@ impl Name {
             Name::Abstract(name) => SockAddr::unix(OsStr::from_bytes(&[&[0], &name[..]].concat())),
         }
     }
+}
 
+impl Name {
     /// Describes the name, for reports.
     pub(super) fn describe(&self) -> String {
         match self {

@@ -87,8 +87,7 @@ impl Calls {
     fn draw_delay(&mut self, host: usize, core: &mut Core) -> u64 {
         let Delays { latency, stream } = self.delays_of(host);
         let delay = latency.draw(stream, core.is_calm);
-        let (now, faults) = (core.time.now(), &mut core.faults);
-        delay.saturating_add((core.host_faults).delay(host, Kind::Blocking, now, faults))
+        delay.saturating_add(core.delay_by_fault(host, Kind::Blocking))
     }
 
     /// Takes all calls that have not begun, at the end of the world.

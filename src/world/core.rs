@@ -12,16 +12,16 @@ use super::event_queue::{Event, Events};
 use super::faults::{Faults, Kind};
 use super::host_faults::FaultsOfHosts;
 use super::hosts::{Hosts, NOBODY, TEST};
-use super::link::Links;
+use super::link::{Links, Passage};
 use super::order::{Order, Queue};
 use super::pollers::{PollerOfWorker, Pollers};
 use super::processes::{PauseId, Processes};
 use super::progress::Call;
 use super::report::Report;
-use super::sockets::Base;
 use super::step::Step;
+use super::table::Base;
 use super::time::{self, Time};
-use super::trace::{self, What};
+use super::trace::{self, Message, What};
 use super::{CLOSED, ERROR, READABLE, WRITABLE, answers, with};
 
 pub(crate) struct Core {
@@ -39,8 +39,6 @@ pub(crate) struct Core {
     pub(crate) report: Report,
     /// Whether each duration is its mean.
     pub(super) is_calm: bool,
-    /// The number of the next socket. No socket has the number zero.
-    pub(super) next_socket: u32,
 }
 
 impl Core {
@@ -49,13 +47,6 @@ impl Core {
             self.report.progress.add_host(name);
             self.hosts.add(name)
         })
-    }
-
-    /// Returns the number of a new socket. They are numbered in one sequence.
-    pub(super) fn take_socket_number(&mut self) -> u32 {
-        let number = self.next_socket;
-        self.next_socket = number.checked_add(1).expect("fewer than 2^32 sockets");
-        number
     }
 
     /// Starts a process on a host, and powers the host on. Returns its number, and its pollers.
@@ -209,10 +200,22 @@ impl Core {
         }
     }
 
-    /// Returns whether a fault of a host happens now.
-    pub(super) fn fault_comes(&mut self, host: usize, kind: Kind) -> bool {
-        let (now, faults) = (self.time.now(), &mut self.faults);
-        self.host_faults.comes(host, kind, now, faults)
+    /// Returns the fate of a message that arrives from one host at another now.
+    pub(super) fn pass(&self, way: (usize, usize)) -> Passage {
+        self.links.pass(way, self.hosts.is_up(way.1))
+    }
+
+    /// Decides the fate of a segment that is sent now: see [`Links::send`].
+    #[inline]
+    pub(super) fn send(&mut self, way: (usize, usize), link: &mut u32, len: usize) -> Option<u64> {
+        let now = self.time.now();
+        self.links.send(way, link, len, now, &mut self.faults)
+    }
+
+    /// Notes a message, if the run is recorded.
+    #[inline]
+    pub(super) fn message(&mut self, message: impl FnOnce() -> Message) {
+        self.report.trace.message(message);
     }
 
     /// Sets the probability of a kind of fault by chaos, from now on.
@@ -229,17 +232,9 @@ impl Core {
     }
 
     /// Reports new readiness of a socket to its pollers.
+    #[inline]
     pub(super) fn raise(&mut self, number: u32, base: &mut Base, ready: u8) {
-        match base.registrations.only() {
-            Some((poller, interest)) if !self.host_faults.are_any => {
-                let ready = ready & (interest | CLOSED | ERROR);
-                if ready != 0 {
-                    let registrations = &mut base.registrations;
-                    self.pollers.report(poller, number, registrations, ready);
-                }
-            }
-            _ => self.raise_with(number, base, ready, None),
-        }
+        self.raise_with(number, base, ready, None);
     }
 
     /// As [`raise`](Self::raise), but reports only to the poller `only`, if one is given. A fault
@@ -251,18 +246,15 @@ impl Core {
         ready: u8,
         only: Option<usize>,
     ) {
-        let mut nth = 0;
-        while let Some((poller, interest)) = base.registrations.nth(nth) {
-            nth += 1;
-            let mut ready = ready & (interest | CLOSED | ERROR);
-            if ready == 0 || only.is_some_and(|only| only != poller) {
+        for registration in base.registrations.iter() {
+            let mut ready = ready & (registration.interest | CLOSED | ERROR);
+            if ready == 0 || only.is_some_and(|only| only != registration.poller) {
                 continue;
             }
             if self.fault_comes(base.host, Kind::Spurious) {
                 ready |= READABLE | WRITABLE;
             }
-            let registrations = &mut base.registrations;
-            self.pollers.report(poller, number, registrations, ready);
+            self.pollers.report(number, registration, ready);
         }
     }
 

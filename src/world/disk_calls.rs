@@ -202,16 +202,15 @@ impl Disks {
             Call::Sync => (Kind::DiskSync, own.sync_latency),
         };
         let mut delay = latency.draw(&mut own.stream, core.is_calm);
-        let (now, faults) = (core.time.now(), &mut core.faults);
         if call == Call::Sync {
-            delay = delay.saturating_add(core.host_faults.delay(host, Kind::SlowSync, now, faults));
+            delay = delay.saturating_add(core.delay_by_fault(host, Kind::SlowSync));
         }
         Ok(Begun {
             world: core.world,
             host,
             process,
             call,
-            fails: core.host_faults.comes(host, kind, now, faults),
+            fails: core.fault_comes(host, kind),
             delay: Duration::from_nanos(delay),
         })
     }

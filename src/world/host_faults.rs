@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 
 use super::choice::{Probability, Stream};
-use super::faults::{Faults, Kind};
+use super::core::Core;
+use super::faults::Kind;
 use super::trace::Seconds;
 
 /// The limit of the additional duration of a sync (a disk that does something else first, or a
@@ -101,40 +102,45 @@ impl FaultsOfHosts {
         stream
     }
 
-    /// Returns whether a fault of a host happens now, by its own probability or that of chaos. A
-    /// fault that is off draws nothing.
-    #[inline]
-    pub(super) fn comes(&mut self, host: usize, kind: Kind, now: u64, faults: &mut Faults) -> bool {
-        self.are_any && self.is_drawn(host, kind, now, faults)
-    }
-
-    fn is_drawn(&mut self, host: usize, kind: Kind, now: u64, faults: &mut Faults) -> bool {
-        let own = (self.hosts.get(&host)).and_then(|host| host.set.rates.get(&kind));
-        let probability = faults.rate(kind, own.copied().unwrap_or_default());
-        if probability == Probability::default() {
-            return false;
-        }
-        let (stream, nth) = self.stream(host, kind);
-        let id = (kind, host as u32, 0, *nth);
-        stream.happens(probability)
-            && (probability.is_certain() || faults.allow_one(id, now, String::new))
-    }
-
     /// Returns the limit of the sockets and files of a host's process, if there is one.
     pub(super) fn descriptors(&self, host: usize) -> Option<usize> {
         self.hosts.get(&host)?.set.descriptors
     }
+}
+
+/// The choices.
+impl Core {
+    /// Returns whether a fault of a host happens now, by its own probability or that of chaos. A
+    /// fault that is off draws nothing.
+    #[inline]
+    pub(super) fn fault_comes(&mut self, host: usize, kind: Kind) -> bool {
+        self.host_faults.are_any && self.is_fault_drawn(host, kind)
+    }
+
+    fn is_fault_drawn(&mut self, host: usize, kind: Kind) -> bool {
+        let own = self.host_faults.hosts.get(&host);
+        let own = own.and_then(|host| host.set.rates.get(&kind)).copied();
+        let probability = self.faults.rate(kind, own.unwrap_or_default());
+        if probability == Probability::default() {
+            return false;
+        }
+        let (stream, nth) = self.host_faults.stream(host, kind);
+        let (id, now) = ((kind, host as u32, 0, *nth), self.time.now());
+        stream.happens(probability)
+            && (probability.is_certain() || self.faults.allow_one(id, now, String::new))
+    }
 
     /// Draws by how much a host's timer that is set now is late.
-    pub(super) fn lateness(&mut self, host: usize, now: u64, faults: &mut Faults) -> u64 {
-        let most = self.hosts.get(&host).map_or(0, |host| host.set.late);
+    pub(super) fn lateness(&mut self, host: usize) -> u64 {
+        let own = self.host_faults.hosts.get(&host);
+        let most = own.map_or(0, |host| host.set.late);
         if most == 0 {
             return 0;
         }
-        let (stream, nth) = self.stream(host, Kind::Late);
+        let (stream, nth) = self.host_faults.stream(host, Kind::Late);
         let late = stream.below(most.saturating_add(1));
-        let id = (Kind::Late, host as u32, 0, *nth);
-        if late != 0 && faults.allow_one(id, now, || Seconds(late).to_string()) {
+        let (id, now) = ((Kind::Late, host as u32, 0, *nth), self.time.now());
+        if late != 0 && (self.faults).allow_one(id, now, || Seconds(late).to_string()) {
             late
         } else {
             0
@@ -142,33 +148,27 @@ impl FaultsOfHosts {
     }
 
     /// Draws by how much a call takes longer, because of this kind of fault.
-    pub(super) fn delay(&mut self, host: usize, kind: Kind, now: u64, faults: &mut Faults) -> u64 {
-        let extent = self.extent(host, kind, now, faults);
+    pub(super) fn delay_by_fault(&mut self, host: usize, kind: Kind) -> u64 {
+        let extent = self.extent_of_fault(host, kind);
         extent.map_or(0, |mut stream| stream.below(LONGEST))
     }
 
-    /// Draws the length of a read or write of `len` bytes, if it is a short one.
-    pub(super) fn shorten(
-        &mut self,
-        host: usize,
-        len: usize,
-        now: u64,
-        faults: &mut Faults,
-    ) -> Option<usize> {
+    /// Draws the length of a read or write of `len` bytes, if a fault makes it a short one.
+    pub(super) fn shorten(&mut self, host: usize, len: usize) -> Option<usize> {
         if len < 2 {
             return None;
         }
-        let mut stream = self.extent(host, Kind::Short, now, faults)?;
+        let mut stream = self.extent_of_fault(host, Kind::Short)?;
         Some(1 + stream.below(len as u64 - 1) as usize)
     }
 
     /// Returns a stream for the extent of a fault, if the fault happens now: another stream than
     /// the one that decides on the next faults.
-    fn extent(&mut self, host: usize, kind: Kind, now: u64, faults: &mut Faults) -> Option<Stream> {
-        if !self.comes(host, kind, now, faults) {
+    fn extent_of_fault(&mut self, host: usize, kind: Kind) -> Option<Stream> {
+        if !self.fault_comes(host, kind) {
             return None;
         }
-        let nth = self.hosts.get(&host)?.streams.get(&kind)?.1;
+        let nth = self.host_faults.hosts.get(&host)?.streams.get(&kind)?.1;
         Some(Stream::new(self.seed, labels(kind)[1], host, nth as usize))
     }
 }
@@ -179,42 +179,46 @@ mod tests {
 
     #[test]
     fn a_fault_comes_by_the_host_s_own_probability_or_by_that_of_chaos() {
-        let (mut hosts, mut faults) = (FaultsOfHosts::new(1), Faults::new(None));
+        let mut core = Core::of_test(1);
         let certain = Probability::new(1.0).unwrap();
-        assert!(!hosts.are_any && !hosts.comes(3, Kind::Short, 0, &mut faults));
-        hosts.change(3, |own| own.set(Kind::Short, certain));
-        assert!(hosts.comes(3, Kind::Short, 0, &mut faults));
-        assert!(!hosts.comes(2, Kind::Short, 0, &mut faults));
-        assert!(!hosts.comes(3, Kind::Spurious, 0, &mut faults));
-        faults.by_chaos.insert(Kind::Spurious, certain);
-        assert!(hosts.comes(2, Kind::Spurious, 0, &mut faults));
-        hosts.heal();
-        assert!(!hosts.comes(3, Kind::Short, 0, &mut faults));
-        assert!(hosts.comes(3, Kind::Spurious, 0, &mut faults));
-        faults.by_chaos.clear();
-        assert!(!hosts.comes(3, Kind::Spurious, 0, &mut faults));
+        assert!(!core.host_faults.are_any && !core.fault_comes(3, Kind::Short));
+        core.host_faults
+            .change(3, |own| own.set(Kind::Short, certain));
+        assert!(core.fault_comes(3, Kind::Short));
+        assert!(!core.fault_comes(2, Kind::Short));
+        assert!(!core.fault_comes(3, Kind::Spurious));
+        core.faults.by_chaos.insert(Kind::Spurious, certain);
+        assert!(core.fault_comes(2, Kind::Spurious));
+        core.host_faults.heal();
+        assert!(!core.fault_comes(3, Kind::Short));
+        assert!(core.fault_comes(3, Kind::Spurious));
+        core.faults.by_chaos.clear();
+        assert!(!core.fault_comes(3, Kind::Spurious));
     }
 
     #[test]
     fn short_reads_and_late_timers_stay_within_their_limits() {
-        let (mut hosts, mut faults) = (FaultsOfHosts::new(1), Faults::new(None));
-        assert_eq!(hosts.lateness(0, 0, &mut faults), 0);
-        hosts.change(0, |own| {
+        let mut core = Core::of_test(1);
+        assert_eq!(core.lateness(0), 0);
+        core.host_faults.change(0, |own| {
             own.set(Kind::Short, Probability::new(1.0).unwrap());
             (own.late, own.descriptors) = (9, Some(4));
         });
         assert_eq!(
-            (hosts.descriptors(0), hosts.descriptors(1)),
+            (
+                core.host_faults.descriptors(0),
+                core.host_faults.descriptors(1)
+            ),
             (Some(4), None)
         );
-        assert_eq!(hosts.shorten(0, 1, 0, &mut faults), None);
+        assert_eq!(core.shorten(0, 1), None);
         let mut late = 0;
         for _ in 0..100 {
-            let len = hosts.shorten(0, 5, 0, &mut faults);
+            let len = core.shorten(0, 5);
             assert!(len.is_some_and(|len| (1..5).contains(&len)), "{len:?}");
-            late = late.max(hosts.lateness(0, 0, &mut faults));
+            late = late.max(core.lateness(0));
         }
         assert_eq!(late, 9);
-        assert_eq!(hosts.lateness(1, 0, &mut faults), 0);
+        assert_eq!(core.lateness(1), 0);
     }
 }

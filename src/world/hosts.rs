@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::core::Core;
 use super::errno::Errno;
-use super::report::Report;
 
 /// The ephemeral ports, assigned to sockets that ask for none: Linux's `ip_local_port_range`.
 const PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
@@ -191,51 +191,46 @@ impl Hosts {
     pub(super) fn set_next_port(&mut self, host: usize, port: u16) {
         self.list[host].next_port = port;
     }
+}
 
+impl Core {
     /// Counts a datagram of `bytes` bytes, or a connect. Fails the run if a host does this too
     /// often without time passing, before the messages under way use up the memory. Returns whether
     /// the limit is kept.
-    pub(super) fn count_sent(
-        &mut self,
-        host: usize,
-        bytes: usize,
-        now: u64,
-        report: &mut Report,
-    ) -> bool {
-        let Host { sent, name, .. } = &mut self.list[host];
-        let is_within = sent.add(now, 1 + bytes / 1_024) <= MAX_SENT;
+    pub(super) fn count_sent(&mut self, host: usize, bytes: usize) -> bool {
+        let Host { sent, name, .. } = &mut self.hosts.list[host];
+        let is_within = sent.add(self.time.now(), 1 + bytes / 1_024) <= MAX_SENT;
         if !is_within {
             let cause = format!("livelock: {name:?} sends without any time passing");
             let reason = format!("{cause}: a loop that neither sleeps nor waits for an answer");
-            report.fail(cause, None, reason);
+            self.report.fail(cause, None, reason);
         }
         is_within
     }
 
     /// Counts a connect, and fails the run if a host connects too often.
-    pub(super) fn count_connect(&mut self, host: usize, now: u64, report: &mut Report) {
-        let (host, max) = (&mut self.list[host], self.max_connects);
-        if host.connects.add(now / SECOND, 1) > max as usize {
+    pub(super) fn count_connect(&mut self, host: usize) {
+        let (host, max) = (&mut self.hosts.list[host], self.hosts.max_connects);
+        if host.connects.add(self.time.now() / SECOND, 1) > max as usize {
             let cause = format!("retry storm: {:?} connects too often", host.name);
             let reason = format!("{cause}: more than {max} times within a second");
-            report.fail(cause, None, reason);
+            self.report.fail(cause, None, reason);
         }
     }
 
     /// Counts a datagram, and fails the run if a host sends too many.
-    pub(super) fn count_datagram(&mut self, host: usize, now: u64, report: &mut Report) {
-        let (host, max) = (&mut self.list[host], self.max_datagrams);
-        if host.datagrams.add(now / SECOND, 1) > max as usize {
+    pub(super) fn count_datagram(&mut self, host: usize) {
+        let (host, max) = (&mut self.hosts.list[host], self.hosts.max_datagrams);
+        if host.datagrams.add(self.time.now() / SECOND, 1) > max as usize {
             let cause = format!("storm: {:?} sends too many datagrams", host.name);
             let reason = format!("{cause}: more than {max} within a second");
-            report.fail(cause, None, reason);
+            self.report.fail(cause, None, reason);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::trace::Trace;
     use super::*;
 
     fn two() -> Hosts {
@@ -276,18 +271,23 @@ mod tests {
 
     #[test]
     fn a_storm_fails_the_run_at_the_limit_of_a_second() {
-        let (mut hosts, mut report) = (two(), Report::new(Trace::default(), None));
-        (hosts.max_connects, hosts.max_datagrams) = (2, 2);
+        let mut core = Core::of_test(1);
+        core.hosts = two();
+        (core.hosts.max_connects, core.hosts.max_datagrams) = (2, 2);
         for now in [0, 1, 1_000_000_000, 1_000_000_001] {
-            hosts.count_connect(0, now, &mut report);
-            hosts.count_datagram(0, now, &mut report);
+            core.set_now(now);
+            core.count_connect(0);
+            core.count_datagram(0);
         }
-        assert!(report.failure.is_none());
-        hosts.count_connect(0, 1_999_999_999, &mut report);
-        let failure = report.failure.as_ref().expect("three within a second");
+        assert!(core.report.failure.is_none());
+        core.set_now(1_999_999_999);
+        core.count_connect(0);
+        let failure = core.report.failure.as_ref();
+        let failure = failure.expect("three within a second");
         assert_eq!(failure.cause, "retry storm: \"Near\" connects too often");
-        assert!(hosts.count_sent(1, 1_024 * (MAX_SENT - 1), 7, &mut report));
-        assert!(!hosts.count_sent(1, 0, 7, &mut report));
-        assert!(hosts.count_sent(1, 0, 8, &mut report));
+        assert!(core.count_sent(1, 1_024 * (MAX_SENT - 1)));
+        assert!(!core.count_sent(1, 0));
+        core.set_now(2_000_000_000);
+        assert!(core.count_sent(1, 0));
     }
 }

@@ -11,8 +11,8 @@
 //!
 //! * [`Core`], which all others use: [`time`], the queue of events, [`hosts`], [`processes`] and
 //!   their [`pollers`], [`link`]s, [`faults`], and the [`report`];
-//! * [`Sockets`], with a type for each protocol; [`names`]; [`disk_calls`]; `blocking`;
-//!   [`chaos`];
+//! * [`Sockets`], all in one table, and [`Network`], which makes the calls on them; [`names`];
+//!   [`disk_calls`]; `blocking`; [`chaos`];
 //! * [`Kernel`], which does what needs several of these: it ends processes and lets events happen.
 
 pub(crate) mod address;
@@ -33,6 +33,7 @@ mod event_queue;
 pub(crate) mod faults;
 pub(crate) mod host_faults;
 mod hosts;
+mod inbox;
 pub(crate) mod latency;
 pub(crate) mod link;
 pub(crate) mod names;
@@ -41,6 +42,7 @@ pub(crate) mod order;
 mod panics;
 pub(crate) mod parting;
 mod pollers;
+mod ports;
 mod processes;
 pub(crate) mod progress;
 mod registrations;
@@ -51,11 +53,13 @@ mod sectors;
 pub(crate) mod signals;
 mod sockets;
 pub(crate) mod step;
+mod table;
 mod tcp;
 mod time;
 pub(crate) mod trace;
 mod udp;
-#[cfg(unix)]
+// Elsewhere nothing makes such a socket.
+#[cfg_attr(not(unix), allow(dead_code))]
 mod unix;
 
 use std::cell::RefCell;
@@ -92,7 +96,7 @@ use progress::Call;
 use report::Report;
 pub(crate) use report::{Failure, fail, fail_because, note_lent};
 pub(crate) use seam::{SimSocket, SimSocketId, placeholder};
-use sockets::Sockets;
+use sockets::{Network, Sockets};
 use time::Time;
 pub(crate) use time::{count_reading, is_here, now};
 use trace::{Comparison, Trace, What};
@@ -232,7 +236,6 @@ impl Setup {
                 self.logs.then_some(seed),
             ),
             is_calm: false,
-            next_socket: 1,
         }
     }
 }
@@ -285,6 +288,12 @@ fn refused(words: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, words.into())
 }
 
+impl Kernel {
+    fn network(&mut self) -> Network<'_> {
+        self.sockets.network(&mut self.core)
+    }
+}
+
 /// The loop that drives the world.
 impl Kernel {
     /// Returns what the loop does next.
@@ -323,23 +332,27 @@ impl Kernel {
 
     /// Returns when the next event happens, and where it is.
     fn next_event(&mut self) -> Option<(u64, Place)> {
-        let (core, tcp) = (&mut self.core, &mut self.sockets.tcp);
-        tcp.acknowledge_all(core);
+        let first = self.chaos.first;
+        let mut network = self.network();
+        network.acknowledge_all();
         loop {
-            let (at, event, place) = core.events.first()?;
+            let (at, event, place) = network.core.events.first()?;
             let is_due = match *event {
-                Event::Retransmit(id) => tcp.table.is_due(id, at, core),
-                Event::Keepalive(_) if tcp.table.is_kept_alive_only(core) => return None,
-                Event::Keepalive(id) => tcp.table.keepalive_is_due(id, at),
-                Event::Deadline(poller) => core.pollers.is_due(poller, at, &mut core.events),
-                Event::Chaos(number) => number >= self.chaos.first,
+                Event::Retransmit(id) => network.timer_is_due(id, at),
+                Event::Keepalive(_) if network.is_kept_alive_only() => return None,
+                Event::Keepalive(id) => network.keepalive_is_due(id, at),
+                Event::Deadline(poller) => {
+                    let core = &mut *network.core;
+                    core.pollers.is_due(poller, at, &mut core.events)
+                }
+                Event::Chaos(number) => number >= first,
                 // These are always due.
                 _ => true,
             };
             if is_due {
                 return Some((at, place));
             }
-            core.events.take(place);
+            network.core.events.take(place);
         }
     }
 
@@ -347,38 +360,35 @@ impl Kernel {
     /// that is due, if the event is one.
     #[must_use]
     fn take_event(&mut self, place: Place) -> Due {
-        let (core, Sockets { tcp, udp, .. }) = (&mut self.core, &mut self.sockets);
-        let (at, event) = core.events.take(place)?;
-        core.set_now(at);
-        tcp.forget_ended(core);
+        let (at, event) = self.core.events.take(place)?;
+        self.core.set_now(at);
+        let mut network = self.network();
+        network.forget_ended();
         match event {
-            Event::Segment(segment) => {
-                let way = segment.way();
-                match core.links.pass(way, core.hosts.is_up(way.1)) {
-                    Passage::Lost => tcp.lose(segment, core),
-                    Passage::Held => {
-                        let timers = segment.timers();
-                        core.links.held.push((way, Event::Segment(segment)));
-                        tcp.table.arm_all(timers, core);
-                    }
-                    Passage::Arrives => tcp.arrives(segment, core),
+            Event::Segment(segment) => match network.core.pass(segment.way()) {
+                Passage::Lost => network.lose_segment(segment),
+                Passage::Held => {
+                    network.arm_all(segment.timers());
+                    let held = (segment.way(), Event::Segment(segment));
+                    network.core.links.held.push(held);
                 }
-            }
-            Event::Datagram(datagram) => {
-                let way = (datagram.from.0, datagram.to.0);
-                match core.links.pass(way, core.hosts.is_up(way.1)) {
-                    Passage::Lost => udp::lose(&datagram, core),
-                    Passage::Held => core.links.held.push((way, Event::Datagram(datagram))),
-                    Passage::Arrives => udp.arrives(*datagram, core),
+                Passage::Arrives => network.segment_arrives(segment),
+            },
+            Event::Datagram(datagram) => match network.core.pass(datagram.way()) {
+                Passage::Lost => udp::lose(&datagram, network.core),
+                Passage::Held => {
+                    let held = (datagram.way(), Event::Datagram(datagram));
+                    network.core.links.held.push(held);
                 }
-            }
-            Event::Retransmit(id) => tcp.retransmit(id, core),
-            Event::Keepalive(id) => tcp.keep_alive(id, core),
-            Event::Unreachable(id) => tcp.hear_of_router(id, core),
-            Event::Deadline(poller) => core.pollers.fire(poller),
+                Passage::Arrives => network.datagram_arrives(*datagram),
+            },
+            Event::Retransmit(id) => network.retransmit(id),
+            Event::Keepalive(id) => network.keep_alive(id),
+            Event::Unreachable(id) => network.hear_of_router(id),
+            Event::Deadline(poller) => self.core.pollers.fire(poller),
             Event::Chaos(number) => self.chaos.due.push_back(number),
             #[cfg(feature = "blocking")]
-            Event::Blocking(call) => return self.blocking.begin(*call, core),
+            Event::Blocking(call) => return self.blocking.begin(*call, &self.core),
         }
         None
     }
@@ -407,7 +417,7 @@ impl Kernel {
         let is_full = limit.is_some_and(|limit| {
             let own = self.disks.find(host);
             let files = own.map_or(0, |own| own.disk.count_open(process));
-            files + self.sockets.count_open(process, host) + count > limit
+            files + self.network().open(process, host).len() + count > limit
         });
         if is_exhausted || is_full {
             Err(Errno::MFILE.into())
@@ -430,7 +440,7 @@ impl Kernel {
             own.disk.close_all(process);
         }
         let has_power = what != What::PoweredOff;
-        self.sockets.close_all(process, host, has_power, core);
+        self.network().close_all(process, host, has_power);
         if !has_power {
             self.power_off(host);
         }
@@ -439,7 +449,7 @@ impl Kernel {
     /// Powers a host off: its connections and listeners are forgotten.
     pub(crate) fn power_off(&mut self, host: usize) {
         self.core.hosts.set_up(host, false);
-        self.sockets.forget_all(host, &mut self.core);
+        self.network().forget_all(host);
     }
 
     /// Ends a pause, unless [`heal_all`](Self::heal_all) has ended it.
@@ -453,7 +463,7 @@ impl Kernel {
 
     /// Describes the sockets of a process, for reports.
     pub(crate) fn describe_sockets(&mut self, process: usize) -> Vec<String> {
-        self.sockets.describe(process, &self.core)
+        self.network().describe(process)
     }
 }
 
@@ -467,13 +477,13 @@ impl Kernel {
 
     /// Lets everything arrive that has arrived by now, but was no event.
     pub(crate) fn settle_all(&mut self) {
-        self.sockets.tcp.table.settle_all(&mut self.core);
+        self.network().settle_all();
     }
 
     /// Resets all connections between two hosts, on both sides at the same moment.
     pub(crate) fn reset_between(&mut self, a: usize, b: usize) {
         self.core.note(a, What::Reset(b));
-        self.sockets.tcp.reset_between(a, b, &mut self.core);
+        self.network().reset_between(a, b);
     }
 
     /// Ends all cuts, holds and pauses, and the random faults of hosts and names.

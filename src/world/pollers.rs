@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use super::event_queue::{Event, Events};
 use super::order::{Order, Queue};
-use super::registrations::Registrations;
+use super::registrations::Registration;
 use super::seam::SimSocketId;
 use super::time::Time;
 use super::{Kernel, with, with_world};
@@ -213,17 +213,11 @@ impl Pollers {
 
     /// Reports readiness of a socket to a poller that it is registered with.
     #[inline]
-    pub(super) fn report(
-        &mut self,
-        poller: usize,
-        number: u32,
-        registrations: &mut Registrations,
-        ready: u8,
-    ) {
-        if registrations.raise(poller, ready) {
-            self.list[poller].events.push_back(number);
+    pub(super) fn report(&mut self, number: u32, registration: &mut Registration, ready: u8) {
+        if registration.raise(ready) {
+            self.list[registration.poller].events.push_back(number);
         }
-        self.wake(poller);
+        self.wake(registration.poller);
     }
 
     /// Sets the order of workers, and of the tasks of each. Returns `false` if it is fixed.
@@ -317,19 +311,20 @@ pub(crate) struct PollerOfWorker {
 impl PollerOfWorker {
     /// Registers a socket, or replaces its registration.
     pub(crate) fn register(&self, socket: SimSocketId, token: u64, interest: u8) -> io::Result<()> {
-        socket.with(|sockets, core, number| {
-            core.processes.here()?;
-            let ready = sockets.of(number).ready(number)?;
-            let base = sockets.of(number).base(number)?;
+        socket.with(|network, id| {
+            network.core.processes.here()?;
+            let ready = network.ready(id)?;
+            let base = network.table.base(id)?;
             base.registrations.add(self.number, token, interest);
-            core.raise_with(number, base, ready, Some(self.number));
+            let only = Some(self.number);
+            network.core.raise_with(id, base, ready, only);
             Ok(())
         })
     }
 
     pub(crate) fn deregister(&self, socket: SimSocketId) -> io::Result<()> {
-        socket.with(|sockets, _, number| {
-            let base = sockets.of(number).base(number)?;
+        socket.with(|network, id| {
+            let base = network.table.base(id)?;
             base.registrations.remove(self.number);
             Ok(())
         })
@@ -342,7 +337,7 @@ impl PollerOfWorker {
                 let poller = &mut kernel.core.pollers.list[self.number];
                 let number = poller.events.pop_front()?;
                 // It may be registered with another poller by now.
-                let base = kernel.sockets.of(number).base(number).ok();
+                let base = kernel.sockets.table.base(number).ok();
                 if let Some(taken) = base.and_then(|base| base.registrations.take(self.number)) {
                     return Some(taken);
                 }
@@ -389,12 +384,9 @@ impl PollerOfWorker {
             let core = &mut kernel.core;
             let poller = &mut core.pollers.list[self.number];
             if std::mem::replace(&mut poller.timer, deadline) != deadline {
-                poller.late = match deadline {
-                    Some(_) => {
-                        (core.host_faults).lateness(poller.host, core.time.now(), &mut core.faults)
-                    }
-                    None => 0,
-                };
+                let host = poller.host;
+                let late = deadline.map_or(0, |_| core.lateness(host));
+                core.pollers.list[self.number].late = late;
                 core.pollers.arm(self.number, &core.time, &mut core.events);
             }
         });

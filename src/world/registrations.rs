@@ -5,12 +5,22 @@
 
 /// The registration of a socket with one poller.
 #[derive(Clone, Copy, Debug)]
-struct Registration {
-    poller: usize,
+pub(super) struct Registration {
+    pub(super) poller: usize,
     token: u64,
-    interest: u8,
+    pub(super) interest: u8,
     /// The readiness that is still to be reported.
     pending: u8,
+}
+
+impl Registration {
+    /// Adds readiness to report. Returns whether there was none before.
+    #[inline]
+    pub(super) fn raise(&mut self, ready: u8) -> bool {
+        let before = self.pending;
+        self.pending |= ready;
+        before == 0
+    }
 }
 
 #[derive(Default, Debug)]
@@ -38,27 +48,9 @@ impl Registrations {
         self.0.retain(|registration| registration.poller != poller);
     }
 
-    /// Returns the nth poller, and its interest.
     #[inline]
-    pub(super) fn nth(&self, nth: usize) -> Option<(usize, u8)> {
-        let registration = self.0.get(nth)?;
-        Some((registration.poller, registration.interest))
-    }
-
-    /// Returns the only poller, and its interest. `None` if there is none, or more than one.
-    #[inline]
-    pub(super) fn only(&self) -> Option<(usize, u8)> {
-        self.nth(0).filter(|_| self.0.len() == 1)
-    }
-
-    /// Adds readiness for a poller to report. Returns whether it had none before.
-    #[inline]
-    pub(super) fn raise(&mut self, poller: usize, ready: u8) -> bool {
-        self.find(poller).is_some_and(|registration| {
-            let before = registration.pending;
-            registration.pending |= ready;
-            before == 0
-        })
+    pub(super) fn iter(&mut self) -> std::slice::IterMut<'_, Registration> {
+        self.0.iter_mut()
     }
 
     /// Takes the token and the readiness that a poller has to report, if there is any.
@@ -80,29 +72,36 @@ impl Registrations {
 mod tests {
     use super::*;
 
+    /// Returns the pollers, each with its interest.
+    fn list(all: &mut Registrations) -> Vec<(usize, u8)> {
+        let pollers = all.iter();
+        pollers.map(|one| (one.poller, one.interest)).collect()
+    }
+
     #[test]
     fn each_poller_reports_what_is_raised_with_it_until_it_is_removed() {
         let mut all = Registrations::default();
-        assert_eq!(all.nth(0), None);
+        assert_eq!(list(&mut all), []);
         all.add(4, 40, 1);
         all.add(7, 70, 3);
         all.add(4, 41, 2); // Replaces the first.
-        assert_eq!((all.nth(0), all.nth(1)), (Some((4, 2)), Some((7, 3))));
-        assert_eq!(all.only(), None);
+        assert_eq!(list(&mut all), [(4, 2), (7, 3)]);
+        let [four, seven] = &mut all.0[..] else {
+            panic!("there are two");
+        };
         assert!(
-            all.raise(7, 1) && !all.raise(7, 2),
+            seven.raise(1) && !seven.raise(2),
             "it has something already"
         );
-        assert!(all.raise(4, 2));
-        assert!(!all.raise(5, 1), "it is not registered there");
+        assert!(four.raise(2));
+        assert_eq!(all.take(5), None, "it is not registered there");
         assert_eq!(all.take(7), Some((70, 3)));
         assert_eq!(all.take(7), None, "it was taken");
         all.remove(4);
-        assert_eq!((all.nth(0), all.nth(1)), (Some((7, 3)), None));
-        assert_eq!(all.only(), Some((7, 3)));
+        assert_eq!(list(&mut all), [(7, 3)]);
         assert_eq!(all.take(4), None);
-        assert!(all.raise(7, 2));
+        assert!(all.0[0].raise(2));
         all.remove(7);
-        assert_eq!((all.nth(0), all.take(7)), (None, None));
+        assert_eq!((list(&mut all), all.take(7)), (vec![], None));
     }
 }

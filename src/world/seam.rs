@@ -8,10 +8,9 @@ use std::net::{Shutdown, SocketAddr};
 use std::sync::OnceLock;
 
 use super::address::Address;
-use super::core::Core;
 use super::errno::Errno;
 use super::options::Options;
-use super::sockets::Sockets;
+use super::sockets::Network;
 use super::{Kernel, READABLE, WRITABLE, refused, with, with_world};
 use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor, TcpOption};
 
@@ -29,8 +28,7 @@ impl Drop for SimSocket {
     fn drop(&mut self) {
         let SimSocketId { world, number } = self.0;
         with_world(world, |kernel| {
-            let (sockets, core) = (&mut kernel.sockets, &mut kernel.core);
-            sockets.of(number).close(number, core);
+            kernel.network().close(number);
         });
     }
 }
@@ -73,58 +71,58 @@ fn open_placeholder() -> io::Result<OwnedDescriptor> {
 }
 
 impl SimSocket {
-    fn new(make: impl FnOnce(&mut Sockets, &mut Core) -> io::Result<u32>) -> io::Result<SimSocket> {
-        SimSocket::new_ones(|sockets, core| Ok([make(sockets, core)?])).map(|[socket]| socket)
+    fn new(make: impl FnOnce(&mut Network<'_>) -> io::Result<u32>) -> io::Result<SimSocket> {
+        SimSocket::new_ones(|network| Ok([make(network)?])).map(|[socket]| socket)
     }
 
     /// Creates `N` sockets by one call.
     fn new_ones<const N: usize>(
-        make: impl FnOnce(&mut Sockets, &mut Core) -> io::Result<[u32; N]>,
+        make: impl FnOnce(&mut Network<'_>) -> io::Result<[u32; N]>,
     ) -> io::Result<[SimSocket; N]> {
         let made = with(|kernel| {
             kernel.take_descriptors(N)?;
-            let (sockets, core) = (&mut kernel.sockets, &mut kernel.core);
-            Ok((core.world, make(sockets, core)?))
+            let made = make(&mut kernel.network())?;
+            Ok((kernel.core.world, made))
         });
         let (world, numbers) = made.unwrap_or_else(|| Err(not_here()))?;
         Ok(numbers.map(|number| SimSocket(SimSocketId { world, number })))
     }
 
     pub(crate) fn listen(address: SocketAddr, backlog: usize) -> io::Result<SimSocket> {
-        SimSocket::new(|sockets, core| sockets.tcp.listen(address, backlog, core))
+        SimSocket::new(|network| network.listen(address, backlog))
     }
 
     /// Starts to connect.
     pub(crate) fn connect(address: SocketAddr) -> io::Result<SimSocket> {
-        SimSocket::new(|sockets, core| sockets.tcp.connect(address, core))
+        SimSocket::new(|network| network.connect(address))
     }
 
     pub(crate) fn udp(address: SocketAddr) -> io::Result<SimSocket> {
-        SimSocket::new(|sockets, core| sockets.udp.bind(address, core))
+        SimSocket::new(|network| network.bind_udp(address))
     }
 
     #[cfg(unix)]
     pub(crate) fn unix_listen(address: &Address, backlog: usize) -> io::Result<SimSocket> {
-        SimSocket::new(|sockets, core| sockets.unix.listen(address.unix()?, backlog, core))
+        SimSocket::new(|network| network.listen_unix(address.unix()?, backlog))
     }
 
     /// Connects to a listener. Fails with `WouldBlock` if the listener's queue is full.
     #[cfg(unix)]
     pub(crate) fn unix_connect(address: &Address) -> io::Result<SimSocket> {
-        SimSocket::new(|sockets, core| sockets.unix.connect(address.unix()?, core))
+        SimSocket::new(|network| network.connect_unix(address.unix()?))
     }
 
     /// Creates a datagram socket, bound to a name or unnamed.
     #[cfg(unix)]
     pub(crate) fn unix_datagram(address: Option<&Address>) -> io::Result<SimSocket> {
         let name = address.map_or(Ok(&super::address::Name::Unnamed), Address::unix);
-        SimSocket::new(|sockets, core| sockets.unix.bind(name?, core))
+        SimSocket::new(|network| network.bind_unix(name?))
     }
 
     /// Creates a pair of connected sockets.
     #[cfg(unix)]
     pub(crate) fn unix_pair(is_stream: bool) -> io::Result<(SimSocket, SimSocket)> {
-        let pair = SimSocket::new_ones(|sockets, core| sockets.unix.pair(is_stream, core));
+        let pair = SimSocket::new_ones(|network| network.pair(is_stream));
         pair.map(<(SimSocket, SimSocket)>::from)
     }
 
@@ -137,9 +135,9 @@ impl SimSocket {
 impl SimSocketId {
     pub(super) fn with<R>(
         self,
-        f: impl FnOnce(&mut Sockets, &mut Core, u32) -> io::Result<R>,
+        f: impl FnOnce(&mut Network<'_>, u32) -> io::Result<R>,
     ) -> io::Result<R> {
-        let call = |kernel: &mut Kernel| f(&mut kernel.sockets, &mut kernel.core, self.number);
+        let call = |kernel: &mut Kernel| f(&mut kernel.network(), self.number);
         with_world(self.world, call).unwrap_or_else(|| Err(not_here()))
     }
 
@@ -147,50 +145,50 @@ impl SimSocketId {
         // A real kernel does this first.
         let taken = with_world(self.world, |kernel| kernel.take_descriptors(1));
         taken.unwrap_or_else(|| Err(not_here()))?;
-        let (number, peer) = self.with(|sockets, core, number| sockets.accept(number, core))?;
+        let (number, peer) = self.with(|network, id| network.accept(id))?;
         Ok((SimSocket(SimSocketId { number, ..self }), peer))
     }
 
     pub(crate) fn is_connected(self) -> io::Result<bool> {
-        self.with(|sockets, _, number| sockets.tcp.table.get(number)?.is_connected())
+        self.with(|network, id| network.is_connected(id))
     }
 
     /// Returns the number of bytes read, and whether nothing is left to read: neither bytes, nor an
     /// end, nor an error.
     pub(crate) fn read(self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)> {
-        self.with(|sockets, core, number| {
-            let read = sockets.read(number, buffers, false, core)?;
-            let is_empty = sockets.of(number).ready(number)? & READABLE == 0;
+        self.with(|network, id| {
+            let read = network.read(id, buffers, false)?;
+            let is_empty = network.ready(id)? & READABLE == 0;
             Ok((read, is_empty))
         })
     }
 
     pub(crate) fn peek(self, bytes: &mut [u8]) -> io::Result<usize> {
         let buffers = &mut [IoSliceMut::new(bytes)];
-        self.with(|sockets, core, number| sockets.read(number, buffers, true, core))
+        self.with(|network, id| network.read(id, buffers, true))
     }
 
     pub(crate) fn write(self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.with(|sockets, core, number| sockets.write(number, buffers, core))
+        self.with(|network, id| network.write(id, buffers))
     }
 
     /// Receives a datagram, or peeks at it if `keeps` is set.
     pub(crate) fn receive(self, bytes: &mut [u8], keeps: bool) -> io::Result<(usize, Address)> {
-        self.with(|sockets, core, number| sockets.receive(number, bytes, keeps, core))
+        self.with(|network, id| network.receive(id, bytes, keeps))
     }
 
     /// Sends a datagram, to the peer unless an address is given.
     pub(crate) fn send(self, bytes: &[u8], to: Option<&Address>) -> io::Result<usize> {
-        self.with(|sockets, core, number| sockets.send(number, bytes, to, core))
+        self.with(|network, id| network.send(id, bytes, to))
     }
 
     pub(crate) fn set_peer(self, peer: &Address) -> io::Result<()> {
-        self.with(|sockets, core, number| sockets.of(number).set_peer(number, peer, core))
+        self.with(|network, id| network.set_peer(id, peer))
     }
 
     /// Returns whether receiving was shut down, although a receive would block.
     pub(crate) fn has_ended(self) -> bool {
-        let ended = self.with(|sockets, _, number| Ok(sockets.of(number).has_ended(number)));
+        let ended = self.with(|network, id| Ok(network.has_ended(id)));
         ended.unwrap_or(false)
     }
 
@@ -200,21 +198,21 @@ impl SimSocketId {
     }
 
     fn is_ready(self, for_what: u8) -> bool {
-        let ready = self.with(|sockets, _, number| sockets.of(number).ready(number));
+        let ready = self.with(|network, id| network.ready(id));
         ready.is_ok_and(|ready| ready & for_what != 0)
     }
 
     pub(crate) fn shutdown(self, how: Shutdown) -> io::Result<()> {
-        self.with(|sockets, core, number| sockets.of(number).shut_down(number, how, core))
+        self.with(|network, id| network.shut_down(id, how))
     }
 
     pub(crate) fn local_addr(self) -> io::Result<Address> {
-        self.with(|sockets, _, number| Ok(sockets.of(number).addresses(number)?.0))
+        self.with(|network, id| Ok(network.addresses(id)?.0))
     }
 
     pub(crate) fn peer_addr(self) -> io::Result<Address> {
-        self.with(|sockets, _, number| {
-            let (_, peer) = sockets.of(number).addresses(number)?;
+        self.with(|network, id| {
+            let (_, peer) = network.addresses(id)?;
             peer.ok_or_else(|| Errno::NOTCONN.into())
         })
     }
@@ -226,19 +224,19 @@ impl SimSocketId {
 
     /// Returns the kind of socket, as a dump shows it.
     pub(crate) fn kind(self) -> &'static str {
-        let kind = self.with(|sockets, _, number| Ok(sockets.of(number).kind(number)));
+        let kind = self.with(|network, id| network.kind(id));
         kind.unwrap_or("socket")
     }
 
     pub(crate) fn options<R>(self, f: impl FnOnce(&mut Options) -> R) -> io::Result<R> {
-        self.with(|sockets, _, number| Ok(f(&mut sockets.of(number).base(number)?.options)))
+        self.with(|network, id| Ok(f(&mut network.table.base(id)?.options)))
     }
 
     pub(crate) fn set_keepalive(self, on: bool) -> io::Result<()> {
-        self.with(|sockets, core, number| sockets.tcp.set_keepalive(number, on, core))
+        self.with(|network, id| network.set_keepalive(id, on))
     }
 
     pub(crate) fn set_tcp_option(self, option: TcpOption, value: u32) -> io::Result<()> {
-        self.with(|sockets, core, number| sockets.tcp.set_option(number, option, value, core))
+        self.with(|network, id| network.set_option(id, option, value))
     }
 }

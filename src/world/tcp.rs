@@ -42,31 +42,34 @@
 //!   socket. Any other operation on that socket [settles](Table::settle) it first: if its time has
 //!   come, it has arrived; if not, it becomes an event. When a way is cut or held, all are settled.
 //!
-//! The code is in parts: `socket` is one end of a connection, `table` finds the ends and has their
-//! timers, and [`Tcp`] makes the user's calls here, sends (`send`) and receives (`receive`).
+//! The code is in parts: `socket` is one end of a connection; the methods of [`Network`] find the
+//! ends and have their timers (`connections`), send (`send`), receive (`receive`), and make the
+//! user's calls (here).
 
+mod connections;
 mod keepalive;
 mod receive;
 mod segment;
 mod send;
 mod socket;
-mod table;
 #[cfg(test)]
 mod tcp_tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 
 pub(crate) use segment::Segment;
-use socket::{Socket, State};
-pub(crate) use table::Table;
+use segment::Spare;
+pub(crate) use socket::Socket;
+use socket::State;
 
-use super::address::Address;
-use super::core::Core;
 use super::errno::Errno;
+use super::hosts::Hosts;
+use super::ports::Ports;
 use super::registrations::Registrations;
-use super::sockets::{Base, Protocol};
+use super::sockets::Network;
+use super::table::{Base, Socket as Any};
 use super::trace::{Flags, What};
 use super::{CLOSED, ERROR, READABLE, WRITABLE, gone};
 
@@ -86,83 +89,90 @@ const LONGEST_RTO: u64 = 120_000_000_000;
 const NEVER: u64 = u64::MAX;
 const NO_TIMER: (u64, u32) = (NEVER, 0);
 
-/// All TCP sockets of a world.
+/// By what TCP finds its sockets, and what it has to do for them.
 #[derive(Debug, Default)]
-pub(crate) struct Tcp {
-    pub(crate) table: Table,
+pub(super) struct Tcp {
+    pub(super) listeners: Ports,
+    /// By host, own address and the peer's.
+    connections: BTreeMap<(usize, SocketAddr, SocketAddr), u32>,
+    spare: Spare,
     /// The connections in TIME_WAIT, each with the end of it, in that order.
     ended: VecDeque<(u64, u32)>,
     /// The sockets that may owe their peer an acknowledgement.
     owing: Vec<u32>,
+    /// Whether the queue of events also has those that could be left out of it: see above.
+    #[cfg(test)]
+    has_all_events: bool,
 }
 
 /// Calls that make sockets, and the ends of connections.
-impl Tcp {
-    pub(super) fn listen(
-        &mut self,
-        local: SocketAddr,
-        backlog: usize,
-        core: &mut Core,
-    ) -> io::Result<u32> {
-        let (host, process) = core.processes.here()?;
-        let local = self.table.bind(host, local, &mut core.hosts)?;
+impl Network<'_> {
+    pub(super) fn listen(&mut self, local: SocketAddr, backlog: usize) -> io::Result<u32> {
+        let (host, process) = self.core.processes.here()?;
+        let is_free = |hosts: &Hosts, port| {
+            self.tcp.listeners.is_free(host, port)
+                && !self.tcp.is_connected_from(host, port, hosts, |_| true)
+        };
+        let (listeners, hosts) = (&self.tcp.listeners, &mut self.core.hosts);
+        let local = listeners.bind(host, local, self.table, hosts, is_free)?;
         let base = Base::new(host, Some(process));
         let mut socket = Socket::new(base, State::Listening, local);
-        socket.backlog = backlog;
-        Ok(self.table.insert(socket, core))
+        socket.base.backlog = backlog;
+        let id = self.table.insert(Any::Tcp(Box::new(socket)));
+        self.tcp.listeners.add(host, local.port(), id);
+        Ok(id)
     }
 
-    pub(super) fn connect(&mut self, peer: SocketAddr, core: &mut Core) -> io::Result<u32> {
-        let (host, process) = core.processes.here()?;
+    pub(super) fn connect(&mut self, peer: SocketAddr) -> io::Result<u32> {
+        let (host, process) = self.core.processes.here()?;
         if is_for_many(peer.ip()) {
             return Err(Errno::NETUNREACH.into());
         }
-        let (to, peer) = core.hosts.locate(host, peer);
+        let (to, peer) = self.core.hosts.locate(host, peer);
         let ip = if peer.ip().is_loopback() {
             peer.ip()
         } else {
-            core.hosts.address(host, peer.is_ipv6())
+            self.core.hosts.address(host, peer.is_ipv6())
         };
-        let port = (self.table).free_port_to(host, ip, peer, &mut core.hosts)?;
+        let port = self.free_port_to(host, ip, peer)?;
         let base = Base::new(host, Some(process));
         let mut socket = Socket::new(base, State::Connecting, SocketAddr::new(ip, port));
         (socket.peer, socket.has_connected) = (Some((to, peer)), true);
-        let id = self.table.insert(socket, core);
-        core.note(host, What::Connect(to, peer.port()));
-        let now = core.time.now();
-        core.hosts.count_connect(host, now, &mut core.report);
-        core.hosts.count_sent(host, 0, now, &mut core.report);
-        self.send_flags(id, Flags::Syn, core);
-        self.table.start_timer(id, core);
+        let id = self.insert(socket);
+        self.core.note(host, What::Connect(to, peer.port()));
+        self.core.count_connect(host);
+        self.core.count_sent(host, 0);
+        self.send_flags(id, Flags::Syn);
+        self.start_timer(id);
         Ok(id)
     }
 
     /// Resets all connections between two hosts, on both sides at the same moment.
-    pub(super) fn reset_between(&mut self, a: usize, b: usize, core: &mut Core) {
+    pub(super) fn reset_between(&mut self, a: usize, b: usize) {
         let mut ids = self.table.ids(a);
         if a != b {
             ids.extend(self.table.ids(b));
         }
         ids.sort_unstable();
         for id in ids {
-            let is_between = self.table.find(id).is_some_and(|socket| {
+            let is_between = self.table.tcp(id).is_some_and(|socket| {
                 let peer = socket.peer.map(|(host, _)| host);
                 let ends = [(a, Some(b)), (b, Some(a))];
                 socket.state == State::Connected && ends.contains(&(socket.base.host, peer))
             });
             if is_between {
-                self.fail(id, Errno::CONNRESET, core);
+                self.fail(id, Errno::CONNRESET);
             }
         }
     }
 
     /// Ends a connection by RST, unless it has ended before, and forgets it.
-    pub(super) fn reset(&mut self, id: u32, core: &mut Core) {
-        let socket = self.table.find(id);
+    pub(super) fn reset(&mut self, id: u32) {
+        let socket = self.table.tcp(id);
         if socket.is_some_and(|socket| socket.state != State::Closed) {
-            self.send_flags(id, Flags::Reset, core);
+            self.send_flags(id, Flags::Reset);
         }
-        self.table.remove(id, core);
+        self.remove(id);
     }
 
     /// Ends a connection by an error, which is reported to the user once.
@@ -170,8 +180,8 @@ impl Tcp {
     /// After the peer's FIN, and before its own, a reset is a broken pipe, as in Linux's
     /// `tcp_reset`: reads still return the bytes that came before, and then the end. A connection
     /// that waits in a queue is accepted nevertheless, and reports its error afterwards.
-    fn fail(&mut self, id: u32, error: Errno, core: &mut Core) {
-        let Some(socket) = self.table.settle(id, core) else {
+    fn fail(&mut self, id: u32, error: Errno) {
+        let Some(socket) = self.settle(id) else {
             return;
         };
         let is_kept = socket.base.process.is_some() || socket.is_queued;
@@ -181,106 +191,52 @@ impl Tcp {
         (socket.timer, socket.owes_ack) = (None, false);
         socket.out.clear();
         if !is_kept {
-            return self.table.remove(id, core);
+            return self.remove(id);
         }
         let is_half = socket.has_peer_fin() && !socket.wants_fin;
-        socket.error = match error {
+        socket.base.error = match error {
             Errno::CONNRESET if is_half => Some(Errno::PIPE),
             error => Some(error),
         };
         socket.state = State::Closed;
-        let (host, local, peer) = (socket.base.host, socket.local, socket.peer);
         let (_, owed) = std::mem::replace(&mut socket.peer_timer, NO_TIMER);
-        self.table.disconnect(id, host, local, peer, core);
-        self.table.arm(owed, core);
-        self.raise(id, READABLE | WRITABLE | CLOSED | ERROR, core);
+        self.disconnect(id);
+        self.arm(owed);
+        self.raise(id, READABLE | WRITABLE | CLOSED | ERROR);
     }
 }
 
 /// The user's calls on sockets.
-impl Protocol for Tcp {
-    fn base(&mut self, id: u32) -> io::Result<&mut Base> {
-        Ok(&mut self.table.get(id)?.base)
+impl Network<'_> {
+    /// Returns whether connecting is done, or the error that has ended the connection.
+    pub(super) fn is_connected(&mut self, id: u32) -> io::Result<bool> {
+        let socket = self.table.tcp_mut(id).ok_or_else(gone)?;
+        socket.base.take_error()?;
+        Ok(socket.state != State::Connecting)
     }
 
-    fn ready(&self, id: u32) -> io::Result<u8> {
-        Ok(self.table.find(id).ok_or_else(gone)?.ready())
-    }
-
-    fn kind(&self, _id: u32) -> &'static str {
-        "TCP"
-    }
-
-    fn describe(&self, id: u32, core: &Core) -> io::Result<String> {
-        let socket = self.table.find(id).ok_or_else(gone)?;
-        Ok(socket.describe(&core.hosts))
-    }
-
-    fn open(&self, host: usize, process: usize) -> Vec<u32> {
-        let is_open = |id: &u32| {
-            let socket = self.table.find(*id);
-            socket.is_some_and(|socket| socket.base.process == Some(process))
-        };
-        self.table.ids(host).into_iter().filter(is_open).collect()
-    }
-
-    fn addresses(&self, id: u32) -> io::Result<(Address, Option<Address>)> {
-        let socket = self.table.find(id).ok_or_else(gone)?;
-        let peer = socket.peer_address().map(Address::Internet);
-        Ok((Address::Internet(socket.local), peer))
-    }
-
-    fn forget_all(&mut self, host: usize, core: &mut Core) {
-        self.table.forget_all(host, core);
-    }
-
-    fn abort(&mut self, id: u32, core: &mut Core) {
-        self.reset(id, core);
-    }
-
-    fn accept(&mut self, id: u32, core: &mut Core) -> io::Result<(u32, Address)> {
-        let (_, process) = core.processes.here()?;
-        loop {
-            let listener = self.table.get(id)?;
-            let Some(accepted) = listener.queue.pop_front() else {
-                listener.base.blocked |= READABLE;
-                return Err(Errno::AGAIN.into());
-            };
-            listener.base.blocked &= !READABLE;
-            let (host, port) = (listener.base.host, listener.local.port());
-            let Some(socket) = self.table.find_mut(accepted) else {
-                continue; // A queued connection goes only with its listener.
-            };
-            let (from, peer) = socket.peer.expect("it has a peer");
-            (socket.base.process, socket.is_queued) = (Some(process), false);
-            core.note(host, What::Accepted(from, port));
-            return Ok((accepted, Address::Internet(peer)));
-        }
-    }
-
-    fn read(
+    pub(super) fn read_tcp(
         &mut self,
         id: u32,
         buffers: &mut [IoSliceMut<'_>],
         keeps: bool,
-        core: &mut Core,
     ) -> io::Result<usize> {
-        let (read, is_news) = self.table.get(id)?.read(buffers, keeps)?;
+        let (read, is_news) = self.table.tcp_at(id).read(buffers, keeps)?;
         if is_news {
-            self.send_flags(id, Flags::Ack, core);
+            self.send_flags(id, Flags::Ack);
         }
         Ok(read)
     }
 
-    fn write(&mut self, id: u32, buffers: &[IoSlice<'_>], core: &mut Core) -> io::Result<usize> {
-        let socket = self.table.settle(id, core).ok_or_else(gone)?;
+    pub(super) fn write_tcp(&mut self, id: u32, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        let socket = self.settle(id).ok_or_else(gone)?;
         let written = socket.write(buffers)?;
-        self.transmit(id, core);
+        self.transmit(id);
         Ok(written)
     }
 
-    fn shut_down(&mut self, id: u32, how: Shutdown, core: &mut Core) -> io::Result<()> {
-        let socket = self.table.settle(id, core).ok_or_else(gone)?;
+    pub(super) fn shut_down_tcp(&mut self, id: u32, how: Shutdown) -> io::Result<()> {
+        let socket = self.settle(id).ok_or_else(gone)?;
         if socket.state != State::Connected || socket.is_over() {
             return Err(Errno::NOTCONN.into());
         }
@@ -289,15 +245,15 @@ impl Protocol for Tcp {
         }
         if how != Shutdown::Read && !socket.wants_fin {
             socket.end_writing();
-            self.transmit(id, core);
+            self.transmit(id);
         }
         Ok(())
     }
 
     /// Closes a socket after its last handle or its process has gone. Bytes that were written are
     /// still sent.
-    fn close(&mut self, id: u32, core: &mut Core) {
-        let Some(socket) = self.table.settle(id, core) else {
+    pub(super) fn close_tcp(&mut self, id: u32) {
+        let Some(socket) = self.settle(id) else {
             return;
         };
         if socket.base.process.is_none() {
@@ -307,27 +263,33 @@ impl Protocol for Tcp {
         socket.base.registrations = Registrations::default();
         match socket.state {
             State::Listening => {
-                let place = (socket.base.host, socket.local.port());
-                let queue = std::mem::take(&mut socket.queue);
-                let opening = self.table.remove_listener(id, place, core);
-                for waiting in queue.into_iter().chain(opening) {
-                    self.reset(waiting, core);
+                let (host, port) = (socket.base.host, socket.local.port());
+                let mut waiting = Vec::from(std::mem::take(&mut socket.base.queue));
+                self.tcp.listeners.remove(host, port, id);
+                self.remove(id);
+                // And those that are not in its queue yet.
+                waiting.extend(self.table.ids(host).into_iter().filter(|other| {
+                    let state = self.table.tcp(*other).map(|socket| socket.state);
+                    state == Some(State::Accepting(id))
+                }));
+                for waiting in waiting {
+                    self.reset(waiting);
                 }
             }
             State::Connecting | State::Accepting(_) | State::Closed => {
-                self.table.remove(id, core);
+                self.remove(id);
             }
             State::Connected => {
                 let is_hard = socket.base.options.linger == Some(std::time::Duration::ZERO);
                 // If both sides have ended, there is nothing left to reset.
                 if !socket.is_over() && (is_hard || !socket.input.is_empty()) {
-                    return self.reset(id, core);
+                    return self.reset(id);
                 }
                 if !socket.wants_fin {
                     socket.end_writing();
-                    self.transmit(id, core);
+                    self.transmit(id);
                 }
-                self.end_if_done(id, core);
+                self.end_if_done(id);
             }
         }
     }

@@ -8,7 +8,6 @@
 //!
 //! There is no multicast, and no fragmentation.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -17,9 +16,11 @@ use super::core::Core;
 use super::errno::Errno;
 use super::event_queue::Event;
 use super::hosts::{Hosts, NOBODY};
-use super::sockets::{Base, Inbox, OVERHEAD, Protocol};
+use super::inbox::{Inbox, OVERHEAD};
+use super::sockets::Network;
+use super::table::{Base, Socket as Any};
 use super::trace::{Message, What, digest};
-use super::{ERROR, READABLE, WRITABLE, gone};
+use super::{ERROR, READABLE, WRITABLE};
 
 /// The size of a receiver's buffer: Linux's `rmem_default`.
 const BUFFER: usize = 212_992;
@@ -31,21 +32,12 @@ const LONGEST: [usize; 2] = [65_507, 65_527];
 /// The overhead of each datagram: the headers of UDP and IPv4.
 const HEADERS: usize = 28;
 
-/// All UDP sockets of a world.
-#[derive(Debug, Default)]
-pub(super) struct Udp {
-    sockets: BTreeMap<u32, Socket>,
-    /// The sockets that are bound to each port of a host.
-    ports: BTreeMap<(usize, u16), Vec<u32>>,
-}
-
 #[derive(Debug)]
 pub(super) struct Socket {
-    base: Base,
-    local: SocketAddr,
+    pub(super) base: Base,
+    pub(super) local: SocketAddr,
     peer: Option<(usize, SocketAddr)>,
     inbox: Inbox<SocketAddr>,
-    error: Option<Errno>,
 }
 
 #[derive(Clone, Debug)]
@@ -67,6 +59,11 @@ enum Kind {
 }
 
 impl Datagram {
+    /// Returns the hosts that it goes from and to.
+    pub(super) fn way(&self) -> (usize, usize) {
+        (self.from.0, self.to.0)
+    }
+
     fn note(&self) -> (usize, u16, u64, usize) {
         let digest = digest(self.kind as u64, &self.bytes);
         (self.from.0, self.to.1.port(), digest, self.bytes.len())
@@ -123,6 +120,40 @@ impl Socket {
         Ok(((to, address), local))
     }
 
+    /// Returns the datagram that it sends.
+    fn datagram(
+        &mut self,
+        bytes: &[u8],
+        to: Option<SocketAddr>,
+        core: &mut Core,
+    ) -> io::Result<Datagram> {
+        if bytes.len() > usize::from(u16::MAX) {
+            return Err(Errno::MSGSIZE.into());
+        }
+        if to.is_some_and(|to| to.port() == 0) {
+            return Err(Errno::INVAL.into());
+        }
+        let (to, from) = match (to, self.peer) {
+            (Some(to), _) => self.route(to, &core.hosts)?,
+            // By the route that was found on connecting, regardless of the present options: Linux's
+            // `sk_dst_check` in `udp_sendmsg`.
+            (None, Some(peer)) => (peer, self.local),
+            (None, None) => return Err(Errno::DESTADDRREQ.into()),
+        };
+        if bytes.len() > LONGEST[usize::from(to.1.is_ipv6())] {
+            return Err(Errno::MSGSIZE.into());
+        }
+        self.base.take_error()?;
+        core.count_datagram(self.base.host);
+        Ok(Datagram {
+            from: (self.base.host, from),
+            to,
+            sent: core.time.now(),
+            bytes: bytes.to_vec(),
+            kind: Kind::Data,
+        })
+    }
+
     /// Returns how well the socket suits a datagram, or `None` if it does not take it: a connected
     /// socket comes before a bound address, and that before neither.
     fn suits(&self, from: SocketAddr, to: SocketAddr) -> Option<u8> {
@@ -139,186 +170,57 @@ impl Socket {
     }
 }
 
-/// Returns whether an address is that of all hosts on the network, or of the loopback's broadcast.
-fn is_broadcast(ip: IpAddr) -> bool {
-    let all = [
-        Ipv4Addr::BROADCAST,
-        Ipv4Addr::new(10, 255, 255, 255),
-        Ipv4Addr::new(127, 255, 255, 255),
-    ];
-    matches!(ip, IpAddr::V4(ip) if all.contains(&ip))
-}
-
-impl Udp {
-    pub(super) fn find(&self, number: u32) -> io::Result<&Socket> {
-        self.sockets.get(&number).ok_or_else(gone)
-    }
-
-    fn get(&mut self, number: u32) -> io::Result<&mut Socket> {
-        self.sockets.get_mut(&number).ok_or_else(gone)
-    }
-
-    pub(super) fn bind(&mut self, mut local: SocketAddr, core: &mut Core) -> io::Result<u32> {
-        let (host, process) = core.processes.here()?;
-        if !core.hosts.may_bind(host, local) {
-            return Err(Errno::ADDRNOTAVAIL.into());
-        }
-        if local.port() == 0 {
-            let is_free = |port| !self.ports.contains_key(&(host, port));
-            local.set_port((core.hosts).free_port(host, |_, port| is_free(port))?);
-        }
-        let (ip, key) = (local.ip(), (host, local.port()));
-        let others = self.ports.get(&key).into_iter().flatten();
-        let mut others = others.filter_map(|id| Some(self.sockets.get(id)?.local.ip()));
-        if others.any(|other| other == ip || other.is_unspecified() || ip.is_unspecified()) {
-            return Err(Errno::ADDRINUSE.into());
-        }
-        let id = core.take_socket_number();
-        let socket = Socket {
-            base: Base::new(host, Some(process)),
-            local,
-            peer: None,
-            inbox: Inbox::default(),
-            error: None,
-        };
-        self.sockets.insert(id, socket);
-        self.ports.entry(key).or_default().push(id);
-        Ok(id)
-    }
-
-    /// Returns the datagram that a socket sends.
-    fn datagram(
-        &mut self,
-        id: u32,
-        bytes: &[u8],
-        to: Option<SocketAddr>,
-        core: &mut Core,
-    ) -> io::Result<Datagram> {
-        let socket = self.get(id)?;
-        if bytes.len() > usize::from(u16::MAX) {
-            return Err(Errno::MSGSIZE.into());
-        }
-        if to.is_some_and(|to| to.port() == 0) {
-            return Err(Errno::INVAL.into());
-        }
-        let (to, from) = match (to, socket.peer) {
-            (Some(to), _) => socket.route(to, &core.hosts)?,
-            // By the route that was found on connecting, regardless of the present options: Linux's
-            // `sk_dst_check` in `udp_sendmsg`.
-            (None, Some(peer)) => (peer, socket.local),
-            (None, None) => return Err(Errno::DESTADDRREQ.into()),
-        };
-        if bytes.len() > LONGEST[usize::from(to.1.is_ipv6())] {
-            return Err(Errno::MSGSIZE.into());
-        }
-        if let Some(error) = socket.error.take() {
-            return Err(error.into());
-        }
-        let (host, now) = (socket.base.host, core.time.now());
-        core.hosts.count_datagram(host, now, &mut core.report);
-        Ok(Datagram {
-            from: (host, from),
-            to,
-            sent: now,
-            bytes: bytes.to_vec(),
-            kind: Kind::Data,
-        })
-    }
-}
-
-/// The user's calls on sockets.
-impl Protocol for Udp {
-    fn base(&mut self, id: u32) -> io::Result<&mut Base> {
-        Ok(&mut self.get(id)?.base)
-    }
-
-    fn ready(&self, id: u32) -> io::Result<u8> {
-        let socket = self.find(id)?;
+/// The user's calls.
+impl Socket {
+    pub(super) fn ready(&self) -> u8 {
         let mut ready = WRITABLE;
-        if !socket.inbox.queue.is_empty() {
+        if !self.inbox.queue.is_empty() {
             ready |= READABLE;
         }
-        if socket.error.is_some() {
+        if self.base.error.is_some() {
             ready |= ERROR;
         }
-        Ok(ready)
+        ready
     }
 
-    fn kind(&self, _id: u32) -> &'static str {
-        "UDP"
+    pub(super) fn describe(&self) -> String {
+        let (inbox, waits) = (self.inbox.describe(), self.base.waits());
+        format!("{}, UDP, {inbox}{waits}", self.local)
     }
 
-    fn is_stream(&self, _id: u32) -> bool {
-        false
+    pub(super) fn peer_address(&self) -> Option<SocketAddr> {
+        let peer = self.peer.map(|(_, peer)| peer);
+        peer.filter(|peer| peer.port() != 0)
     }
 
-    fn describe(&self, id: u32, _core: &Core) -> io::Result<String> {
-        let Socket {
-            base, inbox, local, ..
-        } = self.find(id)?;
-        let (inbox, waits) = (inbox.describe(), base.waits());
-        Ok(format!("{local}, UDP, {inbox}{waits}"))
+    pub(super) fn set_peer(&mut self, peer: &Address, hosts: &Hosts) -> io::Result<()> {
+        let (peer, local) = self.route(peer.internet()?, hosts)?;
+        (self.peer, self.local) = (Some(peer), local);
+        Ok(())
     }
 
-    fn open(&self, _host: usize, process: usize) -> Vec<u32> {
-        let all = self.sockets.iter();
-        let open = all.filter(|(_, socket)| socket.base.process == Some(process));
-        open.map(|(id, _)| *id).collect()
-    }
-
-    fn addresses(&self, id: u32) -> io::Result<(Address, Option<Address>)> {
-        let Socket { local, peer, .. } = self.find(id)?;
-        let peer = peer.map(|(_, peer)| peer).filter(|peer| peer.port() != 0);
-        Ok((Address::Internet(*local), peer.map(Address::Internet)))
-    }
-
-    fn close(&mut self, id: u32, _core: &mut Core) {
-        let Some(socket) = self.sockets.remove(&id) else {
-            return;
-        };
-        // The port is the one that it was bound to, even after it was connected.
-        let key = (socket.base.host, socket.local.port());
-        if let Some(others) = self.ports.get_mut(&key) {
-            others.retain(|other| *other != id);
-            if others.is_empty() {
-                self.ports.remove(&key);
-            }
-        }
-    }
-
-    fn forget_all(&mut self, host: usize, _core: &mut Core) {
-        self.sockets.retain(|_, socket| socket.base.host != host);
-        self.ports.retain(|key, _| key.0 != host);
-    }
-
-    fn receive(
+    pub(super) fn receive(
         &mut self,
-        id: u32,
         bytes: &mut [u8],
         keeps: bool,
-        _core: &mut Core,
     ) -> io::Result<(usize, Address)> {
-        let socket = self.get(id)?;
-        if let Some(error) = socket.error.take() {
-            return Err(error.into());
-        }
-        let (len, from, _) = socket.inbox.receive(bytes, keeps)?;
+        self.base.take_error()?;
+        let (len, from, _) = self.inbox.receive(bytes, keeps)?;
         Ok((len, Address::Internet(from)))
     }
 
-    fn send(
+    pub(super) fn send(
         &mut self,
-        id: u32,
         bytes: &[u8],
         to: Option<&Address>,
         core: &mut Core,
     ) -> io::Result<usize> {
         let to = to.map(Address::internet).transpose()?;
-        let (host, now) = (self.find(id)?.base.host, core.time.now());
-        if !(core.hosts).count_sent(host, bytes.len(), now, &mut core.report) {
+        let host = self.base.host;
+        if !core.count_sent(host, bytes.len()) {
             return Ok(bytes.len()); // It is lost, and the run ends.
         }
-        let mut datagram = self.datagram(id, bytes, to, core)?;
+        let mut datagram = self.datagram(bytes, to, core)?;
         let to = datagram.to.1.ip();
         if !is_broadcast(to) {
             transmit(datagram, core);
@@ -336,18 +238,21 @@ impl Protocol for Udp {
         }
         Ok(bytes.len())
     }
+}
 
-    fn set_peer(&mut self, id: u32, peer: &Address, core: &mut Core) -> io::Result<()> {
-        let socket = self.get(id)?;
-        let (peer, local) = socket.route(peer.internet()?, &core.hosts)?;
-        (socket.peer, socket.local) = (Some(peer), local);
-        Ok(())
-    }
+/// Returns whether an address is that of all hosts on the network, or of the loopback's broadcast.
+fn is_broadcast(ip: IpAddr) -> bool {
+    let all = [
+        Ipv4Addr::BROADCAST,
+        Ipv4Addr::new(10, 255, 255, 255),
+        Ipv4Addr::new(127, 255, 255, 255),
+    ];
+    matches!(ip, IpAddr::V4(ip) if all.contains(&ip))
 }
 
 /// Sends a datagram, which is then under way or lost.
 fn transmit(datagram: Datagram, core: &mut Core) {
-    let (way, now) = ((datagram.from.0, datagram.to.0), core.time.now());
+    let (way, now) = (datagram.way(), core.time.now());
     let len = HEADERS + datagram.bytes.len();
     let arrivals = (core.links).send_datagram(way, len, now, &mut core.faults);
     if arrivals == [None; 2] {
@@ -362,23 +267,47 @@ fn transmit(datagram: Datagram, core: &mut Core) {
 /// Notes that a datagram is lost.
 pub(super) fn lose(datagram: &Datagram, core: &mut Core) {
     let now = core.time.now();
-    core.report.trace.message(|| datagram.message(now, true));
+    core.message(|| datagram.message(now, true));
     let (from, port, digest, len) = datagram.note();
     core.note(datagram.to.0, What::DatagramLost(from, port, digest, len));
 }
 
-/// Datagrams that have come.
-impl Udp {
-    pub(super) fn arrives(&mut self, datagram: Datagram, core: &mut Core) {
-        if datagram.to.0 == NOBODY {
-            return lose(&datagram, core);
+/// Sockets by their ports, and datagrams that have come.
+impl Network<'_> {
+    pub(super) fn bind_udp(&mut self, local: SocketAddr) -> io::Result<u32> {
+        let (host, process) = self.core.processes.here()?;
+        let is_free = |_: &Hosts, port| self.udp.is_free(host, port);
+        let local = (self.udp).bind(host, local, self.table, &mut self.core.hosts, is_free)?;
+        let id = self.table.insert(Any::Udp(Box::new(Socket {
+            base: Base::new(host, Some(process)),
+            local,
+            peer: None,
+            inbox: Inbox::default(),
+        })));
+        self.udp.add(host, local.port(), id);
+        Ok(id)
+    }
+
+    pub(super) fn close_udp(&mut self, id: u32) {
+        if let Some(Any::Udp(socket)) = self.table.remove(id) {
+            // The port is the one that it was bound to, even after it was connected.
+            self.udp.remove(socket.base.host, socket.local.port(), id);
         }
-        let now = core.time.now();
-        core.report.trace.message(|| datagram.message(now, false));
+    }
+
+    pub(super) fn datagram_arrives(&mut self, datagram: Datagram) {
+        if datagram.to.0 == NOBODY {
+            return lose(&datagram, self.core);
+        }
+        let now = self.core.time.now();
+        self.core.message(|| datagram.message(now, false));
         let (from, port, digest, len) = datagram.note();
         let (host, local) = datagram.to;
-        core.note(host, What::Datagram(from, port, digest, len));
-        match (self.recipient(host, datagram.from.1, local), datagram.kind) {
+        let what = What::Datagram(from, port, digest, len);
+        self.core.note(host, what);
+        let id = self.recipient_of_datagram(host, datagram.from.1, local);
+        let recipient = id.and_then(|id| Some((id, self.table.udp(id).ok()?)));
+        match (recipient, datagram.kind) {
             (None, Kind::Data) => {
                 let unreachable = Datagram {
                     from: datagram.to,
@@ -387,123 +316,119 @@ impl Udp {
                     bytes: Vec::new(),
                     kind: Kind::Unreachable,
                 };
-                transmit(unreachable, core);
+                transmit(unreachable, self.core);
             }
             (None, _) => {}
-            (Some(id), Kind::Unreachable) => self.refused(id, core),
-            (Some(id), _) => self.received(id, datagram, core),
+            (Some((id, socket)), Kind::Unreachable) => {
+                // An unconnected socket is not notified.
+                if socket.peer.is_some() {
+                    socket.base.error = Some(Errno::CONNREFUSED);
+                    let ready = READABLE | WRITABLE | ERROR;
+                    self.core.raise(id, &mut socket.base, ready);
+                }
+            }
+            // The buffer is full when it exceeds its size: one datagram always fits.
+            (Some((_, socket)), _) if socket.inbox.size > BUFFER.saturating_sub(OVERHEAD) => {
+                lose(&datagram, self.core);
+            }
+            (Some((id, socket)), _) => {
+                socket.inbox.push(datagram.from.1, datagram.bytes);
+                self.core.raise(id, &mut socket.base, READABLE);
+            }
         }
     }
 
     /// Returns the socket that receives a datagram from `from` to `to`.
-    fn recipient(&self, host: usize, from: SocketAddr, to: SocketAddr) -> Option<u32> {
-        let all = self.ports.get(&(host, to.port()))?;
-        let suits = |id: &u32| self.sockets.get(id)?.suits(from, to);
-        let suiting = all.iter().filter_map(|id| Some((suits(id)?, *id)));
+    fn recipient_of_datagram(
+        &mut self,
+        host: usize,
+        from: SocketAddr,
+        to: SocketAddr,
+    ) -> Option<u32> {
+        let all = self.udp.at(host, to.port()).iter();
+        let mut suits = |id: u32| self.table.udp(id).ok()?.suits(from, to);
+        let suiting = all.filter_map(|id| Some((suits(*id)?, *id)));
         suiting.max_by_key(|(how, _)| *how).map(|(_, id)| id)
-    }
-
-    fn refused(&mut self, id: u32, core: &mut Core) {
-        if let Some(socket) = self.sockets.get_mut(&id) {
-            // An unconnected socket is not notified.
-            if socket.peer.is_some() {
-                socket.error = Some(Errno::CONNREFUSED);
-                core.raise(id, &mut socket.base, READABLE | WRITABLE | ERROR);
-            }
-        }
-    }
-
-    fn received(&mut self, id: u32, datagram: Datagram, core: &mut Core) {
-        let Some(socket) = self.sockets.get_mut(&id) else {
-            return;
-        };
-        // The buffer is full when it exceeds its size: one datagram always fits.
-        if socket.inbox.size > BUFFER.saturating_sub(OVERHEAD) {
-            return lose(&datagram, core);
-        }
-        socket.inbox.push(datagram.from.1, datagram.bytes);
-        core.raise(id, &mut socket.base, READABLE);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::sockets::Sockets;
     use super::*;
 
     const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
     /// Returns the sockets of two hosts, each with a process, and calls as the first.
-    fn two_hosts() -> (Udp, Core) {
+    fn two_hosts() -> (Sockets, Core) {
         let mut core = Core::of_test(1);
         for name in ["near", "far"] {
             let host = core.add_host(name);
             core.start(host);
         }
         core.set_current(Some(0));
-        (Udp::default(), core)
+        (Sockets::default(), core)
     }
 
     /// Lets all datagrams arrive that are under way.
-    fn deliver(udp: &mut Udp, core: &mut Core) {
-        while let Some((at, _, place)) = core.events.first() {
-            core.set_now(at);
-            if let Some((_, Event::Datagram(datagram))) = core.events.take(place) {
-                udp.arrives(*datagram, core);
+    fn deliver(network: &mut Network<'_>) {
+        while let Some((at, _, place)) = network.core.events.first() {
+            network.core.set_now(at);
+            if let Some((_, Event::Datagram(datagram))) = network.core.events.take(place) {
+                network.datagram_arrives(*datagram);
             }
         }
     }
 
     #[test]
     fn a_port_is_taken_for_an_address_and_for_all_of_them() {
-        let (mut udp, mut core) = two_hosts();
-        let own = SocketAddr::new(core.hosts.address(0, false), 7);
-        let first = udp.bind(own, &mut core).expect("it is free");
+        let (mut sockets, mut core) = two_hosts();
+        let mut network = sockets.network(&mut core);
+        let own = SocketAddr::new(network.core.hosts.address(0, false), 7);
+        let first = network.bind_udp(own).expect("it is free");
         for taken in [own, SocketAddr::new(ANY.ip(), 7)] {
             assert_eq!(
-                udp.bind(taken, &mut core).unwrap_err().kind(),
+                network.bind_udp(taken).unwrap_err().kind(),
                 io::ErrorKind::AddrInUse
             );
         }
-        let other = SocketAddr::new(core.hosts.address(1, false), 7);
-        assert!(
-            udp.bind(other, &mut core).is_err(),
-            "it is the other host's"
-        );
-        udp.close(first, &mut core);
-        assert!(udp.bind(own, &mut core).is_ok());
-        let [one, other] = [(); 2].map(|()| udp.bind(ANY, &mut core).expect("a port is free"));
-        let [one, other] = [one, other].map(|id| udp.get(id).unwrap().local);
+        let other = SocketAddr::new(network.core.hosts.address(1, false), 7);
+        assert!(network.bind_udp(other).is_err(), "it is the other host's");
+        network.close(first);
+        assert!(network.bind_udp(own).is_ok());
+        let [one, other] = [(); 2].map(|()| network.bind_udp(ANY).expect("a port is free"));
+        let [one, other] = [one, other].map(|id| network.table.udp(id).unwrap().local);
         assert_ne!(one, other);
-        for number in udp.open(0, 0) {
-            udp.close(number, &mut core);
+        for number in network.open(0, 0) {
+            network.close(number);
         }
-        assert!(udp.ports.is_empty() && udp.sockets.is_empty());
+        assert!(network.udp.is_empty() && network.table.count() == 0);
     }
 
     #[test]
     fn a_connected_socket_learns_that_no_socket_receives() {
-        let (mut udp, mut core) = two_hosts();
-        let near = udp.bind(ANY, &mut core).unwrap();
-        core.set_current(Some(1));
-        let far = udp.bind(SocketAddr::new(ANY.ip(), 9), &mut core).unwrap();
-        let to = SocketAddr::new(core.hosts.address(1, false), 9);
-        udp.set_peer(near, &Address::Internet(to), &mut core)
-            .unwrap();
-        udp.send(near, b"bytes", None, &mut core).unwrap();
-        deliver(&mut udp, &mut core);
+        let (mut sockets, mut core) = two_hosts();
+        let mut network = sockets.network(&mut core);
+        let near = network.bind_udp(ANY).unwrap();
+        network.core.set_current(Some(1));
+        let far = network.bind_udp(SocketAddr::new(ANY.ip(), 9)).unwrap();
+        let to = SocketAddr::new(network.core.hosts.address(1, false), 9);
+        network.set_peer(near, &Address::Internet(to)).unwrap();
+        network.send(near, b"bytes", None).unwrap();
+        deliver(&mut network);
         let bytes = &mut [0; 9];
-        let (len, from) = udp.receive(far, bytes, false, &mut core).unwrap();
-        let own = udp.get(near).unwrap().local;
+        let (len, from) = network.receive(far, bytes, false).unwrap();
+        let own = network.table.udp(near).unwrap().local;
         assert_eq!(
             (&bytes[..len], from),
             (&b"bytes"[..], Address::Internet(own))
         );
-        udp.forget_all(1, &mut core);
-        udp.send(near, b"more", None, &mut core).unwrap();
-        deliver(&mut udp, &mut core);
-        let refused = udp.receive(near, bytes, false, &mut core).unwrap_err();
+        network.forget_all(1);
+        network.send(near, b"more", None).unwrap();
+        deliver(&mut network);
+        let refused = network.receive(near, bytes, false).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-        let again = udp.receive(near, bytes, false, &mut core).unwrap_err();
+        let again = network.receive(near, bytes, false).unwrap_err();
         assert_eq!(again.kind(), io::ErrorKind::WouldBlock);
     }
 }

@@ -10,15 +10,16 @@
 //! loses that peer, and its own unreceived datagrams; a connected datagram socket refuses other
 //! senders.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
 
 use super::address::{Address, Name};
 use super::bytes::ByteQueue;
-use super::core::Core;
 use super::errno::Errno;
-use super::sockets::{Base, Inbox, OVERHEAD, Protocol, unread};
+use super::inbox::{Inbox, OVERHEAD, unread};
+use super::sockets::Network;
+use super::table::{Base, Socket as Any};
 use super::trace::{What, digest};
 use super::{CLOSED, ERROR, READABLE, WRITABLE, gone, unsupported};
 
@@ -34,27 +35,22 @@ const MAX_WAITING: usize = 10;
 const READ: usize = 0;
 const WRITE: usize = 1;
 
-/// All Unix sockets of a world.
+/// The socket that has each name, or had it last.
 #[derive(Debug, Default)]
-pub(super) struct Unix {
-    sockets: BTreeMap<u32, Socket>,
-    /// The socket that has each name, or had it last.
-    names: BTreeMap<Key, u32>,
-}
+pub(super) struct Names(BTreeMap<Key, u32>);
 
 #[derive(Debug)]
 pub(super) struct Socket {
-    base: Base,
+    pub(super) base: Base,
     name: Name,
     is_shut: [bool; 2],
-    error: Option<Errno>,
     kind: Kind,
 }
 
 #[derive(Debug)]
 enum Kind {
     Stream(Stream),
-    Listener(Listener),
+    Listener,
     Datagram(Datagram),
 }
 
@@ -65,12 +61,6 @@ struct Stream {
     peer: u32,
     peer_name: Name,
     input: ByteQueue,
-}
-
-#[derive(Debug)]
-struct Listener {
-    backlog: usize,
-    queue: VecDeque<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -107,6 +97,13 @@ impl Key {
     }
 }
 
+impl Names {
+    /// Forgets the names of a host, but for paths.
+    pub(super) fn forget(&mut self, host: usize) {
+        self.0.retain(|key, _| key.host != host || key.is_path());
+    }
+}
+
 /// Returns whether there is enough room for an event: Linux's `unix_writable`.
 fn has_room(unread: usize) -> bool {
     unread * 4 <= BUFFER
@@ -123,14 +120,49 @@ impl Datagram {
 }
 
 impl Socket {
-    fn new(base: Base, name: &Name, kind: Kind) -> Socket {
-        Socket {
-            base,
-            name: name.clone(),
-            is_shut: [false; 2],
-            error: None,
-            kind,
+    pub(super) fn is_datagram(&self) -> bool {
+        matches!(self.kind, Kind::Datagram(_))
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.is_datagram() && self.is_shut[READ]
+    }
+
+    pub(super) fn describe(&self) -> String {
+        let (name, waits) = (self.name.describe(), self.base.waits());
+        match &self.kind {
+            Kind::Stream(stream) => {
+                let peer = stream.peer_name.describe();
+                let has_ended = self.is_shut[READ];
+                let ended = if has_ended { ", it has ended" } else { "" };
+                let unread = unread(stream.input.len());
+                format!("Unix, {name}, connected to {peer}{ended}{unread}{waits}")
+            }
+            Kind::Listener => format!("Unix, listens at {name}{waits}"),
+            Kind::Datagram(datagram) => {
+                let inbox = datagram.inbox.describe();
+                format!("Unix datagrams, {name}, {inbox}{waits}")
+            }
         }
+    }
+
+    /// Returns the name of the other end of a connection.
+    pub(super) fn peer_name(&self) -> Name {
+        match &self.kind {
+            Kind::Stream(stream) => stream.peer_name.clone(),
+            _ => Name::Unnamed,
+        }
+    }
+
+    /// Returns its own address, and its peer's, if it is connected.
+    pub(super) fn addresses(&self) -> (Address, Option<Address>) {
+        let peer = match &self.kind {
+            Kind::Stream(stream) => Some(&stream.peer_name),
+            Kind::Listener => None,
+            Kind::Datagram(datagram) => datagram.peer.as_ref().map(|(_, name)| name),
+        };
+        let peer = peer.map(|name| Address::Unix(name.clone()));
+        (Address::Unix(self.name.clone()), peer)
     }
 }
 
@@ -151,92 +183,90 @@ fn changed(shut: [bool; 2]) -> u8 {
     read | if shut[WRITE] { WRITABLE } else { 0 }
 }
 
-/// Sockets of all kinds.
-impl Unix {
-    pub(super) fn find(&self, id: u32) -> io::Result<&Socket> {
-        self.sockets.get(&id).ok_or_else(gone)
+/// Sockets of all kinds, and names.
+impl Network<'_> {
+    /// Inserts a socket of a process, or of a listener's queue. Returns its number.
+    fn insert_unix(
+        &mut self,
+        (host, process): (usize, Option<usize>),
+        name: &Name,
+        kind: Kind,
+    ) -> u32 {
+        self.table.insert(Any::Unix(Box::new(Socket {
+            base: Base::new(host, process),
+            name: name.clone(),
+            is_shut: [false; 2],
+            kind,
+        })))
     }
 
-    fn get(&mut self, id: u32) -> io::Result<&mut Socket> {
-        self.sockets.get_mut(&id).ok_or_else(gone)
-    }
-
-    fn is_datagram(&self, id: u32) -> bool {
-        (self.find(id)).is_ok_and(|socket| matches!(socket.kind, Kind::Datagram(_)))
-    }
-}
-
-/// Names.
-impl Unix {
-    /// Returns the number of a new socket, which gets that name.
-    fn take_name(&mut self, key: Key, core: &mut Core) -> io::Result<u32> {
+    /// Gives a name to the next socket.
+    fn take_name(&mut self, key: Key) -> io::Result<()> {
         if key.name == Name::Unnamed {
             return Err(unsupported("a name that the system chooses"));
         }
-        let owner = self.names.get(&key);
-        if owner.is_some_and(|owner| self.find(*owner).is_ok()) {
+        let owner = self.names.0.get(&key);
+        if owner.is_some_and(|owner| self.table.find(*owner).is_some()) {
             return Err(Errno::ADDRINUSE.into());
         }
-        let id = core.take_socket_number();
-        self.names.insert(key, id);
-        Ok(id)
+        self.names.0.insert(key, self.table.next());
+        Ok(())
     }
 
     /// Returns the socket that has a name.
     fn find_name(&self, key: &Key) -> io::Result<u32> {
-        match self.names.get(key) {
-            Some(id) if self.find(*id).is_ok() => Ok(*id),
+        match self.names.0.get(key) {
+            Some(id) if self.table.find(*id).is_some() => Ok(*id),
             None if key.is_path() => Err(Errno::NOENT.into()),
             None if key.name == Name::Unnamed => Err(Errno::INVAL.into()),
             _ => Err(Errno::CONNREFUSED.into()),
         }
     }
+
+    /// Removes a socket, and frees its abstract name; a path stays.
+    fn remove_unix(&mut self, id: u32) {
+        let names = &mut self.names.0;
+        names.retain(|key, owner| *owner != id || key.is_path());
+        self.table.remove(id);
+    }
 }
 
 /// Streams.
-impl Unix {
-    pub(super) fn listen(
-        &mut self,
-        name: &Name,
-        backlog: usize,
-        core: &mut Core,
-    ) -> io::Result<u32> {
-        let (host, process) = core.processes.here()?;
-        let id = self.take_name(Key::new(host, name, false), core)?;
-        let queue = VecDeque::new();
-        let kind = Kind::Listener(Listener { backlog, queue });
-        let socket = Socket::new(Base::new(host, Some(process)), name, kind);
-        self.sockets.insert(id, socket);
+impl Network<'_> {
+    pub(super) fn listen_unix(&mut self, name: &Name, backlog: usize) -> io::Result<u32> {
+        let (host, process) = self.core.processes.here()?;
+        self.take_name(Key::new(host, name, false))?;
+        let id = self.insert_unix((host, Some(process)), name, Kind::Listener);
+        self.table.base(id)?.backlog = backlog;
         Ok(id)
     }
 
-    pub(super) fn connect(&mut self, name: &Name, core: &mut Core) -> io::Result<u32> {
-        let (host, process) = core.processes.here()?;
+    pub(super) fn connect_unix(&mut self, name: &Name) -> io::Result<u32> {
+        let (host, process) = self.core.processes.here()?;
         let to = self.find_name(&Key::new(host, name, false))?;
-        let socket = self.sockets.get_mut(&to).map(|socket| &mut socket.kind);
-        let Some(Kind::Listener(listener)) = socket else {
+        let near = self.table.next();
+        let far = near + 1;
+        let Socket { base, kind, .. } = self.table.unix_mut(to)?;
+        let Kind::Listener = kind else {
             return Err(Errno::PROTOTYPE.into());
         };
-        if listener.queue.len() > listener.backlog {
+        if base.queue.len() > base.backlog {
             return Err(Errno::AGAIN.into());
         }
-        let (near, far) = (core.take_socket_number(), core.take_socket_number());
-        listener.queue.push_back(far);
-        let base = Base::new(host, Some(process));
-        let socket = Socket::new(base, &Name::Unnamed, Kind::stream(far, name));
-        self.sockets.insert(near, socket);
-        let kind = Kind::stream(near, &Name::Unnamed);
-        let socket = Socket::new(Base::new(host, None), name, kind);
-        self.sockets.insert(far, socket);
-        self.raise(to, READABLE, core);
+        base.queue.push_back(far);
+        let kind = Kind::stream(far, name);
+        self.insert_unix((host, Some(process)), &Name::Unnamed, kind);
+        self.insert_unix((host, None), name, Kind::stream(near, &Name::Unnamed));
+        self.raise(to, READABLE);
         Ok(near)
     }
 
     /// Creates two sockets that are connected to each other: streams, or datagram sockets.
-    pub(super) fn pair(&mut self, is_stream: bool, core: &mut Core) -> io::Result<[u32; 2]> {
-        let (host, process) = core.processes.here()?;
-        let (one, other) = (core.take_socket_number(), core.take_socket_number());
-        for (id, peer) in [(one, other), (other, one)] {
+    pub(super) fn pair(&mut self, is_stream: bool) -> io::Result<[u32; 2]> {
+        let (host, process) = self.core.processes.here()?;
+        let one = self.table.next();
+        let other = one + 1;
+        for peer in [other, one] {
             let kind = if is_stream {
                 Kind::stream(peer, &Name::Unnamed)
             } else {
@@ -245,54 +275,49 @@ impl Unix {
                     ..Datagram::default()
                 })
             };
-            let base = Base::new(host, Some(process));
-            self.sockets
-                .insert(id, Socket::new(base, &Name::Unnamed, kind));
+            self.insert_unix((host, Some(process)), &Name::Unnamed, kind);
         }
         Ok([one, other])
     }
 
     fn stream(&mut self, id: u32) -> io::Result<&mut Stream> {
-        match &mut self.get(id)?.kind {
+        match &mut self.table.unix_mut(id)?.kind {
             Kind::Stream(stream) => Ok(stream),
             _ => Err(gone()),
         }
     }
 
     /// Closes one end of a connection.
-    fn close_stream(&mut self, id: u32, has_unread: bool, core: &mut Core) {
-        let kind = self.sockets.remove(&id).map(|socket| socket.kind);
-        let Some(Kind::Stream(stream)) = kind else {
+    fn close_stream(&mut self, id: u32, has_unread: bool) {
+        let Ok(Stream { peer, input, .. }) = self.stream(id) else {
             return;
         };
-        let is_reset = has_unread || !stream.input.is_empty();
-        if let Ok(peer) = self.get(stream.peer) {
-            peer.is_shut = [true; 2];
+        let (peer, is_reset) = (*peer, has_unread || !input.is_empty());
+        self.table.remove(id);
+        if let Ok(socket) = self.table.unix_mut(peer) {
+            socket.is_shut = [true; 2];
             if is_reset {
-                peer.error = Some(Errno::CONNRESET);
+                socket.base.error = Some(Errno::CONNRESET);
             }
             let error = if is_reset { ERROR } else { 0 };
-            self.raise(stream.peer, READABLE | WRITABLE | CLOSED | error, core);
+            self.raise(peer, READABLE | WRITABLE | CLOSED | error);
         }
     }
 }
 
 /// Datagrams.
-impl Unix {
-    pub(super) fn bind(&mut self, name: &Name, core: &mut Core) -> io::Result<u32> {
-        let (host, process) = core.processes.here()?;
-        let id = match name {
-            Name::Unnamed => core.take_socket_number(),
-            _ => self.take_name(Key::new(host, name, true), core)?,
-        };
-        let base = Base::new(host, Some(process));
-        let socket = Socket::new(base, name, Kind::Datagram(Datagram::default()));
-        self.sockets.insert(id, socket);
-        Ok(id)
+impl Network<'_> {
+    pub(super) fn bind_unix(&mut self, name: &Name) -> io::Result<u32> {
+        let (host, process) = self.core.processes.here()?;
+        if *name != Name::Unnamed {
+            self.take_name(Key::new(host, name, true))?;
+        }
+        let kind = Kind::Datagram(Datagram::default());
+        Ok(self.insert_unix((host, Some(process)), name, kind))
     }
 
     fn datagram(&mut self, id: u32) -> io::Result<&mut Datagram> {
-        match &mut self.get(id)?.kind {
+        match &mut self.table.unix_mut(id)?.kind {
             Kind::Datagram(datagram) => Ok(datagram),
             _ => Err(unsupported("a datagram of a stream")),
         }
@@ -317,82 +342,69 @@ impl Unix {
 
     /// Disconnects a datagram socket from its peer. Its unreceived datagrams are lost; if there
     /// were any, the peer gets an error, provided that it is connected to this socket and alive.
-    fn lose_peer(&mut self, id: u32, before: u32, core: &mut Core) {
-        if self.purge(id, core) == 0 {
+    fn lose_peer(&mut self, id: u32, before: u32) {
+        if self.purge(id) == 0 {
             return;
         }
-        if let Ok(Socket {
-            kind: Kind::Datagram(other),
-            error,
-            ..
-        }) = self.get(before)
-        {
-            if other.peer_id() == Some(id) {
-                *error = Some(Errno::CONNRESET);
-                self.raise(before, READABLE | WRITABLE | ERROR, core);
+        let is_it = |other: &mut Datagram| other.peer_id() == Some(id);
+        if self.datagram(before).is_ok_and(is_it) {
+            if let Ok(base) = self.table.base(before) {
+                base.error = Some(Errno::CONNRESET);
+                self.core.raise(before, base, READABLE | WRITABLE | ERROR);
             }
         }
     }
 
     /// Drops a socket's unreceived datagrams. Returns their number.
-    fn purge(&mut self, id: u32, core: &mut Core) -> usize {
-        let Ok(socket) = self.datagram(id) else {
+    fn purge(&mut self, id: u32) -> usize {
+        let Ok(Socket {
+            base,
+            kind: Kind::Datagram(socket),
+            ..
+        }) = self.table.unix_mut(id)
+        else {
             return 0;
         };
-        let lost = std::mem::take(&mut socket.inbox.queue);
-        socket.inbox.size = 0;
+        let (host, lost) = (base.host, std::mem::take(&mut socket.inbox).queue);
         for ((from, _), bytes) in &lost {
-            self.give_back(*from, bytes.len() + OVERHEAD, core);
+            self.give_back(*from, bytes.len() + OVERHEAD);
         }
-        self.wake_senders(id, core);
+        self.wake_senders(id, host);
         lost.len()
     }
 
     /// Frees buffer space of a sender, as a datagram was received or lost.
-    fn give_back(&mut self, from: u32, size: usize, core: &mut Core) {
+    fn give_back(&mut self, from: u32, size: usize) {
         if let Ok(sender) = self.datagram(from) {
             let before = sender.unread;
             sender.unread -= size;
             if !has_room(before) && has_room(sender.unread) {
-                self.raise(from, WRITABLE, core);
+                self.raise(from, WRITABLE);
             }
         }
     }
 
-    /// Wakes the senders that are connected to a socket, as there is room in its queue.
-    fn wake_senders(&mut self, id: u32, core: &mut Core) {
-        let others = self.sockets.iter();
-        let senders = others.filter_map(|(number, other)| match &other.kind {
-            Kind::Datagram(other) if other.peer_id() == Some(id) => Some(*number),
-            _ => None,
-        });
-        for sender in senders.collect::<Vec<u32>>() {
-            if self.ready(sender).is_ok_and(|ready| ready & WRITABLE != 0) {
-                self.raise(sender, WRITABLE, core);
+    /// Wakes the senders that are connected to a socket, as there is room in its queue, or as it is
+    /// closed.
+    fn wake_senders(&mut self, id: u32, host: usize) {
+        for sender in self.table.ids(host) {
+            let is_it = |other: &mut Datagram| other.peer_id() == Some(id);
+            if self.datagram(sender).is_ok_and(is_it)
+                && self.ready(sender).is_ok_and(|ready| ready & WRITABLE != 0)
+            {
+                self.raise(sender, WRITABLE);
             }
         }
-    }
-
-    /// Frees a socket's abstract name; a path stays.
-    fn forget_name(&mut self, id: u32) {
-        self.names
-            .retain(|key, owner| *owner != id || key.is_path());
     }
 }
 
 /// The user's calls on sockets.
-impl Protocol for Unix {
-    fn base(&mut self, id: u32) -> io::Result<&mut Base> {
-        Ok(&mut self.get(id)?.base)
-    }
-
-    fn ready(&self, id: u32) -> io::Result<u8> {
-        let socket = self.find(id)?;
+impl Network<'_> {
+    pub(super) fn ready_unix(&self, id: u32, socket: &Socket) -> u8 {
         let (has_input, has_room) = match &socket.kind {
-            Kind::Listener(listener) if listener.queue.is_empty() => return Ok(0),
-            Kind::Listener(_) => return Ok(READABLE),
+            Kind::Listener => (!socket.base.queue.is_empty(), false),
             Kind::Stream(stream) => {
-                let unread = match self.find(stream.peer).map(|peer| &peer.kind) {
+                let unread = match self.table.unix(stream.peer).map(|peer| &peer.kind) {
                     Ok(Kind::Stream(peer)) => peer.input.len(),
                     _ => 0,
                 };
@@ -400,155 +412,86 @@ impl Protocol for Unix {
                 (!stream.input.is_empty(), has_room)
             }
             Kind::Datagram(datagram) => {
-                let peer = datagram.peer_id().and_then(|peer| self.find(peer).ok());
+                let peer = datagram.peer_id().map(|peer| self.table.unix(peer));
                 // A peer that is connected to this socket always has room for it.
-                let is_peer_full = matches!(peer.map(|peer| &peer.kind), Some(Kind::Datagram(peer))
+                let is_peer_full = matches!(peer, Some(Ok(Socket { kind: Kind::Datagram(peer), .. }))
                     if peer.peer_id() != Some(id) && peer.is_full());
                 let has_room = has_room(datagram.unread) && !is_peer_full;
                 (!datagram.inbox.queue.is_empty(), has_room)
             }
         };
         let when = |flags: u8, is_so: bool| if is_so { flags } else { 0 };
-        Ok(when(READABLE, has_input)
+        when(READABLE, has_input)
             | when(READABLE | CLOSED, socket.is_shut[READ])
             | when(WRITABLE, has_room)
-            | when(ERROR, socket.error.is_some()))
+            | when(ERROR, socket.base.error.is_some())
     }
 
-    fn kind(&self, id: u32) -> &'static str {
-        if self.is_datagram(id) {
-            "Unix datagram"
-        } else {
-            "Unix stream"
-        }
-    }
-
-    fn is_stream(&self, id: u32) -> bool {
-        (self.find(id)).is_ok_and(|socket| matches!(socket.kind, Kind::Stream(_)))
-    }
-
-    fn describe(&self, id: u32, _core: &Core) -> io::Result<String> {
-        let socket = self.find(id)?;
-        let (name, waits) = (socket.name.describe(), socket.base.waits());
-        Ok(match &socket.kind {
-            Kind::Stream(stream) => {
-                let peer = stream.peer_name.describe();
-                let has_ended = socket.is_shut[READ];
-                let ended = if has_ended { ", it has ended" } else { "" };
-                let unread = unread(stream.input.len());
-                format!("Unix, {name}, connected to {peer}{ended}{unread}{waits}")
-            }
-            Kind::Listener(_) => format!("Unix, listens at {name}{waits}"),
-            Kind::Datagram(datagram) => {
-                let inbox = datagram.inbox.describe();
-                format!("Unix datagrams, {name}, {inbox}{waits}")
-            }
-        })
-    }
-
-    fn open(&self, _host: usize, process: usize) -> Vec<u32> {
-        let all = self.sockets.iter();
-        let open = all.filter(|(_, socket)| socket.base.process == Some(process));
-        open.map(|(id, _)| *id).collect()
-    }
-
-    fn addresses(&self, id: u32) -> io::Result<(Address, Option<Address>)> {
-        let socket = self.find(id)?;
-        let peer = match &socket.kind {
-            Kind::Stream(stream) => Some(&stream.peer_name),
-            Kind::Listener(_) => None,
-            Kind::Datagram(datagram) => datagram.peer.as_ref().map(|(_, name)| name),
-        };
-        let peer = peer.map(|name| Address::Unix(name.clone()));
-        Ok((Address::Unix(socket.name.clone()), peer))
-    }
-
-    fn has_ended(&self, id: u32) -> bool {
-        self.is_datagram(id) && self.find(id).is_ok_and(|socket| socket.is_shut[READ])
-    }
-
-    fn close(&mut self, id: u32, core: &mut Core) {
-        match self.get(id).map(|socket| &mut socket.kind) {
+    pub(super) fn close_unix(&mut self, id: u32) {
+        match self.table.unix_mut(id) {
             Err(_) => {}
-            Ok(Kind::Stream(_)) => self.close_stream(id, false, core),
-            Ok(Kind::Listener(listener)) => {
-                let queue = std::mem::take(&mut listener.queue);
-                self.forget_name(id);
-                self.sockets.remove(&id);
+            Ok(Socket {
+                kind: Kind::Stream(_),
+                ..
+            }) => self.close_stream(id, false),
+            Ok(Socket {
+                kind: Kind::Listener,
+                base,
+                ..
+            }) => {
+                let queue = std::mem::take(&mut base.queue);
+                self.remove_unix(id);
                 for waiting in queue {
                     // Bytes that were sent to it will never be read: they count as unread.
-                    self.close_stream(waiting, true, core);
+                    self.close_stream(waiting, true);
                 }
             }
-            Ok(Kind::Datagram(_)) => {
-                self.purge(id, core);
-                self.forget_name(id);
-                self.sockets.remove(&id);
-                self.wake_senders(id, core);
+            Ok(Socket {
+                kind: Kind::Datagram(_),
+                base,
+                ..
+            }) => {
+                let host = base.host;
+                self.purge(id);
+                self.remove_unix(id);
+                self.wake_senders(id, host);
             }
         }
     }
 
-    /// Names are forgotten too, but paths stay.
-    fn forget_all(&mut self, host: usize, _core: &mut Core) {
-        self.sockets.retain(|_, socket| socket.base.host != host);
-        self.names
-            .retain(|key, _| key.host != host || key.is_path());
-    }
-
-    fn accept(&mut self, id: u32, core: &mut Core) -> io::Result<(u32, Address)> {
-        let (_, process) = core.processes.here()?;
-        let Socket { base, kind, .. } = self.get(id)?;
-        let Kind::Listener(listener) = kind else {
-            return Err(gone());
-        };
-        let accepted = listener.queue.pop_front();
-        let accepted = accepted.ok_or_else(|| Errno::AGAIN.into());
-        base.note_blocked(READABLE, &accepted);
-        let accepted = accepted?;
-        self.base(accepted)?.process = Some(process);
-        let peer = self.stream(accepted)?.peer_name.clone();
-        Ok((accepted, Address::Unix(peer)))
-    }
-
-    fn read(
+    pub(super) fn read_unix(
         &mut self,
         id: u32,
         buffers: &mut [IoSliceMut<'_>],
         keeps: bool,
-        core: &mut Core,
     ) -> io::Result<usize> {
-        let socket = self.get(id)?;
+        let socket = self.table.unix_mut(id)?;
         let Kind::Stream(stream) = &mut socket.kind else {
             return Err(gone());
         };
         let before = stream.input.len();
-        let read = match before {
-            0 => match socket.error.take() {
-                Some(error) => Err(error.into()),
-                None if socket.is_shut[READ] => Ok(0),
-                None => Err(Errno::AGAIN.into()),
-            },
-            _ => Ok(stream.input.read(buffers, keeps)),
-        };
-        socket.base.note_blocked(READABLE, &read);
+        if before == 0 {
+            socket.base.take_error()?;
+            if !socket.is_shut[READ] {
+                return Err(Errno::AGAIN.into());
+            }
+        }
+        let read = stream.input.read(buffers, keeps);
         let (after, peer) = (stream.input.len(), stream.peer);
         if !has_room(before) && has_room(after) {
-            self.raise(peer, WRITABLE, core);
+            self.raise(peer, WRITABLE);
         }
-        read
+        Ok(read)
     }
 
-    fn write(&mut self, id: u32, buffers: &[IoSlice<'_>], core: &mut Core) -> io::Result<usize> {
+    pub(super) fn write_unix(&mut self, id: u32, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         let peer = self.stream(id)?.peer;
-        let socket = self.get(id)?;
+        let socket = self.table.unix_mut(id)?;
         let host = socket.base.host;
         if socket.is_shut[WRITE] {
             return Err(Errno::PIPE.into());
         }
-        if let Some(error) = socket.error.take() {
-            return Err(error.into());
-        }
+        socket.base.take_error()?;
         let to = self.stream(peer).map_err(|_| Errno::PIPE)?;
         let (mut written, mut is_empty, mut hash) = (0, true, 0);
         for bytes in buffers {
@@ -558,64 +501,55 @@ impl Protocol for Unix {
             hash = digest(hash, &bytes[..part]);
             written += part;
         }
-        let result = if written == 0 && !is_empty {
-            Err(Errno::AGAIN.into())
-        } else {
-            Ok(written)
-        };
-        self.base(id)?.note_blocked(WRITABLE, &result);
-        if written > 0 {
-            core.note(host, What::Local(hash, written));
-            self.raise(peer, READABLE, core);
+        if written == 0 && !is_empty {
+            return Err(Errno::AGAIN.into());
         }
-        result
+        if written > 0 {
+            self.core.note(host, What::Local(hash, written));
+            self.raise(peer, READABLE);
+        }
+        Ok(written)
     }
 
-    fn receive(
+    pub(super) fn receive_unix(
         &mut self,
         id: u32,
         bytes: &mut [u8],
         keeps: bool,
-        core: &mut Core,
     ) -> io::Result<(usize, Address)> {
-        let Socket { kind, error, .. } = self.get(id)?;
+        let Socket { base, kind, .. } = self.table.unix_mut(id)?;
         let Kind::Datagram(datagram) = kind else {
             return Err(unsupported("a datagram of a stream"));
         };
-        if let Some(error) = error.take() {
-            return Err(error.into());
-        }
-        let was_full = datagram.is_full();
+        base.take_error()?;
+        let (host, was_full) = (base.host, datagram.is_full());
         let (len, (from, name), size) = datagram.inbox.receive(bytes, keeps)?;
         if !keeps {
-            self.give_back(from, size, core);
+            self.give_back(from, size);
             if was_full {
-                self.wake_senders(id, core);
+                self.wake_senders(id, host);
             }
         }
         Ok((len, Address::Unix(name)))
     }
 
-    fn send(
+    pub(super) fn send_unix(
         &mut self,
         id: u32,
         bytes: &[u8],
         to: Option<&Address>,
-        core: &mut Core,
     ) -> io::Result<usize> {
         let name = to.map(Address::unix).transpose()?;
         let (peer, unread) = {
             let socket = self.datagram(id)?;
             (socket.peer_id(), socket.unread)
         };
-        let socket = self.get(id)?;
+        let socket = self.table.unix_mut(id)?;
         let (host, from) = (socket.base.host, (id, socket.name.clone()));
         if bytes.len() > BUFFER - 32 {
             return Err(Errno::MSGSIZE.into());
         }
-        if let Some(error) = socket.error.take() {
-            return Err(error.into());
-        }
+        socket.base.take_error()?;
         if socket.is_shut[WRITE] {
             return Err(Errno::PIPE.into());
         }
@@ -630,10 +564,10 @@ impl Protocol for Unix {
         self.may_send(id, to)?;
         if !self.is_datagram(to) {
             self.datagram(id)?.peer = None;
-            self.lose_peer(id, to, core);
+            self.lose_peer(id, to);
             return Err(Errno::CONNREFUSED.into());
         }
-        if self.find(to)?.is_shut[READ] {
+        if self.table.unix(to)?.is_shut[READ] {
             return Err(Errno::PIPE.into());
         }
         let other = self.datagram(to)?;
@@ -642,41 +576,42 @@ impl Protocol for Unix {
         }
         other.inbox.push(from, bytes.to_vec());
         self.datagram(id)?.unread += bytes.len() + OVERHEAD;
-        core.note(host, What::Local(digest(0, bytes), bytes.len()));
-        self.raise(to, READABLE, core);
+        self.core
+            .note(host, What::Local(digest(0, bytes), bytes.len()));
+        self.raise(to, READABLE);
         Ok(bytes.len())
     }
 
-    fn set_peer(&mut self, id: u32, peer: &Address, core: &mut Core) -> io::Result<()> {
+    pub(super) fn set_peer_unix(&mut self, id: u32, peer: &Address) -> io::Result<()> {
         let name = peer.unix()?;
-        let host = self.base(id)?.host;
+        let host = self.table.base(id)?.host;
         let to = self.find_datagram(host, name)?;
         self.may_send(id, to)?;
         let before = self.datagram(id)?.peer.replace((to, name.clone()));
         match before {
-            Some((before, _)) if before != to => self.lose_peer(id, before, core),
+            Some((before, _)) if before != to => self.lose_peer(id, before),
             _ => {}
         }
         // It may have waited for room at another peer.
         let ready = self.ready(id)?;
-        self.raise(id, ready & WRITABLE, core);
+        self.raise(id, ready & WRITABLE);
         Ok(())
     }
 
-    fn shut_down(&mut self, id: u32, how: Shutdown, core: &mut Core) -> io::Result<()> {
+    pub(super) fn shut_down_unix(&mut self, id: u32, how: Shutdown) -> io::Result<()> {
         let [read, write] = [how != Shutdown::Write, how != Shutdown::Read];
-        let peer = match &self.find(id)?.kind {
+        let peer = match &self.table.unix(id)?.kind {
             Kind::Stream(stream) => Some(stream.peer),
             Kind::Datagram(_) => None,
-            Kind::Listener(_) => return Err(unsupported("shutting down this socket")),
+            Kind::Listener => return Err(unsupported("shutting down this socket")),
         };
         // If one end of a stream no longer reads, the other one no longer writes.
         let other = peer.map(|peer| (peer, [write, read]));
         for (id, shut) in [(id, [read, write])].into_iter().chain(other) {
-            if let Ok(socket) = self.get(id) {
+            if let Ok(socket) = self.table.unix_mut(id) {
                 socket.is_shut[READ] |= shut[READ];
                 socket.is_shut[WRITE] |= shut[WRITE];
-                self.raise(id, changed(shut), core);
+                self.raise(id, changed(shut));
             }
         }
         Ok(())
@@ -685,102 +620,102 @@ impl Protocol for Unix {
 
 #[cfg(test)]
 mod tests {
+    use super::super::core::Core;
+    use super::super::sockets::Sockets;
     use super::*;
 
     /// Returns the sockets of a host with a process, which makes the calls.
-    fn host() -> (Unix, Core) {
+    fn host() -> (Sockets, Core) {
         let mut core = Core::of_test(1);
         let host = core.add_host("host");
         core.start(host);
         core.set_current(Some(0));
-        (Unix::default(), core)
+        (Sockets::default(), core)
     }
 
-    fn write(unix: &mut Unix, id: u32, len: usize, core: &mut Core) -> io::Result<usize> {
-        unix.write(id, &[IoSlice::new(&vec![0; len])], core)
+    fn write(network: &mut Network<'_>, id: u32, len: usize) -> io::Result<usize> {
+        network.write(id, &[IoSlice::new(&vec![0; len])])
     }
 
     #[test]
     fn a_path_stays_when_its_socket_is_closed_and_may_be_bound_again() {
-        let (mut unix, mut core) = host();
+        let (mut sockets, mut core) = host();
+        let mut network = sockets.network(&mut core);
         let path = Name::Path(b"/a".to_vec());
         let kind = |result: io::Result<u32>| result.unwrap_err().kind();
+        assert_eq!(kind(network.connect_unix(&path)), io::ErrorKind::NotFound);
+        let listener = network.listen_unix(&path, 1).unwrap();
         assert_eq!(
-            kind(unix.connect(&path, &mut core)),
-            io::ErrorKind::NotFound
-        );
-        let listener = unix.listen(&path, 1, &mut core).unwrap();
-        assert_eq!(
-            kind(unix.listen(&path, 1, &mut core)),
+            kind(network.listen_unix(&path, 1)),
             io::ErrorKind::AddrInUse
         );
-        let near = unix.connect(&path, &mut core).unwrap();
-        let (far, _) = unix.accept(listener, &mut core).unwrap();
+        let near = network.connect_unix(&path).unwrap();
+        let (far, _) = network.accept(listener).unwrap();
         assert_eq!(
-            unix.addresses(near).unwrap().1,
+            network.addresses(near).unwrap().1,
             Some(Address::Unix(path.clone()))
         );
         assert_eq!(
-            unix.addresses(far).unwrap().1,
+            network.addresses(far).unwrap().1,
             Some(Address::Unix(Name::Unnamed))
         );
-        unix.close(listener, &mut core);
-        let refused = kind(unix.connect(&path, &mut core));
+        network.close(listener);
+        let refused = kind(network.connect_unix(&path));
         assert_eq!(refused, io::ErrorKind::ConnectionRefused);
-        assert!(unix.listen(&path, 1, &mut core).is_ok());
-        unix.forget_all(0, &mut core);
-        assert_eq!((unix.sockets.len(), unix.names.len()), (0, 1));
+        assert!(network.listen_unix(&path, 1).is_ok());
+        network.forget_all(0);
+        assert_eq!((network.table.count(), network.names.0.len()), (0, 1));
     }
 
     #[test]
     fn a_writer_waits_when_the_buffer_is_full_until_there_is_room_for_three_quarters() {
-        let (mut unix, mut core) = host();
-        let [near, far] = unix.pair(true, &mut core).unwrap();
-        assert_eq!(
-            write(&mut unix, near, BUFFER + 1, &mut core).unwrap(),
-            BUFFER
-        );
-        assert!(write(&mut unix, near, 1, &mut core).is_err());
-        assert!(unix.ready(near).unwrap() & WRITABLE == 0);
-        assert_eq!(unix.ready(far).unwrap(), READABLE | WRITABLE);
+        let (mut sockets, mut core) = host();
+        let mut network = sockets.network(&mut core);
+        let [near, far] = network.pair(true).unwrap();
+        assert_eq!(write(&mut network, near, BUFFER + 1).unwrap(), BUFFER);
+        assert!(write(&mut network, near, 1).is_err());
+        assert!(network.ready(near).unwrap() & WRITABLE == 0);
+        assert_eq!(network.ready(far).unwrap(), READABLE | WRITABLE);
         for (len, is_writable) in [(BUFFER / 4 * 3 - 1, false), (1, true)] {
             let bytes = &mut vec![0; len];
             let buffers = &mut [io::IoSliceMut::new(bytes)];
-            assert_eq!(unix.read(far, buffers, false, &mut core).unwrap(), len);
-            assert_eq!(unix.ready(near).unwrap() & WRITABLE != 0, is_writable);
+            assert_eq!(network.read(far, buffers, false).unwrap(), len);
+            assert_eq!(network.ready(near).unwrap() & WRITABLE != 0, is_writable);
         }
-        for id in unix.open(0, 0) {
-            unix.close(id, &mut core);
+        for id in network.open(0, 0) {
+            network.close(id);
         }
-        assert!(unix.sockets.is_empty());
+        assert!(network.table.count() == 0);
     }
 
     #[test]
     fn closing_with_unread_bytes_resets_the_peer() {
-        let (mut unix, mut core) = host();
+        let (mut sockets, mut core) = host();
+        let mut network = sockets.network(&mut core);
         for (sends, kind) in [(0, None), (1, Some(io::ErrorKind::ConnectionReset))] {
-            let [near, far] = unix.pair(true, &mut core).unwrap();
-            write(&mut unix, near, sends, &mut core).unwrap();
-            unix.close(far, &mut core);
-            let read = unix.read(near, &mut [], false, &mut core);
+            let [near, far] = network.pair(true).unwrap();
+            write(&mut network, near, sends).unwrap();
+            network.close(far);
+            let read = network.read(near, &mut [], false);
             assert_eq!(read.err().map(|error| error.kind()), kind);
         }
     }
 
     #[test]
     fn a_sender_waits_for_a_receiver_that_is_not_connected_to_it() {
-        let (mut unix, mut core) = host();
+        let (mut sockets, mut core) = host();
+        let mut network = sockets.network(&mut core);
         let name = Name::Abstract(b"a".to_vec());
-        let to = unix.bind(&name, &mut core).unwrap();
-        let from = unix.bind(&Name::Unnamed, &mut core).unwrap();
+        let to = network.bind_unix(&name).unwrap();
+        let from = network.bind_unix(&Name::Unnamed).unwrap();
         let address = Address::Unix(name);
         let to_name = Some(&address);
-        let mut send = |unix: &mut Unix| unix.send(from, b"x", to_name, &mut core).is_ok();
-        let sent = (0..20).filter(|_| send(&mut unix)).count();
+        let send = |network: &mut Network<'_>| network.send(from, b"x", to_name).is_ok();
+        let sent = (0..20).filter(|_| send(&mut network)).count();
         assert_eq!(sent, MAX_WAITING + 1);
-        let received = unix.receive(to, &mut [0; 4], false, &mut core);
+        let received = network.receive(to, &mut [0; 4], false);
         assert_eq!(received.unwrap(), (1, Address::Unix(Name::Unnamed)));
-        let mut send = |unix: &mut Unix| unix.send(from, b"x", to_name, &mut core).is_ok();
-        assert!(send(&mut unix) && !send(&mut unix));
+        let send = |network: &mut Network<'_>| network.send(from, b"x", to_name).is_ok();
+        assert!(send(&mut network) && !send(&mut network));
     }
 }

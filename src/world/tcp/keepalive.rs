@@ -10,17 +10,16 @@
 //!
 //! **Deadlocks.** While a connection lives, its timer is an event, so something would always
 //! happen, even if all tasks wait for each other. When such an event is next, the world
-//! [checks](Table::is_kept_alive_only) whether any event could have an effect. The probe of an
+//! [checks](Network::is_kept_alive_only) whether any event could have an effect. The probe of an
 //! idle connection has none if its peer's socket is there, and no link loses anything.
 
 use std::io;
 
 use super::socket::{Socket, State};
-use super::{Table, Tcp};
 use crate::sys::TcpOption;
-use crate::world::core::Core;
 use crate::world::event_queue::Event;
 use crate::world::gone;
+use crate::world::sockets::Network;
 use crate::world::trace::Flags;
 
 const MILLISECOND: u64 = 1_000_000;
@@ -54,42 +53,30 @@ impl Socket {
     fn is_idle(&self) -> bool {
         self.out.is_empty() && (!self.wants_fin || self.fin_acked)
     }
-
-    /// Sets the keepalive timer. The event of an earlier deadline no longer applies.
-    fn set_keepalive_timer(&mut self, id: u32, at: u64, core: &mut Core) {
-        self.keepalive_at = Some(at);
-        core.events.push(at, Event::Keepalive(id));
-    }
 }
 
 /// The user's calls.
-impl Tcp {
-    pub(crate) fn set_keepalive(&mut self, id: u32, on: bool, core: &mut Core) -> io::Result<()> {
-        let socket = self.table.get(id)?;
+impl Network<'_> {
+    pub(crate) fn set_keepalive(&mut self, id: u32, on: bool) -> io::Result<()> {
+        let socket = self.table.tcp_mut(id).ok_or_else(gone)?;
         let was_on = std::mem::replace(&mut socket.base.options.keepalive, on);
         if on && !was_on {
-            let at = core.time.now() + socket.idle_time();
-            socket.set_keepalive_timer(id, at, core);
+            let at = self.core.time.now() + socket.idle_time();
+            self.set_keepalive_timer(id, at);
         }
         Ok(())
     }
 
-    pub(crate) fn set_option(
-        &mut self,
-        id: u32,
-        option: TcpOption,
-        value: u32,
-        core: &mut Core,
-    ) -> io::Result<()> {
-        let socket = self.table.settle(id, core).ok_or_else(gone)?;
+    pub(crate) fn set_option(&mut self, id: u32, option: TcpOption, value: u32) -> io::Result<()> {
+        let socket = self.settle(id).ok_or_else(gone)?;
         *socket.base.options.tcp(option) = value;
         match option {
             TcpOption::KeepIdle if socket.is_kept_alive() => {
-                let at = core.time.now().max(socket.heard + socket.idle_time());
-                socket.set_keepalive_timer(id, at, core);
+                let at = socket.heard + socket.idle_time();
+                self.set_keepalive_timer(id, at.max(self.core.time.now()));
             }
             // Data under way has a timer; a writer that waits for a window may have none.
-            TcpOption::UserTimeout => self.table.start_timer(id, core),
+            TcpOption::UserTimeout => self.start_timer(id),
             // The timer reads them when it fires.
             TcpOption::KeepIdle | TcpOption::KeepInterval | TcpOption::KeepCount => {}
         }
@@ -97,9 +84,9 @@ impl Tcp {
     }
 
     /// Sends a probe, or ends the connection, if nothing has come for long enough.
-    pub(crate) fn keep_alive(&mut self, id: u32, core: &mut Core) {
-        let now = core.time.now();
-        let Some(socket) = self.table.settle_before(id, core) else {
+    pub(crate) fn keep_alive(&mut self, id: u32) {
+        let now = self.core.time.now();
+        let Some(socket) = self.settle_before(id) else {
             return;
         };
         let (idle, silence) = (socket.idle_time(), now - socket.heard);
@@ -114,42 +101,48 @@ impl Tcp {
                 None => socket.probes >= socket.base.options.keep_count,
             };
             if is_over {
-                self.send_flags(id, Flags::Reset, core);
-                return self.give_up(id, core);
+                self.send_flags(id, Flags::Reset);
+                return self.give_up(id);
             }
             socket.probes += 1;
             let interval = u64::from(socket.base.options.keep_interval) * SECOND;
-            self.send_flags(id, Flags::Probe, core);
+            self.send_flags(id, Flags::Probe);
             interval
         };
-        if let Some(socket) = self.table.find_mut(id) {
-            socket.set_keepalive_timer(id, now + wait, core);
+        self.set_keepalive_timer(id, now + wait);
+    }
+
+    /// Sets the keepalive timer. The event of an earlier deadline no longer applies.
+    fn set_keepalive_timer(&mut self, id: u32, at: u64) {
+        if let Some(socket) = self.table.tcp_mut(id) {
+            socket.keepalive_at = Some(at);
+            self.core.events.push(at, Event::Keepalive(id));
         }
     }
 }
 
 /// The timer.
-impl Table {
+impl Network<'_> {
     /// Returns whether this event of the socket's keepalive timer still applies.
     pub(crate) fn keepalive_is_due(&self, id: u32, at: u64) -> bool {
-        let socket = self.find(id).filter(|socket| socket.is_kept_alive());
+        let socket = self.table.tcp(id).filter(|socket| socket.is_kept_alive());
         socket.is_some_and(|socket| socket.keepalive_at == Some(at))
     }
 
     /// Returns whether nothing will happen but that keepalive's probes are answered.
-    pub(crate) fn is_kept_alive_only(&self, core: &Core) -> bool {
+    pub(crate) fn is_kept_alive_only(&self) -> bool {
         let probed = |event: &Event| match event {
             Event::Keepalive(id) => Some(*id),
             _ => None,
         };
         // The common case is another event, and costs no lookup.
-        core.events.all().all(|event| probed(event).is_some())
-            && (core.events.all().filter_map(probed)).all(|id| self.is_answered(id, core))
+        self.core.events.all().all(|event| probed(event).is_some())
+            && (self.core.events.all().filter_map(probed)).all(|id| self.is_answered(id))
     }
 
     /// Returns whether a socket's keepalive timer has no effect while nothing else happens.
-    fn is_answered(&self, id: u32, core: &Core) -> bool {
-        let socket = self.find(id).filter(|socket| socket.is_kept_alive());
+    fn is_answered(&self, id: u32) -> bool {
+        let socket = self.table.tcp(id).filter(|socket| socket.is_kept_alive());
         let Some((socket, (host, _))) = socket.and_then(|socket| Some((socket, socket.peer?)))
         else {
             return true;
@@ -158,6 +151,6 @@ impl Table {
             && self.peer_of(socket).is_some()
             && [(socket.base.host, host), (host, socket.base.host)]
                 .iter()
-                .all(|way| core.links.loses_nothing(*way, &core.faults))
+                .all(|way| self.core.links.loses_nothing(*way, &self.core.faults))
     }
 }

@@ -2,46 +2,47 @@
 
 use super::segment::Segment;
 use super::socket::{Socket, State};
-use super::{BUFFER, NEVER, Tcp};
-use crate::world::core::Core;
+use super::{BUFFER, NEVER};
 use crate::world::errno::Errno;
-use crate::world::sockets::{Base, Protocol};
+use crate::world::sockets::Network;
+use crate::world::table::Base;
 use crate::world::trace::{Flags, What};
 use crate::world::{CLOSED, READABLE, WRITABLE};
 
 /// The time for which a connection that has ended on both sides still answers late segments.
 const TIME_WAIT: u64 = 60_000_000_000;
 
-impl Tcp {
-    pub(crate) fn arrives(&mut self, mut segment: Box<Segment>, core: &mut Core) {
+impl Network<'_> {
+    pub(in crate::world) fn segment_arrives(&mut self, mut segment: Box<Segment>) {
         let (flags, from, seq, digest, len) = segment.what();
-        let (host, now) = (segment.to.0, core.time.now());
-        core.note(host, What::Segment(flags, from, seq, digest, len));
-        core.report.trace.message(|| segment.message(now, false));
-        match (self.table.recipient(&segment), flags) {
-            (Some(id), _) => self.arrives_at(id, &mut segment, core),
+        let (host, now) = (segment.to.0, self.core.time.now());
+        let what = What::Segment(flags, from, seq, digest, len);
+        self.core.note(host, what);
+        self.core.message(|| segment.message(now, false));
+        match (self.recipient(&segment), flags) {
+            (Some(id), _) => self.arrives_at(id, &mut segment),
             (None, Flags::Reset) => {}
-            (None, Flags::Syn) => self.syn_arrives(&segment, core),
-            (None, _) => self.refuse(&segment, core),
+            (None, Flags::Syn) => self.syn_arrives(&segment),
+            (None, _) => self.refuse(&segment),
         }
-        self.table.spare.push(segment);
+        self.tcp.spare.push(segment);
     }
 
     /// Refuses a segment for which there is no socket, by a RST.
-    fn refuse(&mut self, segment: &Segment, core: &mut Core) {
-        let reset = (self.table.spare).make(|bytes| segment.refusal(bytes));
-        self.send(None, reset, core);
-        self.table.arm(segment.from_id, core);
+    fn refuse(&mut self, segment: &Segment) {
+        let reset = self.tcp.spare.make(|bytes| segment.refusal(bytes));
+        self.send_segment(None, reset);
+        self.arm(segment.from_id);
     }
 
-    fn syn_arrives(&mut self, segment: &Segment, core: &mut Core) {
+    fn syn_arrives(&mut self, segment: &Segment) {
         let (host, local) = segment.to;
-        let Some(id) = self.table.listener_at(host, local) else {
-            return self.refuse(segment, core);
+        let Some(id) = self.listener_at(host, local) else {
+            return self.refuse(segment);
         };
-        let listener = self.table.at(id);
+        let listener = self.table.tcp_at(id);
         // One more than was asked for, by Linux's sk_acceptq_is_full().
-        if listener.queue.len() + listener.opening > listener.backlog {
+        if listener.base.queue.len() + listener.opening > listener.base.backlog {
             return; // The peer sends it again.
         }
         listener.opening += 1;
@@ -49,14 +50,14 @@ impl Tcp {
         let mut socket = Socket::new(Base::new(host, None), State::Accepting(id), local);
         (socket.limit, socket.base.options) = (segment.limit, options);
         (socket.peer, socket.peer_id) = (Some(segment.from), segment.from_id);
-        let id = self.table.insert(socket, core);
-        self.send_flags(id, Flags::SynAck, core);
-        self.table.start_timer(id, core);
+        let id = self.insert(socket);
+        self.send_flags(id, Flags::SynAck);
+        self.start_timer(id);
     }
 
-    fn arrives_at(&mut self, id: u32, segment: &mut Segment, core: &mut Core) {
-        let now = core.time.now();
-        let Some(socket) = self.table.settle_before(id, core) else {
+    fn arrives_at(&mut self, id: u32, segment: &mut Segment) {
+        let now = self.core.time.now();
+        let Some(socket) = self.settle_before(id) else {
             return;
         };
         // The segment was sent to an earlier socket of these addresses, and its numbers mean
@@ -64,62 +65,62 @@ impl Tcp {
         // sent by a reset: RFC 9293, 3.10.7.3 and 3.10.7.4.
         if ![0, id].contains(&segment.to_id) {
             return if socket.is_opening() && segment.flags != Flags::Reset {
-                self.refuse(segment, core)
+                self.refuse(segment)
             } else {
-                self.table.arm(segment.from_id, core)
+                self.arm(segment.from_id)
             };
         }
         (socket.heard, socket.probes) = (now, 0);
         match (segment.flags, socket.state) {
             (Flags::Reset, State::Connecting) => {
-                return self.fail(id, Errno::CONNREFUSED, core);
+                return self.fail(id, Errno::CONNREFUSED);
             }
-            (Flags::Reset, _) => return self.fail(id, Errno::CONNRESET, core),
+            (Flags::Reset, _) => return self.fail(id, Errno::CONNRESET),
             (Flags::SynAck, State::Connecting) => {
                 (socket.limit, socket.peer_id) = (segment.limit, segment.from_id);
                 socket.open();
-                self.raise(id, WRITABLE, core);
-                return self.send_flags(id, Flags::Ack, core);
+                self.raise(id, WRITABLE);
+                return self.send_flags(id, Flags::Ack);
             }
             // The acknowledgement of the first SYN+ACK was lost.
-            (Flags::SynAck, State::Connected) => return self.send_flags(id, Flags::Ack, core),
-            (Flags::Syn, State::Accepting(_)) => return self.send_flags(id, Flags::SynAck, core),
+            (Flags::SynAck, State::Connected) => return self.send_flags(id, Flags::Ack),
+            (Flags::Syn, State::Accepting(_)) => return self.send_flags(id, Flags::SynAck),
             // A new connection of the same addresses: Linux's tcp_timewait_state_process().
             (Flags::Syn, _) if socket.has_ended => {
-                self.table.remove(id, core);
-                return self.syn_arrives(segment, core);
+                self.remove(id);
+                return self.syn_arrives(segment);
             }
             // The sender does not know this connection, and resets it when it is challenged: RFC
             // 5961, 4.2.
             (Flags::Syn, State::Connected) if segment.from_id != socket.peer_id => {
-                self.table.arm(segment.from_id, core);
-                return self.send_flags(id, Flags::Ack, core);
+                self.arm(segment.from_id);
+                return self.send_flags(id, Flags::Ack);
             }
             (Flags::Syn | Flags::SynAck, _) | (_, State::Connecting | State::Closed) => {
-                return self.table.arm(segment.from_id, core);
+                return self.arm(segment.from_id);
             }
             (_, State::Accepting(listener)) => {
                 socket.open();
                 socket.is_queued = true;
-                if let Some(listener) = self.table.find_mut(listener) {
+                if let Some(listener) = self.table.tcp_mut(listener) {
                     listener.opening -= 1;
-                    listener.queue.push_back(id);
+                    listener.base.queue.push_back(id);
                 }
-                self.raise(listener, READABLE, core);
+                self.raise(listener, READABLE);
             }
             _ => {}
         }
-        self.acknowledged(id, segment, core);
+        self.acknowledged(id, segment);
         if segment.flags == Flags::Probe {
-            self.send_flags(id, Flags::Ack, core);
+            self.send_flags(id, Flags::Ack);
         } else if !segment.bytes.is_empty() || segment.fin {
-            self.received(id, segment, core);
+            self.received(id, segment);
         }
-        self.end_if_done(id, core);
+        self.end_if_done(id);
     }
 
-    fn acknowledged(&mut self, id: u32, segment: &Segment, core: &mut Core) {
-        let socket = self.table.at(id);
+    fn acknowledged(&mut self, id: u32, segment: &Segment) {
+        let socket = self.table.tcp_at(id);
         let opens = segment.limit > socket.limit;
         socket.limit = socket.limit.max(segment.limit);
         if socket.acked == socket.next {
@@ -143,15 +144,15 @@ impl Tcp {
             }
             socket.restart_timing();
             if let Some((_, sent)) = socket.timed.take_if(|(behind, _)| *behind <= segment.ack) {
-                socket.measure(core.time.now() - sent);
+                socket.measure(self.core.time.now() - sent);
             }
             let (goes_on, acked) = (socket.acked < socket.recover, socket.acked);
             if was_full {
-                self.raise(id, WRITABLE, core);
+                self.raise(id, WRITABLE);
             }
             // More of the bytes that were under way is missing.
             if goes_on && !is_last {
-                self.send_at(id, acked, core);
+                self.send_at(id, acked);
             }
         } else if segment.ack == socket.acked
             && socket.acked < socket.next
@@ -163,33 +164,33 @@ impl Tcp {
             if socket.equal_acks == 3 && socket.acked >= socket.recover {
                 socket.recover = socket.next;
                 let acked = socket.acked;
-                self.send_at(id, acked, core);
+                self.send_at(id, acked);
             }
         }
         if !is_news {
-            self.table.arm(id, core); // It should have cancelled the timer, and has not.
+            self.arm(id); // It should have cancelled the timer, and has not.
         }
-        self.transmit(id, core);
+        self.transmit(id);
     }
 
-    fn received(&mut self, id: u32, segment: &mut Segment, core: &mut Core) {
-        let socket = self.table.at(id);
+    fn received(&mut self, id: u32, segment: &mut Segment) {
+        let socket = self.table.tcp_at(id);
         let before = (socket.received, socket.has_peer_fin());
         let end = segment.seq + segment.bytes.len() as u64;
         if segment.timer != NEVER {
             let timer = (segment.timer, segment.from_id);
             let before = std::mem::replace(&mut socket.peer_timer, timer);
             if before.1 != segment.from_id {
-                self.table.arm(before.1, core); // Of a socket that is gone, or soon will be.
+                self.arm(before.1); // Of a socket that is gone, or soon will be.
             }
         }
-        let socket = self.table.at(id);
+        let socket = self.table.tcp_at(id);
         let is_held = socket.base.process.is_some() || socket.is_queued;
         if socket.wants_fin && (socket.read_shut || !is_held) && end > before.0 {
             // The bytes will never be read: Linux's tcp_rcv_state_process(), in FIN_WAIT1 and
             // FIN_WAIT2.
-            self.send_flags(id, Flags::Reset, core);
-            return self.fail(id, Errno::CONNRESET, core);
+            self.send_flags(id, Flags::Reset);
+            return self.fail(id, Errno::CONNRESET);
         }
         if segment.fin {
             socket.fin_at = Some(end);
@@ -197,47 +198,48 @@ impl Tcp {
         socket.take_bytes(segment);
         let has_ended = socket.has_peer_fin() && !before.1;
         if !has_ended && socket.received == before.0 {
-            return self.send_flags(id, Flags::Ack, core); // The third of these reports the loss.
+            return self.send_flags(id, Flags::Ack); // The third of these reports the loss.
         }
         // The arrival must be acknowledged: by a segment that the process sends at this
         // moment, or else before anything else happens. (A real kernel waits up to 40 ms for an
         // answer to carry it.)
         if !std::mem::replace(&mut socket.owes_ack, true) {
-            self.owing.push(id);
+            self.tcp.owing.push(id);
         }
         let ready = if has_ended {
             READABLE | CLOSED
         } else {
             READABLE
         };
-        core.raise(id, &mut socket.base, ready);
+        self.core.raise(id, &mut socket.base, ready);
     }
 
     /// Ends a connection of which both directions have ended and everything is acknowledged. The
     /// side that has ended first stays to answer late segments (TIME_WAIT), and keeps its addresses
     /// for that time.
-    pub(super) fn end_if_done(&mut self, id: u32, core: &mut Core) {
-        let Some(socket) = self.table.find_mut(id) else {
+    pub(super) fn end_if_done(&mut self, id: u32) {
+        let Some(socket) = self.table.tcp_mut(id) else {
             return;
         };
         let is_connected = socket.state == State::Connected;
         let is_done = is_connected && socket.is_over() && socket.base.process.is_none();
         if is_done && socket.ends_last {
-            return self.table.remove(id, core);
+            return self.remove(id);
         }
         if is_done && !std::mem::replace(&mut socket.has_ended, true) {
-            self.ended.push_back((core.time.now() + TIME_WAIT, id));
+            let until = self.core.time.now() + TIME_WAIT;
+            self.tcp.ended.push_back((until, id));
         }
     }
 
     /// Forgets connections after the end of TIME_WAIT.
-    pub(crate) fn forget_ended(&mut self, core: &mut Core) {
-        while let Some((until, id)) = self.ended.front().copied() {
-            if until > core.time.now() {
+    pub(crate) fn forget_ended(&mut self) {
+        while let Some((until, id)) = self.tcp.ended.front().copied() {
+            if until > self.core.time.now() {
                 break;
             }
-            self.ended.pop_front();
-            self.table.remove(id, core);
+            self.tcp.ended.pop_front();
+            self.remove(id);
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use super::segment::{PlainAck, Segment};
 use super::socket::State;
-use super::{LONGEST_RTO, NO_TIMER, Tcp};
-use crate::world::core::Core;
+use super::{LONGEST_RTO, NO_TIMER};
 use crate::world::errno::Errno;
 use crate::world::event_queue::Event;
 use crate::world::hosts::NOBODY;
+use crate::world::sockets::Network;
 use crate::world::trace::{Flags, What};
 
 /// The overhead of each segment: the headers of TCP and IPv4.
@@ -21,31 +21,31 @@ const SYN_ACK_RETRIES: u32 = 5;
 /// The time until a router near a host reports to it that another host is unreachable.
 const ROUTER: u64 = 200_000;
 
-impl Tcp {
-    pub(super) fn send_flags(&mut self, id: u32, flags: Flags, core: &mut Core) {
-        if let Some(segment) = self.table.segment(id, flags) {
-            self.send(Some(id), segment, core);
+impl Network<'_> {
+    pub(super) fn send_flags(&mut self, id: u32, flags: Flags) {
+        if let Some(segment) = self.segment(id, flags) {
+            self.send_segment(Some(id), segment);
         }
     }
 
     /// Sends the bytes at `seq`, or the FIN if it is there.
-    pub(super) fn send_at(&mut self, id: u32, seq: u64, core: &mut Core) {
-        let Some(mut segment) = self.table.segment(id, Flags::Data) else {
+    pub(super) fn send_at(&mut self, id: u32, seq: u64) {
+        let Some(mut segment) = self.segment(id, Flags::Data) else {
             return;
         };
-        if let Some(socket) = self.table.find_mut(id) {
-            socket.fill(&mut segment, seq, core.time.now());
+        if let Some(socket) = self.table.tcp_mut(id) {
+            socket.fill(&mut segment, seq, self.core.time.now());
         }
-        self.send(Some(id), segment, core);
+        self.send_segment(Some(id), segment);
     }
 
     /// Sends all that may be sent.
-    pub(super) fn transmit(&mut self, id: u32, core: &mut Core) {
-        if self.table.at(id).has_sent_all() {
+    pub(super) fn transmit(&mut self, id: u32) {
+        if self.table.tcp_at(id).has_sent_all() {
             return; // The common case: no timer is needed either.
         }
         loop {
-            let socket = self.table.at(id);
+            let socket = self.table.tcp_at(id);
             if socket.state != State::Connected || socket.fin_acked {
                 return;
             }
@@ -55,25 +55,25 @@ impl Tcp {
                 break;
             }
             if socket.acked == next && socket.timer.is_none() {
-                self.table.set_timer(id, core);
+                self.set_timer(id);
             }
-            self.send_at(id, next, core);
+            self.send_at(id, next);
         }
-        self.table.start_timer(id, core);
+        self.start_timer(id);
     }
 
     /// Retransmits what was not acknowledged in time.
-    pub(crate) fn retransmit(&mut self, id: u32, core: &mut Core) {
-        let now = core.time.now();
-        let Some(socket) = self.table.find_mut(id) else {
+    pub(crate) fn retransmit(&mut self, id: u32) {
+        let now = self.core.time.now();
+        let Some(socket) = self.table.tcp_mut(id) else {
             return;
         };
         socket.timer = None;
         let may_probe = socket.state == State::Connected && socket.acked == socket.next;
-        if may_probe && !self.table.must_probe(id) {
+        if may_probe && !self.must_probe(id) {
             return;
         }
-        let socket = self.table.at(id);
+        let socket = self.table.tcp_at(id);
         let (host, state) = (socket.base.host, socket.state);
         let is_over = match state {
             State::Connecting => socket.retries == SYN_RETRIES,
@@ -86,7 +86,7 @@ impl Tcp {
             State::Listening | State::Closed => return,
         };
         if is_over {
-            return self.give_up(id, core);
+            return self.give_up(id);
         }
         socket.retries += 1;
         socket.rto = (socket.rto * 2).min(LONGEST_RTO);
@@ -95,82 +95,82 @@ impl Tcp {
         socket.recover = socket.next;
         let (acked, retries) = (socket.acked, socket.retries);
         let is_probe = acked == socket.next;
-        core.note(host, What::Retransmit(acked, retries));
+        self.core.note(host, What::Retransmit(acked, retries));
         match state {
-            State::Connecting => self.send_flags(id, Flags::Syn, core),
-            State::Accepting(_) => self.send_flags(id, Flags::SynAck, core),
-            _ if is_probe => self.send_flags(id, Flags::Probe, core),
-            _ => self.send_at(id, acked, core),
+            State::Connecting => self.send_flags(id, Flags::Syn),
+            State::Accepting(_) => self.send_flags(id, Flags::SynAck),
+            _ if is_probe => self.send_flags(id, Flags::Probe),
+            _ => self.send_at(id, acked),
         }
-        self.table.start_timer(id, core);
+        self.start_timer(id);
     }
 
     /// Ends a connection with a silent peer.
-    pub(super) fn give_up(&mut self, id: u32, core: &mut Core) {
-        let socket = self.table.at(id);
+    pub(super) fn give_up(&mut self, id: u32) {
+        let socket = self.table.tcp_at(id);
         let host = socket.base.host;
         let peer = socket.peer.map_or(host, |(peer, _)| peer);
-        core.note(host, What::TimedOut);
+        self.core.note(host, What::TimedOut);
         // A router's message did not end the connection, but it is the error that is reported:
         // Linux's `sk_err_soft`.
-        let error = if core.links.partings.is_unreachable(host, peer) {
+        let error = if self.core.links.partings.is_unreachable(host, peer) {
             Errno::HOSTUNREACH
         } else {
             Errno::TIMEDOUT
         };
-        self.fail(id, error, core);
+        self.fail(id, error);
     }
 
     /// Sends a segment, which is then under way or lost. `id` is its sender, if that is a socket.
-    pub(super) fn send(&mut self, id: Option<u32>, mut segment: Box<Segment>, core: &mut Core) {
-        let now = core.time.now();
+    pub(super) fn send_segment(&mut self, id: Option<u32>, mut segment: Box<Segment>) {
+        let now = self.core.time.now();
         segment.sent = now;
         let (mut link, mut peer_timer) = (0, NO_TIMER);
-        if let Some(socket) = id.and_then(|id| self.table.find_mut(id)) {
+        if let Some(socket) = id.and_then(|id| self.table.tcp_mut(id)) {
             link = socket.link;
             peer_timer = std::mem::replace(&mut socket.peer_timer, NO_TIMER);
             segment.calls_off = peer_timer.1;
             if socket.plain_until >= now {
                 let peer = socket.peer_id;
-                self.table.settle(peer, core); // So that it comes before this one.
+                self.settle(peer); // So that it comes before this one.
             }
         }
         let (way, len) = (segment.way(), HEADERS + segment.bytes.len());
-        let Some(latency) = core.links.send(way, &mut link, len, now, &mut core.faults) else {
-            return self.lose(segment, core);
+        let Some(latency) = self.core.send(way, &mut link, len) else {
+            return self.lose_segment(segment);
         };
         let mut at = now + latency;
-        if let Some(socket) = id.and_then(|id| self.table.find_mut(id)) {
+        if let Some(socket) = id.and_then(|id| self.table.tcp_mut(id)) {
             at = at.max(socket.arrival);
             (socket.arrival, socket.link) = (at, link);
             if at >= segment.timer || at >= peer_timer.0 {
-                self.table.arm_all(segment.timers(), core);
+                self.arm_all(segment.timers());
             }
         }
-        core.events.push(at, Event::Segment(segment));
+        self.core.events.push(at, Event::Segment(segment));
     }
 
     /// Acknowledges what has arrived by a segment that carries nothing else. Differs from
     /// [`send_flags`](Self::send_flags) in that a plain acknowledgement is no event.
-    fn acknowledge(&mut self, id: u32, core: &mut Core) {
-        if !self.table.is_plain(id, core) {
-            return self.send_flags(id, Flags::Ack, core);
+    fn acknowledge(&mut self, id: u32) {
+        if !self.is_plain(id) {
+            return self.send_flags(id, Flags::Ack);
         }
-        let (now, faults) = (core.time.now(), &mut core.faults);
-        let socket = self.table.at(id);
+        let now = self.core.time.now();
+        let socket = self.table.tcp_at(id);
         let (to, _) = socket.peer.expect("it has a peer");
         let (way, link) = ((socket.base.host, to), &mut socket.link);
-        let latency = core.links.send(way, link, HEADERS, now, faults);
+        let latency = self.core.send(way, link, HEADERS);
         socket.announce();
         let peer_timer = std::mem::replace(&mut socket.peer_timer, NO_TIMER);
         let Some(latency) = latency else {
-            if let Some(mut segment) = self.table.segment(id, Flags::Ack) {
+            if let Some(mut segment) = self.segment(id, Flags::Ack) {
                 (segment.sent, segment.calls_off) = (now, peer_timer.1);
-                self.lose(segment, core);
+                self.lose_segment(segment);
             }
             return;
         };
-        // The same as in `send`.
+        // The same as in `send_segment`.
         let at = (now + latency).max(socket.arrival);
         (socket.arrival, socket.plain_until) = (at, at);
         let ack = PlainAck {
@@ -181,51 +181,52 @@ impl Tcp {
         };
         let peer = socket.peer_id;
         if at >= peer_timer.0 {
-            self.table.arm(peer, core);
+            self.arm(peer);
         }
-        if let Some(peer) = self.table.find_mut(peer) {
+        if let Some(peer) = self.table.tcp_mut(peer) {
             peer.ack_under_way = Some(ack);
         }
     }
 
     /// Handles the loss of a segment. If it carried a window update, the other side has to probe
     /// for it.
-    pub(crate) fn lose(&mut self, segment: Box<Segment>, core: &mut Core) {
+    pub(crate) fn lose_segment(&mut self, segment: Box<Segment>) {
         let (flags, from, seq, digest, len) = segment.what();
-        let now = core.time.now();
-        core.note(segment.to.0, What::Lost(flags, from, seq, digest, len));
-        core.report.trace.message(|| segment.message(now, true));
-        self.table.warn_peer(segment.from.1, segment.to, core);
-        self.table.arm_all(segment.timers(), core);
+        let now = self.core.time.now();
+        let what = What::Lost(flags, from, seq, digest, len);
+        self.core.note(segment.to.0, what);
+        self.core.message(|| segment.message(now, true));
+        self.warn_peer(segment.from.1, segment.to);
+        self.arm_all(segment.timers());
         let (from, to) = segment.way();
-        if flags == Flags::Syn && core.links.partings.is_unreachable(from, to) {
+        if flags == Flags::Syn && self.core.links.partings.is_unreachable(from, to) {
             let event = Event::Unreachable(segment.from_id);
-            core.events.push(now + ROUTER, event);
+            self.core.events.push(now + ROUTER, event);
         }
-        self.table.spare.push(segment);
+        self.tcp.spare.push(segment);
     }
 
     /// Reports a router's message to a socket that its peer is unreachable. Linux's tcp_v4_err():
     /// this ends a socket that is connecting, and no other.
-    pub(crate) fn hear_of_router(&mut self, id: u32, core: &mut Core) {
-        let Some(socket) = self.table.find(id) else {
+    pub(crate) fn hear_of_router(&mut self, id: u32) {
+        let Some(socket) = self.table.tcp(id) else {
             return;
         };
         if socket.state == State::Connecting {
             let peer = socket.peer.map_or(NOBODY, |(peer, _)| peer);
-            core.note(socket.base.host, What::Unreachable(peer));
-            self.fail(id, Errno::HOSTUNREACH, core);
+            self.core.note(socket.base.host, What::Unreachable(peer));
+            self.fail(id, Errno::HOSTUNREACH);
         }
     }
 
     /// Sends the acknowledgements that are owed.
-    pub(crate) fn acknowledge_all(&mut self, core: &mut Core) {
-        let mut owing = std::mem::take(&mut self.owing);
+    pub(crate) fn acknowledge_all(&mut self) {
+        let mut owing = std::mem::take(&mut self.tcp.owing);
         for id in owing.drain(..) {
-            if self.table.find(id).is_some_and(|socket| socket.owes_ack) {
-                self.acknowledge(id, core);
+            if self.table.tcp(id).is_some_and(|socket| socket.owes_ack) {
+                self.acknowledge(id);
             }
         }
-        self.owing = owing; // Empty, kept for its capacity: sending owes nothing.
+        self.tcp.owing = owing; // Empty, kept for its capacity: sending owes nothing.
     }
 }

@@ -2,18 +2,20 @@
 //!
 //! Its methods know neither other sockets nor the network: they return what is to be sent.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 
 use super::segment::{PlainAck, Segment, Spare};
 use super::{BUFFER, LONGEST_RTO, NEVER, NO_TIMER, SEGMENT, SHORTEST_RTO};
 use crate::world::bytes::ByteQueue;
+use crate::world::core::Core;
 use crate::world::errno::Errno;
 use crate::world::event_queue::{Event, Events};
 use crate::world::hosts::Hosts;
-use crate::world::sockets::{Base, unread};
-use crate::world::trace::Flags;
+use crate::world::inbox::unread;
+use crate::world::table::Base;
+use crate::world::trace::{Flags, What};
 use crate::world::{CLOSED, ERROR, READABLE, WRITABLE};
 
 /// The first retransmission timeout of a handshake: RFC 6298.
@@ -45,7 +47,6 @@ pub(crate) struct Socket {
     pub(super) is_listed: bool,
     /// Whether an acknowledgement is due before the next event, unless a segment is sent before.
     pub(super) owes_ack: bool,
-    pub(super) error: Option<Errno>,
     // Sending: bytes that are not acknowledged yet, or not sent yet.
     pub(super) out: ByteQueue,
     pub(super) acked: u64,
@@ -94,10 +95,8 @@ pub(crate) struct Socket {
     pub(super) read_shut: bool,
     /// The offset up to which the peer may send, as it was announced.
     pub(super) announced: u64,
-    // Fields of a listener.
-    pub(super) backlog: usize,
+    /// The number of connections that are being opened for a listener.
     pub(super) opening: usize,
-    pub(super) queue: VecDeque<u32>,
 }
 
 impl Socket {
@@ -111,7 +110,6 @@ impl Socket {
             link: 0,
             is_listed: false,
             owes_ack: false,
-            error: None,
             out: ByteQueue::default(),
             acked: 0,
             next: 0,
@@ -144,15 +142,8 @@ impl Socket {
             fin_at: None,
             read_shut: false,
             announced: 0,
-            backlog: 0,
             opening: 0,
-            queue: VecDeque::new(),
         }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn received(&self) -> u64 {
-        self.received
     }
 
     /// Returns the offset behind the last byte that was written, which is that of the FIN.
@@ -189,6 +180,14 @@ impl Socket {
         self.received + u64::from(self.has_peer_fin())
     }
 
+    /// Notes that it is accepted. Returns the peer's address.
+    pub(crate) fn accept(&mut self, core: &mut Core) -> SocketAddr {
+        let (from, peer) = self.peer.expect("it has a peer");
+        self.is_queued = false;
+        core.note(self.base.host, What::Accepted(from, self.local.port()));
+        peer
+    }
+
     /// Returns the peer's address, while it is connected.
     pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
         let is_connected = self.state == State::Connected && !self.is_over();
@@ -196,22 +195,14 @@ impl Socket {
         Some(peer)
     }
 
-    /// Returns whether connecting is done, or the error that has ended the connection.
-    pub(crate) fn is_connected(&mut self) -> io::Result<bool> {
-        match self.error.take() {
-            Some(error) => Err(error.into()),
-            None => Ok(self.state != State::Connecting),
-        }
-    }
-
     /// Returns whether a read would not block.
     fn is_readable(&self) -> bool {
-        !self.queue.is_empty()
+        !self.base.queue.is_empty()
             || !self.input.is_empty()
             || self.read_shut
             || self.has_peer_fin()
             || self.state == State::Closed
-            || self.error.is_some()
+            || self.base.error.is_some()
     }
 
     /// Returns its current readiness.
@@ -230,7 +221,7 @@ impl Socket {
         if self.state == State::Closed || self.is_over() {
             ready |= WRITABLE | CLOSED;
         }
-        if self.error.is_some() {
+        if self.base.error.is_some() {
             ready |= WRITABLE | ERROR | CLOSED;
         }
         ready
@@ -262,21 +253,15 @@ impl Socket {
         keeps: bool,
     ) -> io::Result<(usize, bool)> {
         let read = self.input.read(buffers, keeps);
-        self.base.blocked &= !READABLE;
         if read == 0 {
             // The end comes before an error, which is left for the writer.
             if !self.has_peer_fin() {
-                if let Some(error) = self.error.take() {
-                    return Err(error.into());
-                }
+                self.base.take_error()?;
             }
             let ended = self.has_peer_fin() || self.read_shut || self.state == State::Closed;
             return match self.state {
                 _ if ended => Ok((0, false)),
-                State::Connected => {
-                    self.base.blocked |= READABLE;
-                    Err(Errno::AGAIN.into())
-                }
+                State::Connected => Err(Errno::AGAIN.into()),
                 _ => Err(Errno::NOTCONN.into()),
             };
         }
@@ -289,9 +274,7 @@ impl Socket {
 
     /// Takes bytes from a writer, to be sent.
     pub(super) fn write(&mut self, buffers: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        if let Some(error) = self.error.take() {
-            return Err(error.into());
-        }
+        self.base.take_error()?;
         match self.state {
             State::Connected if !self.wants_fin => {}
             State::Connected | State::Closed => return Err(Errno::PIPE.into()),
@@ -304,9 +287,7 @@ impl Socket {
             self.out.push(&bytes[..part]);
             written += part;
         }
-        self.base.blocked &= !WRITABLE;
         if written == 0 && !is_empty {
-            self.base.blocked |= WRITABLE;
             return Err(Errno::AGAIN.into());
         }
         Ok(written)
@@ -524,10 +505,7 @@ mod tests {
         let written = socket.write(&[io::IoSlice::new(&bytes)]);
         assert_eq!(written.unwrap(), BUFFER);
         assert!(socket.write(&[io::IoSlice::new(&bytes)]).is_err());
-        assert_eq!(
-            (socket.ready() & WRITABLE, socket.base.blocked),
-            (0, WRITABLE)
-        );
+        assert_eq!(socket.ready() & WRITABLE, 0);
         socket.end_writing();
         let (mut sent, mut fins) = (0, 0);
         while socket.next < socket.end() {

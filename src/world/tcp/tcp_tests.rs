@@ -6,26 +6,25 @@ use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
-use super::Tcp;
+use super::BUFFER;
 use super::socket::Socket;
 use crate::sys::TcpOption;
 use crate::world::choice::{Probability, Stream};
-use crate::world::core::Core;
 use crate::world::latency::Latency;
 use crate::world::parting::How;
-use crate::world::sockets::Protocol;
+use crate::world::sockets::Network;
 use crate::world::trace::{What, digest};
-use crate::world::{Advance, Kernel, Setup, begin, with};
+use crate::world::{Advance, Kernel, READABLE, Setup, WRITABLE, begin, gone, with};
 
 const HOSTS: usize = 3;
 const PORT: u16 = 80;
 
-fn on<R>(kernel: &mut Kernel, f: impl FnOnce(&mut Tcp, &mut Core) -> R) -> R {
-    f(&mut kernel.sockets.tcp, &mut kernel.core)
+fn on<R>(kernel: &mut Kernel, f: impl FnOnce(&mut Network<'_>) -> R) -> R {
+    f(&mut kernel.network())
 }
 
 fn get(kernel: &mut Kernel, id: u32) -> io::Result<&mut Socket> {
-    kernel.sockets.tcp.table.get(id)
+    kernel.sockets.table.tcp_mut(id).ok_or_else(gone)
 }
 
 /// A script that is being run.
@@ -69,15 +68,16 @@ impl Script<'_> {
         let what = self.choices.below(40);
         let seen = self.call(what);
         let ready: Vec<_> = (self.sockets.iter())
-            .map(|(_, id)| self.kernel.sockets.of(*id).ready(*id).ok())
+            .map(|(_, id)| self.kernel.network().ready(*id).ok())
             .collect();
         self.log.push(format!("{at} {what} {seen} {ready:?}"));
     }
 
     /// Returns the number of bytes that have arrived at all sockets.
     fn received(&self) -> u64 {
-        let sockets = self.kernel.sockets.tcp.table.all();
-        sockets.map(Socket::received).sum()
+        let table = &self.kernel.sockets.table;
+        let sockets = (0..table.next()).filter_map(|id| table.tcp(id));
+        sockets.map(|socket| socket.received).sum()
     }
 
     fn call(&mut self, what: u64) -> String {
@@ -92,20 +92,20 @@ impl Script<'_> {
             (0, _) => {
                 kernel.core.set_current(current(1 + host % 2));
                 let server = SocketAddr::new(kernel.core.hosts.address(0, false), PORT);
-                let made = on(kernel, |tcp, core| tcp.connect(server, core));
+                let made = on(kernel, |network| network.connect(server));
                 self.sockets
                     .extend(made.iter().map(|id| (1 + host % 2, *id)));
                 format!("{made:?}")
             }
             (1 | 2, _) => {
                 kernel.core.set_current(current(0));
-                let made = on(kernel, |tcp, core| tcp.accept(self.listener, core));
+                let made = on(kernel, |network| network.accept(self.listener));
                 self.sockets.extend(made.iter().map(|made| (0, made.0)));
                 format!("{made:?}")
             }
             (3, Some((host, id))) if self.choices.below(3) == 0 => {
                 kernel.core.set_current(current(host));
-                on(kernel, |tcp, core| tcp.close(id, core));
+                on(kernel, |network| network.close(id));
                 self.sockets.remove(nth);
                 "closed".into()
             }
@@ -113,7 +113,7 @@ impl Script<'_> {
                 kernel.core.set_current(current(host));
                 format!(
                     "{:?}",
-                    on(kernel, |tcp, core| tcp.shut_down(id, Shutdown::Write, core))
+                    on(kernel, |network| network.shut_down(id, Shutdown::Write))
                 )
             }
             (5, _) => {
@@ -157,23 +157,22 @@ impl Script<'_> {
                 ];
                 for option in times {
                     let value = 1 + self.choices.below(3) as u32;
-                    let _ = on(kernel, |tcp, core| tcp.set_option(id, option, value, core));
+                    let _ = on(kernel, |network| network.set_option(id, option, value));
                 }
                 let is_on = self.choices.below(4) > 0;
                 format!(
                     "{:?}",
-                    on(kernel, |tcp, core| tcp.set_keepalive(id, is_on, core))
+                    on(kernel, |network| network.set_keepalive(id, is_on))
                 )
             }
             (39, Some((_, id))) => {
                 let millis = self.choices.below(4) as u32 * 700;
                 format!(
                     "{:?}",
-                    on(kernel, |tcp, core| tcp.set_option(
+                    on(kernel, |network| network.set_option(
                         id,
                         TcpOption::UserTimeout,
-                        millis,
-                        core
+                        millis
                     ))
                 )
             }
@@ -184,12 +183,12 @@ impl Script<'_> {
                     0 => {
                         bytes.fill(len as u8);
                         let bytes = &[io::IoSlice::new(&bytes)];
-                        let written = on(kernel, |tcp, core| tcp.write(id, bytes, core));
+                        let written = on(kernel, |network| network.write(id, bytes));
                         format!("{written:?}")
                     }
                     _ => {
                         let slice = &mut [io::IoSliceMut::new(&mut bytes)];
-                        let read = on(kernel, |tcp, core| tcp.read(id, slice, false, core));
+                        let read = on(kernel, |network| network.read(id, slice, false));
                         format!("{read:?} {:?}", digest(1, &bytes))
                     }
                 }
@@ -200,8 +199,8 @@ impl Script<'_> {
 }
 
 fn listen(kernel: &mut Kernel) -> u32 {
-    let listener = on(kernel, |tcp, core| {
-        tcp.listen(([0, 0, 0, 0], PORT).into(), 16, core)
+    let listener = on(kernel, |network| {
+        network.listen(([0, 0, 0, 0], PORT).into(), 16)
     });
     listener.expect("the port is free")
 }
@@ -210,7 +209,7 @@ fn listen(kernel: &mut Kernel) -> u32 {
 fn run(seed: u64, has_all_events: bool) -> (Vec<String>, u64) {
     let world = begin(seed, Setup::default());
     let seen = with(|kernel| {
-        kernel.sockets.tcp.table.has_all_events = has_all_events;
+        kernel.sockets.tcp.has_all_events = has_all_events;
         // With some of these the acknowledgement comes after the timer fires, or even the segment
         // itself.
         let most = Duration::from_millis([10, 130, 450][seed as usize % 3]);
@@ -285,10 +284,10 @@ fn two_hosts(test: impl FnOnce(&mut Kernel, [usize; 2], u32)) {
 fn connect(kernel: &mut Kernel, processes: [usize; 2], listener: u32) -> [u32; 2] {
     let far = SocketAddr::new(kernel.core.hosts.address(1, false), PORT);
     kernel.core.set_current(Some(processes[0]));
-    let near = on(kernel, |tcp, core| tcp.connect(far, core)).expect("a port is free");
+    let near = on(kernel, |network| network.connect(far)).expect("a port is free");
     settle(kernel);
     kernel.core.set_current(Some(processes[1]));
-    let (far, _) = on(kernel, |tcp, core| tcp.accept(listener, core)).expect("it has connected");
+    let (far, _) = on(kernel, |network| network.accept(listener)).expect("it has connected");
     kernel.core.set_current(Some(processes[0]));
     [near, far]
 }
@@ -302,16 +301,16 @@ fn only_the_side_that_ends_first_keeps_its_addresses_for_a_while() {
     for first in [0, 1] {
         two_hosts(|kernel, processes, listener| {
             let ends = connect(kernel, processes, listener);
-            on(kernel, |tcp, core| tcp.close(ends[first], core));
+            on(kernel, |network| network.close(ends[first]));
             settle(kernel);
-            on(kernel, |tcp, core| tcp.close(ends[1 - first], core));
+            on(kernel, |network| network.close(ends[1 - first]));
             settle(kernel);
             assert!(get(kernel, ends[first]).is_ok(), "TIME_WAIT");
             assert!(get(kernel, ends[1 - first]).is_err());
             // If both close at the same moment, both stay.
             let ends = connect(kernel, processes, listener);
             ends.iter()
-                .for_each(|id| on(kernel, |tcp, core| tcp.close(*id, core)));
+                .for_each(|id| on(kernel, |network| network.close(*id)));
             settle(kernel);
             assert!(ends.iter().all(|id| get(kernel, *id).is_ok()));
         });
@@ -325,7 +324,7 @@ fn a_port_is_taken_for_one_destination_only() {
         let port = local(kernel, near).port();
         let again = |kernel: &mut Kernel, to: SocketAddr| {
             kernel.core.hosts.set_next_port(0, port);
-            let id = on(kernel, |tcp, core| tcp.connect(to, core)).expect("a port is free");
+            let id = on(kernel, |network| network.connect(to)).expect("a port is free");
             local(kernel, id).port()
         };
         let (far, v6) = (
@@ -338,14 +337,14 @@ fn a_port_is_taken_for_one_destination_only() {
         // A listener gets no port that is in use.
         kernel.core.hosts.set_next_port(0, port);
         let any = SocketAddr::from(([0, 0, 0, 0], 0));
-        let listener = on(kernel, |tcp, core| tcp.listen(any, 1, core)).expect("a port is free");
+        let listener = on(kernel, |network| network.listen(any, 1)).expect("a port is free");
         let of_listener = local(kernel, listener).port();
         assert!(of_listener > port);
         // A connection does not start at a listener's port, or at that of a connection which it has
         // accepted.
         let to = SocketAddr::new(far, PORT + 2);
         kernel.core.hosts.set_next_port(0, of_listener);
-        let id = on(kernel, |tcp, core| tcp.connect(to, core)).expect("a port is free");
+        let id = on(kernel, |network| network.connect(to)).expect("a port is free");
         assert_ne!(local(kernel, id).port(), of_listener);
     });
 }
@@ -355,14 +354,35 @@ fn a_syn_at_an_address_in_time_wait_begins_a_new_connection() {
     two_hosts(|kernel, processes, listener| {
         let [near, far] = connect(kernel, processes, listener);
         let port = local(kernel, near).port();
-        on(kernel, |tcp, core| tcp.close(far, core));
+        on(kernel, |network| network.close(far));
         settle(kernel);
-        on(kernel, |tcp, core| tcp.close(near, core));
+        on(kernel, |network| network.close(near));
         settle(kernel);
         kernel.core.hosts.set_next_port(0, port);
         let [near, other] = connect(kernel, processes, listener);
         assert_eq!(local(kernel, near).port(), port);
         assert_ne!(other, far);
-        assert_eq!(get(kernel, near).unwrap().is_connected().ok(), Some(true));
+        assert_eq!(kernel.network().is_connected(near).ok(), Some(true));
+    });
+}
+
+#[test]
+fn what_would_block_is_noted_until_a_call_does_not() {
+    two_hosts(|kernel, processes, listener| {
+        let [near, _] = connect(kernel, processes, listener);
+        let mut bytes = [0; 9];
+        let read = |network: &mut Network<'_>, bytes: &mut [u8]| {
+            network.read(near, &mut [io::IoSliceMut::new(bytes)], false)
+        };
+        assert!(on(kernel, |network| read(network, &mut bytes)).is_err());
+        let blocked = |kernel: &mut Kernel| get(kernel, near).unwrap().base.blocked;
+        assert_eq!(blocked(kernel), READABLE);
+        let buffer = [io::IoSlice::new(&[7; BUFFER + 1])];
+        let written = on(kernel, |network| network.write(near, &buffer));
+        assert_eq!((written.ok(), blocked(kernel)), (Some(BUFFER), READABLE));
+        assert!(on(kernel, |network| network.write(near, &buffer)).is_err());
+        assert_eq!(blocked(kernel), READABLE | WRITABLE);
+        settle(kernel);
+        assert!(on(kernel, |network| network.write(near, &buffer)).is_err());
     });
 }
