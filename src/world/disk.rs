@@ -189,19 +189,14 @@ impl Disk {
         let mut next: Vec<u32> = self.open.values().map(|open| open.node).collect();
         next.push(ROOT);
         if trees.contains(&SYNCED) {
-            next.extend(
-                self.journal
-                    .0
-                    .iter()
-                    .filter_map(|change| Some(change.to.as_ref()?.2)),
-            );
+            let changes = self.journal.0.iter();
+            next.extend(changes.filter_map(|change| Some(change.to.as_ref()?.2)));
         }
         let mut live = BTreeSet::new();
         while let Some(node) = next.pop() {
             if live.insert(node) {
-                let names = trees
-                    .iter()
-                    .filter_map(|tree| self.nodes.names(node, *tree).ok());
+                let names = |tree: &usize| self.nodes.names(node, *tree).ok();
+                let names = trees.iter().filter_map(names);
                 next.extend(names.flat_map(BTreeMap::values));
             }
         }
@@ -289,10 +284,8 @@ impl Disk {
     }
 
     pub(super) fn count_open(&self, process: usize) -> usize {
-        self.open
-            .values()
-            .filter(|open| open.process == process)
-            .count()
+        let open = self.open.values();
+        open.filter(|open| open.process == process).count()
     }
 
     fn opened(&self, number: u32) -> io::Result<&Open> {
@@ -431,10 +424,8 @@ impl Disk {
         let names = from_name.zip(to_name);
         let (from_name, to_name) = names.ok_or(Errno::BUSY)?;
         let [from_dir, to_dir] = [&from_dirs, &to_dirs].map(|dirs| *dirs.last().expect("the root"));
-        let node = self
-            .nodes
-            .look_up(from_dir, from_name)?
-            .ok_or(Errno::NOENT)?;
+        let node = self.nodes.look_up(from_dir, from_name)?;
+        let node = node.ok_or(Errno::NOENT)?;
         let replaced = self.nodes.look_up(to_dir, to_name)?;
         if to_dirs.contains(&node) {
             return Err(Errno::INVAL.into());

@@ -214,12 +214,6 @@ impl What {
                 let by = Seconds(by.unsigned_abs());
                 format!("the wall clock is set {way} by {by}")
             }
-            _ => self.words_of_the_network(&name),
-        }
-    }
-
-    fn words_of_the_network<'a>(self, name: &impl Fn(usize) -> &'a str) -> String {
-        match self {
             What::Connect(to, port) => format!("connects to {}:{port}", name(to)),
             What::Accepted(from, port) => format!("port {port} accepts from {}", name(from)),
             What::Segment(flags, from, seq, _, len) => {
@@ -246,8 +240,6 @@ impl What {
                 format!("{len} bytes from {} to port {port} are lost", name(from))
             }
             What::Local(_, len) => format!("{len} bytes by a Unix socket"),
-            // The caller handles those that concern the host alone.
-            other => format!("{other:?}"),
         }
     }
 }

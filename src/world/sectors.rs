@@ -263,11 +263,8 @@ impl Data {
     /// journal, which still has them.)
     pub(super) fn fail_sync(&mut self, last: u64) {
         self.failures += 1;
-        self.has_failed |= self
-            .versions
-            .values()
-            .flatten()
-            .any(|version| version.number <= last);
+        let mut versions = self.versions.values().flatten();
+        self.has_failed |= versions.any(|version| version.number <= last);
         self.versions.retain(|_, versions| {
             versions.retain(|version| version.number > last);
             !versions.is_empty()

@@ -135,9 +135,8 @@ impl Recorded {
     /// Returns how often the C library was called until that event.
     fn asked_until(&self, index: usize) -> Asked {
         let end = self.asked.partition_point(|(from, _)| *from <= index);
-        end.checked_sub(1)
-            .map(|last| self.asked[last].1)
-            .unwrap_or_default()
+        let last = self.asked[..end].last();
+        last.map(|last| last.1).unwrap_or_default()
     }
 
     /// Returns its memory, empty, for another run.
@@ -194,10 +193,8 @@ impl Trace {
                 true
             }
             Comparison::Compare(all) => {
-                let is_same = all
-                    .fingerprints
-                    .get(index)
-                    .is_none_or(|theirs| *theirs == hash);
+                let theirs = all.fingerprints.get(index);
+                let is_same = theirs.is_none_or(|theirs| *theirs == hash);
                 if !is_same && self.difference.is_none() {
                     self.difference = Some((index, event, answers::asked()));
                 }
