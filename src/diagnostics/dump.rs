@@ -345,12 +345,15 @@ impl Dump {
         let mut groups: Vec<Group<'_>> = Vec::new();
         for task in &self.tasks {
             let waits: Vec<String> = task.waits_for.iter().map(Wait::summary).collect();
-            let (waits, tasks) = (waits.join(" and "), vec![task]);
+            let waits = waits.join(" and ");
             let order =
                 |group: &Group<'_>| (kind(group.tasks[0]), &group.waits).cmp(&(kind(task), &waits));
             match groups.binary_search_by(order) {
                 Ok(place) => groups[place].tasks.push(task),
-                Err(place) => groups.insert(place, Group { waits, tasks }),
+                Err(place) => {
+                    let tasks = vec![task];
+                    groups.insert(place, Group { waits, tasks });
+                }
             }
         }
         groups

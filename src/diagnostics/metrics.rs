@@ -301,14 +301,11 @@ impl fmt::Display for Metrics {
             family(f, value.kind().0, &name, help)?;
             value.write(f, &name, "")
         };
-        let injected = "Tasks that no worker has taken yet.";
+        let not_taken = "Tasks that no worker has taken yet.";
+        let (tasks, injected) = (Value::Gauge(&self.tasks), Value::Gauge(&self.injected));
         let (spawned, ended) = (Value::Counter(&self.spawned), Value::Counter(&self.ended));
-        row(
-            "tasks",
-            "Tasks that have a future.",
-            Value::Gauge(&self.tasks),
-        )?;
-        row("injected_tasks", injected, Value::Gauge(&self.injected))?;
+        row("tasks", "Tasks that have a future.", tasks)?;
+        row("injected_tasks", not_taken, injected)?;
         row("spawned", "Tasks that were spawned.", spawned)?;
         row("ended", "Tasks that have ended.", ended)?;
         let workers: Vec<Vec<Row<'_>>> = self.workers.iter().map(WorkerMetrics::rows).collect();

@@ -31,10 +31,8 @@ impl Request {
 
     /// Waits for the answer until `deadline`.
     pub(super) fn wait(&self, deadline: Instant) -> Option<WorkerSnapshot> {
-        let (answer, left) = (
-            self.answer.lock(),
-            deadline.saturating_duration_since(now()),
-        );
+        let answer = self.answer.lock();
+        let left = deadline.saturating_duration_since(now());
         let waited = (self.answered).wait_timeout_while(answer, left, |answer| answer.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.take()
     }
