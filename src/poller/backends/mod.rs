@@ -2,8 +2,8 @@
 //! [`Selector`](super::Selector), its functions in the order of the trait.
 //!
 //! `poll` and `select` share the [interest table](table). Its [`lines`] are also those of kqueue
-//! and the ring, and the [`flags`] of `poll` are also those of epoll and the ring. The [`notifier`] ends a wait from another thread. `missing` has the placeholders
-//! for backends that are not built.
+//! and the ring, and the [`flags`] of `poll` are also those of epoll and the ring. The [`notifier`]
+//! ends a wait from another thread. `missing` has the placeholders for backends that are not built.
 
 #[cfg(all(feature = "async-io", not(loom)))]
 pub(super) mod async_io;
