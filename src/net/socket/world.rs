@@ -11,7 +11,7 @@ use socket2::SockAddr;
 use socket2::{Domain, Type};
 
 use super::options::{Flag, Number, Opt, Options};
-use super::system::{self, System, while_full};
+use super::system::{self, System};
 pub(in crate::net) use super::system::{adopt, bind_with, connect_with};
 use super::{BACKLOG, Kernel, Receive, Socket, SocketType, internet};
 use crate::io::operation::Operation;
@@ -102,7 +102,7 @@ pub(in crate::net) async fn connect(
     #[cfg(unix)]
     if socket_type == SocketType::UnixStream {
         let address = Address::of(address)?;
-        let socket = while_full(socket_type, || SimSocket::unix_connect(&address)).await?;
+        let socket = system::while_full(socket_type, || SimSocket::unix_connect(&address)).await?;
         return wrap(socket, socket_type);
     }
     let socket = SimSocket::connect(internet(address.clone())?)?;
