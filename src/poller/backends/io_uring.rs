@@ -32,7 +32,7 @@
 //! it.) If the poller's runtime is not driven ([`rest`](Uring::rest)), that may be never, so the
 //! ring is dropped, and the next wait makes another.
 //!
-//! Traps. Each has a test, mostly below. Figures: Linux 6.18.
+//! Traps. Each has a test, mostly in `ring_tests`. Figures: Linux 6.18.
 //!
 //! * **Removing a poll does not close the file.** The removal leaves the reference to deferred
 //!   work, which runs only in a call with `IORING_ENTER_GETEVENTS`, and at most twenty pieces in
@@ -454,7 +454,7 @@ impl Selector for Uring {
 
     fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
         if self.exposed.get().is_none() {
-            let made = Imp::new()?;
+            let made = Imp::eventfd()?;
             let mut table = self.table.lock();
             let _ = self.exposed.set(made);
             if table.waiting {

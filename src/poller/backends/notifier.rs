@@ -163,13 +163,18 @@ mod imp {
 
     impl Imp {
         pub(in super::super) fn new() -> io::Result<Imp> {
-            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-            eventfd(0, flags).map(Imp::Eventfd).or_else(|refused| {
+            Imp::eventfd().or_else(|refused| {
                 // If there is no descriptor for an eventfd, there are none for a pair either; we
                 // return the first error.
-                let pair = Pair::new().map(Imp::Pair);
-                pair.map_err(|_| failed("eventfd", refused))
+                Pair::new().map(Imp::Pair).map_err(|_| refused)
             })
+        }
+
+        /// An eventfd, and never a pair: for the kernel to write to.
+        pub(in super::super) fn eventfd() -> io::Result<Imp> {
+            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+            let made = eventfd(0, flags).map(Imp::Eventfd);
+            made.map_err(|error| failed("eventfd", error))
         }
 
         pub(in super::super) fn descriptor(&self) -> BorrowedDescriptor<'_> {
