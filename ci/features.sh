@@ -26,7 +26,7 @@ cargo test --all-features --example simulated
 . ci/not_run.sh
 cargo run --quiet --all-features --example embed -- --backend io-uring >/dev/null ||
     not_run "the suite on io-uring, since this kernel makes no ring"
-cargo test --all-features --lib -- io_uring
+cargo test --all-features --lib
 cargo test -p libc-answers -p linearizable -p thread-stack
 worlds=(--test sim)
 [ "${1:-}" != --short ] || worlds=()

@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 budgets='
 core      8360
 scheduler 3650
-library   24700
+library   24720
 worlds    12130
 '
 

@@ -15,8 +15,7 @@ within() {
 tool() {
     # Cargo's own list of what it has installed: not every tool tells its version in the same way.
     grep -qs "^\"$1 $2 " "$cache/tools/.crates.toml" && return
-    local seconds=600
-    [ "${TOOLS_REQUIRED:-0}" = 0 ] || seconds=1200
+    local seconds=1200
     # A target directory, a compiler or flags of the caller's are not meant for it.
     within $seconds env -u CARGO_TARGET_DIR -u RUSTFLAGS -u RUSTC -u LD_LIBRARY_PATH \
         CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \

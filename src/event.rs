@@ -331,7 +331,8 @@ impl Latch {
     pub fn set(&self) {
         let mut state = self.0.lock();
         state.set = true;
-        let wakers: Vec<Waker> = iter::from_fn(|| state.queue.release_first()).collect();
+        let mut wakers = Vec::with_capacity(state.queue.waiters.len());
+        wakers.extend(iter::from_fn(|| state.queue.release_first()));
         drop(state);
         wake_all(wakers);
     }

@@ -344,8 +344,11 @@ impl Dump {
         // Sorted by kind. There are few: places of spawns, and what is waited for there.
         let mut groups: Vec<Group<'_>> = Vec::new();
         for task in &self.tasks {
-            let waits: Vec<String> = task.waits_for.iter().map(Wait::summary).collect();
-            let waits = waits.join(" and ");
+            let mut waits = String::new();
+            for wait in &task.waits_for {
+                waits += if waits.is_empty() { "" } else { " and " };
+                waits += &wait.summary();
+            }
             let order =
                 |group: &Group<'_>| (kind(group.tasks[0]), &group.waits).cmp(&(kind(task), &waits));
             match groups.binary_search_by(order) {

@@ -105,7 +105,7 @@ impl Trace {
         Writer {
             events: Events::new(&mut json),
             trace: self,
-            polls: polls(&self.tracks),
+            polls: Polls::of(&self.tracks),
             arrows: 0,
         }
         .write();
@@ -127,18 +127,42 @@ impl Trace {
     }
 }
 
-/// Returns the beginnings of all polls, in order: of which task, when, and on which track.
-fn polls(tracks: &[Track]) -> Vec<(u64, Duration, usize)> {
-    let mut polls = Vec::new();
-    for (index, track) in tracks.iter().enumerate() {
-        for event in &track.events {
-            if let What::PollBegins((id, _)) = event.what {
-                polls.push((id, event.at, index));
+/// The polls of all tasks.
+struct Polls {
+    /// The time at which each began, and its track.
+    all: Vec<(Duration, usize)>,
+    /// The nanosecond at which a poll began, and its place in `all`.
+    by_time: Pairs,
+    /// A task, and the place of one of its polls in `by_time`.
+    by_task: Pairs,
+}
+
+impl Polls {
+    fn of(tracks: &[Track]) -> Polls {
+        let (mut all, mut tasks) = (Vec::new(), Vec::new());
+        for (index, track) in tracks.iter().enumerate() {
+            for event in &track.events {
+                if let What::PollBegins((id, _)) = event.what {
+                    all.push((event.at, index));
+                    tasks.push(id);
+                }
             }
         }
+        let by_time = Pairs::places(all.iter().map(|(at, _)| at.as_nanos() as u64));
+        Polls {
+            by_task: Pairs::places(by_time.iter().map(|(_, poll)| tasks[*poll as usize])),
+            by_time,
+            all,
+        }
     }
-    polls.sort_unstable();
-    polls
+
+    /// Returns the first poll of this task that began at this time or later.
+    fn next(&self, task: u64, at: Duration) -> Option<(Duration, usize)> {
+        let of_task = self.by_task.of(task);
+        let poll = |place: u64| self.all[self.by_time.at(place).1 as usize];
+        let next = of_task.partition_point(|(_, place)| poll(*place).0 < at);
+        of_task.get(next).map(|(_, place)| poll(*place))
+    }
 }
 
 /// A summary in one line.
@@ -168,8 +192,7 @@ const WAKE_LENGTH: Duration = Duration::from_micros(1);
 struct Writer<'a> {
     events: Events<'a>,
     trace: &'a Trace,
-    /// As [`polls`] returns them.
-    polls: Vec<(u64, Duration, usize)>,
+    polls: Polls,
     /// The number of arrows so far: each one has a number.
     arrows: u64,
 }
@@ -279,12 +302,7 @@ impl Writer<'_> {
 
     /// Writes an arrow from here to the next poll of a task, if that is known.
     fn arrow(&mut self, track: usize, name: &str, task: u64, at: Duration) {
-        // The first poll of the task since then.
-        let next = self
-            .polls
-            .partition_point(|poll| (poll.0, poll.1) < (task, at));
-        let Some(&(_, poll, other_track)) = self.polls.get(next).filter(|poll| poll.0 == task)
-        else {
+        let Some((poll, other_track)) = self.polls.next(task, at) else {
             return;
         };
         self.arrows += 1;

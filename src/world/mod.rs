@@ -7,7 +7,8 @@
 //! requests here; the seam of sockets is [`SimSocket`].
 //!
 //! **Parts.** Each part has a type with its own state, in a separate file, and takes the others
-//! that it needs as parameters. A part knows only those below it:
+//! that it needs as parameters, or borrows them, as [`Network`] does. A part knows only those below
+//! it:
 //!
 //! * [`Core`], which all others use: [`time`], the queue of events, [`hosts`], [`processes`] and
 //!   their [`pollers`], [`link`]s, [`faults`], and the [`report`];

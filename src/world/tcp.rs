@@ -22,7 +22,7 @@
 //! socket exists and all of that socket's window updates have arrived: the answer to such a probe
 //! is known. So a connection on which both sides wait for each other sends nothing, and the world
 //! sees that nothing will ever happen. When that condition ends (the peer's socket goes, something
-//! is lost), [`start_timer`](Table::start_timer) is called for the writer.
+//! is lost), [`start_timer`](Network::start_timer) is called for the writer.
 //!
 //! **What is no event.** Two things happen for nearly each message, and mostly change nothing
 //! observable: they are kept out of the queue of events. The results are the same as if they were
@@ -30,17 +30,18 @@
 //! detected before the last acknowledgement has arrived.
 //!
 //! * *A retransmission timer that will be cancelled.* If nothing is under way, a segment that is
-//!   sent [sets](Table::set_timer) the timer, and carries its deadline. [`arm`](Table::arm) puts
-//!   the timer into the queue of events as soon as it may fire: when a segment is sent that arrives
-//!   only after the deadline, in either direction; when a segment is lost, held or refused; when a
-//!   socket is forgotten that owed an acknowledgement; when a segment arrives that acknowledges
-//!   nothing new. If none of these happens, the segment arrives before the deadline, and so does
-//!   its acknowledgement, which cancels the timer. (If a hole is left, its cause has armed the
-//!   timer.)
+//!   sent [sets](Network::set_timer) the timer, and carries its deadline. [`arm`](Network::arm)
+//!   puts the timer into the queue of events as soon as it may fire: when a segment is sent that
+//!   arrives only after the deadline, in either direction; when a segment is lost, held or refused;
+//!   when a socket is forgotten that owed an acknowledgement; when a segment arrives that
+//!   acknowledges nothing new. If none of these happens, the segment arrives before the deadline,
+//!   and so does its acknowledgement, which cancels the timer. (If a hole is left, its cause has
+//!   armed the timer.)
 //! * *A plain acknowledgement*: of all that is under way, to a peer that has nothing else to send,
-//!   while all ways are open ([`is_plain`](Table::is_plain)). It is stored in the receiving
-//!   socket. Any other operation on that socket [settles](Table::settle) it first: if its time has
-//!   come, it has arrived; if not, it becomes an event. When a way is cut or held, all are settled.
+//!   while all ways are open ([`is_plain`](Network::is_plain)). It is stored in the receiving
+//!   socket. Any other operation on that socket [settles](Network::settle) it first: if its time
+//!   has come, it has arrived; if not, it becomes an event. When a way is cut or held, all are
+//!   settled.
 //!
 //! The code is in parts: `socket` is one end of a connection; the methods of [`Network`] find the
 //! ends and have their timers (`connections`), send (`send`), receive (`receive`), and make the

@@ -1,5 +1,5 @@
-//! The backends, side by side: one file for each kernel interface, with one struct that implements
-//! [`Selector`](super::Selector), its functions in the order of the trait.
+//! The backends, side by side: one file for each kernel interface (three for the ring), with one
+//! struct that implements [`Selector`](super::Selector), its functions in the order of the trait.
 //!
 //! `poll` and `select` share the [interest table](table). Its [`lines`] are also those of kqueue
 //! and the ring, and the [`flags`] of `poll` are also those of epoll and the ring. The [`notifier`]

@@ -24,7 +24,7 @@ use rustix::event::{FdSetElement, FdSetIter, PollFd, PollFlags, fd_set_insert, f
 use rustix::io::Errno;
 
 use super::poll::{entry, poll};
-use super::table::{PollSet, Report, TablePoller};
+use super::table::{self, PollSet, Report, TablePoller};
 use crate::poller::error::failed;
 use crate::poller::{Interest, Ready, Selector};
 use crate::sys::timespec;
@@ -81,7 +81,7 @@ impl FdSets {
                 is_closed: false,
             }));
         }
-        reports.sort_unstable_by_key(|report| report.number);
+        table::sort(reports);
         reports.dedup_by(|next, report| {
             let is_same = next.number == report.number;
             if is_same {

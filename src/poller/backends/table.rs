@@ -238,6 +238,11 @@ impl<W: Wire> TablePoller<W> {
     }
 }
 
+/// Sorts reports by their descriptors. Compiled once: a sort takes several KiB.
+pub(super) fn sort(reports: &mut [Report]) {
+    reports.sort_unstable_by_key(|report| report.number);
+}
+
 impl InterestTable {
     /// Copies the changes to the poll set.
     fn sync(&mut self, poll_set: &mut dyn PollSet) {
@@ -252,7 +257,7 @@ impl InterestTable {
     /// the descriptor at which the last wait ended, so that each has its turn.
     fn collect(&mut self, reports: &mut [Report], cursor: &mut RawFd, events: &mut Events) {
         if reports.len() > events.limit() {
-            reports.sort_unstable_by_key(|report| report.number);
+            sort(reports);
             let start = reports.partition_point(|report| report.number < *cursor);
             reports.rotate_left(start);
         }

@@ -258,7 +258,7 @@ fn tasks_that_destructors_spawn_at_the_end_are_dropped_one_after_the_other() {
 
 #[test]
 fn a_task_that_spawns_itself_again_when_it_is_dropped_does_not_keep_its_runtime_from_ending() {
-    on_every_backend_alone(|backend| {
+    on_every_backend(|backend| {
         if backend == Backend::default() {
             for dropped in dropped_in_a_row(backend, usize::MAX) {
                 assert!(dropped > 100_000, "only {dropped} were dropped");
