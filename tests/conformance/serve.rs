@@ -17,8 +17,7 @@ use polder::time::sleep;
 use crate::peer::{TcpPeer, beside};
 use crate::streams::listening;
 use crate::support::{
-    a_turn, in_every_runtime, in_every_runtime_in_parallel, is_in_world, on_every_backend, runtime,
-    sized, until,
+    a_turn, in_every_runtime, is_in_world, on_every_backend, runtime, sized, until,
 };
 
 async fn listen() -> (TcpListener, SocketAddr) {
@@ -728,7 +727,7 @@ mod errors {
     use polder::event::Event;
     use polder::time::sleep;
 
-    use crate::support::in_every_runtime_alone;
+    use crate::support::{in_every_runtime_alone, in_every_runtime_in_parallel};
 
     /// A listener that follows a script.
     #[derive(Default)]

@@ -155,6 +155,7 @@ where
 }
 
 /// Like [`in_every_runtime`], on all backends at the same time: for rules that mostly wait.
+#[cfg(unix)]
 pub fn in_every_runtime_in_parallel<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static)
 where
     F: Future<Output = ()> + 'static,
