@@ -446,8 +446,9 @@ fn rule_68_a_writer_beside_unread_bytes_costs_no_time() {
         let (start, time) = (cpu_time(), Duration::from_millis(200));
         assert!(wait(poller, Some(time)).is_empty());
         let used = cpu_time() - start;
+        // A poller that spins uses all of it. Ten thousand signals a second use up to a quarter.
         assert!(
-            used < time / 4,
+            used < time / 2,
             "{used:?} of CPU time in a wait of {time:?}"
         );
     });
