@@ -30,7 +30,7 @@ cargo test --all-features --lib
 cargo test -p libc-answers -p linearizable -p thread-stack
 worlds=(--test sim)
 [ "${1:-}" != --short ] || worlds=()
-cargo test --all-features --test backtrace --test budgets --test conformance --test ends --test mark \
+cargo test --all-features --test backtrace --test budgets --test conformance --test ends \
     --test one_reactor --test platform --test smallest --test spans ${worlds[@]+"${worlds[@]}"}
 
 # Last, since without the tool the script ends here.

@@ -53,7 +53,7 @@ rooms() {
     room reactor 'src/reactor/* src/telemetry/* src/clock.rs src/sync.rs' '' "$quick" "$core"
     room scheduler 'src/scheduler/* src/event.rs' '' "$quick" "$core"
     room blocking 'src/blocking/*' '' \
-        '--lib --test=unblock --test=no_threads' "$suite names:: tasks::"
+        '--lib --test=no_threads' "$suite names:: tasks:: unblock::"
     room runtime 'src/task/* src/runtime/*' '' "$quick" "$core"
     room time 'src/time/*' '' "$quick" "$core"
     room io 'src/io/*' '' "$quick" "$core memory::"

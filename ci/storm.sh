@@ -7,11 +7,10 @@ cd "$(dirname "$0")/.."
 
 rules=()
 if [ "${1:-}" = --short ]; then
-    rules=(pollers:: events:: time:: streams:: udp:: unix:: connecting:: --skip thousand --skip million)
+    rules=(pollers:: events:: time:: streams:: udp:: unix:: connecting:: two_runtimes:: --skip thousand --skip million)
     shift
 fi
 export POLDER_STORM="${1:-10000}"
 # Each rule has a deadline of its own; this is for what would get round it.
-cargo test --all-features --test conformance --test moving --no-run
+cargo test --all-features --test conformance --no-run
 timeout 600 cargo test --all-features --test conformance -- ${rules[@]+"${rules[@]}"}
-timeout 600 cargo test --all-features --test moving

@@ -46,7 +46,7 @@
 //! * **Sockets:** [`net`] has TCP, UDP and, on Unix, [Unix sockets]; [`net::serve()`] is an accept
 //!   loop with a limit, back-off and graceful shutdown.
 //! * **Anything else that has a descriptor** (pipes, inotify, another library's sockets):
-//!   [`Async`]. Files and the standard streams: [`io::Unblock`].
+//!   [`Async`]. Files: [`fs`]. The standard streams: [`io::Unblock`].
 //! * **Time, events, signals:** [`time`] ([`Timer`], sleeping, timeouts, intervals), [`event`]
 //!   ([`event::Event`], [`event::Latch`]), [`signal`].
 //! * **A custom runtime:** [`Runtime`] chooses a [`Backend`], is driven turn by turn within a
@@ -101,6 +101,7 @@
 //! | feature | default | provides | additional dependencies |
 //! |---|:-:|---|---|
 //! | `net` | yes | [`net`] | socket2 |
+//! | `fs` | yes | [`fs`] | none |
 //! | `signal` | yes | [`signal`] | signal-hook |
 //! | `blocking` | yes | [`unblock`] and [`io::Unblock`] | none |
 //! | `polling` | yes | [`Backend::Polling`] | polling (always present on Windows and illumos) |
@@ -172,6 +173,8 @@ mod diagnostics {
 }
 #[cfg(not(loom))]
 pub mod event;
+#[cfg(all(feature = "fs", not(loom)))]
+pub mod fs;
 #[cfg(not(loom))]
 pub mod future {
     //! The combinators of futures-lite again, with a [`block_on`] that drives sockets and timers.

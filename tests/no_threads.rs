@@ -44,6 +44,8 @@ fn without_a_thread_to_be_had_what_blocks_is_refused_with_words_and_goes_on_late
             let mut output = Unblock::new(Vec::new());
             let mut items = Unblock::new(0..5);
             let mut byte = [0];
+            #[cfg(feature = "fs")]
+            let mut open = polder::fs::File::from(std::fs::File::open("Cargo.toml").unwrap());
 
             limit_address_space(|_| address_space() + LEFT);
             let task: Task<()> = polder::unblock(|| ());
@@ -53,6 +55,12 @@ fn without_a_thread_to_be_had_what_blocks_is_refused_with_words_and_goes_on_late
             check(file.read(&mut byte).await.unwrap_err());
             check(file.seek(SeekFrom::Current(0)).await.unwrap_err());
             check(output.write(b"x").await.unwrap_err());
+            #[cfg(feature = "fs")]
+            {
+                check(open.read(&mut byte).await.unwrap_err());
+                check(open.seek(SeekFrom::Current(0)).await.unwrap_err());
+                check(polder::fs::read("Cargo.toml").await.unwrap_err());
+            }
             let panic =
                 AssertUnwindSafe(polder::stream::StreamExt::next(&mut items)).catch_unwind();
             check(message(&*panic.await.unwrap_err()));
@@ -61,6 +69,12 @@ fn without_a_thread_to_be_had_what_blocks_is_refused_with_words_and_goes_on_late
             limit_address_space(|now| now.rlim_max);
 
             assert_eq!(polder::unblock(|| 5).await, 5);
+            #[cfg(feature = "fs")]
+            {
+                let mut text = String::new();
+                open.read_to_string(&mut text).await.unwrap();
+                assert!(text.starts_with("[package]"), "{text}");
+            }
             let mut text = String::new();
             file.read_to_string(&mut text).await.unwrap();
             assert!(text.starts_with("[package]"), "{text}");

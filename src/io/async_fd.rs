@@ -185,7 +185,7 @@ impl<T: HasDescriptor + 'static> Async<T> {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 "a regular file is always ready and cannot be waited for; \
-                 use polder::io::Unblock or polder::unblock",
+                 use polder::fs, polder::io::Unblock or polder::unblock",
             ));
         }
         // SAFETY: the descriptor is open as long as `inner` is neither dropped nor changed. The

@@ -8,7 +8,7 @@
 //! use polder::io::{AsyncBufReadExt, BufReader, Cursor};
 //! use polder::stream::StreamExt;
 //!
-//! // Whatever can be read: a socket, a pipe, a file in an `Unblock`, or, as here, bytes.
+//! // Whatever can be read: a socket, a pipe, a file, or, as here, bytes.
 //! let bytes = Cursor::new("one\ntwo\n");
 //! let lines = polder::block_on(BufReader::new(bytes).lines().try_collect::<_, _, Vec<_>>())?;
 //! assert_eq!(lines, ["one", "two"]);
@@ -19,7 +19,7 @@
 //!
 //! * Sockets: [`crate::net`].
 //! * Pipes, inotify, timerfd, eventfd, terminals, devices, another library's sockets: [`Async`].
-//! * Standard input, output and error: [`Unblock`]. Files: see below.
+//! * Standard input, output and error: [`Unblock`]. Files: [`crate::fs`], see below.
 //! * Connecting two streams with each other: [`copy_bidirectional`]. A connection within the
 //!   process: [`duplex`].
 //!
@@ -27,20 +27,19 @@
 //!
 //! A kernel reports files as always ready, so they cannot be waited for, and threads work on them.
 //!
-//! * A whole job, by `std::fs`: [`unblock`](crate::unblock). Moving to a thread costs more than
-//!   most reads do, so related calls go there together.
-//! * A stream to or from a file: the crate async-fs, or [`Unblock`] without another crate.
-//! * The same in a test with simulated disks: `polder::sim::fs`, which has the names of async-fs.
-//!   [`unblock`](crate::unblock) is simulated too, but its function works on the system's files;
-//!   [`Unblock`] and async-fs are not simulated.
+//! * Files and directories: [`crate::fs`]. In a simulated world it is the disk of a host.
+//! * Many related calls, by `std::fs`: [`unblock`](crate::unblock). Moving to a thread costs more
+//!   than most reads do, so such calls go there together. It is simulated too, but its function
+//!   works on the system's files.
+//! * Anything else that blocks, as a stream: [`Unblock`]. It is not simulated.
 //!
 //! An upload that is there as a whole or not at all:
 //!
 //! ```
 //! # #[cfg(feature = "sim")] {
+//! use polder::fs;
 //! use polder::io::{self, AsyncReadExt};
 //! use polder::net::TcpStream;
-//! use polder::sim::fs; // In the program: `use async_fs as fs;`
 //!
 //! const MAX_LENGTH: u64 = 64 << 20;
 //!

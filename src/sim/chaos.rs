@@ -476,7 +476,7 @@ impl Chaos {
     /// Not one of the [`usual`](Self::usual) kinds.
     ///
     /// ```
-    /// use polder::sim::fs;
+    /// use polder::fs;
     /// use std::time::Duration;
     ///
     /// polder::sim::check(0..30, |sim| async move {

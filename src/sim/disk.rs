@@ -7,14 +7,72 @@ use crate::world::host_faults::HostFaults;
 use crate::world::latency::Latency;
 
 /// The disk of a host, returned by [`Host::disk`](super::Host::disk). The host's processes use it
-/// through [`fs`](super::fs). It outlives them; [`fs`](super::fs) describes what a power-off
-/// leaves.
+/// through [`fs`](crate::fs), as they use the system's disk outside of worlds. It outlives them.
+///
+/// # What survives
+///
+/// * **[`Host::kill`](super::Host::kill) and every other end of a process:** everything that was
+///   written.
+/// * **[`Host::power_off`](super::Host::power_off):** everything that was synced. The rest is
+///   random, and drawn for each power-off:
+///   * a file's bytes, by sectors of 512: each sector is as it was at the last sync or after any
+///     write since, independently of the others. So one write may be there in part (torn), and a
+///     later one without an earlier one;
+///   * the length: that of any moment since the last sync. If it has grown and the bytes are
+///     missing, they read as zeroes. A truncation may be lost like any change; if it is there, the
+///     bytes that it has cut off do not come back;
+///   * the names in a directory (created, removed, renamed): a prefix, in order, of the changes
+///     since the directory was synced. A rename is there as a whole or not at all.
+///
+/// As fsync(2) says, syncing a file does not sync its name: that takes
+/// `File::open(directory).await?.sync_all().await?`. A sync covers everything that was written
+/// before it began. Changes that are not synced are kept in memory.
+///
+/// A loss at a power-off is a fault, one for each file and each directory. The report of a failure
+/// names those that the failure needs.
+///
+/// ```
+/// use polder::fs;
+/// use polder::io::AsyncWriteExt;
+/// use polder::sim::{self, Sim};
+/// use std::io::{ErrorKind, Result};
+/// use std::time::Duration;
+///
+/// /// Replaces what is stored, so that it is there, old or new, whatever happens.
+/// async fn store(value: &str) -> Result<()> {
+///     let mut file = fs::File::create("/data/new").await?;
+///     file.write_all(value.as_bytes()).await?;
+///     file.sync_all().await?; // Or the name may come without the bytes.
+///     fs::rename("/data/new", "/data/value").await?;
+///     fs::File::open("/data").await?.sync_all().await // Or the name may not come.
+/// }
+///
+/// sim::check(0..100, |sim: Sim| async move {
+///     let limit = Duration::from_secs(1);
+///     let host = sim.host("store").start(|| async {
+///         fs::create_dir_all("/data").await?;
+///         fs::File::open("/").await?.sync_all().await?;
+///         store("old").await?;
+///         store("new").await
+///     });
+///     sim.sleep(Duration::from_micros(sim.choose(7_000))).await;
+///     host.power_off();
+///     let host = sim.host("store").start(|| fs::read_to_string("/data/value"));
+///     match host.finished().within(limit).await {
+///         Ok(value) => assert!(value == "old" || value == "new"),
+///         Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound),
+///     }
+/// });
+/// ```
+///
+/// # Settings
 ///
 /// Its faults are off unless they are set; each has a probability from 0 to 1.
 /// [`Sim::quiesce`](super::Sim::quiesce) ends them.
 ///
 /// ```
-/// use polder::sim::{Latency, fs};
+/// use polder::fs;
+/// use polder::sim::Latency;
 /// use std::io::ErrorKind;
 /// use std::time::Duration;
 ///
@@ -38,7 +96,8 @@ impl Disk {
     /// a pool's thread makes and that finds everything cached.
     ///
     /// ```
-    /// use polder::sim::{Latency, fs};
+    /// use polder::fs;
+    /// use polder::sim::Latency;
     /// use std::time::Duration;
     ///
     /// polder::sim::check(0..1, |sim| async move {
@@ -56,7 +115,8 @@ impl Disk {
     /// Sets how long a sync takes. The default is 0.5 to 1.5 ms.
     ///
     /// ```
-    /// use polder::sim::{Latency, fs};
+    /// use polder::fs;
+    /// use polder::sim::Latency;
     /// use std::time::Duration;
     ///
     /// polder::sim::check(0..1, |sim| async move {
@@ -77,7 +137,7 @@ impl Disk {
     /// there is no limit. Directories and holes take no space.
     ///
     /// ```
-    /// use polder::sim::fs;
+    /// use polder::fs;
     /// use std::io::ErrorKind;
     ///
     /// polder::sim::check(0..1, |sim| async move {
@@ -95,7 +155,7 @@ impl Disk {
     /// Sets the probability that a call that reads a file, a directory or metadata fails (`EIO`).
     ///
     /// ```
-    /// use polder::sim::fs;
+    /// use polder::fs;
     ///
     /// polder::sim::check(0..1, |sim| async move {
     ///     fs::write("/a", "text").await?;
@@ -117,7 +177,7 @@ impl Disk {
     /// (`EIO`). A call that fails changes nothing.
     ///
     /// ```
-    /// use polder::sim::fs;
+    /// use polder::fs;
     ///
     /// polder::sim::check(0..1, |sim| async move {
     ///     let disk = sim.host("test").disk().write_errors(1.0);
@@ -137,12 +197,12 @@ impl Disk {
 
     /// Sets the probability that a sync fails (`EIO`). As on Linux, the bytes that it should have
     /// written count as written: reads return them, the next sync succeeds, and only a power-off
-    /// shows that they are not on the disk. Each [`File`](super::fs::File) that was open at the
+    /// shows that they are not on the disk. Each [`File`](crate::fs::File) that was open at the
     /// time reports the error once, even if its own sync succeeds.
     ///
     /// ```
     /// use polder::io::AsyncWriteExt;
-    /// use polder::sim::fs::{self, File};
+    /// use polder::fs::{self, File};
     /// use std::time::Duration;
     ///
     /// polder::sim::check(0..10, |sim| async move {
@@ -179,7 +239,7 @@ impl Disk {
     /// Sets the probability that a sync takes up to two seconds longer.
     ///
     /// ```
-    /// use polder::sim::fs::File;
+    /// use polder::fs::File;
     ///
     /// polder::sim::check(0..10, |sim| async move {
     ///     sim.host("test").disk().slow_syncs(1.0);

@@ -251,7 +251,7 @@ impl Host {
     /// Returns the host's disk, to be configured.
     ///
     /// ```
-    /// use polder::sim::fs;
+    /// use polder::fs;
     ///
     /// polder::sim::check(0..1, |sim| async move {
     ///     sim.host("test").disk().write_errors(1.0);
@@ -262,7 +262,7 @@ impl Host {
         Disk(self.index)
     }
 
-    /// Limits the number of sockets and of files of [`fs`](super::fs) that its process may have. At
+    /// Limits the number of sockets and of files of [`fs`](crate::fs) that its process may have. At
     /// the limit, creating, accepting or opening another one fails, as with `RLIMIT_NOFILE`
     /// (`EMFILE`). By default there is no limit. (Descriptors of the real system do not count.)
     ///
@@ -414,7 +414,7 @@ impl Host {
 
     /// Cuts the machine's power. Its peers are not notified, and data that is sent to it is lost
     /// until it is [restarted](Self::restart). Its disk may lose data that was not synced: see
-    /// [`fs`](super::fs).
+    /// [`fs`](crate::fs).
     ///
     /// ```
     /// use polder::net::TcpStream;

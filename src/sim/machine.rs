@@ -181,7 +181,7 @@ impl Faults {
     }
 
     /// Sets the probability that no descriptor is left (`EMFILE`) when a socket is created or
-    /// accepted, or a file of [`fs`](super::fs) is opened.
+    /// accepted, or a file of [`fs`](crate::fs) is opened.
     ///
     /// ```
     /// use polder::net::UdpSocket;

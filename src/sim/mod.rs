@@ -4,8 +4,8 @@
 //! [`polder::time`](crate::time) and [`spawn`](crate::spawn), as processes of *hosts*. They run on
 //! one thread, with a virtual clock that jumps to the next event, on a network with latency and
 //! faults. The seed decides everything that is random: a failure prints its seed, and the seed
-//! replays it. The program itself does not change, except that it imports [`fs`] if it uses files.
-//! Whether the system or a world answers is decided at run time.
+//! replays it. The program itself does not change: whether the system or a world answers is decided
+//! at run time.
 //!
 //! ```
 //! use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -64,7 +64,8 @@
 //! * **UDP**: datagrams that are lost, duplicated and reordered as the test configures; refused
 //!   ports; broadcast.
 //! * **Unix sockets** within a host, with names private to the host: streams, datagrams and pairs.
-//! * **Disks**: files of [`fs`]. A power-off keeps what was synced, and a random part of the rest.
+//! * **Disks**: files of [`fs`](crate::fs). A power-off keeps what was synced, and a random part of
+//!   the rest.
 //! * **Names**: those of hosts, and those set by [`Sim::names`].
 //! * **Faults**: [`Sim::chaos`], [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`],
 //!   [`Links::bursts`], [`Links::duplication`], [`Links::reordering`], [`Host::kill`],
@@ -89,7 +90,6 @@ mod chaos;
 mod check;
 mod conditions;
 mod disk;
-pub mod fs;
 mod history;
 mod host;
 mod jobs;
@@ -681,9 +681,9 @@ impl Sim {
     }
 
     /// Fails the run, from now on, if a process returns and leaves tasks, sockets or files of
-    /// [`fs`] behind: tasks that it has spawned and not awaited, and anything it did not close. The
-    /// report shows how many bytes of each socket were unread. (A process that is killed may leave
-    /// anything.)
+    /// [`fs`](crate::fs) behind: tasks that it has spawned and not awaited, and anything it did not
+    /// close. The report shows how many bytes of each socket were unread. (A process that is killed
+    /// may leave anything.)
     ///
     /// ```
     /// let report = polder::sim::run(1, |sim| async move {

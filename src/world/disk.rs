@@ -21,7 +21,7 @@ mod nodes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use journal::{Change, Journal};
 use nodes::{NOW, Node, Nodes, ROOT, SYNCED, check_path};
@@ -371,6 +371,11 @@ impl Disk {
 
     pub(crate) fn meta_of_open(&self, number: u32) -> io::Result<Meta> {
         Ok(self.nodes.meta_of(self.opened(number)?.node))
+    }
+
+    /// Returns the path from the root, without `.` and `..`.
+    pub(crate) fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
+        Ok(self.nodes.path_of(self.nodes.find(path)?))
     }
 
     /// Returns the entries of a directory, by name.

@@ -74,7 +74,7 @@ pub(crate) struct FileOfProcess {
 
 /// Begins a call of the running process.
 pub(crate) fn begin(call: Call) -> io::Result<Begun> {
-    let words = "polder::sim::fs is used on a thread that is in no simulated world";
+    let words = "a simulated disk is used on a thread that is in no simulated world";
     with(|kernel| kernel.disks.begin(call, &mut kernel.core)).unwrap_or_else(|| Err(refused(words)))
 }
 

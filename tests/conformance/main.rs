@@ -5,7 +5,9 @@
 //! Tests wait for conditions instead of sleeping; ports come from the kernel; no test depends on
 //! another.
 
+mod async_closures;
 mod async_io;
+mod auto_traits;
 mod child;
 #[cfg(feature = "compat")]
 mod compat;
@@ -14,6 +16,8 @@ mod descriptor;
 mod diagnostics;
 mod endings;
 mod events;
+#[cfg(feature = "fs")]
+mod files;
 #[cfg(unix)]
 mod fork;
 #[cfg(unix)]
@@ -35,7 +39,10 @@ mod support;
 mod tasks;
 mod taskset;
 mod time;
+mod two_runtimes;
 mod udp;
+#[cfg(feature = "blocking")]
+mod unblock;
 #[cfg(unix)]
 mod unix;
 mod waiters;

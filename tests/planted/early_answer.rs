@@ -3,10 +3,9 @@
 
 use std::io::{ErrorKind, Result};
 
+use polder::fs::{self, File, OpenOptions};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
-// In production: `use async_fs as fs`.
-use polder::sim::fs::{self, File, OpenOptions};
 use polder::sim::{History, Model, Sim};
 use polder::time::{sleep, timeout};
 

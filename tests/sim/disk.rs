@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::io::{ErrorKind, Result};
 use std::rc::Rc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use polder::fs::{self, File, OpenOptions};
 use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
-use polder::sim::fs::{self, File, OpenOptions};
 use polder::sim::{self, Exit, Host, Latency, Sim};
 use polder::time::{sleep, timeout};
 
@@ -643,30 +643,47 @@ fn files_that_are_open_count_as_descriptors_and_as_leaks() {
 
 #[test]
 fn a_file_is_of_its_process_and_of_its_world() {
-    let kept = Rc::new(RefCell::new(None));
-    sim::check(0..1, |sim| async move {
-        let host = sim.host("host");
-        let kept: Rc<RefCell<Option<File>>> = Rc::default();
-        let keeps = kept.clone();
-        let process = host.start(move || {
-            let keeps = keeps.clone();
-            async move {
-                *keeps.borrow_mut() = File::create("/a").await.ok();
-            }
-        });
-        process.finished().await;
-        let file = kept.take().unwrap();
-        let error = file.sync_all().await.unwrap_err();
-        assert_ne!(error.kind(), ErrorKind::NotFound);
-        drop(file);
+    let of_world = Arc::new(Mutex::new(None));
+    let kept_there = of_world.clone();
+    sim::check(0..1, move |sim| {
+        let of_world = kept_there.clone();
+        async move {
+            let host = sim.host("host");
+            let kept: Rc<RefCell<Option<File>>> = Rc::default();
+            let keeps = kept.clone();
+            let process = host.start(move || {
+                let keeps = keeps.clone();
+                async move {
+                    *keeps.borrow_mut() = File::create("/a").await.ok();
+                }
+            });
+            process.finished().await;
+            let file = kept.take().unwrap();
+            let error = file.sync_all().await.unwrap_err();
+            assert_ne!(error.kind(), ErrorKind::NotFound);
+            *of_world.lock().unwrap() = Some(file);
+        }
     });
-    let keeps = kept.clone();
+    let mut file = of_world.lock().unwrap().take().unwrap();
     polder::block_on(async {
-        let error = fs::write("/a", "").await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
-        drop(keeps);
+        let unsupported = |error: std::io::Error| assert_eq!(error.kind(), ErrorKind::Unsupported);
+        unsupported(file.sync_all().await.unwrap_err());
+        unsupported(file.write(b"bytes").await.unwrap_err());
+        unsupported(file.into_std().await.unwrap_err());
     });
-    let _: Rc<RefCell<Option<File>>> = kept;
+}
+
+#[test]
+fn a_file_of_the_system_is_an_error_in_a_world() {
+    sim::check(0..1, |_| async {
+        let unsupported = |error: std::io::Error| assert_eq!(error.kind(), ErrorKind::Unsupported);
+        let mut file = File::from(std::fs::File::open("Cargo.toml").unwrap());
+        unsupported(file.read(&mut [0]).await.unwrap_err());
+        unsupported(file.seek(SeekFrom::Start(0)).await.unwrap_err());
+        unsupported(file.write(b"bytes").await.unwrap_err());
+        unsupported(file.metadata().await.unwrap_err());
+        unsupported(file.sync_all().await.unwrap_err());
+    });
 }
 
 #[test]

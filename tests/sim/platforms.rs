@@ -11,10 +11,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use polder::event::Event;
+use polder::fs::{self, File, OpenOptions};
 use polder::future::yield_now;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream, UdpSocket};
-use polder::sim::fs::{self, File, OpenOptions};
 use polder::sim::{self, Latency, Sim};
 use polder::time::{now, sleep, timeout};
 

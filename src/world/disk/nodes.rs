@@ -131,7 +131,7 @@ impl Nodes {
         Ok((*dirs.last().expect("the root"), name.ok_or(or)?))
     }
 
-    /// Returns a node's current path by a search, which only reports do.
+    /// Returns a node's current path by a search, which only reports and `canonicalize` do.
     pub(super) fn path_of(&self, node: u32) -> PathBuf {
         let mut dirs = vec![(ROOT, PathBuf::from("/"))];
         while let Some((dir, path)) = dirs.pop() {

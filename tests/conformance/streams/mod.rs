@@ -10,6 +10,8 @@ mod conversions;
 mod ends;
 mod keepalive;
 mod listeners;
+#[cfg(target_os = "linux")]
+mod mark;
 #[cfg(unix)]
 mod processes;
 mod readiness;

@@ -1,6 +1,6 @@
-//! Compares a world's disk with the system's: random scripts of calls, run in a directory of
-//! Linux's file system by `std::fs`, and in a world. Each call must have the same result: the kind
-//! of an error and its number, bytes, lengths, names.
+//! Compares `polder::fs`, on the system's disk and on a world's, with `std::fs`: random scripts of
+//! calls, run in a directory of Linux's file system by either, and in a world. Each call must have
+//! the same result: the kind of an error and its number, bytes, lengths, names.
 //!
 //! `POLDER_SCRIPTS` sets the number of scripts.
 //!
@@ -8,6 +8,7 @@
 //!
 //! * A `/` or `.` at the end of a path has no meaning: the scripts use neither.
 //! * The length of a directory, and seeking in it: left out of the results.
+//! * A read or write of no bytes makes no call.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -16,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
-use polder::sim::{self, fs};
 use polder::stream::StreamExt;
+use polder::{fs, sim};
 
 use crate::differential::Random;
 
@@ -169,7 +170,7 @@ fn real(root: &Path, calls: &[Call]) -> Vec<String> {
     let mut files: BTreeMap<usize, std::fs::File> = BTreeMap::new();
     calls
         .iter()
-        .map(|it| words(real_call(root, &mut files, *it)))
+        .map(|call| words(real_call(root, &mut files, *call)))
         .collect()
 }
 
@@ -180,11 +181,15 @@ fn real_call(
 ) -> Result<String> {
     let at = |path: &str| root.join(path);
     let done = |()| "done".to_owned();
-    let described = |it: std::fs::Metadata| metadata(it.len(), it.is_file(), it.is_dir());
+    let described =
+        |found: std::fs::Metadata| metadata(found.len(), found.is_file(), found.is_dir());
     if let Some(slot) = call.file() {
         let Some(file) = files.get_mut(&slot) else {
             return Ok("not open".to_owned());
         };
+        if let Call::Read(_, 0) | Call::Write(_, 0, _) = call {
+            return Ok("no bytes".to_owned());
+        }
         let is_dir = file.metadata()?.is_dir();
         return match call {
             Call::Read(_, len) => {
@@ -193,9 +198,11 @@ fn real_call(
                 buffer.truncate(len);
                 Ok(bytes(buffer))
             }
-            Call::Write(_, len, byte) => file.write(&vec![byte; len]).map(|it| it.to_string()),
+            Call::Write(_, len, byte) => file
+                .write(&vec![byte; len])
+                .map(|number| number.to_string()),
             Call::Seek(..) if is_dir => Ok("a directory".to_owned()),
-            Call::Seek(_, to) => file.seek(to).map(|it| it.to_string()),
+            Call::Seek(_, to) => file.seek(to).map(|number| number.to_string()),
             Call::SetLen(_, len) => file.set_len(len).map(done),
             Call::Sync(_) => file.sync_all().map(done),
             _ => file.metadata().map(described),
@@ -233,23 +240,30 @@ fn real_call(
     }
 }
 
-async fn simulated(calls: Vec<Call>) -> Vec<String> {
+async fn polder(root: &Path, calls: Vec<Call>) -> Vec<String> {
     let (mut files, mut results) = (BTreeMap::new(), Vec::new());
     for call in calls {
-        results.push(words(simulated_call(&mut files, call).await));
+        results.push(words(polder_call(root, &mut files, call).await));
     }
     results
 }
 
-async fn simulated_call(files: &mut BTreeMap<usize, fs::File>, call: Call) -> Result<String> {
+async fn polder_call(
+    root: &Path,
+    files: &mut BTreeMap<usize, fs::File>,
+    call: Call,
+) -> Result<String> {
+    let at = |path: &str| root.join(path);
     let done = |()| "done".to_owned();
-    let described = |it: fs::Metadata| metadata(it.len(), it.is_file(), it.is_dir());
+    let described = |found: fs::Metadata| metadata(found.len(), found.is_file(), found.is_dir());
     if let Some(slot) = call.file() {
         let Some(file) = files.get_mut(&slot) else {
             return Ok("not open".to_owned());
         };
         let is_dir = file.metadata().await?.is_dir();
         return match call {
+            Call::Read(_, 0) => file.read(&mut []).await.map(|_| "no bytes".to_owned()),
+            Call::Write(_, 0, _) => file.write(&[]).await.map(|_| "no bytes".to_owned()),
             Call::Read(_, len) => {
                 let mut buffer = vec![0; len];
                 let len = file.read(&mut buffer).await?;
@@ -258,10 +272,10 @@ async fn simulated_call(files: &mut BTreeMap<usize, fs::File>, call: Call) -> Re
             }
             Call::Write(_, len, byte) => {
                 let written = file.write(&vec![byte; len]).await;
-                written.map(|it| it.to_string())
+                written.map(|number| number.to_string())
             }
             Call::Seek(..) if is_dir => Ok("a directory".to_owned()),
-            Call::Seek(_, to) => file.seek(to).await.map(|it| it.to_string()),
+            Call::Seek(_, to) => file.seek(to).await.map(|number| number.to_string()),
             Call::SetLen(_, len) => file.set_len(len).await.map(done),
             Call::Sync(_) => file.sync_all().await.map(done),
             _ => file.metadata().await.map(described),
@@ -273,28 +287,29 @@ async fn simulated_call(files: &mut BTreeMap<usize, fs::File>, call: Call) -> Re
             let mut options = fs::OpenOptions::new();
             options.read(is(0)).write(is(1)).append(is(2));
             options.truncate(is(3)).create(is(4)).create_new(is(5));
-            files.insert(slot, options.open(path).await?);
+            files.insert(slot, options.open(at(path)).await?);
             Ok("open".to_owned())
         }
         Call::Close(slot) => Ok(files.remove(&slot).is_some().to_string()),
-        Call::ReadAll(path) => fs::read(path).await.map(bytes),
-        Call::ReadText(path) => fs::read_to_string(path).await,
-        Call::WriteAll(path, len, byte) => fs::write(path, vec![byte; len]).await.map(done),
-        Call::Rename(from, to) => fs::rename(from, to).await.map(done),
-        Call::RemoveFile(path) => fs::remove_file(path).await.map(done),
-        Call::CreateDir(path) => fs::create_dir(path).await.map(done),
-        Call::CreateDirAll(path) => fs::create_dir_all(path).await.map(done),
-        Call::RemoveDir(path) => fs::remove_dir(path).await.map(done),
+        Call::ReadAll(path) => fs::read(at(path)).await.map(bytes),
+        Call::ReadText(path) => fs::read_to_string(at(path)).await,
+        Call::WriteAll(path, len, byte) => fs::write(at(path), vec![byte; len]).await.map(done),
+        Call::Rename(from, to) => fs::rename(at(from), at(to)).await.map(done),
+        Call::RemoveFile(path) => fs::remove_file(at(path)).await.map(done),
+        Call::CreateDir(path) => fs::create_dir(at(path)).await.map(done),
+        Call::CreateDirAll(path) => fs::create_dir_all(at(path)).await.map(done),
+        Call::RemoveDir(path) => fs::remove_dir(at(path)).await.map(done),
         Call::List(path) => {
             let mut names = Vec::new();
-            let mut entries = fs::read_dir(path).await?;
+            let mut entries = fs::read_dir(at(path)).await?;
             while let Some(entry) = entries.next().await {
                 let entry = entry?;
                 names.push((entry.file_name(), entry.file_type().await?.is_dir()));
             }
+            names.sort();
             Ok(format!("{names:?}"))
         }
-        Call::Metadata(path) => fs::metadata(path).await.map(described),
+        Call::Metadata(path) => fs::metadata(at(path)).await.map(described),
         _ => unreachable!("those of files are above"),
     }
 }
@@ -320,30 +335,35 @@ impl Drop for Directory {
 #[test]
 fn each_call_has_the_result_that_it_has_on_the_disk_of_the_system() {
     let count = std::env::var("POLDER_SCRIPTS");
-    let count = count.map_or(SCRIPTS, |it| it.parse().expect("a number"));
+    let count = count.map_or(SCRIPTS, |count| count.parse().expect("a number"));
     let mut seen = BTreeMap::new();
     for seed in 0..count {
         let calls = script(seed);
         let directory = Directory::new(seed);
         let real = real(&directory.0, &calls);
+        drop(directory);
         let results = Arc::new(Mutex::new(Vec::new()));
         let report = sim::run(seed, |_| {
             let (results, calls) = (results.clone(), calls.clone());
-            async move { *results.lock().unwrap() = simulated(calls).await }
+            async move { *results.lock().unwrap() = polder(Path::new("/"), calls).await }
         });
         assert_eq!(report.failure, None);
-        let results = results.lock().unwrap();
-        for (nth, (real, simulated)) in real.iter().zip(&*results).enumerate() {
+        let simulated = results.lock().unwrap();
+        let directory = Directory::new(seed);
+        let pooled = ::polder::block_on(polder(&directory.0, calls.clone()));
+        for (nth, real) in real.iter().enumerate() {
             let before = &calls[nth.saturating_sub(12)..=nth];
-            assert_eq!(
-                simulated, real,
-                "script {seed}, call {nth}, on the left in a world; until then {before:#?}"
-            );
+            for (result, place) in [(&simulated[nth], "a world"), (&pooled[nth], "the system")] {
+                assert_eq!(
+                    result, real,
+                    "script {seed}, call {nth}, on the left in {place}; until then {before:#?}"
+                );
+            }
             for kind in KINDS {
                 *seen.entry(kind).or_insert(0) += u32::from(real.contains(kind));
             }
         }
     }
-    let missing: Vec<_> = seen.iter().filter(|it| *it.1 == 0).collect();
+    let missing: Vec<_> = seen.iter().filter(|(_, count)| **count == 0).collect();
     assert!(missing.is_empty(), "no script came to {missing:?}");
 }

@@ -1,4 +1,4 @@
-//! Two regressions of sockets that two runtimes wait for.
+//! Two runtimes that wait for one socket: each wait moves it to its own reactor.
 
 use std::io::{Read, Write};
 use std::net;
@@ -6,9 +6,11 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use polder::future::poll_once;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::TcpStream;
-use polder::{Backend, Runtime, future};
+
+use crate::support::{message, on_every_backend, on_every_backend_alone, runtime, sized};
 
 fn pair() -> (net::TcpStream, net::TcpStream) {
     let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -16,16 +18,12 @@ fn pair() -> (net::TcpStream, net::TcpStream) {
     (near, listener.accept().unwrap().0)
 }
 
-fn runtime(backend: Backend) -> Runtime {
-    Runtime::builder().backend(backend).build().unwrap()
-}
-
 /// Both halves are one handle: a writer that waits in another runtime must not move the source away
 /// from the reader's.
 #[test]
 fn a_reader_is_served_by_its_own_runtime_after_the_other_half_has_waited_elsewhere() {
     const MANY: usize = 16 << 20;
-    for backend in Backend::available() {
+    on_every_backend_alone(|backend| {
         let (near, mut peer) = pair();
         let (own, other) = (runtime(backend), runtime(backend));
         let (mut reader, mut writer) = polder::io::split(TcpStream::try_from(near).unwrap());
@@ -51,13 +49,13 @@ fn a_reader_is_served_by_its_own_runtime_after_the_other_half_has_waited_elsewhe
             assert!(Instant::now() < deadline, "{backend}: the reader was lost");
             own.turn(Duration::from_millis(50));
         }
-    }
+    });
 }
 
 /// A source that moves from one runtime to another is not an error for the one that it leaves.
 #[test]
 fn clones_that_start_to_wait_in_two_runtimes_at_once_both_wait() {
-    for backend in Backend::available() {
+    on_every_backend_alone(|backend| {
         let (near, _peer) = pair();
         // Duplicates: each is a separate source, and repeats the move.
         let streams: Vec<_> = (0..300)
@@ -69,12 +67,12 @@ fn clones_that_start_to_wait_in_two_runtimes_at_once_both_wait() {
                 let mut errors = Vec::new();
                 for stream in &streams {
                     if registers_first {
-                        let waiting = future::poll_once(stream.peek(&mut [0])).await;
+                        let waiting = poll_once(stream.peek(&mut [0])).await;
                         errors.extend(waiting.and_then(Result::err).map(|error| error.kind()));
                     }
                     barrier.wait();
                     for _ in 0..50 {
-                        let waiting = future::poll_once(stream.peek(&mut [0])).await;
+                        let waiting = poll_once(stream.peek(&mut [0])).await;
                         errors.extend(waiting.and_then(Result::err).map(|error| error.kind()));
                     }
                     barrier.wait();
@@ -89,5 +87,40 @@ fn clones_that_start_to_wait_in_two_runtimes_at_once_both_wait() {
             let errors = [first.join().unwrap(), second].concat();
             assert_eq!(errors, [], "{backend}");
         });
-    }
+    });
+}
+
+/// A wait in one runtime must never find the stream half-way, still registered with the reactor
+/// that it leaves.
+#[test]
+fn waits_in_two_runtimes_by_turns_and_at_once_are_never_refused() {
+    on_every_backend(|backend| {
+        let listener = net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let near = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (_far, _) = listener.accept().unwrap();
+        let stream = TcpStream::try_from(near).unwrap();
+        let pull = |stream: TcpStream| {
+            move || {
+                // Once two runtimes have met at a stream, both keep it: so each round uses new
+                // runtimes.
+                for round in 0..sized(backend, 5_000) {
+                    runtime(backend).block_on(async {
+                        for _ in 0..5 {
+                            // A peek that is dropped immediately leaves no waker: nothing holds the
+                            // stream.
+                            let result = poll_once(stream.peek(&mut [0])).await;
+                            assert!(result.is_none(), "round {round}: {result:?}");
+                        }
+                    });
+                }
+            }
+        };
+        let threads = [stream.clone(), stream.clone(), stream.clone(), stream]
+            .map(|stream| thread::spawn(pull(stream)));
+        for thread in threads {
+            if let Err(panic) = thread.join() {
+                panic!("{}", message(&*panic));
+            }
+        }
+    });
 }

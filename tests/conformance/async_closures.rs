@@ -59,7 +59,11 @@ fn one_that_captures_nothing_is_a_handler_of_a_server() {
                 stop.set();
             };
             let (summaries, ()) = polder::future::zip(async { server.await }, client).await;
-            let finished: u64 = summaries.unwrap().iter().map(|it| it.finished).sum();
+            let finished: u64 = summaries
+                .unwrap()
+                .iter()
+                .map(|summary| summary.finished)
+                .sum();
             assert_eq!(finished, 1);
         });
     }

@@ -54,6 +54,18 @@ table! {
     polder::event::EventWait<'static>;
     polder::event::Latch;
     polder::event::LatchWait<'static>;
+    #[cfg(feature = "fs")]
+    polder::fs::DirBuilder;
+    #[cfg(feature = "fs")]
+    polder::fs::DirEntry;
+    #[cfg(feature = "fs")]
+    polder::fs::FileType;
+    #[cfg(feature = "fs")]
+    polder::fs::Metadata;
+    #[cfg(feature = "fs")]
+    polder::fs::OpenOptions;
+    #[cfg(feature = "fs")]
+    polder::fs::Permissions;
     polder::io::Readable<'static, std::net::UdpSocket>;
     polder::io::ReadableOwned<std::net::UdpSocket>;
     polder::io::Writable<'static, std::net::UdpSocket>;
@@ -74,41 +86,32 @@ table! {
     polder::time::MissedTickBehavior;
     polder::time::Sleep;
     polder::time::Timeout<std::future::Ready<u8>>;
-    #[cfg(feature = "net")]
     polder::net::Summary;
-    #[cfg(feature = "net")]
     polder::net::TcpListener;
-    #[cfg(feature = "net")]
     polder::net::TcpStream;
-    #[cfg(feature = "net")]
     polder::net::UdpSocket;
-    #[cfg(feature = "net")]
     polder::net::OwnedReadHalf;
-    #[cfg(feature = "net")]
     polder::net::OwnedWriteHalf;
-    #[cfg(feature = "net")]
     polder::net::ReadHalf<'static>;
-    #[cfg(feature = "net")]
     polder::net::WriteHalf<'static>;
-    #[cfg(feature = "net")]
     polder::net::ReuniteError;
-    #[cfg(all(unix, feature = "net"))]
+    #[cfg(unix)]
     polder::net::unix::OwnedReadHalf;
-    #[cfg(all(unix, feature = "net"))]
+    #[cfg(unix)]
     polder::net::unix::OwnedWriteHalf;
-    #[cfg(all(unix, feature = "net"))]
+    #[cfg(unix)]
     polder::net::unix::ReadHalf<'static>;
-    #[cfg(all(unix, feature = "net"))]
+    #[cfg(unix)]
     polder::net::unix::ReuniteError;
-    #[cfg(all(unix, feature = "net"))]
+    #[cfg(unix)]
     polder::net::unix::UCred;
-    #[cfg(all(unix, feature = "net"))]
+    #[cfg(unix)]
     polder::net::unix::UnixDatagram;
-    #[cfg(all(unix, feature = "net"))]
+    #[cfg(unix)]
     polder::net::unix::UnixListener;
-    #[cfg(all(unix, feature = "net"))]
+    #[cfg(unix)]
     polder::net::unix::UnixStream;
-    #[cfg(all(unix, feature = "net"))]
+    #[cfg(unix)]
     polder::net::unix::WriteHalf<'static>;
     #[cfg(feature = "signal")]
     polder::signal::Signal;
@@ -126,18 +129,18 @@ lacks!(polder::Runtime: Send Sync UnwindSafe RefUnwindSafe);
 has!(polder::io::Unblock<std::fs::File>: Send Sync Unpin);
 #[cfg(feature = "blocking")]
 has!(polder::io::Unblock<std::marker::PhantomPinned>: Send Sync Unpin);
+#[cfg(feature = "fs")]
+has!(polder::fs::File: Send Sync Unpin);
+#[cfg(feature = "fs")]
+has!(polder::fs::ReadDir: Send Sync Unpin);
 #[cfg(feature = "signal")]
 has!(polder::signal::CtrlC: Send Sync Unpin);
-#[cfg(feature = "net")]
 has!(polder::net::Incoming<'static>: Send Sync Unpin);
-#[cfg(all(unix, feature = "net"))]
+#[cfg(unix)]
 has!(polder::net::unix::Incoming<'static>: Send Sync Unpin);
 
 // A server holds the handler, and an error callback, which need not be `Sync`.
-#[cfg(feature = "net")]
 #[allow(dead_code, reason = "older compilers do not count its uses below")]
 type Handler = fn(polder::net::TcpStream, std::net::SocketAddr) -> std::future::Ready<()>;
-#[cfg(feature = "net")]
 has!(polder::net::Serve<'static, polder::net::TcpListener, Handler>: Send Unpin);
-#[cfg(feature = "net")]
 has!(polder::net::ServeOnWorkers<'static, polder::net::TcpListener, Handler>: Send Unpin);

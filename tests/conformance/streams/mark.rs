@@ -2,12 +2,6 @@
 //! bytes behind the mark (`tcp_recvmsg_locked`; so that SIGURG's handler runs first). With edges
 //! those bytes would never be reported again.
 
-#![cfg(target_os = "linux")]
-
-#[path = "conformance/support.rs"]
-#[allow(dead_code)]
-mod support;
-
 use std::io::Write;
 use std::net;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +14,7 @@ use polder::net::TcpStream;
 use polder::time::timeout;
 use socket2::SockRef;
 
-use support::{on_every_backend, runtime};
+use crate::support::{on_every_backend, runtime};
 
 extern "C" fn nothing(_: libc::c_int) {}
 

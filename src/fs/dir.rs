@@ -1,0 +1,257 @@
+//! Directories: making them, and listing what is in them.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_lite::Stream;
+
+use super::{Access, FileType, Metadata, call, kernel, symlink_metadata};
+
+/// Options for creating a directory.
+///
+/// ```
+/// use polder::fs::DirBuilder;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # polder::block_on(async {
+/// DirBuilder::new().recursive(true).create(folder.path().join("a/b")).await?;
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct DirBuilder {
+    recursive: bool,
+    mode: Option<u32>,
+}
+
+impl DirBuilder {
+    /// Returns the options of [`create_dir`](super::create_dir).
+    ///
+    /// ```
+    /// let builder = polder::fs::DirBuilder::new();
+    /// ```
+    pub fn new() -> DirBuilder {
+        DirBuilder::default()
+    }
+
+    /// Sets whether missing parents are created too, and the directory may exist.
+    ///
+    /// ```
+    /// use polder::fs::DirBuilder;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # polder::block_on(async {
+    /// DirBuilder::new().recursive(true).create(&folder).await?;
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn recursive(&mut self, recursive: bool) -> &mut DirBuilder {
+        self.recursive = recursive;
+        self
+    }
+
+    /// Sets the mode, from which the process's umask is taken. The default is 0o777.
+    ///
+    /// ```
+    /// use polder::fs::{self, DirBuilder};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # polder::block_on(async {
+    /// let path = folder.path().join("private");
+    /// DirBuilder::new().mode(0o700).create(&path).await?;
+    /// assert_eq!(fs::metadata(&path).await?.permissions().mode() & 0o777, 0o700);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    #[cfg(unix)]
+    pub fn mode(&mut self, mode: u32) -> &mut DirBuilder {
+        self.mode = Some(mode);
+        self
+    }
+
+    /// Creates a directory with these options.
+    ///
+    /// ```
+    /// use polder::fs::DirBuilder;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # polder::block_on(async {
+    /// DirBuilder::new().create(folder.path().join("a")).await?;
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`create_dir`](super::create_dir) and [`create_dir_all`](super::create_dir_all).
+    ///
+    /// # Cancel safety
+    ///
+    /// As these.
+    pub fn create<P: AsRef<Path>>(&self, path: P) -> impl Future<Output = io::Result<()>> + use<P> {
+        let DirBuilder { recursive, mode } = *self;
+        let path = path.as_ref().to_owned();
+        async move {
+            if recursive {
+                return kernel::create_dir_all(path, mode).await;
+            }
+            call(Access::Change, path, move |kernel, path| {
+                kernel.create_dir(path, mode)
+            })
+            .await
+        }
+    }
+}
+
+/// A stream of the entries of a directory, returned by [`read_dir`](super::read_dir).
+///
+/// ```
+/// use polder::fs;
+/// use polder::stream::StreamExt;
+///
+/// # polder::block_on(async {
+/// let mut entries = fs::read_dir("src").await?;
+/// while let Some(entry) = entries.next().await {
+///     println!("{}", entry?.path().display());
+/// }
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+pub struct ReadDir(pub(super) kernel::ReadDir);
+
+impl Stream for ReadDir {
+    type Item = io::Result<DirEntry>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<DirEntry>>> {
+        Pin::new(&mut self.0).poll_next(cx)
+    }
+}
+
+impl fmt::Debug for ReadDir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadDir").finish_non_exhaustive()
+    }
+}
+
+/// An entry of a directory, an item of [`ReadDir`].
+///
+/// ```
+/// use polder::fs;
+/// use polder::stream::StreamExt;
+///
+/// # polder::block_on(async {
+/// let entries: Vec<_> = fs::read_dir(".").await?.try_collect().await?;
+/// let is_source = |entry: &&fs::DirEntry| entry.file_name() == "src";
+/// let source = entries.iter().find(is_source).unwrap();
+/// assert!(source.file_type().await?.is_dir());
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct DirEntry {
+    pub(super) path: PathBuf,
+    /// `None` if the directory did not say.
+    pub(super) file_type: Option<FileType>,
+}
+
+impl DirEntry {
+    /// Returns the path: the one that was listed, joined with the entry's name.
+    ///
+    /// ```
+    /// use polder::stream::StreamExt;
+    ///
+    /// # polder::block_on(async {
+    /// let entry = polder::fs::read_dir("src").await?.next().await.unwrap()?;
+    /// assert!(entry.path().starts_with("src"));
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+
+    /// Returns the name, without the directory.
+    ///
+    /// ```
+    /// use polder::stream::StreamExt;
+    ///
+    /// # polder::block_on(async {
+    /// let entry = polder::fs::read_dir("src").await?.next().await.unwrap()?;
+    /// assert_eq!(entry.path().file_name(), Some(&*entry.file_name()));
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn file_name(&self) -> OsString {
+        let name = self.path.file_name();
+        name.expect("a name was joined").to_owned()
+    }
+
+    /// Returns the type that the entry had when the directory was read; of a symbolic link, that it
+    /// is one. Nearly all file systems tell it with the name, so this waits for nothing.
+    ///
+    /// ```
+    /// use polder::stream::StreamExt;
+    ///
+    /// # polder::block_on(async {
+    /// let entry = polder::fs::read_dir("src").await?.next().await.unwrap()?;
+    /// assert!(!entry.file_type().await?.is_symlink());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`symlink_metadata`] where the file system did not tell it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future has no effect.
+    pub async fn file_type(&self) -> io::Result<FileType> {
+        match self.file_type {
+            Some(file_type) => Ok(file_type),
+            None => Ok(self.metadata().await?.file_type()),
+        }
+    }
+
+    /// Returns the metadata of the entry's path at the time of this call; of a symbolic link
+    /// itself.
+    ///
+    /// ```
+    /// use polder::stream::StreamExt;
+    ///
+    /// # polder::block_on(async {
+    /// let entry = polder::fs::read_dir("src").await?.next().await.unwrap()?;
+    /// println!("{} bytes", entry.metadata().await?.len());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`symlink_metadata`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future has no effect.
+    pub async fn metadata(&self) -> io::Result<Metadata> {
+        symlink_metadata(&self.path).await
+    }
+}

@@ -1,0 +1,649 @@
+//! [`File`], and the options for opening one.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io::{self, SeekFrom};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
+
+use super::{Metadata, Permissions, kernel};
+use crate::blocking::Unblock;
+
+/// Options for opening a file, as those of the standard library.
+///
+/// ```
+/// use polder::fs::{self, OpenOptions};
+/// use polder::io::AsyncWriteExt;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # polder::block_on(async {
+/// let path = folder.path().join("log");
+/// let mut log = OpenOptions::new().append(true).create(true).open(&path).await?;
+/// log.write_all(b"one ").await?;
+/// log.write_all(b"two").await?;
+/// assert_eq!(fs::read(&path).await?, b"one two");
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    pub(super) read: bool,
+    pub(super) write: bool,
+    pub(super) append: bool,
+    pub(super) truncate: bool,
+    pub(super) create: bool,
+    pub(super) create_new: bool,
+    #[cfg(unix)]
+    pub(super) mode: Option<u32>,
+    #[cfg(unix)]
+    pub(super) custom_flags: i32,
+    #[cfg(windows)]
+    pub(super) share_mode: Option<u32>,
+    #[cfg(windows)]
+    pub(super) custom_flags: u32,
+}
+
+impl OpenOptions {
+    /// Returns options with none of them set, which open nothing.
+    ///
+    /// ```
+    /// use polder::fs::OpenOptions;
+    /// use std::io::ErrorKind;
+    ///
+    /// # polder::block_on(async {
+    /// let error = OpenOptions::new().open("Cargo.toml").await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    /// # })
+    /// ```
+    pub fn new() -> OpenOptions {
+        OpenOptions::default()
+    }
+
+    /// Sets whether the file is opened for reading.
+    ///
+    /// ```
+    /// use polder::fs::OpenOptions;
+    ///
+    /// # polder::block_on(async {
+    /// OpenOptions::new().read(true).open("Cargo.toml").await?;
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn read(&mut self, read: bool) -> &mut OpenOptions {
+        self.read = read;
+        self
+    }
+
+    /// Sets whether the file is opened for writing. Its content is kept, and overwritten from the
+    /// beginning.
+    ///
+    /// ```
+    /// use polder::fs::{self, OpenOptions};
+    /// use polder::io::AsyncWriteExt;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # polder::block_on(async {
+    /// let path = folder.path().join("file");
+    /// fs::write(&path, "hello").await?;
+    /// let mut file = OpenOptions::new().write(true).open(&path).await?;
+    /// file.write_all(b"J").await?;
+    /// assert_eq!(fs::read(&path).await?, b"Jello");
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn write(&mut self, write: bool) -> &mut OpenOptions {
+        self.write = write;
+        self
+    }
+
+    /// Sets whether each write goes to the end of the file. Implies [`write`](Self::write).
+    ///
+    /// ```
+    /// use polder::fs::{self, OpenOptions};
+    /// use polder::io::AsyncWriteExt;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # polder::block_on(async {
+    /// let path = folder.path().join("file");
+    /// fs::write(&path, "one").await?;
+    /// let mut file = OpenOptions::new().append(true).open(&path).await?;
+    /// file.write_all(b", two").await?;
+    /// assert_eq!(fs::read(&path).await?, b"one, two");
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn append(&mut self, append: bool) -> &mut OpenOptions {
+        self.append = append;
+        self
+    }
+
+    /// Sets whether an existing file is truncated to length zero.
+    ///
+    /// ```
+    /// use polder::fs::{self, OpenOptions};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # polder::block_on(async {
+    /// let path = folder.path().join("file");
+    /// fs::write(&path, "old").await?;
+    /// OpenOptions::new().write(true).truncate(true).open(&path).await?;
+    /// assert_eq!(fs::metadata(&path).await?.len(), 0);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn truncate(&mut self, truncate: bool) -> &mut OpenOptions {
+        self.truncate = truncate;
+        self
+    }
+
+    /// Sets whether the file is created if it does not exist.
+    ///
+    /// ```
+    /// use polder::fs::OpenOptions;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # polder::block_on(async {
+    /// let path = folder.path().join("file");
+    /// assert!(OpenOptions::new().write(true).open(&path).await.is_err());
+    /// OpenOptions::new().write(true).create(true).open(&path).await?;
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn create(&mut self, create: bool) -> &mut OpenOptions {
+        self.create = create;
+        self
+    }
+
+    /// Sets whether the file is created, and opening fails if the name exists. Both happen in one
+    /// step, so only one of several processes succeeds.
+    ///
+    /// ```
+    /// use polder::fs::OpenOptions;
+    /// use std::io::ErrorKind;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # polder::block_on(async {
+    /// let path = folder.path().join("lock");
+    /// let mut options = OpenOptions::new();
+    /// options.write(true).create_new(true);
+    /// let lock = options.open(&path).await?;
+    /// let error = options.open(&path).await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn create_new(&mut self, create_new: bool) -> &mut OpenOptions {
+        self.create_new = create_new;
+        self
+    }
+
+    /// Sets the mode of a file that is created, from which the process's umask is taken. The
+    /// default is 0o666.
+    ///
+    /// ```
+    /// use polder::fs::OpenOptions;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # polder::block_on(async {
+    /// let mut options = OpenOptions::new();
+    /// options.write(true).create(true).mode(0o600);
+    /// let file = options.open(folder.path().join("secret")).await?;
+    /// assert_eq!(file.metadata().await?.permissions().mode() & 0o777, 0o600);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    #[cfg(unix)]
+    pub fn mode(&mut self, mode: u32) -> &mut OpenOptions {
+        self.mode = Some(mode);
+        self
+    }
+
+    /// Sets further flags for open(2), as `O_NOFOLLOW`. (A simulated disk ignores them.)
+    ///
+    /// ```
+    /// use polder::fs::{self, OpenOptions};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # polder::block_on(async {
+    /// let link = folder.path().join("link");
+    /// fs::unix::symlink("somewhere", &link).await?;
+    /// let mut options = OpenOptions::new();
+    /// options.read(true).custom_flags(libc::O_NOFOLLOW);
+    /// assert!(options.open(&link).await.is_err());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    #[cfg(unix)]
+    pub fn custom_flags(&mut self, flags: i32) -> &mut OpenOptions {
+        self.custom_flags = flags;
+        self
+    }
+
+    /// Sets what others may do with the file meanwhile: the flags `FILE_SHARE_*` for `CreateFile`.
+    ///
+    /// ```no_run
+    /// # polder::block_on(async {
+    /// polder::fs::OpenOptions::new().read(true).share_mode(0).open("exclusive").await?;
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    #[cfg(windows)]
+    pub fn share_mode(&mut self, mode: u32) -> &mut OpenOptions {
+        self.share_mode = Some(mode);
+        self
+    }
+
+    /// Sets further flags for `CreateFile`, as `FILE_FLAG_BACKUP_SEMANTICS`. (A simulated disk
+    /// ignores them.)
+    ///
+    /// ```no_run
+    /// # polder::block_on(async {
+    /// let backup = 0x0200_0000;
+    /// polder::fs::OpenOptions::new().read(true).custom_flags(backup).open("folder").await?;
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    #[cfg(windows)]
+    pub fn custom_flags(&mut self, flags: u32) -> &mut OpenOptions {
+        self.custom_flags = flags;
+        self
+    }
+
+    /// Opens a file with these options.
+    ///
+    /// ```
+    /// use polder::fs::OpenOptions;
+    /// use polder::io::AsyncReadExt;
+    ///
+    /// # polder::block_on(async {
+    /// let mut file = OpenOptions::new().read(true).open("Cargo.toml").await?;
+    /// let mut bytes = [0; 9];
+    /// file.read_exact(&mut bytes).await?;
+    /// assert_eq!(&bytes, b"[package]");
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`NotFound`](io::ErrorKind::NotFound), [`AlreadyExists`](io::ErrorKind::AlreadyExists),
+    /// [`IsADirectory`](io::ErrorKind::IsADirectory) (on Unix a directory can be opened for
+    /// reading), [`InvalidInput`](io::ErrorKind::InvalidInput) for combinations of options that
+    /// make no sense, and [others](super#errors).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the file may be created or truncated, and no descriptor is used.
+    pub fn open<P: AsRef<Path>>(&self, path: P) -> impl Future<Output = io::Result<File>> + use<P> {
+        let (path, options) = (path.as_ref().to_owned(), self.clone());
+        kernel::open(path, options)
+    }
+}
+
+/// The reads, writes and seeks of a file.
+pub(super) trait FileStream:
+    AsyncRead + AsyncWrite + AsyncSeek + Unpin + Send + Sync
+{
+    /// Moves the position to where the program sees it, if the future of a read was dropped.
+    fn poll_position(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// Waits for the end of a write whose future was dropped.
+    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+/// An open file; on Unix also an open directory, which can be synced.
+///
+/// It is read and written through the traits [`AsyncRead`], [`AsyncWrite`] and [`AsyncSeek`], at
+/// its own position. **A write that has completed is with the system**: unlike with async-fs and
+/// tokio, nothing is buffered that would need a flush, and its error is returned by the write
+/// itself. It is closed when it is dropped. After a power-off only what was
+/// [synced](Self::sync_all) is there.
+///
+/// ```
+/// use polder::fs::OpenOptions;
+/// use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # polder::block_on(async {
+/// let mut options = OpenOptions::new();
+/// options.read(true).write(true).create(true);
+/// let mut file = options.open(folder.path().join("file")).await?;
+/// file.write_all(b"hello").await?;
+/// file.seek(SeekFrom::Start(1)).await?;
+/// let mut rest = String::new();
+/// file.read_to_string(&mut rest).await?;
+/// assert_eq!(rest, "ello");
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// Those of read(2), write(2) and lseek(2); if no thread can be started; and
+/// [`Unsupported`](io::ErrorKind::Unsupported) for a file of the system, if this thread runs a
+/// simulated world. (A simulated file is of its world and its host, and fails elsewhere.)
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future of a read or a seek loses no bytes, and the position stays what
+/// the program has seen. If that of a write is dropped, its bytes may be written nevertheless,
+/// while the program goes on. A next write that begins with the same bytes is taken for the same
+/// write; before anything else the end of the dropped one is awaited, and its error returned.
+pub struct File {
+    pub(super) handle: kernel::Handle,
+    pub(super) stream: Box<dyn FileStream>,
+}
+
+impl File {
+    /// Opens a file for reading; on Unix also a directory, which can then be synced.
+    ///
+    /// ```
+    /// use polder::fs::File;
+    /// use polder::io::AsyncReadExt;
+    ///
+    /// # polder::block_on(async {
+    /// let mut text = String::new();
+    /// File::open("Cargo.toml").await?.read_to_string(&mut text).await?;
+    /// assert!(text.starts_with("[package]"));
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`OpenOptions::open`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future has no effect.
+    pub async fn open<P: AsRef<Path>>(path: P) -> io::Result<File> {
+        OpenOptions::new().read(true).open(path).await
+    }
+
+    /// Creates a file, or truncates an existing one, and opens it for writing.
+    ///
+    /// ```
+    /// use polder::fs::{self, File};
+    /// use polder::io::AsyncWriteExt;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # polder::block_on(async {
+    /// let path = folder.path().join("file");
+    /// File::create(&path).await?.write_all(b"new").await?;
+    /// assert_eq!(fs::read(&path).await?, b"new");
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`OpenOptions::open`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`OpenOptions::open`].
+    pub async fn create<P: AsRef<Path>>(path: P) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        options.open(path).await
+    }
+
+    /// Waits until everything written to the file, through any handle, and its metadata are on the
+    /// disk. Its name is not: that takes a sync of its directory (fsync(2)), which Windows does by
+    /// itself and has no call for.
+    ///
+    /// ```
+    /// use polder::fs::{self, File};
+    /// use polder::io::AsyncWriteExt;
+    /// use std::path::Path;
+    ///
+    /// /// Replaces what is stored, so that it is there, old or new, whatever happens.
+    /// async fn store(folder: &Path, value: &str) -> std::io::Result<()> {
+    ///     let mut file = File::create(folder.join("new")).await?;
+    ///     file.write_all(value.as_bytes()).await?;
+    ///     file.sync_all().await?; // Or the name may come without the bytes.
+    ///     fs::rename(folder.join("new"), folder.join("value")).await?;
+    ///     if cfg!(unix) {
+    ///         File::open(folder).await?.sync_all().await?; // Or the name may not come.
+    ///     }
+    ///     Ok(())
+    /// }
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # polder::block_on(async {
+    /// store(folder.path(), "1").await?;
+    /// assert_eq!(fs::read(folder.path().join("value")).await?, b"1");
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of fsync(2), after which what was written before may be lost: the next sync may
+    /// succeed without it. And [others](super#errors).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the sync may go on.
+    pub async fn sync_all(&self) -> io::Result<()> {
+        kernel::sync(&self.handle, true).await
+    }
+
+    /// [`sync_all`](Self::sync_all) without the metadata that are not needed to read the bytes, as
+    /// the time of the last write (fdatasync(2)).
+    ///
+    /// ```
+    /// use polder::fs::File;
+    /// use polder::io::AsyncWriteExt;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # polder::block_on(async {
+    /// let mut log = File::create(folder.path().join("log")).await?;
+    /// log.write_all(b"entry").await?;
+    /// log.sync_data().await?;
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`sync_all`](Self::sync_all).
+    ///
+    /// # Cancel safety
+    ///
+    /// That of [`sync_all`](Self::sync_all).
+    pub async fn sync_data(&self) -> io::Result<()> {
+        kernel::sync(&self.handle, false).await
+    }
+
+    /// Truncates the file to `length` bytes, or extends it with zeroes. The position does not
+    /// change.
+    ///
+    /// ```
+    /// use polder::fs::{self, File};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # polder::block_on(async {
+    /// let path = folder.path().join("file");
+    /// File::create(&path).await?.set_len(3).await?;
+    /// assert_eq!(fs::read(&path).await?, [0; 3]);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the file is not open for writing (Unix),
+    /// and [others](super#errors).
+    ///
+    /// # Cancel safety
+    ///
+    /// [As the others](super#cancel-safety).
+    pub async fn set_len(&self, length: u64) -> io::Result<()> {
+        kernel::set_len(&self.handle, length).await
+    }
+
+    /// Returns the metadata of the file, even after it was renamed or removed.
+    ///
+    /// ```
+    /// # polder::block_on(async {
+    /// let file = polder::fs::File::open("Cargo.toml").await?;
+    /// assert!(file.metadata().await?.is_file());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [As the others](super#errors).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future has no effect.
+    pub async fn metadata(&self) -> io::Result<Metadata> {
+        kernel::metadata(&self.handle).await
+    }
+
+    /// Sets the permissions of the file.
+    ///
+    /// ```
+    /// use polder::fs::File;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # polder::block_on(async {
+    /// let file = File::create(folder.path().join("file")).await?;
+    /// let mut permissions = file.metadata().await?.permissions();
+    /// permissions.set_readonly(true);
+    /// file.set_permissions(permissions).await?;
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied), and [others](super#errors).
+    ///
+    /// # Cancel safety
+    ///
+    /// [As the others](super#cancel-safety).
+    pub async fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
+        kernel::set_permissions(&self.handle, permissions).await
+    }
+
+    /// Returns the file as the standard library's, at the position that the program has seen, once
+    /// no operation of a dropped future is in progress.
+    ///
+    /// ```
+    /// # polder::block_on(async {
+    /// let file = polder::fs::File::open("Cargo.toml").await?.into_std().await?;
+    /// assert!(file.metadata()?.is_file());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The error of a write whose future was dropped; if no thread can be started; in a simulated
+    /// world. Then the file is closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: the file is closed.
+    pub async fn into_std(mut self) -> io::Result<std::fs::File> {
+        poll_fn(|cx| self.stream.poll_position(cx)).await?;
+        poll_fn(|cx| self.stream.poll_written(cx)).await?;
+        drop(self.stream);
+        kernel::into_std(self.handle)
+    }
+}
+
+/// ```
+/// let file = polder::fs::File::from(std::fs::File::open("Cargo.toml")?);
+/// # std::io::Result::Ok(())
+/// ```
+impl From<std::fs::File> for File {
+    fn from(file: std::fs::File) -> File {
+        let file = Arc::new(file);
+        File {
+            handle: kernel::handle(file.clone()),
+            stream: Box::new(Unblock::new(file)),
+        }
+    }
+}
+
+impl AsyncRead for File {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        Pin::new(&mut self.stream).poll_read(cx, bytes)
+    }
+}
+
+impl AsyncWrite for File {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        ready!(self.stream.poll_position(cx))?;
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    /// Waits for the end of a write whose future was dropped.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_written(cx)
+    }
+
+    /// Flushes. The file is closed when it is dropped.
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(cx)
+    }
+}
+
+impl AsyncSeek for File {
+    fn poll_seek(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        position: SeekFrom,
+    ) -> Poll<io::Result<u64>> {
+        Pin::new(&mut self.stream).poll_seek(cx, position)
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.handle.fmt(f)
+    }
+}

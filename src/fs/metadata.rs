@@ -1,0 +1,425 @@
+//! [`Metadata`] and what it consists of.
+
+use std::io;
+use std::time::SystemTime;
+
+use crate::sys::unsupported;
+
+/// What is known of a file or directory: [`metadata`](super::metadata), [`File::metadata`] and
+/// [`DirEntry::metadata`] return it.
+///
+/// ```
+/// # polder::block_on(async {
+/// let metadata = polder::fs::metadata("src").await?;
+/// assert!(metadata.is_dir() && !metadata.is_file());
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// [`File::metadata`]: super::File::metadata
+/// [`DirEntry::metadata`]: super::DirEntry::metadata
+#[derive(Clone, Debug)]
+pub struct Metadata {
+    pub(super) file_type: FileType,
+    pub(super) length: u64,
+    pub(super) permissions: Permissions,
+    /// When it was written to, read, and created.
+    pub(super) times: [Option<SystemTime>; 3],
+}
+
+impl From<std::fs::Metadata> for Metadata {
+    fn from(metadata: std::fs::Metadata) -> Metadata {
+        let times = [metadata.modified(), metadata.accessed(), metadata.created()];
+        Metadata {
+            file_type: metadata.file_type().into(),
+            length: metadata.len(),
+            permissions: metadata.permissions().into(),
+            times: times.map(Result::ok),
+        }
+    }
+}
+
+impl Metadata {
+    /// Returns the type as a value of its own.
+    ///
+    /// ```
+    /// # polder::block_on(async {
+    /// assert!(polder::fs::metadata("src").await?.file_type().is_dir());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn file_type(&self) -> FileType {
+        self.file_type
+    }
+
+    /// Returns whether this is a directory.
+    ///
+    /// ```
+    /// # polder::block_on(async {
+    /// assert!(polder::fs::metadata("src").await?.is_dir());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn is_dir(&self) -> bool {
+        self.file_type().is_dir()
+    }
+
+    /// Returns whether this is a regular file.
+    ///
+    /// ```
+    /// # polder::block_on(async {
+    /// assert!(polder::fs::metadata("Cargo.toml").await?.is_file());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn is_file(&self) -> bool {
+        self.file_type().is_file()
+    }
+
+    /// Returns whether this is a symbolic link, which only
+    /// [`symlink_metadata`](super::symlink_metadata) and
+    /// [`DirEntry::metadata`](super::DirEntry::metadata) tell.
+    ///
+    /// ```
+    /// # polder::block_on(async {
+    /// assert!(!polder::fs::metadata("Cargo.toml").await?.is_symlink());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn is_symlink(&self) -> bool {
+        self.file_type().is_symlink()
+    }
+
+    /// Returns the length in bytes. (Of a simulated directory it is zero.)
+    ///
+    /// ```
+    /// # polder::block_on(async {
+    /// let length = polder::fs::read("Cargo.toml").await?.len() as u64;
+    /// assert_eq!(polder::fs::metadata("Cargo.toml").await?.len(), length);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    #[allow(clippy::len_without_is_empty)] // As the standard library's.
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Returns the permissions. (In a simulated world everything can be read and written.)
+    ///
+    /// ```
+    /// # polder::block_on(async {
+    /// let permissions = polder::fs::metadata("Cargo.toml").await?.permissions();
+    /// println!("read-only: {}", permissions.readonly());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn permissions(&self) -> Permissions {
+        self.permissions.clone()
+    }
+
+    /// Returns when it was last written to.
+    ///
+    /// ```
+    /// # polder::block_on(async {
+    /// let modified = polder::fs::metadata("Cargo.toml").await?.modified()?;
+    /// assert!(modified < std::time::SystemTime::now());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](io::ErrorKind::Unsupported) where the system does not say, and in a
+    /// simulated world.
+    pub fn modified(&self) -> io::Result<SystemTime> {
+        self.time(0)
+    }
+
+    /// Returns when it was last read, if the system records that.
+    ///
+    /// ```
+    /// # polder::block_on(async {
+    /// println!("{:?}", polder::fs::metadata("Cargo.toml").await?.accessed()?);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`modified`](Self::modified).
+    pub fn accessed(&self) -> io::Result<SystemTime> {
+        self.time(1)
+    }
+
+    /// Returns when it was created.
+    ///
+    /// ```
+    /// # polder::block_on(async {
+    /// // Not every file system has it.
+    /// println!("{:?}", polder::fs::metadata("Cargo.toml").await?.created());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`modified`](Self::modified).
+    pub fn created(&self) -> io::Result<SystemTime> {
+        self.time(2)
+    }
+
+    fn time(&self, which: usize) -> io::Result<SystemTime> {
+        self.times[which].ok_or_else(|| unsupported("this time of a file is not known here"))
+    }
+}
+
+/// The type of a directory's entry.
+///
+/// ```
+/// # polder::block_on(async {
+/// let [src, manifest] = ["src", "Cargo.toml"].map(polder::fs::metadata);
+/// assert_ne!(src.await?.file_type(), manifest.await?.file_type());
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct FileType(Kind);
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Kind {
+    Directory,
+    File,
+    Symlink,
+    /// A pipe, a socket or a device.
+    Other,
+}
+
+impl FileType {
+    #[cfg(feature = "sim")]
+    pub(super) const DIRECTORY: FileType = FileType(Kind::Directory);
+    #[cfg(feature = "sim")]
+    pub(super) const FILE: FileType = FileType(Kind::File);
+
+    /// Returns whether this is a directory.
+    ///
+    /// ```
+    /// # polder::block_on(async {
+    /// assert!(polder::fs::metadata("src").await?.file_type().is_dir());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn is_dir(&self) -> bool {
+        self.0 == Kind::Directory
+    }
+
+    /// Returns whether this is a regular file.
+    ///
+    /// ```
+    /// # polder::block_on(async {
+    /// assert!(polder::fs::metadata("Cargo.toml").await?.file_type().is_file());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn is_file(&self) -> bool {
+        self.0 == Kind::File
+    }
+
+    /// Returns whether this is a symbolic link.
+    ///
+    /// ```
+    /// # polder::block_on(async {
+    /// assert!(!polder::fs::metadata("Cargo.toml").await?.file_type().is_symlink());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn is_symlink(&self) -> bool {
+        self.0 == Kind::Symlink
+    }
+}
+
+impl From<std::fs::FileType> for FileType {
+    fn from(file_type: std::fs::FileType) -> FileType {
+        FileType(if file_type.is_dir() {
+            Kind::Directory
+        } else if file_type.is_file() {
+            Kind::File
+        } else if file_type.is_symlink() {
+            Kind::Symlink
+        } else {
+            Kind::Other
+        })
+    }
+}
+
+/// Who may do what with a file: its mode on Unix, elsewhere whether it is read-only.
+///
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// # polder::block_on(async {
+/// use polder::fs;
+///
+/// let path = folder.path().join("script");
+/// fs::write(&path, "#!/bin/sh\n").await?;
+/// # #[cfg(unix)] {
+/// let mut permissions = fs::metadata(&path).await?.permissions();
+/// permissions.set_mode(permissions.mode() | 0o111);
+/// fs::set_permissions(&path, permissions).await?;
+/// # }
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Permissions {
+    #[cfg(unix)]
+    mode: u32,
+    #[cfg(not(unix))]
+    is_readonly: bool,
+}
+
+/// The bits of a mode that permit writing.
+#[cfg(unix)]
+const WRITE: u32 = 0o222;
+
+impl Permissions {
+    /// Returns whether nobody may write (on Unix, according to the mode).
+    ///
+    /// ```
+    /// # polder::block_on(async {
+    /// println!("{}", polder::fs::metadata("Cargo.toml").await?.permissions().readonly());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn readonly(&self) -> bool {
+        #[cfg(unix)]
+        return self.mode & WRITE == 0;
+        #[cfg(not(unix))]
+        self.is_readonly
+    }
+
+    /// Sets whether it may be written. On Unix that is for everybody, as in the standard library;
+    /// [`set_mode`](Self::set_mode) is more precise. Takes effect with
+    /// [`set_permissions`](super::set_permissions).
+    ///
+    /// ```
+    /// # polder::block_on(async {
+    /// let mut permissions = polder::fs::metadata("Cargo.toml").await?.permissions();
+    /// permissions.set_readonly(true);
+    /// assert!(permissions.readonly());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn set_readonly(&mut self, readonly: bool) {
+        #[cfg(unix)]
+        if readonly {
+            self.mode &= !WRITE;
+        } else {
+            self.mode |= WRITE;
+        }
+        #[cfg(not(unix))]
+        {
+            self.is_readonly = readonly;
+        }
+    }
+
+    /// Returns the mode, including the bits of the file's type.
+    ///
+    /// ```
+    /// # polder::block_on(async {
+    /// let permissions = polder::fs::metadata("Cargo.toml").await?.permissions();
+    /// println!("{:o}", permissions.mode());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    #[cfg(unix)]
+    pub fn mode(&self) -> u32 {
+        self.mode
+    }
+
+    /// Sets the mode. Takes effect with [`set_permissions`](super::set_permissions).
+    ///
+    /// ```
+    /// # polder::block_on(async {
+    /// let mut permissions = polder::fs::metadata("Cargo.toml").await?.permissions();
+    /// permissions.set_mode(0o600);
+    /// assert_eq!(permissions.mode(), 0o600);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    #[cfg(unix)]
+    pub fn set_mode(&mut self, mode: u32) {
+        self.mode = mode;
+    }
+
+    /// Returns permissions with this mode.
+    ///
+    /// ```
+    /// use polder::fs::Permissions;
+    ///
+    /// assert!(Permissions::from_mode(0o444).readonly());
+    /// ```
+    #[cfg(unix)]
+    pub fn from_mode(mode: u32) -> Permissions {
+        Permissions { mode }
+    }
+
+    /// Returns permissions for everything.
+    #[cfg(feature = "sim")]
+    pub(super) fn all() -> Permissions {
+        Permissions {
+            #[cfg(unix)]
+            mode: 0o777,
+            #[cfg(not(unix))]
+            is_readonly: false,
+        }
+    }
+
+    /// Returns the standard library's permissions for a file whose current ones `current` returns.
+    pub(super) fn to_system(
+        &self,
+        current: impl FnOnce() -> io::Result<std::fs::Permissions>,
+    ) -> io::Result<std::fs::Permissions> {
+        #[cfg(unix)]
+        {
+            drop(current);
+            Ok(std::os::unix::fs::PermissionsExt::from_mode(self.mode))
+        }
+        #[cfg(not(unix))]
+        {
+            let mut permissions = current()?;
+            permissions.set_readonly(self.is_readonly);
+            Ok(permissions)
+        }
+    }
+}
+
+impl From<std::fs::Permissions> for Permissions {
+    fn from(permissions: std::fs::Permissions) -> Permissions {
+        #[cfg(unix)]
+        let mode = std::os::unix::fs::PermissionsExt::mode(&permissions);
+        Permissions {
+            #[cfg(unix)]
+            mode,
+            #[cfg(not(unix))]
+            is_readonly: permissions.readonly(),
+        }
+    }
+}

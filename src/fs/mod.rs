@@ -1,0 +1,676 @@
+//! Files and directories: the names and the behaviour of the crate async-fs, on polder's own pool
+//! of threads, or on the disk of a [simulated](crate::sim) host.
+//!
+//! ```
+//! use polder::fs;
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # polder::block_on(async {
+//! let path = folder.path().join("greeting");
+//! fs::write(&path, "hello").await?;
+//! assert_eq!(fs::read_to_string(&path).await?, "hello");
+//! # std::io::Result::Ok(())
+//! # })?;
+//! # std::io::Result::Ok(())
+//! ```
+//!
+//! # Threads
+//!
+//! A kernel reports files as always ready, so they cannot be waited for. Each call is therefore
+//! made by a thread of the pool of [`unblock`](crate::unblock), which costs more than most calls
+//! themselves: where a task makes several calls in a row and does not wait for anything else
+//! between them, one `unblock` with `std::fs` in it is faster. [`read`], [`write()`], [`copy`] and
+//! [`remove_dir_all`] do a whole job on one thread. A [`File`] that is read or written in small
+//! pieces belongs into a [`BufReader`](crate::io::BufReader) or a
+//! [`BufWriter`](crate::io::BufWriter).
+//!
+//! # Errors
+//!
+//! Those of the function of the same name in `std::fs`; and if there is no thread and none can be
+//! started.
+//!
+//! # Cancel safety
+//!
+//! If the future of a call is dropped before a thread has begun it, the call is not made. After
+//! that it runs to its end, and its result is lost. A function says so where it makes several
+//! calls, and [`File`] says what a dropped read or write leaves behind.
+//!
+//! # In a simulated world
+//!
+//! The same program uses the disk of its host: see [`sim::Disk`](../sim/struct.Disk.html) for what
+//! survives a crash and which faults there are. Calls take time there, and happen as a whole or not
+//! at all: if the future is dropped, or the process is killed, before that time is over, nothing
+//! has changed. Paths begin at `/`, also where they are written without it. There are no links, no
+//! permissions and no times: the calls for these fail with
+//! [`Unsupported`](io::ErrorKind::Unsupported). Other errors are those of Linux.
+
+mod dir;
+mod file;
+mod metadata;
+mod system;
+#[cfg(feature = "sim")]
+mod world;
+
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use self::dir::{DirBuilder, DirEntry, ReadDir};
+pub use self::file::{File, OpenOptions};
+pub use self::metadata::{FileType, Metadata, Permissions};
+/// The files of this thread. With the feature `sim` they may be a simulated world's; the functions
+/// of `world` are those of `system` on a thread that is in no world.
+#[cfg(not(feature = "sim"))]
+use self::system as kernel;
+#[cfg(feature = "sim")]
+use self::world as kernel;
+
+/// What a call does to the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Access {
+    Read,
+    Change,
+}
+
+/// The calls that name a path, of the system (which blocks) or of a simulated disk (which takes no
+/// time by itself).
+trait Kernel {
+    fn canonicalize(&mut self, path: &Path) -> io::Result<PathBuf>;
+    /// Creates a directory. The mode is for Unix.
+    fn create_dir(&mut self, path: &Path, mode: Option<u32>) -> io::Result<()>;
+    /// Returns the metadata of what a symbolic link leads to, or of the link itself.
+    fn metadata(&mut self, path: &Path, follows: bool) -> io::Result<Metadata>;
+    fn remove_dir(&mut self, path: &Path) -> io::Result<()>;
+    fn remove_file(&mut self, path: &Path) -> io::Result<()>;
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
+}
+
+/// Makes a call with a path.
+fn call<R: Send + 'static>(
+    access: Access,
+    path: impl AsRef<Path>,
+    f: impl FnOnce(&mut dyn Kernel, &Path) -> io::Result<R> + Send + 'static,
+) -> impl Future<Output = io::Result<R>> {
+    let path = path.as_ref().to_owned();
+    kernel::call(access, move |kernel| f(kernel, &path))
+}
+
+/// Has a thread call `f` with two paths of the system. In a simulated world it fails.
+async fn link<P: AsRef<Path>, Q: AsRef<Path>>(
+    original: P,
+    link: Q,
+    f: fn(PathBuf, PathBuf) -> io::Result<()>,
+) -> io::Result<()> {
+    let (original, link) = (original.as_ref().to_owned(), link.as_ref().to_owned());
+    kernel::call_system("a link", move || f(original, link)).await
+}
+
+/// Returns the absolute path without links, `.` and `..`.
+///
+/// ```
+/// # polder::block_on(async {
+/// let path = polder::fs::canonicalize("src/../Cargo.toml").await?;
+/// assert!(path.is_absolute() && path.ends_with("Cargo.toml"));
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// [`NotFound`](io::ErrorKind::NotFound), and [others](self#errors).
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future has no effect.
+pub async fn canonicalize<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
+    call(Access::Read, path, |kernel, path| kernel.canonicalize(path)).await
+}
+
+/// Copies the bytes of a file, and its permissions, to another one, which is created or replaced.
+/// Returns how many bytes were copied. Nothing is synced.
+///
+/// ```
+/// use polder::fs;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # polder::block_on(async {
+/// let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
+/// fs::write(&from, "four").await?;
+/// assert_eq!(fs::copy(&from, &to).await?, 4);
+/// assert_eq!(fs::read(&to).await?, b"four");
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// [`NotFound`](io::ErrorKind::NotFound), and [others](self#errors).
+///
+/// # Cancel safety
+///
+/// Not cancel safe: if the future is dropped, any part may have been copied.
+pub async fn copy<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<u64> {
+    kernel::copy(from.as_ref(), to.as_ref()).await
+}
+
+/// Creates a directory.
+///
+/// ```
+/// use polder::fs;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # polder::block_on(async {
+/// let path = folder.path().join("data");
+/// fs::create_dir(&path).await?;
+/// assert!(fs::metadata(&path).await?.is_dir());
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// [`AlreadyExists`](io::ErrorKind::AlreadyExists), [`NotFound`](io::ErrorKind::NotFound) if its
+/// parent is missing, and [others](self#errors).
+///
+/// # Cancel safety
+///
+/// [As the others](self#cancel-safety).
+pub async fn create_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
+    DirBuilder::new().create(path).await
+}
+
+/// Creates a directory, and any missing parents.
+///
+/// ```
+/// use polder::fs;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # polder::block_on(async {
+/// let path = folder.path().join("a/b/c");
+/// fs::create_dir_all(&path).await?;
+/// fs::create_dir_all(&path).await?; // It may exist.
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// [`AlreadyExists`](io::ErrorKind::AlreadyExists) or
+/// [`NotADirectory`](io::ErrorKind::NotADirectory) if a file is in the way, and
+/// [others](self#errors).
+///
+/// # Cancel safety
+///
+/// If the future is dropped, some of the directories may have been created. Calling it again
+/// creates the others.
+pub async fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
+    DirBuilder::new().recursive(true).create(path).await
+}
+
+/// Gives a file another name, `link`.
+///
+/// ```
+/// use polder::fs;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # polder::block_on(async {
+/// let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+/// fs::write(&one, "text").await?;
+/// fs::hard_link(&one, &other).await?;
+/// assert_eq!(fs::read(&other).await?, b"text");
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// [`AlreadyExists`](io::ErrorKind::AlreadyExists), and [others](self#errors).
+///
+/// # Cancel safety
+///
+/// [As the others](self#cancel-safety).
+pub async fn hard_link<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Result<()> {
+    self::link(original, link, std::fs::hard_link).await
+}
+
+/// Returns the type, the length and more of a file or directory, or of what a symbolic link leads
+/// to.
+///
+/// ```
+/// # polder::block_on(async {
+/// let metadata = polder::fs::metadata("Cargo.toml").await?;
+/// assert!(metadata.is_file() && metadata.len() > 0);
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// [`NotFound`](io::ErrorKind::NotFound), and [others](self#errors).
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future has no effect.
+pub async fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
+    call(Access::Read, path, |kernel, path| {
+        kernel.metadata(path, true)
+    })
+    .await
+}
+
+/// Reads a whole file.
+///
+/// ```
+/// # polder::block_on(async {
+/// let bytes = polder::fs::read("Cargo.toml").await?;
+/// assert!(bytes.starts_with(b"[package]"));
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// [`NotFound`](io::ErrorKind::NotFound), [`IsADirectory`](io::ErrorKind::IsADirectory), and
+/// [others](self#errors). In a simulated world [`OutOfMemory`](io::ErrorKind::OutOfMemory) if the
+/// file is longer than a GiB, which a hole may be.
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future has no effect.
+pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
+    kernel::read(path.as_ref()).await
+}
+
+/// Lists a directory. (A simulated one is sorted by name.)
+///
+/// ```
+/// use polder::fs;
+/// use polder::stream::StreamExt;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # polder::block_on(async {
+/// fs::write(folder.path().join("only"), "").await?;
+/// let mut entries = fs::read_dir(&folder).await?;
+/// let entry = entries.next().await.unwrap()?;
+/// assert_eq!(entry.file_name(), "only");
+/// assert!(entries.next().await.is_none());
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// [`NotADirectory`](io::ErrorKind::NotADirectory), [`NotFound`](io::ErrorKind::NotFound), and
+/// [others](self#errors). The stream may fail later, too.
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future has no effect.
+pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
+    kernel::read_dir(path.as_ref()).await.map(ReadDir)
+}
+
+/// Returns where a symbolic link leads to.
+///
+/// ```
+/// # polder::block_on(async {
+/// assert!(polder::fs::read_link("Cargo.toml").await.is_err()); // It is a file.
+/// # })
+/// ```
+///
+/// # Errors
+///
+/// [`InvalidInput`](io::ErrorKind::InvalidInput) (Unix) if it is no link, and
+/// [others](self#errors).
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future has no effect.
+pub async fn read_link<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
+    let path = path.as_ref().to_owned();
+    kernel::call_system("a link", || std::fs::read_link(path)).await
+}
+
+/// Reads a whole file as text.
+///
+/// ```
+/// # polder::block_on(async {
+/// let text = polder::fs::read_to_string("Cargo.toml").await?;
+/// assert_eq!(text.lines().next(), Some("[package]"));
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// Those of [`read`], and [`InvalidData`](io::ErrorKind::InvalidData) if it is not valid UTF-8.
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future has no effect.
+pub async fn read_to_string<P: AsRef<Path>>(path: P) -> io::Result<String> {
+    let words = "stream did not contain valid UTF-8";
+    let text = String::from_utf8(read(path).await?);
+    text.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, words))
+}
+
+/// Removes an empty directory.
+///
+/// ```
+/// use polder::fs;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # polder::block_on(async {
+/// let path = folder.path().join("data");
+/// fs::create_dir(&path).await?;
+/// fs::remove_dir(&path).await?;
+/// assert!(fs::metadata(&path).await.is_err());
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// [`DirectoryNotEmpty`](io::ErrorKind::DirectoryNotEmpty),
+/// [`NotADirectory`](io::ErrorKind::NotADirectory), [`NotFound`](io::ErrorKind::NotFound), and
+/// [others](self#errors).
+///
+/// # Cancel safety
+///
+/// [As the others](self#cancel-safety).
+pub async fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
+    call(Access::Change, path, |kernel, path| kernel.remove_dir(path)).await
+}
+
+/// Removes a directory with everything in it. Symbolic links are removed, and not followed.
+///
+/// ```
+/// use polder::fs;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # polder::block_on(async {
+/// let path = folder.path().join("data");
+/// fs::create_dir_all(path.join("a/b")).await?;
+/// fs::write(path.join("file"), "text").await?;
+/// fs::remove_dir_all(&path).await?;
+/// assert!(fs::metadata(&path).await.is_err());
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// Those of [`remove_dir`] and [`remove_file`]. Then a part may have been removed.
+///
+/// # Cancel safety
+///
+/// Not cancel safe: if the future is dropped, any part may have been removed.
+pub async fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
+    kernel::remove_dir_all(path.as_ref()).await
+}
+
+/// Removes a file. Who has it open can still read and write it (on Unix).
+///
+/// ```
+/// use polder::fs;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # polder::block_on(async {
+/// let path = folder.path().join("file");
+/// fs::write(&path, "text").await?;
+/// fs::remove_file(&path).await?;
+/// assert!(fs::remove_file(&path).await.is_err());
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// [`NotFound`](io::ErrorKind::NotFound), [`IsADirectory`](io::ErrorKind::IsADirectory) (Linux),
+/// and [others](self#errors).
+///
+/// # Cancel safety
+///
+/// [As the others](self#cancel-safety).
+pub async fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
+    call(Access::Change, path, |kernel, path| {
+        kernel.remove_file(path)
+    })
+    .await
+}
+
+/// Renames a file or directory, atomically where both names are on one file system. A file with the
+/// new name is replaced; on Unix so is an empty directory by a directory. After a power-off the
+/// rename is there if the directories of both names were synced: [`File::sync_all`] has an example.
+///
+/// ```
+/// use polder::fs;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # polder::block_on(async {
+/// let [new, value] = ["new", "value"].map(|name| folder.path().join(name));
+/// fs::write(&value, "1").await?;
+/// fs::write(&new, "2").await?;
+/// fs::rename(&new, &value).await?;
+/// assert_eq!(fs::read(&value).await?, b"2");
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// [`NotFound`](io::ErrorKind::NotFound), [`CrossesDevices`](io::ErrorKind::CrossesDevices), and
+/// [others](self#errors).
+///
+/// # Cancel safety
+///
+/// [As the others](self#cancel-safety).
+pub async fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<()> {
+    let to = to.as_ref().to_owned();
+    call(Access::Change, from, move |kernel, from| {
+        kernel.rename(from, &to)
+    })
+    .await
+}
+
+/// Sets the permissions of a file or directory.
+///
+/// ```
+/// use polder::fs;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # polder::block_on(async {
+/// let path = folder.path().join("file");
+/// fs::write(&path, "text").await?;
+/// let mut permissions = fs::metadata(&path).await?.permissions();
+/// permissions.set_readonly(true);
+/// fs::set_permissions(&path, permissions).await?;
+/// assert!(fs::metadata(&path).await?.permissions().readonly());
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// [`NotFound`](io::ErrorKind::NotFound),
+/// [`PermissionDenied`](io::ErrorKind::PermissionDenied), and [others](self#errors).
+///
+/// # Cancel safety
+///
+/// [As the others](self#cancel-safety).
+pub async fn set_permissions<P: AsRef<Path>>(path: P, permissions: Permissions) -> io::Result<()> {
+    let path = path.as_ref().to_owned();
+    kernel::call_system("a file's permissions", move || {
+        let current = || Ok(std::fs::metadata(&path)?.permissions());
+        std::fs::set_permissions(&path, permissions.to_system(current)?)
+    })
+    .await
+}
+
+/// [`metadata`], but of a symbolic link itself.
+///
+/// ```
+/// # polder::block_on(async {
+/// let metadata = polder::fs::symlink_metadata("Cargo.toml").await?;
+/// assert!(!metadata.is_symlink());
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// Those of [`metadata`].
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future has no effect.
+pub async fn symlink_metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
+    call(Access::Read, path, |kernel, path| {
+        kernel.metadata(path, false)
+    })
+    .await
+}
+
+/// Creates or truncates a file, and writes `contents` to it. Nothing is synced: a power-off may
+/// leave the file empty.
+///
+/// ```
+/// use polder::fs;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # polder::block_on(async {
+/// let path = folder.path().join("file");
+/// fs::write(&path, "longer").await?;
+/// fs::write(&path, b"short").await?;
+/// assert_eq!(fs::read(&path).await?, b"short");
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// Those of [`File::create`], [`StorageFull`](io::ErrorKind::StorageFull), and
+/// [others](self#errors).
+///
+/// # Cancel safety
+///
+/// Not cancel safe: if the future is dropped, the file may have been created or truncated, and any
+/// number of the first bytes may have been written.
+pub async fn write<P: AsRef<Path>, C: AsRef<[u8]>>(path: P, contents: C) -> io::Result<()> {
+    kernel::write(path.as_ref(), contents.as_ref()).await
+}
+
+/// Symbolic links of Unix: see [`symlink`](unix::symlink).
+///
+/// ```
+/// use polder::fs::unix::symlink;
+/// # let _ = symlink::<&str, &str>;
+/// ```
+#[cfg(unix)]
+pub mod unix {
+    use std::io;
+    use std::path::Path;
+
+    /// Creates a symbolic link.
+    ///
+    /// ```
+    /// use polder::fs;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # polder::block_on(async {
+    /// let link = folder.path().join("link");
+    /// fs::unix::symlink("somewhere", &link).await?;
+    /// assert_eq!(fs::read_link(&link).await?.to_str(), Some("somewhere"));
+    /// assert!(fs::symlink_metadata(&link).await?.is_symlink());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists), and [others](super#errors).
+    ///
+    /// # Cancel safety
+    ///
+    /// [As the others](super#cancel-safety).
+    pub async fn symlink<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Result<()> {
+        super::link(original, link, std::os::unix::fs::symlink).await
+    }
+}
+
+/// Symbolic links of Windows.
+///
+/// ```
+/// use polder::fs::windows::{symlink_dir, symlink_file};
+/// # let _ = (symlink_dir::<&str, &str>, symlink_file::<&str, &str>);
+/// ```
+#[cfg(windows)]
+pub mod windows {
+    use std::io;
+    use std::path::Path;
+
+    /// Creates a symbolic link to a directory.
+    ///
+    /// ```no_run
+    /// # polder::block_on(async {
+    /// polder::fs::windows::symlink_dir("C:\\data", "link").await?;
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists), and [others](super#errors).
+    ///
+    /// # Cancel safety
+    ///
+    /// [As the others](super#cancel-safety).
+    pub async fn symlink_dir<P: AsRef<Path>, Q: AsRef<Path>>(
+        original: P,
+        link: Q,
+    ) -> io::Result<()> {
+        super::link(original, link, std::os::windows::fs::symlink_dir).await
+    }
+
+    /// Creates a symbolic link to a file.
+    ///
+    /// ```no_run
+    /// # polder::block_on(async {
+    /// polder::fs::windows::symlink_file("C:\\data\\file", "link").await?;
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists), and [others](super#errors).
+    ///
+    /// # Cancel safety
+    ///
+    /// [As the others](super#cancel-safety).
+    pub async fn symlink_file<P: AsRef<Path>, Q: AsRef<Path>>(
+        original: P,
+        link: Q,
+    ) -> io::Result<()> {
+        super::link(original, link, std::os::windows::fs::symlink_file).await
+    }
+}

@@ -1,0 +1,282 @@
+//! Files of the system: each call blocks, and is made by a thread of the pool. An open file is
+//! read, written and sought in by [`Unblock`]; what needs no position goes on beside that.
+
+use std::fs::{self, DirBuilder};
+use std::future::poll_fn;
+use std::io::{self, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::vec;
+
+use futures_lite::Stream;
+use futures_lite::io::AsyncSeek;
+
+use super::file::{FileStream, OpenOptions};
+use super::{Access, DirEntry, File, Kernel, Metadata, Permissions};
+use crate::blocking::{Class, POOL, Unblock};
+use crate::scheduler::waits_for;
+use crate::sys::unsupported;
+use crate::telemetry::Leaf;
+
+/// The system's calls with a path, for a thread of the pool.
+pub(super) struct System;
+
+impl Kernel for System {
+    fn canonicalize(&mut self, path: &Path) -> io::Result<PathBuf> {
+        fs::canonicalize(path)
+    }
+
+    fn create_dir(&mut self, path: &Path, mode: Option<u32>) -> io::Result<()> {
+        builder(false, mode).create(path)
+    }
+
+    fn metadata(&mut self, path: &Path, follows: bool) -> io::Result<Metadata> {
+        let metadata = if follows {
+            fs::metadata(path)
+        } else {
+            fs::symlink_metadata(path)
+        };
+        metadata.map(Metadata::from)
+    }
+
+    fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn remove_file(&mut self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+}
+
+fn builder(recursive: bool, mode: Option<u32>) -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    builder.recursive(recursive);
+    #[cfg(unix)]
+    if let Some(mode) = mode {
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, mode);
+    }
+    #[cfg(not(unix))]
+    let _ = mode;
+    builder
+}
+
+/// Has a thread of the pool call `f`. Dropping the future cancels the call if it has not begun.
+async fn on_thread<R: Send + 'static>(
+    f: impl FnOnce() -> io::Result<R> + Send + 'static,
+) -> io::Result<R> {
+    let call = POOL.get().call(Class::Call, f)?;
+    let output = poll_fn(|cx| {
+        let polled = call.poll(cx);
+        if polled.is_pending() {
+            waits_for(Leaf::Blocking);
+        }
+        polled
+    });
+    let lost = "the call was in progress when its process forked: it is the parent's";
+    output.await.unwrap_or_else(|| Err(unsupported(lost)))
+}
+
+pub(super) async fn call<R: Send + 'static>(
+    _: Access,
+    f: impl FnOnce(&mut dyn Kernel) -> io::Result<R> + Send + 'static,
+) -> io::Result<R> {
+    on_thread(|| f(&mut System)).await
+}
+
+/// Calls what only the system has.
+pub(super) async fn call_system<R: Send + 'static>(
+    _: &str,
+    f: impl FnOnce() -> io::Result<R> + Send + 'static,
+) -> io::Result<R> {
+    on_thread(f).await
+}
+
+pub(super) async fn copy(from: &Path, to: &Path) -> io::Result<u64> {
+    let (from, to) = (from.to_owned(), to.to_owned());
+    on_thread(|| fs::copy(from, to)).await
+}
+
+pub(super) async fn create_dir_all(path: PathBuf, mode: Option<u32>) -> io::Result<()> {
+    on_thread(move || builder(true, mode).create(path)).await
+}
+
+pub(super) async fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let path = path.to_owned();
+    on_thread(|| fs::read(path)).await
+}
+
+pub(super) async fn remove_dir_all(path: &Path) -> io::Result<()> {
+    let path = path.to_owned();
+    on_thread(|| fs::remove_dir_all(path)).await
+}
+
+pub(super) async fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let (path, contents) = (path.to_owned(), contents.to_owned());
+    on_thread(|| fs::write(path, contents)).await
+}
+
+/// The entries of a directory. A thread reads [`BATCH`] of them at a time.
+pub(super) struct ReadDir {
+    batches: Unblock<Batches>,
+    entries: vec::IntoIter<Entry>,
+}
+
+/// More make a call of the pool no cheaper by the entry.
+const BATCH: usize = 256;
+
+type Entry = io::Result<DirEntry>;
+
+struct Batches(fs::ReadDir);
+
+impl Iterator for Batches {
+    type Item = Vec<Entry>;
+
+    fn next(&mut self) -> Option<Vec<Entry>> {
+        let entry = |entry: io::Result<fs::DirEntry>| {
+            let entry = entry?;
+            Ok(DirEntry {
+                path: entry.path(),
+                file_type: entry.file_type().ok().map(Into::into),
+            })
+        };
+        let batch: Vec<Entry> = self.0.by_ref().take(BATCH).map(entry).collect();
+        (!batch.is_empty()).then_some(batch)
+    }
+}
+
+impl Stream for ReadDir {
+    type Item = Entry;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Entry>> {
+        loop {
+            if let Some(entry) = self.entries.next() {
+                return Poll::Ready(Some(entry));
+            }
+            match ready!(self.batches.poll_item(cx)) {
+                Ok(Some(batch)) => self.entries = batch.into_iter(),
+                Ok(None) => return Poll::Ready(None),
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            }
+        }
+    }
+}
+
+pub(super) async fn read_dir(path: &Path) -> io::Result<ReadDir> {
+    let path = path.to_owned();
+    let entries = on_thread(|| fs::read_dir(path)).await?;
+    Ok(ReadDir {
+        batches: Unblock::new(Batches(entries)),
+        entries: Vec::new().into_iter(),
+    })
+}
+
+impl From<&OpenOptions> for fs::OpenOptions {
+    fn from(options: &OpenOptions) -> fs::OpenOptions {
+        let mut system = fs::OpenOptions::new();
+        system
+            .read(options.read)
+            .write(options.write)
+            .append(options.append);
+        system
+            .truncate(options.truncate)
+            .create(options.create)
+            .create_new(options.create_new);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::OpenOptionsExt;
+
+            system.custom_flags(options.custom_flags);
+            if let Some(mode) = options.mode {
+                system.mode(mode);
+            }
+        }
+        #[cfg(windows)]
+        {
+            use std::os::windows::fs::OpenOptionsExt;
+
+            system.custom_flags(options.custom_flags);
+            if let Some(mode) = options.share_mode {
+                system.share_mode(mode);
+            }
+        }
+        system
+    }
+}
+
+/// An open file.
+pub(super) type Handle = Arc<fs::File>;
+
+#[cfg(not(feature = "sim"))]
+pub(super) fn handle(file: Handle) -> Handle {
+    file
+}
+
+pub(super) async fn open(path: PathBuf, options: OpenOptions) -> io::Result<File> {
+    let open = move || fs::OpenOptions::from(&options).open(path);
+    on_thread(open).await.map(File::from)
+}
+
+/// Calls `f` with an open file. It uses no position, so it does not wait for the operation in
+/// progress.
+async fn call_open<R: Send + 'static>(
+    file: &Handle,
+    f: impl FnOnce(&fs::File) -> io::Result<R> + Send + 'static,
+) -> io::Result<R> {
+    #[cfg(feature = "sim")]
+    if crate::world::is_here() {
+        return Err(crate::world::unsupported("a file of the system"));
+    }
+    let file = file.clone();
+    on_thread(move || f(&file)).await
+}
+
+pub(super) async fn sync(file: &Handle, with_metadata: bool) -> io::Result<()> {
+    call_open(file, move |file| {
+        if with_metadata {
+            file.sync_all()
+        } else {
+            file.sync_data()
+        }
+    })
+    .await
+}
+
+pub(super) async fn set_len(file: &Handle, length: u64) -> io::Result<()> {
+    call_open(file, move |file| file.set_len(length)).await
+}
+
+pub(super) async fn metadata(file: &Handle) -> io::Result<Metadata> {
+    call_open(file, |file| file.metadata().map(Metadata::from)).await
+}
+
+pub(super) async fn set_permissions(file: &Handle, permissions: Permissions) -> io::Result<()> {
+    call_open(file, move |file| {
+        let current = || Ok(file.metadata()?.permissions());
+        file.set_permissions(permissions.to_system(current)?)
+    })
+    .await
+}
+
+pub(super) fn into_std(file: Handle) -> io::Result<fs::File> {
+    // A call whose future was dropped may go on.
+    Arc::try_unwrap(file).or_else(|file| file.try_clone())
+}
+
+impl FileStream for Unblock<Handle> {
+    fn poll_position(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_ahead() {
+            ready!(Pin::new(self).poll_seek(cx, SeekFrom::Current(0)))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Unblock::poll_written(self, cx)
+    }
+}

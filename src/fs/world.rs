@@ -1,0 +1,439 @@
+//! Files of a simulated world: each call is [`Disk`]'s, after the time that it takes.
+//!
+//! The functions are those of `system` unless this thread runs a world.
+
+use std::fmt;
+use std::future::Future;
+use std::io::{self, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::vec;
+
+use futures_lite::Stream;
+use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
+
+use super::file::{FileStream, OpenOptions};
+use super::{Access, DirEntry, File, FileType, Kernel, Metadata, Permissions, system};
+use crate::time::{Sleep, sleep};
+use crate::world::disk::{Disk, How, Meta};
+use crate::world::disk_calls::{Begun, Call, FileOfProcess, begin};
+use crate::world::{is_here, unsupported};
+
+impl Kernel for Disk {
+    fn canonicalize(&mut self, path: &Path) -> io::Result<PathBuf> {
+        Disk::canonicalize(self, path)
+    }
+
+    fn create_dir(&mut self, path: &Path, _: Option<u32>) -> io::Result<()> {
+        Disk::create_dir(self, path)
+    }
+
+    fn metadata(&mut self, path: &Path, _: bool) -> io::Result<Metadata> {
+        self.meta(path).map(Metadata::from)
+    }
+
+    fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
+        Disk::remove_dir(self, path)
+    }
+
+    fn remove_file(&mut self, path: &Path) -> io::Result<()> {
+        Disk::remove_file(self, path)
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        Disk::rename(self, from, to)
+    }
+}
+
+impl From<Access> for Call {
+    fn from(access: Access) -> Call {
+        match access {
+            Access::Read => Call::Read,
+            Access::Change => Call::Write,
+        }
+    }
+}
+
+/// Waits until a call's time is over.
+async fn wait(begun: io::Result<Begun>) -> io::Result<Begun> {
+    let begun = begun?;
+    if !begun.delay.is_zero() {
+        sleep(begun.delay).await;
+    }
+    Ok(begun)
+}
+
+/// Makes a call when its time is over.
+async fn finish<R>(
+    begun: io::Result<Begun>,
+    f: impl FnOnce(&mut Disk) -> io::Result<R>,
+) -> io::Result<R> {
+    wait(begun).await?.finish(f)
+}
+
+pub(super) async fn call<R: Send + 'static>(
+    access: Access,
+    f: impl FnOnce(&mut dyn Kernel) -> io::Result<R> + Send + 'static,
+) -> io::Result<R> {
+    if !is_here() {
+        return system::call(access, f).await;
+    }
+    finish(begin(access.into()), |disk| f(disk)).await
+}
+
+/// See [`system::call_system`].
+pub(super) async fn call_system<R: Send + 'static>(
+    what: &str,
+    f: impl FnOnce() -> io::Result<R> + Send + 'static,
+) -> io::Result<R> {
+    if is_here() {
+        return Err(unsupported(what));
+    }
+    system::call_system(what, f).await
+}
+
+pub(super) async fn copy(from: &Path, to: &Path) -> io::Result<u64> {
+    if !is_here() {
+        return system::copy(from, to).await;
+    }
+    let bytes = read(from).await?;
+    write(to, &bytes).await?;
+    Ok(bytes.len() as u64)
+}
+
+pub(super) async fn create_dir_all(path: PathBuf, mode: Option<u32>) -> io::Result<()> {
+    if !is_here() {
+        return system::create_dir_all(path, mode).await;
+    }
+    let mut missing = Vec::new();
+    // As the standard library does: up to the nearest existing ancestor, and back down.
+    for dir in path.ancestors().filter(|dir| !dir.as_os_str().is_empty()) {
+        match make_dir(dir).await {
+            Ok(()) => break,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(dir),
+            Err(error) => return Err(error),
+        }
+    }
+    for dir in missing.into_iter().rev() {
+        make_dir(dir).await?;
+    }
+    Ok(())
+}
+
+/// Creates a directory, unless it exists.
+async fn make_dir(path: &Path) -> io::Result<()> {
+    let make = |disk: &mut Disk| match disk.create_dir(path) {
+        Err(_) if disk.meta(path).is_ok_and(|meta| meta.is_dir) => Ok(()),
+        result => result,
+    };
+    finish(begin(Call::Write), make).await
+}
+
+pub(super) async fn read(path: &Path) -> io::Result<Vec<u8>> {
+    if !is_here() {
+        return system::read(path).await;
+    }
+    let how = How {
+        read: true,
+        ..How::default()
+    };
+    let file = open_here(path, how).await?;
+    finish(file.begin(Call::Read), |disk| disk.read_all(file.number())).await
+}
+
+pub(super) async fn remove_dir_all(path: &Path) -> io::Result<()> {
+    if !is_here() {
+        return system::remove_dir_all(path).await;
+    }
+    let mut dirs = vec![path.to_owned()];
+    while let Some(dir) = dirs.last() {
+        let names = finish(begin(Call::Read), |disk| disk.read_dir(dir)).await?;
+        let inner = names.iter().find(|(_, is_dir)| *is_dir);
+        if let Some((name, _)) = inner {
+            dirs.push(dir.join(name));
+            continue;
+        }
+        for (name, _) in names {
+            let remove = |disk: &mut Disk| disk.remove_file(&dir.join(name));
+            finish(begin(Call::Write), remove).await?;
+        }
+        finish(begin(Call::Write), |disk| disk.remove_dir(dir)).await?;
+        dirs.pop();
+    }
+    Ok(())
+}
+
+pub(super) async fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
+    if !is_here() {
+        return system::write(path, contents).await;
+    }
+    let how = How {
+        write: true,
+        create: true,
+        truncate: true,
+        ..How::default()
+    };
+    let file = open_here(path, how).await?;
+    let (mut bytes, mut at) = (contents, 0);
+    while !bytes.is_empty() {
+        let write = |disk: &mut Disk| disk.write(file.number(), at, bytes);
+        let (length, end) = finish(file.begin(Call::Write), write).await?;
+        (bytes, at) = (&bytes[length..], end);
+    }
+    Ok(())
+}
+
+/// The entries of a directory. A simulated one is listed at once, as it is at the end of the call.
+pub(super) enum ReadDir {
+    System(system::ReadDir),
+    World(vec::IntoIter<DirEntry>),
+}
+
+impl Stream for ReadDir {
+    type Item = io::Result<DirEntry>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<DirEntry>>> {
+        match &mut *self {
+            ReadDir::System(entries) => Pin::new(entries).poll_next(cx),
+            ReadDir::World(entries) => Poll::Ready(entries.next().map(Ok)),
+        }
+    }
+}
+
+pub(super) async fn read_dir(path: &Path) -> io::Result<ReadDir> {
+    if !is_here() {
+        return system::read_dir(path).await.map(ReadDir::System);
+    }
+    let names = finish(begin(Call::Read), |disk| disk.read_dir(path)).await?;
+    let entry = |(name, is_dir)| DirEntry {
+        path: path.join(name),
+        file_type: Some(file_type(is_dir)),
+    };
+    let entries: Vec<DirEntry> = names.into_iter().map(entry).collect();
+    Ok(ReadDir::World(entries.into_iter()))
+}
+
+fn file_type(is_dir: bool) -> FileType {
+    if is_dir {
+        FileType::DIRECTORY
+    } else {
+        FileType::FILE
+    }
+}
+
+impl From<Meta> for Metadata {
+    fn from(meta: Meta) -> Metadata {
+        Metadata {
+            file_type: file_type(meta.is_dir),
+            length: meta.len,
+            permissions: Permissions::all(),
+            times: [None; 3],
+        }
+    }
+}
+
+impl From<&OpenOptions> for How {
+    fn from(options: &OpenOptions) -> How {
+        How {
+            read: options.read,
+            write: options.write,
+            append: options.append,
+            truncate: options.truncate,
+            create: options.create,
+            create_new: options.create_new,
+        }
+    }
+}
+
+/// An open file of either kind.
+pub(super) enum Handle {
+    System(system::Handle),
+    World(Arc<FileOfProcess>),
+}
+
+pub(super) fn handle(file: system::Handle) -> Handle {
+    Handle::System(file)
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Handle::System(file) => file.fmt(f),
+            Handle::World(file) => file.fmt(f),
+        }
+    }
+}
+
+pub(super) async fn open(path: PathBuf, options: OpenOptions) -> io::Result<File> {
+    if !is_here() {
+        return system::open(path, options).await;
+    }
+    let file = Arc::new(open_here(&path, How::from(&options)).await?);
+    Ok(File {
+        handle: Handle::World(file.clone()),
+        stream: Box::new(WorldStream {
+            file,
+            at: 0,
+            under_way: None,
+        }),
+    })
+}
+
+async fn open_here(path: &Path, how: How) -> io::Result<FileOfProcess> {
+    how.check()?;
+    let call = if how.changes() {
+        Call::Write
+    } else {
+        Call::Read
+    };
+    wait(begin(call)).await?.open(path, how)
+}
+
+pub(super) async fn sync(file: &Handle, with_metadata: bool) -> io::Result<()> {
+    match file {
+        Handle::System(file) => system::sync(file, with_metadata).await,
+        Handle::World(file) => {
+            let begun = file.begin(Call::Sync);
+            let last = file.look(|disk| disk.begin_sync(file.number()))?;
+            wait(begun).await?.finish_sync(file, last)
+        }
+    }
+}
+
+pub(super) async fn set_len(file: &Handle, length: u64) -> io::Result<()> {
+    match file {
+        Handle::System(file) => system::set_len(file, length).await,
+        Handle::World(file) => {
+            let set = |disk: &mut Disk| disk.set_len(file.number(), length);
+            finish(file.begin(Call::Write), set).await
+        }
+    }
+}
+
+pub(super) async fn metadata(file: &Handle) -> io::Result<Metadata> {
+    match file {
+        Handle::System(file) => system::metadata(file).await,
+        Handle::World(file) => {
+            let meta = |disk: &mut Disk| disk.meta_of_open(file.number());
+            let meta = finish(file.begin(Call::Read), meta).await?;
+            Ok(meta.into())
+        }
+    }
+}
+
+pub(super) async fn set_permissions(file: &Handle, permissions: Permissions) -> io::Result<()> {
+    match file {
+        Handle::System(file) => system::set_permissions(file, permissions).await,
+        Handle::World(_) => Err(unsupported("a file's permissions")),
+    }
+}
+
+pub(super) fn into_std(file: Handle) -> io::Result<std::fs::File> {
+    match file {
+        Handle::System(file) => system::into_std(file),
+        Handle::World(_) => Err(unsupported("a file of the standard library")),
+    }
+}
+
+/// The reads and writes of a file that a simulated process has open.
+struct WorldStream {
+    file: Arc<FileOfProcess>,
+    /// Position of the next read or write.
+    at: u64,
+    /// Read or write in progress. If its future is dropped, the next call of the same kind waits
+    /// for the rest of its time.
+    under_way: Option<(Begun, Sleep)>,
+}
+
+impl WorldStream {
+    /// Begins a read or a write, or continues it. Ready when it is to be performed.
+    fn poll_call(&mut self, call: Call, cx: &mut Context<'_>) -> Poll<io::Result<Begun>> {
+        let (begun, mut sleep) = match self.under_way.take() {
+            Some(under_way) if under_way.0.call == call => under_way,
+            _ => {
+                let begun = self.file.begin(call)?;
+                (begun, sleep(begun.delay))
+            }
+        };
+        if !begun.delay.is_zero() && Pin::new(&mut sleep).poll(cx).is_pending() {
+            self.under_way = Some((begun, sleep));
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(begun))
+    }
+}
+
+/// A call whose future was dropped has done nothing.
+impl FileStream for WorldStream {
+    fn poll_position(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_written(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRead for WorldStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let begun = ready!(self.poll_call(Call::Read, cx))?;
+        let (number, at) = (self.file.number(), self.at);
+        let len = begun.finish(|disk| disk.read(number, at, buffer))?;
+        self.at += len as u64;
+        Poll::Ready(Ok(len))
+    }
+}
+
+impl AsyncWrite for WorldStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let begun = ready!(self.poll_call(Call::Write, cx))?;
+        let (number, at) = (self.file.number(), self.at);
+        let (len, end) = begun.finish(|disk| disk.write(number, at, bytes))?;
+        self.at = end;
+        Poll::Ready(Ok(len))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncSeek for WorldStream {
+    /// Takes no time. Seeking beyond the end is permitted: a write there leaves a hole.
+    fn poll_seek(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        to: SeekFrom,
+    ) -> Poll<io::Result<u64>> {
+        let number = self.file.number();
+        let (base, by) = match to {
+            SeekFrom::Start(at) => (at, 0),
+            SeekFrom::Current(by) => (self.at, by),
+            SeekFrom::End(by) => (self.file.look(|disk| disk.meta_of_open(number))?.len, by),
+        };
+        let at = base.checked_add_signed(by);
+        let Some(at) = at.filter(|at| i64::try_from(*at).is_ok()) else {
+            let words = "a file has no such place";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidInput, words)));
+        };
+        self.at = at;
+        Poll::Ready(Ok(at))
+    }
+}

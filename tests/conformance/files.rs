@@ -1,0 +1,298 @@
+//! The promises of `polder::fs`, on the system's disk and on a simulated one: what has completed is
+//! done, and a dropped future neither loses nor doubles a byte.
+
+use std::path::PathBuf;
+
+use polder::fs::{self, File, OpenOptions};
+use polder::future::poll_once;
+use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, ErrorKind, SeekFrom};
+use polder::stream::StreamExt;
+
+use crate::support::{in_every_runtime, is_in_world};
+
+/// An empty directory: of the system, removed on drop, or the root of a world's disk.
+struct Folder(Option<tempfile::TempDir>);
+
+impl Folder {
+    fn new() -> Folder {
+        let of_system = || tempfile::tempdir().expect("a directory can be made");
+        Folder((!is_in_world()).then(of_system))
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        match &self.0 {
+            Some(folder) => folder.path().join(name),
+            None => PathBuf::from("/").join(name),
+        }
+    }
+}
+
+/// Bytes of which no two parts are alike.
+fn bytes(length: usize) -> Vec<u8> {
+    (0..length)
+        .map(|at| (at % 251) as u8 ^ (at >> 8) as u8)
+        .collect()
+}
+
+/// Creates a file with these bytes, and opens it for reading and writing.
+async fn file_of(folder: &Folder, bytes: &[u8]) -> File {
+    fs::write(folder.at("file"), bytes).await.unwrap();
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    options.open(folder.at("file")).await.unwrap()
+}
+
+#[test]
+fn rule_79_a_completed_write_is_read_at_once_by_others() {
+    in_every_runtime(|_| async {
+        let folder = Folder::new();
+        let mut file = File::create(folder.at("file")).await.unwrap();
+        let all = bytes(5_000);
+        for (nth, piece) in all.chunks(1_000).enumerate() {
+            file.write_all(piece).await.unwrap();
+            let length = 1_000 * (nth + 1);
+            assert_eq!(fs::read(folder.at("file")).await.unwrap(), all[..length]);
+        }
+        drop(file);
+        assert_eq!(fs::read(folder.at("file")).await.unwrap(), all);
+    });
+}
+
+#[test]
+fn rule_79_a_read_whose_future_is_dropped_loses_no_bytes() {
+    in_every_runtime(|_| async {
+        let folder = Folder::new();
+        let all = bytes(20_000);
+        let mut file = file_of(&folder, &all).await;
+        let (mut read, mut dropped) = (Vec::new(), 0);
+        let mut buffer = [0; 700];
+        for size in (1..700).step_by(7).cycle() {
+            let length = match poll_once(file.read(&mut buffer[..size])).await {
+                Some(length) => length.unwrap(),
+                None => {
+                    dropped += 1;
+                    // Shorter and longer than the dropped one.
+                    let size = 700 - size;
+                    file.read(&mut buffer[..size]).await.unwrap()
+                }
+            };
+            read.extend_from_slice(&buffer[..length]);
+            if length == 0 {
+                break;
+            }
+        }
+        assert!(read == all, "{} of {} bytes", read.len(), all.len());
+        assert!(dropped > 0, "every read was ready at once");
+    });
+}
+
+#[test]
+fn rule_79_a_write_whose_future_is_dropped_and_that_is_repeated_is_made_once() {
+    in_every_runtime(|_| async {
+        let folder = Folder::new();
+        let all = bytes(9_000);
+        let mut file = file_of(&folder, b"").await;
+        let mut rest = &all[..];
+        while !rest.is_empty() {
+            let piece = &rest[..rest.len().min(1 + rest.len() % 311)];
+            let written = match poll_once(file.write(piece)).await {
+                Some(written) => written.unwrap(),
+                // With more bytes than before.
+                None => file
+                    .write(&rest[..rest.len().min(2 * piece.len())])
+                    .await
+                    .unwrap(),
+            };
+            rest = &rest[written..];
+        }
+        file.flush().await.unwrap();
+        assert!(fs::read(folder.at("file")).await.unwrap() == all);
+    });
+}
+
+#[test]
+fn rule_79_a_write_after_a_dropped_one_comes_behind_it_or_in_its_place() {
+    in_every_runtime(|_| async {
+        let folder = Folder::new();
+        let mut file = file_of(&folder, b"").await;
+        let dropped = poll_once(file.write(b"first ")).await;
+        assert!(dropped.is_none_or(|written| written.unwrap() == 6));
+        file.write_all(b"second").await.unwrap();
+        let text = fs::read_to_string(folder.at("file")).await.unwrap();
+        assert!(text == "first second" || text == "second", "{text}");
+    });
+}
+
+#[test]
+fn rule_79_after_a_dropped_read_the_position_is_the_one_that_the_program_has_seen() {
+    in_every_runtime(|_| async {
+        let folder = Folder::new();
+        let all = bytes(1_000);
+        let mut file = file_of(&folder, &all).await;
+        let mut buffer = [0; 100];
+        let mut seen = 0;
+        for _ in 0..3 {
+            let read = poll_once(file.read(&mut buffer)).await;
+            seen += read.map_or(0, |length| length.unwrap() as u64);
+            assert_eq!(file.seek(SeekFrom::Current(0)).await.unwrap(), seen);
+        }
+        for _ in 0..3 {
+            let read = poll_once(file.read(&mut buffer)).await;
+            seen += read.map_or(0, |length| length.unwrap() as u64);
+            file.write_all(b"X").await.unwrap();
+            let now = fs::read(folder.at("file")).await.unwrap();
+            assert_eq!(now[seen as usize], b'X', "after {seen} bytes");
+            seen += 1;
+        }
+        let read = poll_once(file.read(&mut buffer)).await;
+        seen += read.map_or(0, |length| length.unwrap() as u64);
+        let dropped = poll_once(file.seek(SeekFrom::Start(seen))).await;
+        assert!(dropped.is_none_or(|at| at.unwrap() == seen));
+        let mut rest = Vec::new();
+        file.read_to_end(&mut rest).await.unwrap();
+        assert!(
+            rest == all[seen as usize..],
+            "{} bytes after {seen}",
+            rest.len()
+        );
+    });
+}
+
+/// More than one operation moves at once.
+#[test]
+fn a_large_file_is_written_and_read_byte_for_byte() {
+    in_every_runtime(|_| async {
+        const LENGTH: usize = 5 << 20;
+        let folder = Folder::new();
+        let all = bytes(LENGTH);
+        let mut file = file_of(&folder, b"").await;
+        file.write_all(&all).await.unwrap();
+        file.sync_data().await.unwrap();
+        file.seek(SeekFrom::Start(0)).await.unwrap();
+        let mut read = Vec::new();
+        file.read_to_end(&mut read).await.unwrap();
+        assert!(read == all, "{} bytes", read.len());
+        file.set_len(10).await.unwrap();
+        assert_eq!(file.metadata().await.unwrap().len(), 10);
+        assert_eq!(file.seek(SeekFrom::End(0)).await.unwrap(), 10);
+    });
+}
+
+#[test]
+fn a_tree_is_made_listed_copied_and_removed() {
+    in_every_runtime(|_| async {
+        let folder = Folder::new();
+        fs::create_dir_all(folder.at("a/b/c")).await.unwrap();
+        fs::create_dir_all(folder.at("a/b")).await.unwrap();
+        for path in ["a/one", "a/b/two", "a/b/c/three"] {
+            fs::write(folder.at(path), path).await.unwrap();
+        }
+        let copied = fs::copy(folder.at("a/one"), folder.at("a/four")).await;
+        assert_eq!(copied.unwrap(), 5);
+        assert_eq!(
+            fs::read_to_string(folder.at("a/four")).await.unwrap(),
+            "a/one"
+        );
+        let entries = fs::read_dir(folder.at("a")).await.unwrap();
+        let mut found = Vec::new();
+        for entry in entries.try_collect::<_, _, Vec<_>>().await.unwrap() {
+            let name = entry.file_name().into_string().unwrap();
+            let metadata = entry.metadata().await.unwrap();
+            assert_eq!(metadata.file_type(), entry.file_type().await.unwrap());
+            found.push((name, metadata.is_dir()));
+        }
+        found.sort();
+        let expected = [("b", true), ("four", false), ("one", false)];
+        assert_eq!(
+            found,
+            expected.map(|(name, is_dir)| (name.to_owned(), is_dir))
+        );
+        let canonical = fs::canonicalize(folder.at("a/b/../one")).await.unwrap();
+        assert_eq!(fs::read(canonical).await.unwrap(), b"a/one");
+        let error = fs::remove_dir(folder.at("a")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DirectoryNotEmpty);
+        fs::remove_dir_all(folder.at("a")).await.unwrap();
+        let gone = fs::metadata(folder.at("a")).await.unwrap_err();
+        assert_eq!(gone.kind(), ErrorKind::NotFound);
+        let none = fs::remove_dir_all(folder.at("a")).await.unwrap_err();
+        assert_eq!(none.kind(), ErrorKind::NotFound);
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn links_and_permissions_are_the_systems_or_unsupported() {
+    in_every_runtime(|_| async {
+        let folder = Folder::new();
+        let file = file_of(&folder, b"text").await;
+        let (path, link) = (folder.at("file"), folder.at("link"));
+        let permissions = fs::Permissions::from_mode(0o400);
+        let results = [
+            fs::unix::symlink("file", &link).await,
+            fs::hard_link(&path, folder.at("other")).await,
+            fs::set_permissions(&path, permissions.clone()).await,
+            file.set_permissions(permissions).await,
+        ];
+        if is_in_world() {
+            for result in results {
+                assert_eq!(result.unwrap_err().kind(), ErrorKind::Unsupported);
+            }
+            return;
+        }
+        for result in results {
+            result.unwrap();
+        }
+        assert_eq!(fs::read_link(&link).await.unwrap(), PathBuf::from("file"));
+        assert!(fs::symlink_metadata(&link).await.unwrap().is_symlink());
+        let metadata = fs::metadata(&link).await.unwrap();
+        assert!(metadata.is_file() && metadata.permissions().readonly());
+        assert!(metadata.modified().is_ok());
+        assert_eq!(fs::read(folder.at("other")).await.unwrap(), b"text");
+    });
+}
+
+#[test]
+fn a_file_is_taken_over_and_given_back_at_the_position_that_was_seen() {
+    in_every_runtime(|_| async {
+        if is_in_world() {
+            return;
+        }
+        let folder = Folder::new();
+        std::fs::write(folder.at("file"), bytes(1_000)).unwrap();
+        let mut file = File::from(std::fs::File::open(folder.at("file")).unwrap());
+        let mut buffer = [0; 300];
+        file.read_exact(&mut buffer).await.unwrap();
+        let read = poll_once(file.read(&mut buffer)).await;
+        let seen = 300 + read.map_or(0, |length| length.unwrap() as u64);
+        let mut file = file.into_std().await.unwrap();
+        assert_eq!(std::io::Seek::stream_position(&mut file).unwrap(), seen);
+    });
+}
+
+/// Writes to this device fail.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_error_of_a_write_whose_future_is_dropped_comes_with_what_is_next() {
+    in_every_runtime(|_| async {
+        if is_in_world() {
+            return;
+        }
+        let open = || OpenOptions::new().write(true).open("/dev/full");
+        let full = |error: std::io::Error| assert_eq!(error.kind(), ErrorKind::StorageFull);
+        let mut file = open().await.unwrap();
+        full(file.write(b"bytes").await.unwrap_err());
+        file.flush().await.expect("it was returned");
+        match poll_once(file.write(b"bytes")).await {
+            Some(written) => full(written.unwrap_err()),
+            None => full(file.flush().await.unwrap_err()),
+        }
+        match poll_once(file.write(b"bytes")).await {
+            Some(written) => full(written.unwrap_err()),
+            None => full(file.write(b"others").await.unwrap_err()),
+        }
+        match poll_once(file.write(b"bytes")).await {
+            Some(written) => full(written.unwrap_err()),
+            None => full(file.into_std().await.unwrap_err()),
+        }
+    });
+}
