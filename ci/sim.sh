@@ -44,24 +44,19 @@ done
 echo "$(wc -l <"$fingerprints/release") seeds have the same fingerprint in each of three processes, two of them optimised"
 rm -r "$fingerprints"
 
-# The suite's tests in worlds, for so many seeds each; and that its exceptions are still needed. Of these some wait for
+# The suite's tests in worlds, for so many seeds each, and that its exceptions are still needed. Of these some wait for
 # what never comes, by the real clock.
 log=$(mktemp)
 trap 'rm -f "$log" "$log.column"' EXIT
-export POLDER_COLUMN=simulated
-column() {
-    timeout 900 cargo test ${column_build[@]+"${column_build[@]}"} --all-features --test conformance -- "$@" >"$log" 2>&1 || {
-        cat "$log"
-        exit 1
-    }
+POLDER_COLUMN=simulated POLDER_SEEDS=$column_seeds POLDER_EXCEPTIONS=1 POLDER_RULES="$log.column" timeout 900 \
+    cargo test ${column_build[@]+"${column_build[@]}"} --all-features --test conformance >"$log" 2>&1 || {
+    cat "$log"
+    exit 1
 }
-POLDER_SEEDS=$column_seeds POLDER_RULES="$log.column" column
 awk -F'\t' '$1 == "simulated" { count[$3]++ } END {
     print count["ok"] " tests of " count["ok"] + count["excepted"] " in the world, " count["excepted"] " exceptions"
     exit !count["ok"]
 }' "$log.column"
-POLDER_SEEDS=1 POLDER_EXCEPTIONS=1 column
-unset POLDER_COLUMN
 
 # How many seeds find each bug, how soon, and how many would without some of the machinery; all that was printed where
 # one fails.

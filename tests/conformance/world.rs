@@ -34,8 +34,8 @@ const WORKERS: [usize; 4] = [1, 2, 1, 4];
 
 const AN_HOUR: Duration = Duration::from_secs(3_600);
 
-/// The time limit of an exception, which may wait forever.
-const SHORT: Duration = Duration::from_secs(10);
+/// The time limit of an exception, which may wait forever. A world takes milliseconds.
+const SHORT: Duration = Duration::from_secs(3);
 
 /// The name of the column.
 pub const COLUMN: &str = "simulated";
