@@ -1,18 +1,29 @@
-//! The state of a node that survives a crash.
+//! The state of a node that survives a crash: a file to which records are appended, in the node's
+//! folder.
+//!
+//! A record is a count of numbers, these, and a check of both and of the record's own number. The
+//! last ones may be there in part, or not at all, after the power has failed: what is behind the
+//! first record that is not whole was not promised, and is cut off.
 
+use std::io::Result;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use polder::event::Event;
+use polder::fs::{self, File, OpenOptions};
+use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
 
-use super::message::{Entry, Position};
+use super::message::{Entry, Frame, LONGEST, Position, Record};
 
-/// A disk, in memory: it survives the program that writes to it, and clones share it. A completed
-/// write is durable, whenever the program ends after it.
-#[derive(Clone, Debug, Default)]
+/// The folder of a node, and what is known to be there. Clones share it, so that a test can look at
+/// it while the node runs.
+#[derive(Clone, Debug)]
 pub struct Disk(Arc<Inner>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
+    folder: PathBuf,
+    /// What is on the disk.
     stored: Mutex<Stored>,
     written: Event,
 }
@@ -23,14 +34,15 @@ pub(super) struct Stored {
     /// The node's vote in this term.
     pub(super) vote: Option<usize>,
     pub(super) log: Vec<Entry>,
-    /// The number of entries that the node has known to be committed. Informational.
+    /// The number of entries that the node has known to be committed. Informational, and in no
+    /// file.
     commit: u64,
 }
 
 impl Stored {
     pub(super) fn last(&self) -> Position {
         let index = self.log.len() as u64;
-        let term = self.log.last().map_or(0, |it| it.term);
+        let term = self.log.last().map_or(0, |entry| entry.term);
         Position { index, term }
     }
 
@@ -44,7 +56,7 @@ impl Stored {
     pub(super) fn has(&self, place: Position) -> bool {
         match place.index {
             0 => place.term == 0,
-            index => self.at(index).is_some_and(|it| it.term == place.term),
+            index => self.at(index).is_some_and(|entry| entry.term == place.term),
         }
     }
 
@@ -53,9 +65,39 @@ impl Stored {
         let after = self.log.iter().skip(index as usize);
         after.take(most).copied().collect()
     }
+
+    pub(super) fn apply(&mut self, record: &Record) {
+        match record {
+            Record::Term { term, vote } => (self.term, self.vote) = (*term, *vote),
+            Record::Log { after, entries } => {
+                self.log.truncate(*after as usize);
+                self.log.extend_from_slice(entries);
+            }
+            Record::Commit(commit) => self.commit = self.commit.max(*commit),
+        }
+    }
+}
+
+/// The file of a node that runs.
+pub(super) struct Log {
+    disk: Disk,
+    file: File,
+    /// The number of records in it.
+    records: u64,
+    /// Whether it is synced, which only a bug leaves out.
+    syncs: bool,
 }
 
 impl Disk {
+    /// Returns the disk of the node with this folder, which its start creates.
+    pub fn new(folder: impl Into<PathBuf>) -> Disk {
+        Disk(Arc::new(Inner {
+            folder: folder.into(),
+            stored: Mutex::default(),
+            written: Event::new(),
+        }))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Stored> {
         self.0.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,7 +116,7 @@ impl Disk {
 
     /// Returns the term of the entry at an index. The first index is 1.
     pub fn term_at(&self, index: u64) -> Option<u64> {
-        self.lock().at(index).map(|it| it.term)
+        self.lock().at(index).map(|entry| entry.term)
     }
 
     /// Waits until something is written. Supports one waiter at a time.
@@ -86,28 +128,142 @@ impl Disk {
         self.lock().clone()
     }
 
-    pub(super) fn write_term(&self, term: u64, vote: Option<usize>) {
-        let mut stored = self.lock();
-        (stored.term, stored.vote) = (term, vote);
-        drop(stored);
-        self.0.written.set();
-    }
-
-    pub(super) fn write_commit(&self, commit: u64) {
-        let mut stored = self.lock();
-        if stored.commit < commit {
-            stored.commit = commit;
-            drop(stored);
-            self.0.written.set();
+    /// Opens the node's file, and reads what is in it.
+    pub(super) async fn open(&self, syncs: bool) -> Result<Log> {
+        let folder = &self.0.folder;
+        fs::create_dir_all(folder).await?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true);
+        let mut file = options.open(folder.join("log")).await?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).await?;
+        let mut stored = Stored::default();
+        let (mut records, mut rest) = (0, &bytes[..]);
+        while let Some((record, behind)) = parse(records, rest) {
+            stored.apply(&record);
+            (records, rest) = (records + 1, behind);
         }
+        let length = (bytes.len() - rest.len()) as u64;
+        file.set_len(length).await?;
+        file.seek(SeekFrom::Start(length)).await?;
+        file.sync_all().await?;
+        sync_name(&folder.join("log")).await?;
+        sync_name(folder).await?;
+        let mut known = self.lock();
+        stored.commit = known.commit;
+        *known = stored;
+        drop(known);
+        Ok(Log {
+            disk: self.clone(),
+            file,
+            records,
+            syncs,
+        })
     }
+}
 
-    /// Replaces the entries after an index.
-    pub(super) fn write_log(&self, after: u64, entries: &[Entry]) {
-        let mut stored = self.lock();
-        stored.log.truncate(after as usize);
-        stored.log.extend_from_slice(entries);
+/// Syncs the directory that a file or directory is in.
+async fn sync_name(path: &Path) -> Result<()> {
+    match path.parent().filter(|_| cfg!(unix)) {
+        Some(parent) => File::open(parent).await?.sync_all().await,
+        None => Ok(()),
+    }
+}
+
+impl Log {
+    /// Appends records. When it returns they are on the disk.
+    ///
+    /// If it fails, the node must end: of what was written nothing is known (fsync(2)).
+    pub(super) async fn append(&mut self, records: &[Record]) -> Result<()> {
+        let mut bytes = Vec::new();
+        for record in records {
+            if !matches!(record, Record::Commit(_)) {
+                bytes.extend(encode(self.records, record));
+                self.records += 1;
+            }
+        }
+        if !bytes.is_empty() {
+            self.file.write_all(&bytes).await?;
+            if self.syncs {
+                self.file.sync_data().await?;
+            }
+        }
+        let mut stored = self.disk.lock();
+        records.iter().for_each(|record| stored.apply(record));
         drop(stored);
-        self.0.written.set();
+        self.disk.0.written.set();
+        Ok(())
+    }
+}
+
+/// Returns a number that differs for other numbers, or another place, with high probability.
+fn check(place: u64, numbers: &[u64]) -> u64 {
+    let start = 0x9e37_79b9_7f4a_7c15 ^ place.wrapping_mul(0x2545_f491_4f6c_dd1d);
+    numbers.iter().fold(start, |hash, number| {
+        (hash ^ number)
+            .wrapping_mul(0xff51_afd7_ed55_8ccd)
+            .rotate_left(29)
+    })
+}
+
+fn encode(place: u64, record: &Record) -> impl Iterator<Item = u8> + use<> {
+    let mut numbers = record.numbers();
+    numbers.insert(0, numbers.len() as u64);
+    numbers.push(check(place, &numbers));
+    numbers.into_iter().flat_map(u64::to_le_bytes)
+}
+
+/// Returns the first record, and the bytes behind it; `None` if it is not whole.
+fn parse(place: u64, bytes: &[u8]) -> Option<(Record, &[u8])> {
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+    let count = number(bytes.get(..8)?);
+    if count > LONGEST {
+        return None;
+    }
+    let end = 8 * (count as usize + 2);
+    let numbers: Vec<u64> = bytes.get(..end)?.chunks_exact(8).map(number).collect();
+    let (checked, found) = numbers.split_at(numbers.len() - 1);
+    if found != [check(place, checked)] {
+        return None;
+    }
+    let record = Record::parse(checked[1..].to_vec()).ok()?;
+    Some((record, &bytes[end..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_where_it_was_written_and_only_as_a_whole() {
+        let entry = Entry {
+            term: 3,
+            write: None,
+        };
+        let records = [
+            Record::Term {
+                term: 3,
+                vote: Some(1),
+            },
+            Record::Term {
+                term: 4,
+                vote: None,
+            },
+            Record::Log {
+                after: 7,
+                entries: vec![entry; 2],
+            },
+        ];
+        for record in records {
+            let bytes: Vec<u8> = encode(5, &record).collect();
+            assert_eq!(parse(5, &bytes), Some((record, &[][..])));
+            assert_eq!(parse(6, &bytes), None, "a record of another place");
+            for length in 0..bytes.len() {
+                assert_eq!(parse(5, &bytes[..length]), None);
+                let mut torn = bytes.clone();
+                torn[length] ^= 1;
+                assert_eq!(parse(5, &torn), None, "byte {length} is another one");
+            }
+        }
     }
 }

@@ -9,7 +9,7 @@ use polder::net::TcpStream;
 
 /// The maximum length of a frame, in numbers: half a megabyte, which bounds the memory of a
 /// receiver.
-const LONGEST: u64 = 1 << 16;
+pub(super) const LONGEST: u64 = 1 << 16;
 
 /// A place in the log, with the term of the entry there. The first entry has the index 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -62,6 +62,22 @@ pub(super) enum Request {
     Read {
         key: u64,
     },
+}
+
+/// A change of a node's state, for its disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Record {
+    Term {
+        term: u64,
+        vote: Option<usize>,
+    },
+    /// The entries after an index are these.
+    Log {
+        after: u64,
+        entries: Vec<Entry>,
+    },
+    /// For those who look at the disk: it is in no file.
+    Commit(u64),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,6 +150,11 @@ impl Numbers {
         Ok(Entry { term, write })
     }
 
+    fn entries(&mut self) -> Result<Vec<Entry>> {
+        let count = self.next()?;
+        (0..count).map(|_| self.entry()).collect()
+    }
+
     fn end(mut self) -> Result<()> {
         match self.0.next() {
             None => Ok(()),
@@ -148,6 +169,16 @@ fn push_write(numbers: &mut Vec<u64>, write: &Write) {
         Change::Add { key, value } => (0, key, value),
     };
     numbers.extend([write.client, write.number, is_put, key, value]);
+}
+
+fn push_entries(numbers: &mut Vec<u64>, entries: &[Entry]) {
+    numbers.push(entries.len() as u64);
+    for entry in entries {
+        numbers.extend([entry.term, entry.write.is_some().into()]);
+        if let Some(write) = &entry.write {
+            push_write(numbers, write);
+        }
+    }
 }
 
 /// A type that a frame can hold.
@@ -174,11 +205,7 @@ impl Frame for Request {
             } => {
                 let leader = *leader as u64;
                 let mut all = vec![1, *term, leader, before.index, before.term, *commit, *round];
-                all.push(entries.len() as u64);
-                for entry in entries {
-                    all.extend([entry.term, entry.write.is_some().into()]);
-                    entry.write.iter().for_each(|it| push_write(&mut all, it));
-                }
+                push_entries(&mut all, entries);
                 all
             }
             Request::Write(write) => {
@@ -202,13 +229,11 @@ impl Frame for Request {
                 let (term, leader) = (numbers.next()?, numbers.small()?);
                 let before = numbers.position()?;
                 let (commit, round) = (numbers.next()?, numbers.next()?);
-                let count = numbers.next()?;
-                let entries = (0..count).map(|_| numbers.entry());
                 Request::Append {
                     term,
                     leader,
                     before,
-                    entries: entries.collect::<Result<_>>()?,
+                    entries: numbers.entries()?,
                     commit,
                     round,
                 }
@@ -258,6 +283,40 @@ impl Frame for Response {
         };
         numbers.end()?;
         Ok(response)
+    }
+}
+
+impl Frame for Record {
+    fn numbers(&self) -> Vec<u64> {
+        match self {
+            Record::Term { term, vote } => {
+                vec![0, *term, vote.map_or(0, |vote| vote as u64 + 1)]
+            }
+            Record::Log { after, entries } => {
+                let mut all = vec![1, *after];
+                push_entries(&mut all, entries);
+                all
+            }
+            Record::Commit(commit) => vec![2, *commit],
+        }
+    }
+
+    fn parse(numbers: Vec<u64>) -> Result<Record> {
+        let mut numbers = Numbers(numbers.into_iter());
+        let record = match numbers.next()? {
+            0 => Record::Term {
+                term: numbers.next()?,
+                vote: numbers.small()?.checked_sub(1),
+            },
+            1 => Record::Log {
+                after: numbers.next()?,
+                entries: numbers.entries()?,
+            },
+            2 => Record::Commit(numbers.next()?),
+            _ => return Err(invalid()),
+        };
+        numbers.end()?;
+        Ok(record)
     }
 }
 

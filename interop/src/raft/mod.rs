@@ -9,7 +9,7 @@
 //! | module | |
 //! |---|---|
 //! | `message` | what nodes and clients send to each other, as bytes |
-//! | [`disk`](Disk) | what a node still knows after a crash: its term, its vote, its log |
+//! | [`disk`](Disk) | what a node still knows after a crash: its term, its vote, its log; a file of `polder::fs` |
 //! | `table` | what the log is applied to |
 //! | `node` | the rules of Raft. No socket, no timer and no clock: they are told the time |
 //! | [`server`](run()) | a node on polder's sockets and timers |
@@ -17,7 +17,7 @@
 //!
 //! There are no snapshots and no changes of membership: the log only grows.
 //!
-//! It is written to be tested in simulated worlds, and runs on the kernel's sockets as well. A
+//! It is tested in simulated worlds, and runs on the kernel's sockets and files as well. A
 //! [`Bug`] can be switched on, to check that a test finds it.
 
 mod client;
@@ -87,16 +87,19 @@ pub enum Bug {
     KeptConflict,
     /// A leader commits an entry that only it has.
     EarlyAnswer,
+    /// What is written to the disk is not synced before a message promises it.
+    MissingSync,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 6] = [
+    pub const ALL: [Bug; 7] = [
         Bug::UnconfirmedRead,
         Bug::ForgottenVote,
         Bug::CountedEarlierTerm,
         Bug::AppliedTwice,
         Bug::KeptConflict,
         Bug::EarlyAnswer,
+        Bug::MissingSync,
     ];
 }

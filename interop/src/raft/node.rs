@@ -2,23 +2,28 @@
 //! responses; its outputs are responses and requests. Section numbers are those of the paper ("In
 //! Search of an Understandable Consensus Algorithm", extended version).
 //!
-//! Persistent state is written before a message depends on it. A node's other knowledge (the
-//! leader, the commit index) may be behind, and never ahead.
+//! A change of persistent state is a record, which is on the disk before a message depends on it:
+//! see `server`. A node's other knowledge (the leader, the commit index) may be behind, and never
+//! ahead.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::disk::{Disk, Stored};
-use super::message::{Entry, Position, Request, Response, Write};
+use super::disk::Stored;
+use super::message::{Entry, Position, Record, Request, Response, Write};
 use super::table::Table;
 use super::{Bug, Config};
 
 #[derive(Debug)]
 pub(super) struct Node {
     config: Config,
-    disk: Disk,
-    /// A copy of the state on disk.
+    /// The persistent state, once all records are on the disk.
     stored: Stored,
+    /// Records for the disk, and how many there have been before these.
+    records: Vec<Record>,
+    recorded: u64,
+    /// The number of records that are on the disk.
+    durable: u64,
     role: Role,
     /// The leader, as far as is known.
     leader: Option<usize>,
@@ -80,8 +85,7 @@ pub(super) struct Read {
 }
 
 impl Node {
-    pub(super) fn new(config: Config, disk: Disk, now: Instant) -> Node {
-        let mut stored = disk.read();
+    pub(super) fn new(config: Config, mut stored: Stored, now: Instant) -> Node {
         if config.bug == Some(Bug::ForgottenVote) {
             stored.vote = None;
         }
@@ -89,8 +93,10 @@ impl Node {
             // Different after each start.
             random: config.seed ^ stored.term.wrapping_mul(0x2545_f491_4f6c_dd1d),
             config,
-            disk,
             stored,
+            records: Vec::new(),
+            recorded: 0,
+            durable: 0,
             role: Role::Follower,
             leader: None,
             commit: 0,
@@ -143,15 +149,39 @@ impl Node {
         }
     }
 
+    fn record(&mut self, record: Record) {
+        self.stored.apply(&record);
+        self.records.push(record);
+    }
+
     fn write_term(&mut self, term: u64, vote: Option<usize>) {
-        (self.stored.term, self.stored.vote) = (term, vote);
-        self.disk.write_term(term, vote);
+        self.record(Record::Term { term, vote });
     }
 
     fn write_log(&mut self, after: u64, entries: &[Entry]) {
-        self.stored.log.truncate(after as usize);
-        self.stored.log.extend_from_slice(entries);
-        self.disk.write_log(after, entries);
+        let entries = entries.to_vec();
+        self.record(Record::Log { after, entries });
+    }
+
+    /// Returns the number of records so far.
+    pub(super) fn recorded(&self) -> u64 {
+        self.recorded + self.records.len() as u64
+    }
+
+    /// Whether the first `count` records are on the disk.
+    pub(super) fn is_durable(&self, count: u64) -> bool {
+        self.durable >= count
+    }
+
+    /// Takes the records that are to be written.
+    pub(super) fn take_records(&mut self) -> Vec<Record> {
+        self.recorded = self.recorded();
+        std::mem::take(&mut self.records)
+    }
+
+    /// All records that were taken are on the disk.
+    pub(super) fn note_durable(&mut self) {
+        self.durable = self.recorded;
     }
 
     /// Another node has a later term: this node becomes a follower, from any role.
@@ -253,7 +283,7 @@ impl Node {
             }
             self.applied += 1;
         }
-        self.disk.write_commit(self.applied);
+        self.record(Record::Commit(self.applied));
     }
 
     fn lead_if_elected(&mut self) {

@@ -5,19 +5,23 @@
 //! it has read under the same lock, so it misses no change.
 //!
 //! There is a task for each other node, with one request in flight at a time; one for elections;
-//! and one for each incoming connection. They end with the future of [`run`].
+//! and one for each incoming connection. They end with the future of [`run`], which writes what the
+//! node records to its disk, many records at a time if they come faster than it syncs. **A message
+//! leaves only when everything that was recorded before is on the disk** ([`Shared::settled`]): it
+//! may promise a vote, or that an entry is there.
 
 use std::io::Result;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use polder::event::Latch;
+use polder::future::or;
 use polder::net::{TcpListener, TcpStream, serve};
 use polder::time::{now, sleep, sleep_until, timeout};
 
-use super::Config;
-use super::disk::Disk;
+use super::disk::{Disk, Log};
 use super::message::{Request, ask, receive, send};
 use super::node::{News, Node};
+use super::{Bug, Config};
 
 struct Shared(Mutex<State>);
 
@@ -54,30 +58,48 @@ impl Shared {
             changed.wait().await;
         }
     }
+
+    /// Waits until everything that was recorded before is on the disk.
+    async fn settled(&self) {
+        let count = self.lock().node.recorded();
+        let is_done = |node: &Node| node.is_durable(count).then_some(());
+        self.until(is_done).await;
+    }
 }
 
-/// Runs a node until it is dropped, or `listener` fails.
+/// Runs a node until it is dropped, or `listener` or the disk fails.
 pub async fn run(listener: TcpListener, config: Config, disk: Disk) -> Result<()> {
-    let node = Node::new(config.clone(), disk, now());
+    let log = disk.open(config.bug != Some(Bug::MissingSync)).await?;
+    let node = Node::new(config.clone(), disk.read(), now());
     let shared = Arc::new(Shared(Mutex::new(State {
         node,
         changed: Arc::default(),
     })));
-    let others = (0..config.nodes.len()).filter(|it| *it != config.id);
+    let others = (0..config.nodes.len()).filter(|other| *other != config.id);
     // Dropping a task cancels it.
     let _others: Vec<_> = others
         .map(|other| polder::spawn(talk(shared.clone(), config.clone(), other)))
         .collect();
     let _elections = polder::spawn(elections(shared.clone()));
-    serve(listener, |stream, _| {
+    let serving = serve(listener, |stream, _| {
         let shared = shared.clone();
         async move {
             // The peer retries.
             let _ = answer(stream, &shared).await;
         }
-    })
-    .await?;
-    Ok(())
+    });
+    or(async { serving.await.map(drop) }, write(&shared, log)).await
+}
+
+/// Writes what the node records. Ends with an error of the disk.
+async fn write(shared: &Shared, mut log: Log) -> Result<()> {
+    loop {
+        let is_new = |node: &Node| (!node.is_durable(node.recorded())).then_some(());
+        shared.until(is_new).await;
+        let records = shared.lock().node.take_records();
+        log.append(&records).await?;
+        shared.change(Node::note_durable);
+    }
 }
 
 async fn elections(shared: Arc<Shared>) {
@@ -104,6 +126,7 @@ async fn talk(shared: Arc<Shared>, config: Config, other: usize) {
         let Some(request) = shared.lock().node.request(other) else {
             continue;
         };
+        shared.settled().await;
         let asked = ask(&mut connection, &config.nodes[other], &request);
         match timeout(config.election, asked).await {
             Ok(Ok(response)) => shared.change(|node| node.answered(other, &request, response)),
@@ -130,6 +153,7 @@ async fn answer(mut stream: TcpStream, shared: &Shared) -> Result<()> {
             },
             request => shared.change(|node| node.answer(request, now())),
         };
+        shared.settled().await;
         send(&mut stream, &response).await?;
     }
     Ok(())

@@ -10,9 +10,9 @@ use polder::net::TcpListener;
 use polder::{Backend, Runtime, Task};
 
 /// The time limit on a loaded machine, far longer than it takes.
-const LIMIT: Duration = Duration::from_secs(120);
+pub const LIMIT: Duration = Duration::from_secs(120);
 
-const NODES: usize = 3;
+pub const NODES: usize = 3;
 const CLIENTS: u64 = 4;
 const WRITES: u64 = 25;
 
@@ -45,7 +45,7 @@ async fn bind(address: &str) -> TcpListener {
 
 /// Ports that are free, as far as the kernel knows. On Linux, no outgoing connection uses their
 /// addresses, so that none gets the port of a node that is down.
-async fn addresses() -> Vec<String> {
+pub async fn addresses() -> Vec<String> {
     let mut all = Vec::new();
     for id in 0..NODES {
         let host = if cfg!(target_os = "linux") { 2 + id } else { 1 };
@@ -58,7 +58,9 @@ async fn addresses() -> Vec<String> {
 
 async fn increments() {
     let addresses = addresses().await;
-    let disks: Vec<Disk> = (0..NODES).map(|_| Disk::default()).collect();
+    let folder = tempfile::tempdir().expect("a directory can be made");
+    let disk = |id: usize| Disk::new(folder.path().join(id.to_string()));
+    let disks: Vec<Disk> = (0..NODES).map(disk).collect();
     let mut nodes = Vec::new();
     for (id, disk) in disks.iter().enumerate() {
         nodes.push(start(id, &addresses, disk).await);

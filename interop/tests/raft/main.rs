@@ -1,5 +1,5 @@
-//! The replicated log of `src/raft`: in simulated worlds, with its bugs and without, and on the
-//! kernel's sockets.
+//! The replicated log of `src/raft`: in simulated worlds, with its bugs and without, on the
+//! kernel's sockets, and as processes.
 //!
 //! `RAFT_SEEDS` is the number of seeds that run without a bug, of each kind, and the number that
 //! are tried to find one.
@@ -7,6 +7,7 @@
 #![cfg(unix)]
 
 mod loopback;
+mod processes;
 mod world;
 
 use interop::raft::Bug;
@@ -58,6 +59,16 @@ fn votes_and_committed_entries_stay_whatever_happens_to_nodes_and_network() {
 fn a_leader_that_reads_without_asking_is_found() {
     let words = ["not linearizable"];
     finds(Bug::UnconfirmedRead, By::History, 300, &words);
+}
+
+#[test]
+fn what_is_promised_before_it_is_synced_is_found() {
+    let words = [
+        "a vote stays",
+        "a committed entry stays",
+        "not linearizable",
+    ];
+    finds(Bug::MissingSync, By::Disks, 100, &words);
 }
 
 #[test]

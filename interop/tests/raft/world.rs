@@ -91,7 +91,7 @@ async fn work(sim: Sim, name: String, id: u64, nodes: Vec<String>) {
     }
 }
 
-/// A host, and its disk, which survives a crash.
+/// A host, and what is on its disk.
 struct Node {
     host: Host,
     disk: Disk,
@@ -121,7 +121,7 @@ fn start(sim: &Sim, bug: Option<Bug>, by: By) -> (Vec<Node>, Vec<String>) {
     let election = ms((5 * slowest) << sim.choose(3)).max(ms(20));
     let spread = election / (1 << sim.choose(4));
     let node = |id| {
-        let disk = Disk::default();
+        let disk = Disk::new("/raft");
         let mut config = Config::new(id, addresses.clone(), sim.choose(u64::MAX));
         (config.batch, config.bug) = (batch, bug);
         (config.election, config.spread) = (election, spread);
@@ -163,9 +163,12 @@ fn victim(sim: &Sim, nodes: &[Node]) -> usize {
     }
 }
 
-/// Kills the node, and restarts it after a random time.
+/// Kills the node, or has its power fail, and restarts it after a random time.
 async fn crash(sim: &Sim, host: &Host, pause: u64) {
-    host.kill();
+    match sim.choose(2) {
+        0 => host.kill(),
+        _ => host.power_off(),
+    };
     sim.sleep(ms(sim.choose(2 * pause))).await;
     if !host.is_up() {
         host.restart();
