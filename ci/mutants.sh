@@ -54,6 +54,7 @@ rooms() {
     room scheduler 'src/scheduler/* src/event.rs' '' "$quick" "$core"
     room blocking 'src/blocking/*' '' \
         '--lib --test=no_threads' "$suite names:: tasks:: unblock::"
+    room fs 'src/fs/*' '' '--lib' "$suite files::"
     room runtime 'src/task/* src/runtime/*' '' "$quick" "$core"
     room time 'src/time/*' '' "$quick" "$core"
     room io 'src/io/*' '' "$quick" "$core memory::"

@@ -140,7 +140,7 @@
 //! | a new [`Runtime`], [`block_on`] | works, except on [`Backend::AsyncIo`] if the parent has used that: an error |
 //! | sockets and timers that the parent made | work, in a runtime of the child's |
 //! | other executors, [`spawn`] on a plain thread | work: the background runtime is started again |
-//! | [`unblock`], names, signals, stalls | work: threads are started again as needed. A call or lookup in progress at the fork belongs to the parent, and is an error |
+//! | [`unblock`], [`fs`], names, signals, stalls | work: threads are started again as needed. A call or lookup in progress at the fork belongs to the parent, and is an error |
 //! | a [`Runtime`] or [`Poller`](poller::Poller) of the parent's | an error, on each backend: make another one |
 //!
 //! `docs/PLATFORM.md` has the details.

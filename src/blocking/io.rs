@@ -6,11 +6,11 @@
 //! means nothing.)
 //!
 //! **If the future of an operation is dropped**, its call goes on, and stays here until the next
-//! operation has awaited its end ([`Unblock::poll_settled`]). Bytes that were read stay in the
-//! buffer, and an item in its place, until they are asked for. What was written stays too: it is
-//! the result of the next write, if that begins with the same bytes and only flushes were in
-//! between. So a write that is dropped and repeated is made once. Its error is kept until an
-//! operation can return it.
+//! operation has awaited its end ([`Unblock::poll_idle`]). Bytes that were read stay in the buffer,
+//! and an item in its place, until they are asked for. What was written stays until another
+//! operation is begun or a flush has ended: it is the result of a next write of the same bytes. So
+//! a write that is dropped and repeated is made once. An error is kept until an operation can
+//! return it.
 
 use std::any::Any;
 use std::fmt;
@@ -71,6 +71,9 @@ const FORKED: &str = "it was in use when its process forked: it is the parent's"
 /// * Each read, write and item is a call on a thread, which costs some ten microseconds. For small
 ///   pieces there are [`BufReader`](crate::io::BufReader) and [`BufWriter`](crate::io::BufWriter);
 ///   for an iterator with many items, one [`unblock`](crate::unblock) that takes them in batches.
+/// * **One operation at a time.** Each waits for the end of the one before, so the halves of
+///   [`split`](crate::io::split) are for one task. If a value has two directions (a pipe), wrap a
+///   clone of it for each.
 /// * A write that has completed was passed to the value, which may have a buffer of its own: only
 ///   `flush` empties that.
 /// * In a simulated world (`polder::sim`) its operations return
@@ -88,12 +91,14 @@ const FORKED: &str = "it was in use when its process forked: it is the parent's"
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping the future of a read loses no bytes, and that of an item loses no item. If
-/// that of a write is dropped, its bytes may be written nevertheless, while the program goes on. A
-/// next write that begins with the same bytes is taken for the same write; any other operation
-/// waits for the end of the dropped one, and returns its error. A seek, and the function of
-/// [`with_mut`](Unblock::with_mut), runs to its end once a thread has begun it. A seek accounts for
-/// bytes of a dropped read; a write to a value with one position for both (a file) does not.
+/// Cancel safe: dropping the future of a read loses no bytes, and that of an item loses no item.
+/// (The next read returns what the dropped one has found, even if that was the end.) If the future
+/// of a write is dropped, its bytes may be written nevertheless, while the program goes on. If the
+/// next operation is a write of the same bytes, it is taken for the dropped one, so they are
+/// written once; any other operation waits for the end of that one, and returns its error. A seek,
+/// and the function of [`with_mut`](Unblock::with_mut), runs to its end once a thread has begun it,
+/// and is cancelled if the `Unblock` is dropped before. A seek accounts for bytes of a dropped
+/// read; a write to a value with one position for both (a file) does not.
 #[doc(alias("AllowStdIo", "stderr", "stdin", "stdout"))]
 pub struct Unblock<T> {
     /// `None` if it was closed.
@@ -112,6 +117,8 @@ pub struct Unblock<T> {
     failure: Option<io::Error>,
     /// Whether something was written since the last flush.
     must_flush: bool,
+    /// Whether a seek has failed since the value has no position: a pipe, a terminal.
+    has_no_position: bool,
 }
 
 /// What an operation is.
@@ -129,17 +136,17 @@ enum Kind {
 /// only to those who ask for it.
 type Output = Box<dyn Any + Send>;
 
-/// The result of an operation: a number of bytes, or a position.
-type Result = io::Result<u64>;
+/// What an operation returns: a number of bytes, or a position.
+type Moved = io::Result<u64>;
 
 /// What a thread returns: the bytes that were read or written, the result, and the output; or a
 /// panic of the value.
-type Returned = (Vec<u8>, thread::Result<(Result, Option<Output>)>);
+type Returned = (Vec<u8>, thread::Result<(Moved, Option<Output>)>);
 
 /// An operation has ended.
 struct Ended {
     kind: Kind,
-    result: Result,
+    result: Moved,
     /// The bytes that were written.
     buffer: Vec<u8>,
     /// The output of a function.
@@ -185,7 +192,7 @@ impl<T> Unblock<T> {
     }
 
     /// Wraps a value of which at most `capacity` bytes are read or written at once. The default is
-    /// 2 MiB. (Memory is taken as the program's own reads and writes need it.) A capacity of 0
+    /// 2 MiB. As much memory as the longest read or write has needed is kept. A capacity of 0
     /// counts as 1.
     ///
     /// ```
@@ -204,6 +211,7 @@ impl<T> Unblock<T> {
             written: None,
             failure: None,
             must_flush: false,
+            has_no_position: false,
         }
     }
 
@@ -220,7 +228,8 @@ impl<T> Unblock<T> {
     /// # std::io::Result::Ok(())
     /// ```
     ///
-    /// The error of a write whose future was dropped is reported by the next operation.
+    /// The error of a write whose future was dropped is reported by the next operation. Bytes of a
+    /// dropped read stay with the `Unblock`, for its next read.
     ///
     /// # Panics
     ///
@@ -230,7 +239,7 @@ impl<T> Unblock<T> {
     ///
     /// Cancel safe: dropping the future loses nothing.
     pub async fn get_mut(&mut self) -> &mut T {
-        let settled = poll_fn(|cx| self.poll_settled(cx)).await;
+        let settled = poll_fn(|cx| self.poll_idle(cx)).await;
         settled.unwrap_or_else(|error| panic!("{error}"));
         self.written = None;
         let value = self.value.as_mut().expect(CLOSED);
@@ -261,8 +270,8 @@ impl<T> Unblock<T> {
     /// # Cancel safety
     ///
     /// If the future is dropped before `operation` was passed to the pool, it is not called.
-    /// Afterwards it runs to its end, its result is lost, and the next use of the `Unblock` waits
-    /// for it.
+    /// Afterwards it runs to its end (unless the `Unblock` is dropped before it begins), its result
+    /// is lost, and the next use of the `Unblock` waits for it.
     pub async fn with_mut<R, F>(&mut self, operation: F) -> R
     where
         F: FnOnce(&mut T) -> R + Send + 'static,
@@ -282,7 +291,8 @@ impl<T> Unblock<T> {
         *output.expect("the function has returned")
     }
 
-    /// Returns the value itself. Apart from that, like [`get_mut`](Self::get_mut).
+    /// Returns the value itself, once no thread has it. What a dropped read has brought is lost,
+    /// and so is the error of a dropped write: flush before.
     ///
     /// ```
     /// use polder::io::{AsyncWriteExt, Unblock};
@@ -310,10 +320,12 @@ impl<T> Unblock<T> {
         unpoisoned(value.into_inner())
     }
 
-    /// Whether bytes of a read whose future was dropped were not taken, or may come.
+    /// Whether the value's position is, or may soon be, further than that of the task, by bytes of
+    /// a read whose future was dropped.
     #[cfg(feature = "fs")]
     pub(crate) fn is_ahead(&self) -> bool {
-        !self.range.is_empty() || matches!(self.call, Some((Kind::Read, _)))
+        let is_ahead = !self.range.is_empty() || self.is_in(Kind::Read);
+        is_ahead && !self.has_no_position
     }
 
     /// Waits for the end of the operation in progress.
@@ -337,6 +349,9 @@ impl<T> Unblock<T> {
                 self.buffer = std::mem::take(&mut buffer);
             }
             (Kind::Seek(_), Ok(_)) => self.range = 0..0,
+            (Kind::Seek(_), Err(error)) if error.kind() == io::ErrorKind::NotSeekable => {
+                self.has_no_position = true;
+            }
             (Kind::Next, _) => *unpoisoned(self.item.get_mut()) = output.take(),
             (Kind::Flush, Ok(_)) => self.must_flush = false,
             _ => {}
@@ -349,8 +364,8 @@ impl<T> Unblock<T> {
         }))
     }
 
-    /// Waits until no operation is in progress. Keeps what a write has written, and its error.
-    fn poll_settled(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+    /// Waits until no operation is in progress. Keeps what a write has written, and an error.
+    fn poll_idle(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         if self.call.is_none() {
             return Poll::Ready(Ok(()));
         }
@@ -363,19 +378,48 @@ impl<T> Unblock<T> {
                 self.written = Some((ended.buffer, length));
             }
             (Kind::Write | Kind::Flush, Err(error)) => self.failure = Some(error),
+            (Kind::Seek(_), Err(error)) if !self.has_no_position => self.failure = Some(error),
             _ => {}
         }
         Poll::Ready(Ok(()))
     }
 
-    /// [`poll_settled`](Self::poll_settled). Fails as a write or a flush has.
+    /// Waits until no operation is in progress, before the next one. Fails as the one before has.
+    fn poll_enter(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_idle(cx))?;
+        Poll::Ready(self.failure.take().map_or(Ok(()), Err))
+    }
+
+    /// Waits for the end of a write whose future was dropped. (And not for that of a read, which
+    /// may never come.)
     pub(crate) fn poll_written(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_settled(cx))?;
+        if self.is_in(Kind::Write) || self.is_in(Kind::Flush) {
+            ready!(self.poll_idle(cx))?;
+        }
+        self.written = None;
         Poll::Ready(self.failure.take().map_or(Ok(()), Err))
     }
 
     fn is_in(&self, kind: Kind) -> bool {
         matches!(&self.call, Some((current, _)) if *current == kind)
+    }
+
+    /// Returns how many of these bytes were written by the last operation, if that was a write of
+    /// theirs.
+    fn take_written(&mut self, bytes: &[u8]) -> Option<usize> {
+        let (mut buffer, length) = self.written.take()?;
+        // A write of nothing is the answer to those bytes only.
+        let compared = if length == 0 { buffer.len() } else { length };
+        let common = compared.min(bytes.len());
+        let is_same = bytes[..common] == buffer[..common] && (length > 0 || common == compared);
+        let taken = length.min(bytes.len());
+        if is_same && taken < length {
+            buffer.drain(..taken);
+            self.written = Some((buffer, length - taken));
+        } else if self.range.is_empty() {
+            self.buffer = buffer;
+        }
+        is_same.then_some(taken)
     }
 
     /// Returns memory for an operation.
@@ -392,20 +436,20 @@ impl<T: Send + 'static> Unblock<T> {
     /// Begins an operation: the only one. If that fails, nothing has changed.
     fn begin<F>(&mut self, kind: Kind, mut buffer: Vec<u8>, operation: F) -> io::Result<()>
     where
-        F: FnOnce(&mut T, &mut Vec<u8>) -> (Result, Option<Output>) + Send + 'static,
+        F: FnOnce(&mut T, &mut Vec<u8>) -> (Moved, Option<Output>) + Send + 'static,
     {
         check()?;
         let closed = || io::Error::new(io::ErrorKind::BrokenPipe, CLOSED);
         let value = self.value.clone().ok_or_else(closed)?;
-        if kind != Kind::Flush {
-            self.written = None;
-        }
         let call = POOL.get().call(Class::Call, move || {
             let operation = || operation(&mut *unpoisoned(value.lock()), &mut buffer);
             let outcome = catch_unwind(AssertUnwindSafe(operation));
             (buffer, outcome)
         })?;
         self.call = Some((kind, call));
+        if kind != Kind::Flush {
+            self.written = None;
+        }
         Ok(())
     }
 }
@@ -442,7 +486,7 @@ where
                     (Ok(0), Some(Box::new(value.next())))
                 })?;
             }
-            ready!(self.poll_settled(cx))?;
+            ready!(self.poll_idle(cx))?;
         }
     }
 }
@@ -469,11 +513,14 @@ impl<T: Read + Send + 'static> AsyncRead for Unblock<T> {
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        let mut has_consumed = false;
         while !bytes.is_empty() {
             if !this.is_in(Kind::Read) {
-                ready!(this.poll_written(cx))?;
+                ready!(this.poll_enter(cx))?;
                 if !this.range.is_empty() {
-                    ready!(consume(cx));
+                    if !has_consumed {
+                        ready!(consume(cx));
+                    }
                     let length = (&this.buffer[this.range.clone()]).read(bytes)?;
                     this.range.start += length;
                     return Poll::Ready(Ok(length));
@@ -488,6 +535,7 @@ impl<T: Read + Send + 'static> AsyncRead for Unblock<T> {
             if ready!(this.poll_end(cx))?.result? == 0 {
                 break;
             }
+            has_consumed = true;
         }
         Poll::Ready(Ok(0))
     }
@@ -501,15 +549,9 @@ impl<T: Write + Send + 'static> AsyncWrite for Unblock<T> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         while !bytes.is_empty() {
-            ready!(this.poll_written(cx))?;
-            if let Some((buffer, length)) = this.written.take() {
-                let is_same = bytes.starts_with(&buffer);
-                if this.range.is_empty() {
-                    this.buffer = buffer;
-                }
-                if is_same {
-                    return Poll::Ready(Ok(length));
-                }
+            ready!(this.poll_enter(cx))?;
+            if let Some(length) = this.take_written(bytes) {
+                return Poll::Ready(Ok(length));
             }
             let mut buffer = this.take_buffer();
             buffer.clear();
@@ -526,21 +568,21 @@ impl<T: Write + Send + 'static> AsyncWrite for Unblock<T> {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         check()?;
         let this = self.get_mut();
-        loop {
-            ready!(this.poll_written(cx))?;
-            if !this.must_flush {
-                return Poll::Ready(Ok(()));
+        while this.must_flush {
+            ready!(this.poll_enter(cx))?;
+            if this.must_flush {
+                this.begin(Kind::Flush, Vec::new(), |value, _| {
+                    (retry(|| value.flush()).map(|()| 0), None)
+                })?;
             }
-            let buffer = Vec::new();
-            this.begin(Kind::Flush, buffer, |value, _| {
-                (retry(|| value.flush()).map(|()| 0), None)
-            })?;
         }
+        this.poll_written(cx)
     }
 
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.as_mut().poll_flush(cx))?;
-        self.value = None;
+        // A call may be left, of a read whose future was dropped.
+        (self.value, self.call) = (None, None);
         Poll::Ready(Ok(()))
     }
 }
@@ -553,7 +595,7 @@ impl<T: Seek + Send + 'static> AsyncSeek for Unblock<T> {
     ) -> Poll<io::Result<u64>> {
         let this = self.get_mut();
         if !this.is_in(Kind::Seek(position)) {
-            ready!(this.poll_written(cx))?;
+            ready!(this.poll_enter(cx))?;
             // The value's position is ahead of the task's by the bytes that were not taken.
             let ahead = this.range.len() as i64;
             let from = match position {

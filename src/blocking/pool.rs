@@ -1,5 +1,5 @@
-//! The thread pool for blocking work: calls given to `unblock`, operations of `Unblock`, name
-//! lookups.
+//! The thread pool for blocking work: calls given to `unblock`, operations of `Unblock`, files,
+//! name lookups.
 //!
 //! One lock protects the queues and the counts of threads. Under it one invariant holds: **at least
 //! as many threads are idle as there are jobs that may start**, unless no thread can be started. A

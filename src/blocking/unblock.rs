@@ -13,7 +13,8 @@ use crate::telemetry::What;
 /// Works on any thread, within a runtime or not. The pool grows under load, up to 500 threads (set
 /// the environment variable `BLOCKING_MAX_THREADS`, from 1 to 10,000, to change that). Threads that
 /// were idle for half a second exit. Calls wait while all threads are busy. The threads are named
-/// `polder-blocking`. [`io::Unblock`](crate::io::Unblock) uses them too; name lookups do not count.
+/// `polder-blocking`. [`io::Unblock`](crate::io::Unblock) and `polder::fs` use them too; name
+/// lookups do not count.
 ///
 /// **Dropping the task cancels it** if `f` was not called yet, and drops `f` immediately; a call
 /// that has begun runs to its end.

@@ -103,8 +103,8 @@ pub enum Hint {
         ready: usize,
     },
     /// All threads of the pool are busy, and calls wait for one: calls of
-    /// [`unblock`](crate::unblock()), or name lookups, from any runtime. None was finished since
-    /// the previous dump.
+    /// [`unblock`](crate::unblock()) and for files, or name lookups, from any runtime. None was
+    /// finished since the previous dump.
     PoolIsFull {
         /// The number of calls that wait.
         waiting: usize,

@@ -96,7 +96,7 @@ impl DirBuilder {
     ///
     /// # Cancel safety
     ///
-    /// As these.
+    /// Same as those functions.
     pub fn create<P: AsRef<Path>>(&self, path: P) -> impl Future<Output = io::Result<()>> + use<P> {
         let DirBuilder { recursive, mode } = *self;
         let path = path.as_ref().to_owned();

@@ -13,7 +13,7 @@ use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
 use super::{Metadata, Permissions, kernel};
 use crate::blocking::Unblock;
 
-/// Options for opening a file, as those of the standard library.
+/// Options for opening a file, like those of the standard library.
 ///
 /// ```
 /// use polder::fs::{self, OpenOptions};
@@ -210,7 +210,7 @@ impl OpenOptions {
         self
     }
 
-    /// Sets further flags for open(2), as `O_NOFOLLOW`. (A simulated disk ignores them.)
+    /// Sets further flags for open(2), such as `O_NOFOLLOW`. (A simulated disk ignores them.)
     ///
     /// ```
     /// use polder::fs::{self, OpenOptions};
@@ -247,7 +247,7 @@ impl OpenOptions {
         self
     }
 
-    /// Sets further flags for `CreateFile`, as `FILE_FLAG_BACKUP_SEMANTICS`. (A simulated disk
+    /// Sets further flags for `CreateFile`, such as `FILE_FLAG_BACKUP_SEMANTICS`. (A simulated disk
     /// ignores them.)
     ///
     /// ```no_run
@@ -283,13 +283,15 @@ impl OpenOptions {
     /// # Errors
     ///
     /// [`NotFound`](io::ErrorKind::NotFound), [`AlreadyExists`](io::ErrorKind::AlreadyExists),
-    /// [`IsADirectory`](io::ErrorKind::IsADirectory) (on Unix a directory can be opened for
-    /// reading), [`InvalidInput`](io::ErrorKind::InvalidInput) for combinations of options that
-    /// make no sense, and [others](super#errors).
+    /// [`IsADirectory`](io::ErrorKind::IsADirectory) (on Unix, where a directory can be opened for
+    /// reading; Windows: [`PermissionDenied`](io::ErrorKind::PermissionDenied)),
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for combinations of options that make no
+    /// sense, and [others](super#errors).
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the file may be created or truncated, and no descriptor is used.
+    /// If the future is dropped, the file may be created or truncated, and no descriptor is left
+    /// open.
     pub fn open<P: AsRef<Path>>(&self, path: P) -> impl Future<Output = io::Result<File>> + use<P> {
         let (path, options) = (path.as_ref().to_owned(), self.clone());
         kernel::open(path, options)
@@ -341,10 +343,13 @@ pub(super) trait FileStream:
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping the future of a read or a seek loses no bytes, and the position stays what
-/// the program has seen. If that of a write is dropped, its bytes may be written nevertheless,
-/// while the program goes on. A next write that begins with the same bytes is taken for the same
-/// write; before anything else the end of the dropped one is awaited, and its error returned.
+/// Cancel safe: dropping the future of a read loses no bytes, and moves no position that the
+/// program sees: the next read returns them. If the future of a write or a seek is dropped, it may
+/// be made nevertheless, while the program goes on. If the next operation is a write of the same
+/// bytes, it is taken for the dropped one, so they are written once; any other read, write, seek or
+/// flush waits for the end of the dropped one, and returns its error. [`set_len`](Self::set_len),
+/// the syncs and the metadata need no position and do not wait: flush before these, if a write may
+/// have been dropped. (In a simulated world a dropped operation is never made.)
 pub struct File {
     pub(super) handle: kernel::Handle,
     pub(super) stream: Box<dyn FileStream>,
@@ -406,9 +411,50 @@ impl File {
         options.open(path).await
     }
 
+    /// Creates a file that does not exist yet, and opens it for reading and writing.
+    ///
+    /// ```
+    /// use polder::fs::File;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # polder::block_on(async {
+    /// let path = folder.path().join("file");
+    /// let file = File::create_new(&path).await?;
+    /// assert!(File::create_new(&path).await.is_err());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`OpenOptions::open`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`OpenOptions::open`].
+    pub async fn create_new<P: AsRef<Path>>(path: P) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true);
+        options.open(path).await
+    }
+
+    /// Returns options for opening a file: those of [`OpenOptions::new`].
+    ///
+    /// ```
+    /// # polder::block_on(async {
+    /// let file = polder::fs::File::options().read(true).open("Cargo.toml").await?;
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn options() -> OpenOptions {
+        OpenOptions::new()
+    }
+
     /// Waits until everything written to the file, through any handle, and its metadata are on the
-    /// disk. Its name is not: that takes a sync of its directory (fsync(2)), which Windows does by
-    /// itself and has no call for.
+    /// disk. Its name is not: that takes a sync of its directory (fsync(2)). Windows has no such
+    /// call for an ordinary handle of a directory.
     ///
     /// ```
     /// use polder::fs::{self, File};
@@ -439,7 +485,8 @@ impl File {
     /// # Errors
     ///
     /// Those of fsync(2), after which what was written before may be lost: the next sync may
-    /// succeed without it. And [others](super#errors).
+    /// succeed without it. On Windows [`PermissionDenied`](io::ErrorKind::PermissionDenied) if the
+    /// file is not open for writing. And [others](super#errors).
     ///
     /// # Cancel safety
     ///
@@ -448,8 +495,8 @@ impl File {
         kernel::sync(&self.handle, true).await
     }
 
-    /// [`sync_all`](Self::sync_all) without the metadata that are not needed to read the bytes, as
-    /// the time of the last write (fdatasync(2)).
+    /// [`sync_all`](Self::sync_all) without the metadata that are not needed to read the bytes,
+    /// such as the time of the last write (fdatasync(2)).
     ///
     /// ```
     /// use polder::fs::File;
@@ -554,7 +601,8 @@ impl File {
     }
 
     /// Returns the file as the standard library's, at the position that the program has seen, once
-    /// no operation of a dropped future is in progress.
+    /// no read, write or seek of a dropped future is in progress. (If another call of a dropped
+    /// future is, it is a duplicate, as by `try_clone`.)
     ///
     /// ```
     /// # polder::block_on(async {
@@ -567,8 +615,8 @@ impl File {
     ///
     /// # Errors
     ///
-    /// The error of a write whose future was dropped; if no thread can be started; in a simulated
-    /// world. Then the file is closed.
+    /// The error of a write or a seek whose future was dropped; if no thread can be started, or the
+    /// descriptor not be duplicated; and for a simulated file. Then the file is closed.
     ///
     /// # Cancel safety
     ///

@@ -28,20 +28,20 @@ pub struct Metadata {
     pub(super) times: [Option<SystemTime>; 3],
 }
 
-impl From<std::fs::Metadata> for Metadata {
-    fn from(metadata: std::fs::Metadata) -> Metadata {
+impl Metadata {
+    pub(super) fn of_system(metadata: std::fs::Metadata) -> Metadata {
         let times = [metadata.modified(), metadata.accessed(), metadata.created()];
         Metadata {
-            file_type: metadata.file_type().into(),
+            file_type: FileType::of_system(metadata.file_type()),
             length: metadata.len(),
-            permissions: metadata.permissions().into(),
+            permissions: Permissions::of_system(metadata.permissions()),
             times: times.map(Result::ok),
         }
     }
 }
 
 impl Metadata {
-    /// Returns the type as a value of its own.
+    /// Returns the file type.
     ///
     /// ```
     /// # polder::block_on(async {
@@ -251,8 +251,8 @@ impl FileType {
     }
 }
 
-impl From<std::fs::FileType> for FileType {
-    fn from(file_type: std::fs::FileType) -> FileType {
+impl FileType {
+    pub(super) fn of_system(file_type: std::fs::FileType) -> FileType {
         FileType(if file_type.is_dir() {
             Kind::Directory
         } else if file_type.is_file() {
@@ -338,7 +338,7 @@ impl Permissions {
         }
     }
 
-    /// Returns the mode, including the bits of the file's type.
+    /// Returns the mode, with the bits of the file's type. (A simulated file has 0o777.)
     ///
     /// ```
     /// # polder::block_on(async {
@@ -411,8 +411,8 @@ impl Permissions {
     }
 }
 
-impl From<std::fs::Permissions> for Permissions {
-    fn from(permissions: std::fs::Permissions) -> Permissions {
+impl Permissions {
+    fn of_system(permissions: std::fs::Permissions) -> Permissions {
         #[cfg(unix)]
         let mode = std::os::unix::fs::PermissionsExt::mode(&permissions);
         Permissions {

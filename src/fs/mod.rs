@@ -1,4 +1,4 @@
-//! Files and directories: the names and the behaviour of the crate async-fs, on polder's own pool
+//! Files and directories, with the names of the crate async-fs, on polder's own pool
 //! of threads, or on the disk of a [simulated](crate::sim) host.
 //!
 //! ```
@@ -21,7 +21,7 @@
 //! themselves: where a task makes several calls in a row and does not wait for anything else
 //! between them, one `unblock` with `std::fs` in it is faster. [`read`], [`write()`], [`copy`] and
 //! [`remove_dir_all`] do a whole job on one thread. A [`File`] that is read or written in small
-//! pieces belongs into a [`BufReader`](crate::io::BufReader) or a
+//! pieces belongs in a [`BufReader`](crate::io::BufReader) or a
 //! [`BufWriter`](crate::io::BufWriter).
 //!
 //! # Errors
@@ -40,9 +40,10 @@
 //! The same program uses the disk of its host: see [`sim::Disk`](../sim/struct.Disk.html) for what
 //! survives a crash and which faults there are. Calls take time there, and happen as a whole or not
 //! at all: if the future is dropped, or the process is killed, before that time is over, nothing
-//! has changed. Paths begin at `/`, also where they are written without it. There are no links, no
-//! permissions and no times: the calls for these fail with
-//! [`Unsupported`](io::ErrorKind::Unsupported). Other errors are those of Linux.
+//! has changed. Paths begin at `/`, even where they are written without it. There are no links, no
+//! times and no permissions: the calls that make links or set permissions, and those that return
+//! times, fail with [`Unsupported`](io::ErrorKind::Unsupported); modes and flags of options are
+//! ignored. Other errors are those of Linux.
 
 mod dir;
 mod file;
@@ -277,9 +278,10 @@ pub async fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
 ///
 /// # Errors
 ///
-/// [`NotFound`](io::ErrorKind::NotFound), [`IsADirectory`](io::ErrorKind::IsADirectory), and
-/// [others](self#errors). In a simulated world [`OutOfMemory`](io::ErrorKind::OutOfMemory) if the
-/// file is longer than a GiB, which a hole may be.
+/// [`NotFound`](io::ErrorKind::NotFound), [`IsADirectory`](io::ErrorKind::IsADirectory) (Windows:
+/// [`PermissionDenied`](io::ErrorKind::PermissionDenied)), and [others](self#errors). In a
+/// simulated world [`OutOfMemory`](io::ErrorKind::OutOfMemory) if the file is longer than a GiB,
+/// which a hole may be.
 ///
 /// # Cancel safety
 ///
@@ -420,7 +422,7 @@ pub async fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
     kernel::remove_dir_all(path.as_ref()).await
 }
 
-/// Removes a file. Who has it open can still read and write it (on Unix).
+/// Removes a file. Open handles can still read and write it (on Unix).
 ///
 /// ```
 /// use polder::fs;
@@ -544,6 +546,32 @@ pub async fn symlink_metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
         kernel.metadata(path, false)
     })
     .await
+}
+
+/// Returns whether a path exists.
+///
+/// ```
+/// # polder::block_on(async {
+/// assert!(polder::fs::try_exists("Cargo.toml").await?);
+/// assert!(!polder::fs::try_exists("Cargo.tom").await?);
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// Those of [`metadata`] other than [`NotFound`](io::ErrorKind::NotFound).
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future has no effect.
+pub async fn try_exists<P: AsRef<Path>>(path: P) -> io::Result<bool> {
+    match metadata(path).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Creates or truncates a file, and writes `contents` to it. Nothing is synced: a power-off may

@@ -14,7 +14,7 @@ use futures_lite::Stream;
 use futures_lite::io::AsyncSeek;
 
 use super::file::{FileStream, OpenOptions};
-use super::{Access, DirEntry, File, Kernel, Metadata, Permissions};
+use super::{Access, DirEntry, File, FileType, Kernel, Metadata, Permissions};
 use crate::blocking::{Class, POOL, Unblock};
 use crate::scheduler::waits_for;
 use crate::sys::unsupported;
@@ -38,7 +38,7 @@ impl Kernel for System {
         } else {
             fs::symlink_metadata(path)
         };
-        metadata.map(Metadata::from)
+        metadata.map(Metadata::of_system)
     }
 
     fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
@@ -123,7 +123,7 @@ pub(super) async fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
 
 /// The entries of a directory. A thread reads [`BATCH`] of them at a time.
 pub(super) struct ReadDir {
-    batches: Unblock<Batches>,
+    batches: Option<Unblock<Batches>>,
     entries: vec::IntoIter<Entry>,
 }
 
@@ -142,7 +142,7 @@ impl Iterator for Batches {
             let entry = entry?;
             Ok(DirEntry {
                 path: entry.path(),
-                file_type: entry.file_type().ok().map(Into::into),
+                file_type: entry.file_type().ok().map(FileType::of_system),
             })
         };
         let batch: Vec<Entry> = self.0.by_ref().take(BATCH).map(entry).collect();
@@ -158,10 +158,16 @@ impl Stream for ReadDir {
             if let Some(entry) = self.entries.next() {
                 return Poll::Ready(Some(entry));
             }
-            match ready!(self.batches.poll_item(cx)) {
+            let Some(batches) = &mut self.batches else {
+                return Poll::Ready(None);
+            };
+            match ready!(batches.poll_item(cx)) {
                 Ok(Some(batch)) => self.entries = batch.into_iter(),
-                Ok(None) => return Poll::Ready(None),
-                Err(error) => return Poll::Ready(Some(Err(error))),
+                Ok(None) => self.batches = None,
+                Err(error) => {
+                    self.batches = None;
+                    return Poll::Ready(Some(Err(error)));
+                }
             }
         }
     }
@@ -171,28 +177,25 @@ pub(super) async fn read_dir(path: &Path) -> io::Result<ReadDir> {
     let path = path.to_owned();
     let entries = on_thread(|| fs::read_dir(path)).await?;
     Ok(ReadDir {
-        batches: Unblock::new(Batches(entries)),
+        batches: Some(Unblock::new(Batches(entries))),
         entries: Vec::new().into_iter(),
     })
 }
 
-impl From<&OpenOptions> for fs::OpenOptions {
-    fn from(options: &OpenOptions) -> fs::OpenOptions {
+impl OpenOptions {
+    fn to_system(&self) -> fs::OpenOptions {
         let mut system = fs::OpenOptions::new();
+        system.read(self.read).write(self.write).append(self.append);
         system
-            .read(options.read)
-            .write(options.write)
-            .append(options.append);
-        system
-            .truncate(options.truncate)
-            .create(options.create)
-            .create_new(options.create_new);
+            .truncate(self.truncate)
+            .create(self.create)
+            .create_new(self.create_new);
         #[cfg(unix)]
         {
             use std::os::unix::fs::OpenOptionsExt;
 
-            system.custom_flags(options.custom_flags);
-            if let Some(mode) = options.mode {
+            system.custom_flags(self.custom_flags);
+            if let Some(mode) = self.mode {
                 system.mode(mode);
             }
         }
@@ -200,8 +203,8 @@ impl From<&OpenOptions> for fs::OpenOptions {
         {
             use std::os::windows::fs::OpenOptionsExt;
 
-            system.custom_flags(options.custom_flags);
-            if let Some(mode) = options.share_mode {
+            system.custom_flags(self.custom_flags);
+            if let Some(mode) = self.share_mode {
                 system.share_mode(mode);
             }
         }
@@ -218,7 +221,7 @@ pub(super) fn handle(file: Handle) -> Handle {
 }
 
 pub(super) async fn open(path: PathBuf, options: OpenOptions) -> io::Result<File> {
-    let open = move || fs::OpenOptions::from(&options).open(path);
+    let open = move || options.to_system().open(path);
     on_thread(open).await.map(File::from)
 }
 
@@ -252,7 +255,7 @@ pub(super) async fn set_len(file: &Handle, length: u64) -> io::Result<()> {
 }
 
 pub(super) async fn metadata(file: &Handle) -> io::Result<Metadata> {
-    call_open(file, |file| file.metadata().map(Metadata::from)).await
+    call_open(file, |file| file.metadata().map(Metadata::of_system)).await
 }
 
 pub(super) async fn set_permissions(file: &Handle, permissions: Permissions) -> io::Result<()> {
@@ -270,10 +273,14 @@ pub(super) fn into_std(file: Handle) -> io::Result<fs::File> {
 
 impl FileStream for Unblock<Handle> {
     fn poll_position(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.is_ahead() {
-            ready!(Pin::new(self).poll_seek(cx, SeekFrom::Current(0)))?;
+        if !self.is_ahead() {
+            return Poll::Ready(Ok(()));
         }
-        Poll::Ready(Ok(()))
+        match ready!(Pin::new(self).poll_seek(cx, SeekFrom::Current(0))) {
+            // A pipe or a terminal has no position: what was read stays to be taken.
+            Err(error) if error.kind() == io::ErrorKind::NotSeekable => Poll::Ready(Ok(())),
+            sought => Poll::Ready(sought.map(drop)),
+        }
     }
 
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

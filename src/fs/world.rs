@@ -31,7 +31,7 @@ impl Kernel for Disk {
     }
 
     fn metadata(&mut self, path: &Path, _: bool) -> io::Result<Metadata> {
-        self.meta(path).map(Metadata::from)
+        self.meta(path).map(Metadata::of_world)
     }
 
     fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
@@ -226,8 +226,8 @@ fn file_type(is_dir: bool) -> FileType {
     }
 }
 
-impl From<Meta> for Metadata {
-    fn from(meta: Meta) -> Metadata {
+impl Metadata {
+    fn of_world(meta: Meta) -> Metadata {
         Metadata {
             file_type: file_type(meta.is_dir),
             length: meta.len,
@@ -237,15 +237,15 @@ impl From<Meta> for Metadata {
     }
 }
 
-impl From<&OpenOptions> for How {
-    fn from(options: &OpenOptions) -> How {
+impl OpenOptions {
+    fn to_world(&self) -> How {
         How {
-            read: options.read,
-            write: options.write,
-            append: options.append,
-            truncate: options.truncate,
-            create: options.create,
-            create_new: options.create_new,
+            read: self.read,
+            write: self.write,
+            append: self.append,
+            truncate: self.truncate,
+            create: self.create,
+            create_new: self.create_new,
         }
     }
 }
@@ -273,7 +273,7 @@ pub(super) async fn open(path: PathBuf, options: OpenOptions) -> io::Result<File
     if !is_here() {
         return system::open(path, options).await;
     }
-    let file = Arc::new(open_here(&path, How::from(&options)).await?);
+    let file = Arc::new(open_here(&path, options.to_world()).await?);
     Ok(File {
         handle: Handle::World(file.clone()),
         stream: Box::new(WorldStream {
@@ -321,7 +321,7 @@ pub(super) async fn metadata(file: &Handle) -> io::Result<Metadata> {
         Handle::World(file) => {
             let meta = |disk: &mut Disk| disk.meta_of_open(file.number());
             let meta = finish(file.begin(Call::Read), meta).await?;
-            Ok(meta.into())
+            Ok(Metadata::of_world(meta))
         }
     }
 }
@@ -430,7 +430,7 @@ impl AsyncSeek for WorldStream {
         };
         let at = base.checked_add_signed(by);
         let Some(at) = at.filter(|at| i64::try_from(*at).is_ok()) else {
-            let words = "a file has no such place";
+            let words = "the position is negative or too large";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidInput, words)));
         };
         self.at = at;

@@ -112,8 +112,8 @@ use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 ///
 /// # Files and standard streams
 ///
-/// A regular file is always ready, and still blocks: it is an error here. Read it through
-/// [`Unblock`](super::Unblock) or [`unblock`](crate::unblock). The same holds for standard input,
+/// A regular file is always ready, and still blocks: it is an error here. Read it as an
+/// `fs::File`, or by [`unblock`](crate::unblock). The same holds for standard input,
 /// output and error, which may be files; and if they are not, making them non-blocking affects
 /// every other program that shares them.
 ///
@@ -145,7 +145,7 @@ impl<T: HasDescriptor + 'static> Async<T> {
     /// # Errors
     ///
     /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) for a regular file, a directory or a
-    /// block device: use [`Unblock`](super::Unblock) for these. Any error of the system call.
+    /// block device: use an `fs::File` for these. Any error of the system call.
     ///
     /// ```
     /// # #[cfg(unix)] {

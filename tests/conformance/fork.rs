@@ -346,6 +346,33 @@ fn an_unblock_in_use_when_its_process_forks_is_an_error_in_the_child() {
     });
 }
 
+#[test]
+#[cfg(all(feature = "fs", target_os = "linux"))]
+fn a_file_in_use_when_its_process_forks_is_an_error_in_the_child_and_others_are_not() {
+    let test = "a_file_in_use_when_its_process_forks_is_an_error_in_the_child_and_others_are_not";
+    alone(test, |_| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+        let mut both = std::fs::OpenOptions::new();
+        let mut other = both.read(true).write(true).open(&path).unwrap();
+        let mut options = polder::fs::OpenOptions::new();
+        let mut file = plainly(options.read(true).write(true).open(&path)).unwrap();
+        let mut byte = [0];
+        plainly(async { assert!(future::poll_once(file.read(&mut byte)).await.is_none()) });
+        fork(|| {
+            let error = plainly(file.read(&mut byte)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            let text = plainly(polder::fs::read_to_string("Cargo.toml")).unwrap();
+            assert!(text.starts_with("[package]"));
+            drop(Cell::new(file));
+        })
+        .ends();
+        // Its thread returns.
+        std::io::Write::write_all(&mut other, b"x").unwrap();
+    });
+}
+
 /// The case of a name lookup under way during the fork is a test in src/net/resolver.rs.
 #[test]
 fn names_are_looked_up_in_a_child_although_the_parents_threads_are_idle() {

@@ -397,10 +397,12 @@ fn giving_up_an_operation_loses_nothing() {
         let mut written = 0;
         while written < all.len() {
             match poll_once(output.write(&all[written..])).await {
-                Some(length) => written += length.unwrap(),
+                Some(length) => {
+                    written += length.unwrap();
+                    let _ = poll_once(output.flush()).await;
+                }
                 None => yield_now().await,
             }
-            let _ = poll_once(output.flush()).await;
         }
         output.flush().await.unwrap();
         assert!(kept.0.lock().unwrap().0 == all);
