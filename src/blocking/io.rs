@@ -6,11 +6,11 @@
 //! means nothing.)
 //!
 //! **If the future of an operation is dropped**, its call goes on, and stays here until the next
-//! operation has awaited its end ([`Unblock::poll_idle`]). Bytes that were read stay in the buffer,
-//! and an item in its place, until they are asked for. What was written stays until another
-//! operation is begun or a flush has ended: it is the result of a next write of the same bytes. So
-//! a write that is dropped and repeated is made once. An error is kept until an operation can
-//! return it.
+//! operation has awaited its end ([`Unblock::poll_idle`]). Bytes that were read, an end of the file
+//! and an item are kept until they are asked for. The result of a write is kept until another
+//! operation begins or a flush ends: if the next operation writes the same bytes, it gets that
+//! result. So a write that is dropped and repeated is made once. Errors are kept until an operation
+//! can return them.
 
 use std::any::Any;
 use std::fmt;
@@ -33,8 +33,8 @@ use crate::sync::contain;
 use crate::sys::unsupported;
 use crate::telemetry::Leaf;
 
-/// The maximum number of bytes in one call, unless [`Unblock::with_capacity`] sets another one. As
-/// tokio's for files. (Larger calls are not cheaper per byte.)
+/// The maximum number of bytes in one call, unless [`Unblock::with_capacity`] sets another one.
+/// tokio uses the same limit for files. (Larger calls are not cheaper per byte.)
 const MAX_BYTES: usize = 2 << 20;
 
 const CLOSED: &str = "this Unblock has been closed";
@@ -109,13 +109,15 @@ pub struct Unblock<T> {
     /// Bytes that were read and not taken: those at `range` of the buffer, which is used again.
     buffer: Vec<u8>,
     range: Range<usize>,
+    /// The end or the error that a dropped read has found.
+    read_end: Option<Moved>,
     /// An `Option<T::Item>` that was not taken. (An item need not be `Sync`.)
     item: Mutex<Option<Output>>,
     /// The bytes of a write that has ended, and how many of them it has written.
     written: Option<(Vec<u8>, usize)>,
     /// The error of a write or a flush that has ended.
     failure: Option<io::Error>,
-    /// Whether something was written since the last flush.
+    /// Whether something may have been written since the last flush.
     must_flush: bool,
     /// Whether a seek has failed since the value has no position: a pipe, a terminal.
     has_no_position: bool,
@@ -207,10 +209,11 @@ impl<T> Unblock<T> {
             capacity: capacity.max(1),
             buffer: Vec::new(),
             range: 0..0,
+            read_end: None,
             item: Mutex::new(None),
             written: None,
             failure: None,
-            must_flush: false,
+            must_flush: true,
             has_no_position: false,
         }
     }
@@ -241,7 +244,7 @@ impl<T> Unblock<T> {
     pub async fn get_mut(&mut self) -> &mut T {
         let settled = poll_fn(|cx| self.poll_idle(cx)).await;
         settled.unwrap_or_else(|error| panic!("{error}"));
-        self.written = None;
+        (self.written, self.must_flush) = (None, true);
         let value = self.value.as_mut().expect(CLOSED);
         let value = Arc::get_mut(value).expect("no call is in progress");
         unpoisoned(value.get_mut())
@@ -320,8 +323,7 @@ impl<T> Unblock<T> {
         unpoisoned(value.into_inner())
     }
 
-    /// Whether the value's position is, or may soon be, further than that of the task, by bytes of
-    /// a read whose future was dropped.
+    /// Whether a dropped read has moved, or may still move, the value's position past the task's.
     #[cfg(feature = "fs")]
     pub(crate) fn is_ahead(&self) -> bool {
         let is_ahead = !self.range.is_empty() || self.is_in(Kind::Read);
@@ -348,7 +350,7 @@ impl<T> Unblock<T> {
                 self.range = 0..buffer.len().min(*length as usize);
                 self.buffer = std::mem::take(&mut buffer);
             }
-            (Kind::Seek(_), Ok(_)) => self.range = 0..0,
+            (Kind::Seek(_), Ok(_)) => (self.range, self.read_end) = (0..0, None),
             (Kind::Seek(_), Err(error)) if error.kind() == io::ErrorKind::NotSeekable => {
                 self.has_no_position = true;
             }
@@ -377,6 +379,7 @@ impl<T> Unblock<T> {
                 let length = ended.buffer.len().min(length as usize);
                 self.written = Some((ended.buffer, length));
             }
+            (Kind::Read, end @ (Ok(0) | Err(_))) => self.read_end = Some(end),
             (Kind::Write | Kind::Flush, Err(error)) => self.failure = Some(error),
             (Kind::Seek(_), Err(error)) if !self.has_no_position => self.failure = Some(error),
             _ => {}
@@ -387,39 +390,57 @@ impl<T> Unblock<T> {
     /// Waits until no operation is in progress, before the next one. Fails as the one before has.
     fn poll_enter(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_idle(cx))?;
-        Poll::Ready(self.failure.take().map_or(Ok(()), Err))
+        Poll::Ready(self.report())
     }
 
-    /// Waits for the end of a write whose future was dropped. (And not for that of a read, which
-    /// may never come.)
+    fn report(&mut self) -> io::Result<()> {
+        match self.failure.take() {
+            Some(error) => {
+                self.written = None;
+                Err(error)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for the end of an operation whose future was dropped, other than a read, which may
+    /// never end. What a write has written is not for the next one.
     pub(crate) fn poll_written(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
-        if self.is_in(Kind::Write) || self.is_in(Kind::Flush) {
+        if self.call.is_some() && !self.is_in(Kind::Read) && !self.is_in(Kind::Next) {
             ready!(self.poll_idle(cx))?;
         }
         self.written = None;
-        Poll::Ready(self.failure.take().map_or(Ok(()), Err))
+        Poll::Ready(self.report())
+    }
+
+    /// Waits until no operation is in progress. Fails as the last one has, or if bytes are left
+    /// that a dropped read has brought.
+    #[cfg(feature = "fs")]
+    pub(crate) fn poll_settled(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_enter(cx))?;
+        if self.range.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        let words = "bytes that a dropped read has brought would be lost: read them first";
+        Poll::Ready(Err(io::Error::other(words)))
     }
 
     fn is_in(&self, kind: Kind) -> bool {
         matches!(&self.call, Some((current, _)) if *current == kind)
     }
 
-    /// Returns how many of these bytes were written by the last operation, if that was a write of
-    /// theirs.
+    /// Returns the result of the last operation, if that was a write of these bytes.
     fn take_written(&mut self, bytes: &[u8]) -> Option<usize> {
-        let (mut buffer, length) = self.written.take()?;
-        // A write of nothing is the answer to those bytes only.
-        let compared = if length == 0 { buffer.len() } else { length };
-        let common = compared.min(bytes.len());
-        let is_same = bytes[..common] == buffer[..common] && (length > 0 || common == compared);
-        let taken = length.min(bytes.len());
-        if is_same && taken < length {
-            buffer.drain(..taken);
-            self.written = Some((buffer, length - taken));
-        } else if self.range.is_empty() {
+        let (buffer, length) = self.written.take()?;
+        // If nothing was written, that is the answer to those who have tried the same.
+        let is_same = match length {
+            0 => bytes.starts_with(&buffer),
+            _ => bytes.starts_with(&buffer[..length]),
+        };
+        if self.range.is_empty() {
             self.buffer = buffer;
         }
-        is_same.then_some(taken)
+        is_same.then_some(length)
     }
 
     /// Returns memory for an operation.
@@ -517,6 +538,7 @@ impl<T: Read + Send + 'static> AsyncRead for Unblock<T> {
         while !bytes.is_empty() {
             if !this.is_in(Kind::Read) {
                 ready!(this.poll_enter(cx))?;
+                this.written = None;
                 if !this.range.is_empty() {
                     if !has_consumed {
                         ready!(consume(cx));
@@ -524,6 +546,9 @@ impl<T: Read + Send + 'static> AsyncRead for Unblock<T> {
                     let length = (&this.buffer[this.range.clone()]).read(bytes)?;
                     this.range.start += length;
                     return Poll::Ready(Ok(length));
+                }
+                if let Some(end) = this.read_end.take() {
+                    return Poll::Ready(end.map(|_| 0));
                 }
                 let mut buffer = this.take_buffer();
                 buffer.resize(bytes.len().min(this.capacity), 0);

@@ -304,8 +304,10 @@ pub(super) trait FileStream:
 {
     /// Moves the position to where the program sees it, if the future of a read was dropped.
     fn poll_position(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Waits for the end of a write whose future was dropped.
+    /// Waits for the end of a write or a seek whose future was dropped.
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// Waits for the end of every operation whose future was dropped. Fails if bytes are left.
+    fn poll_settled(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
 /// An open file; on Unix also an open directory, which can be synced.
@@ -343,13 +345,16 @@ pub(super) trait FileStream:
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping the future of a read loses no bytes, and moves no position that the
-/// program sees: the next read returns them. If the future of a write or a seek is dropped, it may
-/// be made nevertheless, while the program goes on. If the next operation is a write of the same
-/// bytes, it is taken for the dropped one, so they are written once; any other read, write, seek or
-/// flush waits for the end of the dropped one, and returns its error. [`set_len`](Self::set_len),
-/// the syncs and the metadata need no position and do not wait: flush before these, if a write may
-/// have been dropped. (In a simulated world a dropped operation is never made.)
+/// Cancel safe: dropping the future of a read loses no bytes, and does not change the position as
+/// the program sees it: the next read returns those bytes. If the future of a write or a seek is
+/// dropped, it may be made nevertheless, while the program goes on. If the next operation writes
+/// the same bytes, it gets the result of the dropped write, so they are written once; any other
+/// read, write, seek or flush waits for the end of the dropped one, and returns its error.
+///
+/// One operation is made at a time: what comes after a dropped read of a pipe or a terminal waits
+/// until that read returns (a flush does not). [`set_len`](Self::set_len), the syncs and the
+/// metadata need no position and do not wait: flush before these, if a write may have been dropped.
+/// (In a simulated world a dropped operation is never made.)
 pub struct File {
     pub(super) handle: kernel::Handle,
     pub(super) stream: Box<dyn FileStream>,
@@ -601,8 +606,8 @@ impl File {
     }
 
     /// Returns the file as the standard library's, at the position that the program has seen, once
-    /// no read, write or seek of a dropped future is in progress. (If another call of a dropped
-    /// future is, it is a duplicate, as by `try_clone`.)
+    /// no read, write or seek of a dropped future is in progress. (If a dropped sync or metadata
+    /// call is still running, the result is a duplicate handle, as from `try_clone`.)
     ///
     /// ```
     /// # polder::block_on(async {
@@ -615,15 +620,16 @@ impl File {
     ///
     /// # Errors
     ///
-    /// The error of a write or a seek whose future was dropped; if no thread can be started, or the
-    /// descriptor not be duplicated; and for a simulated file. Then the file is closed.
+    /// The error of a write or a seek whose future was dropped. It also fails if a dropped read of
+    /// a pipe or a terminal has brought bytes, if no thread can be started, if the descriptor
+    /// cannot be duplicated, or if the file is simulated. Then the file is closed.
     ///
     /// # Cancel safety
     ///
     /// Not cancel safe: the file is closed.
     pub async fn into_std(mut self) -> io::Result<std::fs::File> {
         poll_fn(|cx| self.stream.poll_position(cx)).await?;
-        poll_fn(|cx| self.stream.poll_written(cx)).await?;
+        poll_fn(|cx| self.stream.poll_settled(cx)).await?;
         drop(self.stream);
         kernel::into_std(self.handle)
     }

@@ -41,9 +41,9 @@
 //! survives a crash and which faults there are. Calls take time there, and happen as a whole or not
 //! at all: if the future is dropped, or the process is killed, before that time is over, nothing
 //! has changed. Paths begin at `/`, even where they are written without it. There are no links, no
-//! times and no permissions: the calls that make links or set permissions, and those that return
-//! times, fail with [`Unsupported`](io::ErrorKind::Unsupported); modes and flags of options are
-//! ignored. Other errors are those of Linux.
+//! times and no permissions: the calls that make or read links or set permissions, and those that
+//! return times, fail with [`Unsupported`](io::ErrorKind::Unsupported); modes and flags of options
+//! are ignored. Other errors are those of Linux.
 
 mod dir;
 mod file;

@@ -127,7 +127,7 @@ pub(super) struct ReadDir {
     entries: vec::IntoIter<Entry>,
 }
 
-/// More make a call of the pool no cheaper by the entry.
+/// Larger batches do not reduce the cost per entry.
 const BATCH: usize = 256;
 
 type Entry = io::Result<DirEntry>;
@@ -285,5 +285,9 @@ impl FileStream for Unblock<Handle> {
 
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Unblock::poll_written(self, cx)
+    }
+
+    fn poll_settled(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Unblock::poll_settled(self, cx)
     }
 }

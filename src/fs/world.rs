@@ -377,6 +377,10 @@ impl FileStream for WorldStream {
     fn poll_written(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
+
+    fn poll_settled(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
 }
 
 impl AsyncRead for WorldStream {

@@ -267,6 +267,20 @@ fn an_error_of_a_write_is_returned_once_also_where_its_future_was_dropped() {
         check(dropped().await.read(&mut [0]).await);
         check(dropped().await.seek(SeekFrom::Start(0)).await);
 
+        // A function that is dropped is awaited, too, and what it has written is flushed.
+        let flushed = Kept::default();
+        let mut value = Unblock::new(flushed.clone());
+        let gate = Gate::default();
+        let slow = gate.clone();
+        let function = move |value: &mut Kept| {
+            slow.pass();
+            value.write_all(b"bytes").unwrap();
+        };
+        assert!(poll_once(value.with_mut(function)).await.is_none());
+        gate.open();
+        value.flush().await.unwrap();
+        assert_eq!(flushed.flushed(), 5);
+
         // An operation without an error result keeps the error for the next one.
         let mut output = dropped().await;
         output.get_mut().await;

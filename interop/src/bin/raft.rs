@@ -21,7 +21,7 @@ fn main() -> Result<()> {
     let address = nodes.get(id).cloned().ok_or_else(usage)?;
     polder::block_on(async {
         let listener = TcpListener::bind(address).await?;
-        // Another random number for each node and each start would do as well.
+        // Any number that differs between nodes and between starts.
         let seed = u64::from(std::process::id());
         run(listener, Config::new(id, nodes, seed), Disk::new(folder)).await
     })

@@ -1,17 +1,22 @@
 //! The state of a node that survives a crash: a file to which records are appended, in the node's
 //! folder.
 //!
-//! A record is a count of numbers, these, and a check of both and of the record's own number. The
-//! last ones may be there in part, or not at all, after the power has failed: what is behind the
-//! first record that is not whole was not promised, and is cut off.
+//! A record is a count, that many numbers, and a checksum over both and over the record's index.
+//! The last ones may be there in part, or not at all, after the power has failed: what is behind
+//! the first record that is not whole was not promised. (Sectors that were synced do not go bad
+//! here.)
+//!
+//! Each start writes the whole records to a new file, which replaces the other one by its name. So
+//! nothing is behind them, a thread that still writes for the node before writes elsewhere, and
+//! what a failed sync has left in the system's cache is written again, and synced (fsync(2)).
 
-use std::io::Result;
-use std::path::{Path, PathBuf};
+use std::io::{ErrorKind, Result};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use polder::event::Event;
-use polder::fs::{self, File, OpenOptions};
-use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
+use polder::fs::{self, File};
+use polder::io::AsyncWriteExt;
 
 use super::message::{Entry, Frame, LONGEST, Position, Record};
 
@@ -128,27 +133,31 @@ impl Disk {
         self.lock().clone()
     }
 
-    /// Opens the node's file, and reads what is in it.
+    /// Reads what is in the node's file, and begins a new one with it.
     pub(super) async fn open(&self, syncs: bool) -> Result<Log> {
-        let folder = &self.0.folder;
-        fs::create_dir_all(folder).await?;
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true);
-        let mut file = options.open(folder.join("log")).await?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).await?;
+        fs::create_dir_all(&self.0.folder).await?;
+        let folder = fs::canonicalize(&self.0.folder).await?;
+        let (path, new) = (folder.join("log"), folder.join("log.new"));
+        let bytes = match fs::read(&path).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            read => read?,
+        };
         let mut stored = Stored::default();
         let (mut records, mut rest) = (0, &bytes[..]);
         while let Some((record, behind)) = parse(records, rest) {
             stored.apply(&record);
             (records, rest) = (records + 1, behind);
         }
-        let length = (bytes.len() - rest.len()) as u64;
-        file.set_len(length).await?;
-        file.seek(SeekFrom::Start(length)).await?;
+        let mut file = File::create(&new).await?;
+        file.write_all(&bytes[..bytes.len() - rest.len()]).await?;
         file.sync_all().await?;
-        sync_name(&folder.join("log")).await?;
-        sync_name(folder).await?;
+        fs::rename(&new, &path).await?;
+        // Their names, up to the root: any of these directories may be new.
+        if cfg!(unix) {
+            for directory in folder.ancestors() {
+                File::open(directory).await?.sync_all().await?;
+            }
+        }
         let mut known = self.lock();
         stored.commit = known.commit;
         *known = stored;
@@ -159,14 +168,6 @@ impl Disk {
             records,
             syncs,
         })
-    }
-}
-
-/// Syncs the directory that a file or directory is in.
-async fn sync_name(path: &Path) -> Result<()> {
-    match path.parent().filter(|_| cfg!(unix)) {
-        Some(parent) => File::open(parent).await?.sync_all().await,
-        None => Ok(()),
     }
 }
 
@@ -191,12 +192,14 @@ impl Log {
         let mut stored = self.disk.lock();
         records.iter().for_each(|record| stored.apply(record));
         drop(stored);
-        self.disk.0.written.set();
+        if !bytes.is_empty() {
+            self.disk.0.written.set();
+        }
         Ok(())
     }
 }
 
-/// Returns a number that differs for other numbers, or another place, with high probability.
+/// Returns a checksum of the numbers and their record's index.
 fn check(place: u64, numbers: &[u64]) -> u64 {
     let start = 0x9e37_79b9_7f4a_7c15 ^ place.wrapping_mul(0x2545_f491_4f6c_dd1d);
     numbers.iter().fold(start, |hash, number| {

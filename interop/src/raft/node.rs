@@ -271,6 +271,7 @@ impl Node {
 
     fn commit_up_to(&mut self, index: u64) {
         self.commit = self.commit.max(index);
+        let before = self.applied;
         while self.applied < self.commit {
             let Some(entry) = self.stored.at(self.applied + 1) else {
                 break;
@@ -283,7 +284,9 @@ impl Node {
             }
             self.applied += 1;
         }
-        self.record(Record::Commit(self.applied));
+        if self.applied > before {
+            self.record(Record::Commit(self.applied));
+        }
     }
 
     fn lead_if_elected(&mut self) {

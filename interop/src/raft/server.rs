@@ -32,7 +32,7 @@ struct State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic fails the program; the state of the other nodes is whole.
+        // No change of the node's state panics halfway.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -48,6 +48,9 @@ fn as_three_processes_no_write_is_lost_when_each_is_killed() {
             nodes.clear();
             nodes.extend((0..NODES).map(start));
             assert_eq!(client.read(1).await, WRITES, "each write counts once");
+            for node in &mut nodes {
+                assert!(node.0.try_wait().unwrap().is_none(), "a node has ended");
+            }
         });
         ended.await.expect("it is done in time");
     });

@@ -1,6 +1,7 @@
 //! The replicated log in simulated worlds: nodes and clients under chaos, and the histories of the
 //! clients, which have to be linearizable.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::task::Poll;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use interop::raft::{Bug, Change, Client, Config, Disk, run};
 use polder::future::{pending, poll_fn, zip};
 use polder::net::TcpListener;
 use polder::sim::{Host, Latency, Sim};
-use polder::time::timeout;
+use polder::time::{sleep, timeout};
 
 const PORT: u16 = 7_000;
 
@@ -131,8 +132,15 @@ fn start(sim: &Sim, bug: Option<Bug>, by: By) -> (Vec<Node>, Vec<String>) {
         host.start(move || {
             let (config, disk) = (config.clone(), stored.clone());
             async move {
-                let listener = TcpListener::bind(("0.0.0.0", PORT)).await?;
-                run(listener, config, disk).await
+                loop {
+                    let listener = TcpListener::bind(("0.0.0.0", PORT)).await?;
+                    // Only a fault of its disk ends it. Then it starts again, as after a crash.
+                    let ended = run(listener, config.clone(), disk.clone()).await;
+                    ended.expect_err("it runs until it is killed");
+                    sleep(ms(10)).await;
+                }
+                #[expect(unreachable_code, reason = "the type of its errors")]
+                std::io::Result::Ok(())
             }
         });
         Node { host, disk }
@@ -222,16 +230,18 @@ async fn partitions(sim: &Sim, nodes: &[Node]) {
     }
 }
 
-/// Checks the paper's guarantees on the disks: a node that has voted does not vote for another one
-/// in that term, and an entry that one node considers committed is no other entry on another node.
+/// Checks the paper's guarantees on the disks: a node's term never goes back, and it votes once in
+/// each; and an entry that one node considers committed stays there, and is no other entry on
+/// another node.
 fn watch(sim: &Sim, nodes: &[Node]) {
-    let disks: Vec<Disk> = nodes.iter().map(|it| it.disk.clone()).collect();
-    let mut votes = vec![(0, None); disks.len()];
+    let disks: Vec<Disk> = nodes.iter().map(|node| node.disk.clone()).collect();
+    let mut known = vec![(0, BTreeMap::new()); disks.len()];
     sim.always("a vote stays", move || {
-        let mut now = disks.iter().map(Disk::vote).zip(&mut votes);
-        now.all(|(new, last)| {
-            let old = std::mem::replace(last, new);
-            old.0 != new.0 || old.1.is_none() || old.1 == new.1
+        let mut nodes = disks.iter().map(Disk::vote).zip(&mut known);
+        nodes.all(|((term, vote), (last, votes))| {
+            let goes_on = term >= *last;
+            *last = term;
+            goes_on && vote.is_none_or(|vote| *votes.entry(term).or_insert(vote) == vote)
         })
     });
     let disks: Vec<Disk> = nodes.iter().map(|it| it.disk.clone()).collect();
@@ -240,13 +250,15 @@ fn watch(sim: &Sim, nodes: &[Node]) {
         disks.iter().zip(&mut seen).all(|(disk, seen)| {
             let new = *seen + 1..=disk.committed();
             *seen = disk.committed();
-            new.into_iter().all(|index: u64| {
-                let term = disk.term_at(index);
-                if index as usize == terms.len() {
-                    terms.push(term);
-                }
-                terms[index as usize] == term
-            })
+            let stays = *seen == 0 || disk.term_at(*seen).is_some();
+            stays
+                && new.into_iter().all(|index: u64| {
+                    let term = disk.term_at(index);
+                    if index as usize == terms.len() {
+                        terms.push(term);
+                    }
+                    terms[index as usize] == term
+                })
         })
     });
 }
@@ -270,7 +282,10 @@ pub async fn test(sim: Sim, bug: Option<Bug>, by: By) {
         .collect();
     let hosts: Vec<_> = nodes.iter().map(|it| &it.host).collect();
     let chaos = sim.chaos(HARM).cuts().holds().loss().pauses().resets();
-    chaos.crashes(&hosts);
+    let chaos = chaos.crashes(&hosts);
+    if by == By::History {
+        chaos.disks();
+    }
     // Faults that random chaos rarely causes. The seeds below ten are calm.
     let is_on = || sim.seed() >= 10 && sim.choose(2) == 0;
     let (restarts, crashes) = (
