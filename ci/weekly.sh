@@ -16,6 +16,7 @@ run() {
 }
 
 run ci/deny.sh
+run ci/instructions.sh
 run ci/minimal.sh
 run ci/features.sh --all
 run ci/msrv.sh

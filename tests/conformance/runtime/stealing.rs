@@ -529,7 +529,9 @@ fn tasks_that_talk_to_each_other_come_to_one_worker() {
 fn tasks_that_talk_to_each_other_and_wait_for_sockets_come_to_one_worker() {
     on_every_backend_with_several(|backend, workers| {
         let moves = ring(&runtime_of(backend, workers), Beside::Socket);
-        let few = (2 + moves.stolen) * workers;
+        // If they stayed apart, each round would be a move. (A worker that the system takes off its
+        // processor may be followed twice.)
+        let few = 2 * (2 + moves.stolen) * workers;
         assert!(moves.moved <= few, "they move: {moves:?}");
     });
 }
