@@ -89,8 +89,12 @@ fn a_write_that_is_applied_twice_is_found() {
 
 #[test]
 fn a_follower_that_keeps_what_conflicts_is_found() {
-    // Nodes that differ may also never elect a leader again.
-    let words = ["a committed entry stays", "has not returned within"];
+    // Nodes that differ may also never elect a leader again, while requests pile up.
+    let words = [
+        "a committed entry stays",
+        "has not returned within",
+        "the run has had",
+    ];
     finds(Bug::KeptConflict, By::Disks, 200, &words);
 }
 
