@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 budgets='
 core      8360
 scheduler 3650
-library   25850
+library   25820
 worlds    11820
 '
 

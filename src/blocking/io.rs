@@ -1,11 +1,11 @@
 //! [`Unblock`]: reading, writing, seeking and iterating on threads of the [pool](super::pool).
 //!
 //! Each operation is one [`Call`] of the pool, which locks the value for its time. There is at most
-//! one, so nobody ever waits for the lock: while no call is in progress the task has the value to
+//! one, so the lock is never waited for: while no call is in progress the task has the value to
 //! itself ([`Unblock::get_mut`]). (Foreign code runs under that lock, so a panic poisons it, which
 //! means nothing.)
 //!
-//! **If the future of an operation is dropped**, its call goes on, and stays here until the next
+//! **If an operation is dropped** (its future is), its call goes on, and stays here until the next
 //! operation has awaited its end ([`Unblock::poll_idle`]). Bytes that were read, an end of the file
 //! and an item are kept until they are asked for. The result of a write is kept until another
 //! operation begins or a flush ends: if the next operation writes the same bytes, it gets that
@@ -28,17 +28,13 @@ use futures_lite::stream::Stream;
 
 use super::pool::{Call, Class, POOL};
 use crate::scheduler::budget::{consume, restore};
-use crate::scheduler::waits_for;
 use crate::sync::contain;
-use crate::sys::unsupported;
-use crate::telemetry::Leaf;
 
 /// The maximum number of bytes in one call, unless [`Unblock::with_capacity`] sets another one.
 /// tokio uses the same limit for files. (Larger calls are not cheaper per byte.)
 const MAX_BYTES: usize = 2 << 20;
 
 const CLOSED: &str = "this Unblock has been closed";
-const FORKED: &str = "it was in use when its process forked: it is the parent's";
 
 /// An adapter that makes a blocking value asynchronous: its operations run on the blocking pool,
 /// like those of [`unblock`](crate::unblock).
@@ -74,7 +70,7 @@ const FORKED: &str = "it was in use when its process forked: it is the parent's"
 /// * **One operation at a time.** Each waits for the end of the one before, so the halves of
 ///   [`split`](crate::io::split) are for one task. If a value has two directions (a pipe), wrap a
 ///   clone of it for each.
-/// * A write that has completed was passed to the value, which may have a buffer of its own: only
+/// * A write that has completed was passed to the value, which may have another buffer: only
 ///   `flush` empties that.
 /// * In a simulated world (`polder::sim`) its operations return
 ///   [`Unsupported`](io::ErrorKind::Unsupported): [`unblock`](crate::unblock) is simulated.
@@ -123,7 +119,7 @@ pub struct Unblock<T> {
     has_no_position: bool,
 }
 
-/// What an operation is.
+/// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Kind {
     Read,
@@ -134,15 +130,15 @@ enum Kind {
     Function,
 }
 
-/// What the function of [`Unblock::with_mut`] returns, or an iterator's item. Its type is known
+/// The output of the function of [`Unblock::with_mut`], or an iterator's item. Its type is known
 /// only to those who ask for it.
 type Output = Box<dyn Any + Send>;
 
-/// What an operation returns: a number of bytes, or a position.
+/// The result of an operation: a number of bytes, or a position.
 type Moved = io::Result<u64>;
 
-/// What a thread returns: the bytes that were read or written, the result, and the output; or a
-/// panic of the value.
+/// The result of a thread's work: the bytes that were read or written, the result, and the output;
+/// or a panic of the value.
 type Returned = (Vec<u8>, thread::Result<(Moved, Option<Output>)>);
 
 /// An operation has ended.
@@ -193,8 +189,8 @@ impl<T> Unblock<T> {
         Unblock::with_capacity(MAX_BYTES, value)
     }
 
-    /// Wraps a value of which at most `capacity` bytes are read or written at once. The default is
-    /// 2 MiB. As much memory as the longest read or write has needed is kept. A capacity of 0
+    /// Wraps a value of which at most `capacity` bytes are read or written in one call. The default
+    /// is 2 MiB. As much memory as the longest read or write has needed is kept. A capacity of 0
     /// counts as 1.
     ///
     /// ```
@@ -231,7 +227,7 @@ impl<T> Unblock<T> {
     /// # std::io::Result::Ok(())
     /// ```
     ///
-    /// The error of a write whose future was dropped is reported by the next operation. Bytes of a
+    /// The error of a dropped write is reported by the next operation. Bytes of a
     /// dropped read stay with the `Unblock`, for its next read.
     ///
     /// # Panics
@@ -336,13 +332,12 @@ impl<T> Unblock<T> {
         let (kind, call) = self.call.as_ref().expect("an operation is in progress");
         let kind = *kind;
         ready!(consume(cx));
-        let Poll::Ready(ended) = call.poll(cx) else {
+        let Poll::Ready(ended) = call.poll_output(cx) else {
             restore();
-            waits_for(Leaf::Blocking);
             return Poll::Pending;
         };
-        // Then the call stays, so that this is the result of everything that comes.
-        let (mut buffer, outcome) = ended.ok_or_else(|| unsupported(FORKED))?;
+        // If it fails the call stays, so that everything that comes fails alike.
+        let (mut buffer, outcome) = ended?;
         self.call = None;
         let (result, mut output) = outcome.unwrap_or_else(|panic| resume_unwind(panic));
         match (kind, &result) {
@@ -403,8 +398,8 @@ impl<T> Unblock<T> {
         }
     }
 
-    /// Waits for the end of an operation whose future was dropped, other than a read, which may
-    /// never end. What a write has written is not for the next one.
+    /// Waits for the end of a dropped operation, other than a read, which may never end. The result
+    /// of a write is not for the next one.
     pub(crate) fn poll_written(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         if self.call.is_some() && !self.is_in(Kind::Read) && !self.is_in(Kind::Next) {
             ready!(self.poll_idle(cx))?;
@@ -606,7 +601,7 @@ impl<T: Write + Send + 'static> AsyncWrite for Unblock<T> {
 
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.as_mut().poll_flush(cx))?;
-        // A call may be left, of a read whose future was dropped.
+        // The call of a dropped read may be left.
         (self.value, self.call) = (None, None);
         Poll::Ready(Ok(()))
     }

@@ -33,8 +33,14 @@ use std::sync::{Arc, Condvar, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+#[cfg(feature = "blocking")]
+use crate::scheduler::waits_for;
 use crate::sync::{Handoff, Job, Mutex, contain};
+#[cfg(feature = "blocking")]
+use crate::sys::unsupported;
 use crate::sys::{PerProcess, Process, start_thread};
+#[cfg(feature = "blocking")]
+use crate::telemetry::Leaf;
 
 /// How long an idle thread waits for a job before it exits. Starting one takes some tens of
 /// microseconds (measured: 16). A program that makes calls less often than this does not notice;
@@ -346,6 +352,17 @@ impl<T> Call<T> {
 
 #[cfg(feature = "blocking")]
 impl<T> Call<T> {
+    /// [`poll`](Self::poll), for a future that a task waits for. Fails in a child of the process
+    /// that made the call.
+    pub(crate) fn poll_output(&self, cx: &Context<'_>) -> Poll<io::Result<T>> {
+        let polled = self.poll(cx);
+        if polled.is_pending() {
+            waits_for(Leaf::Blocking);
+        }
+        let lost = "a blocking call was in progress when its process forked: it is the parent's";
+        polled.map(|output| output.ok_or_else(|| unsupported(lost)))
+    }
+
     /// Returns a call that is done, with this output.
     pub(crate) fn done(output: T) -> Call<T> {
         Call::new(Stage::Done(Some(output)))

@@ -6,11 +6,14 @@ use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::vec;
 
 use futures_lite::Stream;
 
+use super::system::Batches;
 use super::{Access, FileType, Metadata, call, kernel, symlink_metadata};
+use crate::blocking::Unblock;
 
 /// Options for creating a directory.
 ///
@@ -127,7 +130,12 @@ impl DirBuilder {
 /// # })?;
 /// # std::io::Result::Ok(())
 /// ```
-pub struct ReadDir(pub(super) kernel::ReadDir);
+pub struct ReadDir {
+    /// Entries that were read. For a simulated directory, all of them.
+    pub(super) entries: vec::IntoIter<io::Result<DirEntry>>,
+    /// The rest of a directory of the system, until its end or an error.
+    pub(super) rest: Option<Unblock<Batches>>,
+}
 
 impl Stream for ReadDir {
     type Item = io::Result<DirEntry>;
@@ -136,7 +144,22 @@ impl Stream for ReadDir {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<DirEntry>>> {
-        Pin::new(&mut self.0).poll_next(cx)
+        loop {
+            if let Some(entry) = self.entries.next() {
+                return Poll::Ready(Some(entry));
+            }
+            let Some(rest) = &mut self.rest else {
+                return Poll::Ready(None);
+            };
+            match ready!(rest.poll_item(cx)) {
+                Ok(Some(batch)) => self.entries = batch.into_iter(),
+                Ok(None) => self.rest = None,
+                Err(error) => {
+                    self.rest = None;
+                    return Poll::Ready(Some(Err(error)));
+                }
+            }
+        }
     }
 }
 

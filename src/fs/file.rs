@@ -302,11 +302,11 @@ impl OpenOptions {
 pub(super) trait FileStream:
     AsyncRead + AsyncWrite + AsyncSeek + Unpin + Send + Sync
 {
-    /// Moves the position to where the program sees it, if the future of a read was dropped.
+    /// Moves the position to where the program sees it, if a read was dropped.
     fn poll_position(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Waits for the end of a write or a seek whose future was dropped.
+    /// Waits for the end of a dropped write or seek.
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Waits for the end of every operation whose future was dropped. Fails if bytes are left.
+    /// Waits for the end of every dropped operation. Fails if bytes are left.
     fn poll_settled(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
@@ -620,7 +620,7 @@ impl File {
     ///
     /// # Errors
     ///
-    /// The error of a write or a seek whose future was dropped. It also fails if a dropped read of
+    /// The error of a dropped write or seek. It also fails if a dropped read of
     /// a pipe or a terminal has brought bytes, if no thread can be started, if the descriptor
     /// cannot be duplicated, or if the file is simulated. Then the file is closed.
     ///
@@ -675,7 +675,7 @@ impl AsyncWrite for File {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
-    /// Waits for the end of a write whose future was dropped.
+    /// Waits for the end of a dropped write or seek.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.stream.poll_written(cx)
     }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use crate::sys::unsupported;
 
-/// What is known of a file or directory: [`metadata`](super::metadata), [`File::metadata`] and
+/// Information about a file or directory: [`metadata`](super::metadata), [`File::metadata`] and
 /// [`DirEntry::metadata`] return it.
 ///
 /// ```
@@ -38,9 +38,7 @@ impl Metadata {
             times: times.map(Result::ok),
         }
     }
-}
 
-impl Metadata {
     /// Returns the file type.
     ///
     /// ```
@@ -249,9 +247,7 @@ impl FileType {
     pub fn is_symlink(&self) -> bool {
         self.0 == Kind::Symlink
     }
-}
 
-impl FileType {
     pub(super) fn of_system(file_type: std::fs::FileType) -> FileType {
         FileType(if file_type.is_dir() {
             Kind::Directory
@@ -265,7 +261,7 @@ impl FileType {
     }
 }
 
-/// Who may do what with a file: its mode on Unix, elsewhere whether it is read-only.
+/// The permissions of a file: its mode on Unix, elsewhere whether it is read-only.
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;
@@ -296,7 +292,7 @@ pub struct Permissions {
 const WRITE: u32 = 0o222;
 
 impl Permissions {
-    /// Returns whether nobody may write (on Unix, according to the mode).
+    /// Returns whether writing is permitted to no one (on Unix, according to the mode).
     ///
     /// ```
     /// # polder::block_on(async {
@@ -392,7 +388,7 @@ impl Permissions {
         }
     }
 
-    /// Returns the standard library's permissions for a file whose current ones `current` returns.
+    /// Returns the standard library's permissions for a file with those that `current` returns.
     pub(super) fn to_system(
         &self,
         current: impl FnOnce() -> io::Result<std::fs::Permissions>,
@@ -409,9 +405,7 @@ impl Permissions {
             Ok(permissions)
         }
     }
-}
 
-impl Permissions {
     fn of_system(permissions: std::fs::Permissions) -> Permissions {
         #[cfg(unix)]
         let mode = std::os::unix::fs::PermissionsExt::mode(&permissions);

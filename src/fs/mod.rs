@@ -16,7 +16,7 @@
 //!
 //! # Threads
 //!
-//! A kernel reports files as always ready, so they cannot be waited for. Each call is therefore
+//! A kernel reports files as always ready, so they cannot be waited for. So each call is
 //! made by a thread of the pool of [`unblock`](crate::unblock), which costs more than most calls
 //! themselves: where a task makes several calls in a row and does not wait for anything else
 //! between them, one `unblock` with `std::fs` in it is faster. [`read`], [`write()`], [`copy`] and
@@ -66,7 +66,7 @@ use self::system as kernel;
 #[cfg(feature = "sim")]
 use self::world as kernel;
 
-/// What a call does to the disk.
+/// The effect of a call on the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Access {
     Read,
@@ -317,7 +317,7 @@ pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
 ///
 /// Cancel safe: dropping the future has no effect.
 pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
-    kernel::read_dir(path.as_ref()).await.map(ReadDir)
+    kernel::read_dir(path.as_ref()).await
 }
 
 /// Returns where a symbolic link leads to.

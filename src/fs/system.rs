@@ -1,5 +1,5 @@
 //! Files of the system: each call blocks, and is made by a thread of the pool. An open file is
-//! read, written and sought in by [`Unblock`]; what needs no position goes on beside that.
+//! read, written and sought in by [`Unblock`]; what needs no position does not wait for that.
 
 use std::fs::{self, DirBuilder};
 use std::future::poll_fn;
@@ -8,17 +8,12 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::vec;
 
-use futures_lite::Stream;
 use futures_lite::io::AsyncSeek;
 
 use super::file::{FileStream, OpenOptions};
-use super::{Access, DirEntry, File, FileType, Kernel, Metadata, Permissions};
+use super::{Access, DirEntry, File, FileType, Kernel, Metadata, Permissions, ReadDir};
 use crate::blocking::{Class, POOL, Unblock};
-use crate::scheduler::waits_for;
-use crate::sys::unsupported;
-use crate::telemetry::Leaf;
 
 /// The system's calls with a path, for a thread of the pool.
 pub(super) struct System;
@@ -71,15 +66,7 @@ async fn on_thread<R: Send + 'static>(
     f: impl FnOnce() -> io::Result<R> + Send + 'static,
 ) -> io::Result<R> {
     let call = POOL.get().call(Class::Call, f)?;
-    let output = poll_fn(|cx| {
-        let polled = call.poll(cx);
-        if polled.is_pending() {
-            waits_for(Leaf::Blocking);
-        }
-        polled
-    });
-    let lost = "the call was in progress when its process forked: it is the parent's";
-    output.await.unwrap_or_else(|| Err(unsupported(lost)))
+    poll_fn(|cx| call.poll_output(cx)).await?
 }
 
 pub(super) async fn call<R: Send + 'static>(
@@ -121,23 +108,17 @@ pub(super) async fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
     on_thread(|| fs::write(path, contents)).await
 }
 
-/// The entries of a directory. A thread reads [`BATCH`] of them at a time.
-pub(super) struct ReadDir {
-    batches: Option<Unblock<Batches>>,
-    entries: vec::IntoIter<Entry>,
-}
-
-/// Larger batches do not reduce the cost per entry.
+/// The number of entries of a directory that a thread reads at a time. Larger batches do not reduce
+/// the cost per entry.
 const BATCH: usize = 256;
 
-type Entry = io::Result<DirEntry>;
-
-struct Batches(fs::ReadDir);
+/// The entries of a directory, in batches.
+pub(super) struct Batches(fs::ReadDir);
 
 impl Iterator for Batches {
-    type Item = Vec<Entry>;
+    type Item = Vec<io::Result<DirEntry>>;
 
-    fn next(&mut self) -> Option<Vec<Entry>> {
+    fn next(&mut self) -> Option<Self::Item> {
         let entry = |entry: io::Result<fs::DirEntry>| {
             let entry = entry?;
             Ok(DirEntry {
@@ -145,31 +126,8 @@ impl Iterator for Batches {
                 file_type: entry.file_type().ok().map(FileType::of_system),
             })
         };
-        let batch: Vec<Entry> = self.0.by_ref().take(BATCH).map(entry).collect();
+        let batch: Vec<_> = self.0.by_ref().take(BATCH).map(entry).collect();
         (!batch.is_empty()).then_some(batch)
-    }
-}
-
-impl Stream for ReadDir {
-    type Item = Entry;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Entry>> {
-        loop {
-            if let Some(entry) = self.entries.next() {
-                return Poll::Ready(Some(entry));
-            }
-            let Some(batches) = &mut self.batches else {
-                return Poll::Ready(None);
-            };
-            match ready!(batches.poll_item(cx)) {
-                Ok(Some(batch)) => self.entries = batch.into_iter(),
-                Ok(None) => self.batches = None,
-                Err(error) => {
-                    self.batches = None;
-                    return Poll::Ready(Some(Err(error)));
-                }
-            }
-        }
     }
 }
 
@@ -177,8 +135,8 @@ pub(super) async fn read_dir(path: &Path) -> io::Result<ReadDir> {
     let path = path.to_owned();
     let entries = on_thread(|| fs::read_dir(path)).await?;
     Ok(ReadDir {
-        batches: Some(Unblock::new(Batches(entries))),
         entries: Vec::new().into_iter(),
+        rest: Some(Unblock::new(Batches(entries))),
     })
 }
 
@@ -231,10 +189,6 @@ async fn call_open<R: Send + 'static>(
     file: &Handle,
     f: impl FnOnce(&fs::File) -> io::Result<R> + Send + 'static,
 ) -> io::Result<R> {
-    #[cfg(feature = "sim")]
-    if crate::world::is_here() {
-        return Err(crate::world::unsupported("a file of the system"));
-    }
     let file = file.clone();
     on_thread(move || f(&file)).await
 }
@@ -267,7 +221,7 @@ pub(super) async fn set_permissions(file: &Handle, permissions: Permissions) -> 
 }
 
 pub(super) fn into_std(file: Handle) -> io::Result<fs::File> {
-    // A call whose future was dropped may go on.
+    // A dropped call may go on.
     Arc::try_unwrap(file).or_else(|file| file.try_clone())
 }
 

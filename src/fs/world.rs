@@ -9,13 +9,11 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::vec;
 
-use futures_lite::Stream;
 use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
 
 use super::file::{FileStream, OpenOptions};
-use super::{Access, DirEntry, File, FileType, Kernel, Metadata, Permissions, system};
+use super::{Access, DirEntry, File, FileType, Kernel, Metadata, Permissions, ReadDir, system};
 use crate::time::{Sleep, sleep};
 use crate::world::disk::{Disk, How, Meta};
 use crate::world::disk_calls::{Begun, Call, FileOfProcess, begin};
@@ -185,37 +183,22 @@ pub(super) async fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The entries of a directory. A simulated one is listed at once, as it is at the end of the call.
-pub(super) enum ReadDir {
-    System(system::ReadDir),
-    World(vec::IntoIter<DirEntry>),
-}
-
-impl Stream for ReadDir {
-    type Item = io::Result<DirEntry>;
-
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<DirEntry>>> {
-        match &mut *self {
-            ReadDir::System(entries) => Pin::new(entries).poll_next(cx),
-            ReadDir::World(entries) => Poll::Ready(entries.next().map(Ok)),
-        }
-    }
-}
-
 pub(super) async fn read_dir(path: &Path) -> io::Result<ReadDir> {
     if !is_here() {
-        return system::read_dir(path).await.map(ReadDir::System);
+        return system::read_dir(path).await;
     }
     let names = finish(begin(Call::Read), |disk| disk.read_dir(path)).await?;
-    let entry = |(name, is_dir)| DirEntry {
-        path: path.join(name),
-        file_type: Some(file_type(is_dir)),
+    let entry = |(name, is_dir)| {
+        Ok(DirEntry {
+            path: path.join(name),
+            file_type: Some(file_type(is_dir)),
+        })
     };
-    let entries: Vec<DirEntry> = names.into_iter().map(entry).collect();
-    Ok(ReadDir::World(entries.into_iter()))
+    let entries: Vec<_> = names.into_iter().map(entry).collect();
+    Ok(ReadDir {
+        entries: entries.into_iter(),
+        rest: None,
+    })
 }
 
 fn file_type(is_dir: bool) -> FileType {
@@ -269,6 +252,16 @@ impl fmt::Debug for Handle {
     }
 }
 
+/// Fails for a file of the system if this thread runs a world, in which the call would end at a
+/// time that no seed determines.
+fn usable(file: &system::Handle) -> io::Result<&system::Handle> {
+    if is_here() {
+        Err(unsupported("a file of the system"))
+    } else {
+        Ok(file)
+    }
+}
+
 pub(super) async fn open(path: PathBuf, options: OpenOptions) -> io::Result<File> {
     if !is_here() {
         return system::open(path, options).await;
@@ -296,7 +289,7 @@ async fn open_here(path: &Path, how: How) -> io::Result<FileOfProcess> {
 
 pub(super) async fn sync(file: &Handle, with_metadata: bool) -> io::Result<()> {
     match file {
-        Handle::System(file) => system::sync(file, with_metadata).await,
+        Handle::System(file) => system::sync(usable(file)?, with_metadata).await,
         Handle::World(file) => {
             let begun = file.begin(Call::Sync);
             let last = file.look(|disk| disk.begin_sync(file.number()))?;
@@ -307,7 +300,7 @@ pub(super) async fn sync(file: &Handle, with_metadata: bool) -> io::Result<()> {
 
 pub(super) async fn set_len(file: &Handle, length: u64) -> io::Result<()> {
     match file {
-        Handle::System(file) => system::set_len(file, length).await,
+        Handle::System(file) => system::set_len(usable(file)?, length).await,
         Handle::World(file) => {
             let set = |disk: &mut Disk| disk.set_len(file.number(), length);
             finish(file.begin(Call::Write), set).await
@@ -317,7 +310,7 @@ pub(super) async fn set_len(file: &Handle, length: u64) -> io::Result<()> {
 
 pub(super) async fn metadata(file: &Handle) -> io::Result<Metadata> {
     match file {
-        Handle::System(file) => system::metadata(file).await,
+        Handle::System(file) => system::metadata(usable(file)?).await,
         Handle::World(file) => {
             let meta = |disk: &mut Disk| disk.meta_of_open(file.number());
             let meta = finish(file.begin(Call::Read), meta).await?;
@@ -328,7 +321,7 @@ pub(super) async fn metadata(file: &Handle) -> io::Result<Metadata> {
 
 pub(super) async fn set_permissions(file: &Handle, permissions: Permissions) -> io::Result<()> {
     match file {
-        Handle::System(file) => system::set_permissions(file, permissions).await,
+        Handle::System(file) => system::set_permissions(usable(file)?, permissions).await,
         Handle::World(_) => Err(unsupported("a file's permissions")),
     }
 }
@@ -368,7 +361,7 @@ impl WorldStream {
     }
 }
 
-/// A call whose future was dropped has done nothing.
+/// A dropped call has done nothing.
 impl FileStream for WorldStream {
     fn poll_position(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
