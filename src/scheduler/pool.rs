@@ -16,7 +16,7 @@
 //!   made several others ready, an idle worker is woken to search: see [`idle`](super::idle).
 //! * A worker that has nothing to do takes half of another one's queue. The one that runs
 //!   [next](super::run_queue) stays, unless its worker is stuck: see [`watch`](super::watch).
-//! * While all are awake, each polls between two turns.
+//! * While all are awake, each polls between two turns, and takes tasks of those that are stuck.
 //!
 //! **Why no timer is late.** A leader reads the earliest deadline after it has parked in the shared
 //! reactor. A thread that sets an earlier one does so under the heap's lock, and then unparks that
@@ -69,26 +69,23 @@ impl Seen {
 #[derive(Debug)]
 pub(super) struct PoolWorker {
     pub(super) sleeper: Sleeper,
-    /// When the watch inspects the others next.
+    /// When it inspects the others next, if it is the watch or has tasks to run.
     next_inspection: Cell<Option<Instant>>,
     /// The state of each worker when this one last inspected it.
-    seen: RefCell<Vec<Seen>>,
+    seen: RefCell<Box<[Seen]>>,
     /// Whether it has had the seat since it last fired timers.
     has_polled: Cell<bool>,
-    /// When it visits full shards next, if it has tasks to run.
-    next_visit: Cell<Option<Instant>>,
     /// The [uses](super::seat::Seat::uses) of each shard's seat at its last visit.
     visited: Box<[Cell<usize>]>,
 }
 
 impl PoolWorker {
-    pub(super) fn new(index: usize, shards: usize) -> PoolWorker {
+    pub(super) fn new(index: usize, workers: usize, shards: usize) -> PoolWorker {
         PoolWorker {
             sleeper: Sleeper::new(index),
             next_inspection: Cell::new(None),
-            seen: RefCell::default(),
+            seen: RefCell::new(vec![Seen::default(); workers].into()),
             has_polled: Cell::new(false),
-            next_visit: Cell::new(None),
             // No seat has this value, which is odd, before it was taken.
             visited: vec![Cell::new(usize::MAX); shards].into(),
         }
@@ -120,12 +117,12 @@ impl PoolWorker {
     /// The worker has become the watch.
     fn begin_watch(&self, now: Instant, shared: &Shared) {
         self.next_inspection.set(Some(now + INTERVAL));
-        let mut seen = self.seen.borrow_mut();
-        seen.clear();
-        seen.extend((0..shared.workers()).map(|index| Seen {
-            runs: shared.pool(index).runs(),
-            is_stuck: false,
-        }));
+        for (index, seen) in self.seen.borrow_mut().iter_mut().enumerate() {
+            *seen = Seen {
+                runs: shared.pool(index).runs(),
+                is_stuck: false,
+            };
+        }
     }
 
     /// Whether others of the shard have run tasks since the last inspection.
@@ -133,15 +130,16 @@ impl PoolWorker {
         let seen = self.seen.borrow();
         (shared.shard(index).workers.clone())
             .filter(|&other| other != index)
-            .any(|other| seen.get(other).map(|seen| seen.runs) != Some(shared.pool(other).runs()))
+            .any(|other| seen[other].runs != shared.pool(other).runs())
     }
 
     /// Whether the worker at `index` is still in the poll in which the last inspection has found it
     /// stuck.
     fn is_stuck(&self, index: usize, shared: &Shared) -> bool {
-        let seen = self.seen.borrow().get(index).copied();
+        let seen = self.seen.borrow()[index];
         // (Parked, it has run that task, and nothing since.)
-        seen.is_some_and(|seen| seen.is_stuck && seen.runs == shared.pool(index).runs())
+        seen.is_stuck
+            && seen.runs == shared.pool(index).runs()
             && !shared.remote(index).reactor.is_parked()
     }
 }
@@ -174,17 +172,16 @@ impl Worker {
         self.shared().shard(self.local.index)
     }
 
-    /// Polls without sleeping, if nobody has the seat.
+    /// Polls without sleeping, if nobody has the seat; and does what the watch would do, since
+    /// there is none while all workers have tasks to run.
     pub(super) fn poll_pool(&self) {
         if let Some(seat) = self.shard().seat.take() {
             self.poll_with(seat);
         }
-        if self.shared().shards.len() > 1 {
-            let (now, next) = (now(), &self.pool.next_visit);
-            if next.get().is_none_or(|next| next <= now) {
-                next.set(Some(now + INTERVAL));
-                self.visit_full_shards();
-            }
+        let now = now();
+        if (self.pool.next_inspection.get()).is_none_or(|next| next <= now) {
+            self.inspect_others(now);
+            self.steal(|is_stuck| is_stuck);
         }
     }
 
@@ -268,21 +265,25 @@ impl Worker {
                 }
             }
         }
-        self.steal()
+        self.steal(|_| true)
     }
 
-    /// Takes tasks that are ready on other workers. Returns whether there were any.
-    fn steal(&self) -> bool {
+    /// Takes tasks that are ready on another worker, stuck or not as `from` wants. Returns whether
+    /// there were any.
+    fn steal(&self, from: impl Fn(bool) -> bool) -> bool {
         let (local, shared) = (&*self.local, &**self.shared());
         if shared.is_closing() {
             return false;
         }
         let workers = shared.workers();
         let mut others = (1..workers).map(|offset| (local.index + offset) % workers);
-        others.any(|victim| local.steal_half(victim, self.pool.is_stuck(victim, shared)))
+        others.any(|victim| {
+            let is_stuck = self.pool.is_stuck(victim, shared);
+            from(is_stuck) && local.steal_half(victim, is_stuck)
+        })
     }
 
-    /// The inspection by the watch.
+    /// Looks which workers are stuck, and whether others work.
     #[cold]
     fn inspect_others(&self, now: Instant) {
         let (shared, pool) = (&**self.shared(), &self.pool);
@@ -361,7 +362,7 @@ impl Worker {
             local.put_first(runnable);
             local.postpone_injected();
         } else if !local.has_ready() {
-            self.steal();
+            self.steal(|_| true);
         }
         local.shared.end_search(local.index);
     }

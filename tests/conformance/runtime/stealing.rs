@@ -195,7 +195,7 @@ fn a_socket_that_is_readable_waits_for_no_worker_that_computes() {
 }
 
 /// Spawns a task that is always ready, on the one worker that is not blocked.
-fn always_busy(runtime: &Runtime) -> Task<()> {
+fn always_busy(runtime: &Handle) -> Task<()> {
     let polls = Arc::new(AtomicUsize::new(0));
     let task = runtime.spawn({
         let polls = polls.clone();
@@ -219,7 +219,7 @@ fn what_is_ready_waits_for_no_worker_that_computes_while_the_others_have_work() 
             let events = events(workers);
             let busy = RefCell::new(None);
             let unblock = |index: usize| {
-                (busy.borrow_mut()).get_or_insert_with(|| always_busy(&runtime));
+                (busy.borrow_mut()).get_or_insert_with(|| always_busy(&runtime.handle()));
                 events[index].set();
             };
             beside_blocked_workers(&runtime, until_set(&events), |_| {}, unblock);
@@ -227,9 +227,34 @@ fn what_is_ready_waits_for_no_worker_that_computes_while_the_others_have_work() 
         for _ in 0..8 {
             let busy = RefCell::new(None);
             let unblock = |_| {
-                (busy.borrow_mut()).get_or_insert_with(|| always_busy(&runtime));
+                (busy.borrow_mut()).get_or_insert_with(|| always_busy(&runtime.handle()));
             };
             beside_blocked_workers(&runtime, soon, |_| {}, unblock);
+        }
+    });
+}
+
+/// The same for tasks that their worker has woken before it computes.
+#[test]
+fn a_backlog_waits_for_no_worker_that_computes_while_the_others_have_work() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        for _ in 0..8 {
+            let events = events(workers);
+            let handle = runtime.handle();
+            let busy = Arc::new(Mutex::new(Vec::new()));
+            let barrier = Arc::new(Barrier::new(workers - 1));
+            let block = {
+                let (events, busy) = (events.clone(), busy.clone());
+                move |index: usize| {
+                    if barrier.wait().is_leader() {
+                        busy.lock().unwrap().push(always_busy(&handle));
+                    }
+                    barrier.wait();
+                    events[index].set();
+                }
+            };
+            beside_blocked_workers(&runtime, until_set(&events), block, |_| {});
         }
     });
 }
