@@ -15,3 +15,5 @@ pub use io::Unblock;
 pub(crate) use pool::{Call, Class, Load, POOL};
 #[cfg(feature = "blocking")]
 pub use unblock::unblock;
+#[cfg(feature = "blocking")]
+pub(crate) use unblock::unblock_at;

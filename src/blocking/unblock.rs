@@ -41,7 +41,15 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let site = Location::caller();
+    unblock_at(f, Location::caller())
+}
+
+/// [`unblock`], for the caller at `site`.
+pub(crate) fn unblock_at<T, F>(f: F, site: &'static Location<'static>) -> Task<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
     let id = new_id();
     let trace = current_trace();
     let mut span = TaskSpan::new(|| NewTask {

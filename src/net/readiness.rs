@@ -268,6 +268,28 @@ macro_rules! try_reads {
                 self.$($socket)+.try_read(bytes)
             }
 
+            /// A hint: whether a [wait](Self::readable) has seen that the peer will send no more, or
+            /// that reading was shut down. Unread bytes may remain.
+            ///
+            /// So a task that computes an answer learns that nobody waits for it any more. A hint
+            /// that was given stays; `false` means nothing, and on a backend without
+            /// [hints](crate::poller::Capabilities::hints) it is all that there is.
+            ///
+            /// ```
+            #[doc = $setup]
+            /// drop(far);
+            /// while near.try_read(&mut [0; 8]).is_err() {
+            ///     near.readable().await?;
+            /// }
+            /// println!("the peer is gone: {}", near.is_read_closed());
+            /// # std::io::Result::Ok(())
+            /// # })?;
+            /// # std::io::Result::Ok(())
+            /// ```
+            pub fn is_read_closed(&self) -> bool {
+                self.$($socket)+.is_read_closed()
+            }
+
             /// [`try_read`](Self::try_read) into several buffers, one after the other.
             ///
             /// ```

@@ -72,6 +72,11 @@ impl Snapshot {
         (self.events, self.spent)
     }
 
+    /// Whether a hang-up was ever reported.
+    pub(crate) fn is_closed(self) -> bool {
+        Ready(self.sticky).intersects(Ready::CLOSED)
+    }
+
     /// Whether a hang-up, an error or urgent data was ever reported, or may have gone unreported:
     /// then a read that returns less than it asked for does not predict the next one.
     #[inline]

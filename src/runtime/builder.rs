@@ -14,6 +14,7 @@ use crate::clock::now;
 use crate::diagnostics::{Stall, Tracing, Watch, observe};
 use crate::poller::{Backend, Poller};
 use crate::scheduler::{BusyPollConfig, Pollers, Shared, Slot, Worker};
+use crate::sync::contain;
 use crate::sys::{invalid, start_thread_with_stack};
 
 /// The maximum number of workers of a runtime. Each has a thread and a poller with two or three
@@ -49,20 +50,33 @@ pub struct Builder {
     stack_size: Option<usize>,
     busy_poll: BusyPollConfig,
     timer_slack: Duration,
-    on_worker_start: Option<StartHook>,
+    on_thread_start: Option<ThreadHook>,
+    on_thread_stop: Option<ThreadHook>,
     resolver: Option<Resolver>,
     watch: Option<Watch>,
     trace: Option<Tracing>,
 }
 
-/// The function that is called when a worker starts. (A builder stays consistent after a panic; the
+/// A function that is called on a worker's thread. (A builder stays consistent after a panic; the
 /// unwind safety of the function is its author's responsibility.)
 #[derive(Clone)]
-struct StartHook(Arc<dyn Fn(usize) + Send + Sync + UnwindSafe + RefUnwindSafe>);
+pub(super) struct ThreadHook(Arc<dyn Fn(usize) + Send + Sync + UnwindSafe + RefUnwindSafe>);
 
-impl fmt::Debug for StartHook {
+impl ThreadHook {
+    fn new(f: impl Fn(usize) + Send + Sync + 'static) -> ThreadHook {
+        let f = AssertUnwindSafe(f);
+        ThreadHook(Arc::new(move |worker| (*f)(worker)))
+    }
+
+    /// Calls the function for a worker that stops. Its panic ends nothing else.
+    pub(super) fn stop(&self, worker: usize) {
+        contain(|| (self.0)(worker));
+    }
+}
+
+impl fmt::Debug for ThreadHook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("StartHook")
+        f.write_str("ThreadHook")
     }
 }
 
@@ -253,7 +267,7 @@ impl Builder {
     /// the timers that are due. No timer fires early. The slack applies to all timers of this
     /// runtime, including timeouts and intervals, on every platform. (It does not change the slack
     /// that Linux gives each thread, `PR_SET_TIMERSLACK`: use
-    /// [`on_worker_start`](Self::on_worker_start) to set that.)
+    /// [`on_thread_start`](Self::on_thread_start) to set that.)
     ///
     /// ```
     /// use polder::Runtime;
@@ -291,7 +305,7 @@ impl Builder {
     /// let runtime = Runtime::builder()
     ///     .workers(2)
     ///     // With the crate core_affinity: `core_affinity::set_for_current(cores[worker])`.
-    ///     .on_worker_start(|worker| {
+    ///     .on_thread_start(|worker| {
     ///         STARTED.fetch_add(worker + 1, Ordering::Relaxed);
     ///     })
     ///     .build()?;
@@ -306,13 +320,50 @@ impl Builder {
     ///
     /// A panic of the function ends the runtime: driving it panics, and its tasks are cancelled.
     /// With one worker, `build` panics.
-    #[doc(alias = "on_thread_start")]
-    pub fn on_worker_start<F>(mut self, start: F) -> Builder
+    pub fn on_thread_start<F>(mut self, start: F) -> Builder
     where
         F: Fn(usize) + Send + Sync + 'static,
     {
-        let start = AssertUnwindSafe(start);
-        self.on_worker_start = Some(StartHook(Arc::new(move |worker| (*start)(worker))));
+        self.on_thread_start = Some(ThreadHook::new(start));
+        self
+    }
+
+    /// Sets a function that is called on the thread of each worker, with the worker's index, after
+    /// the worker has dropped its tasks: for example to unregister the thread somewhere. Dropping
+    /// the [`Runtime`] waits for it. With one worker, that calls it, with 0.
+    ///
+    /// It is not called if the process exits while the runtime lives, nor for the parent's runtime
+    /// in a child of `fork`.
+    ///
+    /// ```
+    /// use polder::Runtime;
+    /// use std::sync::atomic::{AtomicUsize, Ordering};
+    ///
+    /// static ALIVE: AtomicUsize = AtomicUsize::new(0);
+    ///
+    /// let runtime = Runtime::builder()
+    ///     .workers(2)
+    ///     .on_thread_start(|_| {
+    ///         ALIVE.fetch_add(1, Ordering::Relaxed);
+    ///     })
+    ///     .on_thread_stop(|_| {
+    ///         ALIVE.fetch_sub(1, Ordering::Relaxed);
+    ///     })
+    ///     .build()?;
+    /// runtime.block_on(async {});
+    /// drop(runtime);
+    /// assert_eq!(ALIVE.load(Ordering::Relaxed), 0);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// A panic of the function is reported by the panic hook, and ends nothing else.
+    pub fn on_thread_stop<F>(mut self, stop: F) -> Builder
+    where
+        F: Fn(usize) + Send + Sync + 'static,
+    {
+        self.on_thread_stop = Some(ThreadHook::new(stop));
         self
     }
 
@@ -510,11 +561,12 @@ impl Builder {
         runtime.worker.driver.set_slack(self.timer_slack, origin);
         for index in 0..pool_workers {
             let shared = shared.clone();
-            let start_hook = self.on_worker_start.clone();
+            let (start, stop) = (self.on_thread_start.clone(), self.on_thread_stop.clone());
             let run = move || {
                 let worker = Worker::new(shared, index, self.busy_poll);
                 worker.driver.set_slack(self.timer_slack, origin);
-                worker.run_pool_worker(|| start(start_hook, index));
+                worker.run_pool_worker(|| start.iter().for_each(|start| (start.0)(index)));
+                stop.iter().for_each(|stop| stop.stop(index));
             };
             let thread =
                 start_thread_with_stack(&format!("{name}-{index}"), self.stack_size, Box::new(run));
@@ -528,16 +580,12 @@ impl Builder {
             }
         }
         if pool_workers == 0 {
-            let start_hook = self.on_worker_start;
-            runtime.worker.within(|| start(start_hook, 0));
+            let start = self.on_thread_start;
+            runtime
+                .worker
+                .within(|| start.iter().for_each(|start| (start.0)(0)));
+            runtime.on_stop = self.on_thread_stop;
         }
         Ok(runtime)
-    }
-}
-
-/// Calls the hook for the worker at `index`.
-fn start(hook: Option<StartHook>, index: usize) {
-    if let Some(StartHook(start)) = hook {
-        start(index);
     }
 }

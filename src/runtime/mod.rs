@@ -92,6 +92,8 @@ pub struct Runtime {
     pub(crate) worker: Rc<Worker>,
     /// The threads of the pool workers.
     threads: Vec<JoinHandle<()>>,
+    /// Called when this thread, the only worker, has dropped its tasks.
+    on_stop: Option<builder::ThreadHook>,
     /// The pool workers of a simulated process, which have no threads.
     #[cfg(feature = "sim")]
     simulated: Vec<Rc<Worker>>,
@@ -207,6 +209,7 @@ impl Runtime {
         Runtime {
             worker,
             threads: Vec::new(),
+            on_stop: None,
             #[cfg(feature = "sim")]
             simulated: Vec::new(),
         }
@@ -596,6 +599,7 @@ impl Drop for Runtime {
         let pool_workers = threads.len();
         self.worker.close(pool_workers, threads);
         diagnostics::runtime_ends(self.shared());
+        self.on_stop.iter().for_each(|stop| stop.stop(0));
     }
 }
 

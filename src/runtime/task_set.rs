@@ -14,7 +14,11 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::{Location, resume_unwind};
 use std::pin::Pin;
+#[cfg(feature = "blocking")]
+use std::pin::pin;
 use std::sync::Arc;
+#[cfg(feature = "blocking")]
+use std::task::Waker;
 use std::task::{Context, Poll, ready};
 use std::thread;
 
@@ -233,7 +237,8 @@ impl<T> TaskSet<T> {
     }
 
     /// Spawns a task in this set on the runtime of `handle`, as [`Handle::spawn`] does. Returns a
-    /// handle that cancels this task alone.
+    /// handle that cancels this task alone. (For a local task of another worker, spawn the [`Task`]
+    /// of [`Handle::spawn_on`] in the set.)
     ///
     /// ```
     /// use polder::{Runtime, TaskSet};
@@ -304,6 +309,46 @@ impl<T> TaskSet<T> {
     {
         boxed_if_large!(future, site => {
             self.spawn_with(future, site, |task, label| spawn_local_at(task, label, "spawn_local"))
+        })
+    }
+
+    /// Runs a function that blocks in this set, as [`unblock`](crate::unblock) does. Returns a
+    /// handle that cancels the call, if it has not begun; once it has, it runs to its end, and
+    /// joining waits for that.
+    ///
+    /// ```
+    /// use polder::TaskSet;
+    ///
+    /// polder::block_on(async {
+    ///     let mut tasks = TaskSet::new();
+    ///     tasks.spawn_blocking(|| std::fs::read_to_string("Cargo.toml").map(|text| text.len()));
+    ///     tasks.spawn(async { Ok(0) });
+    ///     while let Some(length) = tasks.join_next().await {
+    ///         println!("{} bytes", length?);
+    ///     }
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`unblock`](crate::unblock), when it is joined.
+    #[cfg(feature = "blocking")]
+    #[track_caller]
+    pub fn spawn_blocking<F>(&mut self, f: F) -> AbortHandle
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let site = Location::caller();
+        let future = async move { f() };
+        self.spawn_with(future, site.into(), |task, _| {
+            let call = || {
+                let polled = pin!(task).poll(&mut Context::from_waker(Waker::noop()));
+                debug_assert!(polled.is_ready(), "it awaits nothing");
+            };
+            crate::blocking::unblock_at(call, site)
         })
     }
 

@@ -17,8 +17,8 @@ use polder::{TaskSet, Timer};
 
 use crate::child::in_children;
 use crate::support::{
-    LIMIT, in_every_runtime, in_every_runtime_alone, on_every_backend, runtime, sized, until,
-    within,
+    LIMIT, in_every_runtime, in_every_runtime_alone, on_every_backend, on_every_backend_alone,
+    runtime, sized, until, within,
 };
 
 /// Counts drops.
@@ -306,6 +306,42 @@ fn cancel_all_waits_until_the_futures_are_dropped_and_keeps_what_was_done() {
         set.spawn(pending());
         let _ = poll_once(set.cancel_all()).await;
         assert_eq!(set.join_next().await, None);
+    });
+}
+
+#[test]
+fn a_call_that_blocks_is_joined_when_it_has_ended_though_it_was_aborted() {
+    on_every_backend_alone(|backend| {
+        runtime(backend).block_on(async {
+            let mut set = TaskSet::new();
+            let ended = Arc::new(AtomicUsize::new(0));
+            let (began, begins) = (Arc::new(Event::new()), Arc::new(Event::new()));
+            let (go, goes) = std::sync::mpsc::channel::<()>();
+            let abort = set.spawn_blocking({
+                let (ended, began) = (ended.clone(), began.clone());
+                move || {
+                    began.set();
+                    let _ = goes.recv();
+                    ended.fetch_add(1, Ordering::SeqCst);
+                    5
+                }
+            });
+            set.spawn(async move {
+                begins.wait().await;
+                6
+            });
+            began.wait().await;
+            abort.abort();
+            assert_eq!(poll_once(set.join_next()).await, None, "it has begun");
+            drop(go);
+            assert!(matches!(set.join_next().await, Some(5)));
+            assert_eq!(ended.load(Ordering::SeqCst), 1);
+            set.abort_all();
+            assert_eq!(set.join_next().await, None);
+            set.spawn_blocking(|| panic!("on purpose"));
+            let panic = set.join_next_result().await.unwrap().unwrap_err();
+            assert_eq!(panic.downcast_ref(), Some(&"on purpose"));
+        })
     });
 }
 

@@ -33,8 +33,8 @@ use crate::probe::{
     Alive, Mailbox, OnDrop, Signal, hold, join_all, own_waker, poll_with, tcp_pair,
 };
 use crate::support::{
-    LIMIT, eventually, message, on_every_backend_alone, on_every_backend_with_several, runtime_of,
-    share,
+    LIMIT, eventually, message, on_every_backend, on_every_backend_alone,
+    on_every_backend_with_several, runtime_of, share,
 };
 
 /// The full size on the default backend, a tenth of it on the others: there is no run with one
@@ -1520,7 +1520,7 @@ fn what_is_spawned_on_a_worker_is_made_polled_and_dropped_there() {
         let runtime = Runtime::builder()
             .backend(backend)
             .workers(workers)
-            .on_worker_start({
+            .on_thread_start({
                 let started = started.clone();
                 move |worker| {
                     let new = started
@@ -1615,12 +1615,55 @@ fn a_runtime_ends_while_others_spawn_on_its_workers() {
 }
 
 #[test]
+fn the_end_of_each_worker_is_told_on_its_thread_when_its_tasks_are_dropped() {
+    on_every_backend(|backend| {
+        for workers in [1, 2, 4] {
+            let (alive, threads) = (Alive::default(), Arc::new(Mutex::new(HashSet::new())));
+            let runtime = Runtime::builder()
+                .backend(backend)
+                .workers(workers)
+                .on_thread_start({
+                    let threads = threads.clone();
+                    move |worker| {
+                        let new = (worker, thread::current().id());
+                        assert!(threads.lock().unwrap().insert(new));
+                    }
+                })
+                .on_thread_stop({
+                    let (alive, threads) = (alive.clone(), threads.clone());
+                    move |worker| {
+                        assert!(workers > 1 || alive.count() == 0);
+                        let known = (worker, thread::current().id());
+                        assert!(threads.lock().unwrap().remove(&known));
+                        assert_ne!(worker, 0, "on purpose: it ends nothing");
+                    }
+                })
+                .build()
+                .unwrap();
+            for worker in 0..workers {
+                let guard = alive.guard();
+                let hold = move || async move {
+                    let _guard = guard;
+                    future::pending::<()>().await;
+                };
+                runtime.handle().spawn_on(worker, hold).detach();
+            }
+            runtime.block_on(future::yield_now());
+            // A thread may not have started yet; it starts nevertheless.
+            drop(runtime);
+            assert_eq!(alive.count(), 0);
+            assert_eq!(threads.lock().unwrap().len(), 0);
+        }
+    });
+}
+
+#[test]
 fn a_worker_whose_start_panics_ends_its_runtime_with_words() {
     on_every_backend_with_several(|backend, workers| {
         let runtime = Runtime::builder()
             .backend(backend)
             .workers(workers)
-            .on_worker_start(|worker| assert_ne!(worker, 1, "on purpose"))
+            .on_thread_start(|worker| assert_ne!(worker, 1, "on purpose"))
             .build()
             .unwrap();
         let never = runtime.spawn(future::pending::<()>()).fallible();

@@ -197,6 +197,17 @@ impl Socket {
         None
     }
 
+    /// Whether it is a socket of a simulated world.
+    #[cfg(unix)]
+    pub(super) fn is_simulated(&self) -> bool {
+        self.world().is_some()
+    }
+
+    /// Whether a wait has seen that no more bytes will come.
+    pub(super) fn is_read_closed(&self) -> bool {
+        self.io().source().snapshot(Direction::Read).is_closed()
+    }
+
     /// Returns the kernel's half of the socket, for calls that do not wait.
     #[inline]
     pub(super) fn kernel(&self) -> &dyn Kernel {

@@ -25,6 +25,7 @@
 
 mod address;
 mod datagram;
+mod descriptors;
 mod listener;
 mod split;
 mod stream;

@@ -22,8 +22,8 @@ use crate::net::socket::{Flag, Opt, Socket, SocketType, kernel};
 /// while another one writes; it is closed when the last one is dropped.
 ///
 /// On systems that can refuse them, a peer cannot send descriptors with its bytes, unless
-/// [`set_passrights`](Self::set_passrights) allows it. They are received by calling `recvmsg` on
-/// this descriptor; reading closes them.
+/// [`set_passrights`](Self::set_passrights) allows it. [`recv_fds`](Self::recv_fds) receives them;
+/// reading closes them.
 ///
 /// # Examples
 ///
@@ -48,7 +48,7 @@ use crate::net::socket::{Flag, Opt, Socket, SocketType, kernel};
 /// of several (`read_exact`, `write_all`) may have done part of their work.
 #[derive(Clone)]
 #[doc(alias("from_std", "into_std", "uds"))]
-pub struct UnixStream(Socket);
+pub struct UnixStream(pub(super) Socket);
 
 impl UnixStream {
     /// Connects to the listener at `path`.
@@ -303,7 +303,7 @@ impl UnixStream {
     /// use polder::net::unix::UnixStream;
     ///
     /// let (near, _far) = UnixStream::pair()?;
-    /// near.set_passrights(true)?; // And `recvmsg` on its descriptor receives them.
+    /// near.set_passrights(true)?; // And `recv_fds` receives them.
     /// # std::io::Result::Ok(())
     /// ```
     ///

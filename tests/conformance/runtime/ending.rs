@@ -789,7 +789,7 @@ fn where_a_workers_thread_cannot_start_what_was_sent_to_it_is_dropped() {
             .backend(backend)
             .workers(WORKERS)
             .stack_size(STACK)
-            .on_worker_start(move |worker| {
+            .on_thread_start(move |worker| {
                 if worker == 0 {
                     let things = things.lock().unwrap().take();
                     let last = Handle::current().spawn_on(WORKERS - 1, move || hold(things));

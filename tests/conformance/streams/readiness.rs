@@ -9,7 +9,7 @@ use std::thread;
 
 use polder::future::{poll_once, zip};
 use polder::io::AsyncReadExt;
-use polder::poller::Interest;
+use polder::poller::{Interest, Poller};
 
 use super::{
     Count, Random, Stream, connection, pair, poll_future, poll_read, some_turns, with_peer,
@@ -51,6 +51,39 @@ async fn try_fill_up(stream: &Stream) -> usize {
         }
     }
     written
+}
+
+#[test]
+fn a_wait_that_has_seen_the_peers_end_says_so_while_bytes_are_left() {
+    in_every_runtime(|backend| async move {
+        let has_hints = Poller::new(backend).map_or(true, |poller| poller.capabilities().hints);
+        let (near, mut far) = with_peer().await;
+        assert_would_block(near.try_read(&mut [0; 8]));
+        far.send(b"hello").await;
+        near.readable().await.unwrap();
+        assert!(!near.is_read_closed());
+        assert_eq!(near.try_read(&mut [0; 8]).unwrap(), 5);
+        assert_would_block(near.try_read(&mut [0; 8]));
+        far.send(b"again").await;
+        far.end().await;
+        let mut read = 0;
+        loop {
+            near.readable().await.unwrap();
+            if near.is_read_closed() {
+                assert!(has_hints);
+                break;
+            }
+            match near.try_read(&mut [0; 1]) {
+                Ok(0) => break,
+                Ok(_) => read += 1,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        }
+        // The reactor may have had no reason to wait again.
+        assert!(near.is_read_closed() || !has_hints || read == 5);
+        let mut rest = [0; 8];
+        assert_eq!(near.try_read(&mut rest).unwrap_or(0), 5 - read);
+    });
 }
 
 #[test]

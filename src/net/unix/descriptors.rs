@@ -1,0 +1,171 @@
+//! Descriptors over Unix streams, beside their bytes: [`UnixStream::send_fds`] and
+//! [`UnixStream::recv_fds`].
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+use super::UnixStream;
+use crate::poller::Interest;
+use crate::sys::{self, invalid, unsupported};
+
+/// The most descriptors of one message: the limit of Linux (`SCM_MAX_FD`, unix(7)). With room for
+/// all, none that arrives is lost.
+const MAX_FDS: usize = 253;
+
+const SPACE: usize = rustix::cmsg_space!(ScmRights(MAX_FDS));
+
+#[cfg(not(target_vendor = "apple"))]
+const RECV_FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
+#[cfg(target_vendor = "apple")]
+const RECV_FLAGS: RecvFlags = RecvFlags::empty();
+
+impl UnixStream {
+    /// Sends bytes, with descriptors beside them, which the peer gets as duplicates. Returns how
+    /// many bytes were sent: at least one, and all descriptors with them. Send the other bytes with
+    /// [`write_all`](crate::io::AsyncWriteExt::write_all).
+    ///
+    /// ```
+    /// use polder::net::unix::UnixStream;
+    /// use std::fs::File;
+    /// use std::io::Read;
+    /// use std::os::fd::AsFd;
+    ///
+    /// polder::block_on(async {
+    ///     let (near, far) = UnixStream::pair()?;
+    ///     far.set_passrights(true)?;
+    ///     let file = File::open("Cargo.toml")?;
+    ///     assert_eq!(near.send_fds(b"a file", &[file.as_fd()]).await?, 6);
+    ///
+    ///     let (mut bytes, mut fds) = ([0; 8], Vec::new());
+    ///     assert_eq!(far.recv_fds(&mut bytes, &mut fds).await?, 6);
+    ///     let mut start = [0; 9];
+    ///     File::from(fds.remove(0)).read_exact(&mut start)?;
+    ///     assert_eq!(&start, b"[package]");
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) without a byte, since descriptors travel with
+    /// bytes, and for more than 253 descriptors;
+    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) if the peer refuses descriptors: see
+    /// [`passrights`](Self::passrights); [`Unsupported`](io::ErrorKind::Unsupported) in a simulated
+    /// world; any error of the system call.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the future is dropped, nothing was sent.
+    #[doc(alias("SCM_RIGHTS", "sendmsg", "send_with_fd"))]
+    pub async fn send_fds(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
+        self.check_fds(bytes.len())?;
+        if fds.len() > MAX_FDS {
+            let words = format!(
+                "a message has at most {MAX_FDS} descriptors, not {}",
+                fds.len()
+            );
+            return Err(invalid(words));
+        }
+        let flags = SendFlags::from_bits_retain(sys::SEND_FLAGS as _);
+        let send = || {
+            let mut space = [MaybeUninit::uninit(); SPACE];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if !fds.is_empty() {
+                control.push(SendAncillaryMessage::ScmRights(fds));
+            }
+            Ok(sendmsg(self, &[IoSlice::new(bytes)], &mut control, flags)?)
+        };
+        loop {
+            self.writable().await?;
+            match self.try_io(Interest::WRITABLE, send) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Receives bytes, and appends the descriptors that came with them to `fds`, close-on-exec.
+    /// Returns the number of bytes; `Ok(0)` means the end.
+    ///
+    /// The peer can only send descriptors if this stream accepts them: see
+    /// [`set_passrights`](Self::set_passrights). Bytes that were sent with descriptors are not
+    /// received in one call with those of the next message that has some.
+    ///
+    /// ```
+    /// use polder::net::unix::UnixStream;
+    /// use std::os::fd::AsFd;
+    ///
+    /// polder::block_on(async {
+    ///     let (near, far) = UnixStream::pair()?;
+    ///     far.set_passrights(true)?;
+    ///     near.send_fds(b"itself", &[near.as_fd()]).await?;
+    ///     let (mut bytes, mut fds) = ([0; 8], Vec::new());
+    ///     far.recv_fds(&mut bytes, &mut fds).await?;
+    ///     let clone = UnixStream::try_from(fds.remove(0))?;
+    ///     assert_eq!(clone.try_write(b"hello")?, 5);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty buffer;
+    /// [`Unsupported`](io::ErrorKind::Unsupported) in a simulated world; any error of the system
+    /// call. If this process may open no more descriptors, those that came are closed, and the
+    /// error is that of `EMFILE`: bytes and descriptors are lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the future is dropped, nothing was received.
+    #[doc(alias("SCM_RIGHTS", "recvmsg", "recv_with_fd"))]
+    pub async fn recv_fds(&self, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<usize> {
+        self.check_fds(bytes.len())?;
+        loop {
+            self.readable().await?;
+            let receive = || {
+                let mut space = [MaybeUninit::uninit(); SPACE];
+                let mut control = RecvAncillaryBuffer::new(&mut space);
+                let buffers = &mut [IoSliceMut::new(bytes)];
+                let received = recvmsg(self, buffers, &mut control, RECV_FLAGS)?;
+                let rights = |message| match message {
+                    RecvAncillaryMessage::ScmRights(rights) => Some(rights),
+                    _ => None,
+                };
+                let came: Vec<OwnedFd> = control.drain().filter_map(rights).flatten().collect();
+                if received.flags.contains(ReturnFlags::CTRUNC) {
+                    return Err(io::Error::from_raw_os_error(libc::EMFILE));
+                }
+                #[cfg(target_vendor = "apple")]
+                for fd in &came {
+                    rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)?;
+                }
+                fds.extend(came);
+                Ok(received.bytes)
+            };
+            match self.try_io(Interest::READABLE, receive) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn check_fds(&self, bytes: usize) -> io::Result<()> {
+        if self.0.is_simulated() {
+            return Err(unsupported(
+                "descriptors cannot be passed in a simulated world",
+            ));
+        }
+        match bytes {
+            0 => Err(invalid("descriptors are passed with at least one byte")),
+            _ => Ok(()),
+        }
+    }
+}
