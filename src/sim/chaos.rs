@@ -85,6 +85,10 @@ const MILLISECOND: u64 = 1_000_000;
 /// Every fault ends with the duration, and with [`Sim::quiesce`](super::Sim::quiesce). Only the
 /// jump of a clock stays, as a monotonic clock cannot be set back.
 ///
+/// [`check`](super::check) prints for how many seeds each kind was on that a test names (those of
+/// [`usual`](Self::usual) it does not name), and how often that has struck. A kind that was on for
+/// ten seeds and never struck fails the test, which would show less than it says.
+///
 /// Each fault has a number (the first 4,000 of each kind do), and can be left out by it: see
 /// [`check`](super::check).
 ///
@@ -110,6 +114,9 @@ pub struct Chaos {
     state: Rc<State>,
     call: usize,
     until: u64,
+    /// The name under which [`check`](super::check) counts the kinds that are added next: their
+    /// own if there is none, and not at all if it is empty.
+    counted_as: Option<&'static str>,
 }
 
 impl Chaos {
@@ -131,7 +138,12 @@ impl Chaos {
             with_kernel(Kernel::be_calm);
         }
         drop(plan);
-        Chaos { state, call, until }
+        Chaos {
+            state,
+            call,
+            until,
+            counted_as: None,
+        }
     }
 
     /// Adds cuts: two hosts, one host and all others, or two halves of the network cannot reach
@@ -162,15 +174,23 @@ impl Chaos {
     ///
     /// ```
     /// use polder::net::UdpSocket;
+    /// use polder::time::sleep;
     /// use std::time::Duration;
     ///
     /// polder::sim::check(0..30, |sim| async move {
     ///     sim.chaos(Duration::from_secs(30)).holds();
     ///     let socket = UdpSocket::bind("0.0.0.0:7").await?;
     ///     sim.host("far").start(|| async {
-    ///         UdpSocket::bind("0.0.0.0:0").await?.send_to(b"late", "test:7").await
+    ///         let socket = UdpSocket::bind("0.0.0.0:0").await?;
+    ///         for _ in 0..20 {
+    ///             socket.send_to(b"late", "test:7").await?;
+    ///             sleep(Duration::from_secs(1)).await;
+    ///         }
+    ///         std::io::Result::Ok(())
     ///     });
-    ///     assert_eq!(socket.recv(&mut [0; 8]).await?, 4); // A hold loses nothing.
+    ///     for _ in 0..20 {
+    ///         assert_eq!(socket.recv(&mut [0; 8]).await?, 4); // A hold loses nothing.
+    ///     }
     ///     std::io::Result::Ok(())
     /// });
     /// ```
@@ -305,12 +325,27 @@ impl Chaos {
     /// greater.
     ///
     /// ```
+    /// use polder::net::UdpSocket;
+    /// use polder::time::timeout;
     /// use std::time::Duration;
     ///
     /// polder::sim::check(0..30, |sim| async move {
     ///     // A protocol over UDP is tested with all three.
     ///     sim.chaos(Duration::from_secs(30)).loss().duplication().reordering();
-    ///     // …
+    ///     let socket = UdpSocket::bind("0.0.0.0:7").await?;
+    ///     sim.host("far").start(|| async {
+    ///         let socket = UdpSocket::bind("0.0.0.0:0").await?;
+    ///         for _ in 0..200 {
+    ///             socket.send_to(b"hello", "test:7").await?;
+    ///         }
+    ///         std::io::Result::Ok(())
+    ///     });
+    ///     let mut received = 0; // Seldom 200.
+    ///     while timeout(Duration::from_secs(5), socket.recv(&mut [0; 8])).await.is_ok() {
+    ///         received += 1;
+    ///     }
+    ///     assert!(received > 100);
+    ///     std::io::Result::Ok(())
     /// });
     /// ```
     pub fn duplication(self) -> Chaos {
@@ -379,9 +414,11 @@ impl Chaos {
     /// polder::sim::check(0..30, |sim| async move {
     ///     sim.chaos(Duration::from_secs(30)).spurious();
     ///     let socket = UdpSocket::bind("0.0.0.0:7").await?;
-    ///     socket.send_to(b"hello", "test:7").await?;
-    ///     // It waits again where nothing is there yet.
-    ///     assert_eq!(socket.recv(&mut [0; 8]).await?, 5);
+    ///     for _ in 0..100 {
+    ///         socket.send_to(b"hello", "test:7").await?;
+    ///         // It waits again where nothing is there yet.
+    ///         assert_eq!(socket.recv(&mut [0; 8]).await?, 5);
+    ///     }
     ///     std::io::Result::Ok(())
     /// });
     /// ```
@@ -481,16 +518,19 @@ impl Chaos {
     ///
     /// polder::sim::check(0..30, |sim| async move {
     ///     sim.chaos(Duration::from_secs(30)).disks();
-    ///     while fs::write("/state", "1").await.is_err() {}
+    ///     for n in 0..100 {
+    ///         while fs::write("/state", n.to_string()).await.is_err() {}
+    ///     }
     ///     sim.quiesce();
-    ///     assert_eq!(fs::read_to_string("/state").await.unwrap(), "1");
+    ///     assert_eq!(fs::read_to_string("/state").await.unwrap(), "99");
     /// });
     /// ```
     pub fn disks(self) -> Chaos {
-        self.rate(Kind::DiskRead, "disk reads")
-            .rate(Kind::DiskWrite, "disk writes")
-            .rate(Kind::DiskSync, "disk syncs")
-            .rate(Kind::SlowSync, "slow syncs")
+        let disks = self.counted_as(Some("disks"));
+        let disks = disks.rate(Kind::DiskRead, "disk reads");
+        let disks = disks.rate(Kind::DiskWrite, "disk writes");
+        let disks = disks.rate(Kind::DiskSync, "disk syncs");
+        disks.rate(Kind::SlowSync, "slow syncs").counted_as(None)
     }
 
     /// Adds everything that a program should survive: all kinds but [`exhausted`](Self::exhausted),
@@ -512,16 +552,36 @@ impl Chaos {
     /// If one of them is the host of the test itself.
     #[track_caller]
     pub fn usual(self, hosts: &[&Host]) -> Chaos {
-        let harm = self.cuts().holds().resets().loss().pauses().clocks();
+        let harm = self
+            .counted_as(Some(""))
+            .cuts()
+            .holds()
+            .resets()
+            .loss()
+            .pauses()
+            .clocks();
         let harm = harm.duplication().reordering().latencies().orders();
         let harm = harm.short().spurious().aborted().names().blocking();
-        harm.crashes(hosts)
+        harm.crashes(hosts).counted_as(None)
+    }
+
+    fn counted_as(self, counted_as: Option<&'static str>) -> Chaos {
+        Chaos { counted_as, ..self }
+    }
+
+    /// Counts a kind that is on for this seed.
+    fn count(&self, plan: &mut Plan, kind: Kind, name: &'static str) {
+        let counted = (self.counted_as.unwrap_or(name), kind);
+        if !plan.counted.contains(&counted) {
+            plan.counted.push(counted);
+        }
     }
 
     /// Adds faults that have a probability for as long as the chaos lasts.
     fn rate(self, kind: Kind, name: &'static str) -> Chaos {
         let (call, until) = (self.call, self.until);
         self.draw(name, "none", |plan, mut stream| {
+            self.count(plan, kind, name);
             let parts = pick(&mut stream, &HALF_OCTAVES);
             plan.rates.push((kind, call, parts));
             plan.set_rate(kind);
@@ -531,7 +591,8 @@ impl Chaos {
                 plan.set_rate(kind);
             });
             format!("{}.{:02} %", parts / 100, parts % 100)
-        })
+        });
+        self
     }
 
     /// Adds latencies: each direction of every link has one that the seed draws: fixed, uniform,
@@ -555,7 +616,8 @@ impl Chaos {
                 with_kernel(|kernel| kernel.core.links.end_latencies_by_chaos(call));
             });
             "of each link".into()
-        })
+        });
+        self
     }
 
     /// Adds clock faults: a host's clock jumps ahead, or runs faster or slower for a while, by 20
@@ -619,12 +681,14 @@ impl Chaos {
             plan.order_before.get_or_insert(own);
             plan.schedule(until, |state| state.chaos.borrow_mut().end_order());
             drawn.describe()
-        })
+        });
+        self
     }
 
     fn add(self, kind: Kind, name: &'static str, begin: impl Fn(&State, Harm) + 'static) -> Chaos {
         let (call, until) = (self.call, self.until);
         self.draw(name, "none", |plan, mut stream| {
+            self.count(plan, kind, name);
             let gap = pick(&mut stream, &GAPS) * MILLISECOND;
             let length = pick(&mut stream, &LENGTHS) * MILLISECOND;
             let faults = Faults {
@@ -641,12 +705,13 @@ impl Chaos {
                 Kind::Reset => format!("one in {}", Seconds(gap)),
                 _ => format!("one in {}, for {}", Seconds(gap), Seconds(length)),
             }
-        })
+        });
+        self
     }
 
     /// Draws whether a kind is on. If it is, calls `add` with the rest of its stream. The report
     /// shows what `add` returns, or else `off`. The name is also the label of the streams.
-    fn draw(self, name: &str, off: &str, add: impl FnOnce(&mut Plan, Stream) -> String) -> Chaos {
+    fn draw(&self, name: &str, off: &str, add: impl FnOnce(&mut Plan, Stream) -> String) {
         let mut plan = self.state.chaos.borrow_mut();
         let mut stream = Stream::new(seed(), name, self.call, 0);
         let is_on = stream.below(2) == 0 && seed() >= FIRST_WILD && !plan.is_calm;
@@ -656,8 +721,6 @@ impl Chaos {
             off.to_owned()
         };
         let _ = writeln!(plan.drawn, "    {name}: {words}");
-        drop(plan);
-        self
     }
 }
 
@@ -739,9 +802,22 @@ pub(super) struct Plan {
     order_before: Option<Order>,
     /// Description of what was drawn.
     pub(super) drawn: String,
+    /// The kinds that are on, and the names under which they are counted.
+    counted: Vec<(&'static str, Kind)>,
 }
 
 impl Plan {
+    /// Returns how often each kind that is on has struck, by name.
+    pub(super) fn strikes(&self) -> BTreeMap<&'static str, usize> {
+        let mut strikes = BTreeMap::new();
+        for (name, kind) in &self.counted {
+            let struck = with_kernel(|kernel| kernel.core.faults.count(*kind));
+            *strikes.entry(*name).or_default() += struck;
+        }
+        strikes.remove("");
+        strikes
+    }
+
     fn schedule(&mut self, at: u64, action: impl FnOnce(&State) + 'static) {
         let number = self.next_action;
         self.next_action += 1;

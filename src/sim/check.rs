@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -55,6 +56,8 @@ pub struct Report {
     /// The failure, if any, with the last events and what each host was doing.
     pub failure: Option<String>,
     pub(super) sometimes: Vec<(String, bool)>,
+    /// How often the kinds of chaos that were on have struck, by name.
+    pub(super) strikes: BTreeMap<&'static str, usize>,
     pub(super) recorded: Recorded,
     pub(super) has_diverged: bool,
     /// Whether the next world may run on this one's thread: see [`Sim::share_thread`].
@@ -176,8 +179,9 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// # Panics
 ///
 /// If the test fails for a seed; if two runs of one seed differ; if a condition of
-/// [`Sim::sometimes`] or [`sometimes!`](crate::sometimes) was never true; if there is no seed; or
-/// if an environment variable is malformed.
+/// [`Sim::sometimes`] or [`sometimes!`](crate::sometimes) was never true; if a kind of
+/// [chaos](Sim::chaos) that the test names was on for ten seeds, and never struck; if there is no
+/// seed; or if an environment variable is malformed.
 #[track_caller]
 pub fn check<T, F>(seeds: impl IntoIterator<Item = u64>, test: T)
 where
@@ -234,11 +238,40 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
         panic!("{}", explain(&report, &run, left_out.as_ref()));
     }
     // Not expected of one seed, or with `POLDER_SEEDS`.
+    if one.is_none() {
+        tell_strikes(&done.strikes, seeds.len());
+    }
     let is_expected = |name: &str| name != ONLY_CALM || seeds.len() > 1 && count.is_none();
     let never = (done.sometimes.iter()).find(|(name, was_true)| !**was_true && is_expected(name));
     if let (Some((name, _)), None) = (never, one) {
         let count = seeds.len();
         panic!("sometimes {name:?}: it was not true for any of {count} seeds");
+    }
+}
+
+/// In so many seeds a kind of chaos has to be on before it must have struck in one of them.
+const ENOUGH_SEEDS: usize = 10;
+
+/// Prints in how many seeds each kind of chaos was on, and how often it has struck. Panics if one
+/// could have, and never has: then the test shows less than it says.
+#[track_caller]
+fn tell_strikes(strikes: &BTreeMap<&'static str, (usize, usize)>, seeds: usize) {
+    if strikes.is_empty() {
+        return;
+    }
+    let words = strikes
+        .iter()
+        .map(|(name, (on, struck))| format!("{name} {struck} times in {on}"));
+    println!(
+        "chaos in {seeds} seeds: {}",
+        words.collect::<Vec<_>>().join(", ")
+    );
+    for (name, (on, struck)) in strikes {
+        assert!(
+            *struck > 0 || *on < ENOUGH_SEEDS,
+            "chaos: {name:?} was on for {on} of {seeds} seeds, and has not struck once: \
+             there was nothing that it could strike, or not enough time"
+        );
     }
 }
 
@@ -470,6 +503,7 @@ fn report(seed: u64, state: &State) -> Report {
             events: core.report.trace.events,
             failure: None,
             sometimes,
+            strikes: BTreeMap::new(),
             recorded: core.report.trace.take_recorded(),
             has_diverged: core.report.has_diverged,
             shares_thread: state.shares_thread.get(),
@@ -484,6 +518,7 @@ fn report(seed: u64, state: &State) -> Report {
             scene: None,
         }
     });
+    report.strikes = state.chaos.borrow().strikes();
     add_failure(&mut report, state);
     report
 }

@@ -46,6 +46,8 @@ pub(super) struct Work<'a> {
     left: std::slice::Iter<'a, u64>,
     pub(super) failure: Option<Report>,
     pub(super) sometimes: BTreeMap<String, bool>,
+    /// In how many seeds each kind of chaos was on, and how often it has struck.
+    pub(super) strikes: BTreeMap<&'static str, (usize, usize)>,
 }
 
 impl Work<'_> {
@@ -53,6 +55,10 @@ impl Work<'_> {
     fn add(&mut self, mut report: Report) {
         for (name, was_true) in report.sometimes.drain(..) {
             *self.sometimes.entry(name).or_default() |= was_true;
+        }
+        for (name, struck) in std::mem::take(&mut report.strikes) {
+            let (on, all) = self.strikes.entry(name).or_default();
+            (*on, *all) = (*on + 1, *all + struck);
         }
         let is_lower = (self.failure.as_ref()).is_none_or(|failure| report.seed < failure.seed);
         if report.failure.is_some() && is_lower {

@@ -197,6 +197,17 @@ impl Faults {
 
     /// As [`allow`](Self::allow), for a fault of one host, or on the way from one to another, which
     /// its identity names.
+    /// Returns how many faults of a kind have happened, with those that its probability is for too.
+    pub(crate) fn count(&self, kind: Kind) -> usize {
+        let also = match kind {
+            Kind::Loss => Some(Kind::DatagramLoss),
+            Kind::Kill => Some(Kind::PowerOff),
+            _ => None,
+        };
+        let kinds = [Some(kind), also].into_iter().flatten();
+        kinds.filter_map(|kind| self.counts.get(&kind)).sum()
+    }
+
     pub(crate) fn allow_one(&mut self, id: Id, at: u64, detail: impl FnOnce() -> String) -> bool {
         let (kind, from, to, _) = id;
         let others = kind.is_of_ways().then_some(to as usize);

@@ -219,10 +219,23 @@ fn with_the_seed_zero_delays_are_their_means_and_what_is_ready_runs_in_turn() {
     assert_eq!(report.failure, None);
 }
 
+/// Asks again and again, so that there is something to lose.
+async fn asks(server: &str) {
+    loop {
+        if let Ok(mut stream) = TcpStream::connect(server).await {
+            while matches!(timeout(secs(1), ask(&mut stream)).await, Ok(Ok(()))) {
+                sleep(ms(200)).await;
+            }
+        }
+        sleep(ms(100)).await;
+    }
+}
+
 #[test]
 fn quiet_ends_all_chaos() {
     sim::check(10..60, |sim| async move {
         let servers = ["a", "b"].map(|name| sim.host(name).start(echo));
+        sim.host("client").start(|| asks("a:1"));
         sim.chaos(secs(3_000))
             .cuts()
             .holds()
@@ -248,9 +261,32 @@ fn quiet_ends_all_chaos() {
 }
 
 #[test]
+#[should_panic = "chaos: \"cuts\" was on for 19 of 50 seeds, and has not struck once"]
+fn a_kind_of_chaos_that_is_named_has_to_strike_in_some_seed() {
+    sim::check(10..60, |sim| async move {
+        sim.chaos(secs(10)).cuts(); // There is one host only.
+        sleep(secs(10)).await;
+    });
+}
+
+#[test]
+fn chaos_that_is_not_named_or_on_for_few_seeds_need_not_strike() {
+    sim::check(10..60, |sim| async move {
+        let host = sim.host("host").start(pending::<()>);
+        sim.chaos(secs(10)).usual(&[&host]); // No name is asked for, and no file is there.
+        sleep(secs(10)).await;
+    });
+    sim::check(10..15, |sim| async move {
+        sim.chaos(secs(10)).cuts();
+        sleep(secs(10)).await;
+    });
+}
+
+#[test]
 fn every_fault_ends_with_its_chaos() {
     sim::check(10..60, |sim| async move {
         let server = sim.host("server").start(echo);
+        sim.host("client").start(|| asks("server:1"));
         let chaos = sim.chaos(secs(30));
         chaos
             .cuts()
