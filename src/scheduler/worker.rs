@@ -21,8 +21,8 @@
 //!
 //! Before a worker sleeps, it may poll for a while: see [`busy`](super::busy).
 //!
-//! The clock is read only for timers, timeouts and busy polling, and by a pool worker in each turn in
-//! which it looks after the others.
+//! The clock is read only for timers, timeouts and busy polling, and by a pool worker in each turn
+//! in which it looks after the others.
 //!
 //! **Embedding.** After a call of [`backend_fd`](Worker::backend_fd), a foreign loop waits on that
 //! descriptor. Between two turns the worker counts as parked. It is then not its thread's current
