@@ -309,8 +309,7 @@ impl Permissions {
     }
 
     /// Sets whether it may be written. On Unix that is for everybody, as in the standard library;
-    /// [`set_mode`](Self::set_mode) is more precise. Takes effect with
-    /// [`set_permissions`](super::set_permissions).
+    /// `set_mode` is more precise. Takes effect with [`set_permissions`](super::set_permissions).
     ///
     /// ```
     /// # polder::block_on(async {
