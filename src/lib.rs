@@ -151,7 +151,7 @@
     doc = "[Unix sockets]: https://docs.rs/polder/latest/polder/net/unix/"
 )]
 #![deny(missing_debug_implementations, missing_docs)]
-#![warn(unreachable_pub)]
+#![warn(unreachable_pub, clippy::missing_panics_doc)]
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(loom, allow(dead_code, unreachable_pub, unused_imports, unused_macros))]
 // Code below that only sockets need stays in place, unused.

@@ -130,6 +130,15 @@ impl DirBuilder {
 /// # })?;
 /// # std::io::Result::Ok(())
 /// ```
+///
+/// # Errors
+///
+/// An item is an error if the system fails to read the next entries, or if there is no thread and
+/// none can be started.
+///
+/// # Cancel safety
+///
+/// Cancel safe: if `next()` is dropped, no entry is lost.
 pub struct ReadDir {
     /// Entries that were read. For a simulated directory, all of them.
     pub(super) entries: vec::IntoIter<io::Result<DirEntry>>,
@@ -220,6 +229,7 @@ impl DirEntry {
     /// # })?;
     /// # std::io::Result::Ok(())
     /// ```
+    #[allow(clippy::missing_panics_doc)] // Never: a name was joined.
     pub fn file_name(&self) -> OsString {
         let name = self.path.file_name();
         name.expect("a name was joined").to_owned()

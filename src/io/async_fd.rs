@@ -117,7 +117,7 @@ use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 /// output and error, which may be files; and if they are not, making them non-blocking affects
 /// every other program that shares them.
 ///
-/// # Platform notes
+/// # Platforms
 ///
 /// On macOS kqueue and `poll` cannot wait for some devices, including `/dev/tty`: there, waiting
 /// for such a device is an error if it is not ready. [`Backend::Select`](crate::Backend::Select)

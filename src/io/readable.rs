@@ -28,6 +28,10 @@ use super::operation::WaiterGuard;
 /// # std::io::Result::Ok(())
 /// ```
 ///
+/// # Errors
+///
+/// As [`Async::readable`].
+///
 /// # Cancel safety
 ///
 /// Cancel safe: dropping the future has no effect.
@@ -45,6 +49,10 @@ pub struct Readable<'a, T>(pub(super) WaiterGuard<&'a Async<T>>);
 /// assert!(matches!(room, Some(Ok(())))); // Immediately: its buffer is empty.
 /// # std::io::Result::Ok(())
 /// ```
+///
+/// # Errors
+///
+/// As [`Async::writable`].
 ///
 /// # Cancel safety
 ///
@@ -75,6 +83,10 @@ pub struct Writable<'a, T>(pub(super) WaiterGuard<&'a Async<T>>);
 /// # std::io::Result::Ok(())
 /// ```
 ///
+/// # Errors
+///
+/// As [`Async::readable_owned`].
+///
 /// # Cancel safety
 ///
 /// Cancel safe: dropping the future has no effect.
@@ -95,6 +107,10 @@ pub struct ReadableOwned<T>(pub(super) WaiterGuard<Arc<Async<T>>>);
 /// thread.join().unwrap()?;
 /// # std::io::Result::Ok(())
 /// ```
+///
+/// # Errors
+///
+/// As [`Async::writable_owned`].
 ///
 /// # Cancel safety
 ///

@@ -95,6 +95,10 @@ impl Async<TcpListener> {
     /// # std::io::Result::Ok(())
     /// ```
     ///
+    /// # Errors
+    ///
+    /// Each item fails as [`net::TcpListener::accept`](crate::net::TcpListener::accept) does.
+    ///
     /// # Cancel safety
     ///
     /// Cancel safe: dropping the stream, or the future of an item, loses no connection.
@@ -457,6 +461,11 @@ impl Async<unix::UnixListener> {
     /// # std::fs::remove_file(&path)?;
     /// # std::io::Result::Ok(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// Each item fails as
+    /// [`net::unix::UnixListener::accept`](crate::net::unix::UnixListener::accept) does.
     ///
     /// # Cancel safety
     ///

@@ -41,7 +41,7 @@ use crate::sys::OwnedDescriptor;
 ///
 /// Cancel safe: a receive that is dropped has consumed no datagram, and a send has sent none.
 ///
-/// # Platform notes
+/// # Platforms
 ///
 /// * A datagram that is longer than the buffer is truncated. On Windows that is also an error
 ///   (`WSAEMSGSIZE`), with the beginning in the buffer.
@@ -169,7 +169,7 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// Any error of the system call: see the platform notes above.
+    /// Any error of the system call: see "Platforms" of [`UdpSocket`].
     ///
     /// # Cancel safety
     ///
@@ -269,7 +269,7 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// Any error of the system call: see the platform notes above.
+    /// Any error of the system call: see "Platforms" of [`UdpSocket`].
     ///
     /// # Cancel safety
     ///
@@ -356,7 +356,7 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// Any error of the system call: see the platform notes above.
+    /// Any error of the system call: see "Platforms" of [`UdpSocket`].
     pub fn poll_recv_from(
         &self,
         cx: &mut Context<'_>,

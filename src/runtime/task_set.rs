@@ -452,6 +452,10 @@ impl<T> TaskSet<T> {
     ///     assert!(tasks.try_join_next_result().is_some_and(|result| result.is_err()));
     /// });
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// The panic of the task.
     pub fn try_join_next_result(&mut self) -> Option<thread::Result<T>> {
         loop {
             let ended = self.outcomes.update(|state| state.ended.pop_front());

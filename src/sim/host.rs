@@ -646,6 +646,10 @@ impl<T> fmt::Debug for Process<T> {
 ///     assert_eq!(finished.await, Exit::Killed);
 /// });
 /// ```
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future leaves the result to the next wait.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Finished<T> {
     host: Host,

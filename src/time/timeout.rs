@@ -99,6 +99,10 @@ pin_project! {
     /// After it has returned [`Elapsed`], it returns that on every poll, and no longer polls the
     /// future.
     ///
+    /// # Errors
+    ///
+    /// [`Elapsed`] after the deadline.
+    ///
     /// # Panics
     ///
     /// If it is polled after it has returned the future's output, and as [`Timer`](crate::Timer).

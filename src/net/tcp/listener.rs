@@ -345,6 +345,10 @@ socket!(
 /// # std::io::Result::Ok(())
 /// ```
 ///
+/// # Errors
+///
+/// Each item fails as [`TcpListener::accept`] does.
+///
 /// # Cancel safety
 ///
 /// Cancel safe: dropping the stream, or the future of an item, loses no connection.

@@ -40,7 +40,7 @@ use crate::net::socket::{Receive, Socket, SocketType, kernel};
 ///
 /// Cancel safe: a receive that is dropped has consumed no datagram, and a send has sent none.
 ///
-/// # Platform notes
+/// # Platforms
 ///
 /// A datagram that is longer than the buffer is truncated. When the receiver's queue is full, a
 /// send waits on Linux (retrying every few milliseconds unless the socket is connected to the

@@ -70,7 +70,7 @@ impl UnixListener {
     /// it has no listener any more; [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that
     /// is empty, too long (about 100 bytes) or has a NUL in it.
     ///
-    /// # Platform notes
+    /// # Platforms
     ///
     /// Linux would choose an abstract name for an empty path. To get that, bind a socket made with
     /// socket2, listen, and convert it with `try_from`, as an `OwnedFd`.

@@ -79,7 +79,7 @@ impl UnixStream {
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is empty, too long (about 100
     /// bytes) or has a NUL in it.
     ///
-    /// # Platform notes
+    /// # Platforms
     ///
     /// When the listener's queue is full, Linux returns an error and never signals when there is
     /// room, so this retries every few milliseconds until it connects. Other systems refuse.
@@ -258,7 +258,7 @@ impl UnixStream {
     /// Any error of the system call; [`Unsupported`](io::ErrorKind::Unsupported) on systems that do
     /// not report them.
     ///
-    /// # Platform notes
+    /// # Platforms
     ///
     /// The process is known only on Linux and Android. illumos and Solaris report nothing.
     #[doc(alias = "SO_PEERCRED")]
@@ -281,7 +281,7 @@ impl UnixStream {
     ///
     /// Any error of the system call.
     ///
-    /// # Platform notes
+    /// # Platforms
     ///
     /// Linux 6.16 and later can refuse them, and polder's own streams do: the peer's `sendmsg` then
     /// fails with `EPERM`. So no peer can fill this process with unwanted descriptors, and a read
