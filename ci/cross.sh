@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Type-checks the library, its tests and the examples for platforms that this machine is not, builds the
-# documentation for them, and accepts no warning:
+# documentation for them, which has to be complete (`ci/documented.sh`), and accepts no warning:
 #
 #     ci/cross.sh [--short | TARGET…]
 #
@@ -51,6 +51,7 @@ for target in "${targets[@]}"; do
     # (Debian's compiler comes without its rustdoc.)
     if [ ${#alike[@]} = 0 ] && with_rustup "$target"; then
         RUSTDOCFLAGS="-D warnings" cargo_for "$target" std doc --no-deps --all-features
+        CARGO_TARGET_DIR="$cache/cross-rustup" ci/documented.sh "$target"
     fi
     echo "-- $target: $((SECONDS - start)) s"
 done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Scripts that parse, workflows, links, plain English, README's figures, formatting, imports that point down, budgets of lines, the width
-# of comments, the page of unsafe code, lints, an example for each public item, and documentation without a broken link.
+# of comments, the page of unsafe code, lints, what the documentation of each public item needs, and no broken link in it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -36,5 +36,5 @@ comments_fit
 ci/unsafe.sh --check
 cargo clippy --all-targets -- -D warnings
 cargo clippy -p libc-answers -p linearizable -p thread-stack --all-targets -- -D warnings
-ci/examples.sh
+ci/documented.sh
 RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
