@@ -280,7 +280,9 @@ impl Reactor {
             };
             if let Some(trace) = counters.trace() {
                 let descriptor = source.descriptor().as_raw_descriptor();
-                trace.push(What::Ready(descriptor as u64));
+                #[allow(clippy::unnecessary_cast)] // On Windows it is one already.
+                let descriptor = descriptor as u64;
+                trace.push(What::Ready(descriptor));
             }
             source.deliver(driver, event.token(), event.ready(), wakers);
         }

@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -20,9 +21,10 @@ const MAX_FDS: usize = 253;
 
 const SPACE: usize = rustix::cmsg_space!(ScmRights(MAX_FDS));
 
-#[cfg(not(target_vendor = "apple"))]
+/// Where the kernel makes them close-on-exec itself.
+#[cfg(not(any(target_vendor = "apple", target_os = "illumos", target_os = "solaris")))]
 const RECV_FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
-#[cfg(target_vendor = "apple")]
+#[cfg(any(target_vendor = "apple", target_os = "illumos", target_os = "solaris"))]
 const RECV_FLAGS: RecvFlags = RecvFlags::empty();
 
 impl UnixStream {
@@ -143,9 +145,10 @@ impl UnixStream {
                 if received.flags.contains(ReturnFlags::CTRUNC) {
                     return Err(io::Error::from_raw_os_error(libc::EMFILE));
                 }
-                #[cfg(target_vendor = "apple")]
-                for fd in &came {
-                    rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)?;
+                if RECV_FLAGS.is_empty() {
+                    for fd in &came {
+                        fcntl_setfd(fd, FdFlags::CLOEXEC)?;
+                    }
                 }
                 fds.extend(came);
                 Ok(received.bytes)
