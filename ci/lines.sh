@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 budgets='
 core      8360
 scheduler 3650
-library   25970
+library   26010
 worlds    11890
 '
 

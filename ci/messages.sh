@@ -51,4 +51,6 @@ mistake 'polder::net::UdpSocket::bind("127.0.0.1".to_owned().into_bytes()).await
     '`Vec<u8>` is not a socket address'
 mistake 'polder::net::serve("127.0.0.1:80", |_, _| async {}).await' \
     '`str` cannot be listened on' 'TcpListener::bind(address).await?'
+mistake 'polder::test! { start_paused = true; async fn passes() {} }' \
+    '`start_paused` needs the feature `sim` of polder'
 echo "every mistake is told in the library's words"

@@ -70,8 +70,9 @@
 //!   # std::io::Result::Ok(())
 //!   ```
 //! * **Traits and combinators:** [`io`], [`future`], [`stream`] are futures-lite's.
-//! * **Tests:** [`test!`] runs a test on every backend, with a time limit. [`always!`] and
-//!   [`sometimes!`] are checked in simulated worlds (feature `sim`), and do nothing elsewhere.
+//! * **Tests:** [`test!`] runs a test on every backend, with a time limit, or with a paused clock.
+//!   [`always!`] and [`sometimes!`] are checked in simulated worlds (feature `sim`), and do nothing
+//!   elsewhere.
 //! * **Observing a program:** [`diagnostics`] has metrics of a runtime, dumps, which show what each
 //!   task waits for, stalls, and traces; [`spawn_named`] gives tasks names.
 //! * **The kernel interface alone:** [`poller`], for those who write their own loop.
@@ -273,6 +274,8 @@ pub use time::Timer;
 #[cfg(not(loom))]
 #[doc(hidden)]
 pub mod __testing {
+    #[cfg(feature = "sim")]
+    pub use crate::testing::run_paused;
     pub use crate::testing::{DEFAULT_LIMIT, Outcome, run};
 }
 

@@ -50,6 +50,8 @@
 //! });
 //! ```
 //!
+//! A test of timers alone needs no hosts: see [`test!`](crate::test!#a-paused-clock).
+//!
 //! # What is simulated
 //!
 //! * **Time**: [`time::now`](crate::time::now), timers, timeouts. `std::time::Instant::now` remains

@@ -18,6 +18,7 @@ mod links;
 mod migrating;
 mod mistakes;
 mod names;
+mod paused;
 mod planted;
 mod platforms;
 mod said;
