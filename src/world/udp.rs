@@ -104,6 +104,9 @@ impl Socket {
             address.set_ip(local.ip());
         }
         let (to, address) = hosts.locate(host, address);
+        if is_broadcast(address.ip()) && !self.base.options.broadcast {
+            return Err(Errno::ACCESS.into());
+        }
         let is_near = address.ip().is_loopback();
         if local.ip().is_unspecified() {
             local.set_ip(match (is_near, address.is_ipv6()) {
@@ -113,9 +116,6 @@ impl Socket {
             });
         } else if local.ip().is_loopback() && to != host {
             return Err(Errno::INVAL.into());
-        }
-        if is_broadcast(address.ip()) && !self.base.options.broadcast {
-            return Err(Errno::ACCESS.into());
         }
         Ok(((to, address), local))
     }
