@@ -1,5 +1,5 @@
 //! [`always!`](crate::always) and [`sometimes!`](crate::sometimes): properties that a program
-//! states, for simulated worlds to check.
+//! states, for simulated worlds to check; and [`buggify!`](crate::buggify), its own faults there.
 //!
 //! The macros exist regardless of features, so that a program needs no `cfg`. The functions
 //! [`checks_here`] and [`asks_for`] decide whether a condition is checked: without the feature
@@ -85,6 +85,49 @@ macro_rules! sometimes {
             }
         }
     };
+}
+
+/// Returns whether a rare thing happens at this place in the program: a cache that is full, a timer
+/// that is early, a small buffer. It is `false` outside of [simulated worlds](crate::sim), and
+/// nothing is left of it without the feature `sim`.
+///
+/// In a world each name is on for a quarter of the seeds from 10 on, and then true a quarter of the
+/// times that a host asks, until [`Sim::quiesce`](crate::sim::Sim::quiesce). So what is right only
+/// in the usual case shows itself, without a test that knows of it. It is a fault like others: it
+/// has a number in the report of a failure, and is left out if the failure does not need it.
+///
+/// ```
+/// fn batch_size() -> usize {
+///     if polder::buggify!("small batches") { 1 } else { 1_000 }
+/// }
+///
+/// assert_eq!(batch_size(), 1_000);
+/// # #[cfg(feature = "sim")]
+/// polder::sim::check(0..60, |sim| async move {
+///     let sizes = sim.host("writer").start(|| async { [(); 20].map(|()| batch_size()) });
+///     let sizes = sizes.finished().within(std::time::Duration::from_secs(1)).await;
+///     polder::sometimes!(sizes.contains(&1), "a batch is small");
+/// });
+/// ```
+#[macro_export]
+macro_rules! buggify {
+    ($name:expr $(,)?) => {
+        $crate::__checks::buggify($name)
+    };
+}
+
+/// Whether a world makes the fault of this name happen.
+#[cfg(feature = "sim")]
+#[inline]
+pub fn buggify(name: &str) -> bool {
+    world::is_here() && world::buggify(name)
+}
+
+/// Whether a world makes the fault of this name happen: there is none.
+#[cfg(not(feature = "sim"))]
+#[inline(always)]
+pub const fn buggify(_: &str) -> bool {
+    false
 }
 
 /// Whether a world checks the conditions stated here.

@@ -26,13 +26,10 @@ use super::host::Host;
 use super::state::{State, kernel as with_kernel};
 use crate::world::Kernel;
 use crate::world::choice::{Probability, Stream};
-use crate::world::faults::{Fault, Id, Kind};
+use crate::world::faults::{FIRST_WILD, Fault, Id, Kind};
 use crate::world::order::Order;
 use crate::world::parting::How;
 use crate::world::trace::{Seconds, What};
-
-/// Seeds below this one are calm, so that a simple bug fails without any faults.
-const FIRST_WILD: u64 = 10;
 
 /// Name of the `sometimes` condition that fails a test with only calm seeds, which shows nothing.
 pub(super) const ONLY_CALM: &str = "chaos does harm (the seeds 0 to 9 are calm)";

@@ -1,9 +1,11 @@
 //! The claims of a program, `always!` and `sometimes!`: whether they are checked here, and which
-//! conditions of `sometimes!` were met.
+//! conditions of `sometimes!` were met. And its own faults, `buggify!`.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
 
+use super::choice::Stream;
+use super::faults::{FIRST_WILD, Kind};
 use super::report::fail_as;
 use super::with;
 
@@ -55,6 +57,49 @@ pub(crate) fn asks_for(name: &str) -> bool {
 /// Notes whether a condition was met, for tests that require it to be met in some world.
 pub(crate) fn note_sometimes(name: &str, is_so: bool) {
     with(|kernel| kernel.core.report.claims.note(name, is_so));
+}
+
+/// The faults of a program's own.
+#[derive(Default)]
+pub(crate) struct Sites {
+    /// By name and host: the stream, unless it is off for this seed, and how often it was asked
+    /// for.
+    list: BTreeMap<String, BTreeMap<usize, (Option<Stream>, u64)>>,
+    /// Whether none strikes any more.
+    pub(super) are_off: bool,
+}
+
+/// A site is on for one seed in so many, and then strikes one time in so many: the proportions of
+/// FoundationDB's `BUGGIFY`.
+const ONE_IN: u64 = 4;
+
+/// Returns whether the fault of this name strikes: see [`buggify!`](crate::buggify).
+pub(crate) fn buggify(name: &str) -> bool {
+    let strikes = with(|kernel| {
+        let core = &mut kernel.core;
+        let host = core.processes.current_host()?;
+        let report = &mut core.report;
+        if core.seed < FIRST_WILD || report.sites.are_off || report.panics.drops_killed {
+            return None;
+        }
+        let sites = &mut report.sites.list;
+        if !sites.contains_key(name) {
+            sites.insert(name.to_owned(), BTreeMap::new());
+        }
+        let (stream, nth) = sites.get_mut(name)?.entry(host).or_insert_with(|| {
+            // Whether it is on is the same for all hosts.
+            let is_on = Stream::new(core.seed, name, 0, 0).below(ONE_IN) == 0;
+            (is_on.then(|| Stream::new(core.seed, name, host, 1)), 0)
+        });
+        *nth += 1;
+        let strikes = stream.as_mut()?.below(ONE_IN) == 0;
+        // The identity has a number of the name, which is the same in each run.
+        let of_name = Stream::new(0, name, 0, 0).next() as u32;
+        let id = (Kind::Program, host as u32, of_name, *nth);
+        let now = core.time.now();
+        Some(strikes && core.faults.allow_one(id, now, || name.to_owned()))
+    });
+    strikes.flatten() == Some(true)
 }
 
 #[cfg(test)]

@@ -27,6 +27,9 @@ const MAX_LISTED: usize = 4_000;
 /// The limit of hosts that the description of a fault names.
 const MAX_NAMED: usize = 8;
 
+/// Seeds below this one are calm, so that a simple bug fails without any faults.
+pub(crate) const FIRST_WILD: u64 = 10;
+
 /// The kind of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
@@ -56,6 +59,7 @@ pub(crate) enum Kind {
     DiskSync,
     SlowSync,
     Unsynced,
+    Program,
 }
 
 impl Kind {
@@ -143,6 +147,7 @@ impl Fault {
             Kind::DiskSync => format!("{these}: a sync fails"),
             Kind::SlowSync => format!("{these}: a slow sync"),
             Kind::Unsynced => format!("{these}: without power {}", self.detail),
+            Kind::Program => format!("{these}: buggify {:?}", self.detail),
         };
         let _ = write!(text, " ({}", Seconds(self.at));
         if let Some(lasts) = self.lasts {
@@ -195,8 +200,6 @@ impl Faults {
         true
     }
 
-    /// As [`allow`](Self::allow), for a fault of one host, or on the way from one to another, which
-    /// its identity names.
     /// Returns how many faults of a kind have happened, with those that its probability is for too.
     pub(crate) fn count(&self, kind: Kind) -> usize {
         let also = match kind {
@@ -208,6 +211,8 @@ impl Faults {
         kinds.filter_map(|kind| self.counts.get(&kind)).sum()
     }
 
+    /// As [`allow`](Self::allow), for a fault of one host, or on the way from one to another, which
+    /// its identity names.
     pub(crate) fn allow_one(&mut self, id: Id, at: u64, detail: impl FnOnce() -> String) -> bool {
         let (kind, from, to, _) = id;
         let others = kind.is_of_ways().then_some(to as usize);

@@ -74,7 +74,7 @@ use std::time::Instant;
 
 use self::core::Core;
 pub(crate) use self::core::note_poll;
-pub(crate) use claims::{asks_for, checks_here, does_not_hold, note_sometimes};
+pub(crate) use claims::{asks_for, buggify, checks_here, does_not_hold, note_sometimes};
 use errno::Errno;
 use event_queue::{Event, Events, Place};
 use faults::{Faults, Kept, Kind};
@@ -496,6 +496,7 @@ impl Kernel {
         #[cfg(feature = "blocking")]
         self.blocking.resume(core);
         self.names.heal();
+        core.report.sites.are_off = true;
         core.heal_hosts();
     }
 

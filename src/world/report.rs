@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use super::answers::{self, Asked};
-use super::claims::Claims;
+use super::claims::{Claims, Sites};
 use super::hosts::Hosts;
 use super::panics::Panics;
 use super::progress::Progress;
@@ -32,6 +32,7 @@ pub(crate) struct Report {
     pub(crate) remarks: Remarks,
     pub(crate) panics: Panics,
     pub(crate) claims: Claims,
+    pub(super) sites: Sites,
     pub(crate) progress: Arc<Progress>,
     /// Pairs of hosts where code of the first has woken a task of the second directly, with the
     /// time when that happened first.
@@ -86,6 +87,7 @@ impl Report {
             remarks: Remarks::default(),
             panics: Panics::default(),
             claims: Claims::default(),
+            sites: Sites::default(),
             progress: Arc::default(),
             shortcuts: BTreeMap::new(),
             answers_libc: answers::asked() != Asked::default(),

@@ -3,6 +3,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use polder::sim::{self, Order, Sim, Step};
 use polder::time::sleep;
@@ -161,4 +163,90 @@ fn each_event_of_a_run_is_printed_once_where_that_is_asked_for() {
     let variables = [("POLDER_SIM_LOG", "1"), ("POLDER_SEED", "1")];
     assert_eq!(count(&variables, &line(1)), 1);
     assert_eq!(count(&variables, &line(2)), 0);
+}
+
+/// Writes numbers, and loses those that come one by one.
+async fn writer() -> Vec<u32> {
+    let mut written = Vec::new();
+    for n in 0..100 {
+        if polder::buggify!("small batches") {
+            sleep(ms(1)).await;
+        } else {
+            written.push(n);
+        }
+    }
+    written
+}
+
+#[test]
+fn a_fault_of_the_programs_own_strikes_for_a_quarter_of_the_seeds_and_times() {
+    let (mut on, mut strikes) = (0, 0);
+    for seed in 0..210 {
+        let count = Arc::new(AtomicUsize::new(0));
+        let struck = count.clone();
+        let report = sim::run(seed, move |sim| {
+            let struck = struck.clone();
+            async move {
+                let [one, two] = ["one", "two"].map(|name| sim.host(name).start(writer));
+                let (one, two) = (
+                    one.finished().within(secs(60)).await,
+                    two.finished().within(secs(60)).await,
+                );
+                struck.store(100 - one.len(), Relaxed);
+                assert_eq!(
+                    one.len() < 100,
+                    two.len() < 100,
+                    "it is on for all hosts, or none"
+                );
+                assert!(one.len() == 100 || one != two, "each host has its own");
+                sim.quiesce();
+                assert_eq!(
+                    sim.host("late")
+                        .start(writer)
+                        .finished()
+                        .within(secs(60))
+                        .await
+                        .len(),
+                    100
+                );
+            }
+        });
+        assert_eq!(report.failure, None);
+        assert!(
+            seed >= 10 || count.load(Relaxed) == 0,
+            "the first seeds are calm"
+        );
+        on += usize::from(count.load(Relaxed) > 0);
+        strikes += count.load(Relaxed);
+    }
+    assert!((35..65).contains(&on), "{on} of 200");
+    let percent = strikes / on;
+    assert!((20..30).contains(&percent), "{percent} %");
+    assert!(
+        !polder::buggify!("small batches"),
+        "nothing outside of worlds"
+    );
+}
+
+#[test]
+fn the_report_names_the_fault_of_the_program_that_the_failure_needs() {
+    let report = failure(|| {
+        sim::check(0..60, |sim| async move {
+            let host = sim.host("store").start(writer);
+            sim.chaos(secs(10)).clocks();
+            assert_eq!(
+                host.finished().within(secs(60)).await.len(),
+                100,
+                "a number is lost"
+            );
+        });
+    });
+    assert_contains(
+        &report,
+        &[
+            "a number is lost",
+            " 1 of them needed",
+            "store: buggify \"small batches\"",
+        ],
+    );
 }
