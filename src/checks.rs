@@ -92,8 +92,8 @@ macro_rules! sometimes {
 /// nothing is left of it without the feature `sim`.
 ///
 /// In a world each name is on for a quarter of the seeds from 10 on, and then true a quarter of the
-/// times that a host asks, until [`Sim::quiesce`](crate::sim::Sim::quiesce). So what is right only
-/// in the usual case shows itself, without a test that knows of it. It is a fault like others: it
+/// times that a host asks, until [`Sim::quiesce`](crate::sim::Sim::quiesce). This finds code
+/// that is right only in the usual case. It is a fault like others: it
 /// has a number in the report of a failure, and is left out if the failure does not need it.
 ///
 /// ```

@@ -271,8 +271,8 @@ macro_rules! try_reads {
             /// A hint: whether a [wait](Self::readable) has seen that the peer will send no more,
             /// or that reading was shut down. Unread bytes may remain.
             ///
-            /// So a task that computes an answer learns that nobody waits for it any more. A hint
-            /// that was given stays; `false` means nothing, and on a backend without
+            /// So a task that computes an answer learns that its client is gone. A hint that was
+            /// given stays; `false` means nothing, and on a backend without
             /// [hints](crate::poller::Capabilities::hints) it is all that there is.
             ///
             /// ```
