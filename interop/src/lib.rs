@@ -1,18 +1,12 @@
-//! Shared by the programs in `src/bin/`: the command line, a time limit for stalled peers, lines
-//! shared by servers, and the adapters for hyper, quinn and hickory.
+//! Shared by the programs in `src/bin/`: the command line, a time limit for stalled peers, and
+//! lines shared by servers.
 
 pub mod broker;
 pub mod embedded;
 pub mod http;
-mod hyper_io;
 mod limited;
 mod program;
-mod quinn_runtime;
 pub mod raft;
-mod resolver;
 
-pub use hyper_io::{HyperExecutor, HyperStream, HyperTimer};
 pub use limited::Limited;
-pub use program::{Arguments, main, say, served, stopped, told};
-pub use quinn_runtime::QuinnRuntime;
-pub use resolver::{PolderProvider, addresses};
+pub use program::{Arguments, main, say, served, served_by_hyper, stopped, told};

@@ -209,6 +209,17 @@ where
     Ok(())
 }
 
+/// [`served`] for a server of HTTP, which also reports the errors of its clients.
+pub async fn served_by_hyper(server: polder_hyper::Serve<'_, TcpListener>) -> io::Result<()> {
+    let server = server.on_error(|peer, error| match peer {
+        Some(peer) => told(peer, Err(error)),
+        None => say(format_args!("cannot accept: {error}")),
+    });
+    let accepted = server.await?.accepted;
+    say(format_args!("stopped after {accepted} connections"));
+    Ok(())
+}
+
 /// Writes a line to standard output. Another thread writes it; it is dropped if too many lines are
 /// queued.
 pub fn say(line: fmt::Arguments<'_>) {

@@ -17,7 +17,6 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use interop::QuinnRuntime;
 use interop::http::PATTERN;
 use polder::{Backend, Runtime};
 use quinn::rustls::RootCertStore;
@@ -73,7 +72,7 @@ impl Driver {
 
     fn quinn(self) -> Arc<dyn quinn::Runtime> {
         match self {
-            Driver::Polder(..) => Arc::new(QuinnRuntime),
+            Driver::Polder(..) => Arc::new(polder_quinn::Runtime),
             Driver::Tokio => Arc::new(TokioRuntime),
         }
     }
@@ -312,7 +311,7 @@ fn connections_and_streams_at_once_all_get_what_they_sent() {
 /// Returns a socket as quinn uses it.
 fn socket() -> Arc<dyn quinn::AsyncUdpSocket> {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    quinn::Runtime::wrap_udp_socket(&QuinnRuntime, socket).unwrap()
+    quinn::Runtime::wrap_udp_socket(&polder_quinn::Runtime, socket).unwrap()
 }
 
 #[test]

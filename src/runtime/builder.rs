@@ -475,7 +475,7 @@ impl Builder {
     /// # std::io::Result::Ok(())
     /// ```
     ///
-    /// (For a DNS crate, such as hickory-resolver, see `interop/src/resolver.rs`.)
+    /// (For hickory-resolver, a DNS crate, there is the crate polder-hickory.)
     #[cfg(feature = "net")]
     #[doc(alias("dns", "hickory", "trust-dns"))]
     pub fn resolver<R, F>(mut self, resolver: R) -> Builder

@@ -1,6 +1,5 @@
 //! An HTTP server: axum, without its feature `tokio`, over hyper, on polder's sockets and timers.
-//! The router is axum's own. hyper serves it, with the adapters of `src/hyper_io.rs` and one line,
-//! `service_fn(|request| app.clone().call(request))`: a `Router` is a `tower_service::Service`.
+//! The router is axum's own, and `polder_hyper::serve` serves it.
 //!
 //! | request | answer |
 //! |---|---|
@@ -22,16 +21,10 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use hyper::Request;
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use interop::http::{self, limited};
-use interop::{Arguments, Limited, served, told};
-use polder::event::Latch;
-use polder::net::serve;
+use interop::{Arguments, served_by_hyper};
 use polder::time::sleep;
+use polder_hyper::serve;
 use serde::Deserialize;
-use tower_service::Service;
 
 const USAGE: &str = "axum [ADDR] [--timeout-ms N] [--backend NAME]";
 
@@ -46,31 +39,14 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> std::io::Result<()> {
-    let limit = arguments.limit();
     arguments.runtime()?.block_on(async {
         let stopped = interop::stopped()?;
-        let stop = Arc::new(Latch::new());
-        let app = app();
-        let listener = arguments.listen().await?;
-        let server = serve(listener, |stream, peer| {
-            let (app, stop) = (app.clone(), stop.clone());
-            async move {
-                let service = service_fn(|request: Request<Incoming>| {
-                    // A request's body, too, must not stall.
-                    let request = request.map(|body| limited(body, limit));
-                    app.clone().call(request)
-                });
-                let stream = Limited::new(stream, limit);
-                told(peer, http::serve(stream, service, limit, stop.wait()).await);
-            }
-        })
-        .limit(10_000)
-        .until(async {
-            stopped.await;
-            stop.set();
-        })
-        .grace(GRACE);
-        served(server).await
+        let server = serve(arguments.listen().await?, app())
+            .timeout(arguments.limit())
+            .limit(10_000)
+            .until(stopped)
+            .grace(GRACE);
+        served_by_hyper(server).await
     })
 }
 

@@ -19,13 +19,13 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{Request, Uri};
-use interop::{Arguments, HyperStream, Limited};
+use interop::{Arguments, Limited};
 use percent_encoding::percent_decode_str;
 use polder::io::{AsyncRead, AsyncWrite};
-
 use polder::net::TcpStream;
 use polder::time::timeout;
 use polder::unblock;
+use polder_hyper::Stream;
 
 const USAGE: &str = "get URL [--cacert FILE] [--timeout-ms N] [--backend NAME]";
 
@@ -138,7 +138,7 @@ async fn get<S>(stream: S, target: &Target, limit: Duration) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (mut requests, connection) = http1::handshake(HyperStream::new(stream))
+    let (mut requests, connection) = http1::handshake(Stream::new(stream))
         .await
         .map_err(io::Error::other)?;
     // Dropped, and so cancelled, when this function returns.

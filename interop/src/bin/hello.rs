@@ -1,13 +1,13 @@
 //! The smallest HTTPS server: one page, a time limit for clients that stall, and a graceful
 //! shutdown.
 //!
-//! Copy it, with `hyper_io.rs` next to it, into a package with
+//! Copy it into a package with
 //!
 //! ```toml
 //! [dependencies]
 //! polder = { path = "../polder" }
-//! hyper = { version = "1", features = ["http1", "server"] }
-//! http-body-util = "0.1"
+//! polder-hyper = { path = "../polder/crates/polder-hyper" }
+//! hyper = "1"
 //! futures-rustls = { version = "0.26", default-features = false, features = ["ring", "tls12"] }
 //! ```
 //!
@@ -17,9 +17,6 @@
 //! openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem \
 //!     -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1
 //! ```
-
-#[path = "../hyper_io.rs"]
-mod hyper_io;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -32,16 +29,13 @@ use futures_rustls::TlsAcceptor;
 use futures_rustls::pki_types::pem::PemObject;
 use futures_rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use futures_rustls::rustls::ServerConfig;
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
+use polder::event::Latch;
 use polder::net::{TcpListener, TcpStream, serve};
 use polder::signal::ctrl_c;
 use polder::time::timeout;
-
-use hyper_io::{HyperStream, HyperTimer};
+use polder_hyper::{Body, serve_connection};
 
 type AnyError = Box<dyn Error + Send + Sync>;
 
@@ -73,11 +67,12 @@ async fn run(address: &str, certificate: &str, key: &str) -> Result<(), AnyError
     let acceptor = TlsAcceptor::from(Arc::new(config.with_single_cert(chain, key)?));
 
     let listener = TcpListener::bind(address).await?;
+    let stop = Arc::new(Latch::new());
     println!("listening on https://{}", listener.local_addr()?);
     serve(listener, |stream, peer| {
-        let acceptor = acceptor.clone();
+        let (acceptor, stop) = (acceptor.clone(), stop.clone());
         async move {
-            if let Err(error) = connection(stream, &acceptor).await {
+            if let Err(error) = connection(stream, &acceptor, &stop).await {
                 eprintln!("{peer}: {error}");
             }
         }
@@ -87,22 +82,22 @@ async fn run(address: &str, certificate: &str, key: &str) -> Result<(), AnyError
         if ctrl_c().await.is_err() {
             pending::<()>().await; // It cannot be told to stop.
         }
+        stop.set();
     })
     .grace(GRACE)
     .await?;
     Ok(())
 }
 
-async fn connection(stream: TcpStream, acceptor: &TlsAcceptor) -> Result<(), AnyError> {
+async fn connection(
+    stream: TcpStream,
+    acceptor: &TlsAcceptor,
+    stop: &Latch,
+) -> Result<(), AnyError> {
     let stream = timeout(LIMIT, acceptor.accept(stream)).await??;
-    http1::Builder::new()
-        .timer(HyperTimer)
-        .header_read_timeout(LIMIT)
-        .serve_connection(HyperStream::new(stream), service_fn(hello))
-        .await?;
-    Ok(())
+    Ok(serve_connection(stream, service_fn(hello), LIMIT, stop.wait()).await?)
 }
 
-async fn hello(_request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-    Ok(Response::new(Full::new("hello from polder\n".into())))
+async fn hello(_request: Request<Body>) -> Result<Response<String>, Infallible> {
+    Ok(Response::new("hello from polder\n".into()))
 }

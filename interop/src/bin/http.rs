@@ -2,12 +2,11 @@
 //! Ctrl-C or SIGTERM it finishes the current responses.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
-use interop::{Arguments, Limited, http, served, told};
-use polder::event::Latch;
-use polder::net::serve;
+use hyper::service::service_fn;
+use interop::{Arguments, http, served_by_hyper};
+use polder_hyper::serve;
 
 const USAGE: &str = "http [ADDR] [--timeout-ms N] [--backend NAME]";
 
@@ -19,24 +18,13 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> std::io::Result<()> {
-    let limit = arguments.limit();
     arguments.runtime()?.block_on(async {
         let stopped = interop::stopped()?;
-        let stop = Arc::new(Latch::new());
-        let listener = arguments.listen().await?;
-        let server = serve(listener, |stream, peer| {
-            let stop = stop.clone();
-            async move {
-                let stream = Limited::new(stream, limit);
-                told(peer, http::connection(stream, limit, stop.wait()).await);
-            }
-        })
-        .limit(10_000)
-        .until(async {
-            stopped.await;
-            stop.set();
-        })
-        .grace(GRACE);
-        served(server).await
+        let server = serve(arguments.listen().await?, service_fn(http::answer))
+            .timeout(arguments.limit())
+            .limit(10_000)
+            .until(stopped)
+            .grace(GRACE);
+        served_by_hyper(server).await
     })
 }

@@ -15,6 +15,7 @@ use futures_rustls::TlsAcceptor;
 use futures_rustls::pki_types::pem::PemObject;
 use futures_rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use futures_rustls::rustls::ServerConfig;
+use hyper::service::service_fn;
 use interop::{Arguments, Limited, http, say, served, told};
 use polder::event::Latch;
 use polder::future;
@@ -22,6 +23,7 @@ use polder::net::{TcpStream, serve};
 use polder::signal::{Signal, Signals};
 use polder::stream::StreamExt;
 use polder::time::timeout;
+use polder_hyper::serve_connection;
 
 const USAGE: &str =
     "https [ADDR] --certificate FILE [--key FILE] [--timeout-ms N] [--backend NAME]";
@@ -82,8 +84,8 @@ async fn client(
 ) -> io::Result<()> {
     let greeting = acceptor.accept(Limited::new(stream, limit));
     let stream = timeout(limit, greeting).await??;
-    let served = http::connection(stream, limit, stop.wait()).await;
-    served.map_err(io::Error::other)
+    let served = serve_connection(stream, service_fn(http::answer), limit, stop.wait());
+    served.await.map_err(io::Error::other)
 }
 
 /// Makes a TLS acceptor: from the files, or with a new certificate, which it writes.

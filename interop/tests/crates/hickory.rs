@@ -8,9 +8,9 @@ use std::thread;
 
 use hickory_resolver::Resolver;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
-use interop::{PolderProvider, addresses};
 use polder::net::{TcpStream, resolve};
 use polder::{Backend, Runtime};
+use polder_hickory::{Provider, lookup};
 
 use crate::within;
 
@@ -110,13 +110,10 @@ fn runtime(backend: Backend, workers: usize, server: SocketAddr) -> Runtime {
     }
     let server = NameServerConfig::new(server.ip(), true, connections.into());
     let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
-    let dns = Resolver::builder_with_config(config, PolderProvider);
+    let dns = Resolver::builder_with_config(config, Provider);
     let dns = dns.build().expect("a resolver");
     let builder = Runtime::builder().backend(backend).workers(workers);
-    let runtime = builder.resolver(move |host| {
-        let dns = dns.clone();
-        async move { addresses(&dns, host).await }
-    });
+    let runtime = builder.resolver(lookup(dns));
     runtime.build().expect("a runtime")
 }
 

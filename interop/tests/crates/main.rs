@@ -264,6 +264,7 @@ fn http_of(uri: &str) -> hyper::Request<()> {
 fn hyper_utils_client_runs_on_the_tokio_of_async_compat() {
     use http_body_util::{BodyExt, Empty};
     use hyper::body::Bytes;
+    use hyper::service::service_fn;
     use hyper_util::client::legacy::Client;
     use hyper_util::rt::TokioExecutor;
 
@@ -271,11 +272,7 @@ fn hyper_utils_client_runs_on_the_tokio_of_async_compat() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let server = polder::spawn(async move {
-            let _ = polder::net::serve(listener, |stream, _| async move {
-                let stop = std::future::pending();
-                let _ = interop::http::connection(stream, LIMIT, stop).await;
-            })
-            .await;
+            let _ = polder_hyper::serve(listener, service_fn(interop::http::answer)).await;
         });
         let asked = async {
             let client: Client<_, Empty<Bytes>> =

@@ -1,6 +1,5 @@
 //! hyper: HTTP/1.1 and HTTP/2, and a server for a port.
 
-use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::rc::Rc;
 
@@ -11,10 +10,10 @@ use hyper::client::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use interop::http::PATTERN;
-use interop::{HyperExecutor, HyperStream, HyperTimer};
 use polder::Task;
 use polder::io::{AsyncRead, AsyncWrite};
 use polder::net::{TcpListener, TcpStream};
+use polder_hyper::{Body, Executor, Stream, Timer, serve_connection};
 
 use crate::{Account, PATIENCE, Result, expect_same, payload, persist};
 
@@ -33,18 +32,22 @@ where
     Ok(())
 }
 
-pub async fn connection(stream: TcpStream) -> Result {
-    Ok(interop::http::connection(stream, PATIENCE, pending()).await?)
+pub async fn connection<S>(stream: S) -> Result
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(interop::http::answer);
+    Ok(serve_connection(stream, service, PATIENCE, pending()).await?)
 }
 
 pub async fn connection_2(stream: TcpStream) -> Result {
-    let service = service_fn(|request: Request<Incoming>| async move {
-        Ok::<_, Infallible>(interop::http::answer(request, PATIENCE).await)
+    let service = service_fn(|request: Request<Incoming>| {
+        interop::http::answer(request.map(|body| Body::new(body, PATIENCE)))
     });
-    let mut builder = hyper::server::conn::http2::Builder::new(HyperExecutor);
-    let builder = builder.timer(HyperTimer).keep_alive_interval(PATIENCE);
+    let mut builder = hyper::server::conn::http2::Builder::new(Executor);
+    let builder = builder.timer(Timer).keep_alive_interval(PATIENCE);
     Ok(builder
-        .serve_connection(HyperStream::new(stream), service)
+        .serve_connection(Stream::new(stream), service)
         .await?)
 }
 
@@ -99,7 +102,7 @@ pub async fn connect_1<S>(stream: S) -> Result<Client<http1::SendRequest<Full<By
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (sender, connection) = http1::handshake(HyperStream::new(stream)).await?;
+    let (sender, connection) = http1::handshake(Stream::new(stream)).await?;
     Ok(Client::new(sender, connection))
 }
 
@@ -122,9 +125,9 @@ pub async fn ask_1(address: &'static str, account: Rc<Account>) -> Result {
 }
 
 async fn connect_2(address: &str) -> Result<Client<http2::SendRequest<Full<Bytes>>>> {
-    let stream = HyperStream::new(TcpStream::connect(address).await?);
-    let mut builder = http2::Builder::new(HyperExecutor);
-    let builder = builder.timer(HyperTimer).keep_alive_interval(PATIENCE);
+    let stream = Stream::new(TcpStream::connect(address).await?);
+    let mut builder = http2::Builder::new(Executor);
+    let builder = builder.timer(Timer).keep_alive_interval(PATIENCE);
     let (sender, connection) = builder.handshake(stream).await?;
     Ok(Client::new(sender, connection))
 }

@@ -1,6 +1,5 @@
 //! rustls: HTTP/1.1 over TLS, with sessions that are resumed.
 
-use std::future::pending;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use futures_rustls::{TlsAcceptor, TlsConnector};
 use polder::net::TcpStream;
 use polder::time::timeout;
 
-use crate::http::{connect_1, exchange_1, serve as serve_port};
+use crate::http::{connect_1, connection, exchange_1, serve as serve_port};
 use crate::{Account, Identity, PATIENCE, Result, persist};
 
 pub async fn serve(identity: Identity) -> Result {
@@ -20,10 +19,7 @@ pub async fn serve(identity: Identity) -> Result {
     let acceptor = TlsAcceptor::from(Arc::new(config));
     serve_port(443, move |stream| {
         let greeting = acceptor.accept(stream);
-        async move {
-            let stream = timeout(PATIENCE, greeting).await??;
-            Ok(interop::http::connection(stream, PATIENCE, pending()).await?)
-        }
+        async move { connection(timeout(PATIENCE, greeting).await??).await }
     })
     .await
 }

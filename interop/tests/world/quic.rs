@@ -4,7 +4,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_concurrency::prelude::*;
-use interop::QuinnRuntime;
 use polder::net::resolve;
 use quinn::{
     ClientConfig, Connection, EndpointConfig, Incoming, ServerConfig, TransportConfig, VarInt,
@@ -27,7 +26,7 @@ pub async fn serve(identity: Identity) -> Result {
     let mut config = ServerConfig::with_single_cert(identity.chain(), identity.key())?;
     config.transport_config(transport()?);
     let own = EndpointConfig::default();
-    let endpoint = QuinnRuntime::endpoint(own, Some(config), "0.0.0.0:443").await?;
+    let endpoint = polder_quinn::endpoint(own, Some(config), "0.0.0.0:443").await?;
     while let Some(incoming) = endpoint.accept().await {
         // The client must first prove its address.
         if incoming.may_retry() && !incoming.remote_address_validated() {
@@ -65,7 +64,7 @@ async fn exchange(connection: &Connection, number: u64) -> Result {
 pub async fn ask(identity: Identity, account: Rc<Account>) -> Result {
     let mut config = ClientConfig::with_root_certificates(Arc::new(identity.roots()?))?;
     config.transport_config(transport()?);
-    let endpoint = QuinnRuntime::endpoint(EndpointConfig::default(), None, "0.0.0.0:0").await?;
+    let endpoint = polder_quinn::endpoint(EndpointConfig::default(), None, "0.0.0.0:0").await?;
     let connect = async || {
         let addresses = resolve("quic:443").await?;
         let address = addresses.into_iter().next().ok_or("no address")?;

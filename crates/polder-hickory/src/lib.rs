@@ -1,21 +1,27 @@
-//! hickory-resolver on polder: looks up names by DNS, without a thread of the pool. Copy this file.
-//! It needs hickory-resolver without its feature `tokio`, async-trait and futures-io.
+//! hickory-resolver on [polder]: a runtime's names are looked up by DNS, without a thread of the
+//! pool.
 //!
-//! ```no_run
-//! use hickory_resolver::Resolver;
-//! use interop::{PolderProvider, addresses};
-//!
-//! // As /etc/resolv.conf says.
-//! let dns = Resolver::builder(PolderProvider).and_then(|builder| builder.build());
-//! let dns = dns.map_err(std::io::Error::other)?;
-//! let runtime = polder::Runtime::builder()
-//!     .resolver(move |host| {
-//!         let dns = dns.clone();
-//!         async move { addresses(&dns, host).await }
-//!     })
-//!     .build()?;
-//! # std::io::Result::Ok(())
 //! ```
+//! # fn main() -> std::io::Result<()> {
+//! use hickory_resolver::Resolver;
+//! use polder_hickory::{Provider, lookup};
+//!
+//! # #[cfg(any())] // Not everywhere is there such a file.
+//! // As /etc/resolv.conf says.
+//! let dns = Resolver::builder(Provider).and_then(|builder| builder.build());
+//! # let dns = Resolver::builder_with_config(Default::default(), Provider).build();
+//! let dns = dns.map_err(std::io::Error::other)?;
+//! let runtime = polder::Runtime::builder().resolver(lookup(dns)).build()?;
+//! let found = runtime.block_on(polder::net::resolve("localhost:80"))?;
+//! assert!(found.iter().all(|address| address.ip().is_loopback()));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! hickory-resolver is without its feature `tokio`, which is a default one.
+
+#![deny(missing_docs)]
+#![warn(missing_debug_implementations, unreachable_pub)]
 
 use std::future::Future;
 use std::io;
@@ -31,32 +37,62 @@ use polder::io::{AsyncRead, AsyncWrite};
 use polder::net::{TcpStream, UdpSocket};
 use polder::time::{sleep, timeout};
 
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
 /// How long a connection to a name server may take, unless hickory specifies it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Looks up a name, for [`Builder::resolver`](polder::runtime::Builder::resolver).
-pub async fn addresses(dns: &Resolver<PolderProvider>, host: String) -> io::Result<Vec<IpAddr>> {
-    match dns.lookup_ip(host).await {
-        Ok(found) => Ok(found.iter().collect()),
-        Err(error) if error.is_no_records_found() || error.is_nx_domain() => {
-            Err(io::Error::new(io::ErrorKind::NotFound, error))
-        }
-        Err(error) => Err(io::Error::other(error)),
+/// Looks up names, for [`Builder::resolver`](polder::runtime::Builder::resolver). A name that is
+/// unknown, or has no address, is an error of the kind [`NotFound`](io::ErrorKind::NotFound).
+///
+/// ```
+/// use hickory_resolver::Resolver;
+/// use polder_hickory::{Provider, lookup};
+///
+/// // A real one names its servers.
+/// let dns = Resolver::builder_with_config(Default::default(), Provider).build();
+/// let lookup = lookup(dns.map_err(std::io::Error::other)?);
+/// let found = polder::block_on(lookup("localhost".to_owned()))?;
+/// assert!(found.iter().all(|address| address.is_loopback()));
+/// # std::io::Result::Ok(())
+/// ```
+pub fn lookup(
+    dns: Resolver<Provider>,
+) -> impl Fn(String) -> BoxFuture<io::Result<Vec<IpAddr>>> + Send + Sync + 'static {
+    move |host| {
+        let dns = dns.clone();
+        Box::pin(async move {
+            match dns.lookup_ip(host).await {
+                Ok(found) => Ok(found.iter().collect()),
+                Err(error) if error.is_no_records_found() || error.is_nx_domain() => {
+                    Err(io::Error::new(io::ErrorKind::NotFound, error))
+                }
+                Err(error) => Err(io::Error::other(error)),
+            }
+        })
     }
 }
 
-/// hickory's runtime interface.
+/// hickory's trait for runtimes.
+///
+/// ```
+/// let builder = hickory_resolver::Resolver::builder_with_config(
+///     hickory_resolver::config::ResolverConfig::default(),
+///     polder_hickory::Provider,
+/// );
+/// assert!(builder.build().is_ok());
+/// ```
 #[derive(Clone, Copy, Default, Debug)]
-pub struct PolderProvider;
+pub struct Provider;
 
-impl RuntimeProvider for PolderProvider {
-    type Handle = PolderProvider;
-    type Timer = PolderProvider;
+impl RuntimeProvider for Provider {
+    type Handle = Provider;
+    type Timer = Provider;
     type Udp = Udp;
     type Tcp = Tcp;
 
-    fn create_handle(&self) -> PolderProvider {
-        PolderProvider
+    fn create_handle(&self) -> Provider {
+        Provider
     }
 
     fn connect_tcp(
@@ -64,7 +100,7 @@ impl RuntimeProvider for PolderProvider {
         server: SocketAddr,
         own: Option<SocketAddr>,
         limit: Option<Duration>,
-    ) -> Pin<Box<dyn Send + Future<Output = io::Result<Tcp>>>> {
+    ) -> BoxFuture<io::Result<Tcp>> {
         Box::pin(async move {
             let limit = limit.unwrap_or(PATIENCE);
             let stream = match own {
@@ -81,23 +117,19 @@ impl RuntimeProvider for PolderProvider {
         })
     }
 
-    fn bind_udp(
-        &self,
-        own: SocketAddr,
-        _server: SocketAddr,
-    ) -> Pin<Box<dyn Send + Future<Output = io::Result<Udp>>>> {
+    fn bind_udp(&self, own: SocketAddr, _server: SocketAddr) -> BoxFuture<io::Result<Udp>> {
         Box::pin(async move { UdpSocket::bind(own).await.map(Udp) })
     }
 }
 
-impl Spawn for PolderProvider {
+impl Spawn for Provider {
     fn spawn_bg(&mut self, future: impl Future<Output = ()> + Send + 'static) {
         polder::spawn(future).detach();
     }
 }
 
 #[async_trait]
-impl Time for PolderProvider {
+impl Time for Provider {
     async fn delay_for(duration: Duration) {
         sleep(duration).await;
     }
@@ -111,10 +143,11 @@ impl Time for PolderProvider {
 }
 
 /// A socket for single queries.
+#[derive(Debug)]
 pub struct Udp(UdpSocket);
 
 impl DnsUdpSocket for Udp {
-    type Time = PolderProvider;
+    type Time = Provider;
 
     fn poll_recv_from(
         &self,
@@ -135,10 +168,11 @@ impl DnsUdpSocket for Udp {
 }
 
 /// A connection for long answers.
+#[derive(Debug)]
 pub struct Tcp(TcpStream);
 
 impl DnsTcpStream for Tcp {
-    type Time = PolderProvider;
+    type Time = Provider;
 }
 
 impl AsyncRead for Tcp {

@@ -1,17 +1,12 @@
-//! quinn's runtime interface: a UDP socket, timers and tasks. quinn-udp makes the system calls on
-//! polder's socket: many datagrams per call (GSO, GRO), and congestion marks (ECN).
-//!
-//! Copy this file. An endpoint is then made like this:
+//! quinn on [polder]: a UDP socket, timers and tasks. quinn-udp makes the system calls on polder's
+//! socket: many datagrams per call (GSO, GRO), and congestion marks (ECN).
 //!
 //! ```
-//! use interop::QuinnRuntime;
-//! use std::net::UdpSocket;
-//! use std::sync::Arc;
+//! use quinn::EndpointConfig;
 //!
 //! polder::block_on(async {
-//!     let socket = UdpSocket::bind("127.0.0.1:0")?;
-//!     let runtime = Arc::new(QuinnRuntime);
-//!     let endpoint = quinn::Endpoint::new(Default::default(), None, socket, runtime)?;
+//!     let config = EndpointConfig::default();
+//!     let endpoint = polder_quinn::endpoint(config, None, "127.0.0.1:0").await?;
 //!     endpoint.close(0_u32.into(), b"done");
 //!     endpoint.wait_idle().await;
 //!     std::io::Result::Ok(())
@@ -19,8 +14,10 @@
 //! # std::io::Result::Ok(())
 //! ```
 //!
-//! Or with [`QuinnRuntime::endpoint`], which works in a simulated world as well: there polder's own
-//! calls send and receive one datagram each.
+//! quinn needs a feature for its cryptography, such as `rustls-ring`.
+
+#![deny(missing_docs)]
+#![warn(missing_debug_implementations, unreachable_pub)]
 
 use std::future::Future;
 use std::io::{self, IoSliceMut};
@@ -34,36 +31,66 @@ use polder::net::{AsyncToSocketAddrs, UdpSocket};
 use polder::poller::Interest;
 use polder::time::{self, Sleep};
 use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
-use quinn::{
-    AsyncTimer, AsyncUdpSocket, Endpoint, EndpointConfig, Runtime, ServerConfig, UdpPoller,
-};
+use quinn::{AsyncTimer, AsyncUdpSocket, Endpoint, EndpointConfig, ServerConfig, UdpPoller};
 use socket2::{SockRef, Type};
 
-/// polder as a runtime for quinn. Its tasks run in the runtime in which an endpoint is made or
-/// connects.
-#[derive(Clone, Copy, Debug)]
-pub struct QuinnRuntime;
-
-impl QuinnRuntime {
-    /// Returns an endpoint at this address, of the system or of a simulated world.
-    pub async fn endpoint(
-        config: EndpointConfig,
-        server: Option<ServerConfig>,
-        address: impl AsyncToSocketAddrs,
-    ) -> io::Result<Endpoint> {
-        let socket = UdpSocket::bind(address).await?;
-        // A simulated socket's descriptor is not that of a datagram socket, or there is none.
-        let is_simulated = !matches!(SockRef::from(&socket).r#type(), Ok(Type::DGRAM));
-        let socket: Arc<dyn AsyncUdpSocket> = if is_simulated {
-            Arc::new(Simulated(socket))
-        } else {
-            Arc::new(Socket::new(socket)?)
-        };
-        Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(QuinnRuntime))
-    }
+/// Returns an endpoint at this address, of the system or of a simulated world: there polder's own
+/// calls send and receive one datagram each.
+///
+/// ```
+/// use quinn::EndpointConfig;
+///
+/// polder::block_on(async {
+///     let config = EndpointConfig::default();
+///     let client = polder_quinn::endpoint(config, None, "127.0.0.1:0").await?;
+///     assert_eq!(client.open_connections(), 0);
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// That of [`UdpSocket::bind`].
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future has no effect.
+pub async fn endpoint(
+    config: EndpointConfig,
+    server: Option<ServerConfig>,
+    address: impl AsyncToSocketAddrs,
+) -> io::Result<Endpoint> {
+    let socket = UdpSocket::bind(address).await?;
+    // A simulated socket's descriptor is not that of a datagram socket, or there is none.
+    let is_simulated = !matches!(SockRef::from(&socket).r#type(), Ok(Type::DGRAM));
+    let socket: Arc<dyn AsyncUdpSocket> = if is_simulated {
+        Arc::new(Simulated(socket))
+    } else {
+        Arc::new(Socket::new(socket)?)
+    };
+    Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(Runtime))
 }
 
-impl Runtime for QuinnRuntime {
+/// polder as a runtime for quinn, for an endpoint with a socket that exists. Its tasks run in the
+/// runtime in which an endpoint is made or connects.
+///
+/// ```
+/// use polder_quinn::Runtime;
+/// use std::net::UdpSocket;
+/// use std::sync::Arc;
+///
+/// polder::block_on(async {
+///     let socket = UdpSocket::bind("127.0.0.1:0")?;
+///     quinn::Endpoint::new(Default::default(), None, socket, Arc::new(Runtime))?;
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Runtime;
+
+impl quinn::Runtime for Runtime {
     fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
         Box::pin(Timer(time::sleep_until(at)))
     }
