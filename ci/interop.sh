@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The programs in interop/ with real clients, and other people's crates inside polder, some with their
-# real servers. What these need is installed first, where apt-get or Homebrew can. A missing client is an
+# The adapters to other crates, the programs in interop/ with real clients, and other people's crates inside polder, some
+# with their real servers. What these need is installed first, where apt-get or Homebrew can. A missing client is an
 # error; a missing server is left out, and reported.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -75,8 +75,9 @@ done
 export CARGO_TARGET_DIR="${XDG_CACHE_HOME:-$HOME/.cache}/polder-ci/interop-target"
 
 cd interop
-cargo fmt --check
-cargo clippy --all-targets --features "$features" -- -D warnings
-cargo test --features "$features"
+cargo fmt --all --check
+cargo clippy --workspace --all-targets --features "$features" -- -D warnings
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --exclude interop
+cargo test --workspace --features "$features"
 # The world of all crates, with every seed twice; and its seeds once more in another process.
-WORLD_SEEDS=60 POLDER_SIM_CHECK=1 timeout 300 cargo test --features "$features" --test world
+WORLD_SEEDS=60 POLDER_SIM_CHECK=1 timeout 300 cargo test --workspace --features "$features" --test world

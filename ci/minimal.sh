@@ -16,7 +16,7 @@ work="$cache/minimal"
 rm -rf "$work"
 mkdir -p "$work"
 cp -R Cargo.toml README.md crates docs src tests examples benches "$work"
-rm -rf "$work"/{benches/{compare,simulators},crates/polder-top}
+rm -rf "$work"/{benches/{compare,simulators},crates/polder-*}
 cd "$work"
 export CARGO_TARGET_DIR="$cache/minimal-target"
 

@@ -9,7 +9,7 @@
 #
 # `--short`: it checks everything, and passes the unit tests.
 #
-# `packages`: interop, polder-top and the packages in benches state one of their own, which compiles them, if rustup has it.
+# `packages`: interop, the adapters, polder-top and the packages in benches state one of their own, which compiles them, if rustup has it.
 #
 # Without an argument, both.
 set -euo pipefail
@@ -74,7 +74,7 @@ installed() {
 
 packages() {
     local folder wanted toolchain
-    for folder in interop crates/polder-top benches/compare benches/simulators; do
+    for folder in interop crates/polder-{hickory,hyper,quinn,top,zbus} benches/compare benches/simulators; do
         wanted=$(stated "$folder")
         toolchain=$(installed "$wanted")
         if [ -z "$toolchain" ]; then
