@@ -11,6 +11,12 @@ here() {
     case $1 in
         websockets)
             python3 -c 'import websockets' 2>/dev/null || /usr/bin/python3 -c 'import websockets' 2>/dev/null ;;
+        postgres)
+            # Its programs are in a folder of their version, which is not in PATH.
+            for folder in /usr/lib/postgresql/*/bin /opt/homebrew/opt/postgresql@*/bin; do
+                PATH="$PATH:$folder"
+            done
+            command -v postgres >/dev/null && command -v initdb >/dev/null ;;
         *) command -v "$1" >/dev/null ;;
     esac
 }
@@ -25,6 +31,7 @@ install() {
     case $1 in
         websockets) package=python3-websockets ;;
         dbus-send) package=dbus-bin ;;
+        postgres) package=postgresql ;;
         *) package=$1 ;;
     esac
     if command -v apt-get >/dev/null; then
@@ -35,6 +42,7 @@ install() {
         case $1 in
             websockets) python3 -m pip install --user --break-system-packages websockets ;;
             redis-server) brew install redis ;;
+            postgres) brew install postgresql@17 ;;
             dbus-daemon | dbus-send) brew install dbus ;;
             *) brew install "$1" ;;
         esac
@@ -47,7 +55,7 @@ for name in curl openssl wrk websockets; do
     here $name || install $name
     INTEROP_CLIENTS="$INTEROP_CLIENTS $name"
 done
-for name in redis-server dbus-daemon dbus-send; do
+for name in redis-server postgres dbus-daemon dbus-send; do
     if here $name || install $name && here $name; then
         INTEROP_CLIENTS="$INTEROP_CLIENTS $name"
     else

@@ -3,8 +3,16 @@
 
 #![cfg(unix)]
 
+mod channels;
+mod datagrams;
+mod grpc;
 mod hickory;
+mod limits;
+mod names;
+mod postgres;
+mod processes;
 mod redis;
+mod retries;
 #[path = "../shared/mod.rs"]
 mod shared;
 mod sqlite;

@@ -5,11 +5,15 @@
 
 use std::io::{self, BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
 
 /// The time limit of any single step on a loaded machine; far longer than one needs.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -167,5 +171,62 @@ impl Bus {
             _process: process,
             address: address.trim_end().into(),
         })
+    }
+}
+
+/// The test's own PostgreSQL server, with a user `test`. It listens on a Unix socket in its folder.
+pub struct Postgres {
+    process: Process,
+    pub folder: TempDir,
+    pub socket: PathBuf,
+}
+
+impl Postgres {
+    /// Returns `None`, with a message, if it is not installed.
+    pub fn start() -> Option<Postgres> {
+        let (mut postgres, mut initdb) = (client("postgres")?, client("initdb")?);
+        let folder = TempDir::new().expect("a folder");
+        let path = folder.path();
+        if path.metadata().expect("it is there").uid() == 0 {
+            // It refuses to run as root.
+            const NOBODY: u32 = 65534;
+            chown(path, Some(NOBODY), Some(NOBODY)).expect("it is ours");
+            initdb.uid(NOBODY).gid(NOBODY);
+            postgres.uid(NOBODY).gid(NOBODY);
+        }
+        let data = path.join("data");
+        initdb.args(["--username=test", "--auth=trust", "--no-sync", "-D"]);
+        let output = initdb.arg(&data).current_dir(path).output();
+        let output = output.expect("it runs");
+        assert!(output.status.success(), "{output:?}");
+
+        postgres
+            .args(["-F", "-c", "listen_addresses=", "-k"])
+            .arg(path);
+        postgres.arg("-D").arg(&data).current_dir(path);
+        postgres.stdout(Stdio::null()).stderr(Stdio::null());
+        let process = Process::start(&mut postgres);
+        let start = Instant::now();
+        let is_ready = || {
+            let lines = std::fs::read_to_string(data.join("postmaster.pid")).unwrap_or_default();
+            lines.contains("ready")
+        };
+        while !is_ready() {
+            assert!(start.elapsed() < LIMIT, "postgres does not listen");
+            thread::sleep(Duration::from_millis(2));
+        }
+        Some(Postgres {
+            process,
+            socket: path.join(".s.PGSQL.5432"),
+            folder,
+        })
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        // Killed, it would leave shared memory behind.
+        self.process.signal(libc::SIGQUIT);
+        let _ = self.process.0.wait();
     }
 }

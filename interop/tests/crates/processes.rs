@@ -1,0 +1,22 @@
+//! Processes where the output is enough: the standard library's, on a thread of the pool. (Those of
+//! async-process are in `main.rs`.)
+
+use std::process::Command;
+
+use polder::unblock;
+
+use crate::everywhere;
+
+#[test]
+fn the_output_of_children_comes_from_threads_of_the_pool() {
+    everywhere(|_| async {
+        let outputs = (0..10).map(|number: u32| {
+            unblock(move || Command::new("echo").arg(number.to_string()).output())
+        });
+        for (number, output) in outputs.collect::<Vec<_>>().into_iter().enumerate() {
+            let output = output.await.expect("it runs");
+            assert_eq!(output.stdout, format!("{number}\n").as_bytes());
+            assert!(output.status.success());
+        }
+    });
+}
