@@ -9,6 +9,7 @@ mod grpc;
 mod hickory;
 mod limits;
 mod names;
+mod page;
 mod postgres;
 mod processes;
 mod redis;
