@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 budgets='
 core      8360
 scheduler 3650
-library   26030
+library   26090
 worlds    11935
 '
 

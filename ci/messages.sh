@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What the compiler says of likely mistakes: a program of each is compiled, and must fail with the
-# words that the library has for it (`#[diagnostic::on_unimplemented]`).
+# What the compiler says of likely mistakes: a program of each is compiled, with warnings denied, and must fail with
+# words that name the cure: the library's (`#[must_use]`, `#[diagnostic::on_unimplemented]`, a comment at the bound
+# that the compiler quotes), or the compiler's own. What a program says while it runs is in tests/mistakes.rs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -23,14 +24,20 @@ polder = { path = "$root" }
 [workspace]
 END
 
-# mistake EXPRESSION WORDS…: the expression, in an async block, does not compile, for these reasons.
+# mistake EXPRESSION WORDS…: the expression, in an async function, does not compile, for these reasons.
 mistake() {
     local expression=$1 output words
     shift
     cat >"$work/src/main.rs" <<END
-fn main() {
-    let _ = async { $expression };
+#![deny(warnings)]
+#![allow(dead_code, unused_variables)]
+
+async fn mistake() -> std::io::Result<()> {
+    $expression;
+    Ok(())
 }
+
+fn main() {}
 END
     if output=$(cargo check --quiet --manifest-path "$work/Cargo.toml" 2>&1); then
         echo "ci/messages.sh: this compiles: $expression" >&2
@@ -53,4 +60,25 @@ mistake 'polder::net::serve("127.0.0.1:80", |_, _| async {}).await' \
     '`str` cannot be listened on' 'TcpListener::bind(address).await?'
 mistake 'polder::test! { start_paused = true; async fn passes() {} }' \
     '`start_paused` needs the feature `sim` of polder'
-echo "every mistake is told in the library's words"
+mistake 'polder::spawn(async {})' \
+    'dropping a task cancels it; use `.detach()` to let it run'
+not_send='// Not `Send`? Drop it before the `.await`, or `spawn_local`.'
+mistake 'polder::spawn(async { let shared = std::rc::Rc::new(1); std::future::ready(()).await; drop(shared) }).detach()' \
+    'has type `Rc<i32>` which is not `Send`' "$not_send"
+mistake 'let lock = std::sync::Mutex::new(1);
+    polder::Runtime::new()?.spawn(async move {
+        let guard = lock.lock().unwrap();
+        std::future::ready(()).await;
+        drop(guard)
+    }).detach()' \
+    'with `guard` maybe used later' "$not_send"
+mistake 'polder::time::sleep(std::time::Duration::ZERO)' \
+    'futures do nothing unless they are polled'
+mistake 'polder::net::TcpListener::bind("127.0.0.1:80")' \
+    'futures do nothing unless you `.await` or poll them'
+mistake 'let listener = polder::net::TcpListener::bind("127.0.0.1:80")?' \
+    'consider `await`ing on the `Future`'
+mistake 'let listener = polder::net::TcpListener::bind("127.0.0.1:80").await?;
+    polder::net::serve(listener, |_stream, _peer| async {})' \
+    'nothing is served unless this is awaited'
+echo "every mistake is told with its cure"

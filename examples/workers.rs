@@ -110,12 +110,7 @@ fn run(options: Options) -> io::Result<()> {
         // From now on Ctrl-C is caught, and so is SIGTERM, which `kill` and service managers send.
         let mut stop = Signals::new([Signal::Int, Signal::Term])?;
         let address = &options.address;
-        let listeners = TcpListener::bind_balanced(address, workers).await;
-        let listeners = listeners.map_err(|error| {
-            // Escaped, so that the message stays one line for any input.
-            let address = address.escape_debug();
-            io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
-        })?;
+        let listeners = TcpListener::bind_balanced(address, workers).await?;
         let address = listeners[0].local_addr()?;
         say(format_args!(
             "listening on {address} (backend {backend}, workers: {workers})"

@@ -157,11 +157,7 @@ impl Arguments {
     /// Listens on the given address, or on a free port, and prints the address.
     pub async fn listen(&self) -> io::Result<TcpListener> {
         let address = self.plain().unwrap_or("127.0.0.1:0");
-        let listener = TcpListener::bind(address).await.map_err(|error| {
-            // Escaped, so that the message stays one line for any input.
-            let address = address.escape_debug();
-            io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
-        })?;
+        let listener = TcpListener::bind(address).await?;
         let backend = match self.backend {
             Some(backend) => backend,
             None => Backend::from_env()?,

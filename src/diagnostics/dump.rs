@@ -746,7 +746,9 @@ impl fmt::Display for WorkerState {
             WorkerState::Awake => f.write_str("awake"),
             WorkerState::Here { task: Some(task) } => write!(f, "here, in {task}"),
             WorkerState::Here { task: None } => f.write_str("here"),
-            WorkerState::NotDriven => f.write_str("NOT DRIVEN: no call runs its tasks"),
+            WorkerState::NotDriven => {
+                f.write_str("NOT DRIVEN: no call of `block_on`, `run` or `turn` runs its tasks")
+            }
             WorkerState::Silent { task, since } => {
                 write!(f, "DOES NOT ANSWER, for at most {}: ", Brief(*since))?;
                 match task {

@@ -171,11 +171,26 @@ impl fmt::Display for Stall {
                 }
             }
         }
+        write!(f, ": {}", cure(self.activity.as_ref()))?;
         #[cfg(feature = "backtrace")]
         if let Some(backtrace) = &self.backtrace {
             write!(f, "\n{backtrace}")?;
         }
         Ok(())
+    }
+}
+
+/// What to do about it. A lock, and a `block_on` within a task, show as the call that they wait in.
+fn cure(activity: Option<&Activity>) -> &'static str {
+    let Some(Activity::SystemCall { name, .. }) = activity else {
+        return "what takes long belongs in `polder::unblock`";
+    };
+    match &**name {
+        "futex" => "drop a guard before the `.await`; locks and channels of threads block a task",
+        "epoll_wait" | "epoll_pwait" | "poll" | "ppoll" | "pselect6" | "select" => {
+            "in a task, `.await` instead of `block_on`"
+        }
+        _ => "what blocks belongs in `polder::unblock`",
     }
 }
 

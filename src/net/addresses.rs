@@ -1,6 +1,6 @@
 //! The types that users pass as a socket address; names go to the resolver.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::time::Duration;
@@ -149,6 +149,28 @@ where
         }
     }
     Err(last.unwrap_or_else(no_addresses))
+}
+
+/// [`first_that_works`] for `bind`, whose error says which address it is, and what helps.
+pub(super) async fn first_to_bind<T>(
+    host: impl AsyncToSocketAddrs,
+    bind: impl Fn(SocketAddr) -> io::Result<T>,
+) -> io::Result<T> {
+    let attempt = |address| ready(bind(address).map_err(|error| not_bound(address, error)));
+    first_that_works(host, attempt).await
+}
+
+/// Other errors are recognised by their number, which an error with words has not.
+#[cold]
+fn not_bound(address: SocketAddr, error: io::Error) -> io::Error {
+    let help = match error.kind() {
+        io::ErrorKind::AddrInUse => "choose another port, or 0 for a free one",
+        io::ErrorKind::AddrNotAvailable => "it is not an address of this machine",
+        io::ErrorKind::PermissionDenied => "the system reserves this port",
+        _ => return error,
+    };
+    let words = format!("cannot listen on {address}: {error}: {help}");
+    io::Error::new(error.kind(), words)
 }
 
 /// Connects to the addresses as RFC 8305 says: see [`race`].

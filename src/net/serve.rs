@@ -136,8 +136,22 @@ where
         listener,
         handler,
         until: pending(),
-        on_error: Box::new(|_| {}),
+        on_error: Box::new(tell_of_limits),
         settings: Settings::new(),
+    }
+}
+
+/// What [`Serve::on_error`] replaces. An error that concerns one connection is no news.
+#[cold]
+pub(super) fn tell_of_limits(error: &io::Error) {
+    if after_accept_error(error) == AfterAcceptError::Rest {
+        // `eprintln!` panics if it cannot write to standard error; that is ignored.
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            eprintln!(
+                "polder: no connection is accepted for now: {error}: raise the limit \
+                 (`ulimit -n`), or set a lower one (`Serve::limit`)"
+            );
+        }));
     }
 }
 
@@ -329,7 +343,8 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
     }
 
     /// Calls `on_error` when a connection cannot be accepted: only once, instead of for each
-    /// attempt, while the error is the same and no connection was accepted in between.
+    /// attempt, while the error is the same and no connection was accepted in between. By default a
+    /// lack of resources, usually descriptors, is reported on standard error, in the same way.
     ///
     /// ```
     /// use polder::net::{TcpListener, serve};

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use socket2::SockAddr;
 
-use super::addresses::{AsyncToSocketAddrs, first_that_works};
+use super::addresses::{AsyncToSocketAddrs, first_that_works, first_to_bind};
 use super::socket::{Flag, Group, Number, Opt, Receive, Socket, SocketType, internet, kernel};
 use crate::net::macros::socket;
 use crate::net::readiness::datagrams;
@@ -80,7 +80,7 @@ impl UdpSocket {
     ///
     /// Cancel safe: dropping the future has no effect. For a name, see [`resolve`](super::resolve).
     pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<UdpSocket> {
-        first_that_works(address, |address| async move {
+        first_to_bind(address, |address| {
             kernel::bind(SocketType::UdpSocket, &address.into()).map(UdpSocket)
         })
         .await

@@ -295,7 +295,7 @@ impl Runtime {
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> Task<F::Output>
     where
-        F: Future + Send + 'static,
+        F: Future + Send + 'static, // Not `Send`? Drop it before the `.await`, or `spawn_local`.
         F::Output: Send + 'static,
     {
         let label = Location::caller();
@@ -318,7 +318,7 @@ impl Runtime {
     #[track_caller]
     pub fn spawn_named<F>(&self, name: impl Into<Name>, future: F) -> Task<F::Output>
     where
-        F: Future + Send + 'static,
+        F: Future + Send + 'static, // Not `Send`? Drop it before the `.await`, or `spawn_local`.
         F::Output: Send + 'static,
     {
         let label = Label::named(name.into(), Location::caller());

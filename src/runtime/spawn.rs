@@ -53,7 +53,7 @@ pub(super) use boxed_if_large;
 #[track_caller]
 pub fn spawn<F>(future: F) -> Task<F::Output>
 where
-    F: Future + Send + 'static,
+    F: Future + Send + 'static, // Not `Send`? Drop it before the `.await`, or `spawn_local`.
     F::Output: Send + 'static,
 {
     let label = Location::caller();
@@ -85,7 +85,7 @@ where
 #[track_caller]
 pub fn spawn_named<F>(name: impl Into<Name>, future: F) -> Task<F::Output>
 where
-    F: Future + Send + 'static,
+    F: Future + Send + 'static, // Not `Send`? Drop it before the `.await`, or `spawn_local`.
     F::Output: Send + 'static,
 {
     let label = Label::named(name.into(), Location::caller());

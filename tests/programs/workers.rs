@@ -124,5 +124,5 @@ fn a_wrong_argument_of_workers_gets_one_line_that_says_what_it_should_have_been(
         &["\"127.0.0.1:1\"", USAGE],
     );
     wrong("workers", ["--backend", "fax"], &["\"fax\"", "available: "]);
-    fails("workers", ["nowhere"], &["cannot listen on nowhere: "]);
+    fails("workers", ["nowhere"], &["\"nowhere\" is not an address"]);
 }

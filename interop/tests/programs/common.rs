@@ -112,7 +112,7 @@ fn what_fails_is_told_with_status_1_and_without_the_usage() {
         let taken = format!("cannot listen on {address}: Address already in use");
         for (address, expected) in [
             (&*address, &*taken),
-            ("nowhere", "cannot listen on nowhere"),
+            ("nowhere", "\"nowhere\" is not an address"),
         ] {
             let mut second = Command::new(binary);
             second.arg(address).args(&arguments);

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use socket2::SockAddr;
 
 use super::stream::TcpStream;
-use crate::net::addresses::{AsyncToSocketAddrs, first_that_works};
+use crate::net::addresses::{AsyncToSocketAddrs, first_to_bind};
 use crate::net::macros::{Stream, socket};
 use crate::net::socket::{Number, Opt, Socket, SocketType, internet, kernel};
 use crate::sys::{OwnedDescriptor, invalid};
@@ -77,7 +77,7 @@ impl TcpListener {
     /// Cancel safe: dropping the future has no effect. For a name, see
     /// [`resolve`](crate::net::resolve).
     pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<TcpListener> {
-        first_that_works(address, |address| async move {
+        first_to_bind(address, |address| {
             kernel::bind(SocketType::TcpListener, &address.into()).map(TcpListener)
         })
         .await
@@ -130,7 +130,7 @@ impl TcpListener {
                 "bind_balanced: the number of listeners must be at least 1",
             ));
         }
-        first_that_works(address, |address| async move {
+        first_to_bind(address, |address| {
             let sockets = kernel::bind_balanced(SocketType::TcpListener, &address.into(), count)?;
             Ok(sockets.into_iter().map(TcpListener).collect())
         })

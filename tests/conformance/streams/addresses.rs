@@ -131,6 +131,15 @@ fn the_first_address_that_works_wins() {
         assert_ne!(third.local_addr().unwrap(), a);
         let error = TcpListener::bind([b, a]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
+        let words = error.to_string();
+        assert!(
+            words.starts_with(&format!("cannot listen on {a}: ")),
+            "{words}"
+        );
+        assert!(
+            words.ends_with(": choose another port, or 0 for a free one"),
+            "{words}"
+        );
     });
 }
 
