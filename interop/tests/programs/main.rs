@@ -7,6 +7,7 @@ mod chat;
 mod common;
 #[cfg(any(feature = "glib", feature = "libuv"))]
 mod embedded;
+mod fetch;
 mod get;
 mod hello;
 mod http;

@@ -1,0 +1,75 @@
+//! Fetches URLs, some at a time, with a progress bar on standard error.
+//!
+//! ```text
+//! cargo run --release --bin fetch < urls
+//! ```
+//! Standard input has an `http` URL on each line. Standard output gets a line for each, in the order
+//! in which they are done: the number of bytes, or the error.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::HOST;
+use hyper::{Request, Uri};
+use indicatif::{ProgressBar, ProgressStyle};
+use interop::HyperStream;
+use polder::net::TcpStream;
+use polder::time::timeout;
+use polder::{TaskSet, unblock};
+
+/// How many are fetched at a time. More would keep the servers, and the descriptors, busy.
+const AT_ONCE: usize = 10;
+/// How long one may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn main() -> io::Result<()> {
+    polder::block_on(async {
+        let urls: Vec<_> = unblock(|| io::stdin().lines().collect::<io::Result<_>>()).await?;
+        let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}, {eta} left");
+        let bar = ProgressBar::new(urls.len() as u64).with_style(style.expect("it is valid"));
+        let mut fetches = TaskSet::new();
+        let mut urls = urls.into_iter();
+        loop {
+            // The next ones begin as others end.
+            for url in urls.by_ref().take(AT_ONCE - fetches.len()) {
+                fetches.spawn(async move {
+                    let fetched = timeout(LIMIT, fetch(&url)).await;
+                    (fetched.unwrap_or_else(|late| Err(late.into())), url)
+                });
+            }
+            let Some((fetched, url)) = fetches.join_next().await else {
+                break;
+            };
+            bar.set_message(url.clone());
+            bar.inc(1);
+            // The bar makes way for the line.
+            bar.suspend(|| match fetched {
+                Ok(bytes) => println!("{bytes} bytes: {url}"),
+                Err(error) => println!("{error}: {url}"),
+            });
+        }
+        bar.finish_and_clear();
+        Ok(())
+    })
+}
+
+async fn fetch(url: &str) -> Result<usize, Box<dyn Error + Send + Sync>> {
+    let url: Uri = url.parse()?;
+    let host = url.host().ok_or("no host")?;
+    let stream = TcpStream::connect((host, url.port_u16().unwrap_or(80))).await?;
+    let (mut requests, connection) = http1::handshake(HyperStream::new(stream)).await?;
+    let _connection = polder::spawn(connection); // Cancelled when this function returns.
+    let authority = url.authority().ok_or("no host")?.as_str();
+    let request = Request::get(url.path()).header(HOST, authority);
+    let answer = requests
+        .send_request(request.body(Empty::<Bytes>::new())?)
+        .await?;
+    if !answer.status().is_success() {
+        return Err(answer.status().to_string().into());
+    }
+    Ok(answer.into_body().collect().await?.to_bytes().len())
+}
