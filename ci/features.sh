@@ -21,7 +21,7 @@ if [ "$ran" = 0 ]; then
     exit 1
 fi
 
-cargo test --all-features --example simulated
+cargo test --all-features --test first_hour
 
 . ci/not_run.sh
 cargo run --quiet --all-features --example embed -- --backend io-uring >/dev/null ||

@@ -1,10 +1,8 @@
 //! `echo`: a task per connection.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::ffi::OsStringExt;
 use std::process::Command;
 use std::thread;
 
@@ -21,25 +19,6 @@ fn echo_tells_the_address_it_really_has_and_the_backend() {
         echo.serves_a_client();
         echo.stops_on_ctrl_c();
     }
-}
-
-#[test]
-fn echo_takes_the_backend_from_the_environment_unless_it_is_told() {
-    for backend in Backend::available() {
-        let mut by_variable = command("echo");
-        by_variable.env("POLDER_BACKEND", backend.name());
-        by_variable.arg("127.0.0.1:0");
-        let echo = Echo::greeted(Program::start(by_variable), backend);
-        echo.stops_on_ctrl_c();
-
-        let mut chosen = command("echo");
-        chosen.env("POLDER_BACKEND", "fax");
-        chosen.args(["127.0.0.1:0", &format!("--backend={backend}")]);
-        let echo = Echo::greeted(Program::start(chosen), backend);
-        echo.stops_on_ctrl_c();
-    }
-    let unset = Program::start(with_arguments("echo", ["127.0.0.1:0"]));
-    Echo::greeted(unset, Backend::default()).stops_on_ctrl_c();
 }
 
 #[test]
@@ -299,9 +278,8 @@ fn echo_goes_on_by_itself_after_it_had_no_descriptors_left() {
     for backend in Backend::available() {
         let mut limited = Command::new("sh");
         limited.args(["-c", "ulimit -n 24; exec \"$0\" \"$@\""]);
-        limited.arg(binary("echo"));
-        limited.args(["127.0.0.1:0", "--backend", backend.name()]);
-        let mut echo = Echo::greeted(Program::start(prepared(limited)), backend);
+        limited.arg(binary("echo")).arg("127.0.0.1:0");
+        let mut echo = Echo::greeted(on(backend, prepared(limited)), backend);
         let mut clients: Vec<_> = (0..40).map(|_| echo.client()).collect();
         while !echo.line().starts_with("cannot accept: ") {}
         // The first client was accepted, and is served meanwhile.
@@ -325,9 +303,8 @@ fn echo_that_is_starved_of_descriptors_does_not_spin_and_serves_everyone_in_the_
     for backend in Backend::available() {
         let mut limited = Command::new("sh");
         limited.args(["-c", "ulimit -S -n 64; exec \"$0\" \"$@\""]);
-        limited.arg(binary("echo"));
-        limited.args(["127.0.0.1:0", "--backend", backend.name()]);
-        let mut echo = Echo::greeted(Program::start(prepared(limited)), backend);
+        limited.arg(binary("echo")).arg("127.0.0.1:0");
+        let mut echo = Echo::greeted(on(backend, prepared(limited)), backend);
         // Each client sends its number and nothing else, so an accepted client is served
         // immediately, and leaves only when we close it.
         let mut waiting: Vec<_> = (0..CLIENTS).map(|_| echo.client()).collect();
@@ -420,9 +397,10 @@ fn echo_stops_on_ctrl_c_with_clients_connected() {
 #[test]
 fn echo_goes_on_when_nobody_reads_its_output() {
     for backend in Backend::available() {
-        let arguments = ["127.0.0.1:0", "--backend", backend.name()];
+        let mut command = with_arguments("echo", ["127.0.0.1:0"]);
+        command.env("POLDER_BACKEND", backend.name());
         // The test reads one line, and then closes the pipe.
-        let mut program = Program::heard_for(1, with_arguments("echo", arguments));
+        let mut program = Program::heard_for(1, command);
         let address = address(&program.line(), &format!("backend {backend}"));
         assert_eq!(program.next_line(), None);
         for _ in 0..3 {
@@ -435,33 +413,13 @@ fn echo_goes_on_when_nobody_reads_its_output() {
 }
 
 #[test]
-fn a_wrong_argument_of_echo_gets_one_line_that_says_what_it_should_have_been() {
-    const USAGE: &str = "usage: echo [ADDR] [--backend NAMES]";
-    const ADDRESS: &str = "expected HOST:PORT";
+fn a_wrong_address_of_echo_gets_one_line_that_says_what_it_should_have_been() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = taken.local_addr().expect("its address").to_string();
-    let mut available = String::from("available: ");
-    let backends = Backend::available();
-    let names: Vec<_> = backends.iter().map(|backend| backend.name()).collect();
-    available.push_str(&names.join(", "));
-    let available = available.as_str();
-
-    wrong("echo", ["--fast"], &["\"--fast\"", USAGE]);
-    wrong("echo", ["-x"], &["\"-x\"", USAGE]);
-    wrong("echo", ["--backend"], &["needs a name", USAGE]);
-    wrong("echo", ["--backend", "fax"], &["\"fax\"", available]);
-    wrong("echo", ["--backend=fax"], &["\"fax\"", available]);
-    wrong("echo", ["--backend", ""], &["\"\"", available]);
-    wrong("echo", ["--backend="], &["\"\"", available]);
-    wrong("echo", ["--backend", "a\nb"], &["\"a\\nb\"", available]);
-    let two = ["127.0.0.1:0", "127.0.0.2:0"];
-    wrong("echo", two, &[two[0], two[1], "one address", USAGE]);
     for address in ["nonsense", "127.0.0.1", "127.0.0.1:99999", ":0", "", "a\nb"] {
-        fails("echo", [address], &[ADDRESS]);
+        fails("echo", [address], &["expected HOST:PORT"]);
     }
-    let bytes = OsString::from_vec(b"\xff:\xff".to_vec());
-    fails("echo", [bytes], &[ADDRESS]);
-    fails("echo", [&taken], &[&taken, "it should be a free port"]);
+    fails("echo", [&taken], &[&taken, "or 0 for a free one"]);
     // A documentation address (RFC 5737): no machine has it.
     let elsewhere = ["192.0.2.1:0"];
     fails("echo", elsewhere, &["192.0.2.1", "address of this machine"]);
@@ -483,8 +441,8 @@ struct Echo {
 
 impl Echo {
     fn start(backend: Backend) -> Echo {
-        let arguments = ["127.0.0.1:0", "--backend", backend.name()];
-        Echo::greeted(Program::start(with_arguments("echo", arguments)), backend)
+        let command = with_arguments("echo", ["127.0.0.1:0"]);
+        Echo::greeted(on(backend, command), backend)
     }
 
     /// Waits until it prints its address and backend.

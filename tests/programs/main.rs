@@ -7,16 +7,19 @@
 // Ctrl-C is a signal here.
 #![cfg(unix)]
 
+mod chat;
 mod common;
 mod echo;
 mod embed;
 mod event;
 mod files;
+mod library;
 mod poll_loop;
 mod process;
 mod support;
 mod terminal;
 mod timers;
+mod udp;
 mod workers;
 
 use polder::Backend;
@@ -36,7 +39,6 @@ fn a_backend_that_this_platform_lacks_gets_one_line_that_lists_what_there_is() {
             "backend {name} is not available on {}",
             std::env::consts::OS
         );
-        wrong("echo", ["--backend", name], &[&not_here, "available: "]);
         wrong(
             "poll_loop",
             ["--backend", name],

@@ -10,6 +10,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use polder::Backend;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use socket2::SockRef;
 
@@ -358,6 +359,12 @@ pub fn with_arguments(
 
 pub fn command(name: &str) -> Command {
     prepared(Command::new(binary(name)))
+}
+
+/// Starts an example that takes its backend from the environment.
+pub fn on(backend: Backend, mut command: Command) -> Program {
+    command.env("POLDER_BACKEND", backend.name());
+    Program::start(command)
 }
 
 /// Clears the environment that would change what the example does.

@@ -1,0 +1,75 @@
+//! Questions by UDP, asked again until they are answered, and the server that answers them.
+//!
+//! ```text
+//! cargo run --release --example udp               # The server: prints its address.
+//! cargo run --release --example udp -- ADDR       # The client.
+//! ```
+//! A datagram may be lost, come late or come twice. So each question has a number, which its answer
+//! repeats; and the server has to be one that may be asked twice.
+
+use std::io;
+use std::time::Duration;
+
+use polder::net::UdpSocket;
+use polder::time::{sleep, timeout};
+
+/// How long the first answer may take. It doubles with each try: a server that is late because it
+/// is busy is not asked more and more often.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const TRIES: u32 = 6;
+
+fn main() -> io::Result<()> {
+    polder::block_on(async {
+        let socket = UdpSocket::bind("127.0.0.1:0").await?;
+        let Some(server) = std::env::args().nth(1) else {
+            println!("listening on {}", socket.local_addr()?);
+            return serve(&socket).await;
+        };
+        socket.connect(server).await?; // From now on datagrams of others are not received.
+        for (number, question) in ["one", "two", "three"].into_iter().enumerate() {
+            println!("{}", ask(&socket, number, question).await?);
+        }
+        Ok(())
+    })
+}
+
+/// Answers each question with itself, in capitals.
+async fn serve(socket: &UdpSocket) -> io::Result<()> {
+    let mut bytes = [0; 1_500];
+    loop {
+        let (length, client) = socket.recv_from(&mut bytes).await?;
+        bytes[..length].make_ascii_uppercase();
+        let _ = socket.send_to(&bytes[..length], client).await; // It will ask again.
+    }
+}
+
+/// Asks until there is an answer.
+async fn ask(socket: &UdpSocket, number: usize, question: &str) -> io::Result<String> {
+    let mut wait = FIRST_WAIT;
+    for _ in 0..TRIES {
+        match timeout(wait, try_to_ask(socket, number, question)).await {
+            // No server is there, says the system: perhaps not yet.
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => sleep(wait).await,
+            Ok(result) => return result,
+            Err(_elapsed) => {}
+        }
+        wait *= 2;
+    }
+    let words = format!("no answer after {TRIES} questions");
+    Err(io::Error::new(io::ErrorKind::TimedOut, words))
+}
+
+async fn try_to_ask(socket: &UdpSocket, number: usize, question: &str) -> io::Result<String> {
+    socket
+        .send(format!("{number} {question}").as_bytes())
+        .await?;
+    let mut bytes = [0; 1_500];
+    loop {
+        let length = socket.recv(&mut bytes).await?;
+        let answer = String::from_utf8_lossy(&bytes[..length]);
+        // Another number: a second answer to the question before.
+        if let Some(text) = answer.strip_prefix(&format!("{number} ")) {
+            return Ok(text.to_owned());
+        }
+    }
+}
