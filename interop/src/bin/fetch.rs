@@ -16,10 +16,10 @@ use hyper::client::conn::http1;
 use hyper::header::HOST;
 use hyper::{Request, Uri};
 use indicatif::{ProgressBar, ProgressStyle};
-use interop::HyperStream;
 use polder::net::TcpStream;
 use polder::time::timeout;
 use polder::{TaskSet, unblock};
+use polder_hyper::Stream;
 
 /// How many are fetched at a time. More would keep the servers, and the descriptors, busy.
 const AT_ONCE: usize = 10;
@@ -61,7 +61,7 @@ async fn fetch(url: &str) -> Result<usize, Box<dyn Error + Send + Sync>> {
     let url: Uri = url.parse()?;
     let host = url.host().ok_or("no host")?;
     let stream = TcpStream::connect((host, url.port_u16().unwrap_or(80))).await?;
-    let (mut requests, connection) = http1::handshake(HyperStream::new(stream)).await?;
+    let (mut requests, connection) = http1::handshake(Stream::new(stream)).await?;
     let _connection = polder::spawn(connection); // Cancelled when this function returns.
     let authority = url.authority().ok_or("no host")?.as_str();
     let request = Request::get(url.path()).header(HOST, authority);

@@ -8,7 +8,7 @@ use polder::Backend;
 use crate::support::*;
 
 #[test]
-fn curl_is_greeted_over_https_and_ctrl_c_is_a_graceful_end() {
+fn curl_gets_json_over_https_and_ctrl_c_is_a_graceful_end() {
     for backend in Backend::available() {
         let Some(mut curl) = curl() else { return };
         let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
@@ -31,8 +31,9 @@ fn curl_is_greeted_over_https_and_ctrl_c_is_a_graceful_end() {
         let url = greeting.trim_end().strip_prefix("listening on ");
         let url = url.unwrap_or_else(|| panic!("no address: {greeting:?}"));
 
-        curl.arg("--cacert").arg(&certificate).args([url, url]);
-        let expected = "hello from polder\nhello from polder\n";
+        let url = format!("{url}/hello/polder");
+        curl.arg("--cacert").arg(&certificate).args([&url, &url]);
+        let expected = r#"{"hello":"polder"}{"hello":"polder"}"#;
         assert_eq!(run(curl, "").well(), expected, "on {backend}");
         process.signal(libc::SIGINT);
         assert!(process.end().success(), "on {backend}");
