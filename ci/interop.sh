@@ -55,7 +55,7 @@ for name in curl openssl wrk websockets; do
     here $name || install $name
     INTEROP_CLIENTS="$INTEROP_CLIENTS $name"
 done
-for name in redis-server postgres dbus-daemon dbus-send; do
+for name in redis-server postgres nats-server dbus-daemon dbus-send; do
     if here $name || install $name && here $name; then
         INTEROP_CLIENTS="$INTEROP_CLIENTS $name"
     else

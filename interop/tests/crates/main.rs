@@ -7,6 +7,7 @@ mod channels;
 mod datagrams;
 mod grpc;
 mod hickory;
+mod in_tokio;
 mod limits;
 mod names;
 mod page;
@@ -29,7 +30,6 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use async_compat::{Compat, CompatExt};
 use async_process::{Command, Stdio};
 use futures_concurrency::prelude::*;
 use polder::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -38,6 +38,7 @@ use polder::stream::StreamExt;
 use polder::time::sleep;
 use polder::{Backend, Runtime};
 use shared::LIMIT;
+use tokio_util::compat::FuturesAsyncReadCompatExt;
 
 /// Runs `rule` on every backend, with its tasks on one thread and on three others.
 fn everywhere<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static)
@@ -221,13 +222,13 @@ fn futures_concurrency_joins_races_and_merges_sockets_and_timers() {
     });
 }
 
-/// h2 is written against tokio's traits: polder's streams speak them through async-compat.
+/// h2 is written against tokio's traits: polder's streams speak them through tokio-util.
 #[test]
 fn h2_runs_on_polders_streams() {
     everywhere(|_| async {
         let (there, here) = pair().await.expect("a connection");
         let server = polder::spawn(async move {
-            let mut connection = h2::server::handshake(Compat::new(there)).await?;
+            let mut connection = h2::server::handshake(there.compat()).await?;
             let mut requests = 0;
             while let Some(request) = connection.accept().await {
                 let (request, mut respond) = request?;
@@ -238,7 +239,7 @@ fn h2_runs_on_polders_streams() {
             Ok::<_, h2::Error>(requests)
         });
         let (client, connection) =
-            (h2::client::handshake(Compat::new(here)).await).expect("the server greets");
+            (h2::client::handshake(here.compat()).await).expect("the server greets");
         let connection = polder::spawn(connection);
         let asked = (0..50).map(|number| {
             let client = client.clone();
@@ -265,70 +266,6 @@ fn h2_runs_on_polders_streams() {
 
 fn http_of(uri: &str) -> hyper::Request<()> {
     hyper::Request::get(uri).body(()).expect("a request")
-}
-
-/// hyper-util's client opens tokio's own sockets, spawns on tokio and waits for its timers. All
-/// that runs on async-compat's tokio, on a separate thread, while the requesting task is polder's.
-#[test]
-fn hyper_utils_client_runs_on_the_tokio_of_async_compat() {
-    use http_body_util::{BodyExt, Empty};
-    use hyper::body::Bytes;
-    use hyper::service::service_fn;
-    use hyper_util::client::legacy::Client;
-    use hyper_util::rt::TokioExecutor;
-
-    everywhere(|_| async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let server = polder::spawn(async move {
-            let _ = polder_hyper::serve(listener, service_fn(interop::http::answer)).await;
-        });
-        let asked = async {
-            let client: Client<_, Empty<Bytes>> =
-                Client::builder(TokioExecutor::new()).build_http();
-            let asked = (0..20).map(|_| {
-                let client = client.clone();
-                async move {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                    let uri = format!("http://{address}/bytes/100000");
-                    let answer = client.get(uri.parse().expect("a URI")).await;
-                    let body = answer.expect("an answer").into_body();
-                    body.collect().await.expect("a body").to_bytes().len()
-                }
-            });
-            asked.collect::<Vec<_>>().join().await
-        };
-        let lengths = asked.compat().await;
-        assert!(lengths.iter().all(|length| *length == 100_000));
-        server.cancel().await;
-    });
-}
-
-/// Both ends of one connection, one of them tokio's.
-#[test]
-fn tokios_sockets_talk_to_polders_in_one_task() {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
-    everywhere(|_| async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        async {
-            let connect = tokio::net::TcpStream::connect(address);
-            let (theirs, ours) = (connect, listener.accept()).join().await;
-            let (mut theirs, (mut ours, _)) = (theirs.expect("it"), ours.expect("it"));
-            for turn in 0..100_u8 {
-                tokio::io::AsyncWriteExt::write_all(&mut theirs, &[turn]).await?;
-                let mut byte = [0];
-                polder::io::AsyncReadExt::read_exact(&mut ours, &mut byte).await?;
-                polder::io::AsyncWriteExt::write_all(&mut ours, &byte).await?;
-                assert_eq!(theirs.read_u8().await?, turn);
-            }
-            theirs.shutdown().await
-        }
-        .compat()
-        .await
-        .expect("they talk");
-    });
 }
 
 async fn pair() -> io::Result<(TcpStream, TcpStream)> {

@@ -230,3 +230,36 @@ impl Drop for Postgres {
         let _ = self.process.0.wait();
     }
 }
+
+/// The test's own NATS server.
+pub struct Nats {
+    _process: Process,
+    pub url: String,
+}
+
+impl Nats {
+    /// Returns `None`, with a message, if it is not installed.
+    pub fn start() -> Option<Nats> {
+        let mut command = client("nats-server")?;
+        let folder = env!("CARGO_TARGET_TMPDIR");
+        // The kernel's choice of a port is in a file, which is named after the process.
+        command.args(["--addr", "127.0.0.1", "--port", "-1"]);
+        command.args(["--ports_file_dir", folder]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let process = Process::start(&mut command);
+        let file = format!("{folder}/nats-server_{}.ports", process.0.id());
+        let start = Instant::now();
+        loop {
+            let ports = std::fs::read_to_string(&file).unwrap_or_default();
+            let mut words = ports.split('"');
+            if let Some(url) = words.find(|word| word.starts_with("nats://127.0.0.1:")) {
+                return Some(Nats {
+                    _process: process,
+                    url: url.into(),
+                });
+            }
+            assert!(start.elapsed() < LIMIT, "nats-server does not listen");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
