@@ -12,7 +12,7 @@
 //!
 //! let runtime = polder::Runtime::builder()
 //!     .workers(2)
-//!     .on_worker_start(polder_tokio::enter()?)
+//!     .on_thread_start(polder_tokio::enter()?)
 //!     .build()?;
 //! runtime.block_on(async {
 //!     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -68,7 +68,7 @@ use tokio::runtime::{Builder, Handle};
 
 /// Makes tokio's runtime the current one on this thread, until the thread ends, and returns a
 /// function that does so on the thread where it is called. That is meant for polder's
-/// `Builder::on_worker_start`.
+/// `Builder::on_thread_start`.
 ///
 /// This thread is included because it usually drives the runtime: the future given to `block_on` is
 /// polled on it, and so are tasks that are spawned locally.
@@ -77,7 +77,7 @@ use tokio::runtime::{Builder, Handle};
 /// let enter = polder_tokio::enter()?;
 /// let runtime = polder::Runtime::builder()
 ///     .workers(2)
-///     .on_worker_start(move |worker| {
+///     .on_thread_start(move |worker| {
 ///         println!("worker {worker} starts"); // What else the program does here.
 ///         enter(worker);
 ///     })
@@ -106,8 +106,8 @@ use tokio::runtime::{Builder, Handle};
 /// The system's, if tokio cannot be started: descriptors or threads are exhausted. The next call
 /// tries again.
 pub fn enter() -> io::Result<fn(usize)> {
-    enter_for_good(handle()?);
-    Ok(|_worker| enter_for_good(handle().expect("tokio starts in a child, too")))
+    enter_this_thread(handle()?);
+    Ok(|_worker| enter_this_thread(handle().expect("tokio starts in a child, too")))
 }
 
 thread_local! {
@@ -116,7 +116,7 @@ thread_local! {
 }
 
 /// Enters the runtime until this thread ends, unless that has been done.
-fn enter_for_good(handle: &'static Handle) {
+fn enter_this_thread(handle: &'static Handle) {
     if let Ok(current) = Handle::try_current() {
         // In a child of `fork`, this crate's may be the parent's.
         if !ENTERED.get() || current.id() == handle.id() {

@@ -12,16 +12,14 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
 use futures_concurrency::prelude::*;
-use hyper::Request;
-use hyper::body::Incoming;
 use hyper::service::service_fn;
 use polder::net::{TcpListener, TcpStream, serve};
 use polder::stream::StreamExt;
 use polder::{Backend, Runtime, Task};
+use polder_hyper::serve_connection;
 use polder_tokio::in_tokio;
 use tokio::runtime::Handle;
 use tower_http::timeout::TimeoutLayer;
-use tower_service::Service;
 
 use crate::shared::{LIMIT, Nats};
 use crate::within;
@@ -59,7 +57,7 @@ where
                 within(what, move || {
                     let mut builder = Runtime::builder().backend(backend).workers(workers);
                     if way == Way::Builder {
-                        builder = builder.on_worker_start(polder_tokio::enter().expect("tokio"));
+                        builder = builder.on_thread_start(polder_tokio::enter().expect("tokio"));
                     }
                     let runtime = builder.build().expect("an available backend can be opened");
                     runtime.block_on(way.of(rule(way)));
@@ -94,7 +92,10 @@ where
 #[test]
 fn reqwest_asks_a_server_on_polder() {
     everywhere(|way| async move {
-        let connection = |stream| interop::http::connection(stream, LIMIT, pending());
+        let connection = |stream| {
+            let service = service_fn(interop::http::answer);
+            serve_connection(stream, service, LIMIT, pending())
+        };
         let (address, server) = server(way, connection).await;
         let client = reqwest::Client::builder().timeout(LIMIT).build();
         let client = client.expect("a client");
@@ -127,14 +128,8 @@ fn a_request_that_takes_too_long_is_answered_by_tower_https_timeout_layer() {
         let app: Router = Router::new()
             .route("/stuck", get(pending::<String>))
             .layer(TimeoutLayer::with_status_code(status, limit));
-        let (address, server) = server(way, move |stream| {
-            let app = app.clone();
-            async move {
-                let service = service_fn(|request: Request<Incoming>| app.clone().call(request));
-                interop::http::serve(stream, service, LIMIT, pending()).await
-            }
-        })
-        .await;
+        let connection = move |stream| serve_connection(stream, app.clone(), LIMIT, pending());
+        let (address, server) = server(way, connection).await;
         let answer = reqwest::get(format!("http://{address}/stuck")).await;
         assert_eq!(answer.expect("an answer").status().as_u16(), 503);
         server.cancel().await;
@@ -297,7 +292,7 @@ fn a_child_of_fork_has_a_tokio_of_its_own() {
             let Ok(enter) = polder_tokio::enter() else {
                 libc::_exit(1)
             };
-            let Ok(runtime) = Runtime::builder().on_worker_start(enter).build() else {
+            let Ok(runtime) = Runtime::builder().on_thread_start(enter).build() else {
                 libc::_exit(2)
             };
             runtime.block_on(async { sleep().await });

@@ -30,7 +30,7 @@ fn backon_connects_again_until_there_is_a_server() {
             .await;
         connected.expect("the server has come");
         assert_eq!(waits, [1, 2, 4].map(Duration::from_millis));
-        assert!(start.elapsed() >= waits.iter().sum());
+        assert!(start.elapsed() >= waits.iter().sum::<Duration>());
         assert!(listener.is_some_and(|listener| listener.is_ok()));
     });
 }
