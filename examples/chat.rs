@@ -3,8 +3,8 @@
 //! ```text
 //! cargo run --release --example chat -- [ADDR]
 //! ```
-//! Each client has a task and a queue of lines. No client waits for another: one that lets its queue
-//! overflow, or takes nothing for a while, is disconnected.
+//! Each client has a task and a queue of lines. No client waits for another: one that lets its
+//! queue overflow, or takes nothing for a while, is disconnected.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,5 +1,5 @@
-//! A test in simulated worlds that finds a planted bug: a server counts, and clients ask again until
-//! they are answered. If an answer is lost, its request comes twice, and must count once.
+//! A test in simulated worlds that finds a planted bug: a server counts, and clients ask again
+//! until they are answered. If an answer is lost, its request comes twice, and must count once.
 //!
 //! ```text
 //! cargo run --features sim --example simulated              # a hundred seeds, and no bug

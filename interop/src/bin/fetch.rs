@@ -3,8 +3,8 @@
 //! ```text
 //! cargo run --release --bin fetch < urls
 //! ```
-//! Standard input has an `http` URL on each line. Standard output gets a line for each, in the order
-//! in which they are done: the number of bytes, or the error.
+//! Standard input has an `http` URL on each line. Standard output gets a line for each, in the
+//! order in which they are done: the number of bytes, or the error.
 
 use std::error::Error;
 use std::io;

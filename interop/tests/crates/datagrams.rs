@@ -1,4 +1,5 @@
-//! Many datagrams in one call by quinn-udp (GSO and GRO, `recvmmsg`), by `try_io` of polder's socket.
+//! Many datagrams in one call by quinn-udp (GSO and GRO, `recvmmsg`), by `try_io` of polder's
+//! socket.
 
 use std::io::{ErrorKind, IoSliceMut};
 
