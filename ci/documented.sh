@@ -13,7 +13,7 @@
 # - Each item has an example: a code block of Rust in its own documentation. That of its type does not count.
 # - A function whose return type has a `Result` in it has `# Errors`.
 # - A function that is `async`, or returns `impl Future` or `impl Stream`, has `# Cancel safety`.
-# - A type that implements `Future` or `Stream` has `# Cancel safety`, and `# Errors` if it yields a `Result`.
+# - A type that implements `Future`, `IntoFuture` or `Stream` has `# Cancel safety`, and `# Errors` if it yields a `Result`.
 # - No section is empty, and sections with the same purpose have the same name: see SECTIONS.
 #
 # clippy asks for `# Panics` and `# Safety`: see the head of src/lib.rs.
@@ -40,7 +40,7 @@ RUST = {"rust", "no_run", "should_panic", "compile_fail", "standalone_crate"}
 SECTIONS = {"Cancel safety", "Errors", "Examples", "Panics", "Platforms", "Safety"}
 # A heading that begins so is one of these.
 LIKE_A_SECTION = re.compile("#+ (cancel|error|example|panic|platform|safe)", re.IGNORECASE)
-FUTURES = {"Future", "Stream"}
+FUTURES = {"Future", "IntoFuture", "Stream"}
 
 with open(sys.argv[1]) as file:
     document = json.load(file)
@@ -72,7 +72,7 @@ def sections_of(item):
             is_code = not is_code
             has_example |= is_code and set(re.split(r"[\s,]+", line.lstrip("`"))) - {""} <= RUST
         if not is_code and re.match("#+ ", line):
-            heading = line
+            heading = line + " (again)" * (line in sections)
             sections[heading] = []
         elif line:
             sections[heading].append(line)
@@ -100,7 +100,8 @@ def outcome_of(item):
         names = set(names_in(inner["sig"]["output"]))
         return inner["header"]["is_async"] or bool(names & FUTURES), "Result" in names
     implementations = [kind_of(it)[1] for it in map(item_of, inner.get("impls", [])) if it]
-    futures = [it for it in implementations if it["trait"] and last_name(it["trait"]) in FUTURES]
+    own = [it for it in implementations if it["trait"] and not it["blanket_impl"]]
+    futures = [it for it in own if last_name(it["trait"]) in FUTURES]
     associated = [kind_of(item_of(id))[1].get("type") for it in futures for id in it["items"]]
     return bool(futures), "Result" in names_in(associated)
 

@@ -13,19 +13,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_channel::Sender;
-use polder::future::{or, yield_now};
+use polder::future::or;
 use polder::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use polder::net::{TcpListener, TcpStream, serve};
 use polder::signal::{Signal, Signals};
 use polder::stream::StreamExt;
-use polder::time::timeout;
+use polder::time::{sleep, timeout};
 
+const CLIENTS: usize = 1_000;
 const QUEUE: usize = 1_000;
-/// The longest line in bytes. A longer one is sent in parts.
-const LONGEST: u64 = 4_096;
-/// How long a client may take nothing.
-const PATIENCE: Duration = Duration::from_secs(10);
-
+const PACE: Duration = Duration::from_millis(1); // Between two lines of a client.
+const LONGEST: u64 = 4_096; // In bytes. A longer line is sent in parts.
+const PATIENCE: Duration = Duration::from_secs(10); // With a client that takes nothing.
 /// The queues of the clients that are here.
 pub type Room = Mutex<BTreeMap<SocketAddr, Sender<Arc<str>>>>;
 
@@ -41,7 +40,8 @@ fn main() -> io::Result<()> {
             async move { _ = client(stream, peer, &room).await } // An error ends this client only.
         };
         let stopped = async { _ = stop.next().await };
-        serve(listener, client).until(stopped).await.map(drop)
+        let server = serve(listener, client).limit(CLIENTS);
+        server.until(stopped).await.map(drop)
     })
 }
 
@@ -50,13 +50,13 @@ pub async fn client(stream: TcpStream, peer: SocketAddr, room: &Room) -> io::Res
     room.lock().unwrap().insert(peer, sender);
     say(room, peer, "is here");
     let (reader, mut writer) = stream.into_split();
-    let mut reader = BufReader::new(reader);
+    let (mut reader, mut line) = (BufReader::new(reader).take(LONGEST), Vec::new());
     let reading = async {
-        let mut line = String::new();
-        while (&mut reader).take(LONGEST).read_line(&mut line).await? > 0 {
-            say(room, peer, line.trim_end());
+        while reader.read_until(b'\n', &mut line).await? > 0 {
+            say(room, peer, String::from_utf8_lossy(&line).trim_end());
             line.clear();
-            yield_now().await; // Others empty their queues, though this client may send on and on.
+            reader.set_limit(LONGEST);
+            sleep(PACE).await; // A client that sends on and on fills no queue.
         }
         Ok(())
     };

@@ -68,7 +68,7 @@ pub fn each_request_counts_once(has_bug: bool) {
         let two = sim.host("client-2").start(|| client("counter:7000", 2, 20));
         sim.chaos(secs(10)).loss().cuts(); // For ten seconds, each seed in its own way.
         sim.sleep(secs(10)).await;
-        sim.quiesce(); // From here on progress is owed.
+        sim.quiesce(); // No more faults: now they have to finish.
         let one = one.finished().within(secs(60)).await;
         let two = two.finished().within(secs(60)).await;
         assert_eq!(one.max(two), 40);

@@ -20,8 +20,10 @@ const TRIES: u32 = 6;
 
 fn main() -> io::Result<()> {
     polder::block_on(async {
-        let socket = UdpSocket::bind("127.0.0.1:0").await?;
-        let Some(server) = std::env::args().nth(1) else {
+        let server = std::env::args().nth(1);
+        let own = server.as_ref().map_or("127.0.0.1:0", |_| "0.0.0.0:0");
+        let socket = UdpSocket::bind(own).await?;
+        let Some(server) = server else {
             println!("listening on {}", socket.local_addr()?);
             return serve(&socket).await;
         };
@@ -37,7 +39,11 @@ fn main() -> io::Result<()> {
 async fn serve(socket: &UdpSocket) -> io::Result<()> {
     let mut bytes = [0; 1_500];
     loop {
-        let (length, client) = socket.recv_from(&mut bytes).await?;
+        let (length, client) = match socket.recv_from(&mut bytes).await {
+            // On Windows: a client was not there for its answer.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => continue,
+            received => received?,
+        };
         bytes[..length].make_ascii_uppercase();
         let _ = socket.send_to(&bytes[..length], client).await; // It will ask again.
     }
@@ -48,7 +54,7 @@ async fn ask(socket: &UdpSocket, number: usize, question: &str) -> io::Result<St
     let mut wait = FIRST_WAIT;
     for _ in 0..TRIES {
         match timeout(wait, try_to_ask(socket, number, question)).await {
-            // No server is there, says the system: perhaps not yet.
+            // The port is closed. Perhaps the server starts later.
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => sleep(wait).await,
             Ok(result) => return result,
             Err(_elapsed) => {}
@@ -60,9 +66,8 @@ async fn ask(socket: &UdpSocket, number: usize, question: &str) -> io::Result<St
 }
 
 async fn try_to_ask(socket: &UdpSocket, number: usize, question: &str) -> io::Result<String> {
-    socket
-        .send(format!("{number} {question}").as_bytes())
-        .await?;
+    let datagram = format!("{number} {question}");
+    socket.send(datagram.as_bytes()).await?;
     let mut bytes = [0; 1_500];
     loop {
         let length = socket.recv(&mut bytes).await?;

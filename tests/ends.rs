@@ -6,10 +6,11 @@
 #[allow(dead_code)]
 mod support;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Output, Stdio};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
@@ -276,6 +277,8 @@ fn a_runtime_that_is_dropped_by_the_panic_of_its_failed_wait_drops_its_tasks() {
         let ended = catch_unwind(AssertUnwindSafe(move || {
             let runtime = runtime_of(backend, workers);
             let elsewhere = Arc::default();
+            let is_bound = Rc::new(Cell::new(false));
+            let has_bound = is_bound.clone();
             runtime
                 .spawn_local(async move {
                     let _dropped = Dropped {
@@ -284,10 +287,13 @@ fn a_runtime_that_is_dropped_by_the_panic_of_its_failed_wait_drops_its_tasks() {
                         elsewhere,
                     };
                     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+                    has_bound.set(true);
                     let _ = socket.recv(&mut [0; 1]).await;
                 })
                 .detach();
-            runtime.block_on(sleep(Duration::from_millis(1)));
+            while !is_bound.get() {
+                runtime.block_on(sleep(Duration::from_millis(1)));
+            }
             break_pollers();
             runtime.run();
         }));

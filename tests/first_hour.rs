@@ -30,7 +30,9 @@ async fn bind() -> Result<TcpListener> {
 
 #[test]
 fn each_task_has_an_example_of_at_most_80_lines() {
-    let (_, list) = README.split_once("\n## Write first\n").expect("the list");
+    let (_, list) = README
+        .split_once("\n## Examples to copy\n")
+        .expect("the list");
     let (list, _) = list.split_once("\n## ").expect("its end");
     let links = list.split("](").skip(1);
     let paths: Vec<_> = links.filter_map(|link| link.split(')').next()).collect();

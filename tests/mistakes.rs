@@ -102,7 +102,7 @@ fn of_a_block_on_within_a_task_that_waits_for_another_one_it_says_to_await() {
                 polder::spawn(async { polder::block_on(later) }).await;
             });
         },
-        &["in a task, `.await` instead of `block_on`"],
+        &["`.await` instead of `block_on`"],
     );
 }
 

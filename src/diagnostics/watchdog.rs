@@ -180,15 +180,17 @@ impl fmt::Display for Stall {
     }
 }
 
-/// What to do about it. A lock, and a `block_on` within a task, show as the call that they wait in.
+/// Returns advice for a stall. A lock, and a `block_on` within a task, show as the call that they
+/// wait in.
 fn cure(activity: Option<&Activity>) -> &'static str {
     let Some(Activity::SystemCall { name, .. }) = activity else {
         return "what takes long belongs in `polder::unblock`";
     };
     match &**name {
         "futex" => "drop a guard before the `.await`; locks and channels of threads block a task",
-        "epoll_wait" | "epoll_pwait" | "poll" | "ppoll" | "pselect6" | "select" => {
-            "in a task, `.await` instead of `block_on`"
+        "epoll_wait" | "epoll_pwait" | "io_uring_enter" => "`.await` instead of `block_on`",
+        "poll" | "ppoll" | "pselect6" | "select" => {
+            "`.await` instead of `block_on`; what blocks otherwise belongs in `polder::unblock`"
         }
         _ => "what blocks belongs in `polder::unblock`",
     }
@@ -447,6 +449,7 @@ const SYSTEM_CALLS: &[(libc::c_long, &str, bool)] = &[
     (libc::SYS_futex, "futex", false),
     (libc::SYS_getdents64, "getdents64", true),
     (libc::SYS_getrandom, "getrandom", false),
+    (libc::SYS_io_uring_enter, "io_uring_enter", true),
     (libc::SYS_ioctl, "ioctl", true),
     (libc::SYS_madvise, "madvise", false),
     (libc::SYS_munmap, "munmap", false),

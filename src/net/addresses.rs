@@ -153,23 +153,24 @@ where
 
 /// [`first_that_works`] for `bind`, whose error says which address it is, and what helps.
 pub(super) async fn first_to_bind<T>(
+    action: &str,
     host: impl AsyncToSocketAddrs,
     bind: impl Fn(SocketAddr) -> io::Result<T>,
 ) -> io::Result<T> {
-    let attempt = |address| ready(bind(address).map_err(|error| not_bound(address, error)));
+    let attempt = |address| ready(bind(address).map_err(|error| not_bound(action, address, error)));
     first_that_works(host, attempt).await
 }
 
-/// Other errors are recognised by their number, which an error with words has not.
+/// Only these errors get words, and lose their number: callers may recognise the others by it.
 #[cold]
-fn not_bound(address: SocketAddr, error: io::Error) -> io::Error {
+fn not_bound(action: &str, address: SocketAddr, error: io::Error) -> io::Error {
     let help = match error.kind() {
-        io::ErrorKind::AddrInUse => "choose another port, or 0 for a free one",
-        io::ErrorKind::AddrNotAvailable => "it is not an address of this machine",
-        io::ErrorKind::PermissionDenied => "the system reserves this port",
+        io::ErrorKind::AddrInUse if address.port() != 0 => ": port 0 stands for a free one",
+        io::ErrorKind::AddrNotAvailable => ": it is not an address of this machine",
+        io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => "",
         _ => return error,
     };
-    let words = format!("cannot listen on {address}: {error}: {help}");
+    let words = format!("cannot {action} {address}: {error}{help}");
     io::Error::new(error.kind(), words)
 }
 

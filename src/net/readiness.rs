@@ -269,11 +269,12 @@ macro_rules! try_reads {
             }
 
             /// A hint: whether a [wait](Self::readable) has seen that the peer will send no more,
-            /// or that reading was shut down. Unread bytes may remain.
+            /// or reading was shut down here. Unread bytes may remain.
             ///
-            /// So a task that computes an answer learns that its client is gone. A hint that was
-            /// given stays; `false` means nothing, and on a backend without
-            /// [hints](crate::poller::Capabilities::hints) it is all that there is.
+            /// Where the backend reports edges, it is seen though nothing waits any more: a task
+            /// that computes an answer learns that its client is gone. Elsewhere it is seen during
+            /// a wait, and never on a backend without [hints](crate::poller::Capabilities::hints).
+            /// So `false` is no proof. `true` stays.
             ///
             /// ```
             #[doc = $setup]

@@ -31,9 +31,10 @@
 
 use std::fmt;
 use std::future::{Future, IntoFuture, Pending, pending, poll_fn};
-use std::io;
+use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::{Pin, pin};
+use std::sync::Once;
 use std::task::{Poll, ready};
 use std::thread;
 use std::time::Duration;
@@ -45,7 +46,7 @@ use super::socket::BACKLOG;
 use crate::runtime::TaskSet;
 use crate::spans;
 use crate::sync::{contain, note_contained};
-use crate::sys::{AfterAcceptError, after_accept_error, invalid};
+use crate::sys::{self, AfterAcceptError, after_accept_error, invalid};
 use crate::time::{Timer, timeout};
 
 /// The first and the longest pause when a resource is exhausted. This is also the delay with which
@@ -141,17 +142,22 @@ where
     }
 }
 
-/// What [`Serve::on_error`] replaces. An error that concerns one connection is no news.
+/// The default of [`Serve::on_error`]: reports the first lack of descriptors of the process.
 #[cold]
 pub(super) fn tell_of_limits(error: &io::Error) {
-    if after_accept_error(error) == AfterAcceptError::Rest {
-        // `eprintln!` panics if it cannot write to standard error; that is ignored.
-        let _ = catch_unwind(AssertUnwindSafe(|| {
-            eprintln!(
+    static TOLD: Once = Once::new();
+    #[cfg(feature = "sim")]
+    if crate::world::is_here() {
+        return;
+    }
+    if sys::is_out_of_descriptors(error) {
+        TOLD.call_once(|| {
+            let _ = writeln!(
+                io::stderr(),
                 "polder: no connection is accepted for now: {error}: raise the limit \
                  (`ulimit -n`), or set a lower one (`Serve::limit`)"
             );
-        }));
+        });
     }
 }
 
@@ -179,6 +185,10 @@ pub(super) fn tell_of_limits(error: &io::Error) {
 /// })?;
 /// # std::io::Result::Ok(())
 /// ```
+///
+/// # Errors
+///
+/// When awaited: as [`serve`].
 ///
 /// # Cancel safety
 ///
@@ -343,8 +353,8 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
     }
 
     /// Calls `on_error` when a connection cannot be accepted: only once, instead of for each
-    /// attempt, while the error is the same and no connection was accepted in between. By default a
-    /// lack of resources, usually descriptors, is reported on standard error, in the same way.
+    /// attempt, while the error is the same and no connection was accepted in between. By default
+    /// the process's first lack of descriptors is reported on standard error.
     ///
     /// ```
     /// use polder::net::{TcpListener, serve};

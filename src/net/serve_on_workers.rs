@@ -148,6 +148,10 @@ where
 /// # std::io::Result::Ok(())
 /// ```
 ///
+/// # Errors
+///
+/// When awaited: as [`serve_on_workers`].
+///
 /// # Cancel safety
 ///
 /// Dropping it, or its future, cancels its connections and closes the listeners, each on its worker

@@ -71,8 +71,10 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// The system's error for the last address tried, for instance that it is [in
-    /// use](io::ErrorKind::AddrInUse); [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty
+    /// The system's error for the last address tried: for one that is [in
+    /// use](io::ErrorKind::AddrInUse), not this machine's or not permitted, with the address in
+    /// words, and without the system's number;
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty
     /// list and for text that is not an address; for a name, the errors of
     /// [`resolve`](super::resolve).
     ///
@@ -80,7 +82,7 @@ impl UdpSocket {
     ///
     /// Cancel safe: dropping the future has no effect. For a name, see [`resolve`](super::resolve).
     pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<UdpSocket> {
-        first_to_bind(address, |address| {
+        first_to_bind("bind", address, |address| {
             kernel::bind(SocketType::UdpSocket, &address.into()).map(UdpSocket)
         })
         .await

@@ -53,7 +53,7 @@ pub enum Backend {
     /// completion ports.
     Polling,
     /// The reactor of the `async-io` crate: every platform, if polder's feature `async-io` is on.
-    /// For processes that also use async-process, zbus, async-net or other crates of that family,
+    /// For processes that also use async-process, async-net or other crates of that family,
     /// so that they have one reactor and not two.
     ///
     /// Slower than the platform's own, since async-io asks the kernel for one event at a time. It

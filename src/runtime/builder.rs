@@ -330,7 +330,7 @@ impl Builder {
 
     /// Sets a function that is called on the thread of each worker, with the worker's index, after
     /// the worker has dropped its tasks: for example to unregister the thread somewhere. Dropping
-    /// the [`Runtime`] waits for it. With one worker, that calls it, with 0.
+    /// the [`Runtime`] waits for it. With one worker, dropping the runtime calls it, with 0.
     ///
     /// It is not called if the process exits while the runtime lives, nor for the parent's runtime
     /// in a child of `fork`.
@@ -580,11 +580,9 @@ impl Builder {
             }
         }
         if pool_workers == 0 {
-            let start = self.on_thread_start;
-            runtime
-                .worker
-                .within(|| start.iter().for_each(|start| (start.0)(0)));
             runtime.on_stop = self.on_thread_stop;
+            let start = self.on_thread_start.iter();
+            (runtime.worker).within(|| start.for_each(|start| (start.0)(0)));
         }
         Ok(runtime)
     }

@@ -14,11 +14,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::{Location, resume_unwind};
 use std::pin::Pin;
-#[cfg(feature = "blocking")]
-use std::pin::pin;
 use std::sync::Arc;
-#[cfg(feature = "blocking")]
-use std::task::Waker;
 use std::task::{Context, Poll, ready};
 use std::thread;
 
@@ -312,9 +308,9 @@ impl<T> TaskSet<T> {
         })
     }
 
-    /// Runs a function that blocks in this set, as [`unblock`](crate::unblock) does. Returns a
-    /// handle that cancels the call, if it has not begun; once it has, it runs to its end, and
-    /// joining waits for that.
+    /// Spawns a task in this set that waits for a function that blocks: see
+    /// [`unblock`](crate::unblock). Returns a handle that cancels it: then the function is not
+    /// called, or, if it has begun, runs to its end, for which nothing waits.
     ///
     /// ```
     /// use polder::TaskSet;
@@ -333,7 +329,8 @@ impl<T> TaskSet<T> {
     ///
     /// # Panics
     ///
-    /// As [`unblock`](crate::unblock), when it is joined.
+    /// As [`polder::spawn`](crate::spawn). Where awaiting an [`unblock`](crate::unblock) panics,
+    /// joining does.
     #[cfg(feature = "blocking")]
     #[track_caller]
     pub fn spawn_blocking<F>(&mut self, f: F) -> AbortHandle
@@ -342,14 +339,7 @@ impl<T> TaskSet<T> {
         T: Send + 'static,
     {
         let site = Location::caller();
-        let future = async move { f() };
-        self.spawn_with(future, site.into(), |task, _| {
-            let call = || {
-                let polled = pin!(task).poll(&mut Context::from_waker(Waker::noop()));
-                debug_assert!(polled.is_ready(), "it awaits nothing");
-            };
-            crate::blocking::unblock_at(call, site)
-        })
+        self.spawn_at(crate::blocking::unblock_at(f, site), site)
     }
 
     /// The entry exists before the task is spawned: the end is reported even if spawning panics.

@@ -16,7 +16,8 @@
 //!   made several others ready, an idle worker is woken to search: see [`idle`](super::idle).
 //! * A worker that has nothing to do takes half of another one's queue. The one that runs
 //!   [next](super::run_queue) stays, unless its worker is stuck: see [`watch`](super::watch).
-//! * While all are awake, each polls between two turns, and takes tasks of those that are stuck.
+//! * While all are awake, each polls between two turns, and takes half of the tasks of one that is
+//!   stuck.
 //!
 //! **Why no timer is late.** A leader reads the earliest deadline after it has parked in the shared
 //! reactor. A thread that sets an earlier one does so under the heap's lock, and then unparks that
@@ -49,19 +50,26 @@ const MANY_READY: usize = 4;
 struct Seen {
     /// The number of tasks that it had begun to run.
     runs: usize,
+    is_awake: bool,
     /// Whether it was awake, and in the same poll, at the inspection before.
     is_stuck: bool,
 }
 
 impl Seen {
-    /// Inspects the worker at `index`. `self` is the result of the inspection before.
-    fn at_inspection(self, index: usize, shared: &Shared) -> Seen {
-        let runs = shared.pool(index).runs();
-        let is_awake = !shared.remote(index).reactor.is_parked();
+    /// Inspects the worker at `index`, for the first time after a while.
+    fn first(index: usize, shared: &Shared) -> Seen {
         Seen {
-            runs,
-            is_stuck: is_awake && runs == self.runs,
+            runs: shared.pool(index).runs(),
+            is_awake: !shared.remote(index).reactor.is_parked(),
+            is_stuck: false,
         }
+    }
+
+    /// Inspects the worker at `index` again. `self` is the result of the inspection before.
+    fn again(self, index: usize, shared: &Shared) -> Seen {
+        let now = Seen::first(index, shared);
+        let is_stuck = self.is_awake && now.is_awake && self.runs == now.runs;
+        Seen { is_stuck, ..now }
     }
 }
 
@@ -69,7 +77,8 @@ impl Seen {
 #[derive(Debug)]
 pub(super) struct PoolWorker {
     pub(super) sleeper: Sleeper,
-    /// When it inspects the others next, if it is the watch or has tasks to run.
+    /// When it inspects the others next: as the watch, or if it has tasks to run. `None` after a
+    /// sleep in which it was not the watch: `seen` is out of date then.
     next_inspection: Cell<Option<Instant>>,
     /// The state of each worker when this one last inspected it.
     seen: RefCell<Box<[Seen]>>,
@@ -118,10 +127,7 @@ impl PoolWorker {
     fn begin_watch(&self, now: Instant, shared: &Shared) {
         self.next_inspection.set(Some(now + INTERVAL));
         for (index, seen) in self.seen.borrow_mut().iter_mut().enumerate() {
-            *seen = Seen {
-                runs: shared.pool(index).runs(),
-                is_stuck: false,
-            };
+            *seen = Seen::first(index, shared);
         }
     }
 
@@ -172,14 +178,25 @@ impl Worker {
         self.shared().shard(self.local.index)
     }
 
-    /// Polls without sleeping, if nobody has the seat; and does what the watch would do, since
-    /// there is none while all workers have tasks to run.
+    /// Polls without sleeping, if nobody has the seat; and does what the watch would do, if all
+    /// workers have tasks to run, so that there is none.
     pub(super) fn poll_pool(&self) {
-        if let Some(seat) = self.shard().seat.take() {
+        let shard = self.shard();
+        if let Some(seat) = shard.seat.take() {
             self.poll_with(seat);
         }
-        let now = now();
-        if (self.pool.next_inspection.get()).is_none_or(|next| next <= now) {
+        let is_watched = shard.watch.is_kept();
+        if is_watched && self.shared().shards.len() == 1 {
+            return;
+        }
+        let (now, next) = (now(), &self.pool.next_inspection);
+        if next.get().is_some_and(|next| now < next) {
+            return;
+        }
+        if is_watched {
+            next.set(Some(now + INTERVAL));
+            self.visit_full_shards();
+        } else {
             self.inspect_others(now);
             self.steal(|is_stuck| is_stuck);
         }
@@ -218,6 +235,8 @@ impl Worker {
             let inspection = pool.next_inspection.get().unwrap_or(now);
             let limit = inspection.saturating_duration_since(now);
             timeout = Some(timeout.map_or(limit, |timeout| timeout.min(limit)));
+        } else {
+            pool.next_inspection.set(None);
         }
         match sleep {
             Sleep::Leads(seat) => self.lead(seat, timeout),
@@ -283,18 +302,22 @@ impl Worker {
         })
     }
 
-    /// Looks which workers are stuck, and whether others work.
+    /// Records which workers are stuck, and, for the watch, whether others work.
     #[cold]
     fn inspect_others(&self, now: Instant) {
         let (shared, pool) = (&**self.shared(), &self.pool);
-        pool.next_inspection.set(Some(now + INTERVAL));
-        let others_work = self.have_others_worked() || shared.needs_watch(self.local.index);
-        pool.sleeper.note_inspection(others_work);
-        let mut seen = pool.seen.borrow_mut();
-        for (index, seen) in seen.iter_mut().enumerate() {
-            *seen = seen.at_inspection(index, shared);
+        let is_first = pool.next_inspection.replace(Some(now + INTERVAL)).is_none();
+        if pool.sleeper.is_watch() {
+            let others_work = self.have_others_worked() || shared.needs_watch(self.local.index);
+            pool.sleeper.note_inspection(others_work);
         }
-        drop(seen);
+        for (index, seen) in pool.seen.borrow_mut().iter_mut().enumerate() {
+            *seen = if is_first {
+                Seen::first(index, shared)
+            } else {
+                seen.again(index, shared)
+            };
+        }
         self.visit_full_shards();
     }
 

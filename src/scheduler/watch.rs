@@ -7,7 +7,7 @@
 //! others, like any worker that is about to sleep, takes the seat at the poller if that is free,
 //! and looks which workers are *stuck*: awake, and in the same poll since the look before. While
 //! all sleep there is no watch; and while all are awake each polls between two turns, and looks
-//! which others are stuck, as often as the watch does.
+//! for those that are stuck, as often as the watch does.
 //!
 //! A worker that has ended a turn in which others have worked is likely to see them work again
 //! soon. So the watch stays the watch until others have not worked for an interval: then workers

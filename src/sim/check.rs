@@ -237,10 +237,15 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     if let Some(report) = done.failure {
         panic!("{}", explain(&report, &run, left_out.as_ref()));
     }
-    // Not expected of one seed, or with `POLDER_SEEDS`.
     if one.is_none() {
-        tell_strikes(&done.strikes, seeds.len());
+        // With other seeds than the test's own it may be chance.
+        tell_strikes(
+            &done.strikes,
+            seeds.len(),
+            count.is_none() && from.is_none(),
+        );
     }
+    // Not expected of one seed, or with `POLDER_SEEDS`.
     let is_expected = |name: &str| name != ONLY_CALM || seeds.len() > 1 && count.is_none();
     let never = (done.sometimes.iter()).find(|(name, was_true)| !**was_true && is_expected(name));
     if let (Some((name, _)), None) = (never, one) {
@@ -249,13 +254,12 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     }
 }
 
-/// In so many seeds a kind of chaos has to be on before it must have struck in one of them.
+/// The number of seeds from which on a kind of chaos that was on must have struck.
 const ENOUGH_SEEDS: usize = 10;
 
-/// Prints in how many seeds each kind of chaos was on, and how often it has struck. Panics if one
-/// could have, and never has: then the test shows less than it says.
-#[track_caller]
-fn tell_strikes(strikes: &BTreeMap<&'static str, (usize, usize)>, seeds: usize) {
+/// Prints in how many seeds each kind of chaos was on, and how often it has struck. Where it is
+/// `required`, panics if one was on often enough and has not: the test shows less than it says.
+fn tell_strikes(strikes: &BTreeMap<&'static str, (usize, usize)>, seeds: usize, required: bool) {
     if strikes.is_empty() {
         return;
     }
@@ -268,9 +272,9 @@ fn tell_strikes(strikes: &BTreeMap<&'static str, (usize, usize)>, seeds: usize) 
     );
     for (name, (on, struck)) in strikes {
         assert!(
-            *struck > 0 || *on < ENOUGH_SEEDS,
+            *struck > 0 || *on < ENOUGH_SEEDS || !required,
             "chaos: {name:?} was on for {on} of {seeds} seeds, and has not struck once: \
-             there was nothing that it could strike, or not enough time"
+             there was nothing that it could strike, or too little, or too little time"
         );
     }
 }

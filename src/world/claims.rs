@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::panic::Location;
 
 use super::choice::Stream;
-use super::faults::{FIRST_WILD, Kind};
+use super::faults::{FIRST_WILD, Kind, MAX_LISTED};
 use super::report::fail_as;
 use super::with;
 
@@ -69,7 +69,7 @@ pub(crate) struct Sites {
     pub(super) are_off: bool,
 }
 
-/// A site is on for one seed in so many, and then strikes one time in so many: the proportions of
+/// The inverse of two probabilities, that a site is on and that it strikes then: those of
 /// FoundationDB's `BUGGIFY`.
 const ONE_IN: u64 = 4;
 
@@ -79,7 +79,7 @@ pub(crate) fn buggify(name: &str) -> bool {
         let core = &mut kernel.core;
         let host = core.processes.current_host()?;
         let report = &mut core.report;
-        if core.seed < FIRST_WILD || report.sites.are_off || report.panics.drops_killed {
+        if core.seed < FIRST_WILD || report.sites.are_off {
             return None;
         }
         let sites = &mut report.sites.list;
@@ -97,7 +97,9 @@ pub(crate) fn buggify(name: &str) -> bool {
         let of_name = Stream::new(0, name, 0, 0).next() as u32;
         let id = (Kind::Program, host as u32, of_name, *nth);
         let now = core.time.now();
-        Some(strikes && core.faults.allow_one(id, now, || name.to_owned()))
+        // A fault that is not listed cannot be left out, so there is none.
+        let is_listed = core.faults.count(Kind::Program) < MAX_LISTED;
+        Some(strikes && is_listed && core.faults.allow_one(id, now, || name.to_owned()))
     });
     strikes.flatten() == Some(true)
 }

@@ -22,7 +22,7 @@ use super::trace::Seconds;
 /// The limit of faults of one kind that are listed, and can be left out. A report shows a few of
 /// them, and a search among more would take too long. The limit is for each kind, so that many
 /// small faults (short reads, spurious events) do not crowd out the few that matter.
-const MAX_LISTED: usize = 4_000;
+pub(super) const MAX_LISTED: usize = 4_000;
 
 /// The limit of hosts that the description of a fault names.
 const MAX_NAMED: usize = 8;
@@ -200,7 +200,7 @@ impl Faults {
         true
     }
 
-    /// Returns how many faults of a kind have happened, with those that its probability is for too.
+    /// Returns how many faults of a kind have happened, including those that share its probability.
     pub(crate) fn count(&self, kind: Kind) -> usize {
         let also = match kind {
             Kind::Loss => Some(Kind::DatagramLoss),

@@ -310,34 +310,30 @@ fn cancel_all_waits_until_the_futures_are_dropped_and_keeps_what_was_done() {
 }
 
 #[test]
-fn a_call_that_blocks_is_joined_when_it_has_ended_though_it_was_aborted() {
+fn calls_that_block_are_joined_with_their_output_or_panic_and_cancelled() {
     on_every_backend_alone(|backend| {
         runtime(backend).block_on(async {
             let mut set = TaskSet::new();
-            let ended = Arc::new(AtomicUsize::new(0));
-            let (began, begins) = (Arc::new(Event::new()), Arc::new(Event::new()));
+            let (began, ended) = (Arc::new(Event::new()), Arc::new(Event::new()));
             let (go, goes) = std::sync::mpsc::channel::<()>();
             let abort = set.spawn_blocking({
-                let (ended, began) = (ended.clone(), began.clone());
+                let (began, ended) = (began.clone(), ended.clone());
                 move || {
                     began.set();
                     let _ = goes.recv();
-                    ended.fetch_add(1, Ordering::SeqCst);
+                    ended.set();
                     5
                 }
             });
-            set.spawn(async move {
-                begins.wait().await;
-                6
-            });
             began.wait().await;
+            assert_eq!(poll_once(set.join_next()).await, None, "it has not ended");
             abort.abort();
-            assert_eq!(poll_once(set.join_next()).await, None, "it has begun");
+            assert_eq!(set.join_next().await, None, "nothing waits for it");
             drop(go);
-            assert!(matches!(set.join_next().await, Some(5)));
-            assert_eq!(ended.load(Ordering::SeqCst), 1);
-            set.abort_all();
-            assert_eq!(set.join_next().await, None);
+            ended.wait().await;
+
+            set.spawn_blocking(|| 6);
+            assert_eq!(set.join_next().await, Some(6));
             set.spawn_blocking(|| panic!("on purpose"));
             let panic = set.join_next_result().await.unwrap().unwrap_err();
             assert_eq!(panic.downcast_ref(), Some(&"on purpose"));

@@ -419,7 +419,7 @@ fn a_wrong_address_of_echo_gets_one_line_that_says_what_it_should_have_been() {
     for address in ["nonsense", "127.0.0.1", "127.0.0.1:99999", ":0", "", "a\nb"] {
         fails("echo", [address], &["expected HOST:PORT"]);
     }
-    fails("echo", [&taken], &[&taken, "or 0 for a free one"]);
+    fails("echo", [&taken], &[&taken, "port 0 stands for a free one"]);
     // A documentation address (RFC 5737): no machine has it.
     let elsewhere = ["192.0.2.1:0"];
     fails("echo", elsewhere, &["192.0.2.1", "address of this machine"]);

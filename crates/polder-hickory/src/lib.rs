@@ -1,15 +1,13 @@
 //! hickory-resolver on [polder]: a runtime's names are looked up by DNS, without a thread of the
 //! pool.
 //!
-//! ```
+//! ```no_run
 //! # fn main() -> std::io::Result<()> {
 //! use hickory_resolver::Resolver;
 //! use polder_hickory::{Provider, lookup};
 //!
-//! # #[cfg(any())] // Not everywhere is there such a file.
 //! // As /etc/resolv.conf says.
 //! let dns = Resolver::builder(Provider).and_then(|builder| builder.build());
-//! # let dns = Resolver::builder_with_config(Default::default(), Provider).build();
 //! let dns = dns.map_err(std::io::Error::other)?;
 //! let runtime = polder::Runtime::builder().resolver(lookup(dns)).build()?;
 //! let found = runtime.block_on(polder::net::resolve("localhost:80"))?;

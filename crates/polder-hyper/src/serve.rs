@@ -22,6 +22,9 @@ use crate::{Body, HttpService, Stream, Timer};
 /// The default of [`Serve::timeout`].
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// hyper adds the timeout to the time, which must not overflow. No connection lives for a century.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// The default of [`Serve::grace`].
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -99,7 +102,7 @@ where
         listener,
         connection: Box::new(connection),
         until: Box::pin(pending()),
-        report: Arc::new(|_, _| {}),
+        report: None,
         timeout: TIMEOUT,
         limit: usize::MAX,
         grace: GRACE,
@@ -140,7 +143,7 @@ pub struct Serve<'a, L: Listener> {
     listener: L,
     connection: Connection<L::Stream>,
     until: BoxFuture<'a, ()>,
-    report: Report<L::Address>,
+    report: Option<Report<L::Address>>,
     timeout: Duration,
     limit: usize,
     grace: Duration,
@@ -151,7 +154,8 @@ impl<'a, L: Listener> Serve<'a, L> {
     /// service waits for more of a body, or while it takes nothing of a response. The connection
     /// then ends. The default is 30 seconds.
     ///
-    /// The time that a service takes is not limited.
+    /// The time that a service takes is not limited. If the client closes its connection meanwhile,
+    /// the service's future is dropped.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -178,12 +182,13 @@ impl<'a, L: Listener> Serve<'a, L> {
     }
 
     /// Calls `report` with the error that has ended a connection, and its peer; and without a peer
-    /// when a connection cannot be accepted, as [`polder::net::Serve::on_error`].
+    /// when a connection cannot be accepted, as [`polder::net::Serve::on_error`], whose default
+    /// applies without this call.
     pub fn on_error<F>(mut self, report: F) -> Self
     where
         F: Fn(Option<&L::Address>, &dyn Error) + Send + Sync + 'static,
     {
-        self.report = Arc::new(report);
+        self.report = Some(Arc::new(report));
         self
     }
 }
@@ -205,23 +210,25 @@ impl<'a, L: Listener + 'a> IntoFuture for Serve<'a, L> {
     fn into_future(mut self) -> Self::IntoFuture {
         Box::pin(async move {
             let stop = Arc::new(Latch::new());
-            net::serve(self.listener, |stream, peer| {
+            let server = net::serve(self.listener, |stream, peer| {
                 let connection = (self.connection)(stream, self.timeout, stop.clone());
                 let report = self.report.clone();
                 async move {
-                    if let Err(error) = connection.await {
+                    if let (Err(error), Some(report)) = (connection.await, report) {
                         report(Some(&peer), &error);
                     }
                 }
             })
             .limit(self.limit)
             .grace(self.grace)
-            .on_error(|error| (self.report)(None, error))
             .until(async {
                 self.until.await;
                 stop.set();
-            })
-            .await
+            });
+            match &self.report {
+                Some(report) => server.on_error(|error| report(None, error)).await,
+                None => server.await,
+            }
         })
     }
 }
@@ -273,10 +280,8 @@ where
     });
     let connection = http1::Builder::new()
         .timer(Timer)
-        .header_read_timeout(timeout)
+        .header_read_timeout(timeout.min(LONGEST_TIMEOUT))
         .max_buf_size(BUFFER)
-        // A client that has shut down its write half still gets its response.
-        .half_close(true)
         .serve_connection(Stream::limited(stream, timeout), service);
     let mut connection = pin!(connection);
     let ended = async { Some(connection.as_mut().await) };

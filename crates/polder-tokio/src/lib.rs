@@ -1,9 +1,9 @@
 //! Crates that need tokio, in the tasks of [polder](https://docs.rs/polder).
 //!
-//! reqwest, tonic, async-nats or tower-http's `TimeoutLayer` open tokio's sockets, wait for its
-//! timers and spawn tasks on it. In a task of another runtime they panic: "there is no reactor
-//! running". This crate starts a tokio on first use, on one thread, and polder's threads enter it,
-//! so that these crates find it.
+//! reqwest, tonic's transport, async-nats or tower-http's `TimeoutLayer` open tokio's sockets, wait
+//! for its timers and spawn tasks on it. In a task of another runtime they panic: "there is no
+//! reactor running". This crate starts a tokio on first use, on one thread, and polder's threads
+//! enter it, so that these crates find it.
 //!
 //! **One line at the runtime's builder**, and every task of the runtime finds tokio:
 //!
@@ -64,7 +64,7 @@ use std::task::{Context, Poll};
 use std::{process, thread};
 
 use pin_project_lite::pin_project;
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, Id};
 
 /// Makes tokio's runtime the current one on this thread, until the thread ends, and returns a
 /// function that does so on the thread where it is called. That is meant for polder's
@@ -111,22 +111,22 @@ pub fn enter() -> io::Result<fn(usize)> {
 }
 
 thread_local! {
-    /// Whether the outermost runtime that this thread has entered is one of this crate's.
-    static ENTERED: Cell<bool> = const { Cell::new(false) };
+    /// The runtime of this crate that this thread has entered.
+    static ENTERED: Cell<Option<Id>> = const { Cell::new(None) };
 }
 
 /// Enters the runtime until this thread ends, unless that has been done.
 fn enter_this_thread(handle: &'static Handle) {
     if let Ok(current) = Handle::try_current() {
-        // In a child of `fork`, this crate's may be the parent's.
-        if !ENTERED.get() || current.id() == handle.id() {
+        // In a child of `fork`, this crate's may be the parent's. Any other one stays.
+        if ENTERED.get() != Some(current.id()) || current.id() == handle.id() {
             return;
         }
     }
     // Guards have to be dropped in reverse order, and a thread-local could come too late for that:
     // tokio's own may be gone by then. tokio drops its current handle with the thread.
     forget(handle.enter());
-    ENTERED.set(true);
+    ENTERED.set(Some(handle.id()));
 }
 
 /// Returns `future` with tokio's runtime as the current one whenever it is polled, and when it is

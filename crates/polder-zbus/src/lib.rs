@@ -73,6 +73,9 @@ type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 ///     assert!(connection.is_err()); // There is no bus.
 /// });
 /// ```
+///
+/// A bus that is a child process (`unixexec:`) takes a thread of polder's pool for as long as it
+/// runs. On Windows there are no Unix sockets: connecting to one is `Unsupported`.
 #[derive(Clone, Debug)]
 pub struct Runtime(Handle);
 

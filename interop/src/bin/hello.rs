@@ -1,7 +1,8 @@
-//! An HTTPS service that answers in JSON, with limits and a graceful end.
+//! An HTTPS service that answers in JSON, with limits and a graceful end. `interop/Cargo.toml` has
+//! the crates that it needs.
 //!
 //! ```text
-//! cargo run --release --bin hello -- 127.0.0.1:8443 cert.pem key.pem
+//! cd interop; cargo run --release --bin hello -- 127.0.0.1:8443 cert.pem key.pem
 //! curl --insecure https://127.0.0.1:8443/hello/polder
 //! ```
 //! A certificate for trying it: `openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out
@@ -11,21 +12,19 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::Path;
-use axum::{Json, Router, routing::get};
+use axum::{Json, Router, extract::Path, routing::get};
 use futures_rustls::TlsAcceptor;
-use futures_rustls::pki_types::pem::PemObject;
-use futures_rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use futures_rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use futures_rustls::rustls::ServerConfig;
 use polder::event::Latch;
 use polder::net::{TcpListener, TcpStream, serve};
-use polder::signal::ctrl_c;
+use polder::signal::{Signal, Signals};
+use polder::stream::StreamExt;
 use polder::time::timeout;
 use polder_hyper::serve_connection;
 use serde::Serialize;
 
 type AnyError = Box<dyn Error + Send + Sync>;
-
 /// How long a client may take for the handshake, and for a request.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -54,7 +53,8 @@ async fn run(address: &str, certificate: &str, key: &str) -> Result<(), AnyError
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let app = Router::new().route("/hello/{name}", get(hello));
 
-    let (stop, ctrl_c) = (Arc::new(Latch::new()), ctrl_c());
+    let mut signals = Signals::new([Signal::Int, Signal::Term])?;
+    let stop = Arc::new(Latch::new());
     let listener = TcpListener::bind(address).await?;
     println!("listening on https://{}", listener.local_addr()?);
     let connection = |stream: TcpStream, peer| {
@@ -71,7 +71,7 @@ async fn run(address: &str, certificate: &str, key: &str) -> Result<(), AnyError
         }
     };
     let end = async {
-        ctrl_c.await.expect("Ctrl-C can be caught");
+        signals.next().await;
         stop.set();
     };
     let server = serve(listener, connection).limit(1_000).until(end);

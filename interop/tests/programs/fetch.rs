@@ -51,7 +51,7 @@ fn it_gets_a_hundred_urls_ten_at_a_time() {
             }
         });
         let urls: String = (0..100)
-            .map(|n| format!("http://{address}/{n:03}\n"))
+            .map(|n| format!("http://{address}/?{n:02}\n"))
             .collect();
         let said = run(fetch(backend), &urls).well();
         server.join().expect("the server saw ten at a time");

@@ -197,10 +197,11 @@ impl Socket {
         None
     }
 
-    /// Whether it is a socket of a simulated world.
+    /// Returns the system's descriptor for calls of polder's own that pass descriptors; `None` for
+    /// a socket of a simulated world.
     #[cfg(unix)]
-    pub(super) fn is_simulated(&self) -> bool {
-        self.world().is_some()
+    pub(super) fn system_descriptor(&self) -> Option<BorrowedDescriptor<'_>> {
+        self.world().is_none().then(|| self.system.descriptor())
     }
 
     /// Whether a wait has seen that no more bytes will come.

@@ -67,8 +67,10 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// The system's error for the last address tried, for instance that it is [in
-    /// use](io::ErrorKind::AddrInUse); [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty
+    /// The system's error for the last address tried: for one that is [in
+    /// use](io::ErrorKind::AddrInUse), not this machine's or not permitted, with the address in
+    /// words, and without the system's number;
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty
     /// list and for text that is not an address; for a name, the errors of
     /// [`resolve`](crate::net::resolve).
     ///
@@ -77,7 +79,7 @@ impl TcpListener {
     /// Cancel safe: dropping the future has no effect. For a name, see
     /// [`resolve`](crate::net::resolve).
     pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<TcpListener> {
-        first_to_bind(address, |address| {
+        first_to_bind("listen on", address, |address| {
             kernel::bind(SocketType::TcpListener, &address.into()).map(TcpListener)
         })
         .await
@@ -130,7 +132,7 @@ impl TcpListener {
                 "bind_balanced: the number of listeners must be at least 1",
             ));
         }
-        first_to_bind(address, |address| {
+        first_to_bind("listen on", address, |address| {
             let sockets = kernel::bind_balanced(SocketType::TcpListener, &address.into(), count)?;
             Ok(sockets.into_iter().map(TcpListener).collect())
         })

@@ -1,4 +1,4 @@
-//! Descriptors over Unix streams, beside their bytes: [`UnixStream::send_fds`] and
+//! Descriptors over Unix streams, sent with bytes: [`UnixStream::send_fds`] and
 //! [`UnixStream::recv_fds`].
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -15,11 +15,15 @@ use super::UnixStream;
 use crate::poller::Interest;
 use crate::sys::{self, invalid, unsupported};
 
-/// The most descriptors of one message: the limit of Linux (`SCM_MAX_FD`, unix(7)). With room for
-/// all, none that arrives is lost.
+/// The most descriptors of one message: the limit of Linux (`SCM_MAX_FD`, unix(7)).
 const MAX_FDS: usize = 253;
 
 const SPACE: usize = rustix::cmsg_space!(ScmRights(MAX_FDS));
+
+/// Room for all descriptors that the kernel passes with a message, so that none is lost: Linux has
+/// a limit, other systems may pass more. And for the sender's credentials, if their owner has asked
+/// for them.
+const RECV_SPACE: usize = 2 * SPACE;
 
 /// Where the kernel makes them close-on-exec itself.
 #[cfg(not(any(target_vendor = "apple", target_os = "illumos", target_os = "solaris")))]
@@ -28,7 +32,7 @@ const RECV_FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 const RECV_FLAGS: RecvFlags = RecvFlags::empty();
 
 impl UnixStream {
-    /// Sends bytes, with descriptors beside them, which the peer gets as duplicates. Returns how
+    /// Sends bytes with descriptors, of which the peer gets duplicates. Returns how
     /// many bytes were sent: at least one, and all descriptors with them. Send the other bytes with
     /// [`write_all`](crate::io::AsyncWriteExt::write_all).
     ///
@@ -67,7 +71,7 @@ impl UnixStream {
     /// Cancel safe: if the future is dropped, nothing was sent.
     #[doc(alias("SCM_RIGHTS", "sendmsg", "send_with_fd"))]
     pub async fn send_fds(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
-        self.check_fds(bytes.len())?;
+        let socket = self.passing_fds(bytes.len())?;
         if fds.len() > MAX_FDS {
             let words = format!(
                 "a message has at most {MAX_FDS} descriptors, not {}",
@@ -82,7 +86,12 @@ impl UnixStream {
             if !fds.is_empty() {
                 control.push(SendAncillaryMessage::ScmRights(fds));
             }
-            Ok(sendmsg(self, &[IoSlice::new(bytes)], &mut control, flags)?)
+            Ok(sendmsg(
+                socket,
+                &[IoSlice::new(bytes)],
+                &mut control,
+                flags,
+            )?)
         };
         loop {
             self.writable().await?;
@@ -121,22 +130,22 @@ impl UnixStream {
     ///
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty buffer;
     /// [`Unsupported`](io::ErrorKind::Unsupported) in a simulated world; any error of the system
-    /// call. If this process may open no more descriptors, those that came are closed, and the
-    /// error is that of `EMFILE`: bytes and descriptors are lost.
+    /// call. If this process may open no more descriptors, the error is that of `EMFILE` (on BSDs
+    /// and macOS `EMSGSIZE`): the bytes and descriptors of this call are lost.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: if the future is dropped, nothing was received.
     #[doc(alias("SCM_RIGHTS", "recvmsg", "recv_with_fd"))]
     pub async fn recv_fds(&self, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<usize> {
-        self.check_fds(bytes.len())?;
+        let socket = self.passing_fds(bytes.len())?;
         loop {
             self.readable().await?;
             let receive = || {
-                let mut space = [MaybeUninit::uninit(); SPACE];
+                let mut space = [MaybeUninit::uninit(); RECV_SPACE];
                 let mut control = RecvAncillaryBuffer::new(&mut space);
                 let buffers = &mut [IoSliceMut::new(bytes)];
-                let received = recvmsg(self, buffers, &mut control, RECV_FLAGS)?;
+                let received = recvmsg(socket, buffers, &mut control, RECV_FLAGS)?;
                 let rights = |message| match message {
                     RecvAncillaryMessage::ScmRights(rights) => Some(rights),
                     _ => None,
@@ -160,15 +169,12 @@ impl UnixStream {
         }
     }
 
-    fn check_fds(&self, bytes: usize) -> io::Result<()> {
-        if self.0.is_simulated() {
-            return Err(unsupported(
-                "descriptors cannot be passed in a simulated world",
-            ));
+    /// Returns the socket, if descriptors can be passed with so many bytes.
+    fn passing_fds(&self, bytes: usize) -> io::Result<BorrowedFd<'_>> {
+        if bytes == 0 {
+            return Err(invalid("descriptors are passed with at least one byte"));
         }
-        match bytes {
-            0 => Err(invalid("descriptors are passed with at least one byte")),
-            _ => Ok(()),
-        }
+        let socket = self.0.system_descriptor();
+        socket.ok_or_else(|| unsupported("descriptors cannot be passed in a simulated world"))
     }
 }
