@@ -42,6 +42,7 @@ install() {
         case $1 in
             websockets) python3 -m pip install --user --break-system-packages websockets ;;
             redis-server) brew install redis ;;
+            rabbitmq-server) brew install rabbitmq ;;
             postgres) brew install postgresql@17 ;;
             dbus-daemon | dbus-send) brew install dbus ;;
             *) brew install "$1" ;;
@@ -55,7 +56,7 @@ for name in curl openssl wrk websockets; do
     here $name || install $name
     INTEROP_CLIENTS="$INTEROP_CLIENTS $name"
 done
-for name in redis-server postgres nats-server dbus-daemon dbus-send; do
+for name in redis-server postgres nats-server rabbitmq-server dbus-daemon dbus-send; do
     if here $name || install $name && here $name; then
         INTEROP_CLIENTS="$INTEROP_CLIENTS $name"
     else

@@ -3,6 +3,7 @@
 
 #![cfg(unix)]
 
+mod amqp;
 mod channels;
 mod datagrams;
 mod grpc;

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -260,6 +260,97 @@ impl Nats {
             }
             assert!(start.elapsed() < LIMIT, "nats-server does not listen");
             thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// The test's own RabbitMQ server, and the epmd that Erlang's servers find each other by.
+pub struct Rabbit {
+    process: Process,
+    _epmd: Process,
+    _folder: TempDir,
+    pub uri: String,
+}
+
+impl Rabbit {
+    /// Returns `None`, with a message, if it is not installed.
+    pub fn start() -> Option<Rabbit> {
+        let (_, _) = (client("rabbitmq-server")?, client("epmd")?);
+        // Another process may get a port first: then one of both ends, and they get other ports.
+        let started = (0..5).find_map(|_| Rabbit::process());
+        Some(started.expect("rabbitmq-server starts"))
+    }
+
+    /// Returns `None` if it has ended.
+    fn process() -> Option<Rabbit> {
+        let free = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+        let [port, erlang, names] = free.map(|free| free.local_addr().expect("a port").port());
+        let folder = TempDir::new().expect("a folder");
+        let path = folder.path();
+
+        let mut epmd = Command::new("epmd");
+        epmd.args(["-address", "127.0.0.1", "-port", &names.to_string()]);
+        epmd.stdout(Stdio::null()).stderr(Stdio::null());
+
+        let mut rabbit = Command::new("rabbitmq-server");
+        // Debian's program in PATH passes no signal on, and starts this one as another user.
+        let debian = Path::new("/usr/lib/rabbitmq/bin/rabbitmq-server");
+        if debian.is_file() {
+            rabbit = Command::new(debian);
+        }
+        rabbit.env("HOME", path).env("RABBITMQ_MNESIA_BASE", path);
+        for name in ["CONF_ENV_FILE", "CONFIG_FILE", "ENABLED_PLUGINS_FILE"] {
+            rabbit.env(format!("RABBITMQ_{name}"), path.join("none"));
+        }
+        let loopback = "-kernel inet_dist_use_interface {127,0,0,1}";
+        rabbit.env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", loopback);
+        rabbit.env("RABBITMQ_NODENAME", format!("polder-{port}@localhost"));
+        rabbit.env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1");
+        rabbit.env("RABBITMQ_NODE_PORT", port.to_string());
+        rabbit.env("RABBITMQ_DIST_PORT", erlang.to_string());
+        rabbit.env("ERL_EPMD_ADDRESS", "127.0.0.1");
+        rabbit.env("ERL_EPMD_PORT", names.to_string());
+        rabbit.env("RABBITMQ_LOGS", "-").current_dir(path);
+        rabbit.stdin(Stdio::null()).stdout(Stdio::null());
+        rabbit.stderr(Stdio::null());
+
+        let mut epmd = Process::start(&mut epmd);
+        let start = Instant::now();
+        while TcpStream::connect(("127.0.0.1", names)).is_err() {
+            if epmd.0.try_wait().expect("it can be waited for").is_some() {
+                return None;
+            }
+            assert!(start.elapsed() < LIMIT, "epmd does not listen");
+            thread::sleep(Duration::from_millis(2));
+        }
+        let mut rabbit = Rabbit {
+            process: Process::start(&mut rabbit),
+            _epmd: epmd,
+            _folder: folder,
+            uri: format!("amqp://127.0.0.1:{port}"),
+        };
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if rabbit.has_ended() {
+                return None;
+            }
+            assert!(start.elapsed() < LIMIT, "rabbitmq-server does not listen");
+            thread::sleep(Duration::from_millis(2));
+        }
+        Some(rabbit)
+    }
+
+    fn has_ended(&mut self) -> bool {
+        let end = self.process.0.try_wait();
+        end.expect("it can be waited for").is_some()
+    }
+}
+
+impl Drop for Rabbit {
+    fn drop(&mut self) {
+        // Its script ends the server itself, if it is not killed.
+        if !self.has_ended() {
+            self.process.signal(libc::SIGTERM);
+            let _ = self.process.0.wait();
         }
     }
 }
