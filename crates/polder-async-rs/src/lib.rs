@@ -20,9 +20,9 @@
 //! lapin and async-rs are without their default features, which have a tokio.
 //!
 //! **lapin's thread.** lapin reads and writes on a thread that it starts for each connection. The
-//! connection's socket and timers are thus those of polder's background runtime, and not part of a
-//! simulated world. Its other tasks run on the runtime that [`runtime`] was called on. Close the
-//! connection before that runtime ends.
+//! connection's socket thus waits in polder's background runtime, and is not part of a simulated
+//! world. lapin's tasks, such as heartbeats, run on the runtime that [`runtime`] was called on.
+//! Close the connection before that runtime ends.
 //!
 //! **Names** are looked up by the standard library, on a thread of polder's pool.
 
