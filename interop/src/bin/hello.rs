@@ -1,5 +1,5 @@
-//! An HTTPS service that answers in JSON, with limits and a graceful end. `interop/Cargo.toml` has
-//! the crates that it needs.
+//! An HTTPS service that answers in JSON, with limits and a graceful end. The README of
+//! `crates/polder-hyper` lists the crates that it needs.
 //!
 //! ```text
 //! cd interop; cargo run --release --bin hello -- 127.0.0.1:8443 cert.pem key.pem
