@@ -12,9 +12,9 @@ cd "$(dirname "$0")/.."
 
 # `core` is what one reads to know how a task waits for a socket on Linux.
 budgets='
-core      8380
-scheduler 3665
-library   26100
+core      8375
+scheduler 3660
+library   26070
 worlds    11935
 '
 

@@ -56,20 +56,17 @@ struct Seen {
 }
 
 impl Seen {
-    /// Inspects the worker at `index`, for the first time after a while.
-    fn first(index: usize, shared: &Shared) -> Seen {
+    /// Inspects the worker at `index`. `before` is the result of the inspection before, if that is
+    /// not out of date.
+    fn new(index: usize, shared: &Shared, before: Option<Seen>) -> Seen {
+        let runs = shared.pool(index).runs();
+        let is_awake = !shared.remote(index).reactor.is_parked();
+        let was_in_this_poll = |before: Seen| before.is_awake && before.runs == runs;
         Seen {
-            runs: shared.pool(index).runs(),
-            is_awake: !shared.remote(index).reactor.is_parked(),
-            is_stuck: false,
+            runs,
+            is_awake,
+            is_stuck: is_awake && before.is_some_and(was_in_this_poll),
         }
-    }
-
-    /// Inspects the worker at `index` again. `self` is the result of the inspection before.
-    fn again(self, index: usize, shared: &Shared) -> Seen {
-        let now = Seen::first(index, shared);
-        let is_stuck = self.is_awake && now.is_awake && self.runs == now.runs;
-        Seen { is_stuck, ..now }
     }
 }
 
@@ -123,11 +120,11 @@ impl PoolWorker {
         self.sleeper.is_watch() && next.is_some_and(|next| next <= now)
     }
 
-    /// The worker has become the watch.
-    fn begin_watch(&self, now: Instant, shared: &Shared) {
-        self.next_inspection.set(Some(now + INTERVAL));
+    /// Inspects all workers.
+    fn inspect(&self, now: Instant, shared: &Shared) {
+        let is_first = self.next_inspection.replace(Some(now + INTERVAL)).is_none();
         for (index, seen) in self.seen.borrow_mut().iter_mut().enumerate() {
-            *seen = Seen::first(index, shared);
+            *seen = Seen::new(index, shared, (!is_first).then_some(*seen));
         }
     }
 
@@ -198,7 +195,7 @@ impl Worker {
             self.visit_full_shards();
         } else {
             self.inspect_others(now);
-            self.steal(|is_stuck| is_stuck);
+            self.steal(true);
         }
     }
 
@@ -230,7 +227,8 @@ impl Worker {
         if pool.sleeper.is_watch() {
             let now = self.driver.read_clock();
             if !was_watch {
-                pool.begin_watch(now, shared);
+                pool.next_inspection.set(None);
+                pool.inspect(now, shared);
             }
             let inspection = pool.next_inspection.get().unwrap_or(now);
             let limit = inspection.saturating_duration_since(now);
@@ -284,12 +282,12 @@ impl Worker {
                 }
             }
         }
-        self.steal(|_| true)
+        self.steal(false)
     }
 
-    /// Takes tasks that are ready on another worker, stuck or not as `from` wants. Returns whether
-    /// there were any.
-    fn steal(&self, from: impl Fn(bool) -> bool) -> bool {
+    /// Takes tasks that are ready on another worker; with `only_stuck`, on one that is stuck. Returns
+    /// whether there were any.
+    fn steal(&self, only_stuck: bool) -> bool {
         let (local, shared) = (&*self.local, &**self.shared());
         if shared.is_closing() {
             return false;
@@ -298,7 +296,7 @@ impl Worker {
         let mut others = (1..workers).map(|offset| (local.index + offset) % workers);
         others.any(|victim| {
             let is_stuck = self.pool.is_stuck(victim, shared);
-            from(is_stuck) && local.steal_half(victim, is_stuck)
+            (is_stuck || !only_stuck) && local.steal_half(victim, is_stuck)
         })
     }
 
@@ -306,18 +304,11 @@ impl Worker {
     #[cold]
     fn inspect_others(&self, now: Instant) {
         let (shared, pool) = (&**self.shared(), &self.pool);
-        let is_first = pool.next_inspection.replace(Some(now + INTERVAL)).is_none();
         if pool.sleeper.is_watch() {
             let others_work = self.have_others_worked() || shared.needs_watch(self.local.index);
             pool.sleeper.note_inspection(others_work);
         }
-        for (index, seen) in pool.seen.borrow_mut().iter_mut().enumerate() {
-            *seen = if is_first {
-                Seen::first(index, shared)
-            } else {
-                seen.again(index, shared)
-            };
-        }
+        pool.inspect(now, shared);
         self.visit_full_shards();
     }
 
@@ -385,7 +376,7 @@ impl Worker {
             local.put_first(runnable);
             local.postpone_injected();
         } else if !local.has_ready() {
-            self.steal(|_| true);
+            self.steal(false);
         }
         local.shared.end_search(local.index);
     }

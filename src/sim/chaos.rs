@@ -113,9 +113,8 @@ pub struct Chaos {
     state: Rc<State>,
     call: usize,
     until: u64,
-    /// The name under which [`check`](super::check) counts the kinds that are added next: their
-    /// own if there is none, and not at all if it is empty.
-    counted_as: Option<&'static str>,
+    /// Whether the test names the kinds that are added next.
+    is_named: bool,
 }
 
 impl Chaos {
@@ -141,7 +140,7 @@ impl Chaos {
             state,
             call,
             until,
-            counted_as: None,
+            is_named: true,
         }
     }
 
@@ -525,11 +524,10 @@ impl Chaos {
     /// });
     /// ```
     pub fn disks(self) -> Chaos {
-        let disks = self.counted_as(Some("disks"));
-        let disks = disks.rate(Kind::DiskRead, "disk reads");
-        let disks = disks.rate(Kind::DiskWrite, "disk writes");
-        let disks = disks.rate(Kind::DiskSync, "disk syncs");
-        disks.rate(Kind::SlowSync, "slow syncs").counted_as(None)
+        self.rate(Kind::DiskRead, "disk reads")
+            .rate(Kind::DiskWrite, "disk writes")
+            .rate(Kind::DiskSync, "disk syncs")
+            .rate(Kind::SlowSync, "slow syncs")
     }
 
     /// Adds everything that a program should survive: all kinds but [`exhausted`](Self::exhausted),
@@ -551,28 +549,28 @@ impl Chaos {
     /// If one of them is the host of the test itself.
     #[track_caller]
     pub fn usual(self, hosts: &[&Host]) -> Chaos {
-        let harm = self
-            .counted_as(Some(""))
-            .cuts()
-            .holds()
-            .resets()
-            .loss()
-            .pauses()
-            .clocks();
+        let unnamed = Chaos {
+            is_named: false,
+            ..self
+        };
+        let harm = unnamed.cuts().holds().resets().loss().pauses().clocks();
         let harm = harm.duplication().reordering().latencies().orders();
         let harm = harm.short().spurious().aborted().names().blocking();
-        harm.crashes(hosts).counted_as(None)
+        Chaos {
+            is_named: true,
+            ..harm.crashes(hosts)
+        }
     }
 
-    fn counted_as(self, counted_as: Option<&'static str>) -> Chaos {
-        Chaos { counted_as, ..self }
-    }
-
-    /// Counts a kind that is on for this seed.
+    /// Counts a kind that is on for this seed, if the test names it.
     fn count(&self, plan: &mut Plan, kind: Kind, name: &'static str) {
-        let counted = (self.counted_as.unwrap_or(name), kind);
-        if !plan.counted.contains(&counted) {
-            plan.counted.push(counted);
+        let name = match kind {
+            // One call asks for all four.
+            Kind::DiskRead | Kind::DiskWrite | Kind::DiskSync | Kind::SlowSync => "disks",
+            _ => name,
+        };
+        if self.is_named && !plan.counted.contains(&(name, kind)) {
+            plan.counted.push((name, kind));
         }
     }
 
@@ -813,7 +811,6 @@ impl Plan {
             let struck = with_kernel(|kernel| kernel.core.faults.count(*kind));
             *strikes.entry(*name).or_default() += struck;
         }
-        strikes.remove("");
         strikes
     }
 

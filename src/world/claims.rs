@@ -92,14 +92,16 @@ pub(crate) fn buggify(name: &str) -> bool {
             (is_on.then(|| Stream::new(core.seed, name, host, 1)), 0)
         });
         *nth += 1;
-        let strikes = stream.as_mut()?.below(ONE_IN) == 0;
+        if stream.as_mut()?.below(ONE_IN) != 0 {
+            return None;
+        }
         // The identity has a number of the name, which is the same in each run.
         let of_name = Stream::new(0, name, 0, 0).next() as u32;
         let id = (Kind::Program, host as u32, of_name, *nth);
         let now = core.time.now();
         // A fault that is not listed cannot be left out, so there is none.
         let is_listed = core.faults.count(Kind::Program) < MAX_LISTED;
-        Some(strikes && is_listed && core.faults.allow_one(id, now, || name.to_owned()))
+        Some(is_listed && core.faults.allow_one(id, now, || name.to_owned()))
     });
     strikes.flatten() == Some(true)
 }

@@ -318,12 +318,12 @@ impl Socket {
 /// The operations. `poll_read` and `poll_write` are those of nearly every wait.
 impl Socket {
     #[inline]
-    fn reading<T, F: Attempt<T>>(&self, attempt: F) -> Operation<'_, F> {
+    pub(super) fn reading<T, F: Attempt<T>>(&self, attempt: F) -> Operation<'_, F> {
         Operation::new(self.io(), Direction::Read, attempt)
     }
 
     #[inline]
-    fn writing<T, F: Attempt<T>>(&self, attempt: F) -> Operation<'_, F> {
+    pub(super) fn writing<T, F: Attempt<T>>(&self, attempt: F) -> Operation<'_, F> {
         Operation::new(self.io(), Direction::Write, attempt)
     }
 

@@ -12,7 +12,6 @@ use rustix::net::{
 };
 
 use super::UnixStream;
-use crate::poller::Interest;
 use crate::sys::{self, invalid, unsupported};
 
 /// The most descriptors of one message: the limit of Linux (`SCM_MAX_FD`, unix(7)).
@@ -80,7 +79,7 @@ impl UnixStream {
             return Err(invalid(words));
         }
         let flags = SendFlags::from_bits_retain(sys::SEND_FLAGS as _);
-        let send = || {
+        let send = |_| {
             let mut space = [MaybeUninit::uninit(); SPACE];
             let mut control = SendAncillaryBuffer::new(&mut space);
             if !fds.is_empty() {
@@ -93,13 +92,7 @@ impl UnixStream {
                 flags,
             )?)
         };
-        loop {
-            self.writable().await?;
-            match self.try_io(Interest::WRITABLE, send) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return result,
-            }
-        }
+        self.0.writing(send).await
     }
 
     /// Receives bytes, and appends the descriptors that came with them to `fds`, close-on-exec.
@@ -139,34 +132,28 @@ impl UnixStream {
     #[doc(alias("SCM_RIGHTS", "recvmsg", "recv_with_fd"))]
     pub async fn recv_fds(&self, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<usize> {
         let socket = self.passing_fds(bytes.len())?;
-        loop {
-            self.readable().await?;
-            let receive = || {
-                let mut space = [MaybeUninit::uninit(); RECV_SPACE];
-                let mut control = RecvAncillaryBuffer::new(&mut space);
-                let buffers = &mut [IoSliceMut::new(bytes)];
-                let received = recvmsg(socket, buffers, &mut control, RECV_FLAGS)?;
-                let rights = |message| match message {
-                    RecvAncillaryMessage::ScmRights(rights) => Some(rights),
-                    _ => None,
-                };
-                let came: Vec<OwnedFd> = control.drain().filter_map(rights).flatten().collect();
-                if received.flags.contains(ReturnFlags::CTRUNC) {
-                    return Err(io::Error::from_raw_os_error(libc::EMFILE));
-                }
-                if RECV_FLAGS.is_empty() {
-                    for fd in &came {
-                        fcntl_setfd(fd, FdFlags::CLOEXEC)?;
-                    }
-                }
-                fds.extend(came);
-                Ok(received.bytes)
+        let receive = |_| {
+            let mut space = [MaybeUninit::uninit(); RECV_SPACE];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let buffers = &mut [IoSliceMut::new(bytes)];
+            let received = recvmsg(socket, buffers, &mut control, RECV_FLAGS)?;
+            let rights = |message| match message {
+                RecvAncillaryMessage::ScmRights(rights) => Some(rights),
+                _ => None,
             };
-            match self.try_io(Interest::READABLE, receive) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return result,
+            let came: Vec<OwnedFd> = control.drain().filter_map(rights).flatten().collect();
+            if received.flags.contains(ReturnFlags::CTRUNC) {
+                return Err(io::Error::from_raw_os_error(libc::EMFILE));
             }
-        }
+            if RECV_FLAGS.is_empty() {
+                for fd in &came {
+                    fcntl_setfd(fd, FdFlags::CLOEXEC)?;
+                }
+            }
+            fds.extend(came);
+            Ok(received.bytes)
+        };
+        self.0.reading(receive).await
     }
 
     /// Returns the socket, if descriptors can be passed with so many bytes.
