@@ -285,8 +285,8 @@ impl Worker {
         self.steal(false)
     }
 
-    /// Takes tasks that are ready on another worker; with `only_stuck`, on one that is stuck. Returns
-    /// whether there were any.
+    /// Takes tasks that are ready on another worker; with `only_stuck`, on one that is stuck.
+    /// Returns whether there were any.
     fn steal(&self, only_stuck: bool) -> bool {
         let (local, shared) = (&*self.local, &**self.shared());
         if shared.is_closing() {
