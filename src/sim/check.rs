@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use super::Sim;
 use super::chaos::ONLY_CALM;
+use super::explore;
 use super::jobs::Jobs;
-use super::left_out::{LeftOut, Less};
 use super::panics;
 use super::picture::{self, Scene};
+use super::replay::Replay;
 use super::shrink::shrink;
 use super::state::{State, kernel as with_kernel};
 use super::threads::{THREAD, Threads};
@@ -29,7 +30,7 @@ use crate::world::faults::{Id, Kept};
 use crate::world::link::nanos;
 use crate::world::progress::{Call, Progress};
 use crate::world::trace::{Difference, Recorded, Seconds};
-use crate::world::{self, Setup, Simpler};
+use crate::world::{self, Setup, Simpler, Variation};
 
 /// The result of a run of one seed, returned by [`run`].
 ///
@@ -70,6 +71,8 @@ pub struct Report {
     pub(super) asked: Option<Asked>,
     /// Actions that may be the reason of a failure, a line each.
     pub(super) remarks: Vec<String>,
+    /// The features of the run, the range of their count, and when each was reached first.
+    pub(super) covered: Vec<(u16, usize, u64)>,
     /// The first choices of the test.
     pub(super) choices: Vec<u64>,
     /// The faults of the run: their numbers are their places, counted from one.
@@ -157,9 +160,11 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// | variable | |
 /// |---|---|
 /// | `POLDER_SEED` | runs this seed only: decimal, or hexadecimal after `0x` |
-/// | `POLDER_SIM` | runs a seed, and leaves out the faults of these numbers: `0x1d3:-1,-2,-4..8`; the words `mean` (latencies), `fifo` (ready tasks) and `choose3=0` (the test's third choice) simplify it too |
+/// | `POLDER_SIM` | runs a seed, and leaves out the faults of these numbers: `0x1d3:-1,-2,-4..8`; the words `mean` (latencies), `fifo` (ready tasks) and `choose3=0` (the test's third choice) simplify it too; `fork1500=0x7` draws other numbers from 1,500 ns on |
 /// | `POLDER_SEEDS` | the number of seeds to run, from zero on |
 /// | `POLDER_SIM_CHECK` | if it is `1`, every seed runs twice, and not only the first one |
+/// | `POLDER_SIM_EXPLORE` | after the seeds, runs that come to something new are continued in other ways: for a time such as `60s` or `10m`, or a number of runs; see `docs/SIMULATION.md` |
+/// | `POLDER_SIM_CORPUS` | the file of the runs that an exploration keeps, by which the next one begins; the default is `target/sim/corpus/NAME` |
 /// | `POLDER_SEED_FROM` | the first seed; `random` for another one each time |
 /// | `POLDER_SIM_LOG` | if it is `1`, each event is printed to standard error as it happens: best with `POLDER_SEED` |
 /// | `POLDER_SIM_JOBS` | the number of threads, instead of one for each core |
@@ -214,8 +219,8 @@ fn assert_few(seeds: usize) {
 /// The part of [`check`] that does not depend on the types of the test.
 fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     let run = |seed, setup| threads.run(seed, setup);
-    let left_out = LeftOut::from_environment();
-    let one = left_out.as_ref().map(|left_out| left_out.seed);
+    let replay = Replay::from_environment();
+    let one = replay.as_ref().map(|replay| replay.seed);
     let one = one.or_else(|| number_from("POLDER_SEED"));
     let (count, from) = (number_from("POLDER_SEEDS"), first_seed());
     assert!(
@@ -232,10 +237,11 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
             (0..count).map(|nth| from.wrapping_add(nth)).collect()
         }
     };
-    let less = (left_out.as_ref()).map_or_else(Less::default, |left_out| left_out.less(&run));
-    let done = Jobs::new(&seeds, threads, less).run();
+    let variation = (replay.as_ref()).map(|replay| replay.variation(&run));
+    let variation = variation.unwrap_or_default();
+    let done = Jobs::new(&seeds, threads, variation.clone()).run();
     if let Some(report) = done.failure {
-        panic!("{}", explain(&report, &run, left_out.as_ref()));
+        panic!("{}", explain(&report, &run, replay.as_ref(), &variation));
     }
     if one.is_none() {
         // With other seeds than the test's own it may be chance.
@@ -251,6 +257,17 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     if let (Some((name, _)), None) = (never, one) {
         let count = seeds.len();
         panic!("sometimes {name:?}: it was not true for any of {count} seeds");
+    }
+    if let (Some(limit), None) = (explore::Limit::from_environment(), one) {
+        if let Some(replay) = explore::explore(&seeds, limit, threads) {
+            // Again, as if the user had asked for this run.
+            let (seed, variation) = ([replay.seed], replay.variation(&run));
+            let report = Jobs::new(&seed, threads, variation.clone()).run().failure;
+            let report = report.unwrap_or_else(|| {
+                panic!("POLDER_SIM={replay} has failed once, and has passed the second time")
+            });
+            panic!("{}", explain(&report, &run, Some(&replay), &variation));
+        }
     }
 }
 
@@ -280,37 +297,36 @@ fn tell_strikes(strikes: &BTreeMap<&'static str, (usize, usize)>, seeds: usize, 
 }
 
 /// Returns the whole report of a failure, with the faults that it needs, and how to replay it.
-fn explain(report: &Report, run: &Run<'_>, left_out: Option<&LeftOut>) -> String {
+/// `given` is how the run differs from that of its seed, and `replay` what the user has asked for.
+fn explain(report: &Report, run: &Run<'_>, replay: Option<&Replay>, given: &Variation) -> String {
     let test = test_name().map_or(String::new(), |name| format!(" {name}"));
     // If the user has left out faults, the rest counts as needed.
-    let shrunk = match left_out {
-        None => shrink(report, run),
-        Some(_) => None,
-    };
-    let needed = shrunk.as_ref().and_then(|less| less.kept.as_ref());
+    let is_whole = replay.is_none_or(Replay::is_whole);
+    let shrunk = is_whole.then(|| shrink(report, given, run)).flatten();
+    let needed = shrunk.as_ref().and_then(|shrunk| shrunk.kept.as_ref());
     let mut text = report.text(needed);
-    if let Some(less) = &shrunk {
-        text += &simpler_in_words(report, &less.simpler);
+    if let Some(shrunk) = &shrunk {
+        text += &simpler_in_words(report, &shrunk.simpler);
     }
-    let less = shrunk.unwrap_or_else(|| Less {
+    let variation = shrunk.unwrap_or_else(|| Variation {
         // Exactly the faults of this run.
-        kept: left_out.map(|_| Arc::new(report.faults.iter().copied().collect())),
-        simpler: left_out.map_or_else(Simpler::default, |left_out| left_out.simpler.clone()),
+        kept: (!is_whole).then(|| Arc::new(report.faults.iter().copied().collect())),
+        ..given.clone()
     });
-    let count = less.kept.as_ref().map(|kept| kept.len());
+    let count = variation.kept.as_ref().map(|kept| kept.len());
     let is_smaller = count.is_some_and(|count| count < report.faults.len())
-        || less.simpler != Simpler::default();
+        || variation.simpler != Simpler::default();
     if report.details.is_some() {
-        text += &pictures(report, &less, is_smaller, run);
+        text += &pictures(report, &variation, is_smaller, run);
     }
-    let variable = match left_out {
-        Some(left_out) => format!("POLDER_SIM={left_out}"),
+    let variable = match replay {
+        Some(replay) => format!("POLDER_SIM={replay}"),
         None => format!("POLDER_SEED={:#x}", report.seed),
     };
     let _ = writeln!(text, "  replay: {variable} cargo test{test}");
-    if left_out.is_none() && is_smaller {
-        let left_out = LeftOut::but(report.seed, &report.faults, &less);
-        let _ = writeln!(text, "  shrunk: POLDER_SIM={left_out} cargo test{test}");
+    if is_whole && is_smaller {
+        let shrunk = Replay::of(report.seed, &report.faults, &variation);
+        let _ = writeln!(text, "  shrunk: POLDER_SIM={shrunk} cargo test{test}");
     }
     text
 }
@@ -346,12 +362,13 @@ fn simpler_in_words(report: &Report, simpler: &Simpler) -> String {
 }
 
 /// Draws the smallest run that fails in the same way. Returns the lines with the paths.
-fn pictures(report: &Report, less: &Less, is_smaller: bool, run: &Run<'_>) -> String {
+fn pictures(report: &Report, variation: &Variation, is_smaller: bool, run: &Run<'_>) -> String {
     let setup = Setup {
         records: true,
         is_quiet: true,
         found: report.failure.as_deref().map(Arc::from),
-        ..less.setup()
+        variation: variation.clone(),
+        ..Setup::default()
     };
     let Some(scene) = run(report.seed, setup).scene else {
         return String::new(); // It did not fail this time, so something else is wrong.
@@ -418,7 +435,7 @@ where
     CONTAINED.set(Some(|panic| {
         world::panic_was_contained(panic_message(panic));
     }));
-    let instead = setup.simpler.chosen.clone();
+    let instead = setup.variation.simpler.chosen.clone();
     let world = world::begin(seed, setup);
     with_kernel(|kernel| {
         kernel.core.report.progress = progress;
@@ -513,6 +530,9 @@ fn report(seed: u64, state: &State) -> Report {
             shares_thread: state.shares_thread.get(),
             difference,
             seen: woken.into_iter().chain(shortcuts).collect(),
+            covered: (core.report.coverage.iter())
+                .flat_map(|coverage| coverage.features())
+                .collect(),
             choices: state.choices.borrow().made.clone(),
             asked: core.report.asked_of_libc(),
             remarks: core.report.remarks.words(),

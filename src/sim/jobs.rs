@@ -19,17 +19,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::check::{Report, number_from};
-use super::left_out::Less;
 use super::threads::Threads;
 use crate::sync::Mutex;
-use crate::world::Setup;
 use crate::world::link::nanos;
 use crate::world::trace::{Comparison, Recorded, Seconds};
+use crate::world::{Setup, Variation};
 
 /// Runs the seeds of a call of `check`.
 pub(super) struct Jobs<'a> {
     threads: &'a Threads<'a>,
-    less: Less,
+    variation: Variation,
     /// The number of parallel jobs.
     count: usize,
     first: Option<u64>,
@@ -68,14 +67,16 @@ impl Work<'_> {
 }
 
 impl<'a> Jobs<'a> {
-    /// Creates the jobs: one per core, unless the environment sets another number.
-    pub(super) fn new(seeds: &'a [u64], threads: &'a Threads<'a>, less: Less) -> Jobs<'a> {
-        let count = number_from("POLDER_SIM_JOBS").map(|count| count as usize);
-        let cores = || thread::available_parallelism().map_or(1, usize::from);
+    /// Creates the jobs for these seeds.
+    pub(super) fn new(
+        seeds: &'a [u64],
+        threads: &'a Threads<'a>,
+        variation: Variation,
+    ) -> Jobs<'a> {
         Jobs {
             threads,
-            less,
-            count: count.unwrap_or_else(cores).clamp(1, seeds.len().max(1)),
+            variation,
+            count: count_jobs(seeds.len()),
             first: seeds.first().copied(),
             checks_all: number_from("POLDER_SIM_CHECK").is_some_and(|number| number != 0),
             has_checked_shared: AtomicBool::new(false),
@@ -140,7 +141,8 @@ impl<'a> Jobs<'a> {
     fn run_checked(&self, seed: u64, is_used: bool, spare: &mut Recorded) -> Report {
         let setup = |comparison| Setup {
             comparison,
-            ..self.less.setup()
+            variation: self.variation.clone(),
+            ..Setup::default()
         };
         let record = Comparison::Record(std::mem::take(spare));
         let mut first = self.threads.run_here(seed, setup(record));
@@ -159,6 +161,14 @@ impl<'a> Jobs<'a> {
         }
         first
     }
+}
+
+/// Returns the number of parallel jobs for so many worlds: one per core, unless the environment
+/// sets another number.
+pub(super) fn count_jobs(worlds: usize) -> usize {
+    let count = number_from("POLDER_SIM_JOBS").map(|count| count as usize);
+    let cores = || thread::available_parallelism().map_or(1, usize::from);
+    count.unwrap_or_else(cores).clamp(1, worlds.max(1))
 }
 
 fn diverged(first: &Report, second: &Report, is_used: bool) -> String {

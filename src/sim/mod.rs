@@ -92,21 +92,23 @@ mod chaos;
 mod check;
 mod conditions;
 mod disk;
+mod explore;
 mod history;
 mod host;
 mod jobs;
-mod left_out;
 mod links;
 mod machine;
 mod names;
 mod panics;
 mod picture;
+mod replay;
 mod shrink;
 mod state;
 mod stuck;
 mod threads;
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -525,6 +527,30 @@ impl Sim {
     pub fn sometimes(&self, name: &str, condition: impl FnMut() -> bool + 'static) {
         let condition = Condition::new(name, 0, condition);
         self.state.sometimes.add(condition);
+    }
+
+    /// Tells an exploration (`POLDER_SIM_EXPLORE`, see [`check`]) the state that something has come
+    /// to, such as the role of a node or the number of an election. Runs with a state that none has
+    /// had before, or with another order of states of this name, are continued. It changes nothing
+    /// in the world.
+    ///
+    /// A good state has from a few to some thousand values: of one that is always new, each run is
+    /// as good as any other.
+    ///
+    /// ```
+    /// polder::sim::check(0..20, |sim| async move {
+    ///     let mut level = 0;
+    ///     while level < 4 && sim.choose(3) > 0 {
+    ///         level += 1;
+    ///         sim.state("level", level);
+    ///     }
+    /// });
+    /// ```
+    pub fn state(&self, name: &str, state: impl Hash) {
+        // Its keys are always the same.
+        let mut hasher = DefaultHasher::new();
+        state.hash(&mut hasher);
+        with_kernel(|kernel| kernel.core.cover_state(name, hasher.finish()));
     }
 
     /// Calls `f` after each step with each event of the step, in order: to print it, or to look for

@@ -65,7 +65,7 @@ pub(super) fn write(scene: &Scene, name: &str) -> io::Result<(PathBuf, PathBuf)>
 }
 
 /// Returns the folder `sim`, in the folder in which Cargo builds.
-fn folder() -> PathBuf {
+pub(super) fn folder() -> PathBuf {
     let variable = env::var_os("CARGO_TARGET_TMPDIR").filter(|path| !path.is_empty());
     // Cargo's build folder has such a file.
     let around_the_program = || {
@@ -78,7 +78,7 @@ fn folder() -> PathBuf {
     target.unwrap_or_else(|| "target".into()).join("sim")
 }
 
-fn file_name(test: &str) -> String {
+pub(super) fn file_name(test: &str) -> String {
     let plain = |letter: char| match letter {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '-' => letter,
         _ => '_',

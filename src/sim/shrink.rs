@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::check::{Report, Run};
-use super::left_out::{LeftOut, Less};
+use super::replay::Replay;
 use crate::world::faults::Id;
-use crate::world::{Setup, Simpler};
+use crate::world::{Setup, Simpler, Variation};
 
 /// Maximum number of runs: more than ddmin needs for a few dozen faults of which a few are needed.
 const MAX_RUNS: u32 = 200;
@@ -39,21 +39,22 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Runs with less. Returns the faults of that run if it fails for the same reason.
-    fn fails(&mut self, less: &Less) -> Option<Vec<Id>> {
+    /// Runs a variation. Returns the faults of that run if it fails for the same reason.
+    fn fails(&mut self, variation: &Variation) -> Option<Vec<Id>> {
         if self.runs == MAX_RUNS || self.start.elapsed() > LONGEST {
             return None;
         }
         self.runs += 1;
         let (report, found) = (self.report, self.report.failure.as_deref());
-        let left_out = LeftOut::but(report.seed, &report.faults, less);
+        let replay = Replay::of(report.seed, &report.faults, variation);
         let found = found.unwrap_or_default();
         // For the case that this run never ends.
-        let found = format!("{found}  A smaller run of it, POLDER_SIM={left_out}, never ends:\n");
+        let found = format!("{found}  A smaller run of it, POLDER_SIM={replay}, never ends:\n");
         let setup = Setup {
             is_quiet: true,
             found: Some(found.into()),
-            ..less.setup()
+            variation: variation.clone(),
+            ..Setup::default()
         };
         let other = (self.run)(report.seed, setup);
         let is_same = (other.details).is_some_and(|details| details.cause == self.cause);
@@ -61,35 +62,40 @@ impl Search<'_> {
     }
 
     /// Makes a run simpler in each way in which it still fails.
-    fn simplify(&mut self, less: &mut Less) {
+    fn simplify(&mut self, variation: &mut Variation) {
         for (nth, chosen) in (1..).zip(&self.report.choices) {
             lowest(*chosen, &mut |number| {
-                self.keep_if_it_fails(less, |simpler| {
+                self.keep_if_it_fails(variation, |simpler| {
                     simpler.chosen.insert(nth, number);
                 })
             });
         }
-        self.keep_if_it_fails(less, |simpler| simpler.is_even = true);
-        self.keep_if_it_fails(less, |simpler| simpler.is_fifo = true);
+        self.keep_if_it_fails(variation, |simpler| simpler.is_even = true);
+        self.keep_if_it_fails(variation, |simpler| simpler.is_fifo = true);
     }
 
-    /// Changes `less` if the run still fails then, also to keep only the faults that it reaches.
-    fn keep_if_it_fails(&mut self, less: &mut Less, change: impl FnOnce(&mut Simpler)) -> bool {
-        let mut next = less.clone();
+    /// Changes `variation` if the run still fails then, also to keep only the faults that it
+    /// reaches.
+    fn keep_if_it_fails(
+        &mut self,
+        variation: &mut Variation,
+        change: impl FnOnce(&mut Simpler),
+    ) -> bool {
+        let mut next = variation.clone();
         change(&mut next.simpler);
         let Some(reached) = self.fails(&next) else {
             return false;
         };
-        *less = with(reached, next.simpler);
+        *variation = keep(&next, reached);
         true
     }
 }
 
-/// Returns a run with these faults and no others.
-fn with(kept: impl IntoIterator<Item = Id>, simpler: Simpler) -> Less {
-    Less {
+/// Returns a variation with these faults and no others.
+fn keep(variation: &Variation, kept: impl IntoIterator<Item = Id>) -> Variation {
+    Variation {
         kept: Some(Arc::new(kept.into_iter().collect())),
-        simpler,
+        ..variation.clone()
     }
 }
 
@@ -116,9 +122,9 @@ fn lowest(number: u64, holds: &mut dyn FnMut(u64) -> bool) -> Option<u64> {
     (high < number).then_some(high)
 }
 
-/// Returns how much smaller a failed run can be; or an intermediate result, if the search takes too
-/// long. `None` if there is nothing to find out.
-pub(super) fn shrink(report: &Report, run: &Run<'_>) -> Option<Less> {
+/// Returns how much smaller a failed run of `whole` can be; or an intermediate result, if the
+/// search takes too long. `None` if there is nothing to find out.
+pub(super) fn shrink(report: &Report, whole: &Variation, run: &Run<'_>) -> Option<Variation> {
     let all = &report.faults;
     let mut search = Search {
         report,
@@ -127,14 +133,14 @@ pub(super) fn shrink(report: &Report, run: &Run<'_>) -> Option<Less> {
         start: Instant::now(),
         runs: 0,
     };
-    let only = |kept: &[Id]| with(kept.iter().copied(), Simpler::default());
+    let only = |kept: &[Id]| keep(whole, kept.iter().copied());
     // Faults that are not listed cannot be kept.
     if report.has_unlisted {
         search.fails(&only(all))?;
     }
-    let mut less = only(&minimize(all, &mut |kept| search.fails(&only(kept))));
-    search.simplify(&mut less);
-    Some(less)
+    let mut variation = only(&minimize(all, &mut |kept| search.fails(&only(kept))));
+    search.simplify(&mut variation);
+    Some(variation)
 }
 
 /// Returns a small part of `all` that still fails: the faults that `fails` has returned. All of

@@ -3,6 +3,21 @@
 //! Each decision (which host is next, what happens to the segments from one host to another) has
 //! its own [`Stream`], derived from the seed and the decision's label. So a draw that is left out
 //! shifts no other stream. Nothing here depends on the platform: integers only.
+//!
+//! A [fork](super::forks) sets a salt for all streams of its world: from then on each draws other
+//! numbers, and none has to be found and changed.
+
+use std::cell::Cell;
+
+thread_local! {
+    /// Changes all numbers that are drawn in this thread's world, unless it is zero.
+    static SALT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Sets the salt of this thread's world; zero for none.
+pub(super) fn set_salt(salt: u64) {
+    SALT.set(salt);
+}
 
 /// xoshiro256** by Blackman and Vigna (<https://prng.di.unimi.it>), seeded by splitmix64, as its
 /// authors recommend.
@@ -73,7 +88,10 @@ impl Stream {
         s[0] ^= s[3];
         s[2] ^= t;
         s[3] = s[3].rotate_left(45);
-        result
+        match SALT.get() {
+            0 => result,
+            salt => mix(result ^ salt),
+        }
     }
 
     /// Returns a number below `end`, which must not be zero. Takes one number of the stream. The

@@ -56,7 +56,10 @@ pub(crate) fn asks_for(name: &str) -> bool {
 
 /// Notes whether a condition was met, for tests that require it to be met in some world.
 pub(crate) fn note_sometimes(name: &str, is_so: bool) {
-    with(|kernel| kernel.core.report.claims.note(name, is_so));
+    with(|kernel| {
+        kernel.core.report.claims.note(name, is_so);
+        kernel.core.cover_state(name, is_so.into());
+    });
 }
 
 /// The faults of a program's own.

@@ -8,8 +8,10 @@
 use std::time::Duration;
 
 use super::choice::Probability;
+use super::event::digest;
 use super::event_queue::{Event, Events};
 use super::faults::{Faults, Kind};
+use super::forks::Ahead;
 use super::host_faults::FaultsOfHosts;
 use super::hosts::{Hosts, NOBODY, TEST};
 use super::link::{Links, Passage};
@@ -37,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) faults: Faults,
     pub(crate) host_faults: FaultsOfHosts,
     pub(crate) report: Report,
+    /// The forks that are still to come.
+    pub(super) forks: Ahead,
     /// Whether each duration is its mean.
     pub(super) is_calm: bool,
 }
@@ -102,8 +106,18 @@ impl Core {
         if !(self.report.trace).note(self.time.now(), host, what, weight) {
             self.report.diverge(self.processes.current_host());
         }
+        if let Some(coverage) = &mut self.report.coverage {
+            coverage.note(self.time.now(), host, what);
+        }
         if self.report.is_observed() {
             self.observe(host, what);
+        }
+    }
+
+    /// Notes a state of the program, if the run notes what it covers.
+    pub(crate) fn cover_state(&mut self, name: &str, state: u64) {
+        if let Some(coverage) = &mut self.report.coverage {
+            coverage.state(self.time.now(), digest(0, name.as_bytes()), state);
         }
     }
 
@@ -146,6 +160,7 @@ impl Core {
 
     pub(crate) fn set_now(&mut self, at: u64) {
         self.time.pass(at);
+        self.forks.pass(at);
         self.show_time();
     }
 

@@ -26,12 +26,14 @@ pub(crate) mod choice;
 mod claims;
 pub(crate) mod clock;
 mod core;
+pub(crate) mod coverage;
 pub(crate) mod disk;
 pub(crate) mod disk_calls;
 mod errno;
 mod event;
 mod event_queue;
 pub(crate) mod faults;
+pub(crate) mod forks;
 pub(crate) mod host_faults;
 mod hosts;
 mod inbox;
@@ -78,6 +80,7 @@ pub(crate) use claims::{asks_for, buggify, checks_here, does_not_hold, note_some
 use errno::Errno;
 use event_queue::{Event, Events, Place};
 use faults::{Faults, Kept, Kind};
+use forks::{Ahead, Forks};
 use host_faults::FaultsOfHosts;
 use hosts::Hosts;
 pub(crate) use hosts::TEST;
@@ -197,13 +200,22 @@ pub(crate) struct Simpler {
     pub(crate) chosen: BTreeMap<u64, u64>,
 }
 
+/// How a run differs from that of its seed alone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Variation {
+    pub(crate) forks: Arc<Forks>,
+    /// The faults that may happen, if others are left out.
+    pub(crate) kept: Option<Kept>,
+    pub(crate) simpler: Simpler,
+}
+
 /// The configuration of a world.
 #[derive(Default)]
 pub(crate) struct Setup {
     pub(crate) comparison: Comparison,
-    /// The faults that may happen, if others are left out.
-    pub(crate) kept: Option<Kept>,
-    pub(crate) simpler: Simpler,
+    pub(crate) variation: Variation,
+    /// Whether the run notes its features.
+    pub(crate) covers: bool,
     /// Whether more of the events is kept, for a picture.
     pub(crate) records: bool,
     /// Whether panics are not printed, as the same one was printed before.
@@ -217,9 +229,14 @@ pub(crate) struct Setup {
 impl Setup {
     fn core(self, seed: u64) -> Core {
         static WORLDS: AtomicU32 = AtomicU32::new(0);
+        let Variation {
+            forks,
+            kept,
+            simpler,
+        } = self.variation;
         let Simpler {
             is_even, is_fifo, ..
-        } = self.simpler;
+        } = simpler;
         let order = if is_fifo { Order::Fifo } else { Order::Random };
         Core {
             world: WORLDS.fetch_add(1, Ordering::Relaxed),
@@ -230,12 +247,14 @@ impl Setup {
             processes: Processes::new(),
             pollers: Pollers::new(seed, order, is_fifo),
             links: Links::new(seed, is_even),
-            faults: Faults::new(self.kept),
+            faults: Faults::new(kept),
             host_faults: FaultsOfHosts::new(seed),
             report: Report::new(
                 Trace::new(self.comparison, self.records),
                 self.logs.then_some(seed),
+                self.covers,
             ),
+            forks: Ahead::of(&forks),
             is_calm: false,
         }
     }
@@ -270,6 +289,7 @@ impl Drop for World {
         drop(kernel);
         // The thread may enter another world.
         panics::forget();
+        choice::set_salt(0);
         answers::end();
     }
 }

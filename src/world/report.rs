@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::answers::{self, Asked};
 use super::claims::{Claims, Sites};
+use super::coverage::Coverage;
 use super::hosts::Hosts;
 use super::panics::Panics;
 use super::progress::Progress;
@@ -34,6 +35,8 @@ pub(crate) struct Report {
     pub(crate) claims: Claims,
     pub(super) sites: Sites,
     pub(crate) progress: Arc<Progress>,
+    /// The features that the run has reached, if it notes them.
+    pub(crate) coverage: Option<Box<Coverage>>,
     /// Pairs of hosts where code of the first has woken a task of the second directly, with the
     /// time when that happened first.
     shortcuts: BTreeMap<(usize, usize), u64>,
@@ -76,7 +79,7 @@ impl Remarks {
 
 impl Report {
     /// `logs` is the seed, if each event is printed as it happens.
-    pub(super) fn new(trace: Trace, logs: Option<u64>) -> Report {
+    pub(super) fn new(trace: Trace, logs: Option<u64>, covers: bool) -> Report {
         Report {
             trace,
             logs,
@@ -89,6 +92,7 @@ impl Report {
             claims: Claims::default(),
             sites: Sites::default(),
             progress: Arc::default(),
+            coverage: covers.then(Box::default),
             shortcuts: BTreeMap::new(),
             answers_libc: answers::asked() != Asked::default(),
         }

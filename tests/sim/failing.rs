@@ -23,6 +23,8 @@ pub(super) fn in_a_process(name: &str, variables: &[(&str, &str)]) -> (bool, Str
         "SEED_FROM",
         "SIM",
         "SIM_CHECK",
+        "SIM_CORPUS",
+        "SIM_EXPLORE",
         "SIM_JOBS",
         "SIM_LOG",
         "SIM_STUCK",

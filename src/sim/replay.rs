@@ -1,49 +1,48 @@
-//! `POLDER_SIM`: a seed, the numbers of faults that are left out, and simplifications, as reports
-//! print them.
+//! `POLDER_SIM`: a seed, and how a run differs from that of the seed alone, as reports print it.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::check::{Run, parse, variable};
-use crate::world::faults::{Id, Kept};
-use crate::world::{Setup, Simpler};
+use crate::world::faults::Id;
+use crate::world::forks::Forks;
+use crate::world::{Setup, Simpler, Variation};
 
-/// Omissions and simplifications of a run, by `POLDER_SIM` or by shrinking.
-#[derive(Clone, Default)]
-pub(super) struct Less {
-    /// The faults that may happen, if others are left out.
-    pub(super) kept: Option<Kept>,
-    pub(super) simpler: Simpler,
-}
-
-impl Less {
-    pub(super) fn setup(&self) -> Setup {
-        Setup {
-            kept: self.kept.clone(),
-            simpler: self.simpler.clone(),
-            ..Setup::default()
-        }
-    }
-}
-
-/// A seed, and what its run leaves out: `0x1d3:-1,-2,-4..8`; ranges include both ends. Words name
+/// A seed, and how a run differs from its own: `0x1d3:-1,-2,-4..8` leaves faults out; ranges
+/// include both ends. `fork1500=0x7` draws other numbers from 1,500 ns on. Words name
 /// simplifications: `mean` (latencies), `fifo` (the order of ready tasks), `choose3=0` (the third
 /// choice of the test).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct LeftOut {
+pub(super) struct Replay {
     pub(super) seed: u64,
+    pub(super) forks: Arc<Forks>,
     ranges: Vec<RangeInclusive<usize>>,
     pub(super) simpler: Simpler,
 }
 
-impl LeftOut {
+impl Replay {
+    /// Returns the replay of a run that leaves nothing out.
+    pub(super) fn whole(seed: u64, forks: Arc<Forks>) -> Replay {
+        Replay {
+            seed,
+            forks,
+            ranges: Vec::new(),
+            simpler: Simpler::default(),
+        }
+    }
+
+    /// Returns whether it leaves nothing out, and simplifies nothing.
+    pub(super) fn is_whole(&self) -> bool {
+        self.ranges.is_empty() && self.simpler == Simpler::default()
+    }
+
     /// # Panics
     ///
     /// If the variable is set, and malformed.
-    pub(super) fn from_environment() -> Option<LeftOut> {
+    pub(super) fn from_environment() -> Option<Replay> {
         let text = variable("POLDER_SIM")?;
-        let parsed = LeftOut::parse(&text);
+        let parsed = Replay::parse(&text);
         assert!(
             parsed.is_some(),
             "polder::sim: POLDER_SIM is a seed, and numbers of faults that are left out, such as \
@@ -52,7 +51,7 @@ impl LeftOut {
         parsed
     }
 
-    fn parse(text: &str) -> Option<LeftOut> {
+    pub(super) fn parse(text: &str) -> Option<Replay> {
         let (seed, list) = text.split_once(':').unwrap_or((text, ""));
         let range = |part: &str| {
             let part = part.strip_prefix('-')?;
@@ -61,30 +60,37 @@ impl LeftOut {
             (1 <= first && first <= last).then_some(first..=last)
         };
         let (mut ranges, mut simpler) = (Vec::new(), Simpler::default());
+        let mut forks = Forks::default();
         for part in list.split(',').filter(|part| !part.is_empty()) {
             match part {
                 "mean" => simpler.is_even = true,
                 "fifo" => simpler.is_fifo = true,
-                _ => match part.strip_prefix("choose") {
-                    Some(choice) => {
-                        let (nth, number) = choice.split_once('=')?;
-                        (simpler.chosen).insert(nth.parse().ok()?, number.parse().ok()?);
-                    }
+                _ => match part.split_once('=') {
                     None => ranges.push(range(part)?),
+                    Some((word, number)) => {
+                        let number = parse(number)?;
+                        if let Some(nth) = word.strip_prefix("choose") {
+                            simpler.chosen.insert(nth.parse().ok()?, number);
+                        } else {
+                            let at = word.strip_prefix("fork")?.parse().ok()?;
+                            forks = forks.fork_at(at, number);
+                        }
+                    }
                 },
             }
         }
-        Some(LeftOut {
+        Some(Replay {
             seed: parse(seed)?,
+            forks: Arc::new(forks),
             ranges,
             simpler,
         })
     }
 
-    /// Returns what a run of `less` leaves out, if `all` are the faults of the whole run.
-    pub(super) fn but(seed: u64, all: &[Id], less: &Less) -> LeftOut {
+    /// Returns the replay of a varied run, if `all` are the faults of the whole run.
+    pub(super) fn of(seed: u64, all: &[Id], variation: &Variation) -> Replay {
         let mut ranges: Vec<RangeInclusive<usize>> = Vec::new();
-        let is_kept = |id| (less.kept.as_ref()).is_none_or(|kept| kept.contains(id));
+        let is_kept = |id| (variation.kept.as_ref()).is_none_or(|kept| kept.contains(id));
         for (index, _) in all.iter().enumerate().filter(|(_, id)| !is_kept(*id)) {
             let number = index + 1;
             match ranges.last_mut() {
@@ -92,22 +98,31 @@ impl LeftOut {
                 _ => ranges.push(number..=number),
             }
         }
-        LeftOut {
+        Replay {
             seed,
+            forks: variation.forks.clone(),
             ranges,
-            simpler: less.simpler.clone(),
+            simpler: variation.simpler.clone(),
         }
     }
 
-    /// Returns the faults that its run keeps, and its simplifications. Runs the seed once, with all
-    /// faults, to learn their numbers.
+    /// Returns how its run differs from that of the seed. Where it leaves something out, runs the
+    /// seed once, with all faults, to learn their numbers.
     ///
     /// # Panics
     ///
     /// If there are fewer faults than were named.
-    pub(super) fn less(&self, run: &Run<'_>) -> Less {
+    pub(super) fn variation(&self, run: &Run<'_>) -> Variation {
+        let mut variation = Variation {
+            forks: self.forks.clone(),
+            ..Variation::default()
+        };
+        if self.is_whole() {
+            return variation;
+        }
         let setup = Setup {
             is_quiet: true,
+            variation: variation.clone(),
             ..Setup::default()
         };
         let all = run(self.seed, setup).faults;
@@ -123,20 +138,20 @@ impl LeftOut {
         );
         let is_left_out = |number| self.ranges.iter().any(|range| range.contains(&number));
         let kept = (1..).zip(all).filter(|(number, _)| !is_left_out(*number));
-        Less {
-            kept: Some(Arc::new(kept.map(|(_, id)| id).collect())),
-            simpler: self.simpler.clone(),
-        }
+        variation.kept = Some(Arc::new(kept.map(|(_, id)| id).collect()));
+        variation.simpler = self.simpler.clone();
+        variation
     }
 }
 
-impl fmt::Display for LeftOut {
+impl fmt::Display for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ranges = (self.ranges.iter()).map(|range| match (range.start(), range.end()) {
             (first, last) if first == last => format!("-{first}"),
             (first, last) => format!("-{first}..{last}"),
         });
-        let mut parts: Vec<String> = ranges.collect();
+        let forks = (self.forks.iter()).map(|(at, salt)| format!("fork{at}={salt:#x}"));
+        let mut parts: Vec<String> = forks.chain(ranges).collect();
         let simpler = &self.simpler;
         parts.extend(simpler.is_even.then(|| "mean".to_owned()));
         parts.extend(simpler.is_fifo.then(|| "fifo".to_owned()));
@@ -158,11 +173,12 @@ mod tests {
             "0x0:",
             "0x7:-1",
             "0x7:fifo",
-            "0x7:-3,mean,fifo,choose1=0,choose12=345",
+            "0x7:fork1500=0x7,fork2000=0xffffffffffffffff",
+            "0x7:fork0=0x1,-3,mean,fifo,choose1=0,choose12=345",
         ] {
-            assert_eq!(LeftOut::parse(text).unwrap().to_string(), text);
+            assert_eq!(Replay::parse(text).unwrap().to_string(), text);
         }
-        let decimal = LeftOut::parse("467:-1,-2,-4..8").unwrap();
+        let decimal = Replay::parse("467:-1,-2,-4..8").unwrap();
         assert_eq!(decimal.seed, 0x1d3);
         assert_eq!(decimal.ranges, [1..=1, 2..=2, 4..=8]);
         for text in [
@@ -177,8 +193,11 @@ mod tests {
             "7:choose1",
             "7:choosex=1",
             "7:lifo",
+            "7:fork=1",
+            "7:fork1",
+            "7:fork1.5=1",
         ] {
-            assert_eq!(LeftOut::parse(text), None, "{text}");
+            assert_eq!(Replay::parse(text), None, "{text}");
         }
     }
 
@@ -186,11 +205,11 @@ mod tests {
     fn what_is_not_kept_is_left_out_by_its_number() {
         let all: Vec<Id> = (1..=9).map(|nth| (Kind::Loss, 0, 1, nth)).collect();
         let text = |kept: &[Id]| {
-            let less = Less {
+            let variation = Variation {
                 kept: Some(Arc::new(kept.iter().copied().collect())),
-                ..Less::default()
+                ..Variation::default()
             };
-            LeftOut::but(0x1d3, &all, &less).to_string()
+            Replay::of(0x1d3, &all, &variation).to_string()
         };
         assert_eq!(text(&[all[2], all[8]]), "0x1d3:-1..2,-4..8");
         assert_eq!(text(&[]), "0x1d3:-1..9");

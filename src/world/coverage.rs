@@ -1,0 +1,198 @@
+//! [`Coverage`]: the features that a run has reached, so that a search can tell which runs are new.
+//!
+//! A *feature* is a pair of events that follow each other on one host (a crash after a write, a
+//! message before an answer), an event after the last fault in the world, or a state that the test
+//! or the program names. Hosts have no part in it: a feature of one is not new on another. Features
+//! are hashed into a small table, as in AFL
+//! (<https://lcamtuf.coredump.cx/afl/technical_details.txt>), from which the ranges of counts are
+//! taken too: a few features that share a place do no harm.
+
+use std::panic::Location;
+
+use super::choice::mix;
+use super::event::{What, digest};
+
+/// The number of places for features.
+pub(crate) const PLACES: usize = 1 << 16;
+
+/// The number of ranges of counts: 1, 2, 3, 4–7, 8–15, 16–31, 32–127, and more.
+pub(crate) const RANGES: usize = 8;
+
+/// Maximum length of a message, or of a write, that is a part of its event: so short ones of
+/// different kinds are told apart, and those of large data are one.
+const MAX_LENGTH: usize = 128;
+
+pub(crate) struct Coverage {
+    /// How often each feature was reached.
+    counts: Vec<u8>,
+    /// Those that were reached, and the time when each was reached first.
+    reached: Vec<(u16, u64)>,
+    /// The last event of each host.
+    last: Vec<u64>,
+    last_fault: u64,
+    /// The last state of each name, by its hash.
+    states: Vec<(u64, u64)>,
+}
+
+impl Default for Coverage {
+    fn default() -> Coverage {
+        Coverage {
+            counts: vec![0; PLACES],
+            reached: Vec::new(),
+            last: Vec::new(),
+            last_fault: 0,
+            states: Vec::new(),
+        }
+    }
+}
+
+impl Coverage {
+    fn reach(&mut self, now: u64, feature: u64) {
+        let place = (mix(feature) >> 48) as u16;
+        let count = &mut self.counts[usize::from(place)];
+        if *count == 0 {
+            self.reached.push((place, now));
+        }
+        *count = count.saturating_add(1);
+    }
+
+    /// Notes an event.
+    pub(super) fn note(&mut self, now: u64, host: usize, what: What) {
+        let event = kind(what);
+        if self.last.len() <= host {
+            self.last.resize(host + 1, 0);
+        }
+        let before = std::mem::replace(&mut self.last[host], event);
+        self.reach(now, before.rotate_left(1) ^ event);
+        self.reach(now, self.last_fault.rotate_left(2) ^ event);
+        if is_fault(what) {
+            self.last_fault = event;
+        }
+    }
+
+    /// Notes a state of this name, by a hash of each. Counts are of no interest here.
+    pub(super) fn state(&mut self, now: u64, name: u64, state: u64) {
+        let last = self.states.iter_mut().find(|last| last.0 == name);
+        let before = match last {
+            Some((_, last)) if *last == state => return,
+            Some((_, last)) => std::mem::replace(last, state),
+            None => {
+                self.states.push((name, state));
+                0
+            }
+        };
+        for feature in [name ^ mix(state), name ^ mix(state ^ before.rotate_left(3))] {
+            if self.counts[usize::from((mix(feature) >> 48) as u16)] == 0 {
+                self.reach(now, feature);
+            }
+        }
+    }
+
+    /// Returns the features with the number of their range of counts, and the time when each was
+    /// reached first.
+    pub(crate) fn features(&self) -> impl Iterator<Item = (u16, usize, u64)> {
+        self.reached.iter().map(|(place, at)| {
+            let range = match self.counts[usize::from(*place)] {
+                count @ 0..=3 => usize::from(count.max(1)) - 1,
+                4..=7 => 3,
+                8..=15 => 4,
+                16..=31 => 5,
+                32..=127 => 6,
+                _ => RANGES - 1,
+            };
+            (*place, range, *at)
+        })
+    }
+}
+
+/// Returns a number for the kind of an event: the same for each host and in each run.
+fn kind(what: What) -> u64 {
+    let tag = what.numbers()[0];
+    let detail = match what {
+        What::Polled(_, Some(site)) => of_site(site),
+        What::Connect(_, port) | What::Accepted(_, port) => port.into(),
+        What::Segment(_, _, _, _, len) | What::Written(_, len) => len.min(MAX_LENGTH) as u64,
+        What::Datagram(_, port, _, len) => u64::from(port) << 8 | len.min(MAX_LENGTH) as u64,
+        What::Synced(_, fails) => fails.into(),
+        _ => 0,
+    };
+    mix(tag ^ detail << 16)
+}
+
+fn of_site(site: &Location<'_>) -> u64 {
+    let place = u64::from(site.line()) << 16 | u64::from(site.column());
+    digest(place, site.file().as_bytes())
+}
+
+/// Returns whether the events after this one are new because of it.
+fn is_fault(what: What) -> bool {
+    matches!(
+        what,
+        What::Killed
+            | What::PoweredOff
+            | What::Started
+            | What::Paused
+            | What::Resumed
+            | What::Cut(_)
+            | What::Healed(_)
+            | What::Held(_)
+            | What::Released(_)
+            | What::Reset(_)
+            | What::ClockSet(..)
+            | What::DiskFailed
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn features(events: &[(usize, What)]) -> Vec<(u16, usize)> {
+        let mut coverage = Coverage::default();
+        for (nth, (host, what)) in events.iter().enumerate() {
+            coverage.note(nth as u64, *host, *what);
+        }
+        let mut all: Vec<_> = (coverage.features())
+            .map(|(place, range, _)| (place, range))
+            .collect();
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn pairs_of_events_are_features_on_whatever_host_they_are() {
+        let (write, crash) = (What::Written(1, 8), What::PoweredOff);
+        let one = features(&[(1, write), (1, crash), (2, write)]);
+        assert_eq!(one, features(&[(2, write), (2, crash), (1, write)]));
+        assert_ne!(one, features(&[(1, crash), (1, write), (2, write)]));
+        // The digest of the bytes, and which host it is, do not matter; the length does.
+        let lengths = [8, 9].map(|len| features(&[(1, What::Written(7, len))]));
+        assert_eq!(features(&[(3, write)]), lengths[0]);
+        assert_ne!(lengths[0], lengths[1]);
+    }
+
+    #[test]
+    fn how_often_something_was_reached_is_told_by_ranges() {
+        let ranges = [1, 2, 3, 4, 7, 8, 200].map(|count| {
+            let mut coverage = Coverage::default();
+            (0..count).for_each(|now| coverage.reach(now, 5));
+            coverage
+                .features()
+                .map(|feature| (feature.1, feature.2))
+                .next()
+        });
+        let expected = [0, 1, 2, 3, 3, 4, 7].map(|range| Some((range, 0)));
+        assert_eq!(ranges, expected);
+    }
+
+    #[test]
+    fn a_state_is_reached_once_and_with_the_one_before() {
+        let mut coverage = Coverage::default();
+        for (now, state) in [1, 1, 2, 1, 2].into_iter().enumerate() {
+            coverage.state(now as u64, 77, state);
+        }
+        let times: Vec<u64> = coverage.features().map(|feature| feature.2).collect();
+        // 1, first; 2, after 1; 1 after 2.
+        assert_eq!(times, [0, 0, 2, 2, 3]);
+    }
+}

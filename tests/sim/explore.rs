@@ -1,0 +1,127 @@
+//! Explorations: what they find, and that they can be repeated.
+
+use std::path::{Path, PathBuf};
+
+use polder::sim::{self, Sim};
+
+use super::failing::{assert_contains, in_a_process, is_inner};
+use super::ms;
+
+/// A lock of six dials, each of which is right in one of eight positions: one seed in 262,144 opens
+/// it. A seed that opens some dials tells so.
+async fn open(sim: Sim) {
+    for dial in 0..6 {
+        sim.sleep(ms(1)).await;
+        if sim.choose(8) != 5 {
+            return;
+        }
+        sim.state("open", dial);
+    }
+    panic!("it is open");
+}
+
+#[test]
+fn the_lock() {
+    if is_inner() {
+        sim::check(0..1, open);
+    }
+}
+
+/// A corpus that is not there yet.
+fn corpus(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("corpus-{name}"));
+    let _ = std::fs::remove_file(&path);
+    path
+}
+
+/// Explores the lock. Returns whether it stays shut, what was said, and the number of runs.
+fn explore(limit: &str, corpus: &Path, more: &[(&str, &str)]) -> (bool, String, usize) {
+    let explored = [
+        ("POLDER_SIM_EXPLORE", limit),
+        ("POLDER_SIM_CORPUS", corpus.to_str().unwrap()),
+    ];
+    let (passes, text) = in_a_process("explore::the_lock", &[&explored, more].concat());
+    let runs = text.split_once("explored ").expect(&text).1;
+    let runs = runs.split(' ').next().unwrap().parse().unwrap();
+    (passes, text, runs)
+}
+
+#[test]
+fn an_exploration_opens_a_lock_that_seeds_do_not_and_its_report_replays_that() {
+    let name = "explore::the_lock";
+    let (passes, text) = in_a_process(name, &[("POLDER_SEEDS", "2000")]);
+    assert!(passes, "{text}");
+    let path = corpus("lock");
+    let (passes, text, runs) = explore("2000", &path, &[]);
+    assert!(!passes && runs < 1_000, "{text}");
+    assert_contains(&text, &["it is open", "came to something new: "]);
+    // Every choice is needed.
+    let replay = text.split_once("  replay: ").expect(&text).1;
+    let replay = replay.strip_prefix("POLDER_SIM=").expect(replay);
+    let replay = replay.split(' ').next().unwrap();
+    assert!(replay.contains("fork"), "{replay}");
+    let (passes, again) = in_a_process(name, &[("POLDER_SIM", replay)]);
+    assert!(!passes);
+    assert_contains(
+        &again,
+        &[
+            "it is open",
+            &format!("replay: POLDER_SIM={replay} cargo test"),
+        ],
+    );
+    let seed = replay.split(':').next().unwrap();
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM", seed)]);
+    assert!(passes, "it is the forks that open it: {text}");
+}
+
+#[test]
+fn an_exploration_begins_with_the_runs_that_the_last_one_has_kept() {
+    let path = corpus("again");
+    let (passes, text, runs) = explore("2000", &path, &[]);
+    assert!(!passes, "{text}");
+    let kept = std::fs::read_to_string(&path).unwrap().lines().count();
+    let (passes, text, again) = explore("2000", &path, &[]);
+    assert!(
+        !passes && again <= kept && kept < runs,
+        "{kept} were kept: {text}"
+    );
+    // What is no run, or leaves something out, is passed over.
+    std::fs::write(&path, "what\n0x7:-1\n\n0x7:fifo\n").unwrap();
+    let (_, text, other) = explore("2000", &path, &[]);
+    assert_eq!(other, runs, "{text}");
+}
+
+#[test]
+fn the_same_exploration_makes_the_same_runs_on_any_number_of_threads() {
+    let all = ["1", "2", "5"].map(|jobs| {
+        let path = corpus(&format!("jobs-{jobs}"));
+        let (passes, text, runs) = explore("150", &path, &[("POLDER_SIM_JOBS", jobs)]);
+        assert!(passes && runs == 150, "{text}");
+        std::fs::read_to_string(&path).unwrap()
+    });
+    assert!(all[0].lines().count() > 1);
+    assert_eq!(all[0], all[1]);
+    assert_eq!(all[0], all[2]);
+    // Another seed, other runs.
+    let path = corpus("other");
+    explore("150", &path, &[("POLDER_SEED_FROM", "1000")]);
+    assert_ne!(std::fs::read_to_string(&path).unwrap(), all[0]);
+}
+
+#[test]
+fn an_exploration_ends_in_time_and_says_what_is_wrong_with_its_limit() {
+    let (passes, text, runs) = explore("1s", &corpus("time"), &[("POLDER_SEED_FROM", "7")]);
+    assert!(passes || runs > 0, "{text}");
+    for limit in ["an hour", "1.5s", "-1", "10h"] {
+        let (passes, text) = in_a_process("explore::the_lock", &[("POLDER_SIM_EXPLORE", limit)]);
+        assert!(!passes);
+        assert_contains(
+            &text,
+            &[&format!("or a time such as 60s or 10m: not {limit:?}")],
+        );
+    }
+    // One seed is what the user wants to see, not a search.
+    let variables = [("POLDER_SIM_EXPLORE", "10m"), ("POLDER_SEED", "7")];
+    let (passes, text) = in_a_process("explore::the_lock", &variables);
+    assert!(passes && !text.contains("explored"), "{text}");
+}
