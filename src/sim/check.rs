@@ -14,14 +14,15 @@ use std::time::Duration;
 
 use super::Sim;
 use super::chaos::ONLY_CALM;
-use super::explore;
 use super::jobs::Jobs;
 use super::panics;
 use super::picture::{self, Scene};
 use super::replay::Replay;
 use super::shrink::shrink;
-use super::state::{State, kernel as with_kernel};
+use super::state::{STOPPED, State, kernel as with_kernel};
+use super::story;
 use super::threads::{THREAD, Threads};
+use super::{difference, explore};
 use crate::sync::CONTAINED;
 use crate::task::panic_message;
 use crate::testing::Outcome;
@@ -102,8 +103,9 @@ pub(super) struct Details {
 const MAX_TOLD: usize = 12;
 
 impl Report {
-    /// Returns the report of its failure, with all faults, or only those of `needed`.
-    pub(super) fn text(&self, needed: Option<&Kept>) -> String {
+    /// Returns the report of its failure, with all faults, or only those of `needed`, and with the
+    /// story of the run.
+    pub(super) fn text(&self, needed: Option<&Kept>, story: &str) -> String {
         let Some(details) = &self.details else {
             return self.failure.clone().unwrap_or_default();
         };
@@ -128,7 +130,7 @@ impl Report {
                 more => writeln!(text, "; and {more} more"),
             };
         }
-        text + &details.rest
+        text + story + &details.rest
     }
 }
 
@@ -166,6 +168,8 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// | `POLDER_SIM_EXPLORE` | after the seeds, runs that come to something new are continued in other ways: for a time such as `60s` or `10m`, or a number of runs; see `docs/SIMULATION.md` |
 /// | `POLDER_SIM_CORPUS` | the file of the runs that an exploration keeps, by which the next one begins; the default is `target/sim/corpus/NAME` |
 /// | `POLDER_SEED_FROM` | the first seed; `random` for another one each time |
+/// | `POLDER_SIM_UNTIL` | with `POLDER_SEED` or `POLDER_SIM`: stops the run at a time such as `12.3s`, and reports what each host is doing then |
+/// | `POLDER_SIM_DIFF` | two runs, as of `POLDER_SIM`, separated by a space: reports the first event in which they differ |
 /// | `POLDER_SIM_LOG` | if it is `1`, each event is printed to standard error as it happens: best with `POLDER_SEED` |
 /// | `POLDER_SIM_JOBS` | the number of threads, instead of one for each core |
 /// | `POLDER_SIM_STUCK` | the number of seconds of real time after which a poll that does not return ends the program; the default is 300, and 0 is never. After ten seconds it is reported |
@@ -219,6 +223,9 @@ fn assert_few(seeds: usize) {
 /// The part of [`check`] that does not depend on the types of the test.
 fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     let run = |seed, setup| threads.run(seed, setup);
+    if let Some(runs) = variable("POLDER_SIM_DIFF") {
+        panic!("{}", difference::between(&runs, &run));
+    }
     let replay = Replay::from_environment();
     let one = replay.as_ref().map(|replay| replay.seed);
     let one = one.or_else(|| number_from("POLDER_SEED"));
@@ -238,11 +245,20 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
         }
     };
     let variation = (replay.as_ref()).map(|replay| replay.variation(&run));
-    let variation = variation.unwrap_or_default();
+    let mut variation = variation.unwrap_or_default();
+    variation.until = time_from("POLDER_SIM_UNTIL");
+    assert!(
+        variation.until.is_none() || one.is_some(),
+        "polder::sim: POLDER_SIM_UNTIL is for one run: set POLDER_SEED or POLDER_SIM too"
+    );
     let done = Jobs::new(&seeds, threads, variation.clone()).run();
     if let Some(report) = done.failure {
         panic!("{}", explain(&report, &run, replay.as_ref(), &variation));
     }
+    assert!(
+        variation.until.is_none(),
+        "the run has ended before the time of POLDER_SIM_UNTIL, and has not failed"
+    );
     if one.is_none() {
         // With other seeds than the test's own it may be chance.
         tell_strikes(
@@ -301,13 +317,12 @@ fn tell_strikes(strikes: &BTreeMap<&'static str, (usize, usize)>, seeds: usize, 
 fn explain(report: &Report, run: &Run<'_>, replay: Option<&Replay>, given: &Variation) -> String {
     let test = test_name().map_or(String::new(), |name| format!(" {name}"));
     // If the user has left out faults, the rest counts as needed.
-    let is_whole = replay.is_none_or(Replay::is_whole);
+    let is_whole = replay.is_none_or(Replay::is_whole) && given.until.is_none();
     let shrunk = is_whole.then(|| shrink(report, given, run)).flatten();
-    let needed = shrunk.as_ref().and_then(|shrunk| shrunk.kept.as_ref());
-    let mut text = report.text(needed);
-    if let Some(shrunk) = &shrunk {
-        text += &simpler_in_words(report, &shrunk.simpler);
-    }
+    let in_words = (shrunk.as_ref()).map_or(String::new(), |shrunk| {
+        simpler_in_words(report, &shrunk.simpler)
+    });
+    let needed = shrunk.as_ref().and_then(|shrunk| shrunk.kept.clone());
     let variation = shrunk.unwrap_or_else(|| Variation {
         // Exactly the faults of this run.
         kept: (!is_whole).then(|| Arc::new(report.faults.iter().copied().collect())),
@@ -316,8 +331,11 @@ fn explain(report: &Report, run: &Run<'_>, replay: Option<&Replay>, given: &Vari
     let count = variation.kept.as_ref().map(|kept| kept.len());
     let is_smaller = count.is_some_and(|count| count < report.faults.len())
         || variation.simpler != Simpler::default();
-    if report.details.is_some() {
-        text += &pictures(report, &variation, is_smaller, run);
+    let scene = (report.details.as_ref()).and_then(|_| smallest(report, &variation, run));
+    let story = (scene.as_ref()).map_or(String::new(), |scene| story::tell(scene, is_smaller));
+    let mut text = report.text(needed.as_ref(), &story) + &in_words;
+    if let Some(scene) = &scene {
+        text += &pictures(scene, is_smaller);
     }
     let variable = match replay {
         Some(replay) => format!("POLDER_SIM={replay}"),
@@ -361,8 +379,9 @@ fn simpler_in_words(report: &Report, simpler: &Simpler) -> String {
     }
 }
 
-/// Draws the smallest run that fails in the same way. Returns the lines with the paths.
-fn pictures(report: &Report, variation: &Variation, is_smaller: bool, run: &Run<'_>) -> String {
+/// Runs the smallest run that fails in the same way once more, for a look at it. `None` if it does
+/// not fail this time, so something else is wrong.
+fn smallest(report: &Report, variation: &Variation, run: &Run<'_>) -> Option<Box<Scene>> {
     let setup = Setup {
         records: true,
         is_quiet: true,
@@ -370,15 +389,17 @@ fn pictures(report: &Report, variation: &Variation, is_smaller: bool, run: &Run<
         variation: variation.clone(),
         ..Setup::default()
     };
-    let Some(scene) = run(report.seed, setup).scene else {
-        return String::new(); // It did not fail this time, so something else is wrong.
-    };
+    run(report.seed, setup).scene
+}
+
+/// Draws a run. Returns the lines with the paths.
+fn pictures(scene: &Scene, is_smaller: bool) -> String {
     let which = if is_smaller {
         "  (Both show the shrunk run.)\n"
     } else {
         ""
     };
-    match picture::write(&scene, &test_name().unwrap_or_default()) {
+    match picture::write(scene, &test_name().unwrap_or_default()) {
         Ok((html, json)) => format!(
             "  timeline: {}\n  Perfetto: {}\n{which}",
             html.display(),
@@ -435,13 +456,13 @@ where
     CONTAINED.set(Some(|panic| {
         world::panic_was_contained(panic_message(panic));
     }));
-    let instead = setup.variation.simpler.chosen.clone();
+    let variation = setup.variation.clone();
     let world = world::begin(seed, setup);
     with_kernel(|kernel| {
         kernel.core.report.progress = progress;
         kernel.core.calls(Call::Test);
     });
-    let state = State::new(instead);
+    let state = State::new(&variation);
     let end = End(state.clone());
     let sim = Sim {
         state: state.clone(),
@@ -554,7 +575,7 @@ fn add_failure(report: &mut Report, state: &State) {
         let details = describe(report, failure, state);
         report.scene = scene(&details.head);
         report.details = Some(Box::new(details));
-        report.failure = Some(report.text(None));
+        report.failure = Some(report.text(None, ""));
     }
 }
 
@@ -597,9 +618,13 @@ fn describe(report: &Report, failure: Option<world::Failure>, state: &State) -> 
         for remark in kernel.core.report.remarks.words() {
             let _ = writeln!(rest, "  note: {remark}");
         }
+        let end = match &*cause {
+            STOPPED => format!("stopped at {at} {reason}"),
+            _ => format!("failed at {at}: {reason}"),
+        };
         Details {
+            head: format!("seed {:#x} {end}\n", report.seed),
             cause,
-            head: format!("seed {:#x} failed at {at}: {reason}\n", report.seed),
             faults: faults.map(|fault| fault.describe(name)).collect(),
             rest: format!("{rest}  the last events:\n{events}  the hosts:\n{hosts}"),
         }
@@ -627,6 +652,16 @@ pub(super) fn number_from(name: &str) -> Option<u64> {
     let text = variable(name)?;
     let number = parse(&text);
     Some(number.unwrap_or_else(|| panic!("polder::sim: {name} is not a number: {text:?}")))
+}
+
+/// Returns a time of a world, in nanoseconds, from an environment variable: `12.3s`, or as reports
+/// print it.
+fn time_from(name: &str) -> Option<u64> {
+    let text = variable(name)?;
+    let seconds: Option<f64> = text.trim_end_matches('s').trim_end().parse().ok();
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let words = || panic!("polder::sim: {name} is a time such as 12.3s: not {text:?}");
+    Some(nanos(time.unwrap_or_else(words)))
 }
 
 /// Parses a number: decimal, or hexadecimal after `0x`.

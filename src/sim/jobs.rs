@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::check::{Report, number_from};
+use super::difference;
 use super::threads::Threads;
 use crate::sync::Mutex;
 use crate::world::link::nanos;
@@ -181,17 +182,7 @@ fn diverged(first: &Report, second: &Report, is_used: bool) -> String {
         text += "  It is later than the events of which the words are kept.\n";
     }
     if let Some(difference) = &second.difference {
-        if !difference.before.is_empty() {
-            let _ = write!(text, "  Both had before:\n{}", difference.before);
-        }
-        let (theirs, ours) = (&difference.theirs, &difference.ours);
-        let _ = writeln!(
-            text,
-            "  The first run had: {theirs}\n  The second has:    {ours}"
-        );
-        if let Some(task) = &difference.task {
-            let _ = writeln!(text, "  That was in a poll of {task}.");
-        }
+        text += &difference::in_words(difference);
     }
     // Anything that only the first run has seen came later.
     for seen in &second.seen {

@@ -91,6 +91,7 @@
 mod chaos;
 mod check;
 mod conditions;
+mod difference;
 mod disk;
 mod explore;
 mod history;
@@ -104,6 +105,7 @@ mod picture;
 mod replay;
 mod shrink;
 mod state;
+mod story;
 mod stuck;
 mod threads;
 

@@ -32,7 +32,7 @@ use crate::world::faults::Id;
 use crate::world::progress::{Call, Progress};
 use crate::world::step::Step;
 use crate::world::trace::{Seconds, What};
-use crate::world::{self, Advance, Kernel, Turn};
+use crate::world::{self, Advance, Kernel, Turn, Variation};
 
 /// Default limit of steps and events at one moment: a program that exceeds it is in a livelock.
 const MAX_STEPS: u64 = 100_000;
@@ -43,6 +43,9 @@ const MAX_TOTAL: u64 = 10_000_000;
 
 /// Default limit of the world's time: a program with a heartbeat never ends by itself.
 const LONGEST: u64 = 3_600_000_000_000;
+
+/// The cause of a failure that is none: the user has asked for a look at the world.
+pub(super) const STOPPED: &str = "by POLDER_SIM_UNTIL";
 
 /// Maximum number of hosts that a report describes: those that the test named first.
 const MAX_TOLD: usize = 64;
@@ -72,6 +75,8 @@ pub(super) struct State {
     /// Time from which on progress is required.
     pub(super) quiet_since: Cell<Option<u64>>,
     pub(super) limit: Cell<u64>,
+    /// Time at which the run is stopped, if the user has asked for that.
+    until: Option<u64>,
     pub(super) max_steps: Cell<u64>,
     pub(super) max_total: Cell<u64>,
     /// Whether the test has ended, and its processes are being dropped.
@@ -148,15 +153,16 @@ pub(super) fn kernel<R>(f: impl FnOnce(&mut Kernel) -> R) -> R {
 }
 
 impl State {
-    /// `instead` replaces choices of the test, by their number, counted from one.
-    pub(super) fn new(instead: BTreeMap<u64, u64>) -> Rc<State> {
+    /// Returns the state of a world with this variation.
+    pub(super) fn new(variation: &Variation) -> Rc<State> {
         let choices = Choices {
-            instead,
+            instead: variation.simpler.chosen.clone(),
             ..Choices::default()
         };
         Rc::new(State {
             base: nanos_since_start(kernel(|kernel| kernel.core.time.began_at())),
             limit: Cell::new(LONGEST),
+            until: variation.until,
             max_steps: Cell::new(MAX_STEPS),
             max_total: Cell::new(MAX_TOTAL),
             choices: RefCell::new(choices),
@@ -413,7 +419,7 @@ impl State {
 
     /// Returns the latest time at which anything may happen.
     fn latest(&self) -> u64 {
-        let mut latest = self.limit.get();
+        let mut latest = self.limit.get().min(self.until.unwrap_or(u64::MAX));
         if let Some(since) = self.quiet_since.get() {
             self.eventually.try_each(|condition| {
                 if !condition.was_true {
@@ -428,6 +434,10 @@ impl State {
     /// Fails the run: the next event would happen too late.
     #[cold]
     fn fail_late(&self, at: u64) {
+        if let Some(until) = self.until.filter(|until| *until == self.latest()) {
+            kernel(|kernel| kernel.core.set_now(until));
+            return world::fail_because(STOPPED, None, || STOPPED.to_owned());
+        }
         if let Some(since) = self.quiet_since.get() {
             self.eventually.try_each(|condition| {
                 let end = since.saturating_add(condition.within);
@@ -565,6 +575,10 @@ impl State {
             }
             for socket in sockets {
                 let _ = writeln!(text, "      socket {socket}");
+            }
+            let unsynced = kernel(|kernel| kernel.disks.describe_unsynced(index));
+            if !unsynced.is_empty() {
+                let _ = writeln!(text, "      not on its disk yet: {}", unsynced.join(", "));
             }
         }
         if let Some(more) = hosts.len().checked_sub(MAX_TOLD).filter(|more| *more > 0) {

@@ -499,13 +499,38 @@ impl Disk {
         }
     }
 
+    /// Describes what a power-off could lose: the files with data that was not synced, and the
+    /// names that are journaled.
+    pub(crate) fn describe_unsynced(&self) -> Vec<String> {
+        let of_node = |(node, data): (&u32, &Node)| match data {
+            Node::File(data) if !data.is_synced() => {
+                Some(format!("data of {}", self.nodes.path_of(*node).display()))
+            }
+            _ => None,
+        };
+        let mut all: Vec<String> = self.nodes.all.iter().filter_map(of_node).collect();
+        for change in &self.journal.0 {
+            let (from, to) = (change.from.as_ref(), change.to.as_ref());
+            let path = |dir, name: &OsString| self.nodes.path_of(dir).join(name);
+            let added = to.map(|(dir, name, _)| path(*dir, name));
+            let removed = from.map(|(dir, name)| path(*dir, name));
+            all.extend(
+                added
+                    .iter()
+                    .map(|path| format!("the name {}", path.display())),
+            );
+            all.extend(
+                removed
+                    .iter()
+                    .map(|path| format!("that {} is gone", path.display())),
+            );
+        }
+        all
+    }
+
     /// Returns whether a power-off would lose nothing.
     pub(super) fn is_synced(&self) -> bool {
-        let is_synced = |node: &Node| match node {
-            Node::File(data) => data.is_synced(),
-            Node::Dir(_) => true,
-        };
-        self.journal.0.is_empty() && self.nodes.all.values().all(is_synced)
+        self.describe_unsynced().is_empty()
     }
 
     /// Loses a part of what was not synced, at a power-off: nothing is open. Calls `allow`, with a

@@ -177,6 +177,12 @@ impl Disks {
         Disks { seed, list }
     }
 
+    /// Describes what a power-off of a host could lose.
+    pub(crate) fn describe_unsynced(&self, host: usize) -> Vec<String> {
+        let disk = self.list.get(&host);
+        disk.map_or(Vec::new(), |own| own.disk.describe_unsynced())
+    }
+
     pub(crate) fn find(&mut self, host: usize) -> Option<&mut DiskOfHost> {
         self.list.get_mut(&host)
     }

@@ -207,6 +207,8 @@ pub(crate) struct Variation {
     /// The faults that may happen, if others are left out.
     pub(crate) kept: Option<Kept>,
     pub(crate) simpler: Simpler,
+    /// The time at which the run is stopped, to be looked at.
+    pub(crate) until: Option<u64>,
 }
 
 /// The configuration of a world.
@@ -233,6 +235,7 @@ impl Setup {
             forks,
             kept,
             simpler,
+            until: _,
         } = self.variation;
         let Simpler {
             is_even, is_fifo, ..

@@ -24,10 +24,12 @@ pub(super) fn in_a_process(name: &str, variables: &[(&str, &str)]) -> (bool, Str
         "SIM",
         "SIM_CHECK",
         "SIM_CORPUS",
+        "SIM_DIFF",
         "SIM_EXPLORE",
         "SIM_JOBS",
         "SIM_LOG",
         "SIM_STUCK",
+        "SIM_UNTIL",
     ] {
         program.env_remove(format!("POLDER_{variable}"));
     }

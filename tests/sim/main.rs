@@ -16,6 +16,7 @@ mod history;
 mod hosts;
 mod keepalive;
 mod links;
+mod look;
 mod migrating;
 mod mistakes;
 mod names;

@@ -242,6 +242,13 @@ impl Socket {
         if self.has_peer_fin() {
             text += ", the peer has ended";
         }
+        let unsent = self.end().saturating_sub(self.next);
+        let under_way = self.next.saturating_sub(self.acked);
+        for (count, what) in [(under_way, "not acknowledged"), (unsent, "not sent yet")] {
+            if count > 0 {
+                text += &format!(", {count} bytes {what}");
+            }
+        }
         text + &unread(self.input.len())
     }
 
