@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn the_first_failure_and_the_first_divergence_are_reported() {
-        let mut report = Report::new(Trace::default(), None);
+        let mut report = Report::new(Trace::default(), None, false);
         assert!(!report.is_over());
         report.fail("one".into(), Some(7), "the first".into());
         report.fail("other".into(), None, "the second".into());
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn events_are_kept_for_an_observer_from_the_moment_there_is_one() {
-        let mut report = Report::new(Trace::default(), None);
+        let mut report = Report::new(Trace::default(), None, false);
         let step = |seconds| Step {
             time: Duration::from_secs(seconds),
             host: "a".into(),
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_shortcut_is_reported_with_the_time_of_its_first_use() {
-        let (mut report, mut hosts) = (Report::new(Trace::default(), None), Hosts::new());
+        let (mut report, mut hosts) = (Report::new(Trace::default(), None, false), Hosts::new());
         assert_eq!(["a", "b"].map(|name| hosts.add(name)), [0, 1]);
         let seen = [5, 9].map(|now| report.note_shortcut(1, 0, now));
         assert_eq!(seen, [true, false]);
