@@ -40,7 +40,6 @@ rooms() {
     out 'tests/kqueue/*' 'the model is for tests'
     out 'src/spans/untraced.rs' 'what it has does nothing'
 
-    room picture 'src/sim/picture*' sim '--lib -- sim::picture'
     room sim 'src/sim/* src/world/* src/net/socket/world.rs src/poller/backends/simulated.rs src/signal/simulated.rs src/checks.rs' \
         sim "$worlds" '--test=answers' "--lib --test=sim -- $seeds"
     # The functions of all other files that matter in worlds only: see `in_worlds`. No file is its own.
@@ -142,10 +141,10 @@ choose() {
     for path in ${files[$1]}; do by_file+=(--file "$path"); done
     case $1 in
         worlds)
-            for path in ${files[out]} ${files[picture]} ${files[sim]}; do by_file+=(--exclude "$path"); done
+            for path in ${files[out]} ${files[sim]}; do by_file+=(--exclude "$path"); done
             by_name=(--re "$in_worlds")
             ;;
-        picture | sim) by_name=() ;;
+        sim) by_name=() ;;
     esac
 }
 

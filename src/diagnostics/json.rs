@@ -9,18 +9,18 @@ use std::time::{Duration, SystemTime};
 use super::seconds::Seconds;
 
 /// An object or a list that is being written.
-pub(crate) struct Json<'a> {
+pub(super) struct Json<'a> {
     out: &'a mut String,
     is_empty: bool,
     end: char,
 }
 
 impl Json<'_> {
-    pub(crate) fn object(out: &mut String) -> Json<'_> {
+    pub(super) fn object(out: &mut String) -> Json<'_> {
         Json::begin(out, '{', '}')
     }
 
-    pub(crate) fn list(out: &mut String) -> Json<'_> {
+    pub(super) fn list(out: &mut String) -> Json<'_> {
         Json::begin(out, '[', ']')
     }
 
@@ -32,7 +32,7 @@ impl Json<'_> {
 
     /// Begins an element of a list, which the caller writes.
     #[inline(never)]
-    pub(crate) fn next(&mut self) -> &mut String {
+    pub(super) fn next(&mut self) -> &mut String {
         if !std::mem::take(&mut self.is_empty) {
             self.out.push(',');
         }
@@ -41,7 +41,7 @@ impl Json<'_> {
 
     /// Begins a member of an object. The caller writes its value.
     #[inline(never)]
-    pub(crate) fn key(&mut self, key: &str) -> &mut String {
+    pub(super) fn key(&mut self, key: &str) -> &mut String {
         let out = self.next();
         // Writing to a string does not fail.
         let _ = write!(out, "\"{key}\":");
@@ -49,7 +49,7 @@ impl Json<'_> {
     }
 
     /// Writes a member that is JSON as it is displayed: a number, a boolean, null.
-    pub(crate) fn value(&mut self, key: &str, value: impl Display) -> &mut Self {
+    pub(super) fn value(&mut self, key: &str, value: impl Display) -> &mut Self {
         self.display(key, &value);
         self
     }
@@ -70,7 +70,7 @@ impl Json<'_> {
     }
 
     #[inline(never)]
-    pub(crate) fn text(&mut self, key: &str, text: &str) -> &mut Self {
+    pub(super) fn text(&mut self, key: &str, text: &str) -> &mut Self {
         write_text(self.key(key), text);
         self
     }
@@ -91,7 +91,7 @@ impl Json<'_> {
     }
 
     /// Breaks the line, for those who read a file with `grep`.
-    pub(crate) fn new_line(&mut self) {
+    pub(super) fn new_line(&mut self) {
         self.out.push('\n');
     }
 }
@@ -104,7 +104,7 @@ impl Drop for Json<'_> {
 }
 
 /// A number, or null.
-pub(crate) struct OrNull<T>(pub(crate) Option<T>);
+pub(super) struct OrNull<T>(pub(super) Option<T>);
 
 impl<T: Display> Display for OrNull<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

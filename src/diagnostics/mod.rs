@@ -38,7 +38,7 @@ mod dump;
 #[cfg(feature = "environment")]
 mod environment;
 mod hints;
-pub(crate) mod json;
+mod json;
 #[cfg(all(unix, feature = "environment"))]
 mod line;
 mod metrics;
@@ -61,8 +61,6 @@ pub use hints::Hint;
 pub use metrics::{Histogram, Metrics, WorkerMetrics};
 pub(crate) use snapshot::{PATIENCE, WorkerSnapshot};
 pub use trace::Trace;
-#[cfg(feature = "sim")]
-pub(crate) use trace::{Events, Micros};
 pub(crate) use trace_log::Tracing;
 pub(crate) use watchdog::Watch;
 pub use watchdog::{Activity, Stall};

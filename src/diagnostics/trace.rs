@@ -103,7 +103,7 @@ impl Trace {
             .text("polder", env!("CARGO_PKG_VERSION"))
             .value("began", format_args!("{:.6}", Seconds::of_unix(self.began)));
         Writer {
-            events: Events::new(&mut json),
+            events: Json::list(json.key("traceEvents")),
             trace: self,
             polls: Polls::of(&self.tracks),
             arrows: 0,
@@ -188,9 +188,9 @@ impl fmt::Display for Trace {
 /// The maximum length of the slice of a wake that comes from no task.
 const WAKE_LENGTH: Duration = Duration::from_micros(1);
 
-/// Writes the events.
+/// Writes the events, one a line.
 struct Writer<'a> {
-    events: Events<'a>,
+    events: Json<'a>,
     trace: &'a Trace,
     polls: Polls,
     /// The number of arrows so far: each one has a number.
@@ -218,6 +218,7 @@ impl Writer<'_> {
         for (index, track) in trace.tracks.iter().enumerate() {
             self.write_track(index, track);
         }
+        self.events.new_line();
     }
 
     fn write_track(&mut self, index: usize, track: &Track) {
@@ -337,46 +338,20 @@ impl Writer<'_> {
         slice
     }
 
-    fn begin(&mut self, ph: &str, name: &str, track: usize, at: Option<Duration>) -> Json<'_> {
-        self.events.begin(ph, name, 1, track as u64 + 1, at)
-    }
-}
-
-/// The events of a trace, one a line.
-pub(crate) struct Events<'a>(Json<'a>);
-
-impl Events<'_> {
-    pub(crate) fn new<'a>(trace: &'a mut Json<'_>) -> Events<'a> {
-        Events(Json::list(trace.key("traceEvents")))
-    }
-
     /// Writes the common members of all events.
-    pub(crate) fn begin(
-        &mut self,
-        ph: &str,
-        name: &str,
-        process: usize,
-        track: u64,
-        at: Option<Duration>,
-    ) -> Json<'_> {
-        let out = self.0.next();
+    fn begin(&mut self, ph: &str, name: &str, track: usize, at: Option<Duration>) -> Json<'_> {
+        let out = self.events.next();
         out.push('\n');
         let mut event = Json::object(out);
         event
             .text("ph", ph)
             .text("name", name)
-            .value("pid", process)
-            .value("tid", track);
+            .value("pid", 1)
+            .value("tid", track + 1);
         if let Some(at) = at {
             event.value("ts", Micros(at));
         }
         event
-    }
-}
-
-impl Drop for Events<'_> {
-    fn drop(&mut self) {
-        self.0.new_line();
     }
 }
 
@@ -385,7 +360,7 @@ impl Drop for Events<'_> {
 pub(super) const FIRST_WORDS: &str = "{\"otherData\":{\"polder\":\"";
 
 /// Microseconds, with three decimals.
-pub(crate) struct Micros(pub(crate) Duration);
+struct Micros(Duration);
 
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -192,7 +192,7 @@ mod tests {
             coverage.state(now as u64, 77, state);
         }
         let times: Vec<u64> = coverage.features().map(|feature| feature.2).collect();
-        // 1, first; 2, after 1; 1 after 2.
-        assert_eq!(times, [0, 0, 2, 2, 3]);
+        // 1; 2, and 2 after 1; 1 after 2.
+        assert_eq!(times, [0, 2, 2, 3]);
     }
 }
