@@ -10,6 +10,7 @@ mod grpc;
 mod hickory;
 mod in_tokio;
 mod limits;
+mod locks;
 mod names;
 mod page;
 mod postgres;
