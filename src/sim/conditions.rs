@@ -7,6 +7,8 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
+use super::state::kernel;
+
 /// The result of a condition of [`Sim::always`](super::Sim::always) or [`Sim::eventually`]: `true`
 /// or `Ok(())` if it holds; otherwise `false`, or an error that the report prints.
 ///
@@ -134,7 +136,11 @@ impl Conditions {
         self.try_each(|condition| {
             if !condition.was_true {
                 before();
-                were_true &= condition.holds();
+                let holds = condition.holds();
+                if holds {
+                    kernel(|kernel| kernel.core.cover_state(&condition.name, 1));
+                }
+                were_true &= holds;
             }
             true
         });

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::check::Run;
+use super::check::{Report, Run};
 use super::replay::Replay;
 use crate::world::Setup;
 use crate::world::link::nanos;
@@ -48,18 +48,39 @@ pub(super) fn between(runs: &str, run: &Run<'_>) -> String {
         };
         run(replay.seed, setup)
     };
-    let first = in_turn(one, Comparison::Record(Recorded::default()));
-    let second = in_turn(other, Comparison::Compare(first.recorded));
+    let mut first = in_turn(one, Comparison::Record(Recorded::default()));
+    let recorded = std::mem::take(&mut first.recorded);
+    let second = in_turn(other, Comparison::Compare(recorded));
     let at = Seconds(nanos(second.time));
-    match (&second.difference, second.has_diverged) {
-        (Some(difference), _) => {
+    let end = |report: &Report| {
+        let at = Seconds(nanos(report.time));
+        let how = if report.failure.is_some() {
+            "fails"
+        } else {
+            "ends"
+        };
+        format!("{how} at {at} after {} events", report.events)
+    };
+    let is_same = first.fingerprint == second.fingerprint
+        && first.events == second.events
+        && first.failure.is_some() == second.failure.is_some();
+    match &second.difference {
+        Some(difference) => {
             let words = in_words(difference);
             format!(
                 "{one} and {other} differ first at {at}, event {}\n{words}",
                 second.events
             )
         }
-        (None, true) => format!("{one} and {other} differ first at {at}, later than is kept"),
-        (None, false) => format!("{one} and {other} are the same run"),
+        None if second.has_diverged => {
+            format!("{one} and {other} differ first at {at}, later than is kept")
+        }
+        None if is_same => format!("{one} and {other} are the same run"),
+        None => {
+            let (first, second) = (end(&first), end(&second));
+            format!(
+                "{one} and {other} are the same as far as both go: the first {first}, the second {second}"
+            )
+        }
     }
 }

@@ -15,13 +15,14 @@
 //! exploration begins. Replays of a program that has changed since are runs like any others: they
 //! cover what they cover.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::{env, fs, io, thread};
 
 use super::check::{Report, test_name, variable};
 use super::jobs::count_jobs;
@@ -30,7 +31,8 @@ use super::replay::Replay;
 use super::threads::Threads;
 use crate::sync::Mutex;
 use crate::world::choice::Stream;
-use crate::world::coverage::{PLACES, RANGES};
+use crate::world::coverage::{Feature, PLACES};
+use crate::world::faults::FIRST_WILD;
 use crate::world::{Setup, Variation};
 
 /// The number of runs of a batch: enough for many cores, and few enough that what a run has found
@@ -39,6 +41,9 @@ const BATCH: usize = 32;
 
 /// One run in this number is that of a new seed, so that an exploration never stays where it is.
 const NEW_SEEDS: u64 = 4;
+
+/// Maximum number of the test's own seeds that are run again, so that their features are known.
+const MAX_OWN: usize = 1_000;
 
 /// The number of kept runs from which the one with the rarest feature is taken.
 const CANDIDATES: usize = 4;
@@ -53,16 +58,14 @@ pub(super) enum Limit {
 impl Limit {
     /// # Panics
     ///
-    /// If the variable is set, and malformed.
-    pub(super) fn from_environment() -> Option<Limit> {
-        let text = variable("POLDER_SIM_EXPLORE")?;
-        let limit = Limit::parse(&text);
-        assert!(
-            limit.is_some(),
-            "polder::sim: POLDER_SIM_EXPLORE is a number of runs, or a time such as 60s or 10m: \
-             not {text:?}"
-        );
-        limit
+    /// If the value of `POLDER_SIM_EXPLORE` is malformed.
+    pub(super) fn from(text: &str) -> Limit {
+        Limit::parse(text).unwrap_or_else(|| {
+            panic!(
+                "polder::sim: POLDER_SIM_EXPLORE is a number of runs, or a time such as 60s or \
+                 10m: not {text:?}"
+            )
+        })
     }
 
     fn parse(text: &str) -> Option<Limit> {
@@ -83,8 +86,8 @@ impl Limit {
 /// A run that has covered something new.
 struct Entry {
     replay: Replay,
-    /// The features that it was the first to reach, and when in the run.
-    found: Vec<(u16, u64)>,
+    /// The features that it was the first to reach.
+    found: Vec<Feature>,
     /// How often it was continued.
     continued: u32,
 }
@@ -103,15 +106,18 @@ struct Search {
 }
 
 impl Search {
-    fn new(first_seed: u64, queue: VecDeque<Replay>) -> Search {
-        const { assert!(RANGES <= u8::BITS as usize) };
+    /// Begins a search with these runs and the seeds behind them.
+    fn new(first: Vec<Replay>) -> Search {
+        let last = first.iter().map(|replay| replay.seed).max();
+        let stream = Stream::new(last.unwrap_or(0), "explore", 0, 0);
         Search {
             seen: vec![0; PLACES],
             hits: vec![0; PLACES],
             entries: Vec::new(),
-            queue,
-            next_seed: first_seed,
-            stream: Stream::new(first_seed, "explore", 0, 0),
+            // A calm seed has no faults, however it is continued.
+            next_seed: last.map_or(0, |last| last.wrapping_add(1)).max(FIRST_WILD),
+            queue: first.into(),
+            stream,
         }
     }
 
@@ -131,7 +137,7 @@ impl Search {
             let hits = entry
                 .found
                 .iter()
-                .map(|(place, _)| self.hits[usize::from(*place)]);
+                .map(|feature| self.hits[usize::from(feature.place)]);
             let rarest = u64::from(hits.min().unwrap_or(u32::MAX));
             (
                 rarest.saturating_mul(1 + u64::from(entry.continued)),
@@ -141,11 +147,11 @@ impl Search {
         let entry = &mut self.entries[rarest.unwrap_or(0) as usize];
         entry.continued += 1;
         let nth = self.stream.below(entry.found.len() as u64) as usize;
-        let found = entry.found[nth].1;
-        // Right after what it has found, or somewhere before.
+        let reached_at = entry.found[nth].at;
+        // Right after it has reached that, or somewhere before.
         let at = match self.stream.below(2) {
-            0 => found + 1,
-            _ => self.stream.below(found + 1),
+            0 => reached_at + 1,
+            _ => self.stream.below(reached_at + 1),
         };
         let salt = self.stream.next().max(1);
         Replay::whole(
@@ -157,13 +163,13 @@ impl Search {
     /// Counts what a run has covered, and keeps the run if something is new.
     fn add(&mut self, replay: Replay, report: &Report) {
         let mut found = Vec::new();
-        for &(place, range, at) in &report.covered {
-            let index = usize::from(place);
+        for feature in &report.covered {
+            let index = usize::from(feature.place);
             self.hits[index] = self.hits[index].saturating_add(1);
-            let bit = 1 << range;
+            let bit = 1 << feature.range;
             if self.seen[index] & bit == 0 {
                 self.seen[index] |= bit;
-                found.push((place, at));
+                found.push(*feature);
             }
         }
         if !found.is_empty() {
@@ -174,37 +180,67 @@ impl Search {
             });
         }
     }
+
+    /// Writes the corpus: the runs that were kept, and those of the last one that were not made
+    /// yet.
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let mut text = String::new();
+        let kept = self.entries.iter().map(|entry| &entry.replay);
+        for replay in kept.chain(&self.queue) {
+            let _ = writeln!(text, "{replay}");
+        }
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        // So that it is whole, however this ends.
+        let new = path.with_extension("new");
+        fs::write(&new, text)?;
+        fs::rename(new, path)
+    }
 }
 
-/// Explores until the limit, from these seeds on. Returns a run that fails, if there is one.
+/// Explores until the limit, from the corpus and these seeds on. Returns a run that fails, if there
+/// is one.
 pub(super) fn explore(seeds: &[u64], limit: Limit, threads: &Threads<'_>) -> Option<Replay> {
     let start = Instant::now();
-    let is_over = |runs| match limit {
-        Limit::Runs(most) => runs >= most,
-        Limit::Time(time) => start.elapsed() >= time,
-    };
     let path = corpus();
-    let mut search = Search::new(seeds.first().copied().unwrap_or(0), read(&path));
+    let mut first = read(&path);
+    let replayed = first.len();
+    let own = seeds
+        .iter()
+        .take(MAX_OWN)
+        .map(|seed| Replay::whole(*seed, Arc::default()));
+    first.extend(own);
+    let mut search = Search::new(first);
     let (mut runs, mut failed) = (0, None);
-    while failed.is_none() && !is_over(runs) {
-        let count = match limit {
-            Limit::Runs(most) => BATCH.min(most - runs),
+    let mut written = Ok(());
+    while failed.is_none() {
+        // What the last exploration has found does not count.
+        let left = match limit {
+            Limit::Runs(most) => (most + replayed).saturating_sub(runs),
+            Limit::Time(time) if start.elapsed() >= time => 0,
             Limit::Time(_) => BATCH,
         };
-        let batch: Vec<Replay> = (0..count).map(|_| search.next()).collect();
+        if left == 0 {
+            break;
+        }
+        let batch: Vec<Replay> = (0..left.min(BATCH)).map(|_| search.next()).collect();
+        let kept = search.entries.len();
         for (replay, report) in batch.iter().zip(run_all(&batch, threads)) {
-            runs += 1;
+            runs += usize::from(failed.is_none());
             search.add(replay.clone(), &report);
             if report.failure.is_some() {
-                failed = Some(replay.clone());
-                break;
+                failed.get_or_insert_with(|| replay.clone());
             }
+        }
+        if search.entries.len() > kept {
+            written = search.write(&path);
         }
     }
     let kept = search.entries.len();
-    let corpus = match write(&path, &search.entries) {
+    let corpus = match written {
         Ok(()) => path.display().to_string(),
-        Err(error) => format!("cannot be written: {error}"),
+        Err(error) => format!("{} cannot be written: {error}", path.display()),
     };
     println!(
         "explored {runs} runs in {:.1} s, {kept} of which came to something new: {corpus}",
@@ -225,6 +261,7 @@ fn run_all(batch: &[Replay], threads: &Threads<'_>) -> Vec<Report> {
             };
             let setup = Setup {
                 covers: true,
+                found: Some(format!("POLDER_SIM={replay} never ends:\n").into()),
                 variation: Variation {
                     forks: replay.forks.clone(),
                     ..Variation::default()
@@ -246,35 +283,43 @@ fn run_all(batch: &[Replay], threads: &Threads<'_>) -> Vec<Report> {
     reports.into_iter().map(|(_, report)| report).collect()
 }
 
-/// Returns the path of the corpus of this thread's test.
+/// Returns the path of the corpus of this check: one for each program and test, and each check of
+/// a test.
 fn corpus() -> PathBuf {
-    variable("POLDER_SIM_CORPUS").map_or_else(
-        || {
-            let name = test_name().unwrap_or_else(|| "main".to_owned());
-            picture::folder()
-                .join("corpus")
-                .join(picture::file_name(&name))
-        },
-        PathBuf::from,
-    )
+    thread_local! {
+        static CHECKS: Cell<u32> = const { Cell::new(0) };
+    }
+    let nth = CHECKS.get() + 1;
+    CHECKS.set(nth);
+    if let Some(path) = variable("POLDER_SIM_CORPUS") {
+        return path.into();
+    }
+    let program = env::current_exe().unwrap_or_default();
+    let program = program.file_stem().unwrap_or_default().to_string_lossy();
+    // Cargo appends a hash, which changes with the program.
+    let program = program.rsplit_once('-').map_or(&*program, |(name, _)| name);
+    let test = picture::file_name(&test_name().unwrap_or_default());
+    let name = if nth == 1 {
+        test
+    } else {
+        format!("{test}-{nth}")
+    };
+    let folder = picture::folder().join("corpus");
+    folder.join(picture::file_name(program)).join(name)
 }
 
 /// Reads a corpus. A line that is no run is passed over: the file may be of another version.
-fn read(path: &PathBuf) -> VecDeque<Replay> {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    text.lines()
-        .filter_map(Replay::parse)
-        .filter(Replay::is_whole)
-        .collect()
-}
-
-fn write(path: &PathBuf, entries: &[Entry]) -> std::io::Result<()> {
-    let mut text = String::new();
-    for entry in entries {
-        let _ = writeln!(text, "{}", entry.replay);
-    }
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)?;
-    }
-    fs::write(path, text)
+///
+/// # Panics
+///
+/// If it is there and cannot be read: it would be overwritten.
+fn read(path: &Path) -> Vec<Replay> {
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        text => text.unwrap_or_else(|error| {
+            panic!("polder::sim: {} cannot be read: {error}", path.display())
+        }),
+    };
+    let replays = text.lines().filter_map(Replay::parse);
+    replays.filter(Replay::is_whole).collect()
 }

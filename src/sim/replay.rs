@@ -46,7 +46,7 @@ impl Replay {
         assert!(
             parsed.is_some(),
             "polder::sim: POLDER_SIM is a seed, and numbers of faults that are left out, such as \
-             0x1d3:-1,-2,-4..8: not {text:?}"
+             0x1d3:-1,-2,-4..8, or what else a report prints: not {text:?}"
         );
         parsed
     }
@@ -73,6 +73,9 @@ impl Replay {
                             simpler.chosen.insert(nth.parse().ok()?, number);
                         } else {
                             let at = word.strip_prefix("fork")?.parse().ok()?;
+                            if forks.iter().next_back().is_some_and(|(last, _)| last >= at) {
+                                return None; // A fork forgets those behind it.
+                            }
                             forks = forks.fork_at(at, number);
                         }
                     }
@@ -132,8 +135,7 @@ impl Replay {
             .unwrap_or(0);
         assert!(
             most <= all.len(),
-            "polder::sim: POLDER_SIM={self} leaves out fault {most}, and the seed {:#x} has {}",
-            self.seed,
+            "polder::sim: POLDER_SIM={self} leaves out fault {most}, and the run has {}",
             all.len()
         );
         let is_left_out = |number| self.ranges.iter().any(|range| range.contains(&number));
@@ -196,6 +198,7 @@ mod tests {
             "7:fork=1",
             "7:fork1",
             "7:fork1.5=1",
+            "7:fork2=1,fork1=1",
         ] {
             assert_eq!(Replay::parse(text), None, "{text}");
         }

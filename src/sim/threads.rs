@@ -12,6 +12,7 @@
 //!
 //! - The kernel, its clock and the panics reported to it (`world`) end with the world. The
 //!   number of clock readings is counted from the beginning of each step.
+//! - The salt of random numbers (`world/choice.rs`) is set when a world begins.
 //! - The answers to the C library (`world/answers.rs`), the hook for contained panics
 //!   (`sync::CONTAINED`), and whether panics are printed (`sim/panics.rs`) are set when a world
 //!   begins. Between worlds they are not read.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::panic::Location;
 
 use super::choice::Stream;
+use super::event::digest;
 use super::faults::{FIRST_WILD, Kind, MAX_LISTED};
 use super::report::fail_as;
 use super::with;
@@ -65,9 +66,9 @@ pub(crate) fn note_sometimes(name: &str, is_so: bool) {
 /// The faults of a program's own.
 #[derive(Default)]
 pub(crate) struct Sites {
-    /// By name and host: the stream, unless it is off for this seed, and how often it was asked
-    /// for.
-    list: BTreeMap<String, BTreeMap<usize, (Option<Stream>, u64)>>,
+    /// By name: whether it is on for this seed, and for each host the stream, and how often it was
+    /// asked for.
+    list: BTreeMap<String, (bool, BTreeMap<usize, (Stream, u64)>)>,
     /// Whether none strikes any more.
     pub(super) are_off: bool,
 }
@@ -87,19 +88,18 @@ pub(crate) fn buggify(name: &str) -> bool {
         }
         let sites = &mut report.sites.list;
         if !sites.contains_key(name) {
-            sites.insert(name.to_owned(), BTreeMap::new());
-        }
-        let (stream, nth) = sites.get_mut(name)?.entry(host).or_insert_with(|| {
-            // Whether it is on is the same for all hosts.
             let is_on = Stream::new(core.seed, name, 0, 0).below(ONE_IN) == 0;
-            (is_on.then(|| Stream::new(core.seed, name, host, 1)), 0)
-        });
+            sites.insert(name.to_owned(), (is_on, BTreeMap::new()));
+        }
+        let (is_on, hosts) = sites.get_mut(name)?;
+        let stream = || (Stream::new(core.seed, name, host, 1), 0);
+        let (stream, nth) = hosts.entry(host).or_insert_with(stream);
         *nth += 1;
-        if stream.as_mut()?.below(ONE_IN) != 0 {
+        if !*is_on || stream.below(ONE_IN) != 0 {
             return None;
         }
         // The identity has a number of the name, which is the same in each run.
-        let of_name = Stream::new(0, name, 0, 0).next() as u32;
+        let of_name = digest(0, name.as_bytes()) as u32;
         let id = (Kind::Program, host as u32, of_name, *nth);
         let now = core.time.now();
         // A fault that is not listed cannot be left out, so there is none.

@@ -11,7 +11,7 @@ use super::choice::Probability;
 use super::event::digest;
 use super::event_queue::{Event, Events};
 use super::faults::{Faults, Kind};
-use super::forks::Ahead;
+use super::forks::Pending;
 use super::host_faults::FaultsOfHosts;
 use super::hosts::{Hosts, NOBODY, TEST};
 use super::link::{Links, Passage};
@@ -40,7 +40,7 @@ pub(crate) struct Core {
     pub(crate) host_faults: FaultsOfHosts,
     pub(crate) report: Report,
     /// The forks that are still to come.
-    pub(super) forks: Ahead,
+    pub(super) forks: Pending,
     /// Whether each duration is its mean.
     pub(super) is_calm: bool,
 }

@@ -7,16 +7,32 @@
 //! (<https://lcamtuf.coredump.cx/afl/technical_details.txt>), from which the ranges of counts are
 //! taken too: a few features that share a place do no harm.
 
+use std::collections::BTreeMap;
 use std::panic::Location;
 
 use super::choice::mix;
 use super::event::{What, digest};
+use super::hosts::PORTS;
 
 /// The number of places for features.
 pub(crate) const PLACES: usize = 1 << 16;
 
-/// The number of ranges of counts: 1, 2, 3, 4–7, 8–15, 16–31, 32–127, and more.
-pub(crate) const RANGES: usize = 8;
+/// The half of the table for pairs of events, and that for states, of which none is lost to the
+/// many events.
+const EVENTS: u16 = 0;
+const STATES: u16 = 1 << 15;
+
+/// A feature that a run has reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Feature {
+    /// Its place in the table.
+    pub(crate) place: u16,
+    /// How often it was reached, as one of eight ranges: 1, 2, 3, 4–7, 8–15, 16–31, 32–127, and
+    /// more.
+    pub(crate) range: u8,
+    /// When it was reached first, in nanoseconds since the world began.
+    pub(crate) at: u64,
+}
 
 /// Maximum length of a message, or of a write, that is a part of its event: so short ones of
 /// different kinds are told apart, and those of large data are one.
@@ -28,7 +44,7 @@ pub(crate) struct Coverage {
     /// Those that were reached, and the time when each was reached first.
     reached: Vec<(u16, u64)>,
     /// The last event of each host.
-    last: Vec<u64>,
+    last: BTreeMap<usize, u64>,
     last_fault: u64,
     /// The last state of each name, by its hash.
     states: Vec<(u64, u64)>,
@@ -39,7 +55,7 @@ impl Default for Coverage {
         Coverage {
             counts: vec![0; PLACES],
             reached: Vec::new(),
-            last: Vec::new(),
+            last: BTreeMap::new(),
             last_fault: 0,
             states: Vec::new(),
         }
@@ -47,8 +63,9 @@ impl Default for Coverage {
 }
 
 impl Coverage {
-    fn reach(&mut self, now: u64, feature: u64) {
-        let place = (mix(feature) >> 48) as u16;
+    /// Counts a feature in one of the halves of the table.
+    fn reach(&mut self, now: u64, feature: u64, half: u16) {
+        let place = (mix(feature) >> 49) as u16 | half;
         let count = &mut self.counts[usize::from(place)];
         if *count == 0 {
             self.reached.push((place, now));
@@ -59,18 +76,15 @@ impl Coverage {
     /// Notes an event.
     pub(super) fn note(&mut self, now: u64, host: usize, what: What) {
         let event = kind(what);
-        if self.last.len() <= host {
-            self.last.resize(host + 1, 0);
-        }
-        let before = std::mem::replace(&mut self.last[host], event);
-        self.reach(now, before.rotate_left(1) ^ event);
-        self.reach(now, self.last_fault.rotate_left(2) ^ event);
+        let before = self.last.insert(host, event).unwrap_or(0);
+        self.reach(now, before.rotate_left(1) ^ event, EVENTS);
+        self.reach(now, self.last_fault.rotate_left(2) ^ event, EVENTS);
         if is_fault(what) {
             self.last_fault = event;
         }
     }
 
-    /// Notes a state of this name, by a hash of each. Counts are of no interest here.
+    /// Notes a state of this name, by a hash of each.
     pub(super) fn state(&mut self, now: u64, name: u64, state: u64) {
         let last = self.states.iter_mut().find(|last| last.0 == name);
         let before = match last {
@@ -81,26 +95,22 @@ impl Coverage {
                 0
             }
         };
-        for feature in [name ^ mix(state), name ^ mix(state ^ before.rotate_left(3))] {
-            if self.counts[usize::from((mix(feature) >> 48) as u16)] == 0 {
-                self.reach(now, feature);
-            }
-        }
+        self.reach(now, name ^ mix(state), STATES);
+        self.reach(now, name ^ mix(state ^ before.rotate_left(3)), STATES);
     }
 
-    /// Returns the features with the number of their range of counts, and the time when each was
-    /// reached first.
-    pub(crate) fn features(&self) -> impl Iterator<Item = (u16, usize, u64)> {
-        self.reached.iter().map(|(place, at)| {
-            let range = match self.counts[usize::from(*place)] {
-                count @ 0..=3 => usize::from(count.max(1)) - 1,
+    pub(crate) fn features(&self) -> impl Iterator<Item = Feature> {
+        self.reached.iter().map(|&(place, at)| Feature {
+            place,
+            range: match self.counts[usize::from(place)] {
+                count @ 0..=3 => count.max(1) - 1,
                 4..=7 => 3,
                 8..=15 => 4,
                 16..=31 => 5,
                 32..=127 => 6,
-                _ => RANGES - 1,
-            };
-            (*place, range, *at)
+                _ => 7,
+            },
+            at,
         })
     }
 }
@@ -110,9 +120,9 @@ fn kind(what: What) -> u64 {
     let tag = what.numbers()[0];
     let detail = match what {
         What::Polled(_, Some(site)) => of_site(site),
-        What::Connect(_, port) | What::Accepted(_, port) => port.into(),
+        What::Connect(_, port) | What::Accepted(_, port) => known(port),
         What::Segment(_, _, _, _, len) | What::Written(_, len) => len.min(MAX_LENGTH) as u64,
-        What::Datagram(_, port, _, len) => u64::from(port) << 8 | len.min(MAX_LENGTH) as u64,
+        What::Datagram(_, port, _, len) => known(port) << 8 | len.min(MAX_LENGTH) as u64,
         What::Synced(_, fails) => fails.into(),
         _ => 0,
     };
@@ -124,36 +134,30 @@ fn of_site(site: &Location<'_>) -> u64 {
     digest(place, site.file().as_bytes())
 }
 
+/// Returns a port as a part of an event: those that a host has chosen itself are one.
+fn known(port: u16) -> u64 {
+    match PORTS.contains(&port) {
+        true => 0,
+        false => port.into(),
+    }
+}
+
 /// Returns whether the events after this one are new because of it.
 fn is_fault(what: What) -> bool {
-    matches!(
-        what,
-        What::Killed
-            | What::PoweredOff
-            | What::Started
-            | What::Paused
-            | What::Resumed
-            | What::Cut(_)
-            | What::Healed(_)
-            | What::Held(_)
-            | What::Released(_)
-            | What::Reset(_)
-            | What::ClockSet(..)
-            | What::DiskFailed
-    )
+    what.is_unusual() && !matches!(what, What::Lost(..) | What::DatagramLost(..) | What::Ended)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn features(events: &[(usize, What)]) -> Vec<(u16, usize)> {
+    fn features(events: &[(usize, What)]) -> Vec<(u16, u8)> {
         let mut coverage = Coverage::default();
         for (nth, (host, what)) in events.iter().enumerate() {
             coverage.note(nth as u64, *host, *what);
         }
         let mut all: Vec<_> = (coverage.features())
-            .map(|(place, range, _)| (place, range))
+            .map(|feature| (feature.place, feature.range))
             .collect();
         all.sort_unstable();
         all
@@ -175,10 +179,10 @@ mod tests {
     fn how_often_something_was_reached_is_told_by_ranges() {
         let ranges = [1, 2, 3, 4, 7, 8, 200].map(|count| {
             let mut coverage = Coverage::default();
-            (0..count).for_each(|now| coverage.reach(now, 5));
+            (0..count).for_each(|now| coverage.reach(now, 5, EVENTS));
             coverage
                 .features()
-                .map(|feature| (feature.1, feature.2))
+                .map(|feature| (feature.range, feature.at))
                 .next()
         });
         let expected = [0, 1, 2, 3, 3, 4, 7].map(|range| Some((range, 0)));
@@ -191,7 +195,7 @@ mod tests {
         for (now, state) in [1, 1, 2, 1, 2].into_iter().enumerate() {
             coverage.state(now as u64, 77, state);
         }
-        let times: Vec<u64> = coverage.features().map(|feature| feature.2).collect();
+        let times: Vec<u64> = coverage.features().map(|feature| feature.at).collect();
         // 1; 2, and 2 after 1; 1 after 2.
         assert_eq!(times, [0, 2, 2, 3]);
     }

@@ -500,7 +500,7 @@ impl Disk {
     }
 
     /// Describes what a power-off could lose: the files with data that was not synced, and the
-    /// names that are journaled.
+    /// names that are journaled; some of each if there are many.
     pub(crate) fn describe_unsynced(&self) -> Vec<String> {
         let of_node = |(node, data): (&u32, &Node)| match data {
             Node::File(data) if !data.is_synced() => {
@@ -508,8 +508,17 @@ impl Disk {
             }
             _ => None,
         };
-        let mut all: Vec<String> = self.nodes.all.iter().filter_map(of_node).collect();
-        for change in &self.journal.0 {
+        /// Maximum number of files, and of names, that are told.
+        const MAX_TOLD: usize = 20;
+
+        let mut all: Vec<String> = self
+            .nodes
+            .all
+            .iter()
+            .filter_map(of_node)
+            .take(MAX_TOLD)
+            .collect();
+        for change in self.journal.0.iter().take(MAX_TOLD) {
             let (from, to) = (change.from.as_ref(), change.to.as_ref());
             let path = |dir, name: &OsString| self.nodes.path_of(dir).join(name);
             let added = to.map(|(dir, name, _)| path(*dir, name));
@@ -530,7 +539,11 @@ impl Disk {
 
     /// Returns whether a power-off would lose nothing.
     pub(super) fn is_synced(&self) -> bool {
-        self.describe_unsynced().is_empty()
+        let is_synced = |node: &Node| match node {
+            Node::File(data) => data.is_synced(),
+            Node::Dir(_) => true,
+        };
+        self.journal.0.is_empty() && self.nodes.all.values().all(is_synced)
     }
 
     /// Loses a part of what was not synced, at a power-off: nothing is open. Calls `allow`, with a

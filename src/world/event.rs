@@ -171,6 +171,52 @@ impl What {
         }
     }
 
+    /// Returns whether the event is one that a story of the run tells: a fault or its end, a loss,
+    /// a process that starts or ends.
+    pub(super) fn is_unusual(self) -> bool {
+        match self {
+            What::Started
+            | What::Ended
+            | What::Killed
+            | What::PoweredOff
+            | What::Paused
+            | What::Resumed
+            | What::Lost(..)
+            | What::DatagramLost(..)
+            | What::TimedOut
+            | What::Cut(_)
+            | What::Healed(_)
+            | What::Held(_)
+            | What::Released(_)
+            | What::Slow(_)
+            | What::Fast(_)
+            | What::Unreachable(_)
+            | What::Reset(_)
+            | What::Quiet
+            | What::Renamed
+            | What::ClockSet(..)
+            | What::WallStepped(_)
+            | What::Failed
+            | What::Panicked
+            | What::Signal(_)
+            | What::Unsynced(..)
+            | What::DiskFailed => true,
+            What::Synced(_, fails) => fails,
+            What::Polled(..)
+            | What::Connect(..)
+            | What::Accepted(..)
+            | What::Segment(..)
+            | What::Retransmit(..)
+            | What::Name(_)
+            | What::Chosen(_)
+            | What::Datagram(..)
+            | What::Local(..)
+            | What::Blocking(_)
+            | What::Written(..)
+            | What::Named(_) => false,
+        }
+    }
+
     /// Describes the event, with its host. `name` returns a host's name.
     pub(super) fn words<'a>(self, host: usize, name: impl Fn(usize) -> &'a str) -> String {
         match self {

@@ -26,19 +26,20 @@ impl Forks {
     }
 }
 
-/// The forks of a run that are still to come.
-pub(super) struct Ahead {
+/// The forks of this thread's world that are still to come.
+pub(super) struct Pending {
     /// The latest one first.
     left: Vec<(u64, u64)>,
 }
 
-impl Ahead {
+impl Pending {
     /// Begins a run with these forks on this thread.
-    pub(super) fn of(forks: &Forks) -> Ahead {
+    pub(super) fn begin(forks: &Forks) -> Pending {
+        set_salt(0);
         let left = forks.iter().rev().collect();
-        let mut ahead = Ahead { left };
-        ahead.pass(0);
-        ahead
+        let mut pending = Pending { left };
+        pending.pass(0);
+        pending
     }
 
     /// Applies the forks up to `now`.
@@ -67,9 +68,9 @@ mod tests {
             [(50, 7), (60, 9)]
         );
         let draw = |forks: &Forks| {
-            let (mut ahead, mut stream) = (Ahead::of(forks), Stream::new(1, "test", 0, 0));
+            let (mut pending, mut stream) = (Pending::begin(forks), Stream::new(1, "test", 0, 0));
             let drawn = [0, 49, 50, 89, 90].map(|now| {
-                ahead.pass(now);
+                pending.pass(now);
                 stream.next()
             });
             set_salt(0);

@@ -11,7 +11,7 @@ use super::core::Core;
 use super::errno::Errno;
 
 /// The ephemeral ports, assigned to sockets that ask for none: Linux's `ip_local_port_range`.
-const PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
+pub(super) const PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
 /// The limit of what a host may send at one moment, in datagrams counted by KiB: beyond it the host
 /// is in a livelock. It equals the default limit of a world's steps at one moment, and amounts to

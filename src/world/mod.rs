@@ -80,7 +80,7 @@ pub(crate) use claims::{asks_for, buggify, checks_here, does_not_hold, note_some
 use errno::Errno;
 use event_queue::{Event, Events, Place};
 use faults::{Faults, Kept, Kind};
-use forks::{Ahead, Forks};
+use forks::{Forks, Pending};
 use host_faults::FaultsOfHosts;
 use hosts::Hosts;
 pub(crate) use hosts::TEST;
@@ -257,7 +257,7 @@ impl Setup {
                 self.logs.then_some(seed),
                 self.covers,
             ),
-            forks: Ahead::of(&forks),
+            forks: Pending::begin(&forks),
             is_calm: false,
         }
     }

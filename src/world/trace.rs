@@ -71,6 +71,8 @@ pub(crate) struct Message {
 pub(crate) struct Recording {
     pub(crate) events: VecDeque<(u64, usize, What)>,
     pub(crate) messages: VecDeque<Message>,
+    /// The events that are [unusual](What::is_unusual), which reach back further.
+    pub(crate) unusual: VecDeque<(u64, usize, What)>,
 }
 
 fn push<T>(list: &mut VecDeque<T>, most: usize, item: T) {
@@ -174,6 +176,10 @@ impl Trace {
         self.fingerprint = hash;
         if let Some(recording) = &mut self.recording {
             push(&mut recording.events, MAX_RECORDED, (now, host, what));
+            let begins = now == 0 && matches!(what, What::Started);
+            if what.is_unusual() && !begins {
+                push(&mut recording.unusual, MAX_RECORDED, (now, host, what));
+            }
         }
         let (index, event) = (self.events as usize, (now, host, what));
         self.events += 1;

@@ -1,11 +1,13 @@
 //! Explorations: what they find, and that they can be repeated.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use polder::sim::{self, Sim};
 
 use super::failing::{assert_contains, in_a_process, is_inner};
-use super::ms;
+use super::{ms, secs};
 
 /// A lock of six dials, each of which is right in one of eight positions: one seed in 262,144 opens
 /// it. A seed that opens some dials tells so.
@@ -92,6 +94,86 @@ fn an_exploration_begins_with_the_runs_that_the_last_one_has_kept() {
 }
 
 #[test]
+fn an_exploration_that_ends_early_keeps_the_rest_of_the_corpus() {
+    let path = corpus("rest");
+    let lines: String = (0..200)
+        .map(|nth| format!("{:#x}:\n", nth + 5_000))
+        .collect();
+    std::fs::write(&path, &lines).unwrap();
+    let (_, text, runs) = explore("0", &path, &[]);
+    assert_eq!(runs, 200, "what is there does not count: {text}");
+    std::fs::write(&path, &lines).unwrap();
+    // The test's own run comes behind those.
+    let (passes, text, runs) = explore("1", &path, &[("POLDER_SEED_FROM", "9000")]);
+    assert!(passes && runs == 201, "{text}");
+    let kept = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        kept.contains("0x1388:\n") && kept.lines().count() < 200,
+        "{kept}"
+    );
+}
+
+/// A host crashes twice within a moment: a matter of the faults alone.
+async fn crash(sim: Sim) {
+    let times = Rc::new(RefCell::new(Vec::new()));
+    let seen = times.clone();
+    let host = sim.host("host").start(move || {
+        seen.borrow_mut().push(polder::time::now());
+        std::future::pending::<()>()
+    });
+    sim.chaos(secs(20)).crashes(&[&host]).pauses().clocks();
+    sim.always("it has time", move || {
+        let times = times.borrow();
+        times
+            .windows(4)
+            .all(|all| all[3].saturating_duration_since(all[0]) > ms(60))
+    });
+    sim.sleep(secs(20)).await;
+}
+
+#[test]
+fn crashes() {
+    if is_inner() {
+        sim::check(10..11, crash);
+    }
+}
+
+#[test]
+fn what_an_exploration_finds_is_shrunk_and_both_lines_replay_it() {
+    let path = corpus("crashes");
+    let variables = [
+        ("POLDER_SIM_EXPLORE", "3000"),
+        ("POLDER_SIM_CORPUS", path.to_str().unwrap()),
+    ];
+    let (passes, text) = in_a_process("explore::crashes", &variables);
+    assert!(!passes, "{text}");
+    let line = |name: &str| {
+        let line = text.split_once(name).expect(&text).1;
+        line.split(' ').next().unwrap().to_owned()
+    };
+    let (replay, shrunk) = (line("  replay: POLDER_SIM="), line("  shrunk: POLDER_SIM="));
+    assert!(shrunk.starts_with(&*replay), "{replay}, {shrunk}");
+    for line in [replay, shrunk] {
+        let (passes, again) = in_a_process("explore::crashes", &[("POLDER_SIM", &line)]);
+        assert!(!passes);
+        assert_contains(&again, &["always \"it has time\": it does not hold"]);
+    }
+}
+
+/// Two steps that nothing fails at.
+async fn two(sim: Sim) {
+    sim.state("first", sim.choose(2));
+    sim.state("second", sim.choose(2));
+}
+
+#[test]
+fn two_steps() {
+    if is_inner() {
+        sim::check(0..1, two);
+    }
+}
+
+#[test]
 fn the_same_exploration_makes_the_same_runs_on_any_number_of_threads() {
     let all = ["1", "2", "5"].map(|jobs| {
         let path = corpus(&format!("jobs-{jobs}"));
@@ -110,8 +192,15 @@ fn the_same_exploration_makes_the_same_runs_on_any_number_of_threads() {
 
 #[test]
 fn an_exploration_ends_in_time_and_says_what_is_wrong_with_its_limit() {
-    let (passes, text, runs) = explore("1s", &corpus("time"), &[("POLDER_SEED_FROM", "7")]);
-    assert!(passes || runs > 0, "{text}");
+    let path = corpus("time");
+    let variables = [
+        ("POLDER_SIM_EXPLORE", "1s"),
+        ("POLDER_SIM_CORPUS", path.to_str().unwrap()),
+    ];
+    let start = std::time::Instant::now();
+    let (passes, text) = in_a_process("explore::two_steps", &variables);
+    assert!(passes && start.elapsed() >= ms(1_000), "{text}");
+    assert!(!text.contains("explored 0 runs"), "{text}");
     for limit in ["an hour", "1.5s", "-1", "10h"] {
         let (passes, text) = in_a_process("explore::the_lock", &[("POLDER_SIM_EXPLORE", limit)]);
         assert!(!passes);

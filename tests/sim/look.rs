@@ -55,7 +55,7 @@ fn a_run_stops_at_the_time_that_is_asked_for_and_shows_each_host_then() {
             "    client: running",
             "connected to server:1",
             "not on its disk yet: data of /state, the name /state",
-            "replay: POLDER_SEED=0x1 cargo test look::child",
+            "replay: POLDER_SEED=0x1 POLDER_SIM_UNTIL=1.000500s cargo test look::child",
         ],
     );
     // Each seed sends after a second, and after its handshake.
@@ -64,7 +64,7 @@ fn a_run_stops_at_the_time_that_is_asked_for_and_shows_each_host_then() {
     let is_under_way = |text: &String| text.contains("1000 bytes not acknowledged");
     assert!(texts.iter().any(is_under_way), "{texts:?}");
     let (passes, text) = stop("1000s");
-    assert!(!passes);
+    assert!(passes);
     assert_contains(&text, &["has ended before the time of POLDER_SIM_UNTIL"]);
     let (passes, text) = stop("soon");
     assert!(!passes);
@@ -102,6 +102,40 @@ fn two_runs_are_compared_up_to_their_first_difference() {
         assert!(!passes);
         assert_contains(&text, &["POLDER_SIM_DIFF is two runs, as of POLDER_SIM"]);
     }
+}
+
+/// Connects to an address that no host has, and fails.
+async fn nobody(sim: Sim) {
+    let limit = secs(1);
+    let _ = TcpStream::connect_timeout("10.0.77.77:1", limit).await;
+    assert_eq!(sim.choose(2), 2, "it fails");
+}
+
+#[test]
+fn to_nobody() {
+    if is_inner() {
+        sim::check(0..1, nobody);
+    }
+}
+
+#[test]
+fn addresses_that_no_host_has_are_told_and_explored_too() {
+    let (passes, text) = in_a_process("look::to_nobody", &[]);
+    assert!(!passes);
+    assert_contains(
+        &text,
+        &[
+            "seed 0x0 failed at",
+            "what led there",
+            "is lost",
+            "timeline: ",
+        ],
+    );
+    let (_, text) = in_a_process(
+        "look::to_nobody",
+        &[("POLDER_SIM_DIFF", "0x1 0x1:choose1=1")],
+    );
+    assert_contains(&text, &["0x1: and 0x1:choose1=1"]);
 }
 
 /// Two halves are apart for a while, and then a host is killed.

@@ -242,8 +242,9 @@ impl Socket {
         if self.has_peer_fin() {
             text += ", the peer has ended";
         }
-        let unsent = self.end().saturating_sub(self.next);
-        let under_way = self.next.saturating_sub(self.acked);
+        // Not counting the FIN, behind the last byte.
+        let sent = self.next.min(self.end());
+        let (under_way, unsent) = (sent.saturating_sub(self.acked), self.end() - sent);
         for (count, what) in [(under_way, "not acknowledged"), (unsent, "not sent yet")] {
             if count > 0 {
                 text += &format!(", {count} bytes {what}");
