@@ -14,6 +14,7 @@ use polder::future::{poll_once, zip};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::{Async, Timer};
 
+use crate::probe::std_accept_from;
 use crate::support::{in_every_runtime, on_every_backend, on_every_backend_alone, runtime};
 
 /// Counts its wakes.
@@ -41,7 +42,7 @@ fn poll_readable<T>(watched: &Async<T>, count: &Arc<Count>) -> Poll<io::Result<(
 fn pair() -> (Async<TcpStream>, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let far = TcpStream::connect(listener.local_addr().expect("it has one")).expect("it listens");
-    let (near, _) = listener.accept().expect("it has connected");
+    let near = std_accept_from(&listener, &far);
     (Async::new(near).expect("a socket can be waited for"), far)
 }
 

@@ -273,35 +273,54 @@ fn a_connect_with_a_limit_gives_each_address_its_share() {
 #[test]
 fn an_address_that_is_silent_is_overtaken_and_its_socket_closed() {
     in_every_runtime(|_| async {
-        let (silent, _held) = silent();
-        let listener = TcpListener::bind(ANY).await.unwrap();
-        let address = listener.local_addr().unwrap();
-
-        // Checks that a pending connect is visible; otherwise its absence would prove nothing.
-        let mut alone = Box::pin(TcpStream::connect(silent));
-        assert!(poll_once(&mut alone).await.is_none());
-        assert!(is_connecting_to(silent) || !can_look());
-        drop(alone);
-        until("nobody connects to it", || !is_connecting_to(silent)).await;
-
-        let list = [silent, address];
-        let mut race = Box::pin(TcpStream::connect(&list[..]));
-        assert!(poll_once(&mut race).await.is_none());
-        assert!(is_connecting_to(silent) || !can_look());
-        let stream = race.await.expect("the second one answers");
-        assert_eq!(stream.peer_addr().unwrap(), address);
-        until("the loser is closed", || !is_connecting_to(silent)).await;
-        // The second address received one connect only.
-        let accepted = listener.accept().await.unwrap().1;
-        assert_eq!(accepted, stream.local_addr().unwrap());
-        assert!(poll_once(listener.accept()).await.is_none());
-
-        // The first one wins if it answers, and the second is not tried.
-        let list = [address, silent];
-        let stream = TcpStream::connect(&list[..]).await.expect("it answers");
-        assert_eq!(stream.peer_addr().unwrap(), address);
-        assert!(!is_connecting_to(silent));
+        // On a loaded machine the queue of the silent one may not be full yet. And a client of
+        // another test, which used a listener at this port before, may connect to the other one.
+        for is_last in [false, false, true] {
+            match overtakes().await {
+                Ok(()) => break,
+                Err(words) => assert!(!is_last, "{words}"),
+            }
+        }
     });
+}
+
+async fn overtakes() -> Result<(), &'static str> {
+    let check = |holds: bool, words| if holds { Ok(()) } else { Err(words) };
+    let is_visible = |silent| is_connecting_to(silent) || !can_look();
+    let (silent, _held) = silent();
+    let listener = TcpListener::bind(ANY).await.unwrap();
+    let address = listener.local_addr().unwrap();
+
+    // Checks that a pending connect is visible; otherwise its absence would prove nothing.
+    let mut alone = Box::pin(TcpStream::connect(silent));
+    check(poll_once(&mut alone).await.is_none(), "it answers")?;
+    check(is_visible(silent), "nobody connects to it")?;
+    drop(alone);
+    until("nobody connects to it", || !is_connecting_to(silent)).await;
+
+    let list = [silent, address];
+    let mut race = Box::pin(TcpStream::connect(&list[..]));
+    check(poll_once(&mut race).await.is_none(), "one answers at once")?;
+    check(is_visible(silent), "nobody connects to the first one")?;
+    let stream = race.await.expect("the second one answers");
+    check(stream.peer_addr().unwrap() == address, "the first one wins")?;
+    until("the loser is closed", || !is_connecting_to(silent)).await;
+    let accepted = listener.accept().await.unwrap().1;
+    let is_ours = accepted == stream.local_addr().unwrap();
+    let is_only = poll_once(listener.accept()).await.is_none();
+    check(
+        is_ours && is_only,
+        "the second one received several connects",
+    )?;
+
+    // The first one wins if it answers, and the second is not tried.
+    let list = [address, silent];
+    let stream = TcpStream::connect(&list[..]).await.expect("it answers");
+    check(
+        stream.peer_addr().unwrap() == address,
+        "the second one wins",
+    )?;
+    check(!is_connecting_to(silent), "the second one is tried too")
 }
 
 fn can_look() -> bool {

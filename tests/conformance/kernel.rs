@@ -70,9 +70,10 @@ pub mod linux {
             )
         };
         assert_eq!(result, 0, "{}", io::Error::last_os_error());
+        // Its own peer: it receives from nobody else, and no other test gets its port.
         let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = nobody.local_addr().unwrap();
-        drop(nobody);
+        nobody.connect(address).unwrap();
         socket.send_to(b"is anybody there?", address).await.unwrap();
         // This clears the socket's pending error; the error queue keeps it.
         let error = socket.recv_from(&mut [0; 8]).await.unwrap_err();

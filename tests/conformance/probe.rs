@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::net::{self, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -159,8 +160,30 @@ pub async fn tcp_pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
     let address = listener.local_addr().expect("it has an address");
     let (accepted, connected) = future::zip(listener.accept(), TcpStream::connect(address)).await;
-    (
-        accepted.expect("it accepts").0,
-        connected.expect("it connects"),
-    )
+    let connected = connected.expect("it connects");
+    let own = connected.local_addr().expect("it has an address");
+    let accepted = match accepted.expect("it accepts") {
+        (accepted, peer) if peer == own => accepted,
+        _ => accept_from(&listener, own).await,
+    };
+    (accepted, connected)
+}
+
+/// Accepts the connection of this client. A client of another test, which used a listener at this
+/// port before, may come first.
+pub async fn accept_from(listener: &TcpListener, client: SocketAddr) -> TcpStream {
+    loop {
+        let (accepted, peer) = listener.accept().await.expect("it accepts");
+        if peer == client {
+            return accepted;
+        }
+    }
+}
+
+/// Like [`accept_from`], for the standard library's sockets.
+pub fn std_accept_from(listener: &net::TcpListener, client: &net::TcpStream) -> net::TcpStream {
+    let client = client.local_addr().expect("it has an address");
+    std::iter::repeat_with(|| listener.accept().expect("it accepts"))
+        .find_map(|(accepted, peer)| (peer == client).then_some(accepted))
+        .expect("it does not end")
 }

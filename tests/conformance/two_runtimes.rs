@@ -10,12 +10,14 @@ use polder::future::poll_once;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::TcpStream;
 
+use crate::probe::std_accept_from;
 use crate::support::{message, on_every_backend, on_every_backend_alone, runtime, sized};
 
 fn pair() -> (net::TcpStream, net::TcpStream) {
     let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
     let near = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (near, listener.accept().unwrap().0)
+    let far = std_accept_from(&listener, &near);
+    (near, far)
 }
 
 /// Both halves are one handle: a writer that waits in another runtime must not move the source away
@@ -95,9 +97,7 @@ fn clones_that_start_to_wait_in_two_runtimes_at_once_both_wait() {
 #[test]
 fn waits_in_two_runtimes_by_turns_and_at_once_are_never_refused() {
     on_every_backend(|backend| {
-        let listener = net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-        let near = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (_far, _) = listener.accept().unwrap();
+        let (near, _far) = pair();
         let stream = TcpStream::try_from(near).unwrap();
         let pull = |stream: TcpStream| {
             move || {

@@ -35,6 +35,7 @@ use socket2::Socket;
 use socket2::{Domain, Type};
 
 use crate::descriptor::{AsDescriptor, borrow};
+use crate::probe::std_accept_from;
 use crate::support::{LIMIT, backends, eventually, passed, within};
 
 const NONE: Interest = Interest::NONE;
@@ -280,7 +281,7 @@ fn local_pair() -> (Socket, Socket) {
 fn tcp_pair() -> (Socket, Socket) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let ours = TcpStream::connect(listener.local_addr().unwrap()).expect("a connection");
-    let (theirs, _) = listener.accept().expect("the connection is accepted");
+    let theirs = std_accept_from(&listener, &ours);
     for socket in [&ours, &theirs] {
         socket.set_nonblocking(true).unwrap();
         socket.set_nodelay(true).unwrap();

@@ -37,16 +37,14 @@ pub use polder::net::{OwnedReadHalf, OwnedWriteHalf, TcpStream as Stream};
 use socket2::{Domain, SockRef, Socket, Type};
 
 pub use crate::peer::TcpPeer as Peer;
+use crate::probe::std_accept_from;
 use crate::support::{a_turn, is_in_world};
 
 /// Returns the two ends of a connection, as the standard library's streams.
 fn std_pair() -> (StdStream, StdStream) {
     let listener = net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let near = StdStream::connect(listener.local_addr().unwrap()).unwrap();
-    // A client of another test, which used a listener at this port before, may connect in between.
-    let (far, _) = std::iter::repeat_with(|| listener.accept().unwrap())
-        .find(|(_, peer)| *peer == near.local_addr().unwrap())
-        .unwrap();
+    let far = std_accept_from(&listener, &near);
     near.set_nodelay(true).unwrap();
     far.set_nodelay(true).unwrap();
     (near, far)
