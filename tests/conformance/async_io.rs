@@ -15,7 +15,9 @@ use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::{Async, Timer};
 
 use crate::probe::std_accept_from;
-use crate::support::{in_every_runtime, on_every_backend, on_every_backend_alone, runtime};
+use crate::support::{
+    eventually, in_every_runtime, on_every_backend, on_every_backend_alone, runtime,
+};
 
 /// Counts its wakes.
 #[derive(Default)]
@@ -326,12 +328,11 @@ fn wakers_that_polled_and_were_woken_are_let_go() {
         assert!(counts.iter().all(|count| count.get() == 1), "twice");
         runtime.block_on(come(&near));
         near.get_ref().read_exact(&mut [0]).expect("one byte");
-        // The next poll removes old wakers.
+        // The next poll removes old wakers. (A thread that has called one drops it afterwards.)
         let next = Arc::<Count>::default();
         runtime.block_on(async { assert!(poll_readable(&near, &next).is_pending()) });
-        for count in &counts {
-            assert_eq!(Arc::strong_count(count), 1, "a waker is left");
-        }
+        let let_go = |count| eventually("no waker is left", || Arc::strong_count(count) == 1);
+        counts.iter().for_each(let_go);
         // No waker is kept for polls that are ready.
         far.write_all(b"x").expect("it is connected");
         runtime.block_on(come(&near));
@@ -340,7 +341,7 @@ fn wakers_that_polled_and_were_woken_are_let_go() {
             assert_eq!(Arc::strong_count(count), 1, "a waker is left");
         }
         drop(near);
-        assert_eq!(Arc::strong_count(&next), 1, "a waker is left");
+        let_go(&next);
     });
 }
 

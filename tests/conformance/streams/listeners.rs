@@ -354,6 +354,7 @@ fn of_many_waiters_that_go_the_last_is_woken() {
         drop(waiters);
         let _client = Peer::connect(address).await;
         counts[25].until_woken().await;
+        counts[25].until_let_go().await;
         for (index, count) in counts.iter().enumerate() {
             assert_eq!(count.kept(), 0);
             assert_eq!(count.woken(), usize::from(index == 25), "waiter {index}");

@@ -155,6 +155,13 @@ impl Count {
         }
     }
 
+    /// Yields until the waker has no clone: a thread that has called it drops it afterwards.
+    pub async fn until_let_go(self: &Arc<Self>) {
+        while self.kept() > 0 {
+            a_turn().await;
+        }
+    }
+
     /// Returns the number of the waker's clones.
     pub fn kept(self: &Arc<Self>) -> usize {
         Arc::strong_count(self) - 1

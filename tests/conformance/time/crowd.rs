@@ -11,7 +11,7 @@ use polder::Timer;
 use polder::future::yield_now;
 
 use super::{FAR, Random, drive_until};
-use crate::support::{on_every_backend, runtime, sized};
+use crate::support::{eventually, on_every_backend, runtime, sized};
 
 /// The expected deadline of a timer, and the count of its wakes.
 struct Entry {
@@ -119,7 +119,8 @@ fn a_million_timers_set_and_cancelled_in_random_order_fire_right_and_leave_nothi
             }
         });
         for (_, entry) in &crowd {
-            assert_eq!(Arc::strong_count(entry), 1, "a waker is left");
+            // (A thread that has called it drops it afterwards.)
+            eventually("no waker is left", || Arc::strong_count(entry) == 1);
         }
         assert_eq!(runtime.next_timeout(), None, "a deadline is left");
         assert_eq!(log.lock().unwrap().len(), expected);
