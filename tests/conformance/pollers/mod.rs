@@ -17,7 +17,7 @@ mod readiness;
 mod registration;
 mod timeouts;
 #[cfg(unix)]
-mod unix;
+pub mod unix;
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
