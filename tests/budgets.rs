@@ -525,8 +525,18 @@ mod system_calls {
             // last.
             let sends: Vec<_> = (0..calls.len()).filter(|i| calls[*i] == "send").collect();
             assert_eq!(sends.len(), ROUNDS, "on {backend}: {calls:?}");
-            let established = &calls[sends[2] + 1..=sends[ROUNDS - 1]];
-            let expected = ["wait", "receive", "send"].repeat(ROUNDS - 3);
+            let mut established = calls[sends[2] + 1..=sends[ROUNDS - 1]].to_vec();
+            let mut expected = ["wait", "receive", "send"].repeat(ROUNDS - 3);
+            // On a loaded machine the data may be there before the worker waits: a ring is then
+            // looked at without a system call.
+            if backend == Backend::IoUring {
+                let all = established.len();
+                for calls in [&mut established, &mut expected] {
+                    calls.retain(|name| *name != "wait");
+                }
+                let waits = all - established.len();
+                assert!(waits <= ROUNDS - 3, "{waits} waits: {calls:?}");
+            }
             assert_eq!(established, expected, "on {backend}");
         }
     }

@@ -9,6 +9,7 @@ mod support;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::process::{Command, Output, Stdio};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
+use polder::future::poll_once;
 use polder::net::UdpSocket;
 use polder::time::sleep;
 use polder::{Backend, Runtime};
@@ -194,9 +196,14 @@ impl Drop for Dropped {
     }
 }
 
-async fn wait_forever(_dropped: Dropped) {
+/// Waits for a socket, and counts that it does.
+async fn wait_forever(_dropped: Dropped, waiting: Arc<AtomicUsize>) {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    let _ = socket.recv(&mut [0; 1]).await;
+    let mut byte = [0];
+    let mut receive = pin!(socket.recv(&mut byte));
+    assert!(poll_once(&mut receive).await.is_none());
+    waiting.fetch_add(1, Ordering::SeqCst);
+    let _ = receive.await;
     sleep(Duration::MAX).await;
 }
 
@@ -205,11 +212,13 @@ fn a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on
     fn end(backend: Backend, workers: usize) {
         let runtime = runtime_of(backend, workers);
         let (count, elsewhere) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+        let waiting = Arc::<AtomicUsize>::default();
         let threads = Arc::new(Mutex::new(HashSet::new()));
         let tasks: Vec<_> = (0..20)
             .map(|_| {
                 let (count, elsewhere, threads) =
                     (count.clone(), elsewhere.clone(), threads.clone());
+                let waiting = waiting.clone();
                 // One task that may move, and one that may not.
                 runtime.spawn(async move {
                     let made_on = thread::current().id();
@@ -218,20 +227,19 @@ fn a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on
                         count: count.clone(),
                         elsewhere,
                     };
-                    polder::spawn_local(wait_forever(dropped)).detach();
+                    polder::spawn_local(wait_forever(dropped, waiting.clone())).detach();
                     threads.lock().unwrap().insert(made_on);
-                    wait_forever(Dropped {
+                    let dropped = Dropped {
                         made_on,
                         count,
                         elsewhere: Arc::default(),
-                    })
-                    .await;
+                    };
+                    wait_forever(dropped, waiting).await;
                 })
             })
             .collect();
-        // Lets all tasks wait.
         let everyone = async {
-            for _ in 0..100 {
+            while waiting.load(Ordering::SeqCst) < 40 {
                 sleep(Duration::from_millis(1)).await;
             }
         };

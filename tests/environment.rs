@@ -62,6 +62,19 @@ fn said(child: Child) -> String {
     String::from_utf8(end(child).stderr).unwrap()
 }
 
+/// Starts children, one after the other, until what one has said `is_it`: on a loaded machine a
+/// dump or a check may come too late. Returns what the last one has said, after [`LIMIT`] in any
+/// case.
+fn said_until(start_child: impl Fn() -> Child, is_it: impl Fn(&str) -> bool) -> String {
+    let start = Instant::now();
+    loop {
+        let said = said(start_child());
+        if is_it(&said) || start.elapsed() > LIMIT {
+            return said;
+        }
+    }
+}
+
 /// A folder for one test, removed on drop.
 struct Folder(PathBuf);
 
@@ -210,11 +223,10 @@ fn a_file_that_is_not_of_its_making_is_left_alone() {
     let nowhere = folder.path("no/where");
     for path in [&aim, &link, &public, &twice, &folder.0, &nowhere] {
         let value = format!("after:1ms:{}", path.display());
-        let said = said(child(TEST, "x", &[("POLDER_DUMP", &value)]));
-        assert!(
-            said.contains("POLDER_DUMP: ") && said.contains(path.to_str().unwrap()),
-            "{said}"
-        );
+        let is_told =
+            |said: &str| said.contains("POLDER_DUMP: ") && said.contains(path.to_str().unwrap());
+        let said = said_until(|| child(TEST, "x", &[("POLDER_DUMP", &value)]), is_told);
+        assert!(is_told(&said), "{said}");
     }
     for path in [&aim, &public, &named] {
         assert_eq!(fs::read_to_string(path).unwrap(), "precious");
@@ -236,15 +248,19 @@ fn a_program_that_hangs_says_what_it_waits_for_after_a_while() {
         });
         return polder::block_on(sleep(Duration::from_secs(2)));
     }
-    let said = said(child(TEST, "x", &[("POLDER_DUMP", "after:500ms")]));
-    assert!(
-        said.contains("500ms after its first runtime was built"),
-        "{said}"
-    );
-    assert_eq!(said.matches("polder: 1 worker").count(), 2, "{said}");
-    assert!(said.contains("timer due in"), "{said}");
-    assert!(said.contains("DOES NOT ANSWER"), "{said}");
-    assert!(said.contains("block_on, called at"), "{said}");
+    let is_told = |said: &str| {
+        let words = [
+            "500ms after its first runtime was built",
+            "timer due in",
+            "DOES NOT ANSWER",
+            "block_on, called at",
+        ];
+        words.iter().all(|words| said.contains(words))
+            && said.matches("polder: 1 worker").count() == 2
+    };
+    let start = || child(TEST, "x", &[("POLDER_DUMP", "after:500ms")]);
+    let said = said_until(start, is_told);
+    assert!(is_told(&said), "{said}");
 }
 
 #[test]
@@ -257,16 +273,11 @@ fn a_stall_is_told_by_its_place() {
         }));
     }
     // A late check does not count, and on a busy machine all checks of a run may be late.
-    let start = Instant::now();
-    let said = loop {
-        let said = said(child(TEST, "x", &[("POLDER_STALL", "50ms")]));
-        if said.contains("polder: worker 0 is stalled: ") {
-            break said;
-        }
-        assert!(start.elapsed() < LIMIT, "{said}");
-    };
-    assert!(said.contains(&format!("spawned at {}:", file!())), "{said}");
-    assert!(said.contains("worker 0 goes on"), "{said}");
+    let place = format!("spawned at {}:", file!());
+    let words = ["polder: worker 0 is stalled: ", &place, "worker 0 goes on"];
+    let is_told = |said: &str| words.iter().all(|words| said.contains(words));
+    let said = said_until(|| child(TEST, "x", &[("POLDER_STALL", "50ms")]), is_told);
+    assert!(is_told(&said), "{said}");
 }
 
 #[test]
@@ -329,20 +340,31 @@ fn a_process_that_is_stopped_for_a_while_does_not_stall() {
     const TEST: &str = "a_process_that_is_stopped_for_a_while_does_not_stall";
     if what().is_some() {
         println!("ready");
-        // Half of a stall's threshold, with the stop in the middle: the rest is not the program's
-        // own time.
-        polder::block_on(async { thread::sleep(Duration::from_millis(300)) });
-        return;
+        return polder::block_on(async {
+            let mut begin = Instant::now();
+            // Until it was stopped, and for a moment more.
+            while begin.elapsed() < Duration::from_secs(2) {
+                begin = Instant::now();
+                thread::sleep(Duration::from_millis(10));
+            }
+            thread::sleep(Duration::from_millis(100));
+        });
     }
-    let mut child = child(TEST, "x", &[("POLDER_STALL", "800ms")]);
-    until_ready(&mut child);
-    thread::sleep(Duration::from_millis(100));
-    let pid = Pid::from_child(&child);
-    kill_process(pid, Signal::STOP).unwrap();
-    thread::sleep(Duration::from_secs(3));
-    kill_process(pid, Signal::CONT).unwrap();
-    let said = said(child);
-    assert!(!said.contains("stalled"), "{said}");
+    // Two thirds of a stall's threshold, with the stop after the first check of the poll: the rest
+    // is not the program's own time. (On a loaded machine its own time may be longer.)
+    let stopped = |_| {
+        let mut child = child(TEST, "x", &[("POLDER_STALL", "2s")]);
+        until_ready(&mut child);
+        thread::sleep(Duration::from_millis(1_200));
+        let pid = Pid::from_child(&child);
+        kill_process(pid, Signal::STOP).unwrap();
+        thread::sleep(Duration::from_secs(3));
+        kill_process(pid, Signal::CONT).unwrap();
+        let said = said(child);
+        said.contains("stalled").then_some(said)
+    };
+    let stalls: Vec<String> = (0..3).map_while(stopped).collect();
+    assert!(stalls.len() < 3, "{stalls:?}");
 }
 
 /// Returns the number of polls of tasks spawned in this file that a trace contains.
@@ -394,7 +416,7 @@ fn a_stall_and_a_dump_have_the_trace_written() {
             polder::spawn(async {}).await;
             let stalls = polder::spawn(async move {
                 let start = Instant::now();
-                while !fs::exists(&path).unwrap() && start.elapsed() < LIMIT {
+                while !fs::exists(&path).unwrap() && start.elapsed() < LIMIT / 4 {
                     thread::sleep(Duration::from_millis(1));
                 }
                 // The file exists before it is complete.
@@ -411,7 +433,12 @@ fn a_stall_and_a_dump_have_the_trace_written() {
     ] {
         let path = folder.path(name);
         let path_text = path.to_str().unwrap();
-        let said = said(child(TEST, path_text, &[("POLDER_TRACE", path_text), asks]));
+        let start = || {
+            let _ = fs::remove_file(&path);
+            child(TEST, path_text, &[("POLDER_TRACE", path_text), asks])
+        };
+        // On a loaded machine another poll may be the first to stall.
+        let said = said_until(start, |_| path.exists() && polls(&path) == 2);
         assert!(
             said.contains("DOES NOT ANSWER") || said.contains("stalled"),
             "{said}"
@@ -468,34 +495,41 @@ fn whoever_connects_is_told_all_runtimes_once_a_second_in_groups() {
     assert!(metadata.file_type().is_socket());
     // Although the process's umask lets everyone access its files.
     assert_eq!(metadata.mode() & 0o777, 0o600);
-    let (first, mut reader) = line_of(&path);
-    let mut second = String::new();
-    reader.read_line(&mut second).unwrap();
-    for line in [&first, &second] {
+    let process = format!("\"process\":{}", child.id());
+    let group = r#","name":"\u001b[2J \"a\"","state":"waiting","waits_for":"timer","tasks":1000"#;
+    let parts = [
+        &process,
+        group,
+        file!(),
+        "\"number\":0",
+        "\"number\":1",
+        "\"block_on\":true",
+        "\"worker_spawned\":1000",
+        "\"poll_seconds\":{\"sum\":",
+    ];
+    // Two workers and the thread that made them; and one thread.
+    let is_whole = |line: &str| {
+        parts.iter().all(|part| line.contains(part)) && line.matches("\"parked\":").count() == 4
+    };
+    let start = Instant::now();
+    let (mut line, mut reader) = line_of(&path);
+    assert!(!line.contains("\"recent_polls\""), "{line}");
+    // On a loaded machine a worker may answer too late for a line.
+    let mut whole = 0;
+    loop {
         assert!(line.starts_with("{\"polder_top\":1,"), "{line}");
         assert!(line.ends_with("}]}\n"), "{line}");
         assert!(line.len() < 10_000, "{} bytes", line.len());
         assert!(!line.trim_end().contains(char::is_control), "{line:?}");
-        let process = format!("\"process\":{}", child.id());
-        let group =
-            r#","name":"\u001b[2J \"a\"","state":"waiting","waits_for":"timer","tasks":1000"#;
-        for part in [
-            &process,
-            group,
-            file!(),
-            "\"number\":0",
-            "\"number\":1",
-            "\"block_on\":true",
-            "\"worker_spawned\":1000",
-            "\"poll_seconds\":{\"sum\":",
-        ] {
-            assert!(line.contains(part), "there is no {part}: {line}");
+        whole = if is_whole(&line) { whole + 1 } else { 0 };
+        if whole == 2 {
+            break;
         }
-        // Two workers and the thread that made them; and one thread.
-        assert_eq!(line.matches("\"parked\":").count(), 4, "{line}");
+        assert!(start.elapsed() < LIMIT, "something is missing: {line}");
+        line.clear();
+        reader.read_line(&mut line).unwrap();
     }
-    assert!(!first.contains("\"recent_polls\""), "{first}");
-    assert!(second.contains("\"recent_polls\":0"), "{second}");
+    assert!(line.contains("\"recent_polls\":0"), "{line}");
     child.kill().unwrap();
     child.wait().unwrap();
 }
@@ -531,24 +565,35 @@ fn each_line_is_json_and_has_every_worker_and_group() {
     let path = folder.path("socket");
     let mut child = child(TEST, "x", &[("POLDER_TOP", path.to_str().unwrap())]);
     until_ready(&mut child);
-    let line = serde_json::from_str::<Value>(line_of(&path).0.trim_end()).unwrap();
-    let runtimes = line["runtimes"].as_array().unwrap();
-    let lengths = |of: &str| -> Vec<usize> {
-        let lengths = runtimes.iter().map(|it| it[of].as_array().unwrap().len());
-        lengths.collect()
-    };
-    let mut workers = lengths("workers");
-    workers.sort_unstable();
-    assert_eq!(workers, [1, 3], "{line:?}");
-    // One for the tasks, and one for the future of `block_on`.
-    assert!(lengths("groups").contains(&2), "{line:?}");
-    for group in runtimes
-        .iter()
-        .flat_map(|it| it["groups"].as_array().unwrap())
-    {
-        // Every group has been polled.
-        assert!(group["last_polled"].as_f64().unwrap() >= 0.0, "{group:?}");
-        assert!(group["oldest"].as_f64().unwrap() >= group["last_polled"].as_f64().unwrap());
+    let start = Instant::now();
+    let (mut text, mut reader) = line_of(&path);
+    loop {
+        let line = serde_json::from_str::<Value>(text.trim_end()).unwrap();
+        let runtimes = line["runtimes"].as_array().unwrap();
+        let lengths = |of: &str| -> Vec<usize> {
+            let lengths = runtimes.iter().map(|it| it[of].as_array().unwrap().len());
+            lengths.collect()
+        };
+        let mut workers = lengths("workers");
+        workers.sort_unstable();
+        assert_eq!(workers, [1, 3], "{line:?}");
+        let groups = runtimes
+            .iter()
+            .flat_map(|it| it["groups"].as_array().unwrap());
+        let mut are_polled = true;
+        for group in groups {
+            let last_polled = group["last_polled"].as_f64();
+            are_polled &= last_polled.is_some_and(|it| it >= 0.0);
+            assert!(group["oldest"].as_f64().unwrap() >= last_polled.unwrap_or(0.0));
+        }
+        // One for the tasks, and one for the future of `block_on`; each has been polled. (On a
+        // loaded machine a worker may answer too late for a line.)
+        if lengths("groups").contains(&2) && are_polled {
+            break;
+        }
+        assert!(start.elapsed() < LIMIT, "something is missing: {line:?}");
+        text.clear();
+        reader.read_line(&mut text).unwrap();
     }
     child.kill().unwrap();
     child.wait().unwrap();

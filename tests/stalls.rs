@@ -66,7 +66,8 @@ fn a_task_that_computes_is_told_while_it_does_and_when_it_goes_on() {
             .stalls(OVER, {
                 let told = told.clone();
                 move |stall| {
-                    told.store(true, Ordering::Relaxed);
+                    // (The future of `block_on` may have been interrupted for long.)
+                    told.fetch_or(stall.task.id.is_some(), Ordering::Relaxed);
                     drop(sender.send(stall.clone()));
                 }
             })
@@ -106,7 +107,8 @@ fn a_call_that_blocks_is_told_by_its_name() {
             loop {
                 // Longer than the time until a check, which might fall between two of these sleeps.
                 thread::sleep(3 * OVER);
-                if let Ok(stall) = stalls.try_recv() {
+                // As above.
+                if let Some(stall) = stalls.try_iter().find(|it| it.task.id.is_some()) {
                     break stall;
                 }
             }
@@ -145,17 +147,22 @@ fn the_future_of_block_on_is_told_too_also_within_another_one() {
 #[test]
 fn nothing_is_told_where_nothing_stalls() {
     const OVER: Duration = Duration::from_millis(400);
-    on_each(|backend, workers| {
+    // Returns what was told, and the longest time between two polls of the task that yields.
+    let told = |backend, workers| {
         let (runtime, stalls) = watched(backend, workers, OVER);
         runtime.spawn(pending::<()>()).detach();
         let handle = runtime.handle();
         let runtime = Rc::new(runtime);
-        runtime.block_on(async {
+        let longest = runtime.block_on(async {
             let end = Instant::now() + OVER * 2;
             let yields = handle.spawn(async move {
-                while Instant::now() < end {
+                let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
+                while last < end {
                     polder::future::yield_now().await;
+                    longest = longest.max(last.elapsed());
+                    last = Instant::now();
                 }
+                longest
             });
             let sleeps = handle.spawn(sleep(OVER * 2));
             // The outer task's own runtime is driven all the time, though within one poll of a
@@ -169,13 +176,23 @@ fn nothing_is_told_where_nothing_stalls() {
             });
             let own = runtime.clone();
             let nested = runtime.spawn_local(async move { own.block_on(sleep(OVER * 2)) });
-            yields.await;
+            let longest = yields.await;
             sleeps.await;
             turns.await;
             nested.await;
+            longest
         });
-        let told: Vec<_> = stalls.try_iter().collect();
-        assert!(told.is_empty(), "on {backend} with {workers}: {told:?}");
+        (stalls.try_iter().collect::<Vec<_>>(), longest)
+    };
+    on_each(|backend, workers| {
+        // A busy machine may hold up a thread for that long, though hardly each time.
+        let is_quiet = (0..3).any(|_| {
+            let (told, longest) = told(backend, workers);
+            let is_right = told.is_empty() || longest >= OVER / 2;
+            assert!(is_right, "on {backend} with {workers}: {told:?}");
+            told.is_empty()
+        });
+        assert!(is_quiet, "each time on {backend} with {workers}");
     });
 }
 

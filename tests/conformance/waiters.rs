@@ -715,14 +715,17 @@ fn time() -> Duration {
 /// More waiters may take proportionally longer (8 times), but not quadratically (64 times).
 fn assert_no_square(what: &str, mut f: impl FnMut(usize)) {
     const FEW: usize = 2_000;
-    let few = least(|| f(FEW));
-    let many = least(|| f(8 * FEW));
-    let times = many.as_secs_f64() / few.as_secs_f64();
-    assert!(
-        times < 28.0,
-        "{what}: {few:?} for {FEW}, {many:?} for {}",
-        8 * FEW
-    );
+    let mut measured = Vec::new();
+    let is_square = |_| {
+        let few = least(|| f(FEW));
+        let many = least(|| f(8 * FEW));
+        measured.push((few, many));
+        many.as_secs_f64() / few.as_secs_f64() >= 28.0
+    };
+    // Other programs cost this thread processor time too, by what they leave of its caches.
+    if (0..3).all(is_square) {
+        panic!("{what}: for {FEW}, and for {}: {measured:?}", 8 * FEW);
+    }
 }
 
 /// Polls each future twice, the second time with another waker, and drops them, the last one first.
@@ -804,12 +807,12 @@ fn a_stream_that_only_looks_like_tcp_loses_nothing() {
         };
         let listener = TcpListener::bind_with(socket, "127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
-        let sender = polder::spawn(async move {
-            for i in 0..200_usize {
         let mut near = TcpStream::connect_with(make().unwrap(), address)
             .await
             .unwrap();
         let mut stream = accept_from(&listener, near.local_addr().unwrap()).await;
+        let sender = polder::spawn(async move {
+            for i in 0..200_usize {
                 near.write_all(&vec![i as u8; 1 + 37 * i]).await?;
             }
             near.close().await

@@ -14,13 +14,15 @@ mod subject;
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
     use std::path::Path;
+    use std::time::Duration;
 
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["subject", backend, report] => {
+        ["subject", backend, report, patience] => {
             let backend = backend.parse().expect("a backend of this machine");
-            subject::run(backend, Path::new(report));
+            let patience = Duration::from_secs(patience.parse().expect("a number"));
+            subject::run(backend, Path::new(report), patience);
             std::process::ExitCode::SUCCESS
         }
         ["matrix", page] => matrix::write(Path::new(page)),

@@ -60,6 +60,8 @@ type Outcome = Result<(), Failure>;
 
 struct Place<'a> {
     backend: Backend,
+    /// How long a client waits for [`serve`].
+    patience: Duration,
     /// The folder for named Unix sockets.
     folder: &'a Path,
 }
@@ -95,7 +97,7 @@ impl Report {
 }
 
 /// Runs every part once, and reports. Stops itself first, so that strace can attach.
-pub fn run(backend: Backend, report: &Path) {
+pub fn run(backend: Backend, report: &Path, patience: Duration) {
     static REPORT: OnceLock<Report> = OnceLock::new();
     let file = File::create(report).expect("the report can be written");
     let report_to = REPORT.get_or_init(|| Report(file, AtomicU64::new(0)));
@@ -121,7 +123,11 @@ pub fn run(backend: Backend, report: &Path) {
     let folder = report.parent().expect("the report is in a folder");
     for (name, part) in PARTS {
         report_to.line("begin", name, "");
-        let place = Place { backend, folder };
+        let place = Place {
+            backend,
+            patience,
+            folder,
+        };
         match catch_unwind(AssertUnwindSafe(|| part(&place))) {
             Ok(Ok(())) => report_to.line("right", name, ""),
             Ok(Err(failure @ Failure::Said(_))) => {
@@ -504,8 +510,7 @@ fn serving(place: &Place) -> Outcome {
             }
         });
         let client = async {
-            let limit = Duration::from_secs(2);
-            match timeout(limit, tcp_client(address, 10_000)).await {
+            match timeout(place.patience, tcp_client(address, 10_000)).await {
                 Ok(outcome) => outcome,
                 Err(_) => Err(io::Error::new(ErrorKind::TimedOut, UNSERVED).into()),
             }

@@ -77,6 +77,17 @@ pub fn reset(client: TcpStream) {
     linger.expect("an option is set");
 }
 
+/// Repeats a call that a signal of another test interrupts, as it does where a socket has a limit:
+/// socket(7), `SO_RCVTIMEO`.
+pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 pub fn is_timeout(error: &io::Error) -> bool {
     matches!(
         error.kind(),

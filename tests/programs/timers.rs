@@ -7,18 +7,17 @@ use polder::Backend;
 
 use crate::support::*;
 
-/// At a tenth, the two ends lie 100 ms apart: enough that a busy machine does not reverse them.
+/// At a tenth, the two ends lie 100 ms apart. A busy machine may hold up Work2 for that long before
+/// it sleeps, though hardly each time.
 #[test]
 fn timers_says_that_work2_finishes_and_then_work_and_ends_by_itself() {
-    let started: Vec<_> = Backend::available()
-        .into_iter()
-        .map(|backend| {
-            let mut command = with_arguments("timers", ["--scale", "0.1"]);
-            command.env("POLDER_BACKEND", backend.name());
-            (backend, Program::start(command))
-        })
-        .collect();
-    for (backend, mut timers) in started {
+    let start = |backend, left| {
+        let timers = on(backend, with_arguments("timers", ["--scale", "0.1"]));
+        (timers, backend, left)
+    };
+    let backends = Backend::available().into_iter();
+    let mut started: Vec<_> = backends.map(|backend| start(backend, 2)).collect();
+    while let Some((mut timers, backend, left)) = started.pop() {
         let lines: Vec<_> = std::iter::from_fn(|| timers.next_line()).collect();
         timers.ended_well();
         let said: Vec<_> = lines.iter().map(|line| timed(line)).collect();
@@ -32,6 +31,10 @@ fn timers_says_that_work2_finishes_and_then_work_and_ends_by_itself() {
         let [.., (end2, name2, what2), (end1, name1, what1)] = said[..] else {
             panic!("on {backend}: {lines:#?}");
         };
+        if (name2, name1) == ("Work", "Work2") && left > 0 {
+            started.push(start(backend, left - 1));
+            continue;
+        }
         assert_eq!((name2, what2), ("Work2", "finishing"), "the last but one");
         assert_eq!((name1, what1), ("Work", "finishing"), "the last");
         // The times are rounded to milliseconds.

@@ -1,6 +1,5 @@
 //! `udp`: the client against a server that loses, repeats and is late; and the server.
 
-use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 
 use polder::Backend;
@@ -16,13 +15,7 @@ fn socket() -> UdpSocket {
 /// Returns a datagram as text, and its sender.
 fn receive(socket: &UdpSocket) -> (String, SocketAddr) {
     let mut bytes = [0; 100];
-    // A signal of another test interrupts a wait that has a limit: socket(7), `SO_RCVTIMEO`.
-    let (length, from) = loop {
-        match socket.recv_from(&mut bytes) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            received => break received.expect("a datagram"),
-        }
-    };
+    let (length, from) = uninterrupted(|| socket.recv_from(&mut bytes)).expect("a datagram");
     let text = String::from_utf8_lossy(&bytes[..length]);
     (text.into_owned(), from)
 }

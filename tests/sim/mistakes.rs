@@ -189,7 +189,7 @@ fn a_poll_that_never_returns_ends_the_program_and_says_where() {
         });
     }
     let start = Instant::now();
-    let (passes, text) = in_a_process(name, &[("POLDER_SIM_STUCK", "1")]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_STUCK", "4")]);
     assert!(!passes, "{text}");
     assert!(start.elapsed() < secs(50), "the limit holds");
     assert_contains(
@@ -217,7 +217,7 @@ fn a_smaller_run_that_never_ends_does_not_hide_the_failure() {
             assert!(sim.now() > ms(1), "the failure");
         });
     }
-    let (passes, text) = in_a_process(name, &[("POLDER_SIM_STUCK", "1")]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_STUCK", "4")]);
     assert!(!passes, "{text}");
     assert_contains(
         &text,

@@ -55,7 +55,7 @@ fn a_run_whose_poll_never_returns_ends_the_program_too() {
         });
         return;
     }
-    let (passes, text) = in_a_process(name, &[("POLDER_SIM_STUCK", "1")]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_STUCK", "4")]);
     assert!(!passes, "{text}");
     let words = "seed 0x1f is stuck at 0.007";
     assert!(text.contains(words), "{text}");
@@ -73,7 +73,7 @@ fn the_watchdog_names_the_world_that_is_stuck_and_none_of_the_others() {
             thread::sleep(ms(1));
         });
     }
-    let variables = [("POLDER_SIM_STUCK", "1"), ("POLDER_SIM_JOBS", "3")];
+    let variables = [("POLDER_SIM_STUCK", "4"), ("POLDER_SIM_JOBS", "3")];
     let (passes, text) = in_a_process(name, &variables);
     assert!(!passes, "{text}");
     assert!(text.contains("seed 0x21 is stuck at 0.0"), "{text}");
@@ -98,10 +98,10 @@ fn a_world_in_a_world_is_watched_as_a_part_of_the_outer_one() {
             // The inner world is stuck: the poll of the outer one does not return.
             Some(_) => worlds(1, 60_000),
             // The poll of the outer world takes longer than the limit, but makes progress.
-            None => worlds(15, 200),
+            None => worlds(15, 700),
         };
     }
-    let limit = ("POLDER_SIM_STUCK", "2");
+    let limit = ("POLDER_SIM_STUCK", "8");
     let (passes, text) = in_a_process(name, &[limit, ("POLDER_SIM_JOBS", "1")]);
     assert!(passes, "{text}");
     let (passes, text) = in_a_process(name, &[limit, ("POLDER_TEST_STUCK", "1")]);
@@ -341,7 +341,7 @@ fn the_watchdog_names_the_seed_that_is_stuck_of_those_that_share_a_thread() {
             }
         });
     }
-    let variables = [("POLDER_SIM_STUCK", "1"), ("POLDER_SIM_JOBS", "1")];
+    let variables = [("POLDER_SIM_STUCK", "4"), ("POLDER_SIM_JOBS", "1")];
     let (passes, text) = in_a_process(name, &variables);
     assert!(!passes, "{text}");
     assert!(text.contains("seed 0x23 is stuck at 0.0"), "{text}");

@@ -20,6 +20,9 @@ use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// How long polder-top waits for a terminal that it restores on the second request.
+const PATIENCE: Duration = Duration::from_millis(500);
+
 /// How a user ends a program.
 #[derive(Clone, Copy, Debug)]
 enum End {
@@ -244,15 +247,25 @@ fn the_second_request_ends_it_while_its_loop_is_stuck_and_restores_the_terminal(
         (Key(b'q'), Key(b'q')),
         (Key(b'q'), By(Signal::TERM)),
     ] {
-        let mut shown = Shown::new();
-        shown.draw_until("drawn", |drawn| drawn.contains("q ends"));
-        // From here on nothing is read. Since polder-top does not get to drawing, it takes no
-        // lines.
-        while shown.is_full.try_recv().is_ok() {}
-        shown.is_full.recv_timeout(LIMIT).unwrap();
-        shown.end(first);
-        shown.end(second);
-        shown.status(second, false);
-        shown.assert_restored(&format!("{first:?}, {second:?}"));
+        let what = format!("{first:?}, {second:?}");
+        // On a busy machine it may have given up on the terminal: then the attempt says nothing.
+        let is_in_time = (0..5).any(|_| {
+            let mut shown = Shown::new();
+            shown.draw_until("drawn", |drawn| drawn.contains("q ends"));
+            // From here on nothing is read. Since polder-top does not get to drawing, it takes no
+            // lines.
+            while shown.is_full.try_recv().is_ok() {}
+            shown.is_full.recv_timeout(LIMIT).unwrap();
+            shown.end(first);
+            let start = Instant::now();
+            shown.end(second);
+            shown.status(second, false);
+            let is_in_time = start.elapsed() < PATIENCE;
+            if is_in_time {
+                shown.assert_restored(&what);
+            }
+            is_in_time
+        });
+        assert!(is_in_time, "{what}: each time it took {PATIENCE:?}");
     }
 }

@@ -2,10 +2,10 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use polder::diagnostics::{Dump, Hint, TaskRef, TaskState, WorkerState};
 use polder::event::{Event, Latch};
@@ -75,9 +75,14 @@ fn no_hint(handle: &Handle, tasks: usize) {
             && (dump.tasks.iter()).all(|task| task.state == TaskState::Waiting)
     });
     for _ in 0..LOOKS {
-        let dump = handle.dump();
-        assert!(dump.hints.is_empty(), "{dump}");
+        assert_no_hint(&handle.dump());
     }
+}
+
+/// Asserts that a dump has no hint. All tests of this process share the pool, and may fill it.
+fn assert_no_hint(dump: &Dump) {
+    let is_of_others = |hint: &Hint| matches!(hint, Hint::PoolIsFull { .. });
+    assert!(dump.hints.iter().all(is_of_others), "{dump}");
 }
 
 fn ids(tasks: &[TaskRef]) -> Vec<Id> {
@@ -187,10 +192,13 @@ fn what_is_read_slowly_is_no_hint() {
     on_every_backend_alone_in_parallel(|backend| {
         let runtime = runtime(backend);
         let (mut near, mut far) = runtime.block_on(connection());
+        let last_read = Arc::new(Mutex::new(Instant::now()));
+        let has_read = last_read.clone();
         let reads = runtime.spawn(async move {
             let mut byte = [0];
             for count in 0.. {
                 far.read_exact(&mut byte).await.unwrap();
+                *has_read.lock().unwrap() = Instant::now();
                 if count > 3 {
                     sleep(Duration::from_millis(300)).await;
                 }
@@ -202,10 +210,16 @@ fn what_is_read_slowly_is_no_hint() {
                 sleep(Duration::from_millis(100)).await;
             }
         });
-        while_driven(&runtime, |handle| {
-            for _ in 0..80 {
+        while_driven(&runtime, move |handle| {
+            let mut looks = 0;
+            while looks < 80 {
+                let before = *last_read.lock().unwrap();
                 let dump = handle.dump();
-                assert!(dump.hints.is_empty(), "{dump}");
+                // On a loaded machine it may not get round to it for so long that it is a hint.
+                if before.elapsed() < Duration::from_secs(1) {
+                    assert_no_hint(&dump);
+                    looks += 1;
+                }
                 thread::sleep(Duration::from_millis(50));
             }
         });
@@ -218,10 +232,18 @@ fn what_is_read_slowly_is_no_hint() {
 fn a_call_that_blocks_and_a_signal_are_no_hint() {
     on_every_backend_alone(|backend| {
         let runtime = runtime(backend);
-        let work = || polder::unblock(|| thread::sleep(Duration::from_secs(1)));
+        // The calls block until the sender is dropped.
+        let (go_on, wait) = mpsc::channel::<()>();
+        let wait = Arc::new(Mutex::new(wait));
+        let work = move || {
+            let wait = wait.clone();
+            polder::unblock(move || {
+                let _ = wait.lock().unwrap().recv();
+            })
+        };
         let latch = Arc::new(Latch::new());
         let calls = runtime.spawn({
-            let latch = latch.clone();
+            let (work, latch) = (work.clone(), latch.clone());
             async move { future::or(work(), latch.wait()).await }
         });
         let set = runtime.spawn(async move {
@@ -230,7 +252,7 @@ fn a_call_that_blocks_and_a_signal_are_no_hint() {
         });
         // The set has three tasks.
         while_driven(&runtime, |handle| no_hint(handle, 5));
-        drop((calls, set));
+        drop((calls, set, go_on));
         #[cfg(unix)]
         {
             use polder::signal::{Signal, Signals};
@@ -379,8 +401,7 @@ fn tasks_that_wake_each_other_are_no_hint() {
         events[0].set();
         while_driven(&runtime, |handle| {
             for _ in 0..LOOKS {
-                let dump = handle.dump();
-                assert!(dump.hints.is_empty(), "{dump}");
+                assert_no_hint(&handle.dump());
                 thread::sleep(Duration::from_millis(1));
             }
         });

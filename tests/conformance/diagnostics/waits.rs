@@ -101,10 +101,18 @@ fn a_task_whose_peer_does_not_read_is_told_to_write() {
 fn a_timer_whose_worker_does_not_get_round_to_it_is_told_to_be_overdue() {
     on_every_backend_alone(|backend| {
         runtime(backend).block_on(async {
-            let delay = Duration::from_millis(5);
-            let late = polder::spawn(sleep(delay));
             let later = polder::spawn(sleep(LONG));
-            future::yield_now().await;
+            let mut delay = Duration::from_millis(5);
+            let late = loop {
+                let start = std::time::Instant::now();
+                let late = polder::spawn(sleep(delay));
+                future::yield_now().await;
+                // Otherwise the turn may have fired it.
+                if start.elapsed() < delay {
+                    break late;
+                }
+                delay *= 2;
+            };
             // The worker cannot reach its timers: nothing else may have fired this one.
             thread::sleep(4 * delay);
             let dump = Handle::current().dump();

@@ -266,11 +266,13 @@ fn a_turn_within_a_waker_is_a_turn() {
         let waker = Waker::from(turns.clone());
         let (mut stream, peer) = runtime.block_on(tcp_pair());
         runtime.block_on(async {
-            let due = Instant::now() + Duration::from_millis(20);
-            let mut timers: Vec<_> = (0..3).map(|_| Timer::at(due)).collect();
+            let far = Duration::from_secs(3_600);
+            let mut timers: Vec<_> = (0..3).map(|_| Timer::after(far)).collect();
             for timer in &mut timers {
                 assert!(poll_with(timer, &waker).is_pending());
             }
+            let due = Instant::now() + Duration::from_millis(20);
+            timers.iter_mut().for_each(|timer| timer.set_at(due));
             assert!(poll_with(&mut stream.read(&mut [0]), &waker).is_pending());
             send_byte(peer).await;
             while turns.0.load(SeqCst) < 4 {

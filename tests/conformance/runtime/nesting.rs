@@ -282,10 +282,13 @@ fn a_waker_that_panics_leaves_nobody_else_waiting() {
     const ME: &str = "runtime::nesting::a_waker_that_panics_leaves_nobody_else_waiting";
     let rule = |backend| {
         let timers = |good: Waker| {
-            let due = Instant::now() + Duration::from_millis(30);
-            let (mut first, mut second) = (Timer::at(due), Timer::at(due));
+            let far = Duration::from_secs(3_600);
+            let (mut first, mut second) = (Timer::after(far), Timer::after(far));
             assert!(poll_with(&mut first, &Arc::new(Panics).into()).is_pending());
             assert!(poll_with(&mut second, &good).is_pending());
+            let due = Instant::now() + Duration::from_millis(30);
+            first.set_at(due);
+            second.set_at(due);
             (first, second)
         };
         // In a runtime: both are due at the same time.

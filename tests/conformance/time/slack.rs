@@ -30,9 +30,9 @@ fn a_worker_that_is_awake_fires_what_is_due_and_one_that_sleeps_waits_for_the_sl
         assert!(!late.is_finished());
 
         let exact = with_slack(backend, 1, Duration::ZERO);
-        let _soon = exact.spawn(sleep(ms(5)));
+        let _soon = exact.spawn(sleep(ms(10_000)));
         exact.turn(Duration::ZERO);
-        assert!(exact.next_timeout().expect("there is a timer") <= ms(6));
+        assert!(exact.next_timeout().expect("there is a timer") <= ms(10_001));
     });
 }
 
@@ -63,7 +63,7 @@ fn a_worker_that_busy_polls_is_awake_and_fires_what_is_due() {
 fn timers_with_slack_come_together_and_none_is_early() {
     on_every_backend_alone(|backend| {
         const SLACK: Duration = Duration::from_millis(40);
-        for workers in [1, 2] {
+        let run = |workers| {
             let before = Instant::now();
             let runtime = with_slack(backend, workers, SLACK);
             let tasks: Vec<_> = (1..=20)
@@ -80,12 +80,13 @@ fn timers_with_slack_come_together_and_none_is_early() {
                     task.await;
                 }
             });
-            // A worker sleeps until then, unless a signal wakes it, or an idle worker looks at its
-            // timers.
-            let took = before.elapsed();
-            let may_wake = workers > 1 || std::env::var_os("POLDER_STORM").is_some();
-            assert!(took >= SLACK || may_wake, "on {backend}: {took:?}");
-        }
+            before.elapsed()
+        };
+        // A worker sleeps until then, unless a signal wakes it, or it is awake when they are due,
+        // since the machine is loaded; or an idle worker looks at its timers.
+        let may_wake = std::env::var_os("POLDER_STORM").is_some();
+        eventually("a worker sleeps until then", || run(1) >= SLACK || may_wake);
+        run(2);
         // A slack beyond all deadlines and clocks.
         let runtime = with_slack(backend, 1, Duration::MAX);
         let never = runtime.spawn(sleep(Duration::MAX));

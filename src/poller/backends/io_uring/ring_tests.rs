@@ -53,6 +53,17 @@ fn tcp_pair() -> (TcpStream, TcpStream) {
     (ours, theirs)
 }
 
+/// (The end of a ring interrupts the thread that owned it, as a signal does.)
+fn assert_sees_the_end(mut peer: impl Read) {
+    let read = loop {
+        match peer.read(&mut [0]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => break result.expect("the end, within the limit"),
+        }
+    };
+    assert_eq!(read, 0, "the peer sees the end");
+}
+
 fn register(poller: &Poller, source: &impl AsFd, token: u64, interest: Interest, mode: Mode) {
     // SAFETY: each test deregisters what it closes before the poller goes.
     unsafe { poller.register(source.as_fd(), Token(token), interest, mode) }.unwrap();
@@ -98,7 +109,7 @@ fn what_its_owner_deregisters_and_closes_is_closed_at_once() {
         let Some(poller) = poller(64, 256) else {
             return;
         };
-        let (ours, mut theirs) = tcp_pair();
+        let (ours, theirs) = tcp_pair();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         register(&poller, &ours, 1, READABLE, mode);
@@ -108,7 +119,7 @@ fn what_its_owner_deregisters_and_closes_is_closed_at_once() {
         poller.deregister(&listener).unwrap();
         drop((ours, listener));
         TcpListener::bind(address).expect("the port is free");
-        assert_eq!(theirs.read(&mut [0]).unwrap(), 0, "the peer sees the end");
+        assert_sees_the_end(&theirs);
     }
 }
 
@@ -292,8 +303,11 @@ fn an_ordinary_byte_is_not_urgent_and_an_urgent_one_is() {
     socket2::SockRef::from(&theirs)
         .send_out_of_band(b"!")
         .unwrap();
-    let told = next(&poller);
-    assert!(told.iter().any(Event::is_priority), "{told:?}");
+    // (Of the last two ordinary bytes, one may still have to be reported.)
+    let start = Instant::now();
+    while !next(&poller).iter().any(Event::is_priority) {
+        assert!(start.elapsed() < LIMIT, "the urgent byte is not reported");
+    }
 }
 
 /// A half-closed peer would complete a one-shot poll for room again and again.
@@ -425,18 +439,20 @@ fn a_wait_is_neither_early_nor_late_by_the_threads_slack() {
     let Some(poller) = poller(64, 256) else {
         return;
     };
+    // (The slack is 50 µs.)
+    let bound = Duration::from_micros(100 + 32 + 45);
     let mut events = Events::new();
-    let mut fewest = LIMIT;
-    for _ in 0..200 {
+    let (begin, mut fewest, mut count) = (Instant::now(), LIMIT, 0);
+    // A busy machine may hold up some hundred waits in a row.
+    while count < 200 || (fewest >= bound && begin.elapsed() < Duration::from_secs(10)) {
+        count += 1;
         let (start, timeout) = (Instant::now(), Duration::from_micros(100));
         assert_eq!(poller.wait(&mut events, Some(timeout)).unwrap(), 0);
         let took = start.elapsed();
         assert!(took >= timeout, "early: {took:?}");
         fewest = fewest.min(took);
     }
-    // At least one of two hundred waits on a busy machine was not held up. (The slack is 50
-    // µs.)
-    assert!(fewest < Duration::from_micros(100 + 32 + 45), "{fewest:?}");
+    assert!(fewest < bound, "{fewest:?}, at best, of {count} waits");
 }
 
 /// The kernel returns this when completions must be collected before anything else.
@@ -570,7 +586,7 @@ fn a_removal_that_is_refused_is_handed_over_by_the_next_wait() {
     register(&poller, &next_ours, 101, READABLE, Mode::Edge);
     assert!(poll_now(&poller).is_empty());
     theirs.set_read_timeout(Some(LIMIT)).unwrap();
-    assert_eq!((&theirs).read(&mut [0]).unwrap(), 0, "the end");
+    assert_sees_the_end(&theirs);
     (&next_theirs).write_all(b"x").unwrap();
     let told: Vec<_> = next(&poller).iter().map(Event::token).collect();
     assert_eq!(told, [Token(101)]);
@@ -612,7 +628,7 @@ fn a_completion_that_the_kernel_has_dropped_is_made_up_for() {
 fn what_is_abandoned_at_rest_is_armed_again_by_the_next_wait() {
     let Ok(uring) = Uring::new() else { return };
     let (ours, mut theirs) = UnixStream::pair().unwrap();
-    let (other, mut others) = UnixStream::pair().unwrap();
+    let (other, others) = UnixStream::pair().unwrap();
     for (socket, token) in [(&ours, 1), (&other, 2)] {
         (uring.register(socket.as_fd(), edges(token))).unwrap();
     }
@@ -624,14 +640,7 @@ fn what_is_abandoned_at_rest_is_armed_again_by_the_next_wait() {
     });
     drop(other);
     others.set_read_timeout(Some(LIMIT)).unwrap();
-    // The end of the old ring interrupts the thread that owned it, as a signal does.
-    let read = loop {
-        match others.read(&mut [0]) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => break result.expect("the end, within the limit"),
-        }
-    };
-    assert_eq!(read, 0, "the peer sees the end");
+    assert_sees_the_end(&others);
     theirs.write_all(b"x").unwrap();
     while uring.wait(&mut events, &Until::Never).is_err() {}
     assert_eq!(

@@ -645,8 +645,8 @@ fn evfilt_timer_with_ev_oneshot_fires_once_and_not_early() {
 #[test]
 fn evfilt_timer_fires_again_and_again_and_data_counts() {
     let queue = queue();
-    apply(&queue, &[timer(EV_ADD, Duration::from_millis(2))]).unwrap();
     let start = Instant::now();
+    apply(&queue, &[timer(EV_ADD, Duration::from_millis(2))]).unwrap();
     let mut count = 0;
     while count < 5 {
         count += amount(&one(&queue));
