@@ -99,16 +99,19 @@ struct Search {
     /// In how many runs each feature was covered.
     hits: Vec<u32>,
     entries: Vec<Entry>,
-    /// Runs that come first.
-    queue: VecDeque<Replay>,
+    /// The runs of the corpus that were not made yet, which come first.
+    corpus: VecDeque<Replay>,
+    /// The test's own seeds, which come then.
+    own: VecDeque<u64>,
     next_seed: u64,
     stream: Stream,
 }
 
 impl Search {
-    /// Begins a search with these runs and the seeds behind them.
-    fn new(first: Vec<Replay>) -> Search {
-        let last = first.iter().map(|replay| replay.seed).max();
+    /// Begins a search with these runs, these seeds, and the seeds behind both.
+    fn new(corpus: VecDeque<Replay>, own: VecDeque<u64>) -> Search {
+        let known = corpus.iter().map(|replay| replay.seed);
+        let last = known.chain(own.iter().copied()).max();
         let stream = Stream::new(last.unwrap_or(0), "explore", 0, 0);
         Search {
             seen: vec![0; PLACES],
@@ -116,15 +119,19 @@ impl Search {
             entries: Vec::new(),
             // A calm seed has no faults, however it is continued.
             next_seed: last.map_or(0, |last| last.wrapping_add(1)).max(FIRST_WILD),
-            queue: first.into(),
+            corpus,
+            own,
             stream,
         }
     }
 
     /// Returns the next run.
     fn next(&mut self) -> Replay {
-        if let Some(replay) = self.queue.pop_front() {
+        if let Some(replay) = self.corpus.pop_front() {
             return replay;
+        }
+        if let Some(seed) = self.own.pop_front() {
+            return Replay::whole(seed, Arc::default());
         }
         if self.entries.is_empty() || self.stream.below(NEW_SEEDS) == 0 {
             let seed = self.next_seed;
@@ -186,7 +193,7 @@ impl Search {
     fn write(&self, path: &Path) -> io::Result<()> {
         let mut text = String::new();
         let kept = self.entries.iter().map(|entry| &entry.replay);
-        for replay in kept.chain(&self.queue) {
+        for replay in kept.chain(&self.corpus) {
             let _ = writeln!(text, "{replay}");
         }
         if let Some(directory) = path.parent() {
@@ -204,20 +211,16 @@ impl Search {
 pub(super) fn explore(seeds: &[u64], limit: Limit, threads: &Threads<'_>) -> Option<Replay> {
     let start = Instant::now();
     let path = corpus();
-    let mut first = read(&path);
-    let replayed = first.len();
-    let own = seeds
-        .iter()
-        .take(MAX_OWN)
-        .map(|seed| Replay::whole(*seed, Arc::default()));
-    first.extend(own);
-    let mut search = Search::new(first);
+    let known = read(&path);
+    let replayed = known.len();
+    let own = seeds.iter().take(MAX_OWN).copied();
+    let mut search = Search::new(known, own.collect());
     let (mut runs, mut failed) = (0, None);
     let mut written = Ok(());
     while failed.is_none() {
         // What the last exploration has found does not count.
         let left = match limit {
-            Limit::Runs(most) => (most + replayed).saturating_sub(runs),
+            Limit::Runs(most) => most.saturating_add(replayed).saturating_sub(runs),
             Limit::Time(time) if start.elapsed() >= time => 0,
             Limit::Time(_) => BATCH,
         };
@@ -313,7 +316,7 @@ fn corpus() -> PathBuf {
 /// # Panics
 ///
 /// If it is there and cannot be read: it would be overwritten.
-fn read(path: &Path) -> Vec<Replay> {
+fn read(path: &Path) -> VecDeque<Replay> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         text => text.unwrap_or_else(|error| {
