@@ -234,8 +234,9 @@ impl Prometheus {
              scrape_configs:\n  - job_name: polder\n    static_configs:\n      - targets: ['{program}']\n"
         );
         std::fs::write(&settings, text).unwrap();
-        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = address.local_addr().unwrap();
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
         let child = Command::new(programs.join("prometheus"))
             .arg(format!("--config.file={}", settings.display()))
             .arg(format!(
@@ -255,10 +256,10 @@ impl Prometheus {
         };
         let start = Instant::now();
         while get(address, "/-/ready").is_err() {
-            assert!(start.elapsed() < LIMIT, "Prometheus does not answer");
             if this.child.try_wait().unwrap().is_some() {
                 return None;
             }
+            assert!(start.elapsed() < LIMIT, "Prometheus does not answer");
             thread::sleep(Duration::from_millis(100));
         }
         Some(this)
