@@ -63,12 +63,19 @@ pub(crate) fn note_sometimes(name: &str, is_so: bool) {
     });
 }
 
+/// One fault of a program's own.
+struct Site {
+    /// Whether it is on for this seed.
+    is_on: bool,
+    /// For each host the stream, and how often it was asked for.
+    hosts: BTreeMap<usize, (Stream, u64)>,
+}
+
 /// The faults of a program's own.
 #[derive(Default)]
 pub(crate) struct Sites {
-    /// By name: whether it is on for this seed, and for each host the stream, and how often it was
-    /// asked for.
-    list: BTreeMap<String, (bool, BTreeMap<usize, (Stream, u64)>)>,
+    /// By name.
+    list: BTreeMap<String, Site>,
     /// Whether none strikes any more.
     pub(super) are_off: bool,
 }
@@ -89,13 +96,14 @@ pub(crate) fn buggify(name: &str) -> bool {
         let sites = &mut report.sites.list;
         if !sites.contains_key(name) {
             let is_on = Stream::new(core.seed, name, 0, 0).below(ONE_IN) == 0;
-            sites.insert(name.to_owned(), (is_on, BTreeMap::new()));
+            let hosts = BTreeMap::new();
+            sites.insert(name.to_owned(), Site { is_on, hosts });
         }
-        let (is_on, hosts) = sites.get_mut(name)?;
+        let site = sites.get_mut(name)?;
         let stream = || (Stream::new(core.seed, name, host, 1), 0);
-        let (stream, nth) = hosts.entry(host).or_insert_with(stream);
+        let (stream, nth) = site.hosts.entry(host).or_insert_with(stream);
         *nth += 1;
-        if !*is_on || stream.below(ONE_IN) != 0 {
+        if !site.is_on || stream.below(ONE_IN) != 0 {
             return None;
         }
         // The identity has a number of the name, which is the same in each run.

@@ -136,9 +136,10 @@ fn of_site(site: &Location<'_>) -> u64 {
 
 /// Returns a port as a part of an event: those that a host has chosen itself are one.
 fn known(port: u16) -> u64 {
-    match PORTS.contains(&port) {
-        true => 0,
-        false => port.into(),
+    if PORTS.contains(&port) {
+        0
+    } else {
+        port.into()
     }
 }
 
