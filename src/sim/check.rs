@@ -230,11 +230,8 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     if let Some(runs) = asked("POLDER_SIM_DIFF") {
         panic!("{}", difference::between(&runs, &run));
     }
-    let (until, limit) = (asked("POLDER_SIM_UNTIL"), asked("POLDER_SIM_EXPLORE"));
-    let (until, limit) = (
-        until.map(|text| time_from(&text)),
-        limit.map(|text| Limit::from(&text)),
-    );
+    let until = asked("POLDER_SIM_UNTIL").map(|text| time_from(&text));
+    let limit = asked("POLDER_SIM_EXPLORE").map(|text| Limit::from(&text));
     let replay = Replay::from_environment();
     let one = replay.as_ref().map(|replay| replay.seed);
     let one = one.or_else(|| number_from("POLDER_SEED"));

@@ -218,7 +218,7 @@ pub(super) fn explore(seeds: &[u64], limit: Limit, threads: &Threads<'_>) -> Opt
     let (mut runs, mut failed) = (0, None);
     let mut written = Ok(());
     while failed.is_none() {
-        // What the last exploration has found does not count.
+        // The runs of the last exploration do not count.
         let left = match limit {
             Limit::Runs(most) => most.saturating_add(replayed).saturating_sub(runs),
             Limit::Time(time) if start.elapsed() >= time => 0,

@@ -28,13 +28,6 @@ pub(super) struct Scene {
 /// Maximum number of characters of a file's name that come from the test's name.
 const LONGEST_NAME: usize = 120;
 
-impl Scene {
-    /// Returns the name of a host. Addresses that no host has are on none.
-    pub(super) fn name(&self, host: usize) -> &str {
-        self.hosts.get(host).map_or("nobody", String::as_str)
-    }
-}
-
 /// Writes both files, and returns their paths.
 pub(super) fn write(scene: &Scene, name: &str) -> io::Result<(PathBuf, PathBuf)> {
     let folder = folder();
@@ -72,8 +65,13 @@ pub(super) fn file_name(test: &str) -> String {
 }
 
 impl Scene {
+    /// Returns the name of a host. Addresses that no host has are on none.
+    pub(super) fn name(&self, host: usize) -> &str {
+        self.hosts.get(host).map_or("nobody", String::as_str)
+    }
+
     fn timeline(&self) -> Timeline {
-        let name = |host: usize| self.hosts.get(host).map_or("nobody", String::as_str);
+        let name = |host| self.name(host);
         let events = (self.recording.events.iter()).filter_map(|(at, host, what)| {
             Some(Event {
                 at: *at,

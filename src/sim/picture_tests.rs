@@ -1,4 +1,5 @@
-//! What a recording becomes in a picture: `host-timeline` has the tests of how that is drawn.
+//! The recording of a run in the terms of a picture; `host-timeline` has the tests of how that is
+//! drawn.
 
 use std::panic::Location;
 

@@ -109,8 +109,8 @@ impl Replay {
         }
     }
 
-    /// Returns how its run differs from that of the seed. Where it leaves something out, runs the
-    /// seed once, with all faults, to learn their numbers.
+    /// Returns how its run differs from that of the seed. Runs the seed once, with all
+    /// faults, to learn their numbers, if it leaves something out.
     ///
     /// # Panics
     ///

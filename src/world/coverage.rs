@@ -47,7 +47,7 @@ pub(crate) struct Coverage {
     last: BTreeMap<usize, u64>,
     last_fault: u64,
     /// The last state of each name, by its hash.
-    states: Vec<(u64, u64)>,
+    states: BTreeMap<u64, u64>,
 }
 
 impl Default for Coverage {
@@ -57,7 +57,7 @@ impl Default for Coverage {
             reached: Vec::new(),
             last: BTreeMap::new(),
             last_fault: 0,
-            states: Vec::new(),
+            states: BTreeMap::new(),
         }
     }
 }
@@ -86,17 +86,13 @@ impl Coverage {
 
     /// Notes a state of this name, by a hash of each.
     pub(super) fn state(&mut self, now: u64, name: u64, state: u64) {
-        let last = self.states.iter_mut().find(|last| last.0 == name);
-        let before = match last {
-            Some((_, last)) if *last == state => return,
-            Some((_, last)) => std::mem::replace(last, state),
-            None => {
-                self.states.push((name, state));
-                0
-            }
-        };
+        let before = self.states.insert(name, state);
+        if before == Some(state) {
+            return;
+        }
+        let before = before.unwrap_or(0).rotate_left(3);
         self.reach(now, name ^ mix(state), STATES);
-        self.reach(now, name ^ mix(state ^ before.rotate_left(3)), STATES);
+        self.reach(now, name ^ mix(state ^ before), STATES);
     }
 
     pub(crate) fn features(&self) -> impl Iterator<Item = Feature> {

@@ -36,13 +36,18 @@ fn corpus(name: &str) -> PathBuf {
     path
 }
 
-/// Explores the lock. Returns whether it stays shut, what was said, and the number of runs.
-fn explore(limit: &str, corpus: &Path, more: &[(&str, &str)]) -> (bool, String, usize) {
+/// Explores one of the tests here. Returns whether it passes, and what was said.
+fn explore_test(name: &str, limit: &str, corpus: &Path, more: &[(&str, &str)]) -> (bool, String) {
     let explored = [
         ("POLDER_SIM_EXPLORE", limit),
         ("POLDER_SIM_CORPUS", corpus.to_str().unwrap()),
     ];
-    let (passes, text) = in_a_process("explore::the_lock", &[&explored, more].concat());
+    in_a_process(name, &[&explored, more].concat())
+}
+
+/// Explores the lock. Returns whether it stays shut, what was said, and the number of runs.
+fn explore(limit: &str, corpus: &Path, more: &[(&str, &str)]) -> (bool, String, usize) {
+    let (passes, text) = explore_test("explore::the_lock", limit, corpus, more);
     let runs = text.split_once("explored ").expect(&text).1;
     let runs = runs.split(' ').next().unwrap().parse().unwrap();
     (passes, text, runs)
@@ -140,12 +145,7 @@ fn crashes() {
 
 #[test]
 fn what_an_exploration_finds_is_shrunk_and_both_lines_replay_it() {
-    let path = corpus("crashes");
-    let variables = [
-        ("POLDER_SIM_EXPLORE", "3000"),
-        ("POLDER_SIM_CORPUS", path.to_str().unwrap()),
-    ];
-    let (passes, text) = in_a_process("explore::crashes", &variables);
+    let (passes, text) = explore_test("explore::crashes", "3000", &corpus("crashes"), &[]);
     assert!(!passes, "{text}");
     let line = |name: &str| {
         let line = text.split_once(name).expect(&text).1;
@@ -193,12 +193,8 @@ fn the_same_exploration_makes_the_same_runs_on_any_number_of_threads() {
 #[test]
 fn an_exploration_ends_in_time_and_says_what_is_wrong_with_its_limit() {
     let path = corpus("time");
-    let variables = [
-        ("POLDER_SIM_EXPLORE", "1s"),
-        ("POLDER_SIM_CORPUS", path.to_str().unwrap()),
-    ];
     let start = std::time::Instant::now();
-    let (passes, text) = in_a_process("explore::two_steps", &variables);
+    let (passes, text) = explore_test("explore::two_steps", "1s", &path, &[]);
     assert!(passes && start.elapsed() >= ms(1_000), "{text}");
     assert!(!text.contains("explored 0 runs"), "{text}");
     for limit in ["an hour", "1.5s", "-1", "10h"] {

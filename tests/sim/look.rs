@@ -160,18 +160,17 @@ fn tale() {
     }
 }
 
+/// Returns the lines of a report under this one.
+fn story<'a>(text: &'a str, title: &str) -> Vec<&'a str> {
+    let story = text.split_once(title).expect(text).1.lines();
+    story.take_while(|line| line.starts_with("    ")).collect()
+}
+
 #[test]
 fn a_report_tells_what_was_unusual_in_a_dozen_lines() {
     let (passes, text) = in_a_process("look::tale", &[]);
     assert!(!passes);
-    let story = text
-        .split_once("  what led there in the shrunk run:\n")
-        .expect(&text)
-        .1;
-    let story: Vec<&str> = story
-        .lines()
-        .take_while(|line| line.starts_with("    "))
-        .collect();
+    let story = self::story(&text, "  what led there in the shrunk run:\n");
     assert_eq!((story[0], story.len()), ("    … 31 more", 13), "{text}");
     assert_eq!(story[12], "    1.200000 s c: killed");
     assert_eq!(story[11], "    1.200000 s b: resumed");
@@ -180,11 +179,7 @@ fn a_report_tells_what_was_unusual_in_a_dozen_lines() {
         "look::tale",
         &[("POLDER_SEED", "0"), ("POLDER_SIM_UNTIL", "1.02s")],
     );
-    let story = text.split_once("  what led there:\n").expect(&text).1;
-    let story: Vec<&str> = story
-        .lines()
-        .take_while(|line| line.starts_with("    "))
-        .collect();
+    let story = self::story(&text, "  what led there:\n");
     assert_eq!(
         story[0], "    0.000000 s a: cut off from c, and 3 more at once",
         "{text}"
