@@ -15,6 +15,7 @@ use std::time::Duration;
 use super::Sim;
 use super::chaos::ONLY_CALM;
 use super::difference;
+use super::exhaustive::try_all;
 use super::explore::{Limit, explore};
 use super::jobs::Jobs;
 use super::panics;
@@ -32,6 +33,7 @@ use crate::world::coverage::Feature;
 use crate::world::faults::{Id, Kept};
 use crate::world::link::nanos;
 use crate::world::progress::{Call, Progress};
+use crate::world::schedule::Schedule;
 use crate::world::trace::{Difference, Recorded, Seconds};
 use crate::world::{self, Setup, Simpler, Variation};
 
@@ -74,6 +76,8 @@ pub struct Report {
     pub(super) asked: Option<Asked>,
     /// Actions that may be the reason of a failure, a line each.
     pub(super) remarks: Vec<String>,
+    /// The choices of a run that is one of all: see [`Sim::exhaustive`].
+    pub(super) schedule: Option<Box<Schedule>>,
     /// The features of the run, if it notes them.
     pub(super) covered: Vec<Feature>,
     /// The first choices of the test.
@@ -105,6 +109,13 @@ pub(super) struct Details {
 const MAX_TOLD: usize = 12;
 
 impl Report {
+    /// Adds which conditions were true.
+    pub(super) fn add_sometimes(&self, all: &mut BTreeMap<String, bool>) {
+        for (name, was_true) in &self.sometimes {
+            *all.entry(name.clone()).or_default() |= was_true;
+        }
+    }
+
     /// Returns the report of its failure, with all faults, or only those of `needed`, and with the
     /// story of the run.
     pub(super) fn text(&self, needed: Option<&Kept>, story: &str) -> String {
@@ -164,7 +175,7 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// | variable | |
 /// |---|---|
 /// | `POLDER_SEED` | runs this seed only: decimal, or hexadecimal after `0x` |
-/// | `POLDER_SIM` | runs a seed, and leaves out the faults of these numbers: `0x1d3:-1,-2,-4..8`; the words `mean` (latencies), `fifo` (ready tasks) and `choose3=0` (the test's third choice) simplify it too; `fork1500=0x7` draws other numbers from 1,500 ns on |
+/// | `POLDER_SIM` | runs a seed, and leaves out the faults of these numbers: `0x1d3:-1,-2,-4..8`; the words `mean` (latencies), `fifo` (ready tasks) and `choose3=0` (the test's third choice) simplify it too; `fork1500=0x7` draws other numbers from 1,500 ns on; `schedule=0.2` is a run of [`Sim::exhaustive`] |
 /// | `POLDER_SEEDS` | the number of seeds to run, from zero on |
 /// | `POLDER_SIM_CHECK` | if it is `1`, every seed runs twice, and not only the first one |
 /// | `POLDER_SIM_EXPLORE` | after the seeds, runs that come to something new are continued in other ways: for a time such as `60s` or `10m`, or a number of runs; see `docs/SIMULATION.md` |
@@ -257,9 +268,25 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
         until.is_none() || one.is_some(),
         "polder::sim: POLDER_SIM_UNTIL is for one run: set POLDER_SEED or POLDER_SIM too"
     );
-    let done = Jobs::new(&seeds, threads, variation.clone()).run();
+    // Makes a run again that has failed, as if the user had asked for it, and panics with its
+    // report.
+    let fail_again = |replay: Replay| -> ! {
+        let (seed, variation) = ([replay.seed], replay.variation(&run));
+        let report = Jobs::new(&seed, threads, variation.clone()).run().failure;
+        let report = report.unwrap_or_else(|| {
+            panic!("POLDER_SIM={replay} has failed once, and has passed the second time")
+        });
+        panic!("{}", explain(&report, &run, Some(&replay), &variation))
+    };
+    let mut done = Jobs::new(&seeds, threads, variation.clone()).run();
     if let Some(report) = done.failure {
         panic!("{}", explain(&report, &run, replay.as_ref(), &variation));
+    }
+    if let (Some(limit), None) = (done.schedules, &replay) {
+        let mut add = |report: &Report| report.add_sometimes(&mut done.sometimes);
+        if let Some(replay) = try_all(seeds[0], limit, threads, &mut add) {
+            fail_again(replay);
+        }
     }
     if until.is_some() {
         println!("the run has ended before the time of POLDER_SIM_UNTIL, and has not failed");
@@ -281,13 +308,7 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     }
     if let (Some(limit), None) = (limit, one) {
         if let Some(replay) = explore(&seeds, limit, threads) {
-            // Again, as if the user had asked for this run.
-            let (seed, variation) = ([replay.seed], replay.variation(&run));
-            let report = Jobs::new(&seed, threads, variation.clone()).run().failure;
-            let report = report.unwrap_or_else(|| {
-                panic!("POLDER_SIM={replay} has failed once, and has passed the second time")
-            });
-            panic!("{}", explain(&report, &run, Some(&replay), &variation));
+            fail_again(replay);
         }
     }
 }
@@ -563,6 +584,7 @@ fn report(seed: u64, state: &State) -> Report {
                 .flat_map(|coverage| coverage.features())
                 .collect(),
             choices: state.choices.borrow().made.clone(),
+            schedule: core.schedule.take(),
             asked: core.report.asked_of_libc(),
             remarks: core.report.remarks.words(),
             faults: core.faults.list().iter().map(|fault| fault.id).collect(),

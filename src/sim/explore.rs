@@ -20,20 +20,17 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use std::{env, fs, io, thread};
+use std::{env, fs, io};
 
 use super::check::{Report, test_name, variable};
-use super::jobs::count_jobs;
+use super::jobs::run_all;
 use super::picture;
 use super::replay::Replay;
 use super::threads::Threads;
-use crate::sync::Mutex;
 use crate::world::choice::Stream;
 use crate::world::coverage::{Feature, PLACES};
 use crate::world::faults::FIRST_WILD;
-use crate::world::{Setup, Variation};
 
 /// The number of runs of a batch: enough for many cores, and few enough that what a run has found
 /// is soon made use of.
@@ -229,7 +226,7 @@ pub(super) fn explore(seeds: &[u64], limit: Limit, threads: &Threads<'_>) -> Opt
         }
         let batch: Vec<Replay> = (0..left.min(BATCH)).map(|_| search.next()).collect();
         let kept = search.entries.len();
-        for (replay, report) in batch.iter().zip(run_all(&batch, threads)) {
+        for (replay, report) in batch.iter().zip(run_all(&batch, true, threads)) {
             runs += usize::from(failed.is_none());
             search.add(replay.clone(), &report);
             if report.failure.is_some() {
@@ -250,40 +247,6 @@ pub(super) fn explore(seeds: &[u64], limit: Limit, threads: &Threads<'_>) -> Opt
         start.elapsed().as_secs_f64()
     );
     failed
-}
-
-/// Runs a batch in parallel, each on a new thread. Returns the reports in order.
-fn run_all(batch: &[Replay], threads: &Threads<'_>) -> Vec<Report> {
-    let next = AtomicUsize::new(0);
-    let reports = Mutex::new(Vec::new());
-    let serve = || {
-        loop {
-            let nth = next.fetch_add(1, Ordering::Relaxed);
-            let Some(replay) = batch.get(nth) else {
-                return;
-            };
-            let setup = Setup {
-                covers: true,
-                found: Some(format!("POLDER_SIM={replay} never ends:\n").into()),
-                variation: Variation {
-                    forks: replay.forks.clone(),
-                    ..Variation::default()
-                },
-                ..Setup::default()
-            };
-            let report = threads.run(replay.seed, setup);
-            reports.lock().push((nth, report));
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 1..count_jobs(batch.len()) {
-            scope.spawn(serve);
-        }
-        serve();
-    });
-    let mut reports = std::mem::take(&mut *reports.lock());
-    reports.sort_unstable_by_key(|(nth, _)| *nth);
-    reports.into_iter().map(|(_, report)| report).collect()
 }
 
 /// Returns the path of the corpus of this check: one for each program and test, and each check of

@@ -15,11 +15,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use super::check::{Report, number_from};
 use super::difference;
+use super::replay::Replay;
 use super::threads::Threads;
 use crate::sync::Mutex;
 use crate::world::link::nanos;
@@ -48,14 +49,16 @@ pub(super) struct Work<'a> {
     pub(super) sometimes: BTreeMap<String, bool>,
     /// In how many seeds each kind of chaos was on, and how often it has struck.
     pub(super) strikes: BTreeMap<&'static str, (usize, usize)>,
+    /// The limit of the number of schedules of a seed, if the test asks for all.
+    pub(super) schedules: Option<usize>,
 }
 
 impl Work<'_> {
     /// Adds a report. The failure with the lowest seed wins, so that it is the same each time.
     fn add(&mut self, mut report: Report) {
-        for (name, was_true) in report.sometimes.drain(..) {
-            *self.sometimes.entry(name).or_default() |= was_true;
-        }
+        report.add_sometimes(&mut self.sometimes);
+        let limit = report.schedule.take().map(|schedule| schedule.limit);
+        self.schedules = self.schedules.max(limit);
         for (name, struck) in std::mem::take(&mut report.strikes) {
             let (on, all) = self.strikes.entry(name).or_default();
             (*on, *all) = (*on + 1, *all + struck);
@@ -162,6 +165,42 @@ impl<'a> Jobs<'a> {
         }
         first
     }
+}
+
+/// Makes runs that leave nothing out, in parallel, each on a new thread. Returns the reports in
+/// order, with the features of each run if it `covers` any.
+pub(super) fn run_all(batch: &[Replay], covers: bool, threads: &Threads<'_>) -> Vec<Report> {
+    let next = AtomicUsize::new(0);
+    let reports = Mutex::new(Vec::new());
+    let serve = || {
+        loop {
+            let nth = next.fetch_add(1, Ordering::Relaxed);
+            let Some(replay) = batch.get(nth) else {
+                return;
+            };
+            let setup = Setup {
+                covers,
+                found: Some(format!("POLDER_SIM={replay} never ends:\n").into()),
+                variation: Variation {
+                    forks: replay.forks.clone(),
+                    chosen: replay.chosen.clone(),
+                    ..Variation::default()
+                },
+                ..Setup::default()
+            };
+            let report = threads.run(replay.seed, setup);
+            reports.lock().push((nth, report));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..count_jobs(batch.len()) {
+            scope.spawn(serve);
+        }
+        serve();
+    });
+    let mut reports = std::mem::take(&mut *reports.lock());
+    reports.sort_unstable_by_key(|(nth, _)| *nth);
+    reports.into_iter().map(|(_, report)| report).collect()
 }
 
 /// Returns the number of parallel jobs for so many worlds: one per core, unless the environment

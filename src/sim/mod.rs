@@ -93,6 +93,7 @@ mod check;
 mod conditions;
 mod difference;
 mod disk;
+mod exhaustive;
 mod explore;
 mod history;
 mod host;
@@ -414,6 +415,62 @@ impl Sim {
     /// ```
     pub fn order(&self, order: Order) {
         with_kernel(|kernel| kernel.core.set_order(order));
+    }
+
+    /// Makes [`check`] run this test in every order of what is ready or due at the same moment,
+    /// instead of some orders that seeds draw: for a small program that must be right in all of
+    /// them. The orders of ready tasks are tried, those of segments, datagrams, timers and calls of
+    /// `unblock` that are due at one moment of the world's time, and all results of
+    /// [`choose`](Self::choose). Hosts share nothing but the network, so two orders that differ
+    /// only between hosts count as one.
+    ///
+    /// At most `limit` runs are made, those that differ least from the first one before others.
+    /// `check` prints whether that is all of them (`cargo test -- --nocapture`).
+    ///
+    /// Call it at the beginning. From then on nothing is random, as with the seed 0 after
+    /// [`chaos`](Self::chaos): latencies, for instance, are their mean, and faults only come by
+    /// hand or by `choose`. So one seed is enough. Messages that are sent at different moments
+    /// arrive in that order, unless latencies differ. With a latency of zero all that is under way
+    /// arrives at the same moment, in every order.
+    ///
+    /// State that hosts share directly, as in an `Rc`, is for observing: the orders in which
+    /// several hosts use it are not all tried. The same is true for [`always`](Self::always), if
+    /// its condition is about several hosts. The workers of a process take their tasks in turn.
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    /// use std::rc::Rc;
+    ///
+    /// let failed = std::panic::catch_unwind(|| {
+    ///     polder::sim::check(0..1, |sim| async move {
+    ///         sim.exhaustive(1_000);
+    ///         let count = Rc::new(Cell::new(0));
+    ///         let increments = [(); 2].map(|()| {
+    ///             let count = count.clone();
+    ///             polder::spawn_local(async move {
+    ///                 let before = count.get();
+    ///                 polder::future::yield_now().await; // A mistake: the count may change here.
+    ///                 count.set(before + 1);
+    ///             })
+    ///         });
+    ///         for increment in increments {
+    ///             increment.await;
+    ///         }
+    ///         assert_eq!(count.get(), 2);
+    ///     });
+    /// });
+    /// assert!(failed.is_err());
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `limit` is zero.
+    pub fn exhaustive(&self, limit: usize) {
+        assert!(
+            limit > 0,
+            "polder::sim: an exhaustive test has to run at least once"
+        );
+        with_kernel(|kernel| kernel.try_all(limit));
     }
 
     /// Sets the number of workers of each process that starts from now on, on hosts for which

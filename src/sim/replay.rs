@@ -12,13 +12,15 @@ use crate::world::{Setup, Simpler, Variation};
 /// A seed, and how a run differs from its own: `0x1d3:-1,-2,-4..8` leaves faults out; ranges
 /// include both ends. `fork1500=0x7` draws other numbers from 1,500 ns on. Words name
 /// simplifications: `mean` (latencies), `fifo` (the order of ready tasks), `choose3=0` (the third
-/// choice of the test).
+/// choice of the test). `schedule=0.2` names the first choices of an exhaustive test.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Replay {
     pub(super) seed: u64,
     pub(super) forks: Arc<Forks>,
     ranges: Vec<RangeInclusive<usize>>,
     pub(super) simpler: Simpler,
+    /// The first choices of a run that is one of all.
+    pub(super) chosen: Arc<[u32]>,
 }
 
 impl Replay {
@@ -29,11 +31,24 @@ impl Replay {
             forks,
             ranges: Vec::new(),
             simpler: Simpler::default(),
+            chosen: Arc::default(),
         }
     }
 
-    /// Returns whether it leaves nothing out, and simplifies nothing.
+    /// Returns the replay of a run that makes these choices first.
+    pub(super) fn chosen(seed: u64, chosen: Arc<[u32]>) -> Replay {
+        Replay {
+            chosen,
+            ..Replay::whole(seed, Arc::default())
+        }
+    }
+
+    /// Returns whether it is the run of a seed, apart from its forks.
     pub(super) fn is_whole(&self) -> bool {
+        self.leaves_nothing_out() && self.chosen.is_empty()
+    }
+
+    fn leaves_nothing_out(&self) -> bool {
         self.ranges.is_empty() && self.simpler == Simpler::default()
     }
 
@@ -60,13 +75,17 @@ impl Replay {
             (1 <= first && first <= last).then_some(first..=last)
         };
         let (mut ranges, mut simpler) = (Vec::new(), Simpler::default());
-        let mut forks = Forks::default();
+        let (mut forks, mut chosen) = (Forks::default(), Vec::new());
         for part in list.split(',').filter(|part| !part.is_empty()) {
             match part {
                 "mean" => simpler.is_even = true,
                 "fifo" => simpler.is_fifo = true,
                 _ => match part.split_once('=') {
                     None => ranges.push(range(part)?),
+                    Some(("schedule", numbers)) => {
+                        let numbers = numbers.split('.').map(|number| number.parse().ok());
+                        chosen = numbers.collect::<Option<_>>()?;
+                    }
                     Some((word, number)) => {
                         let number = parse(number)?;
                         if let Some(nth) = word.strip_prefix("choose") {
@@ -87,6 +106,7 @@ impl Replay {
             forks: Arc::new(forks),
             ranges,
             simpler,
+            chosen: chosen.into(),
         })
     }
 
@@ -106,6 +126,7 @@ impl Replay {
             forks: variation.forks.clone(),
             ranges,
             simpler: variation.simpler.clone(),
+            chosen: variation.chosen.clone(),
         }
     }
 
@@ -118,9 +139,10 @@ impl Replay {
     pub(super) fn variation(&self, run: &Run<'_>) -> Variation {
         let mut variation = Variation {
             forks: self.forks.clone(),
+            chosen: self.chosen.clone(),
             ..Variation::default()
         };
-        if self.is_whole() {
+        if self.leaves_nothing_out() {
             return variation;
         }
         let setup = Setup {
@@ -159,6 +181,10 @@ impl fmt::Display for Replay {
         parts.extend(simpler.is_fifo.then(|| "fifo".to_owned()));
         let chosen = simpler.chosen.iter();
         parts.extend(chosen.map(|(nth, number)| format!("choose{nth}={number}")));
+        if !self.chosen.is_empty() {
+            let numbers: Vec<String> = self.chosen.iter().map(u32::to_string).collect();
+            parts.push(format!("schedule={}", numbers.join(".")));
+        }
         write!(f, "{:#x}:{}", self.seed, parts.join(","))
     }
 }
@@ -175,6 +201,8 @@ mod tests {
             "0x0:",
             "0x7:-1",
             "0x7:fifo",
+            "0x7:schedule=0",
+            "0x7:-2,schedule=0.12.3",
             "0x7:fork1500=0x7,fork2000=0xffffffffffffffff",
             "0x7:fork0=0x1,-3,mean,fifo,choose1=0,choose12=345",
         ] {
@@ -196,6 +224,8 @@ mod tests {
             "7:choosex=1",
             "7:lifo",
             "7:fork=1",
+            "7:schedule=",
+            "7:schedule=1..2",
             "7:fork1",
             "7:fork1.5=1",
             "7:fork2=1,fork1=1",

@@ -133,7 +133,12 @@ impl Choices {
     fn make(&mut self, end: u64) -> u64 {
         self.count += 1;
         let begin = || Stream::new(kernel(|kernel| kernel.core.seed), "test", 0, 0);
-        let drawn = self.stream.get_or_insert_with(begin).below(end);
+        let count = usize::try_from(end).unwrap_or(usize::MAX);
+        let one_of_all = kernel(|kernel| {
+            let schedule = kernel.core.schedule.as_mut()?;
+            Some(schedule.choose(count) as u64)
+        });
+        let drawn = one_of_all.unwrap_or_else(|| self.stream.get_or_insert_with(begin).below(end));
         let instead = self.instead.get(&self.count);
         let number = instead.map_or(drawn, |number| (*number).min(end - 1));
         if self.made.len() < MAX_CHOICES {

@@ -5,6 +5,7 @@
 //! them: to note an event takes the time, the trace and the hosts' names. The parts above pass it
 //! down as a parameter, and it knows none of them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::choice::Probability;
@@ -20,6 +21,7 @@ use super::pollers::{PollerOfWorker, Pollers};
 use super::processes::{PauseId, Processes};
 use super::progress::Call;
 use super::report::Report;
+use super::schedule::Schedule;
 use super::step::Step;
 use super::table::Base;
 use super::time::{self, Time};
@@ -41,6 +43,10 @@ pub(crate) struct Core {
     pub(crate) report: Report,
     /// The forks that are still to come.
     pub(super) forks: Pending,
+    /// The first choices of a schedule, if the test asks for one.
+    pub(crate) chosen: Arc<[u32]>,
+    /// Makes the choices, if all orders are tried.
+    pub(crate) schedule: Option<Box<Schedule>>,
     /// Whether each duration is its mean.
     pub(super) is_calm: bool,
 }

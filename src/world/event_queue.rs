@@ -70,6 +70,9 @@ impl Ord for Entry {
     }
 }
 
+/// The number of an event that comes before all others of its time. Others count from one.
+const FORWARD: u64 = 0;
+
 /// The events that have not happened yet.
 #[derive(Default)]
 pub(super) struct Events {
@@ -112,6 +115,46 @@ impl Events {
             }
         }
         first.map(|(entry, place)| (entry.at, &entry.event, place))
+    }
+
+    /// Returns the events at this time, in order, with the number of each.
+    pub(super) fn at(&self, at: u64) -> impl Iterator<Item = (u64, &Event)> {
+        let lanes = self.lanes.iter().flatten();
+        let mut found: Vec<&Entry> = lanes
+            .chain(&self.heap)
+            .filter(|entry| entry.at == at)
+            .collect();
+        found.sort_unstable_by_key(|entry| entry.nth);
+        found.into_iter().map(|entry| (entry.nth, &entry.event))
+    }
+
+    /// Puts the event of this number before all others of its time.
+    pub(super) fn bring_forward(&mut self, number: u64) {
+        let mut found = None;
+        for lane in &mut self.lanes {
+            if let Some(place) = lane.iter().position(|entry| entry.nth == number) {
+                found = lane.remove(place);
+            }
+        }
+        let (mut others, of_number): (Vec<Entry>, Vec<Entry>) =
+            self.heap.drain().partition(|entry| entry.nth != number);
+        let found = found.or(of_number.into_iter().next());
+        others.extend(found.map(|entry| Entry {
+            nth: FORWARD,
+            ..entry
+        }));
+        self.heap.extend(others);
+    }
+
+    /// Returns whether an event was [brought forward](Self::bring_forward), and is still there.
+    pub(super) fn has_forward(&self) -> bool {
+        self.is_forward(Place::Heap)
+    }
+
+    /// Returns whether the event at this place was [brought forward](Self::bring_forward).
+    pub(super) fn is_forward(&self, place: Place) -> bool {
+        let first = self.heap.peek();
+        place == Place::Heap && first.is_some_and(|entry| entry.nth == FORWARD)
     }
 
     /// Returns all events, in no order.
@@ -208,6 +251,29 @@ mod tests {
             assert_eq!(at, left.remove(0));
         }
         assert!(left.is_empty() && more.is_empty());
+    }
+
+    #[test]
+    fn an_event_that_is_brought_forward_comes_before_others_of_its_time() {
+        // The times take both lanes and the heap.
+        let mut events = Events::default();
+        for (nth, at) in [7, 9, 8, 5, 5, 5].into_iter().enumerate() {
+            events.push(at, Event::Chaos(nth as u64 + 1));
+        }
+        assert!(!events.has_forward());
+        for number in [6, 5, 4] {
+            let at: Vec<u64> = events.at(5).map(|(number, _)| number).collect();
+            assert_eq!(at, (4..=number).collect::<Vec<_>>());
+            events.bring_forward(number);
+            let (at, _, place) = events.first().unwrap();
+            assert!(at == 5 && events.is_forward(place) && events.has_forward());
+            let taken = events.take(place);
+            assert!(matches!(taken, Some((5, Event::Chaos(nth))) if nth == number));
+        }
+        events.bring_forward(2);
+        events.bring_forward(99);
+        assert!(matches!(events.first(), Some((7, Event::Chaos(1), _))));
+        assert_eq!(events.all().count(), 3);
     }
 
     #[cfg(feature = "blocking")]

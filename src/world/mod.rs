@@ -50,6 +50,7 @@ mod processes;
 pub(crate) mod progress;
 mod registrations;
 mod report;
+pub(crate) mod schedule;
 mod seam;
 mod sectors;
 #[cfg(feature = "signal")]
@@ -209,6 +210,8 @@ pub(crate) struct Variation {
     pub(crate) simpler: Simpler,
     /// The time at which the run is stopped, to be looked at.
     pub(crate) until: Option<u64>,
+    /// The first choices of a run that is one of all: see [`schedule`].
+    pub(crate) chosen: Arc<[u32]>,
 }
 
 /// The configuration of a world.
@@ -236,6 +239,7 @@ impl Setup {
             kept,
             simpler,
             until: _,
+            chosen,
         } = self.variation;
         let Simpler {
             is_even, is_fifo, ..
@@ -258,6 +262,8 @@ impl Setup {
                 self.covers,
             ),
             forks: Pending::begin(&forks),
+            chosen,
+            schedule: None,
             is_calm: false,
         }
     }
@@ -331,6 +337,9 @@ impl Kernel {
             return Turn::WokenFromElsewhere;
         }
         let (now, processes) = (core.time.now(), &core.processes);
+        if core.schedule.is_some() {
+            return self.choose_turn(now);
+        }
         let is_paused = |host| processes.is_paused(host);
         let is_paused = processes.has_pauses().then_some(is_paused);
         Turn::Next(now, core.pollers.next(is_paused))
@@ -339,11 +348,24 @@ impl Kernel {
     /// Lets the next event happen, unless it is later than `latest`. Call this only when no worker
     /// can run.
     pub(crate) fn advance(&mut self, latest: u64) -> Advance {
+        let is_scheduled = self.core.schedule.is_some();
+        let is_chosen = is_scheduled && self.core.events.has_forward();
         match self.next_event() {
+            next if is_chosen
+                && !next.is_some_and(|(_, place)| self.core.events.is_forward(place)) =>
+            {
+                // A timer that was chosen, and does not matter any more.
+                Advance::Happened(self.core.time.now(), None, false)
+            }
             None => Advance::Never,
             Some((at, _)) if at > latest => Advance::Late(at),
-            Some((at, place)) => {
-                let due = self.take_event(place);
+            Some((at, first)) => {
+                let place = if is_scheduled && !is_chosen {
+                    self.choose_event(at)
+                } else {
+                    Some(first)
+                };
+                let due = place.and_then(|place| self.take_event(place));
                 Advance::Happened(at, due, !self.chaos.due.is_empty())
             }
         }

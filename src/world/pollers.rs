@@ -131,6 +131,17 @@ impl Pollers {
         self.ready.is_empty()
     }
 
+    /// Returns the pollers of the workers that are ready, in the order in which they became so.
+    pub(super) fn ready(&self) -> impl Iterator<Item = usize> {
+        self.ready.iter().copied()
+    }
+
+    /// Takes this poller from those of the workers that are ready.
+    pub(super) fn take_ready(&mut self, poller: usize) {
+        self.ready.retain(|ready| *ready != poller);
+        self.list[poller].is_ready = false;
+    }
+
     /// Returns whether another thread has woken a task.
     pub(crate) fn were_woken_from_elsewhere(&self) -> bool {
         self.foreign.load(Ordering::Relaxed)
@@ -268,7 +279,6 @@ impl Pollers {
         if poller.deadline_event != Some(at) {
             return false;
         }
-        poller.deadline_event = None;
         match poller.deadline {
             Some(deadline) if poller.is_alive && deadline <= at => return true,
             // It was postponed meanwhile.
@@ -276,7 +286,7 @@ impl Pollers {
                 poller.deadline_event = Some(deadline);
                 events.push(deadline, Event::Deadline(number));
             }
-            _ => {}
+            _ => poller.deadline_event = None,
         }
         false
     }
@@ -284,7 +294,7 @@ impl Pollers {
     /// Wakes a worker because its timer is due.
     pub(super) fn fire(&mut self, number: usize) {
         let poller = &mut self.list[number];
-        (poller.timer, poller.deadline) = (None, None);
+        (poller.timer, poller.deadline, poller.deadline_event) = (None, None, None);
         self.wake(number);
     }
 }
@@ -293,6 +303,9 @@ impl Pollers {
 pub(crate) fn choose_task(count: usize, ready: impl Iterator<Item = u64> + Clone) -> usize {
     let chosen = with(|kernel| {
         kernel.core.processes.current?;
+        if let Some(schedule) = &mut kernel.core.schedule {
+            return Some(schedule.choose(count));
+        }
         let pollers = &mut kernel.core.pollers;
         let poller = &mut pollers.list[pollers.current];
         Some(poller.schedule.choose(count, ready))
@@ -451,9 +464,10 @@ mod tests {
             pollers.arm(0, &time, &mut events);
         }
         assert!(!pollers.is_due(0, 50, &mut events));
-        assert!(pollers.is_due(0, 70, &mut events) && !pollers.is_due(0, 70, &mut events));
+        assert!(pollers.is_due(0, 70, &mut events));
         time.pass(70);
         pollers.fire(0);
+        assert!(!pollers.is_due(0, 70, &mut events), "it has fired");
         assert_eq!(pollers.next(NOT_PAUSED), Some(0));
         super::super::time::end();
     }

@@ -174,6 +174,9 @@ impl Processes {
 /// gives their ids.
 pub(crate) fn choose_injected(count: usize, ready: impl Iterator<Item = u64> + Clone) -> usize {
     let chosen = with(|kernel| {
+        if let Some(schedule) = &mut kernel.core.schedule {
+            return Some(schedule.choose(count));
+        }
         let processes = &mut kernel.core.processes;
         let process = &mut processes.list[processes.current?];
         let injected = process.injected.as_mut()?;

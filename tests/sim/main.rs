@@ -9,6 +9,7 @@ mod determinism;
 mod differential;
 mod disk;
 mod example;
+mod exhaustive;
 mod explore;
 mod failing;
 mod faults;

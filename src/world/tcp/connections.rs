@@ -235,9 +235,9 @@ impl Network<'_> {
         let Some(socket) = socket.filter(|socket| socket.timer_event == Some(at)) else {
             return false;
         };
-        socket.timer_event = None;
         let is_due = socket.timer == Some(at);
         if !is_due {
+            socket.timer_event = None;
             self.arm(id);
         }
         is_due

@@ -41,6 +41,11 @@ impl Segment {
         (self.from.0, self.to.0)
     }
 
+    /// Returns the addresses that it goes from and to.
+    pub(crate) fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        (self.from.1, self.to.1)
+    }
+
     pub(super) fn what(&self) -> (Flags, usize, u64, u64, usize) {
         let digest = digest(self.ack, &self.bytes);
         (self.flags, self.from.0, self.seq, digest, self.bytes.len())

@@ -68,7 +68,7 @@ impl Network<'_> {
         let Some(socket) = self.table.tcp_mut(id) else {
             return;
         };
-        socket.timer = None;
+        (socket.timer, socket.timer_event) = (None, None);
         let may_probe = socket.state == State::Connected && socket.acked == socket.next;
         if may_probe && !self.must_probe(id) {
             return;

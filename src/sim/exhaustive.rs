@@ -1,0 +1,158 @@
+//! Exhaustive tests: runs a test in all orders of what is ready or due at the same moment.
+//!
+//! A run returns the choices that it has made, with the number of alternatives of each
+//! ([`Schedule`](crate::world::schedule::Schedule)). For each alternative that it has not taken,
+//! another run makes the same choices until there, takes the alternative, and then the first one of
+//! each further choice. So every sequence of choices is made by one run.
+//!
+//! Runs that take the fewest alternatives come first: most bugs need only a few (Emmi et al.,
+//! "Delay-Bounded Scheduling", 2011), and the report of a failure has no needless ones. Runs are
+//! made in batches, and the results are counted in order, so neither the runs nor what they find
+//! depends on threads.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::check::Report;
+use super::jobs::run_all;
+use super::replay::Replay;
+use super::threads::Threads;
+use crate::world::schedule::{Choice, MAX_CHOICES};
+
+/// The number of runs of a batch: enough for many cores.
+const BATCH: usize = 32;
+
+/// The runs of one seed that are left.
+struct Left {
+    /// Their first choices, by the number of alternatives that they take.
+    runs: Vec<VecDeque<Arc<[u32]>>>,
+    count: usize,
+    /// The limit of `count`: more will not be made.
+    limit: usize,
+    /// Whether all other runs are or were in the list.
+    is_complete: bool,
+}
+
+impl Left {
+    /// Returns a list with the run that takes no alternative.
+    fn new(limit: usize) -> Left {
+        Left {
+            runs: vec![VecDeque::from([Arc::default()])],
+            count: 1,
+            limit,
+            is_complete: true,
+        }
+    }
+
+    /// Takes the next run, and returns its first choices.
+    fn next(&mut self) -> Option<Arc<[u32]>> {
+        let next = self.runs.iter_mut().find_map(VecDeque::pop_front);
+        self.count -= usize::from(next.is_some());
+        next
+    }
+
+    /// Adds the runs that take one alternative more than a run that was `given` these choices, and
+    /// has `made` those.
+    fn add(&mut self, given: &[u32], made: &[Choice]) {
+        let level = 1 + given.iter().filter(|taken| **taken > 0).count();
+        if self.runs.len() == level {
+            self.runs.push(VecDeque::new());
+        }
+        self.is_complete &= made.len() < MAX_CHOICES;
+        for place in given.len()..made.len() {
+            for other in 1..made[place].count {
+                if self.count == self.limit {
+                    self.is_complete = false;
+                    return;
+                }
+                let taken = made[..place].iter().map(|choice| choice.taken);
+                self.runs[level].push_back(taken.chain([other]).collect());
+                self.count += 1;
+            }
+        }
+    }
+}
+
+/// Makes up to `limit` runs of a seed, and calls `add` with the report of each. Returns one that
+/// fails, if there is one; prints how many there are otherwise.
+pub(super) fn try_all(
+    seed: u64,
+    limit: usize,
+    threads: &Threads<'_>,
+    add: &mut dyn FnMut(&Report),
+) -> Option<Replay> {
+    let (mut left, mut runs, mut covered) = (Left::new(limit), 0, 0);
+    while left.count > 0 && runs < limit {
+        let most = BATCH.min(limit - runs);
+        let batch: Vec<Replay> = std::iter::from_fn(|| left.next())
+            .take(most)
+            .map(|chosen| Replay::chosen(seed, chosen))
+            .collect();
+        for (replay, report) in batch.iter().zip(run_all(&batch, false, threads)) {
+            runs += 1;
+            if report.failure.is_some() {
+                return Some(replay.clone());
+            }
+            add(&report);
+            if let Some(schedule) = &report.schedule {
+                covered += usize::from(schedule.is_covered);
+                left.add(&replay.chosen, &schedule.made);
+            }
+        }
+    }
+    let passed = runs - covered;
+    let which = if left.count == 0 && left.is_complete {
+        format!("all {passed} pass")
+    } else {
+        format!("{passed} pass, and there are more than the limit of {limit}")
+    };
+    println!(
+        "schedules of the seed {seed:#x}: {which} \
+         ({covered} more were ended early, as others cover the rest of them)"
+    );
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_sequence_of_choices_is_made_once_and_those_with_the_fewest_alternatives_first() {
+        let mut left = Left::new(1_000);
+        let mut tried = Vec::new();
+        while let Some(given) = left.next() {
+            // Two of two, unless the first took its alternative: then one of three.
+            let taken = |place: usize| given.get(place).copied().unwrap_or(0);
+            let counts: &[u32] = if taken(0) == 0 { &[2, 2, 2] } else { &[2, 3] };
+            let made: Vec<Choice> = (0..counts.len())
+                .map(|place| Choice {
+                    taken: taken(place),
+                    count: counts[place],
+                })
+                .collect();
+            left.add(&given, &made);
+            tried.push(made.iter().map(|choice| choice.taken).collect::<Vec<_>>());
+        }
+        let alternatives = |tried: &Vec<u32>| tried.iter().filter(|taken| **taken > 0).count();
+        assert!(tried.is_sorted_by_key(alternatives), "{tried:?}");
+        tried.sort();
+        tried.dedup();
+        assert_eq!(tried.len(), 4 + 3);
+        assert!(left.is_complete && left.count == 0);
+    }
+
+    #[test]
+    fn no_more_runs_are_kept_than_will_be_made() {
+        let mut left = Left::new(10);
+        let given = left.next().unwrap();
+        left.add(
+            &given,
+            &[Choice {
+                taken: 0,
+                count: 1_000,
+            }],
+        );
+        assert_eq!((left.count, left.is_complete), (10, false));
+    }
+}

@@ -1,0 +1,241 @@
+//! Exhaustive tests: that all orders are tried, and each of them once.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream, UdpSocket};
+use polder::sim::{self, Latency, Sim};
+
+use super::failing::{assert_contains, in_a_process, is_inner};
+use super::{ms, secs};
+
+/// What the runs of a test have come to, and how many came to anything.
+struct Outcomes(Mutex<(usize, BTreeSet<Vec<u64>>)>);
+
+impl Outcomes {
+    const fn new() -> Outcomes {
+        Outcomes(Mutex::new((0, BTreeSet::new())))
+    }
+
+    fn add(&self, outcome: Vec<u64>) {
+        let (runs, all) = &mut *self.0.lock().unwrap();
+        *runs += 1;
+        all.insert(outcome);
+    }
+
+    /// The outcomes, and the number of runs that had one. (The first run is made three times.)
+    fn take(&self) -> (usize, BTreeSet<Vec<u64>>) {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// A list that tasks of one host share.
+type List = Rc<RefCell<Vec<u64>>>;
+
+#[test]
+fn ready_tasks_run_in_every_order() {
+    static OUTCOMES: Outcomes = Outcomes::new();
+    sim::check(0..1, |sim: Sim| async move {
+        sim.exhaustive(10_000);
+        let list = List::default();
+        for number in 0..4 {
+            let list = list.clone();
+            polder::spawn_local(async move { list.borrow_mut().push(number) }).detach();
+        }
+        sim.sleep(ms(1)).await;
+        OUTCOMES.add(list.take());
+    });
+    let (runs, all) = OUTCOMES.take();
+    assert_eq!((runs, all.len()), (24 + 2, 24));
+}
+
+#[test]
+fn the_results_of_choose_are_all_tried() {
+    static OUTCOMES: Outcomes = Outcomes::new();
+    sim::check(7..8, |sim: Sim| async move {
+        sim.exhaustive(100);
+        let first = sim.choose(3);
+        let second = if first == 1 { sim.choose(4) } else { 9 };
+        OUTCOMES.add(vec![first, second]);
+    });
+    let (runs, all) = OUTCOMES.take();
+    assert_eq!((runs, all.len()), (6 + 2, 6));
+}
+
+/// A server that has this many datagrams, and tells in which order they came.
+async fn receive(count: usize) -> Vec<u64> {
+    let socket = UdpSocket::bind("0.0.0.0:7").await.unwrap();
+    let (mut bytes, mut all) = ([0; 8], Vec::new());
+    for _ in 0..count {
+        let len = socket.recv(&mut bytes).await.unwrap();
+        all.push(bytes[..len].iter().map(|byte| u64::from(*byte)).sum());
+    }
+    all
+}
+
+/// A client that sends a datagram to each of these servers, after it has looked for them.
+async fn send(number: u8, servers: &'static [&'static str]) {
+    let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
+    polder::time::sleep(ms(100)).await;
+    for server in servers {
+        socket.send_to(&[number], (*server, 7)).await.unwrap();
+    }
+}
+
+#[test]
+fn datagrams_that_arrive_at_one_moment_come_in_every_order() {
+    static OUTCOMES: Outcomes = Outcomes::new();
+    sim::check(0..1, |sim: Sim| async move {
+        sim.exhaustive(10_000);
+        let server = sim.host("server").start(|| receive(3));
+        for number in 1..=3 {
+            let name = format!("client-{number}");
+            sim.host(&name).start(move || send(number, &["server"]));
+        }
+        OUTCOMES.add(server.finished().within(secs(1)).await);
+    });
+    assert_eq!(OUTCOMES.take().1.len(), 6);
+}
+
+#[test]
+fn what_other_hosts_do_at_the_same_moment_is_tried_in_one_order() {
+    static OUTCOMES: Outcomes = Outcomes::new();
+    sim::check(0..1, |sim: Sim| async move {
+        sim.exhaustive(10_000);
+        let servers = ["one", "other"].map(|name| sim.host(name).start(|| receive(1)));
+        for (name, server) in [("a", &["one"]), ("b", &["other"])] {
+            sim.host(name).start(move || send(1, server));
+        }
+        // It waits for none of them: when one ends before another, it would notice.
+        sim.sleep(secs(1)).await;
+        drop(servers);
+        OUTCOMES.add(Vec::new());
+    });
+    assert_eq!(OUTCOMES.take().0, 1 + 2);
+}
+
+/// Peers that tell each other numbers, over links without latency, and remember what they have
+/// heard: so the outcome depends on the order of everything.
+async fn gossip(sim: Sim, outcomes: &'static Outcomes) {
+    sim.links().latency(Latency::fixed(Duration::ZERO));
+    let names = ["a", "b"];
+    let heard = names.map(|_| List::default());
+    for (nth, list) in heard.iter().enumerate() {
+        let list = list.clone();
+        sim.host(names[nth])
+            .start(move || peer(nth, names[1 - nth], list.clone()));
+    }
+    sim.sleep(ms(500)).await;
+    let heard = heard.map(|list| list.take());
+    outcomes.add(heard.join(&99));
+}
+
+async fn peer(number: usize, other: &'static str, heard: List) {
+    let socket = Rc::new(UdpSocket::bind("0.0.0.0:7").await.unwrap());
+    let to = polder::net::resolve((other, 7)).await.unwrap()[0];
+    polder::time::sleep(ms(100)).await;
+    // Two tasks beside the one that listens.
+    for nth in 0..2 {
+        let (own, list) = (socket.clone(), heard.clone());
+        polder::spawn_local(async move {
+            let known = list.borrow().len() as u8;
+            let word = number as u8 * 100 + nth * 10 + known;
+            own.send_to(&[word], to).await.unwrap();
+            list.borrow_mut().push(50 + u64::from(nth));
+        })
+        .detach();
+    }
+    let mut byte = [0];
+    loop {
+        socket.recv(&mut byte).await.unwrap();
+        heard.borrow_mut().push(u64::from(byte[0]));
+    }
+}
+
+#[test]
+fn every_outcome_that_a_seed_reaches_is_one_of_an_exhaustive_test() {
+    static BY_SEEDS: Outcomes = Outcomes::new();
+    static BY_ALL: Outcomes = Outcomes::new();
+    sim::check(10..2_000, |sim: Sim| gossip(sim, &BY_SEEDS));
+    sim::check(0..1, |sim: Sim| async move {
+        sim.exhaustive(100_000);
+        gossip(sim, &BY_ALL).await
+    });
+    let ((_, by_seeds), (runs, by_all)) = (BY_SEEDS.take(), BY_ALL.take());
+    let missed: Vec<_> = by_seeds.difference(&by_all).collect();
+    assert!(missed.is_empty(), "{missed:?}");
+    assert!(by_seeds.len() > 4 && by_all.len() > by_seeds.len());
+    assert!(runs < 100_000, "that are all");
+}
+
+/// A counter on a server, which is read and then written by each client: an update is lost if
+/// another client reads in between.
+async fn count(sim: Sim) {
+    sim.exhaustive(10_000);
+    let total = Rc::new(Cell::new(0_u8));
+    let shown = total.clone();
+    sim.host("server").start(move || {
+        let total = total.clone();
+        async move {
+            let listener = TcpListener::bind("0.0.0.0:7").await.unwrap();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let total = total.clone();
+                polder::spawn_local(async move {
+                    let mut request = [0];
+                    while stream.read_exact(&mut request).await.is_ok() {
+                        match request[0] {
+                            0 => stream.write_all(&[total.get()]).await.unwrap(),
+                            number => total.set(number),
+                        }
+                    }
+                })
+                .detach();
+            }
+        }
+    });
+    // The second one's question arrives at the moment at which the first one's update does.
+    let clients = [50_000, 52_500].map(|wait| {
+        polder::spawn_local(async move {
+            polder::time::sleep(Duration::from_micros(wait)).await;
+            let mut stream = TcpStream::connect("server:7").await.unwrap();
+            let mut number = [0];
+            stream.write_all(&[0]).await.unwrap();
+            stream.read_exact(&mut number).await.unwrap();
+            stream.write_all(&[number[0] + 1]).await.unwrap();
+        })
+    });
+    for client in clients {
+        client.await;
+    }
+    sim.sleep(ms(100)).await;
+    assert_eq!(shown.get(), 2, "an update is lost");
+}
+
+#[test]
+fn a_counter() {
+    if is_inner() {
+        sim::check(0..1, count);
+    }
+}
+
+#[test]
+fn an_order_that_fails_is_replayed_by_its_line() {
+    let name = "exhaustive::a_counter";
+    let (passes, text) = in_a_process(name, &[]);
+    assert!(!passes);
+    assert_contains(&text, &["an update is lost"]);
+    let replay = text.split_once("  replay: POLDER_SIM=").expect(&text).1;
+    let replay = replay.split(' ').next().unwrap();
+    assert!(replay.starts_with("0x0:schedule="), "{replay}");
+    let (passes, again) = in_a_process(name, &[("POLDER_SIM", replay)]);
+    assert!(!passes);
+    let line = format!("replay: POLDER_SIM={replay} cargo test");
+    assert_contains(&again, &["an update is lost", &line]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM", "0x0:")]);
+    assert!(passes, "the first order is right: {text}");
+}
