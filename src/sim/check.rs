@@ -30,7 +30,7 @@ use crate::task::panic_message;
 use crate::testing::Outcome;
 use crate::world::answers::Asked;
 use crate::world::coverage::Feature;
-use crate::world::faults::{Id, Kept};
+use crate::world::faults::{Id, Kept, Kind};
 use crate::world::link::nanos;
 use crate::world::progress::{Call, Progress};
 use crate::world::schedule::Schedule;
@@ -123,15 +123,21 @@ impl Report {
             return self.failure.clone().unwrap_or_default();
         };
         let mut text = details.head.clone();
-        let count = self.faults.len();
-        if count > 0 {
+        for (word, is_operation) in [("fault", false), ("operation", true)] {
+            let all = self.faults.iter().zip(&details.faults);
+            let all: Vec<_> = all
+                .filter(|((kind, ..), _)| (*kind == Kind::Operation) == is_operation)
+                .collect();
+            let count = all.len();
+            if count == 0 {
+                continue;
+            }
             let is_told = |id: &Id| needed.is_none_or(|needed| needed.contains(id));
-            let told = self.faults.iter().zip(&details.faults);
-            let told: Vec<&str> = (told.filter(|(id, _)| is_told(id)))
+            let told: Vec<&str> = (all.into_iter().filter(|(id, _)| is_told(id)))
                 .map(|(_, words)| words.as_str())
                 .collect();
             let plural = if count == 1 { "" } else { "s" };
-            let _ = write!(text, "  {count} fault{plural}");
+            let _ = write!(text, "  {count} {word}{plural}");
             let _ = match needed {
                 None => write!(text, ": "),
                 Some(_) if told.is_empty() => write!(text, ", none of them needed"),

@@ -109,6 +109,7 @@ mod state;
 mod story;
 mod stuck;
 mod threads;
+mod workload;
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -137,6 +138,7 @@ pub use linearizable::{Model, Verdict};
 pub use links::{Cut, Hold, Links};
 pub use machine::{Clock, Faults};
 pub use names::Names;
+pub use workload::{Draw, Workload};
 
 /// Makes worlds answer for the C library: one line at the root of a test's crate. Within a world
 /// the seed then decides everything that a program asks the C library for: the keys of a `HashMap`,
@@ -545,6 +547,26 @@ impl Sim {
     /// ```
     pub fn choose(&self, end: u64) -> u64 {
         self.state.choose(end.max(1))
+    }
+
+    /// Returns a workload of so many operations for each of its clients. The seed draws which, and
+    /// how long a client pauses in between. The report of a failure has those that it needs.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..3, |sim| async move {
+    ///     let work = sim
+    ///         .workload(20)
+    ///         .operation(3, "read", |_| async { /* asks the server */ })
+    ///         .operation(1, "write", |_| async { /* tells the server */ });
+    ///     for client in work.start(&["one", "other"]) {
+    ///         client.finished().within(Duration::from_secs(60)).await;
+    ///     }
+    /// });
+    /// ```
+    pub fn workload(&self, operations: u64) -> Workload {
+        Workload::new(self.state.clone(), operations)
     }
 
     /// Fails the run if `condition` returns `false`, or an error that gives the reason, after any

@@ -133,12 +133,8 @@ impl Choices {
     fn make(&mut self, end: u64) -> u64 {
         self.count += 1;
         let begin = || Stream::new(kernel(|kernel| kernel.core.seed), "test", 0, 0);
-        let count = usize::try_from(end).unwrap_or(usize::MAX);
-        let one_of_all = kernel(|kernel| {
-            let schedule = kernel.core.schedule.as_mut()?;
-            Some(schedule.choose(count) as u64)
-        });
-        let drawn = one_of_all.unwrap_or_else(|| self.stream.get_or_insert_with(begin).below(end));
+        let stream = &mut self.stream;
+        let drawn = one_of_all(end).unwrap_or_else(|| stream.get_or_insert_with(begin).below(end));
         let instead = self.instead.get(&self.count);
         let number = instead.map_or(drawn, |number| (*number).min(end - 1));
         if self.made.len() < MAX_CHOICES {
@@ -155,6 +151,12 @@ impl Choices {
 /// If the thread is in no world: a handle has outlived it.
 pub(super) fn kernel<R>(f: impl FnOnce(&mut Kernel) -> R) -> R {
     world::with(f).expect("polder::sim: this world has ended")
+}
+
+/// Returns a number below `end` that the run's schedule chooses, if all orders are tried.
+pub(super) fn one_of_all(end: u64) -> Option<u64> {
+    let count = usize::try_from(end).unwrap_or(usize::MAX);
+    kernel(|kernel| Some(kernel.core.schedule.as_mut()?.choose(count) as u64))
 }
 
 impl State {

@@ -48,7 +48,7 @@ pub(crate) struct Core {
     /// Makes the choices, if all orders are tried.
     pub(crate) schedule: Option<Box<Schedule>>,
     /// Whether each duration is its mean.
-    pub(super) is_calm: bool,
+    pub(crate) is_calm: bool,
 }
 
 impl Core {
@@ -125,6 +125,20 @@ impl Core {
         if let Some(coverage) = &mut self.report.coverage {
             coverage.state(self.time.now(), digest(0, name.as_bytes()), state);
         }
+    }
+
+    /// Returns whether the running process performs its operation of this number, which counts as a
+    /// fault that can be left out.
+    pub(crate) fn begin_operation(&mut self, name: &'static str, nth: u64) -> bool {
+        let Some(host) = self.processes.current_host() else {
+            return false;
+        };
+        let id = (Kind::Operation, host as u32, 0, nth);
+        let begins = (self.faults).allow_one(id, self.time.now(), || name.to_owned());
+        if begins {
+            self.note(host, What::Operation(name));
+        }
+        begins
     }
 
     #[cold]

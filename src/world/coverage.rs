@@ -120,6 +120,7 @@ fn kind(what: What) -> u64 {
         What::Segment(_, _, _, _, len) | What::Written(_, len) => len.min(MAX_LENGTH) as u64,
         What::Datagram(_, port, _, len) => known(port) << 8 | len.min(MAX_LENGTH) as u64,
         What::Synced(_, fails) => fails.into(),
+        What::Operation(name) => digest(0, name.as_bytes()),
         _ => 0,
     };
     mix(tag ^ detail << 16)

@@ -34,6 +34,8 @@ pub(crate) enum What {
     /// A router has reported that this host cannot be reached.
     Unreachable(usize),
     Chosen(u64),
+    /// Its client begins the operation of this name.
+    Operation(&'static str),
     Reset(usize),
     Failed,
     Quiet,
@@ -168,6 +170,7 @@ impl What {
             What::Synced(node, fails) => [37, node, fails.into(), 0, 0],
             What::Unsynced(sectors, names) => [38, sectors, names, 0, 0],
             What::DiskFailed => [39, 0, 0, 0, 0],
+            What::Operation(name) => [40, digest(0, name.as_bytes()), 0, 0, 0],
         }
     }
 
@@ -197,6 +200,7 @@ impl What {
             | What::ClockSet(..)
             | What::WallStepped(_)
             | What::Failed
+            | What::Operation(_)
             | What::Panicked
             | What::Signal(_)
             | What::Unsynced(..)
@@ -241,6 +245,7 @@ impl What {
             What::Polled(task, Some(site)) => format!("task {task} runs, spawned at {site}"),
             What::Polled(task, None) => format!("task {task} runs"),
             What::Chosen(number) => format!("chose {number}"),
+            What::Operation(name) => format!("begins to {name}"),
             What::Signal(number) => format!("signal {number} comes"),
             What::Blocking(_) => "gives a call to unblock".into(),
             What::Written(_, 0) => "sets the length of a file".into(),

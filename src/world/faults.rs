@@ -60,6 +60,8 @@ pub(crate) enum Kind {
     SlowSync,
     Unsynced,
     Program,
+    /// An operation of a test's workload: no fault, but it can be left out as one.
+    Operation,
 }
 
 impl Kind {
@@ -148,6 +150,7 @@ impl Fault {
             Kind::SlowSync => format!("{these}: a slow sync"),
             Kind::Unsynced => format!("{these}: without power {}", self.detail),
             Kind::Program => format!("{these}: buggify {:?}", self.detail),
+            Kind::Operation => format!("{these}: {}", self.detail),
         };
         let _ = write!(text, " ({}", Seconds(self.at));
         if let Some(lasts) = self.lasts {
@@ -189,7 +192,8 @@ impl Faults {
 
     /// Returns whether a fault happens. If so, it gets its number.
     pub(crate) fn allow(&mut self, id: Id, fault: impl FnOnce() -> Fault) -> bool {
-        if self.is_off || self.kept.as_ref().is_some_and(|kept| !kept.contains(&id)) {
+        let is_off = self.is_off && id.0 != Kind::Operation;
+        if is_off || self.kept.as_ref().is_some_and(|kept| !kept.contains(&id)) {
             return false;
         }
         let count = self.counts.entry(id.0).or_default();

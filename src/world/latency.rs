@@ -154,7 +154,7 @@ impl Latency {
 
     /// Draws a latency, or takes the number of the stream and returns the mean.
     #[inline]
-    pub(super) fn draw(self, stream: &mut Stream, is_mean: bool) -> u64 {
+    pub(crate) fn draw(self, stream: &mut Stream, is_mean: bool) -> u64 {
         let drawn = match self.more {
             More::Uniform(span) => self.least.saturating_add(stream.below(span)),
             More::Exponential(mean) => exponential(self.least, mean, stream.next()),

@@ -32,6 +32,7 @@ mod udp;
 #[cfg(unix)]
 mod unix;
 mod workers;
+mod workload;
 mod world;
 
 use std::io::Result;

@@ -1,0 +1,264 @@
+//! [`Workload`]: clients whose operations the seed draws.
+//!
+//! Whether an operation is performed is decided as for a fault, so operations are numbered with
+//! the faults: the search for a smaller run that fails leaves them out, and so does `POLDER_SIM`.
+//! Each operation has its own stream of numbers, so leaving out one does not change the others.
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::host::{Host, Process};
+use super::state::{State, kernel, one_of_all};
+use crate::testing::Outcome;
+use crate::time::sleep;
+use crate::world::choice::Stream;
+use crate::world::latency::Latency;
+
+/// The default limit of the time between two operations of a client: long enough for most
+/// operations to overlap only sometimes with those of other clients.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Operations that are performed by several clients, drawn by the seed. Returned by
+/// [`Sim::workload`](super::Sim::workload).
+///
+/// ```
+/// use std::cell::Cell;
+/// use std::rc::Rc;
+/// use std::time::Duration;
+///
+/// polder::sim::check(0..20, |sim| async move {
+///     let level = Rc::new(Cell::new(10));
+///     let (filled, drained) = (level.clone(), level.clone());
+///     let clients = sim
+///         .workload(25)
+///         .operation(2, "fill", move |draw| {
+///             filled.set(filled.get() + draw.below(5));
+///             async {}
+///         })
+///         .operation(1, "drain", move |_| {
+///             drained.set(drained.get().saturating_sub(5));
+///             async {}
+///         })
+///         .start(&["one", "other"]);
+///     for client in clients {
+///         client.finished().within(Duration::from_secs(60)).await;
+///     }
+///     assert!(level.get() <= 10 + 50 * 4);
+/// });
+/// ```
+#[must_use = "it does nothing until it is started"]
+pub struct Workload {
+    state: Rc<State>,
+    plan: Plan,
+}
+
+/// The work of each client.
+struct Plan {
+    operations: u64,
+    kinds: Vec<Kind>,
+    pauses: Latency,
+}
+
+struct Kind {
+    weight: u32,
+    name: &'static str,
+    perform: Perform,
+}
+
+type Perform = Box<dyn Fn(&mut Draw) -> Pin<Box<dyn Future<Output = ()>>>>;
+
+impl Workload {
+    pub(super) fn new(state: Rc<State>, operations: u64) -> Workload {
+        let plan = Plan {
+            operations,
+            kinds: Vec::new(),
+            pauses: Latency::uniform(Duration::ZERO..LONGEST_PAUSE),
+        };
+        Workload { state, plan }
+    }
+
+    /// Adds an operation. `weight` says how often it is drawn, compared with the others. `perform`
+    /// is called for each time that it is; it draws what the operation is about, and returns a
+    /// future, which runs as the client's process. An error that the future returns fails the run.
+    ///
+    /// ```
+    /// polder::sim::check(0..3, |sim| async move {
+    ///     let clients = sim.workload(2).operation(1, "read", |draw| {
+    ///         let key = draw.below(4);
+    ///         async move {
+    ///             // … asks the server for that key.
+    ///             if key < 4 { Ok(()) } else { Err("no such key") }
+    ///         }
+    ///     });
+    ///     clients.start(&["one", "other"]);
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the weight is zero.
+    pub fn operation<F>(
+        mut self,
+        weight: u32,
+        name: &'static str,
+        perform: impl Fn(&mut Draw) -> F + 'static,
+    ) -> Workload
+    where
+        F: Future + 'static,
+        F::Output: Outcome,
+    {
+        assert!(
+            weight > 0,
+            "polder::sim: {name:?} has a weight of zero: it would never be drawn"
+        );
+        let perform: Perform = Box::new(move |draw| {
+            let operation = perform(draw);
+            Box::pin(async move { operation.await.check() })
+        });
+        let kind = Kind {
+            weight,
+            name,
+            perform,
+        };
+        self.plan.kinds.push(kind);
+        self
+    }
+
+    /// Sets the time that a client waits before each operation. The default is up to 100 ms.
+    ///
+    /// ```
+    /// use polder::sim::Latency;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..3, |sim| async move {
+    ///     let second = Latency::fixed(Duration::from_secs(1));
+    ///     let work = sim.workload(10).operation(1, "rest", |_| async {}).pauses(second);
+    ///     for client in work.start(&["client"]) {
+    ///         client.finished().await;
+    ///     }
+    ///     assert_eq!(sim.now().as_secs(), 10);
+    /// });
+    /// ```
+    pub fn pauses(mut self, pauses: Latency) -> Workload {
+        self.plan.pauses = pauses;
+        self
+    }
+
+    /// Starts a process on each of these hosts, which performs its operations one after the other.
+    /// A client that is killed and restarted goes on with the operation after the one that was
+    /// interrupted.
+    ///
+    /// # Panics
+    ///
+    /// If there is no operation, or if a process runs on one of the hosts.
+    #[track_caller]
+    pub fn start(self, clients: &[&str]) -> Vec<Process<()>> {
+        assert!(
+            !self.plan.kinds.is_empty(),
+            "polder::sim: a workload has at least one operation"
+        );
+        let (state, plan) = (self.state, Rc::new(self.plan));
+        let start = |(client, name): (usize, &&str)| {
+            let host = Host {
+                index: state.host(name),
+                state: state.clone(),
+            };
+            let (plan, begun) = (plan.clone(), Rc::new(Cell::new(0)));
+            let program = move || plan.clone().perform(client, begun.clone());
+            host.start(program)
+        };
+        clients.iter().enumerate().map(start).collect()
+    }
+}
+
+impl Plan {
+    /// Performs the operations of a client, from the first one that was not begun yet.
+    async fn perform(self: Rc<Plan>, client: usize, begun: Rc<Cell<u64>>) {
+        while begun.get() < self.operations {
+            let nth = begun.get() + 1;
+            begun.set(nth);
+            let mut draw = Draw::new(client, nth);
+            let kind = self.draw_kind(&mut draw);
+            sleep(draw.pause(self.pauses)).await;
+            if kernel(|kernel| kernel.core.begin_operation(kind.name, nth)) {
+                (kind.perform)(&mut draw).await;
+            }
+        }
+    }
+
+    /// Draws the kind of an operation by its weight. If all are tried, each is tried once.
+    fn draw_kind(&self, draw: &mut Draw) -> &Kind {
+        if let Some(nth) = one_of_all(self.kinds.len() as u64) {
+            return &self.kinds[nth as usize];
+        }
+        let weights = self.kinds.iter().map(|kind| u64::from(kind.weight));
+        let mut drawn = draw.below(weights.clone().sum());
+        let is_drawn = |weight: u64| {
+            let is_it = drawn < weight;
+            drawn = drawn.saturating_sub(weight);
+            is_it
+        };
+        let place = { weights }.position(is_drawn);
+        &self.kinds[place.expect("it is below the sum")]
+    }
+}
+
+/// Draws the numbers of an operation of a [`Workload`].
+///
+/// ```
+/// polder::sim::check(0..3, |sim| async move {
+///     let work = sim.workload(5).operation(1, "roll a die", |draw| {
+///         assert!(draw.below(6) < 6 && draw.client() == 0);
+///         async {}
+///     });
+///     work.start(&["client"]);
+/// });
+/// ```
+pub struct Draw {
+    client: usize,
+    stream: Stream,
+}
+
+impl Draw {
+    fn new(client: usize, nth: u64) -> Draw {
+        let seed = kernel(|kernel| kernel.core.seed);
+        Draw {
+            client,
+            stream: Stream::new(seed, "workload", client, nth as usize),
+        }
+    }
+
+    /// Returns a number below `end` (zero if `end` is zero).
+    pub fn below(&mut self, end: u64) -> u64 {
+        let end = end.max(1);
+        one_of_all(end).unwrap_or_else(|| self.stream.below(end))
+    }
+
+    /// Returns the place of the client among those that the workload was started with.
+    pub fn client(&self) -> usize {
+        self.client
+    }
+
+    fn pause(&mut self, pauses: Latency) -> Duration {
+        let is_mean = kernel(|kernel| kernel.core.is_calm);
+        Duration::from_nanos(pauses.draw(&mut self.stream, is_mean))
+    }
+}
+
+impl fmt::Debug for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workload").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Draw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Draw")
+            .field("client", &self.client)
+            .finish_non_exhaustive()
+    }
+}
