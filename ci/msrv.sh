@@ -74,7 +74,7 @@ installed() {
 
 packages() {
     local folder wanted toolchain
-    for folder in interop crates/polder-{async-rs,hickory,hyper,quinn,tokio,top,zbus} benches/compare benches/simulators; do
+    for folder in interop crates/polder-{async-rs,hickory,hyper,quinn,tokio,top,tor,zbus} benches/compare benches/simulators; do
         wanted=$(stated "$folder")
         toolchain=$(installed "$wanted")
         if [ -z "$toolchain" ]; then
