@@ -33,7 +33,7 @@
 //!
 //! **TLS** is tor-rtcompat's: its providers wrap the streams of any runtime. They are there if one
 //! of tor-rtcompat's own runtimes is, which then is linked and never started:
-//! `tor-rtcompat = { version = "0.44", features = ["rustls", "tokio"] }`, or `native-tls` in the
+//! `tor-rtcompat = { version = "0.47", features = ["rustls", "tokio"] }`, or `native-tls` in the
 //! place of `rustls`. The program chooses rustls' cryptography, as above. A relay's acceptor needs
 //! the feature `tls-server`.
 //!
