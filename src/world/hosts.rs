@@ -133,8 +133,10 @@ impl Hosts {
     }
 
     /// Returns the host of an address, seen from `host`, and the address there.
-    pub(super) fn locate(&self, host: usize, address: SocketAddr) -> (usize, SocketAddr) {
-        let ip = address.ip();
+    /// One of IPv4 that is mapped to IPv6 is that of IPv4.
+    pub(super) fn locate(&self, host: usize, mut address: SocketAddr) -> (usize, SocketAddr) {
+        let ip = address.ip().to_canonical();
+        address.set_ip(ip);
         if ip.is_loopback() {
             return (host, address);
         }

@@ -71,6 +71,9 @@ impl Names {
     }
 
     fn addresses_of(&self, name: &str, hosts: &Hosts) -> Vec<IpAddr> {
+        if let Some(ip) = parse_number(name) {
+            return vec![ip.into()];
+        }
         let [v4, v6] = match (self.records.get(name), hosts.find(name)) {
             (Some([now, _]), _) => return now.clone(),
             (None, Some(host)) => [false, true].map(|is_v6| hosts.address(host, is_v6)),
@@ -202,6 +205,28 @@ pub(crate) struct Answer {
 /// Looks up the addresses of a name. `None` outside of a world.
 pub(crate) fn look_up(name: &str) -> Option<io::Result<Answer>> {
     super::with(|kernel| kernel.names.look_up(name, &mut kernel.core))
+}
+
+/// Parses a number in the way of inet_aton(3): one to four parts, in decimal, octal or hexadecimal,
+/// the last of which stands for all bytes that are left.
+fn parse_number(text: &str) -> Option<Ipv4Addr> {
+    let part = |part: &str| match part.strip_prefix("0x") {
+        _ if part.contains('+') => None,
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None if part.starts_with('0') => u32::from_str_radix(part, 8).ok(),
+        None => part.parse().ok(),
+    };
+    let parts: Vec<u32> = text.split('.').map(part).collect::<Option<_>>()?;
+    let (last, first) = parts.split_last()?;
+    let is_in_range = first.len() < 4
+        && first.iter().all(|part| *part < 256)
+        && u64::from(*last) < 1 << (32 - 8 * first.len());
+    let shifts = [24, 16, 8].into_iter();
+    let sum = first
+        .iter()
+        .zip(shifts)
+        .fold(*last, |sum, (part, by)| sum | part << by);
+    is_in_range.then(|| sum.into())
 }
 
 #[cfg(test)]

@@ -98,12 +98,12 @@ impl Network<'_> {
 
     /// Returns a socket's own address, and its peer's, if it is connected.
     pub(super) fn addresses(&self, id: u32) -> io::Result<(Address, Option<Address>)> {
-        let (local, peer) = match self.table.get(id)? {
-            Socket::Tcp(socket) => (socket.local, socket.peer_address()),
-            Socket::Udp(socket) => (socket.local, socket.peer_address()),
+        let (base, local, peer) = match self.table.get(id)? {
+            Socket::Tcp(socket) => (&socket.base, socket.local, socket.peer_address()),
+            Socket::Udp(socket) => (&socket.base, socket.local, socket.peer_address()),
             Socket::Unix(socket) => return Ok(socket.addresses()),
         };
-        Ok((Address::Internet(local), peer.map(Address::Internet)))
+        Ok((base.shown(local), peer.map(|peer| base.shown(peer))))
     }
 
     /// Returns whether receiving was shut down, although a receive would block.
@@ -147,10 +147,14 @@ impl Network<'_> {
         let base = self.table.base(id)?;
         let accepted = base.queue.pop_front().ok_or_else(|| Errno::AGAIN.into());
         base.note_blocked(READABLE, &accepted);
-        let accepted = accepted?;
-        self.table.base(accepted)?.process = Some(process);
+        let (accepted, is_v6) = (accepted?, base.is_v6);
+        let base = self.table.base(accepted)?;
+        (base.process, base.is_v6) = (Some(process), is_v6);
         let peer = match self.table.get_mut(accepted)? {
-            Socket::Tcp(socket) => Address::Internet(socket.accept(self.core)),
+            Socket::Tcp(socket) => {
+                let peer = socket.accept(self.core);
+                socket.base.shown(peer)
+            }
             Socket::Udp(_) => return Err(gone()),
             Socket::Unix(socket) => Address::Unix(socket.peer_name()),
         };

@@ -6,8 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use super::address::Address;
 use super::errno::Errno;
 use super::options::Options;
 use super::registrations::Registrations;
@@ -20,6 +21,8 @@ pub(super) struct Base {
     /// The process that has it open. `None` while it waits in a listener's queue, and, for TCP,
     /// once the user has closed it.
     pub(super) process: Option<usize>,
+    /// Whether it is a socket of IPv6.
+    pub(super) is_v6: bool,
     pub(super) registrations: Registrations,
     /// The directions that would have blocked, for reports.
     pub(super) blocked: u8,
@@ -38,6 +41,14 @@ impl Base {
             process,
             ..Base::default()
         }
+    }
+
+    /// Returns an address as the user sees it: a socket of IPv6 shows those of IPv4 as mapped ones.
+    pub(super) fn shown(&self, mut address: SocketAddr) -> Address {
+        if let (true, IpAddr::V4(ip)) = (self.is_v6, address.ip()) {
+            address.set_ip(ip.to_ipv6_mapped().into());
+        }
+        Address::Internet(address)
     }
 
     /// Reports the socket's error, once.

@@ -118,7 +118,7 @@ impl Network<'_> {
         let local = listeners.bind(host, local, self.table, hosts, is_free)?;
         let base = Base::new(host, Some(process));
         let mut socket = Socket::new(base, State::Listening, local);
-        socket.base.backlog = backlog;
+        (socket.base.backlog, socket.base.is_v6) = (backlog, local.is_ipv6());
         let id = self.table.insert(Any::Tcp(Box::new(socket)));
         self.tcp.listeners.add(host, local.port(), id);
         Ok(id)
@@ -129,6 +129,7 @@ impl Network<'_> {
         if is_for_many(peer.ip()) {
             return Err(Errno::NETUNREACH.into());
         }
+        let is_v6 = peer.is_ipv6();
         let (to, peer) = self.core.hosts.locate(host, peer);
         let ip = if peer.ip().is_loopback() {
             peer.ip()
@@ -139,6 +140,7 @@ impl Network<'_> {
         let base = Base::new(host, Some(process));
         let mut socket = Socket::new(base, State::Connecting, SocketAddr::new(ip, port));
         (socket.peer, socket.has_connected) = (Some((to, peer)), true);
+        socket.base.is_v6 = is_v6;
         let id = self.insert(socket);
         self.core.note(host, What::Connect(to, peer.port()));
         self.core.count_connect(host);

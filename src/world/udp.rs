@@ -206,7 +206,7 @@ impl Socket {
     ) -> io::Result<(usize, Address)> {
         self.base.take_error()?;
         let (len, from, _) = self.inbox.receive(bytes, keeps)?;
-        Ok((len, Address::Internet(from)))
+        Ok((len, self.base.shown(from)))
     }
 
     pub(super) fn send(
@@ -278,8 +278,10 @@ impl Network<'_> {
         let (host, process) = self.core.processes.here()?;
         let is_free = |_: &Hosts, port| self.udp.is_free(host, port);
         let local = (self.udp).bind(host, local, self.table, &mut self.core.hosts, is_free)?;
+        let mut base = Base::new(host, Some(process));
+        base.is_v6 = local.is_ipv6();
         let id = self.table.insert(Any::Udp(Box::new(Socket {
-            base: Base::new(host, Some(process)),
+            base,
             local,
             peer: None,
             inbox: Inbox::default(),

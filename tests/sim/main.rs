@@ -12,6 +12,7 @@ mod example;
 mod exhaustive;
 mod explore;
 mod failing;
+mod families;
 mod faults;
 mod history;
 mod hosts;

@@ -1,0 +1,96 @@
+//! Sockets of IPv6 that talk with those of IPv4, and numbers in place of names, as on Linux
+//! (ipv6(7), inet(3)).
+
+use std::io::Result;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+
+use polder::net::{TcpListener, TcpStream, UdpSocket, resolve};
+use polder::sim::{self, Sim};
+
+/// Connects in all ways, and returns the addresses that each end sees, without their ports.
+async fn connect_and_send() -> Result<Vec<String>> {
+    let mut seen = Vec::new();
+    let mut see = |what: &str, address: SocketAddr| seen.push(format!("{what}: {}", address.ip()));
+    let both = TcpListener::bind("[::]:0").await?;
+    let v4 = TcpListener::bind("127.0.0.1:0").await?;
+    for (name, listener, ip) in [
+        ("v4 to both", &both, "127.0.0.1"),
+        ("mapped to both", &both, "::ffff:127.0.0.1"),
+        ("v6 to both", &both, "::1"),
+        ("mapped to v4", &v4, "::ffff:127.0.0.1"),
+    ] {
+        let client = TcpStream::connect((ip, listener.local_addr()?.port())).await?;
+        let (server, from) = listener.accept().await?;
+        see(name, from);
+        for socket in [&client, &server] {
+            see(name, socket.local_addr()?);
+            see(name, socket.peer_addr()?);
+        }
+        assert_eq!(from, server.peer_addr()?);
+    }
+    let both = UdpSocket::bind("[::]:0").await?;
+    let v4 = UdpSocket::bind("127.0.0.1:0").await?;
+    let mut bytes = [0; 4];
+    v4.send_to(b"ping", ("127.0.0.1", both.local_addr()?.port()))
+        .await?;
+    let (_, from) = both.recv_from(&mut bytes).await?;
+    see("datagram to both", from);
+    both.send_to(b"pong", from).await?;
+    let (_, from) = v4.recv_from(&mut bytes).await?;
+    see("its answer", from);
+    both.connect(v4.local_addr()?).await?;
+    see("its peer", both.peer_addr()?);
+    let refused = v4.send_to(b"ping", "[::1]:9").await.unwrap_err();
+    seen.push(format!("v4 to v6: {:?}", refused.raw_os_error()));
+    Ok(seen)
+}
+
+#[test]
+fn a_socket_of_ipv6_sees_addresses_of_ipv4_as_mapped_ones() {
+    static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    sim::check(0..3, |_: Sim| async {
+        *SEEN.lock().unwrap() = connect_and_send().await?;
+        Result::Ok(())
+    });
+    let seen = SEEN.lock().unwrap();
+    assert!(
+        seen.contains(&"datagram to both: ::ffff:127.0.0.1".to_owned()),
+        "{seen:?}"
+    );
+    // Unless this machine has no IPv6.
+    if cfg!(target_os = "linux") && std::net::TcpListener::bind("[::1]:0").is_ok() {
+        assert_eq!(*seen, polder::block_on(connect_and_send()).unwrap());
+    }
+}
+
+#[test]
+fn numbers_of_ipv4_are_read_as_the_c_library_reads_them() {
+    sim::check(0..1, |_: Sim| async {
+        for (text, ip) in [
+            ("127.1", [127, 0, 0, 1]),
+            ("0x7f000001", [127, 0, 0, 1]),
+            ("2130706433", [127, 0, 0, 1]),
+            ("10.1.515", [10, 1, 2, 3]),
+            ("0x0a.010.2.3", [10, 8, 2, 3]),
+            ("0", [0, 0, 0, 0]),
+            ("4294967295", [255; 4]),
+        ] {
+            let addresses = resolve((text, 80)).await.unwrap();
+            assert_eq!(addresses, [SocketAddr::from((ip, 80))], "{text}");
+        }
+        for text in [
+            "256.1",
+            "1.2.3.256",
+            "4294967296",
+            "1.2.3.4.5",
+            "1.",
+            "0x",
+            "09",
+            "1.x",
+            "+1",
+        ] {
+            assert!(resolve((text, 80)).await.is_err(), "{text}");
+        }
+    });
+}
