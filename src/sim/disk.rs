@@ -257,6 +257,87 @@ impl Disk {
         self.set(Kind::SlowSync, probability)
     }
 
+    /// Sets the probability that a call that reads finds one bit of a file changed (bit rot), which
+    /// stays so until the sector is written again. Bytes that were not synced are in memory, and do
+    /// not change.
+    ///
+    /// ```
+    /// use polder::fs::{self, File};
+    /// use polder::io::AsyncWriteExt;
+    ///
+    /// polder::sim::check(0..10, |sim| async move {
+    ///     let mut file = File::create("/a").await?;
+    ///     file.write_all(b"text").await?;
+    ///     file.sync_all().await?;
+    ///     sim.host("test").disk().bit_rot(1.0);
+    ///     assert_ne!(fs::read("/a").await?, b"text");
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the probability is not from 0 to 1.
+    #[track_caller]
+    pub fn bit_rot(self, probability: f64) -> Disk {
+        self.set(Kind::BitRot, probability)
+    }
+
+    /// Sets the probability that a sync of a file succeeds, although a sector has not come to the
+    /// disk (a lost write). Reads see what was written, and a power-off shows what is there.
+    ///
+    /// ```
+    /// use polder::fs::{self, File};
+    /// use polder::io::AsyncWriteExt;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..10, |sim| async move {
+    ///     let limit = Duration::from_secs(1);
+    ///     let store = sim.host("store");
+    ///     store.disk().lost_writes(1.0);
+    ///     let writer = store.start(|| async {
+    ///         let mut file = File::create("/a").await?;
+    ///         file.write_all(b"text").await?;
+    ///         file.sync_all().await?;
+    ///         File::open("/").await?.sync_all().await
+    ///     });
+    ///     writer.finished().within(limit).await?;
+    ///     store.power_off();
+    ///     let reader = store.start(|| fs::read("/a"));
+    ///     assert_eq!(reader.finished().within(limit).await?, [0; 4]);
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the probability is not from 0 to 1.
+    #[track_caller]
+    pub fn lost_writes(self, probability: f64) -> Disk {
+        self.set(Kind::LostWrite, probability)
+    }
+
+    /// Sets the probability that a sync of a file succeeds, although a sector was written to the
+    /// place of another one of the file (a misdirected write). Its own place is as it was, as with
+    /// [`lost_writes`](Self::lost_writes), and a power-off shows that.
+    ///
+    /// ```
+    /// use polder::fs;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.host("test").disk().misdirected_writes(0.1);
+    ///     // … a store whose entries have checksums, and their own places in them.
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the probability is not from 0 to 1.
+    #[track_caller]
+    pub fn misdirected_writes(self, probability: f64) -> Disk {
+        self.set(Kind::Misdirected, probability)
+    }
+
     #[track_caller]
     fn set(self, kind: Kind, probability: f64) -> Disk {
         let probability = of(probability);

@@ -29,6 +29,7 @@ use nodes::{NOW, Node, Nodes, ROOT, SYNCED, check_path};
 use super::choice::Stream;
 use super::errno::Errno;
 use super::event::digest;
+use super::faults::Kind;
 use super::sectors::{Data, SECTOR};
 use super::trace::What;
 
@@ -117,6 +118,8 @@ pub(crate) struct Disk {
     used: Option<u64>,
     /// The number of power-offs at which something was not synced.
     pub(super) losses: u64,
+    /// Selects the bit that the call has to change in what it reads.
+    pub(super) rot: Option<u64>,
     /// The event of the last call, until it is taken.
     pub(super) note: Option<What>,
 }
@@ -133,6 +136,7 @@ impl Disk {
             capacity: None,
             used: None,
             losses: 0,
+            rot: None,
             note: None,
         }
     }
@@ -304,11 +308,18 @@ impl Disk {
     }
 
     pub(crate) fn read(&mut self, number: u32, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(self.file(number, |how| how.read)?.0.read(at, buffer))
+        let rot = self.rot.take();
+        let (data, _) = self.file(number, |how| how.read)?;
+        rot.into_iter()
+            .for_each(|pick| data.rot(at, buffer.len(), pick));
+        Ok(data.read(at, buffer))
     }
 
     pub(crate) fn read_all(&mut self, number: u32) -> io::Result<Vec<u8>> {
+        let rot = self.rot.take();
         let (data, _) = self.file(number, |how| how.read)?;
+        rot.into_iter()
+            .for_each(|pick| data.rot(0, usize::MAX, pick));
         let mut bytes = Vec::new();
         let len = data.len();
         if len > MAX_READ || bytes.try_reserve_exact(len as usize).is_err() {
@@ -468,7 +479,15 @@ impl Disk {
     /// Ends a sync of all changes until `last`, successfully or not. An earlier sync of the same
     /// file that has failed is reported once to each descriptor that was open then (Linux's
     /// `errseq_t`, since 4.13), even if this one succeeds.
-    pub(crate) fn end_sync(&mut self, number: u32, last: u64, fails: bool) -> io::Result<()> {
+    ///
+    /// With a `silent` fault one sector does not get to the disk, and nothing tells so.
+    pub(crate) fn end_sync(
+        &mut self,
+        number: u32,
+        last: u64,
+        fails: bool,
+        silent: Option<(Kind, u64)>,
+    ) -> io::Result<()> {
         let Open { node, failures, .. } = *self.opened(number)?;
         self.note = Some(What::Synced(node.into(), fails));
         let mut is_told = fails;
@@ -477,7 +496,11 @@ impl Disk {
                 if fails {
                     data.fail_sync(last);
                 } else {
+                    let lost = silent.and_then(|(_, pick)| data.lose_write(last, pick));
                     data.end_sync(last);
+                    if let (Some(lost), Some((Kind::Misdirected, pick))) = (lost, silent) {
+                        data.misplace(lost, pick);
+                    }
                 }
                 is_told |= data.failures > failures;
                 let failures = data.failures;
@@ -619,7 +642,7 @@ mod tests {
         };
         let number = open(disk, path, how);
         let last = disk.begin_sync(number).unwrap();
-        disk.end_sync(number, last, false).unwrap();
+        disk.end_sync(number, last, false, None).unwrap();
         disk.close(number);
     }
 

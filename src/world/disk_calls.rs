@@ -60,6 +60,8 @@ pub(crate) struct Begun {
     pub(crate) call: Call,
     /// Whether it fails, decided at random.
     fails: bool,
+    /// A fault of which there is no error, and a number that selects what it strikes.
+    silent: Option<(Kind, u64)>,
     /// The time after which it is executed.
     pub(crate) delay: Duration,
 }
@@ -115,7 +117,10 @@ impl Begun {
                 kernel.core.note(self.host, What::DiskFailed);
                 return Err(Errno::IO.into());
             }
-            kernel.disks.call(self.host, &mut kernel.core, f)
+            kernel.disks.call(self.host, &mut kernel.core, |disk| {
+                disk.rot = self.silent.map(|(_, pick)| pick);
+                f(disk)
+            })
         })
     }
 
@@ -123,7 +128,7 @@ impl Begun {
     pub(crate) fn finish_sync(self, file: &FileOfProcess, last: u64) -> io::Result<()> {
         self.with(|kernel| {
             kernel.disks.call(self.host, &mut kernel.core, |disk| {
-                disk.end_sync(file.number, last, self.fails)
+                disk.end_sync(file.number, last, self.fails, self.silent)
             })
         })
     }
@@ -211,7 +216,18 @@ impl Disks {
         if call == Call::Sync {
             delay = delay.saturating_add(core.delay_by_fault(host, Kind::SlowSync));
         }
+        let silent: &[Kind] = match call {
+            Call::Read => &[Kind::BitRot],
+            Call::Write => &[],
+            Call::Sync => &[Kind::LostWrite, Kind::Misdirected],
+        };
+        // Each is drawn, so that leaving out one does not change the draws of another.
+        let silent = silent.iter().fold(None, |other, kind| {
+            let pick = core.pick_by_fault(host, *kind);
+            other.or(pick.map(|pick| (*kind, pick)))
+        });
         Ok(Begun {
+            silent,
             world: core.world,
             host,
             process,

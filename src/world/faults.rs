@@ -59,6 +59,9 @@ pub(crate) enum Kind {
     DiskSync,
     SlowSync,
     Unsynced,
+    BitRot,
+    LostWrite,
+    Misdirected,
     Program,
     /// An operation of a test's workload: no fault, but it can be left out as one.
     Operation,
@@ -149,6 +152,9 @@ impl Fault {
             Kind::DiskSync => format!("{these}: a sync fails"),
             Kind::SlowSync => format!("{these}: a slow sync"),
             Kind::Unsynced => format!("{these}: without power {}", self.detail),
+            Kind::BitRot => format!("{these}: a bit has changed on the disk"),
+            Kind::LostWrite => format!("{these}: a sync loses a write"),
+            Kind::Misdirected => format!("{these}: a sync writes to another place"),
             Kind::Program => format!("{these}: buggify {:?}", self.detail),
             Kind::Operation => format!("{these}: {}", self.detail),
         };

@@ -67,6 +67,9 @@ fn labels(kind: Kind) -> [&'static str; 2] {
         Kind::DiskWrite => ["disk writes", ""],
         Kind::DiskSync => ["disk syncs", ""],
         Kind::SlowSync => ["slow syncs", "lengths of syncs"],
+        Kind::BitRot => ["bit rot", "bits"],
+        Kind::LostWrite => ["lost writes", "which writes"],
+        Kind::Misdirected => ["misdirected writes", "which places"],
         other => unreachable!("{other:?} is not a fault of hosts"),
     }
 }
@@ -151,6 +154,11 @@ impl Core {
     pub(super) fn delay_by_fault(&mut self, host: usize, kind: Kind) -> u64 {
         let extent = self.extent_of_fault(host, kind);
         extent.map_or(0, |mut stream| stream.below(LONGEST))
+    }
+
+    /// Draws a number that selects what a fault strikes, if it happens.
+    pub(super) fn pick_by_fault(&mut self, host: usize, kind: Kind) -> Option<u64> {
+        Some(self.extent_of_fault(host, kind)?.next())
     }
 
     /// Draws the length of a read or write of `len` bytes, if a fault makes it a short one.

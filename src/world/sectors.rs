@@ -271,6 +271,55 @@ impl Data {
         });
     }
 
+    /// Keeps a sector that a sync should write from the disk, where the sector stays as it was.
+    /// Returns its index and its bytes.
+    pub(super) fn lose_write(&mut self, last: u64, pick: u64) -> Option<(u64, Sector)> {
+        let is_due = |versions: &[Version]| versions[0].number <= last;
+        let due = self
+            .versions
+            .iter()
+            .filter(|(_, versions)| is_due(versions));
+        let count = due.clone().count() as u64;
+        let index = *{ due }.nth(pick.checked_rem(count)? as usize)?.0;
+        let versions = self.versions.get_mut(&index)?;
+        let count = versions.partition_point(|version| version.number <= last);
+        let lost = versions.drain(..count).next_back()?;
+        if versions.is_empty() {
+            self.versions.remove(&index);
+        }
+        self.has_failed = true;
+        Some((index, lost.sector))
+    }
+
+    /// Puts the bytes of a lost write into another sector on the disk, if there is one.
+    pub(super) fn misplace(&mut self, (index, bytes): (u64, Sector), pick: u64) {
+        let is_other = |(other, _): &(&u64, &mut Sector)| **other != index;
+        let others = self.synced.sectors.keys().filter(|other| **other != index);
+        let nth = (pick >> 32).checked_rem(others.count() as u64).unwrap_or(0);
+        let mut others = self.synced.sectors.iter_mut().filter(is_other);
+        if let Some((_, sector)) = others.nth(nth as usize) {
+            *sector = bytes;
+        }
+    }
+
+    /// Changes a bit in the next `len` bytes, as a disk that errs, unless these are in a sector that
+    /// was not synced.
+    pub(super) fn rot(&mut self, at: u64, len: usize, pick: u64) {
+        let len = self.now.len.saturating_sub(at).min(len as u64);
+        let Some(offset) = pick.checked_rem(len) else {
+            return;
+        };
+        let (index, within) = place(at + offset);
+        if self.versions.contains_key(&index) {
+            return;
+        }
+        for contents in [&mut self.now, &mut self.synced] {
+            if let Some(sector) = contents.sectors.get_mut(&index) {
+                Rc::make_mut(sector)[within] ^= 1 << (pick >> 61);
+            }
+        }
+    }
+
     /// Returns whether a power-off would lose nothing.
     pub(super) fn is_synced(&self) -> bool {
         !self.has_failed && self.lengths.is_empty() && self.versions.is_empty()
@@ -345,6 +394,57 @@ mod tests {
         all.sort();
         all.dedup();
         all
+    }
+
+    #[test]
+    fn a_lost_write_stays_away_until_the_sector_is_written_again() {
+        let mut data = Data::default();
+        data.write(1, 0, &[1; 3 * SECTOR], ROOM);
+        data.end_sync(1);
+        data.write(2, 0, &[2; 3 * SECTOR], ROOM);
+        let lost = data.lose_write(2, 1).unwrap();
+        assert_eq!((lost.0, lost.1[0]), (1, 2), "the pick selects the sector");
+        data.end_sync(2);
+        assert_eq!(contents(&data), [2; 3 * SECTOR], "reads see it");
+        assert!(!data.is_synced());
+        let mut misplaced = data.clone();
+        data.lose(None);
+        let at = |data: &Data| [0, 1, 2].map(|sector| contents(data)[sector * SECTOR]);
+        assert_eq!((at(&data), data.is_synced()), ([2, 1, 2], true));
+        data.write(3, 0, &[3; 3 * SECTOR], ROOM);
+        data.end_sync(3);
+        data.lose(None);
+        assert_eq!(at(&data), [3, 3, 3]);
+        // The place of another sector, by the upper half of the number.
+        misplaced.misplace((1, Rc::new([9; SECTOR])), 1 << 32);
+        misplaced.lose(None);
+        assert_eq!(at(&misplaced), [2, 1, 9]);
+        let mut alone = Data::default();
+        assert!(alone.lose_write(9, 7).is_none());
+        alone.misplace((0, Rc::new([9; SECTOR])), 0);
+        assert_eq!(alone.len(), 0);
+    }
+
+    #[test]
+    fn a_bit_that_rots_is_one_that_was_synced_and_stays_changed() {
+        let mut data = Data::default();
+        data.write(1, 0, &[0; 600], ROOM);
+        data.rot(0, 600, 550);
+        assert_eq!(contents(&data), [0; 600], "it is in memory");
+        data.end_sync(1);
+        data.rot(100, 9_999, 450 | 3 << 61);
+        data.lose(None);
+        let changed: Vec<_> = contents(&data)
+            .into_iter()
+            .enumerate()
+            .filter(|(_, byte)| *byte > 0)
+            .collect();
+        assert_eq!(
+            changed,
+            [(100 + ((450_u64 | 3 << 61) % 500) as usize, 1 << 3)]
+        );
+        data.rot(600, 5, 1);
+        data.rot(u64::MAX, 5, 1);
     }
 
     #[test]

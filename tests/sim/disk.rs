@@ -796,3 +796,51 @@ fn how_a_process_ends_is_no_matter_to_its_disk() {
         Result::Ok(())
     });
 }
+
+#[test]
+fn a_fault_of_which_the_disk_says_nothing_is_named_by_the_report() {
+    type Fault = fn(polder::sim::Disk) -> polder::sim::Disk;
+    let faults: [(&str, Fault); 3] = [
+        ("a bit has changed on the disk", |disk| disk.bit_rot(0.2)),
+        ("a sync loses a write", |disk| disk.lost_writes(0.2)),
+        ("a sync writes to another place", |disk| {
+            disk.misdirected_writes(0.2)
+        }),
+    ];
+    for (words, fault) in faults {
+        let store = move |sim: Sim| async move {
+            let host = sim.host("store");
+            fault(host.disk());
+            let writer = host.start(|| async {
+                File::open("/").await?.sync_all().await?;
+                let mut file = File::create("/a").await?;
+                for number in 1..=8 {
+                    file.write_all(&[number; 512]).await?;
+                    file.sync_all().await?;
+                }
+                File::open("/").await?.sync_all().await
+            });
+            writer.finished().within(secs(1)).await.unwrap();
+            host.power_off();
+            let reader = host.start(|| fs::read("/a"));
+            let bytes = reader.finished().within(secs(1)).await.unwrap();
+            let sectors = bytes.chunks(512).zip(1..);
+            assert!(
+                sectors
+                    .into_iter()
+                    .all(|(sector, number)| sector == [number; 512])
+            );
+        };
+        let reports: Vec<_> = (0..40).map(|seed| sim::run(seed, store)).collect();
+        let failed: Vec<_> = reports
+            .into_iter()
+            .filter_map(|report| report.failure)
+            .collect();
+        assert!((3..40).contains(&failed.len()), "{words}: {}", failed.len());
+        assert!(
+            failed.iter().all(|text| text.contains(words)),
+            "{}",
+            failed[0]
+        );
+    }
+}
