@@ -100,6 +100,7 @@ impl Scene {
             events: events.collect(),
             messages: messages.collect(),
             faults: faults.collect(),
+            moments: Vec::new(),
             end: self.end,
             last: self.last,
         }

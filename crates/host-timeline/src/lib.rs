@@ -32,6 +32,7 @@
 //!     }],
 //!     end: 9_000_000,
 //!     last: 9_000_000,
+//!     ..Timeline::default()
 //! };
 //! assert!(timeline.html("no_answer").contains("a question client → server"));
 //! assert!(timeline.json().contains("a question to server is lost"));
@@ -46,6 +47,7 @@
 
 mod page;
 mod perfetto;
+mod slider;
 #[cfg(test)]
 mod tests;
 
@@ -79,6 +81,8 @@ pub struct Timeline {
     pub messages: Vec<Message>,
     /// The faults, in the order of their numbers, which count from one.
     pub faults: Vec<Fault>,
+    /// Descriptions of the hosts, ordered by time. If there are any, the page has a slider.
+    pub moments: Vec<Moment>,
     /// The time that matters: that of the failure. The first diagram ends here.
     pub end: u64,
     /// The time at which everything ended, not before `end`.
@@ -232,13 +236,41 @@ pub struct Fault {
     pub words: String,
 }
 
+/// A description of all hosts at some moment, such as a dump of what each task waits for.
+///
+/// ```
+/// use host_timeline::{Moment, Timeline};
+///
+/// let timeline = Timeline {
+///     hosts: vec!["server".into()],
+///     moments: vec![Moment {
+///         at: 1_500_000,
+///         words: "server: a task reads from client".into(),
+///     }],
+///     ..Timeline::default()
+/// };
+/// assert!(timeline.html("reads").contains("a task reads from client"));
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Moment {
+    /// When the hosts were so.
+    pub at: u64,
+    /// The description, of any number of lines.
+    pub words: String,
+}
+
 impl Timeline {
-    /// Returns a page with this title: one file, which needs no script and no network.
+    /// Returns a page with this title: one file, which needs no network.
     ///
     /// Time goes down, hosts are lanes, and messages are slanted lines; those that are lost end in
     /// a cross. The last moments before [`end`](Self::end) come first, then the faults, then the
     /// whole. Time is not drawn to scale: periods without events are short. At most 40 hosts and
     /// 2,000 messages and events are drawn, the latest ones.
+    ///
+    /// If there are [moments](Self::moments), the page has a slider, which moves a line through the
+    /// diagrams and shows the hosts at its time. So does a click in a diagram, or a link that ends
+    /// in `#t=1500000`, in nanoseconds. Only this needs a script: the page has the moments as a list
+    /// too. These are at most 500, the latest ones, and 10,000 characters of each.
     ///
     /// ```
     /// let page = host_timeline::Timeline::default().html("<nothing>");

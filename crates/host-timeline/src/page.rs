@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Write};
 
-use crate::{Band, Event, Fault, Kind, Message, Timeline};
+use crate::{Band, Event, Fault, Kind, Message, Timeline, slider};
 
 /// Maximum number of items in the first diagram, which fits on a screen.
 const FEW: usize = 60;
@@ -22,7 +22,7 @@ const LANE: usize = 170;
 const HALF: usize = 22;
 
 /// Escapes text for a page. Characters that a page must not contain are replaced.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let escape = |letter| match letter {
         '&' => "&amp;".into(),
         '<' => "&lt;".into(),
@@ -53,10 +53,15 @@ pub(crate) fn html(timeline: &Timeline, title: &str) -> String {
     let mut page = String::new();
     let title = escape(title);
     let head = escape(timeline.head.trim_end());
+    let slides = if timeline.moments.is_empty() {
+        ""
+    } else {
+        slider::STYLE
+    };
     let _ = write!(
         page,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"/><title>{title}</title>\n\
-         <style>{STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n<pre>{head}</pre>\n\
+         <style>{STYLE}{slides}</style></head>\n<body>\n<h1>{title}</h1>\n<pre>{head}</pre>\n\
          <p>Time goes down, and is short where nothing happens. Lines are messages; red ones are \
          lost. Red bands: cut; blue: held; green: slow; grey: no process; yellow: paused; \
          numbers: faults.</p>\n\
@@ -70,6 +75,7 @@ pub(crate) fn html(timeline: &Timeline, title: &str) -> String {
     }
     page += "</ol>\n<h2>The run</h2>\n";
     page += &Diagram::new(timeline, MANY, timeline.last).draw();
+    page += &slider::draw(&timeline.moments);
     page += "</body>\n</html>\n";
     page
 }
@@ -234,7 +240,8 @@ impl<'a> Diagram<'a> {
         let height = bottom + 24;
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-             viewBox=\"0 0 {width} {height}\">\n"
+             viewBox=\"0 0 {width} {height}\"{}>\n",
+            self.data()
         );
         for (host, name) in self.timeline.hosts.iter().take(self.lanes).enumerate() {
             svg += &text("name", x(host), 20, name);
@@ -266,6 +273,18 @@ impl<'a> Diagram<'a> {
         svg += &line("fail", (0, y), (width, y));
         svg += &text("failtext", 8, y + 16, &reason);
         svg + "</svg>\n"
+    }
+
+    /// Returns the attribute by which the slider's script knows the positions, if there is one.
+    fn data(&self) -> String {
+        if self.timeline.moments.is_empty() {
+            return String::new();
+        }
+        let places = self.places.iter().map(|(at, y)| format!("[{at},{y}]"));
+        format!(
+            " data-places=\"[{}]\"",
+            places.collect::<Vec<_>>().join(",")
+        )
     }
 
     fn draw_message(&self, message: &Message, top: usize, bottom: usize) -> String {
@@ -342,7 +361,7 @@ fn text(class: &str, x: usize, y: usize, words: &str) -> String {
 }
 
 /// Formats nanoseconds as seconds.
-struct Seconds(u64);
+pub(crate) struct Seconds(pub(crate) u64);
 
 impl Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

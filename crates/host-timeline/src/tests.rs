@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::{Band, Event, Fault, Kind, Message, Timeline};
+use crate::{Band, Event, Fault, Kind, Message, Moment, Timeline};
 
 /// Asserts that every tag is closed, in order, every attribute is quoted, and there are no scripts.
 fn assert_is_well_formed(page: &str) {
@@ -117,6 +117,70 @@ fn the_page_is_well_formed_and_contains_no_markup_of_the_programs() {
         assert!(page.contains("class=\"pause\"") && page.contains("class=\"fail\""));
         assert_eq!(page.contains("class=\"lost\""), messages > 0, "{messages}");
     }
+}
+
+/// Returns the attribute of each diagram that has the positions of its times.
+fn places(page: &str) -> Vec<Vec<(u64, u64)>> {
+    let places = page.split(" data-places=\"").skip(1);
+    let json = places.map(|rest| rest.split('"').next().unwrap());
+    json.map(|json| serde_json::from_str(json).unwrap())
+        .collect()
+}
+
+#[test]
+fn moments_are_a_list_in_order_with_a_slider_over_the_times_of_the_diagrams() {
+    let mut timeline = timeline(500);
+    let plain = timeline.html("test");
+    for at in [0, 400_000_000, timeline.end] {
+        let words = format!("\n{NASTY}\n<!-- at {at}");
+        timeline.moments.push(Moment { at, words });
+    }
+    let page = timeline.html("test");
+    // Its script is a constant, which contains nothing of the program's.
+    let script = page.split_once("<script>\n").unwrap().1;
+    let script = script.split_once("</script>").unwrap().0;
+    assert_eq!(script, include_str!("slider.js"));
+    assert!(!script.contains("</") && !script.contains("<!--"));
+    assert_eq!(page.matches("<script").count(), 1);
+    assert_is_well_formed(&page.replace(&format!("<script>\n{script}</script>\n"), ""));
+    assert!(page.contains("type=\"range\"") && page.contains("\n&lt;/text&gt;&lt;script&gt;"));
+    let lists = page.split("<details data-at=\"").skip(1);
+    let times = lists.map(|rest| rest.split('"').next().unwrap());
+    assert_eq!(times.collect::<Vec<_>>(), ["0", "400000000", "500000100"]);
+    assert!(page.contains("<summary>0.400000 s</summary>"));
+    let places = places(&page);
+    assert_eq!(places.len(), 2);
+    for places in &places {
+        let grows = |one: &(u64, u64), next: &(u64, u64)| one.0 < next.0 && one.1 < next.1;
+        assert!(places.is_sorted_by(grows));
+        assert!(places.iter().any(|place| place.0 == timeline.end));
+    }
+    // Without moments there is nothing of all this.
+    let parts = ["<script", "<input", "data-", "slider", "prefers-color"];
+    assert!(parts.iter().all(|part| !plain.contains(part)));
+    let (head, rest) = plain.split_once("</style>").unwrap();
+    let before = page.split_once("<h2>The hosts at some moments").unwrap().0;
+    let without = before.split(" data-places=\"").enumerate();
+    let without = without.map(|(nth, part)| match nth {
+        0 => part,
+        _ => part.split_once('"').unwrap().1,
+    });
+    let without = without.collect::<String>() + "</body>\n</html>\n";
+    assert!(without.starts_with(head) && without.ends_with(rest));
+}
+
+#[test]
+fn the_latest_moments_are_shown_and_the_beginning_of_each() {
+    let mut timeline = timeline(1);
+    let moment = |at| Moment {
+        at,
+        words: "ä".repeat(100_000),
+    };
+    timeline.moments = (1..=501).map(moment).collect();
+    let page = timeline.html("test");
+    assert_eq!(page.matches("<details").count(), 500);
+    assert!(!page.contains("data-at=\"1\"") && page.contains("data-at=\"501\""));
+    assert_eq!(page.matches('ä').count(), 500 * 10_000);
 }
 
 #[test]
