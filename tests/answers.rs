@@ -91,6 +91,31 @@ fn the_seed_decides_what_the_c_library_is_asked_for() {
     assert_eq!(others.len(), 20);
 }
 
+/// A picture is of another run of the seed, in which hosts are described now and then.
+#[test]
+fn descriptions_for_a_picture_change_no_answer() {
+    let check = || {
+        sim::check(0..1, |sim| async move {
+            sim.host("host").start(|| sleep(Duration::from_secs(60)));
+            for _ in 0..20 {
+                sim.sleep(Duration::from_millis(1)).await;
+            }
+            let keys: HashSet<u64> = (0..20).collect();
+            let keys: Vec<u64> = keys.into_iter().collect();
+            let answers = format!("{keys:?} {} {:?}", random(), SystemTime::now());
+            assert!(keys.is_empty(), "{answers}");
+        });
+    };
+    let panic = std::panic::catch_unwind(check).unwrap_err();
+    let words = panic.downcast_ref::<String>().unwrap();
+    let path = words.split_once("  timeline: ").unwrap().1;
+    let page = std::fs::read_to_string(path.lines().next().unwrap()).unwrap();
+    assert!(page.contains("<details data-at=\"10000000\">"));
+    let head = words.lines().next().unwrap();
+    assert!(head.contains("the test panicked: ["), "{head}");
+    assert!(page.contains(&format!("<pre>{head}</pre>")), "{words}");
+}
+
 /// Answers for the C library follow the seed. The standard library's hash keys belong to the
 /// thread.
 #[test]

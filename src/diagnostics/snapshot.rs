@@ -15,6 +15,7 @@
 //! is not in both lists is not matched.
 
 use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -176,13 +177,16 @@ impl WorkerSnapshot {
     }
 }
 
+/// A set without random keys: taking those would change the order of a simulated program's maps.
+type Set = HashSet<u64, BuildHasherDefault<DefaultHasher>>;
+
 /// The state of a runtime's workers and tasks.
 #[derive(Debug, Default)]
 pub(super) struct SharedSnapshot {
     pub(super) workers: Vec<WorkerDump>,
     pub(super) tasks: Vec<TaskRecord>,
     /// The wakers of these tasks, except of movable ones that may have ended meanwhile.
-    known: HashSet<u64>,
+    known: Set,
     /// The wakers that wait for sources and timers.
     waiting: Vec<u64>,
 }
@@ -230,7 +234,7 @@ impl SharedSnapshot {
         // A task that was never polled may pass from queue to queue meanwhile, and be polled after
         // its worker has answered.
         let ids = snapshot.tasks.iter().filter_map(|record| record.task.id);
-        let mut listed: HashSet<u64> = ids.map(Id::as_u64).collect();
+        let mut listed: Set = ids.map(Id::as_u64).collect();
         shared.for_each_injected(|meta| {
             if listed.insert(meta.id().as_u64()) {
                 (snapshot.tasks).push(TaskRecord::of(None, None, meta, start));

@@ -425,6 +425,16 @@ impl Runtime {
         Dump::of(self.shared(), self.snapshots(), PATIENCE)
     }
 
+    /// Describes the tasks of a simulated process, in lines. The hints of a later dump are those
+    /// that it would have without this one.
+    #[cfg(feature = "sim")]
+    pub(crate) fn describe(&self) -> Vec<String> {
+        let earlier = self.shared().earlier.lock().clone();
+        let dump = self.dump();
+        *self.shared().earlier.lock() = earlier;
+        dump.in_a_world()
+    }
+
     /// Returns snapshots of the workers that this thread drives.
     fn snapshots(&self) -> Vec<WorkerSnapshot> {
         #[cfg(feature = "sim")]

@@ -414,17 +414,18 @@ fn simpler_in_words(report: &Report, simpler: &Simpler) -> String {
     }
 }
 
-/// Runs the smallest run that fails in the same way once more, for a look at it. `None` if it does
-/// not fail this time, so something else is wrong.
+/// Runs the smallest run that fails in the same way once more, for a look at it, after a run that
+/// counts its events. `None` if it does not fail this time, so something else is wrong.
 fn smallest(report: &Report, variation: &Variation, run: &Run<'_>) -> Option<Box<Scene>> {
-    let setup = Setup {
-        records: true,
+    let setup = |records| Setup {
+        records,
         is_quiet: true,
         found: report.failure.as_deref().map(Arc::from),
         variation: variation.clone(),
         ..Setup::default()
     };
-    run(report.seed, setup).scene
+    let count = run(report.seed, setup(None)).events;
+    run(report.seed, setup(Some(count))).scene
 }
 
 /// Draws a run. Returns the lines with the paths.
@@ -468,7 +469,7 @@ where
     Threads::new(&world).run_one(seed)
 }
 
-fn in_world<T, F>(
+pub(super) fn in_world<T, F>(
     seed: u64,
     test: &T,
     site: &'static Location<'static>,
@@ -491,13 +492,13 @@ where
     CONTAINED.set(Some(|panic| {
         world::panic_was_contained(panic_message(panic));
     }));
-    let variation = setup.variation.clone();
+    let (variation, records) = (setup.variation.clone(), setup.records);
     let world = world::begin(seed, setup);
     with_kernel(|kernel| {
         kernel.core.report.progress = progress;
         kernel.core.calls(Call::Test);
     });
-    let state = State::new(&variation);
+    let state = State::new(&variation, records);
     let end = End(state.clone());
     let sim = Sim {
         state: state.clone(),
@@ -518,6 +519,7 @@ where
     if let Err(panic) = driven {
         fail_by(panic);
     }
+    state.look(true);
     let mut report = report(seed, &state);
     if report.failure.is_none() {
         // Reveals panics of tasks that were not awaited until now.
@@ -609,14 +611,14 @@ fn add_failure(report: &mut Report, state: &State) {
     let failure = with_kernel(|kernel| kernel.core.report.failure.clone());
     if failure.is_some() || report.has_diverged {
         let details = describe(report, failure, state);
-        report.scene = scene(&details.head);
+        report.scene = scene(&details.head, state);
         report.details = Some(Box::new(details));
         report.failure = Some(report.text(None, ""));
     }
 }
 
 /// Returns the contents of a picture of the world that this thread is in, if the run is recorded.
-fn scene(head: &str) -> Option<Box<Scene>> {
+fn scene(head: &str, state: &State) -> Option<Box<Scene>> {
     with_kernel(|kernel| {
         kernel.settle_all();
         let recording = kernel.core.report.trace.recording.take()?;
@@ -629,6 +631,7 @@ fn scene(head: &str) -> Option<Box<Scene>> {
                 .collect(),
             recording: *recording,
             faults: core.faults.list().to_vec(),
+            moments: state.moments.take(),
             end: failure.and_then(|failure| failure.at).unwrap_or(now),
             last: now,
         }))

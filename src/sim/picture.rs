@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-use host_timeline::{Band, Event, Fault, Kind, Message, Timeline};
+use host_timeline::{Band, Event, Fault, Kind, Message, Moment, Timeline};
 
 use crate::world::faults;
 use crate::world::trace::{Recording, What};
@@ -19,6 +19,7 @@ pub(super) struct Scene {
     pub(super) hosts: Vec<String>,
     pub(super) recording: Recording,
     pub(super) faults: Vec<faults::Fault>,
+    pub(super) moments: Vec<Moment>,
     /// Time of the failure.
     pub(super) end: u64,
     /// Time at which the run ended.
@@ -27,6 +28,25 @@ pub(super) struct Scene {
 
 /// Maximum number of characters of a file's name that come from the test's name.
 const LONGEST_NAME: usize = 120;
+
+/// The number of events at the end of a run, each of which is followed by a description of the
+/// hosts: more than the 60 that the first diagram shows.
+const LAST: u64 = 100;
+
+/// Maximum number of descriptions before: enough to find the part of a long run that matters, where
+/// `POLDER_SIM_UNTIL` can then stop it.
+const MAX_BEFORE: u64 = 100;
+
+/// Maximum number of characters of a description, so that all of them take some megabytes at most.
+pub(super) const MAX_CHARS: usize = 10_000;
+
+/// Returns the number of events after which the next description is due, behind one after so many
+/// `events` of a run that has `count` of them.
+pub(super) fn next_moment(events: u64, count: u64) -> u64 {
+    let before = count.saturating_sub(LAST);
+    let next = before.min(events + before.div_ceil(MAX_BEFORE));
+    next.max(events + 1)
+}
 
 /// Writes both files, and returns their paths.
 pub(super) fn write(scene: &Scene, name: &str) -> io::Result<(PathBuf, PathBuf)> {
@@ -100,7 +120,7 @@ impl Scene {
             events: events.collect(),
             messages: messages.collect(),
             faults: faults.collect(),
-            moments: Vec::new(),
+            moments: self.moments.clone(),
             end: self.end,
             last: self.last,
         }

@@ -20,9 +20,12 @@ use std::fmt::{self, Write};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use host_timeline::Moment;
+
 use super::chaos::Plan;
 use super::conditions::Conditions;
 use super::history::{AnyHistory, forgotten};
+use super::picture;
 use crate::clock::{nanos_since_start, tick_after_nanos};
 use crate::runtime::Runtime;
 use crate::scheduler::Worker;
@@ -91,6 +94,11 @@ pub(super) struct State {
     pub(super) chaos: RefCell<Plan>,
     /// One for each pair of types.
     pub(super) histories: RefCell<Vec<AnyHistory>>,
+    /// The number of the run's events, if it is recorded.
+    records: Option<u64>,
+    /// Descriptions of the hosts then, and the number of events after which the next one is due.
+    pub(super) moments: RefCell<Vec<Moment>>,
+    next_moment: Cell<u64>,
 }
 
 /// A test's function that is called with each event.
@@ -160,8 +168,9 @@ pub(super) fn one_of_all(end: u64) -> Option<u64> {
 }
 
 impl State {
-    /// Returns the state of a world with this variation.
-    pub(super) fn new(variation: &Variation) -> Rc<State> {
+    /// Returns the state of a world with this variation. `records` is as in
+    /// [`Setup`](world::Setup).
+    pub(super) fn new(variation: &Variation, records: Option<u64>) -> Rc<State> {
         let choices = Choices {
             instead: variation.simpler.chosen.clone(),
             ..Choices::default()
@@ -173,6 +182,7 @@ impl State {
             max_steps: Cell::new(MAX_STEPS),
             max_total: Cell::new(MAX_TOTAL),
             choices: RefCell::new(choices),
+            records,
             progress: kernel(|kernel| kernel.core.report.progress.clone()),
             ..State::default()
         })
@@ -351,6 +361,7 @@ impl State {
                 },
             };
             self.check(now);
+            self.look(false);
         }
     }
 
@@ -529,6 +540,21 @@ impl State {
         }
     }
 
+    /// Describes all hosts if the run is recorded, and a description is due or this is the end. One
+    /// of the same time is replaced. (A run that does not repeat itself may have more events.)
+    pub(super) fn look(&self, is_end: bool) {
+        let Some(count) = self.records else { return };
+        let events = kernel(|kernel| kernel.core.report.trace.events);
+        if is_end || (self.next_moment.get()..=count).contains(&events) {
+            (self.next_moment).set(picture::next_moment(events, count));
+            let at = kernel(|kernel| kernel.core.time.now());
+            let words = self.describe().chars().take(picture::MAX_CHARS).collect();
+            let mut moments = self.moments.borrow_mut();
+            moments.retain(|moment| moment.at != at);
+            moments.push(Moment { at, words });
+        }
+    }
+
     fn check_at_end(&self) {
         let mut all = self.eventually.take();
         let missed = all.iter_mut().find_map(|condition| {
@@ -573,10 +599,10 @@ impl State {
             }
             let processes = self.processes.borrow();
             let runtime = slot.process.and_then(|process| processes[process].as_ref());
-            // The dump reads the clock of its host.
-            kernel(|kernel| kernel.core.set_current(slot.process));
-            let lines = runtime.map_or(Vec::new(), |runtime| runtime.dump().in_a_world());
-            kernel(|kernel| kernel.core.set_current(None));
+            // The description reads the clock of its host.
+            kernel(|kernel| kernel.core.look_as(slot.process));
+            let lines = runtime.map_or(Vec::new(), |runtime| runtime.describe());
+            kernel(|kernel| kernel.core.look_as(None));
             for line in lines {
                 let _ = writeln!(text, "      {line}");
             }

@@ -221,8 +221,8 @@ pub(crate) struct Setup {
     pub(crate) variation: Variation,
     /// Whether the run notes its features.
     pub(crate) covers: bool,
-    /// Whether more of the events is kept, for a picture.
-    pub(crate) records: bool,
+    /// The number of events, if more of them is kept, for a picture.
+    pub(crate) records: Option<u64>,
     /// Whether panics are not printed, as the same one was printed before.
     pub(crate) is_quiet: bool,
     /// Whether each event is printed as it happens.
@@ -257,7 +257,7 @@ impl Setup {
             faults: Faults::new(kept),
             host_faults: FaultsOfHosts::new(seed),
             report: Report::new(
-                Trace::new(self.comparison, self.records),
+                Trace::new(self.comparison, self.records.is_some()),
                 self.logs.then_some(seed),
                 self.covers,
             ),

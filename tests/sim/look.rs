@@ -1,10 +1,10 @@
 //! A look at one run: stopped at some time, or beside another one.
 
 use polder::fs;
-use polder::io::AsyncWriteExt;
+use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
 use polder::sim::{self, Sim};
-use polder::time::sleep;
+use polder::time::{sleep, timeout};
 
 use super::failing::{assert_contains, in_a_process, is_inner};
 use super::{ms, secs};
@@ -75,6 +75,69 @@ fn a_run_stops_at_the_time_that_is_asked_for_and_shows_each_host_then() {
     let (passes, text) = in_a_process(name, &[("POLDER_SIM_UNTIL", "1s")]);
     assert!(!passes);
     assert_contains(&text, &["POLDER_SIM_UNTIL is for one run: set POLDER_SEED"]);
+}
+
+/// Waits for answers of a server that is busy with something else from a second on.
+async fn unanswered(sim: Sim) {
+    sim.host("server").start(|| async {
+        let listener = TcpListener::bind("0.0.0.0:1").await?;
+        let (mut stream, _) = listener.accept().await?;
+        for _ in 0..10 {
+            stream.read_exact(&mut [0]).await?;
+            stream.write_all(b"y").await?;
+        }
+        sleep(secs(60)).await;
+        std::io::Result::Ok(())
+    });
+    sleep(ms(1)).await;
+    let mut stream = TcpStream::connect("server:1").await.unwrap();
+    while sim.now() < secs(5) {
+        stream.write_all(b"x").await.unwrap();
+        let mut byte = [0];
+        let answer = timeout(secs(1), stream.read_exact(&mut byte)).await;
+        assert!(answer.is_ok(), "no answer");
+        sleep(ms(100)).await;
+    }
+}
+
+#[test]
+fn silent() {
+    if is_inner() {
+        sim::check(0..1, unanswered);
+    }
+}
+
+#[test]
+fn a_page_shows_what_each_task_waited_for_at_many_moments() {
+    let (passes, text) = in_a_process("look::silent", &[]);
+    assert!(!passes);
+    assert_contains(&text, &["no answer\n", "timeline: "]);
+    let path = text.split_once("  timeline: ").unwrap().1;
+    let page = std::fs::read_to_string(path.lines().next().unwrap()).unwrap();
+    assert_contains(&page, &["<input id=\"slider\" type=\"range\"", "<script>"]);
+    let moments: Vec<(u64, &str)> = (page.split("<details data-at=\"").skip(1))
+        .map(|rest| {
+            let (at, rest) = rest.split_once('"').unwrap();
+            let words = rest.split_once("<pre>\n").unwrap().1;
+            (at.parse().unwrap(), words.split_once("</pre>").unwrap().0)
+        })
+        .collect();
+    assert!(moments.is_sorted_by(|one, other| one.0 < other.0));
+    assert!((30..=201).contains(&moments.len()), "{}", moments.len());
+    let at = |nanos| {
+        let next = moments.partition_point(|moment| moment.0 <= nanos);
+        moments[next - 1].1
+    };
+    assert_contains(at(500_000_000), &["server: running", "reads TCP"]);
+    let (last, words) = moments.last().unwrap();
+    let micros = last / 1_000;
+    let end = format!(
+        "failed at {}.{:06} s",
+        micros / 1_000_000,
+        micros % 1_000_000
+    );
+    assert_contains(&page, &[&end]);
+    assert_contains(words, &["waits: does not read TCP", "1 byte is unread"]);
 }
 
 #[test]
