@@ -4,9 +4,29 @@
 #
 #     ci/picture.sh --lines
 #
-# these are taken anew first, of the program crates/polder-top/examples/program.rs.
+# these are taken anew first, of the program crates/polder-top/examples/program.rs. And with
+#
+#     ci/picture.sh --report
+#
+# only docs/report.png: what Chromium shows of the page of examples/simulated.rs, when it has found its bug.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+if [ "${1:-}" = --report ]; then
+    cargo build --quiet --release --features sim --example simulated
+    work=$(mktemp -d)
+    trap 'rm -r "$work"' EXIT
+    said=$(RUST_BACKTRACE=0 "${CARGO_TARGET_DIR:-target}/release/examples/simulated" --bug 2>&1 || true)
+    page=$(sed -n 's/^  timeline: //p' <<<"$said" | tail -n 1)
+    # The moment of the needed loss. In a frame, as Chromium takes no picture of a page that has scrolled.
+    at=$(sed -n 's/^ *\([0-9]*\)\.\([0-9]*\) s .* is lost$/\1\2000/p' <<<"$said" | head -n 1)
+    style='border: 0; width: 860px; height: 600px'
+    echo "<body style=\"margin: 0\"><iframe src=\"file://$page#t=$((10#$at))\" style=\"$style\">" >"$work/frame.html"
+    chromium --headless=new --no-sandbox --disable-gpu --hide-scrollbars --allow-file-access-from-files \
+        --window-size=860,600 --virtual-time-budget=20000 --screenshot="$work/report.png" "file://$work/frame.html"
+    mv "$work/report.png" docs/report.png
+    exit
+fi
 
 cargo build --quiet --release --example echo
 echo="${CARGO_TARGET_DIR:-target}/release/examples/echo"

@@ -7,10 +7,11 @@ use std::fmt::Write;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
+use std::{env, thread};
 
 use super::Sim;
 use super::chaos::ONLY_CALM;
@@ -347,7 +348,7 @@ fn tell_strikes(strikes: &BTreeMap<&'static str, (usize, usize)>, seeds: usize, 
 /// Returns the whole report of a failure, with the faults that it needs, and how to replay it.
 /// `given` is how the run differs from that of its seed, and `replay` what the user has asked for.
 fn explain(report: &Report, run: &Run<'_>, replay: Option<&Replay>, given: &Variation) -> String {
-    let test = test_name().map_or(String::new(), |name| format!(" {name}"));
+    let again = command(test_name(), env::args().collect());
     // If the user has left out faults, the rest counts as needed.
     let is_whole = replay.is_none_or(Replay::is_whole) && given.until.is_none();
     let shrunk = is_whole.then(|| shrink(report, given, run)).flatten();
@@ -376,12 +377,24 @@ fn explain(report: &Report, run: &Run<'_>, replay: Option<&Replay>, given: &Vari
             Seconds(until).to_string().trim_end_matches(" s")
         );
     }
-    let _ = writeln!(text, "  replay: {variable} cargo test{test}");
+    let _ = writeln!(text, "  replay: {variable} {again}");
     if is_whole && is_smaller {
         let shrunk = Replay::of(report.seed, &report.faults, &variation);
-        let _ = writeln!(text, "  shrunk: POLDER_SIM={shrunk} cargo test{test}");
+        let _ = writeln!(text, "  shrunk: POLDER_SIM={shrunk} {again}");
     }
     text
+}
+
+/// Returns the command that runs a test again, or this program with its arguments, if it is not one
+/// of Cargo's tests: those are in a folder `deps`.
+fn command(test: Option<String>, arguments: Vec<String>) -> String {
+    let program = arguments.first().map(Path::new);
+    let folder = program.and_then(Path::parent).and_then(Path::file_name);
+    match test {
+        Some(name) => format!("cargo test {name}"),
+        None if folder.is_none_or(|folder| folder == "deps") => "cargo test".into(),
+        None => arguments.join(" "),
+    }
 }
 
 /// Returns the name of the test that this thread runs. The harness names the thread after it; the
@@ -708,5 +721,27 @@ pub(super) fn parse(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_is_run_again_by_cargo_and_another_program_by_its_own_name() {
+        let arguments = |all: &[&str]| all.iter().map(|argument| (*argument).to_owned()).collect();
+        let harness = arguments(&["/work/target/debug/deps/sim-1f", "--test-threads=1"]);
+        let example = arguments(&["target/debug/examples/simulated", "--bug"]);
+        assert_eq!(
+            command(Some("world::it_ends".into()), Vec::clone(&harness)),
+            "cargo test world::it_ends"
+        );
+        assert_eq!(command(None, harness), "cargo test");
+        assert_eq!(
+            command(None, example),
+            "target/debug/examples/simulated --bug"
+        );
+        assert_eq!(command(None, Vec::new()), "cargo test");
     }
 }
