@@ -381,7 +381,7 @@ impl Driver {
         };
         let time = reached.unwrap_or_else(|| self.read_clock());
         let limit = if reached.is_some() { time + NEAR } else { time };
-        earliest <= limit && self.fire_at(time, reached.is_some(), before)
+        earliest <= limit && self.fire_at(time, reached.is_some(), &before)
     }
 
     /// Drops the wakers of timers that were dropped elsewhere. Runs foreign code, so must not be
@@ -409,7 +409,7 @@ impl Driver {
     /// Wakes the tasks with timers that are due at `time`; and with those that are due now, if
     /// another one `may_be_near`.
     #[inline(never)]
-    fn fire_at(&self, time: Instant, may_be_near: bool, before: impl Fn()) -> bool {
+    fn fire_at(&self, time: Instant, may_be_near: bool, before: &dyn Fn()) -> bool {
         let mut scratch = self.scratch.take().unwrap_or_default();
         self.take_due(time, &mut scratch.wakers);
         if may_be_near && self.not_before().is_some_and(|next| next < time + NEAR) {
