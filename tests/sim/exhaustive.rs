@@ -3,12 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream, UdpSocket};
 use polder::sim::{self, Latency, Sim};
+use polder::time::timeout;
 
 use super::failing::{assert_contains, in_a_process, is_inner};
 use super::{ms, secs};
@@ -51,6 +52,44 @@ fn ready_tasks_run_in_every_order() {
     });
     let (runs, all) = OUTCOMES.take();
     assert_eq!((runs, all.len()), (24 + 2, 24));
+}
+
+#[test]
+fn tasks_that_several_workers_share_are_taken_in_every_order() {
+    static OUTCOMES: Outcomes = Outcomes::new();
+    sim::check(0..1, |sim: Sim| async move {
+        sim.exhaustive(10_000);
+        sim.workers(2);
+        let process = sim.host("host").start(|| async {
+            let list = Arc::new(Mutex::new(Vec::new()));
+            for number in 0..3 {
+                let list = list.clone();
+                polder::spawn(async move { list.lock().unwrap().push(number) }).detach();
+            }
+            polder::time::sleep(ms(1)).await;
+            std::mem::take(&mut *list.lock().unwrap())
+        });
+        OUTCOMES.add(process.finished().within(secs(1)).await);
+    });
+    assert_eq!(OUTCOMES.take().1.len(), 6);
+}
+
+#[test]
+fn a_host_that_is_paused_does_nothing_in_any_order() {
+    static OUTCOMES: Outcomes = Outcomes::new();
+    sim::check(0..1, |sim: Sim| async move {
+        sim.exhaustive(10_000);
+        let server = sim.host("server").start(|| receive(2));
+        for (name, number) in [("one", 1), ("other", 2)] {
+            sim.host(name).start(move || send(number, &["server"]));
+        }
+        sim.sleep(ms(50)).await;
+        let pause = server.pause();
+        assert!(timeout(secs(1), server.finished()).await.is_err());
+        drop(pause);
+        OUTCOMES.add(server.finished().within(secs(1)).await);
+    });
+    assert_eq!(OUTCOMES.take().1.len(), 2);
 }
 
 #[test]
