@@ -6,10 +6,11 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use polder::future::yield_now;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{TcpListener, TcpStream, UdpSocket};
+use polder::net::{TcpListener, TcpStream, UdpSocket, resolve};
 use polder::sim::{self, Latency, Sim};
-use polder::time::timeout;
+use polder::time::{now, sleep, sleep_until, timeout};
 
 use super::failing::{assert_contains, in_a_process, is_inner};
 use super::{ms, secs};
@@ -66,7 +67,7 @@ fn tasks_that_several_workers_share_are_taken_in_every_order() {
                 let list = list.clone();
                 polder::spawn(async move { list.lock().unwrap().push(number) }).detach();
             }
-            polder::time::sleep(ms(1)).await;
+            sleep(ms(1)).await;
             std::mem::take(&mut *list.lock().unwrap())
         });
         OUTCOMES.add(process.finished().within(secs(1)).await);
@@ -119,7 +120,7 @@ async fn receive(count: usize) -> Vec<u64> {
 /// A client that sends a datagram to each of these servers, after it has looked for them.
 async fn send(number: u8, servers: &'static [&'static str]) {
     let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
-    polder::time::sleep(ms(100)).await;
+    sleep(ms(100)).await;
     for server in servers {
         socket.send_to(&[number], (*server, 7)).await.unwrap();
     }
@@ -138,6 +139,52 @@ fn datagrams_that_arrive_at_one_moment_come_in_every_order() {
         OUTCOMES.add(server.finished().within(secs(1)).await);
     });
     assert_eq!(OUTCOMES.take().1.len(), 6);
+}
+
+#[test]
+fn what_one_host_sends_to_another_keeps_its_order() {
+    static OUTCOMES: Outcomes = Outcomes::new();
+    sim::check(0..1, |sim: Sim| async move {
+        sim.exhaustive(10_000);
+        let server = sim.host("server").start(|| receive(3));
+        sim.host("client").start(|| async {
+            let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
+            for number in 1..=3 {
+                socket.send_to(&[number], ("server", 7)).await.unwrap();
+            }
+        });
+        OUTCOMES.add(server.finished().within(secs(1)).await);
+    });
+    assert_eq!(OUTCOMES.take().1, [vec![1, 2, 3]].into());
+}
+
+#[test]
+fn something_arrives_before_and_after_each_step_of_a_task_that_is_ready() {
+    static OUTCOMES: Outcomes = Outcomes::new();
+    sim::check(0..1, |sim: Sim| async move {
+        sim.exhaustive(10_000);
+        sim.links().latency(Latency::fixed(Duration::ZERO));
+        let server = sim.host("server").start(|| async {
+            let socket = UdpSocket::bind("0.0.0.0:7").await.unwrap();
+            sleep(ms(100)).await;
+            for step in 0..3 {
+                if socket.try_recv(&mut [0]).is_ok() {
+                    return step;
+                }
+                yield_now().await;
+            }
+            3
+        });
+        sim.host("client").start(|| async {
+            let begin = now();
+            let to = resolve(("server", 7)).await.unwrap()[0];
+            let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
+            sleep_until(begin + ms(100)).await;
+            socket.send_to(&[1], to).await.unwrap();
+        });
+        OUTCOMES.add(vec![server.finished().within(secs(1)).await]);
+    });
+    assert_eq!(OUTCOMES.take().1, (0..=3).map(|step| vec![step]).collect());
 }
 
 #[test]
@@ -175,8 +222,8 @@ async fn gossip(sim: Sim, outcomes: &'static Outcomes) {
 
 async fn peer(number: usize, other: &'static str, heard: List) {
     let socket = Rc::new(UdpSocket::bind("0.0.0.0:7").await.unwrap());
-    let to = polder::net::resolve((other, 7)).await.unwrap()[0];
-    polder::time::sleep(ms(100)).await;
+    let to = resolve((other, 7)).await.unwrap()[0];
+    sleep(ms(100)).await;
     // Two tasks beside the one that listens.
     for nth in 0..2 {
         let (own, list) = (socket.clone(), heard.clone());
@@ -240,7 +287,7 @@ async fn count(sim: Sim) {
     // The second one's question arrives at the moment at which the first one's update does.
     let clients = [50_000, 52_500].map(|wait| {
         polder::spawn_local(async move {
-            polder::time::sleep(Duration::from_micros(wait)).await;
+            sleep(Duration::from_micros(wait)).await;
             let mut stream = TcpStream::connect("server:7").await.unwrap();
             let mut number = [0];
             stream.write_all(&[0]).await.unwrap();
