@@ -71,16 +71,13 @@ impl Names {
     }
 
     fn addresses_of(&self, name: &str, hosts: &Hosts) -> Vec<IpAddr> {
-        if let Some(ip) = parse_number(name) {
-            return vec![ip.into()];
-        }
         let [v4, v6] = match (self.records.get(name), hosts.find(name)) {
             (Some([now, _]), _) => return now.clone(),
             (None, Some(host)) => [false, true].map(|is_v6| hosts.address(host, is_v6)),
             (None, None) if name == "localhost" => {
                 [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]
             }
-            (None, None) => return Vec::new(),
+            (None, None) => return parse_number(name).into_iter().map(IpAddr::from).collect(),
         };
         match self.families {
             Families::V4 => vec![v4],
@@ -210,7 +207,7 @@ pub(crate) fn look_up(name: &str) -> Option<io::Result<Answer>> {
 /// Parses a number in the way of inet_aton(3): one to four parts, in decimal, octal or hexadecimal,
 /// the last of which stands for all bytes that are left.
 fn parse_number(text: &str) -> Option<Ipv4Addr> {
-    let part = |part: &str| match part.strip_prefix("0x") {
+    let part = |part: &str| match part.strip_prefix("0x").or(part.strip_prefix("0X")) {
         _ if part.contains('+') => None,
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
         None if part.starts_with('0') => u32::from_str_radix(part, 8).ok(),

@@ -108,8 +108,10 @@ pub(super) struct Tcp {
 
 /// Calls that make sockets, and the ends of connections.
 impl Network<'_> {
-    pub(super) fn listen(&mut self, local: SocketAddr, backlog: usize) -> io::Result<u32> {
+    pub(super) fn listen(&mut self, mut local: SocketAddr, backlog: usize) -> io::Result<u32> {
         let (host, process) = self.core.processes.here()?;
+        let is_v6 = local.is_ipv6();
+        local.set_ip(local.ip().to_canonical());
         let is_free = |hosts: &Hosts, port| {
             self.tcp.listeners.is_free(host, port)
                 && !self.tcp.is_connected_from(host, port, hosts, |_| true)
@@ -118,7 +120,7 @@ impl Network<'_> {
         let local = listeners.bind(host, local, self.table, hosts, is_free)?;
         let base = Base::new(host, Some(process));
         let mut socket = Socket::new(base, State::Listening, local);
-        (socket.base.backlog, socket.base.is_v6) = (backlog, local.is_ipv6());
+        (socket.base.backlog, socket.base.is_v6) = (backlog, is_v6);
         let id = self.table.insert(Any::Tcp(Box::new(socket)));
         self.tcp.listeners.add(host, local.port(), id);
         Ok(id)
@@ -126,7 +128,7 @@ impl Network<'_> {
 
     pub(super) fn connect(&mut self, peer: SocketAddr) -> io::Result<u32> {
         let (host, process) = self.core.processes.here()?;
-        if is_for_many(peer.ip()) {
+        if is_for_many(peer.ip().to_canonical()) {
             return Err(Errno::NETUNREACH.into());
         }
         let is_v6 = peer.is_ipv6();

@@ -95,7 +95,8 @@ impl Socket {
         hosts: &Hosts,
     ) -> io::Result<((usize, SocketAddr), SocketAddr)> {
         let (host, mut local) = (self.base.host, self.local);
-        if local.is_ipv4() && address.is_ipv6() {
+        address.set_ip(address.ip().to_canonical());
+        if !self.base.is_v6 && address.is_ipv6() {
             return Err(Errno::AFNOSUPPORT.into());
         }
         if address.is_ipv4() && address.ip().is_unspecified() && !local.ip().is_unspecified() {
@@ -274,12 +275,13 @@ pub(super) fn lose(datagram: &Datagram, core: &mut Core) {
 
 /// Sockets by their ports, and datagrams that have come.
 impl Network<'_> {
-    pub(super) fn bind_udp(&mut self, local: SocketAddr) -> io::Result<u32> {
+    pub(super) fn bind_udp(&mut self, mut local: SocketAddr) -> io::Result<u32> {
         let (host, process) = self.core.processes.here()?;
-        let is_free = |_: &Hosts, port| self.udp.is_free(host, port);
-        let local = (self.udp).bind(host, local, self.table, &mut self.core.hosts, is_free)?;
         let mut base = Base::new(host, Some(process));
         base.is_v6 = local.is_ipv6();
+        local.set_ip(local.ip().to_canonical());
+        let is_free = |_: &Hosts, port| self.udp.is_free(host, port);
+        let local = (self.udp).bind(host, local, self.table, &mut self.core.hosts, is_free)?;
         let id = self.table.insert(Any::Udp(Box::new(Socket {
             base,
             local,

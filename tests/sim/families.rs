@@ -41,6 +41,14 @@ async fn connect_and_send() -> Result<Vec<String>> {
     see("its answer", from);
     both.connect(v4.local_addr()?).await?;
     see("its peer", both.peer_addr()?);
+    both.send_to(b"more", "[::ffff:127.0.0.1]:9").await?;
+    both.connect("127.0.0.1:9").await?;
+    see("its next peer", both.peer_addr()?);
+    let mapped = TcpListener::bind("[::ffff:127.0.0.1]:0").await?;
+    let address = mapped.local_addr()?;
+    see("bound to a mapped one", address);
+    let _client = TcpStream::connect(("127.0.0.1", address.port())).await?;
+    see("connected there", mapped.accept().await?.1);
     let refused = v4.send_to(b"ping", "[::1]:9").await.unwrap_err();
     seen.push(format!("v4 to v6: {:?}", refused.raw_os_error()));
     Ok(seen)
@@ -62,6 +70,17 @@ fn a_socket_of_ipv6_sees_addresses_of_ipv4_as_mapped_ones() {
     if cfg!(target_os = "linux") && std::net::TcpListener::bind("[::1]:0").is_ok() {
         assert_eq!(*seen, polder::block_on(connect_and_send()).unwrap());
     }
+}
+
+#[test]
+fn a_host_that_is_named_by_a_number_has_its_own_address() {
+    sim::check(0..1, |sim: Sim| async move {
+        let address = sim.host("1").address();
+        assert_eq!(
+            resolve(("1", 7)).await.unwrap(),
+            [SocketAddr::new(address, 7)]
+        );
+    });
 }
 
 #[test]
