@@ -17,8 +17,7 @@
 //! # std::io::Result::Ok(())
 //! ```
 //!
-//! The handler itself counts the signal, so each listener knows what came since it was made: see
-//! `registry.rs`. `names.rs` has [`Signal`].
+//! The handler itself counts the signal, so each listener knows what came since it was made.
 
 mod names;
 mod registry;

@@ -289,12 +289,17 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     if let Some(report) = done.failure {
         panic!("{}", explain(&report, &run, replay.as_ref(), &variation));
     }
-    if let (Some(limit), None) = (done.schedules, &replay) {
+    if let (Some((seed, limit)), None) = (done.schedules, &replay) {
         let mut add = |report: &Report| report.add_sometimes(&mut done.sometimes);
-        if let Some(replay) = try_all(seeds[0], limit, threads, &mut add) {
+        if let Some(replay) = try_all(seed, limit, threads, &mut add) {
             fail_again(replay);
         }
     }
+    assert!(
+        !done.is_of_another_run,
+        "polder::sim: POLDER_SIM names choices of a schedule that the run does not have, or that are \
+         of no use, since other runs cover them"
+    );
     if until.is_some() {
         println!("the run has ended before the time of POLDER_SIM_UNTIL, and has not failed");
     }
@@ -438,7 +443,12 @@ fn smallest(report: &Report, variation: &Variation, run: &Run<'_>) -> Option<Box
         ..Setup::default()
     };
     let count = run(report.seed, setup(None)).events;
-    run(report.seed, setup(Some(count))).scene
+    let mut scene = run(report.seed, setup(Some(count))).scene?;
+    for (number, fault) in &mut scene.faults {
+        let place = report.faults.iter().position(|id| *id == fault.id);
+        *number = place.map_or(*number, |place| place + 1);
+    }
+    Some(scene)
 }
 
 /// Draws a run. Returns the lines with the paths.
@@ -534,7 +544,9 @@ where
     }
     state.look(true);
     let mut report = report(seed, &state);
-    if report.failure.is_none() {
+    // A run that is ended early has tasks that would have awaited a panic later.
+    let is_covered = (report.schedule.as_ref()).is_some_and(|schedule| schedule.is_covered);
+    if report.failure.is_none() && !is_covered {
         // Reveals panics of tasks that were not awaited until now.
         state.end_processes();
         world::fail_by_held_panic();
@@ -643,7 +655,7 @@ fn scene(head: &str, state: &State) -> Option<Box<Scene>> {
                 .map(|host| hosts.name(host).to_owned())
                 .collect(),
             recording: *recording,
-            faults: core.faults.list().to_vec(),
+            faults: (1..).zip(core.faults.list().iter().cloned()).collect(),
             moments: state.moments.take(),
             end: failure.and_then(|failure| failure.at).unwrap_or(now),
             last: now,
@@ -709,9 +721,14 @@ pub(super) fn number_from(name: &str) -> Option<u64> {
 /// Returns the time of a world at which `POLDER_SIM_UNTIL` stops it: `12.3s`. Reports print
 /// microseconds, of which the last nanosecond is meant.
 fn time_from(text: &str) -> u64 {
-    let seconds: Option<f64> = text.trim_end_matches('s').trim_end().parse().ok();
-    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let words = || panic!("polder::sim: POLDER_SIM_UNTIL is a time such as 12.3s: not {text:?}");
+    let (digits, unit) = match text.strip_suffix("ms") {
+        Some(digits) => (digits, 1_000.0),
+        None => (text.trim_end_matches('s'), 1.0),
+    };
+    let number: Option<f64> = digits.trim_end().parse().ok();
+    let time = number.and_then(|number| Duration::try_from_secs_f64(number / unit).ok());
+    let words =
+        || panic!("polder::sim: POLDER_SIM_UNTIL is a time such as 12.3s or 50ms: not {text:?}");
     let micros = time.unwrap_or_else(words) + Duration::from_nanos(500);
     nanos(Duration::from_micros(micros.as_micros() as u64)).saturating_add(999)
 }

@@ -64,6 +64,7 @@ pub(super) fn between(runs: &str, run: &Run<'_>) -> String {
     let is_same = first.fingerprint == second.fingerprint
         && first.events == second.events
         && first.failure.is_some() == second.failure.is_some();
+    let [one, other] = [one, other].map(|run| run.to_string().trim_end_matches(':').to_owned());
     match &second.difference {
         Some(difference) => {
             let words = in_words(difference);

@@ -326,7 +326,7 @@ impl Disk {
     ///
     /// polder::sim::check(0..1, |sim| async move {
     ///     sim.host("test").disk().misdirected_writes(0.1);
-    ///     // … a store whose entries have checksums, and their own places in them.
+    ///     // … a store with checksums, and the place of each entry in it.
     /// });
     /// ```
     ///

@@ -24,8 +24,8 @@ const BATCH: usize = 32;
 
 /// The runs of one seed that are left.
 struct Left {
-    /// Their first choices, by the number of alternatives that they take.
-    runs: Vec<VecDeque<Arc<[u32]>>>,
+    /// By the number of alternatives that they take.
+    runs: Vec<VecDeque<Next>>,
     count: usize,
     /// The limit of `count`: more will not be made.
     limit: usize,
@@ -33,12 +33,20 @@ struct Left {
     is_complete: bool,
 }
 
+/// A run that makes the choices of another one until a place, where it takes an alternative. Those
+/// of one run share its choices.
+struct Next {
+    made: Arc<[Choice]>,
+    place: usize,
+    other: u32,
+}
+
 impl Left {
-    /// Returns a list with the run that takes no alternative.
+    /// Returns an empty list, for the runs behind the one that takes no alternative.
     fn new(limit: usize) -> Left {
         Left {
-            runs: vec![VecDeque::from([Arc::default()])],
-            count: 1,
+            runs: Vec::new(),
+            count: 0,
             limit,
             is_complete: true,
         }
@@ -46,18 +54,20 @@ impl Left {
 
     /// Takes the next run, and returns its first choices.
     fn next(&mut self) -> Option<Arc<[u32]>> {
-        let next = self.runs.iter_mut().find_map(VecDeque::pop_front);
-        self.count -= usize::from(next.is_some());
-        next
+        let next = self.runs.iter_mut().find_map(VecDeque::pop_front)?;
+        self.count -= 1;
+        let until = next.made[..next.place].iter().map(|choice| choice.taken);
+        Some(until.chain([next.other]).collect())
     }
 
     /// Adds the runs that take one alternative more than a run that was `given` these choices, and
     /// has `made` those.
     fn add(&mut self, given: &[u32], made: &[Choice]) {
-        let level = 1 + given.iter().filter(|taken| **taken > 0).count();
+        let level = given.iter().filter(|taken| **taken > 0).count();
         if self.runs.len() == level {
             self.runs.push(VecDeque::new());
         }
+        let made: Arc<[Choice]> = made.into();
         self.is_complete &= made.len() < MAX_CHOICES;
         for place in given.len()..made.len() {
             for other in 1..made[place].count {
@@ -65,16 +75,20 @@ impl Left {
                     self.is_complete = false;
                     return;
                 }
-                let taken = made[..place].iter().map(|choice| choice.taken);
-                self.runs[level].push_back(taken.chain([other]).collect());
+                let made = made.clone();
+                self.runs[level].push_back(Next { made, place, other });
                 self.count += 1;
             }
         }
     }
 }
 
-/// Makes up to `limit` runs of a seed, and calls `add` with the report of each. Returns one that
-/// fails, if there is one; prints how many there are otherwise.
+/// Makes all runs of a seed, and calls `add` with the report of each. Returns one that fails, if
+/// there is one; prints how many there are otherwise.
+///
+/// # Panics
+///
+/// If there are more than `limit`.
 pub(super) fn try_all(
     seed: u64,
     limit: usize,
@@ -82,12 +96,17 @@ pub(super) fn try_all(
     add: &mut dyn FnMut(&Report),
 ) -> Option<Replay> {
     let (mut left, mut runs, mut covered) = (Left::new(limit), 0, 0);
-    while left.count > 0 && runs < limit {
+    let mut first = Some(Arc::default());
+    loop {
         let most = BATCH.min(limit - runs);
-        let batch: Vec<Replay> = std::iter::from_fn(|| left.next())
+        let next = std::iter::from_fn(|| first.take().or_else(|| left.next()));
+        let batch: Vec<Replay> = next
             .take(most)
             .map(|chosen| Replay::chosen(seed, chosen))
             .collect();
+        if batch.is_empty() {
+            break;
+        }
         for (replay, report) in batch.iter().zip(run_all(&batch, false, threads)) {
             runs += 1;
             if report.failure.is_some() {
@@ -101,15 +120,13 @@ pub(super) fn try_all(
         }
     }
     let passed = runs - covered;
-    let which = if left.count == 0 && left.is_complete {
-        format!("all {passed} pass")
-    } else {
-        format!("{passed} pass, and there are more than the limit of {limit}")
-    };
-    println!(
-        "schedules of the seed {seed:#x}: {which} \
-         ({covered} more were ended early, as others cover the rest of them)"
+    assert!(
+        left.count == 0 && left.is_complete,
+        "polder::sim: of the orders of an exhaustive test {passed} have passed, and there are more \
+         than its limit of {limit} runs allows: raise it, or make the program smaller. Some of the \
+         orders of a larger one are tried by seeds"
     );
+    println!("schedules of the seed {seed:#x}: all {passed} pass");
     None
 }
 
@@ -121,7 +138,8 @@ mod tests {
     fn each_sequence_of_choices_is_made_once_and_those_with_the_fewest_alternatives_first() {
         let mut left = Left::new(1_000);
         let mut tried = Vec::new();
-        while let Some(given) = left.next() {
+        let mut first = Some(Arc::default());
+        while let Some(given) = first.take().or_else(|| left.next()) {
             // Two of two, unless the first took its alternative: then one of three.
             let taken = |place: usize| given.get(place).copied().unwrap_or(0);
             let counts: &[u32] = if taken(0) == 0 { &[2, 2, 2] } else { &[2, 3] };
@@ -145,9 +163,8 @@ mod tests {
     #[test]
     fn no_more_runs_are_kept_than_will_be_made() {
         let mut left = Left::new(10);
-        let given = left.next().unwrap();
         left.add(
-            &given,
+            &[],
             &[Choice {
                 taken: 0,
                 count: 1_000,

@@ -10,7 +10,7 @@ use std::time::Instant;
 use linearizable::{Model, Record, Verdict};
 
 use super::state::{State, kernel as with_kernel};
-use crate::world;
+use crate::world::{self, Kernel};
 
 /// A record of the operations that clients have invoked on a system, of the answers, and of their
 /// times. Returned by [`Sim::history`](super::Sim::history). Clones are the same history.
@@ -314,6 +314,7 @@ impl<I, O> History<I, O> {
     }
 
     fn stamp(&self) -> (u64, u64) {
+        with_kernel(Kernel::share_history);
         let event = self.0.events.get();
         self.0.events.set(event + 1);
         (with_kernel(|kernel| kernel.core.time.now()), event)

@@ -49,16 +49,26 @@ pub(super) struct Work<'a> {
     pub(super) sometimes: BTreeMap<String, bool>,
     /// In how many seeds each kind of chaos was on, and how often it has struck.
     pub(super) strikes: BTreeMap<&'static str, (usize, usize)>,
-    /// The limit of the number of schedules of a seed, if the test asks for all.
-    pub(super) schedules: Option<usize>,
+    /// The lowest seed for which the test asks for all schedules, and the limit of their number.
+    pub(super) schedules: Option<(u64, usize)>,
+    /// Whether the run did not have the choices that it was given.
+    pub(super) is_of_another_run: bool,
 }
 
 impl Work<'_> {
     /// Adds a report. The failure with the lowest seed wins, so that it is the same each time.
     fn add(&mut self, mut report: Report) {
         report.add_sometimes(&mut self.sometimes);
-        let limit = report.schedule.take().map(|schedule| schedule.limit);
-        self.schedules = self.schedules.max(limit);
+        if let Some(schedule) = &report.schedule {
+            let (seed, limit) = (report.seed, schedule.limit);
+            let is_lower = self.schedules.is_none_or(|(other, _)| seed < other);
+            self.schedules = if is_lower {
+                Some((seed, limit))
+            } else {
+                self.schedules
+            };
+            self.is_of_another_run |= schedule.is_of_another_run();
+        }
         for (name, struck) in std::mem::take(&mut report.strikes) {
             let (on, all) = self.strikes.entry(name).or_default();
             (*on, *all) = (*on + 1, *all + struck);

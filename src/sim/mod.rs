@@ -426,18 +426,22 @@ impl Sim {
     /// [`choose`](Self::choose). Hosts share nothing but the network, so two orders that differ
     /// only between hosts count as one.
     ///
-    /// At most `limit` runs are made, those that differ least from the first one before others.
-    /// `check` prints whether that is all of them (`cargo test -- --nocapture`).
+    /// At most `limit` runs are made, those that differ least from the first one before others. If
+    /// there are more, the check fails: for some of the orders there are seeds. Otherwise it prints
+    /// how many there are (`cargo test -- --nocapture`).
     ///
     /// Call it at the beginning. From then on nothing is random, as with the seed 0 after
     /// [`chaos`](Self::chaos): latencies, for instance, are their mean, and faults only come by
-    /// hand or by `choose`. So one seed is enough. Messages that are sent at different moments
-    /// arrive in that order, unless latencies differ. With a latency of zero all that is under way
-    /// arrives at the same moment, in every order.
+    /// hand or by `choose`. So one seed is enough, and of several the first one is taken. Messages
+    /// that are sent at different moments arrive in that order, unless latencies differ. With a
+    /// latency of zero all that is under way arrives at the same moment, in every order.
     ///
-    /// State that hosts share directly, as in an `Rc`, is for observing: the orders in which
-    /// several hosts use it are not all tried. The same is true for [`always`](Self::always), if
-    /// its condition is about several hosts. The workers of a process take their tasks in turn.
+    /// Messages from one address to another keep their order. State that hosts share directly, as
+    /// in an `Rc`, is for observing: the orders in which several hosts use it are not all tried,
+    /// except for a [`history`](Self::history). The same is true for [`always`](Self::always), if
+    /// its condition is about several hosts, and for cuts and kills that come from another process
+    /// than the test itself. The workers of a process take their tasks in turn, and a task is left
+    /// only where it waits: an `.await` of something that is ready is no place for others to run.
     ///
     /// ```
     /// use std::cell::Cell;

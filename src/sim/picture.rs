@@ -18,7 +18,8 @@ pub(super) struct Scene {
     pub(super) head: String,
     pub(super) hosts: Vec<String>,
     pub(super) recording: Recording,
-    pub(super) faults: Vec<faults::Fault>,
+    /// The faults, with their numbers in the run of which nothing is left out.
+    pub(super) faults: Vec<(usize, faults::Fault)>,
     pub(super) moments: Vec<Moment>,
     /// Time of the failure.
     pub(super) end: u64,
@@ -108,7 +109,8 @@ impl Scene {
             words: format!("{} {}+{}", message.name, message.seq, message.len),
             is_lost: message.is_lost,
         });
-        let faults = self.faults.iter().map(|fault| Fault {
+        let faults = self.faults.iter().map(|(number, fault)| Fault {
+            number: *number,
             at: fault.at,
             host: fault.these.first().copied().unwrap_or(0),
             lasts: fault.lasts,

@@ -49,7 +49,7 @@ fn the_recording_of_a_run_becomes_events_messages_and_faults() {
         head: "failed\n".into(),
         hosts: vec!["a".into(), "b".into()],
         recording,
-        faults: vec![fault, nowhere],
+        faults: vec![(3, fault), (7, nowhere)],
         moments: vec![moment.clone()],
         end: 5,
         last: 6,

@@ -70,8 +70,11 @@ impl Search<'_> {
                 })
             });
         }
-        self.keep_if_it_fails(variation, |simpler| simpler.is_even = true);
-        self.keep_if_it_fails(variation, |simpler| simpler.is_fifo = true);
+        // An exhaustive test has both already.
+        if self.report.schedule.is_none() {
+            self.keep_if_it_fails(variation, |simpler| simpler.is_even = true);
+            self.keep_if_it_fails(variation, |simpler| simpler.is_fifo = true);
+        }
     }
 
     /// Changes `variation` if the run still fails then, also to keep only the faults that it

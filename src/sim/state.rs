@@ -89,6 +89,8 @@ pub(super) struct State {
     /// Whether the next world may run on this one's thread.
     pub(super) shares_thread: Cell<bool>,
     pub(super) choices: RefCell<Choices>,
+    /// The number of the test's workloads.
+    pub(super) workloads: Cell<u32>,
     /// Shared with the kernel.
     progress: Arc<Progress>,
     pub(super) chaos: RefCell<Plan>,
@@ -322,7 +324,7 @@ impl State {
             // Processes that were killed since must not run, even if that happened outside of a
             // step.
             self.drop_ended();
-            let (now, poller) = match kernel(Kernel::turn) {
+            let (now, poller) = match kernel(|kernel| kernel.turn(is_done)) {
                 Turn::Next(now, poller) => (now, poller),
                 Turn::Stop => return,
                 Turn::WokenFromElsewhere => {

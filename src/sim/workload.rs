@@ -1,4 +1,4 @@
-//! [`Workload`]: clients whose operations the seed draws.
+//! [`Workload`]: clients with operations that the seed draws.
 //!
 //! Whether an operation is performed is decided as for a fault, so operations are numbered with
 //! the faults: the search for a smaller run that fails leaves them out, and so does `POLDER_SIM`.
@@ -58,6 +58,8 @@ pub struct Workload {
 
 /// The work of each client.
 struct Plan {
+    /// The number of the workload in its world, from zero.
+    number: u32,
     operations: u64,
     kinds: Vec<Kind>,
     pauses: Latency,
@@ -73,7 +75,10 @@ type Perform = Box<dyn Fn(&mut Draw) -> Pin<Box<dyn Future<Output = ()>>>>;
 
 impl Workload {
     pub(super) fn new(state: Rc<State>, operations: u64) -> Workload {
+        let number = state.workloads.get();
+        state.workloads.set(number + 1);
         let plan = Plan {
+            number,
             operations,
             kinds: Vec::new(),
             pauses: Latency::uniform(Duration::ZERO..LONGEST_PAUSE),
@@ -83,7 +88,8 @@ impl Workload {
 
     /// Adds an operation. `weight` says how often it is drawn, compared with the others. `perform`
     /// is called for each time that it is; it draws what the operation is about, and returns a
-    /// future, which runs as the client's process. An error that the future returns fails the run.
+    /// future, which runs as the client's process: numbers are drawn before its `async move` block.
+    /// An error that the future returns fails the run.
     ///
     /// ```
     /// polder::sim::check(0..3, |sim| async move {
@@ -94,7 +100,9 @@ impl Workload {
     ///             if key < 4 { Ok(()) } else { Err("no such key") }
     ///         }
     ///     });
-    ///     clients.start(&["one", "other"]);
+    ///     for client in clients.start(&["one", "other"]) {
+    ///         client.finished().await;
+    ///     }
     /// });
     /// ```
     ///
@@ -152,9 +160,19 @@ impl Workload {
     /// A client that is killed and restarted goes on with the operation after the one that was
     /// interrupted.
     ///
+    /// ```
+    /// polder::sim::check(0..3, |sim| async move {
+    ///     let work = sim.workload(3).operation(1, "rest", |_| async {});
+    ///     for client in work.start(&["one", "other"]) {
+    ///         client.finished().await;
+    ///     }
+    /// });
+    /// ```
+    ///
     /// # Panics
     ///
     /// If there is no operation, or if a process runs on one of the hosts.
+    #[must_use = "a test that does not wait for them ends before they have done anything"]
     #[track_caller]
     pub fn start(self, clients: &[&str]) -> Vec<Process<()>> {
         assert!(
@@ -162,16 +180,17 @@ impl Workload {
             "polder::sim: a workload has at least one operation"
         );
         let (state, plan) = (self.state, Rc::new(self.plan));
-        let start = |(client, name): (usize, &&str)| {
+        // No closure around `start`: reports show from where the clients were started.
+        let mut all = Vec::new();
+        for (client, name) in clients.iter().enumerate() {
             let host = Host {
                 index: state.host(name),
                 state: state.clone(),
             };
             let (plan, begun) = (plan.clone(), Rc::new(Cell::new(0)));
-            let program = move || plan.clone().perform(client, begun.clone());
-            host.start(program)
-        };
-        clients.iter().enumerate().map(start).collect()
+            all.push(host.start(move || plan.clone().perform(client, begun.clone())));
+        }
+        all
     }
 }
 
@@ -180,11 +199,11 @@ impl Plan {
     async fn perform(self: Rc<Plan>, client: usize, begun: Rc<Cell<u64>>) {
         while begun.get() < self.operations {
             let nth = begun.get() + 1;
-            begun.set(nth);
-            let mut draw = Draw::new(client, nth);
+            let mut draw = Draw::new(self.number, client, nth);
             let kind = self.draw_kind(&mut draw);
             sleep(draw.pause(self.pauses)).await;
-            if kernel(|kernel| kernel.core.begin_operation(kind.name, nth)) {
+            begun.set(nth);
+            if kernel(|kernel| kernel.core.begin_operation(self.number, kind.name, nth)) {
                 (kind.perform)(&mut draw).await;
             }
         }
@@ -215,7 +234,9 @@ impl Plan {
 ///         assert!(draw.below(6) < 6 && draw.client() == 0);
 ///         async {}
 ///     });
-///     work.start(&["client"]);
+///     for client in work.start(&["client"]) {
+///         client.finished().await;
+///     }
 /// });
 /// ```
 pub struct Draw {
@@ -224,8 +245,9 @@ pub struct Draw {
 }
 
 impl Draw {
-    fn new(client: usize, nth: u64) -> Draw {
-        let seed = kernel(|kernel| kernel.core.seed);
+    fn new(workload: u32, client: usize, nth: u64) -> Draw {
+        // The first one has the seed's own numbers.
+        let seed = kernel(|kernel| kernel.core.seed) ^ u64::from(workload).rotate_right(32);
         Draw {
             client,
             stream: Stream::new(seed, "workload", client, nth as usize),
@@ -233,12 +255,36 @@ impl Draw {
     }
 
     /// Returns a number below `end` (zero if `end` is zero).
+    ///
+    /// ```
+    /// polder::sim::check(0..3, |sim| async move {
+    ///     let work = sim.workload(3).operation(1, "roll a die", |draw| {
+    ///         assert!(draw.below(6) < 6);
+    ///         async {}
+    ///     });
+    ///     for client in work.start(&["one", "other"]) {
+    ///         client.finished().await;
+    ///     }
+    /// });
+    /// ```
     pub fn below(&mut self, end: u64) -> u64 {
         let end = end.max(1);
         one_of_all(end).unwrap_or_else(|| self.stream.below(end))
     }
 
     /// Returns the place of the client among those that the workload was started with.
+    ///
+    /// ```
+    /// polder::sim::check(0..3, |sim| async move {
+    ///     let work = sim.workload(3).operation(1, "say who it is", |draw| {
+    ///         assert!(draw.client() < 2);
+    ///         async {}
+    ///     });
+    ///     for client in work.start(&["one", "other"]) {
+    ///         client.finished().await;
+    ///     }
+    /// });
+    /// ```
     pub fn client(&self) -> usize {
         self.client
     }

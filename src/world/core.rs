@@ -136,11 +136,11 @@ impl Core {
 
     /// Returns whether the running process performs its operation of this number, which counts as a
     /// fault that can be left out.
-    pub(crate) fn begin_operation(&mut self, name: &'static str, nth: u64) -> bool {
+    pub(crate) fn begin_operation(&mut self, workload: u32, name: &'static str, nth: u64) -> bool {
         let Some(host) = self.processes.current_host() else {
             return false;
         };
-        let id = (Kind::Operation, host as u32, 0, nth);
+        let id = (Kind::Operation, host as u32, workload, nth);
         let begins = (self.faults).allow_one(id, self.time.now(), || name.to_owned());
         if begins {
             self.note(host, What::Operation(name));

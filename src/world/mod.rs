@@ -326,8 +326,8 @@ impl Kernel {
 
 /// The loop that drives the world.
 impl Kernel {
-    /// Returns what the loop does next.
-    pub(crate) fn turn(&mut self) -> Turn {
+    /// Returns what the loop does next. A test that `is_done` has no more choices.
+    pub(crate) fn turn(&mut self, is_done: &dyn Fn() -> bool) -> Turn {
         let core = &mut self.core;
         time::restart_readings();
         if core.report.is_over() {
@@ -337,7 +337,7 @@ impl Kernel {
             return Turn::WokenFromElsewhere;
         }
         let (now, processes) = (core.time.now(), &core.processes);
-        if core.schedule.is_some() {
+        if core.schedule.is_some() && !is_done() {
             return self.choose_turn(now);
         }
         let is_paused = |host| processes.is_paused(host);

@@ -12,7 +12,8 @@
 //! that, the run that has taken the first alternative makes the same. If all possible transitions
 //! are asleep, other runs cover the rest of this one, and it ends (Godefroid, "Partial-Order
 //! Methods for the Verification of Concurrent Systems", 1996: sleep sets). The test's own host may
-//! do anything to others, so nothing commutes with what it does, and nothing with chaos.
+//! do anything to others, so nothing commutes with what it does, and nothing with chaos. A history
+//! orders the operations of one moment, so with one no steps of workers commute.
 //!
 //! Which task of a worker is next, or which number the test chooses, is another kind of choice: no
 //! alternative commutes with another.
@@ -49,8 +50,8 @@ pub(super) enum Action {
     Run(usize),
     /// The first segment from one address to another arrives.
     Segment(SocketAddr, SocketAddr),
-    /// The first datagram from this host arrives.
-    Datagram(usize),
+    /// The first datagram from one address to another arrives.
+    Datagram(SocketAddr, SocketAddr),
     /// The retransmission timer of this socket is due.
     Retransmit(u32),
     /// The keepalive timer of this socket is due.
@@ -59,9 +60,9 @@ pub(super) enum Action {
     Unreachable(u32),
     /// The earliest timer of this poller's worker is due.
     Deadline(usize),
-    /// The first call of `unblock` of this process is due.
+    /// The call of `unblock` with this number of its event is due.
     #[cfg(feature = "blocking")]
-    Blocking(usize),
+    Blocking(u64),
     /// The first action of chaos is due.
     Chaos,
 }
@@ -69,6 +70,16 @@ pub(super) enum Action {
 impl Transition {
     fn commutes_with(self, other: Transition) -> bool {
         self.host != other.host && self.host != TEST && other.host != TEST
+    }
+
+    /// Returns whether it runs code of a process.
+    fn runs_code(self) -> bool {
+        match self.action {
+            Action::Run(_) => true,
+            #[cfg(feature = "blocking")]
+            Action::Blocking(_) => true,
+            _ => false,
+        }
     }
 }
 
@@ -82,6 +93,8 @@ pub(crate) struct Schedule {
     /// The choices that had alternatives.
     pub(crate) made: Vec<Choice>,
     asleep: Vec<Transition>,
+    /// Whether processes share a history.
+    shares: bool,
     /// Whether other runs cover the rest of this one.
     pub(crate) is_covered: bool,
 }
@@ -93,8 +106,17 @@ impl Schedule {
             given,
             made: Vec::new(),
             asleep: Vec::new(),
+            shares: false,
             is_covered: false,
         }
+    }
+
+    /// Returns whether it was given choices that the run did not have, or that others cover.
+    pub(crate) fn is_of_another_run(&self) -> bool {
+        let is_made = |(given, made): (&u32, &Choice)| *given == made.taken;
+        self.is_covered
+            || self.made.len() < self.given.len()
+            || !self.given.iter().zip(&self.made).all(is_made)
     }
 
     /// Chooses one of `count`.
@@ -124,8 +146,18 @@ impl Schedule {
         let chosen = possible[awake[nth]];
         let before = awake[..nth].iter().map(|place| possible[*place]);
         self.asleep.extend(before);
-        self.asleep.retain(|other| other.commutes_with(chosen));
+        let shares = self.shares;
+        self.asleep.retain(|other| {
+            other.commutes_with(chosen) && !(shares && other.runs_code() && chosen.runs_code())
+        });
         Some(awake[nth])
+    }
+
+    /// Notes that the running process uses a history that it shares with others.
+    fn share(&mut self) {
+        if !std::mem::replace(&mut self.shares, true) {
+            self.asleep.retain(|other| !other.runs_code());
+        }
     }
 }
 
@@ -136,6 +168,13 @@ impl Kernel {
         self.be_calm();
         let given = self.core.chosen.clone();
         self.core.schedule = Some(Box::new(Schedule::new(limit, given)));
+    }
+
+    /// Notes that processes share a history.
+    pub(crate) fn share_history(&mut self) {
+        if let Some(schedule) = &mut self.core.schedule {
+            schedule.share();
+        }
     }
 
     /// Returns what the schedule has next: a worker that is ready, or an event at this moment.
@@ -188,6 +227,7 @@ impl Kernel {
 
     /// Returns the events at this time, with the number of each: of equal ones the first.
     fn events_at(&mut self, at: u64) -> Vec<(u64, Transition)> {
+        let is_at_rest = self.network().is_kept_alive_only();
         let (core, table) = (&self.core, &mut self.sockets.table);
         let mut all: Vec<(u64, Transition)> = Vec::new();
         for (number, event) in core.events.at(at) {
@@ -198,10 +238,11 @@ impl Kernel {
                     (segment.way().1, Action::Segment(from, to))
                 }
                 Event::Datagram(datagram) => {
-                    let (from, to) = datagram.way();
-                    (to, Action::Datagram(from))
+                    let (_, to) = datagram.way();
+                    (to, Action::Datagram(datagram.from.1, datagram.to.1))
                 }
                 Event::Retransmit(id) => (host_of(*id), Action::Retransmit(*id)),
+                Event::Keepalive(_) if is_at_rest => continue,
                 Event::Keepalive(id) => (host_of(*id), Action::Keepalive(*id)),
                 Event::Unreachable(id) => (host_of(*id), Action::Unreachable(*id)),
                 Event::Deadline(poller) => {
@@ -210,7 +251,7 @@ impl Kernel {
                 #[cfg(feature = "blocking")]
                 Event::Blocking(call) => {
                     let host = core.processes.host_of(call.process);
-                    (host, Action::Blocking(call.process))
+                    (host, Action::Blocking(number))
                 }
                 Event::Chaos(_) => (TEST, Action::Chaos),
             };

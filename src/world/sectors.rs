@@ -299,11 +299,13 @@ impl Data {
         let mut others = self.synced.sectors.iter_mut().filter(is_other);
         if let Some((_, sector)) = others.nth(nth as usize) {
             *sector = bytes;
+            // A sector at the end may be longer there.
+            self.synced.cut(self.synced.len);
         }
     }
 
-    /// Changes a bit in the next `len` bytes, as a disk that errs, unless these are in a sector that
-    /// was not synced.
+    /// Changes a bit in the next `len` bytes, as a disk that errs, unless these are in a sector
+    /// that was not synced.
     pub(super) fn rot(&mut self, at: u64, len: usize, pick: u64) {
         let len = self.now.len.saturating_sub(at).min(len as u64);
         let Some(offset) = pick.checked_rem(len) else {

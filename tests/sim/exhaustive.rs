@@ -2,11 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use polder::future::yield_now;
+use polder::future::{FutureExt, yield_now};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream, UdpSocket, resolve};
 use polder::sim::{self, Latency, Sim};
@@ -94,6 +95,23 @@ fn a_host_that_is_paused_does_nothing_in_any_order() {
 }
 
 #[test]
+#[should_panic(expected = "3 have passed, and there are more than its limit of 3 runs")]
+fn a_test_with_more_orders_than_its_limit_fails() {
+    sim::check(0..1, |sim: Sim| async move {
+        sim.exhaustive(3);
+        sim.choose(4);
+    });
+}
+
+#[test]
+fn a_test_with_as_many_orders_as_its_limit_passes() {
+    sim::check(0..1, |sim: Sim| async move {
+        sim.exhaustive(4);
+        sim.choose(4);
+    });
+}
+
+#[test]
 fn the_results_of_choose_are_all_tried() {
     static OUTCOMES: Outcomes = Outcomes::new();
     sim::check(7..8, |sim: Sim| async move {
@@ -148,9 +166,10 @@ fn what_one_host_sends_to_another_keeps_its_order() {
         sim.exhaustive(10_000);
         let server = sim.host("server").start(|| receive(3));
         sim.host("client").start(|| async {
+            let to = resolve(("server", 7)).await.unwrap()[0];
             let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
             for number in 1..=3 {
-                socket.send_to(&[number], ("server", 7)).await.unwrap();
+                socket.send_to(&[number], to).await.unwrap();
             }
         });
         OUTCOMES.add(server.finished().within(secs(1)).await);
@@ -258,6 +277,140 @@ fn every_outcome_that_a_seed_reaches_is_one_of_an_exhaustive_test() {
     assert!(runs < 100_000, "that are all");
 }
 
+#[test]
+fn a_panic_that_is_awaited_later_fails_no_run_that_is_ended_early() {
+    sim::check(0..1, |sim: Sim| async move {
+        sim.exhaustive(10_000);
+        for name in ["one", "other"] {
+            sim.host(name).start(|| async {
+                let task = polder::spawn_local(async {
+                    sleep(ms(10)).await;
+                    panic!("expected");
+                });
+                sleep(ms(20)).await;
+                assert!(AssertUnwindSafe(task).catch_unwind().await.is_err());
+            });
+        }
+        sim.sleep(secs(1)).await;
+    });
+}
+
+/// What was written, and whether it was read there afterwards, by another client: a history knows
+/// which of the two came first.
+struct Register;
+
+impl sim::Model for Register {
+    type State = bool;
+    type Input = bool;
+    type Output = bool;
+
+    fn begin(&self) -> bool {
+        false
+    }
+
+    fn step(&self, state: &bool, writes: &bool, seen: Option<&bool>) -> Option<bool> {
+        (*writes || seen.is_none_or(|seen| seen == state)).then_some(*state || *writes)
+    }
+}
+
+/// A store that answers a write before it is there, and a client that reads at that moment.
+async fn answers_early(sim: Sim) {
+    sim.exhaustive(10_000);
+    let written = Rc::new(Cell::new(false));
+    let (store, shown) = (written.clone(), written);
+    let history = sim.history::<bool, bool>();
+    sim.host("writer").start({
+        let history = history.clone();
+        move || {
+            let (store, history) = (store.clone(), history.clone());
+            async move {
+                sleep(ms(10)).await;
+                history.invoke("writer", true).answer(true);
+                yield_now().await;
+                store.set(true);
+            }
+        }
+    });
+    let reader = history.clone();
+    sim.host("reader").start(move || {
+        let (shown, history) = (shown.clone(), reader.clone());
+        async move {
+            sleep(ms(10)).await;
+            history.invoke("reader", false).answer(shown.get());
+        }
+    });
+    sim.sleep(ms(20)).await;
+    history.linearizable(Register);
+}
+
+#[test]
+fn a_stale_read() {
+    if is_inner() {
+        sim::check(0..1, answers_early);
+    }
+}
+
+#[test]
+fn the_order_in_which_hosts_add_to_a_history_matters() {
+    let (passes, text) = in_a_process("exhaustive::a_stale_read", &[]);
+    assert!(!passes);
+    assert_contains(&text, &["not linearizable"]);
+}
+
+#[test]
+fn calls_of_unblock_that_are_due_at_one_moment_come_in_every_order() {
+    static OUTCOMES: Outcomes = Outcomes::new();
+    sim::check(0..1, |sim: Sim| async move {
+        sim.exhaustive(10_000);
+        let list = Arc::new(Mutex::new(Vec::new()));
+        let calls = [1, 2, 3].map(|number| {
+            let list = list.clone();
+            polder::unblock(move || list.lock().unwrap().push(number))
+        });
+        for call in calls {
+            call.await;
+        }
+        OUTCOMES.add(std::mem::take(&mut *list.lock().unwrap()));
+    });
+    assert_eq!(OUTCOMES.take().1.len(), 6);
+}
+
+#[test]
+fn probes_that_are_answered_add_no_orders() {
+    static OUTCOMES: Outcomes = Outcomes::new();
+    sim::check(0..1, |sim: Sim| async move {
+        sim.exhaustive(1_000);
+        let listener = TcpListener::bind("0.0.0.0:7").await.unwrap();
+        let (client, _server) =
+            futures_lite::future::zip(TcpStream::connect("127.0.0.1:7"), listener.accept()).await;
+        let keepalive = polder::net::Keepalive::new()
+            .with_idle(secs(1))
+            .with_interval(secs(1));
+        let client = client.unwrap();
+        client.set_keepalive(Some(keepalive)).unwrap();
+        sleep(secs(5)).await;
+        OUTCOMES.add(Vec::new());
+    });
+    assert!(OUTCOMES.take().0 < 100);
+}
+
+#[test]
+fn a_test_that_has_ended_has_no_more_orders() {
+    static OUTCOMES: Outcomes = Outcomes::new();
+    sim::check(3..6, |sim: Sim| async move {
+        // Only one of the seeds asks for all orders.
+        if sim.seed() == 4 {
+            sim.exhaustive(1_000);
+            for name in ["a", "b", "c", "d"] {
+                sim.host(name).start(|| async {});
+            }
+            OUTCOMES.add(vec![sim.choose(2)]);
+        }
+    });
+    let (runs, all) = OUTCOMES.take();
+    assert_eq!((runs, all.len()), (2 + 1, 2));
+}
+
 /// A counter on a server, which is read and then written by each client: an update is lost if
 /// another client reads in between.
 async fn count(sim: Sim) {
@@ -324,4 +477,7 @@ fn an_order_that_fails_is_replayed_by_its_line() {
     assert_contains(&again, &["an update is lost", &line]);
     let (passes, text) = in_a_process(name, &[("POLDER_SIM", "0x0:")]);
     assert!(passes, "the first order is right: {text}");
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM", "0x0:schedule=77")]);
+    assert!(!passes);
+    assert_contains(&text, &["choices of a schedule that the run does not have"]);
 }

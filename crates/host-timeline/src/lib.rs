@@ -25,6 +25,7 @@
 //!         is_lost: true,
 //!     }],
 //!     faults: vec![Fault {
+//!         number: 1,
 //!         at: 2_000_000,
 //!         host: 0,
 //!         lasts: None,
@@ -79,7 +80,7 @@ pub struct Timeline {
     pub events: Vec<Event>,
     /// The messages, in any order.
     pub messages: Vec<Message>,
-    /// The faults, in the order of their numbers, which count from one.
+    /// The faults, in the order of their numbers.
     pub faults: Vec<Fault>,
     /// Descriptions of the hosts, ordered by time. If there are any, the page has a slider.
     pub moments: Vec<Moment>,
@@ -217,6 +218,7 @@ pub struct Message {
 /// use host_timeline::Fault;
 ///
 /// let pause = Fault {
+///     number: 12,
 ///     at: 3_000_000_000,
 ///     host: 0,
 ///     lasts: Some(500_000_000),
@@ -226,6 +228,8 @@ pub struct Message {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
+    /// Its number, by which the page's list and diagrams name it.
+    pub number: usize,
     /// When it happened.
     pub at: u64,
     /// The host that has its number on its lane.
@@ -269,8 +273,8 @@ impl Timeline {
     ///
     /// If there are [moments](Self::moments), the page has a slider, which moves a line through the
     /// diagrams and shows the hosts at its time. So does a click in a diagram, or a link that ends
-    /// in `#t=1500000`, in nanoseconds. Only this needs a script: the page has the moments as a list
-    /// too. These are at most 500, the latest ones, and 10,000 characters of each.
+    /// in `#t=1500000`, in nanoseconds. Only this needs a script: the page has the moments as a
+    /// list too. These are at most 500, the latest ones, and 10,000 characters of each.
     ///
     /// ```
     /// let page = host_timeline::Timeline::default().html("<nothing>");

@@ -71,7 +71,7 @@ pub(crate) fn html(timeline: &Timeline, title: &str) -> String {
     page += "<h2>Faults</h2>\n<ol>\n";
     for fault in timeline.faults.iter().take(MANY) {
         let words = escape(&fault.words);
-        let _ = writeln!(page, "<li>{words}</li>");
+        let _ = writeln!(page, "<li value=\"{}\">{words}</li>", fault.number);
     }
     page += "</ol>\n<h2>The run</h2>\n";
     page += &Diagram::new(timeline, MANY, timeline.last).draw();
@@ -145,8 +145,8 @@ enum Shown<'a> {
     Band(Place),
     Message(&'a Message),
     Mark(&'a Event),
-    /// A fault, and its number.
-    Fault(usize, &'a Fault),
+    /// A fault, with its number.
+    Fault(&'a Fault),
 }
 
 /// An item of a diagram, from one moment to another.
@@ -179,10 +179,10 @@ fn items(timeline: &Timeline, lanes: usize, end: u64) -> Vec<Item<'_>> {
             items.push(Item { from, to, shown });
         }
     }
-    items.extend((1..).zip(&timeline.faults).map(|(number, fault)| Item {
+    items.extend(timeline.faults.iter().map(|fault| Item {
         from: fault.at,
         to: fault.at,
-        shown: Shown::Fault(number, fault),
+        shown: Shown::Fault(fault),
     }));
     items
 }
@@ -264,7 +264,7 @@ impl<'a> Diagram<'a> {
                 Shown::Band(place) => draw_band(item, place, top, bottom),
                 Shown::Message(message) => self.draw_message(message, top, bottom),
                 Shown::Mark(event) => draw_mark(event, top),
-                Shown::Fault(number, fault) => draw_fault(number, fault, top),
+                Shown::Fault(fault) => draw_fault(fault, top),
             };
         }
         let y = self.y(self.timeline.end) + 6;
@@ -319,9 +319,9 @@ fn draw_mark(event: &Event, y: usize) -> String {
     group(&(circle(class, x, y, 2) + &label), &event.words)
 }
 
-fn draw_fault(number: usize, fault: &Fault, y: usize) -> String {
+fn draw_fault(fault: &Fault, y: usize) -> String {
     let x = x(fault.host.min(MAX_HOSTS - 1)) - 12;
-    let mark = circle("fault", x, y, 7) + &text("faultno", x, y + 3, &number.to_string());
+    let mark = circle("fault", x, y, 7) + &text("faultno", x, y + 3, &fault.number.to_string());
     group(&mark, &fault.words)
 }
 

@@ -45,8 +45,14 @@ pub(crate) fn json(timeline: &Timeline) -> String {
         events.flow("s", id, sender, message.sent);
         events.flow("f", id, receiver, message.at);
     }
-    for (number, fault) in (1..).zip(&timeline.faults) {
-        events.slice(0, number, fault.at, fault.lasts.unwrap_or(0), &fault.words);
+    for fault in &timeline.faults {
+        events.slice(
+            0,
+            fault.number as u64,
+            fault.at,
+            fault.lasts.unwrap_or(0),
+            &fault.words,
+        );
     }
     events.instant(0, "g", timeline.end, timeline.head.trim_end());
     events.0 + "\n]}\n"

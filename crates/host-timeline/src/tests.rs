@@ -97,6 +97,7 @@ fn timeline(messages: u64) -> Timeline {
     let others = (end..).zip(others).map(|(at, kind)| event(at, kind));
     timeline.events.extend(others);
     timeline.faults.push(Fault {
+        number: 1,
         at: end,
         host: 0,
         lasts: Some(3),

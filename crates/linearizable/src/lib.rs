@@ -72,7 +72,7 @@ const MAX_DRAWN: usize = 12;
 const LONGEST_TEXT: usize = 60;
 
 /// The specification of a system, as a state machine that executes one operation after the other;
-/// used by [`check`].
+/// used by [`linearizable::check`](crate::check).
 ///
 /// ```
 /// use linearizable::{Model, Record, Verdict, check};
@@ -211,7 +211,8 @@ pub trait Model {
     }
 }
 
-/// Whether a history is linearizable, as far as the search could decide: returned by [`check`].
+/// Whether a history is linearizable, as far as the search could decide: returned by
+/// [`linearizable::check`](crate::check).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The model allows an order of the operations.
