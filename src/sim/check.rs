@@ -117,24 +117,35 @@ impl Report {
         }
     }
 
-    /// Returns the report of its failure, with all faults, or only those of `needed`, and with the
-    /// story of the run.
-    pub(super) fn text(&self, needed: Option<&Kept>, story: &str) -> String {
-        let Some(details) = &self.details else {
+    /// Returns the report of its failure, with all faults, or only those of `needed`, and with a
+    /// story. With a smaller run that fails in the same way it is about that one.
+    pub(super) fn text(
+        &self,
+        needed: Option<&Kept>,
+        story: &str,
+        smaller: Option<&Report>,
+    ) -> String {
+        let shown = smaller.unwrap_or(self);
+        let Some(details) = &shown.details else {
             return self.failure.clone().unwrap_or_default();
         };
         let mut text = details.head.clone();
+        if smaller.is_some() {
+            let at = Seconds(nanos(self.time));
+            let _ = writeln!(
+                text,
+                "  (This is the shrunk run. The whole one failed at {at}.)"
+            );
+        }
         for (word, is_operation) in [("fault", false), ("operation", true)] {
-            let all = self.faults.iter().zip(&details.faults);
-            let all: Vec<_> = all
-                .filter(|((kind, ..), _)| (*kind == Kind::Operation) == is_operation)
-                .collect();
-            let count = all.len();
+            let is_it = |id: &Id| (id.0 == Kind::Operation) == is_operation;
+            let count = self.faults.iter().filter(|id| is_it(id)).count();
             if count == 0 {
                 continue;
             }
-            let is_told = |id: &Id| needed.is_none_or(|needed| needed.contains(id));
-            let told: Vec<&str> = (all.into_iter().filter(|(id, _)| is_told(id)))
+            let is_told = |id: &Id| is_it(id) && needed.is_none_or(|needed| needed.contains(id));
+            let told: Vec<&str> = (shown.faults.iter().zip(&details.faults))
+                .filter(|(id, _)| is_told(id))
                 .map(|(_, words)| words.as_str())
                 .collect();
             let plural = if count == 1 { "" } else { "s" };
@@ -365,9 +376,11 @@ fn explain(report: &Report, run: &Run<'_>, replay: Option<&Replay>, given: &Vari
     let count = variation.kept.as_ref().map(|kept| kept.len());
     let is_smaller = count.is_some_and(|count| count < report.faults.len())
         || variation.simpler != Simpler::default();
-    let scene = (report.details.as_ref()).and_then(|_| smallest(report, &variation, run));
+    let mut smallest = (report.details.as_ref()).and_then(|_| smallest(report, &variation, run));
+    let scene = smallest.as_mut().and_then(|report| report.scene.take());
     let story = (scene.as_ref()).map_or(String::new(), |scene| story::tell(scene, is_smaller));
-    let mut text = report.text(needed.as_ref(), &story) + &in_words;
+    let smaller = smallest.as_ref().filter(|_| is_smaller);
+    let mut text = report.text(needed.as_ref(), &story, smaller) + &in_words;
     if let Some(scene) = &scene {
         text += &pictures(scene, is_smaller);
     }
@@ -434,7 +447,7 @@ fn simpler_in_words(report: &Report, simpler: &Simpler) -> String {
 
 /// Runs the smallest run that fails in the same way once more, for a look at it, after a run that
 /// counts its events. `None` if it does not fail this time, so something else is wrong.
-fn smallest(report: &Report, variation: &Variation, run: &Run<'_>) -> Option<Box<Scene>> {
+fn smallest(report: &Report, variation: &Variation, run: &Run<'_>) -> Option<Report> {
     let setup = |records| Setup {
         records,
         is_quiet: true,
@@ -443,12 +456,12 @@ fn smallest(report: &Report, variation: &Variation, run: &Run<'_>) -> Option<Box
         ..Setup::default()
     };
     let count = run(report.seed, setup(None)).events;
-    let mut scene = run(report.seed, setup(Some(count))).scene?;
-    for (number, fault) in &mut scene.faults {
+    let mut smallest = run(report.seed, setup(Some(count)));
+    for (number, fault) in &mut smallest.scene.as_mut()?.faults {
         let place = report.faults.iter().position(|id| *id == fault.id);
         *number = place.map_or(*number, |place| place + 1);
     }
-    Some(scene)
+    Some(smallest)
 }
 
 /// Draws a run. Returns the lines with the paths.
@@ -638,7 +651,7 @@ fn add_failure(report: &mut Report, state: &State) {
         let details = describe(report, failure, state);
         report.scene = scene(&details.head, state);
         report.details = Some(Box::new(details));
-        report.failure = Some(report.text(None, ""));
+        report.failure = Some(report.text(None, "", None));
     }
 }
 
