@@ -376,7 +376,9 @@ fn explain(report: &Report, run: &Run<'_>, replay: Option<&Replay>, given: &Vari
     let count = variation.kept.as_ref().map(|kept| kept.len());
     let is_smaller = count.is_some_and(|count| count < report.faults.len())
         || variation.simpler != Simpler::default();
-    let mut smallest = (report.details.as_ref()).and_then(|_| smallest(report, &variation, run));
+    let known = (!is_smaller).then_some(report.events);
+    let looked_at = |_| smallest(report, &variation, known, run);
+    let mut smallest = report.details.as_ref().and_then(looked_at);
     let scene = smallest.as_mut().and_then(|report| report.scene.take());
     let story = (scene.as_ref()).map_or(String::new(), |scene| story::tell(scene, is_smaller));
     let smaller = smallest.as_ref().filter(|_| is_smaller);
@@ -446,8 +448,14 @@ fn simpler_in_words(report: &Report, simpler: &Simpler) -> String {
 }
 
 /// Runs the smallest run that fails in the same way once more, for a look at it, after a run that
-/// counts its events. `None` if it does not fail this time, so something else is wrong.
-fn smallest(report: &Report, variation: &Variation, run: &Run<'_>) -> Option<Report> {
+/// counts its events, unless their number is known. `None` if it does not fail this time, so
+/// something else is wrong.
+fn smallest(
+    report: &Report,
+    variation: &Variation,
+    events: Option<u64>,
+    run: &Run<'_>,
+) -> Option<Report> {
     let setup = |records| Setup {
         records,
         is_quiet: true,
@@ -455,7 +463,7 @@ fn smallest(report: &Report, variation: &Variation, run: &Run<'_>) -> Option<Rep
         variation: variation.clone(),
         ..Setup::default()
     };
-    let count = run(report.seed, setup(None)).events;
+    let count = events.unwrap_or_else(|| run(report.seed, setup(None)).events);
     let mut smallest = run(report.seed, setup(Some(count)));
     for (number, fault) in &mut smallest.scene.as_mut()?.faults {
         let place = report.faults.iter().position(|id| *id == fault.id);

@@ -14,13 +14,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::check::Report;
-use super::jobs::run_all;
+use super::jobs::{BATCH, run_all};
 use super::replay::Replay;
 use super::threads::Threads;
 use crate::world::schedule::{Choice, MAX_CHOICES};
-
-/// The number of runs of a batch: enough for many cores.
-const BATCH: usize = 32;
 
 /// The runs of one seed that are left.
 struct Left {

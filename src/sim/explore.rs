@@ -24,17 +24,13 @@ use std::time::{Duration, Instant};
 use std::{env, fs, io};
 
 use super::check::{Report, test_name, variable};
-use super::jobs::run_all;
+use super::jobs::{BATCH, run_all};
 use super::picture;
 use super::replay::Replay;
 use super::threads::Threads;
 use crate::world::choice::Stream;
 use crate::world::coverage::{Feature, PLACES};
 use crate::world::faults::FIRST_WILD;
-
-/// The number of runs of a batch: enough for many cores, and few enough that what a run has found
-/// is soon made use of.
-const BATCH: usize = 32;
 
 /// One run in this number is that of a new seed, so that an exploration never stays where it is.
 const NEW_SEEDS: u64 = 4;

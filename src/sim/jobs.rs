@@ -177,6 +177,10 @@ impl<'a> Jobs<'a> {
     }
 }
 
+/// The number of runs of a batch for [`run_all`]: enough for many cores, and few enough that what a
+/// run has found is soon made use of.
+pub(super) const BATCH: usize = 32;
+
 /// Makes runs that leave nothing out, in parallel, each on a new thread. Returns the reports in
 /// order, with the features of each run if it `covers` any.
 pub(super) fn run_all(batch: &[Replay], covers: bool, threads: &Threads<'_>) -> Vec<Report> {

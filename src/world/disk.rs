@@ -307,19 +307,24 @@ impl Disk {
         }
     }
 
-    pub(crate) fn read(&mut self, number: u32, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    /// Returns the contents of a file, of which the next `len` bytes are read: a bit of these
+    /// changes if the call has that fault.
+    fn data_to_read(&mut self, number: u32, at: u64, len: usize) -> io::Result<&mut Data> {
         let rot = self.rot.take();
         let (data, _) = self.file(number, |how| how.read)?;
-        rot.into_iter()
-            .for_each(|pick| data.rot(at, buffer.len(), pick));
+        if let Some(pick) = rot {
+            data.rot(at, len, pick);
+        }
+        Ok(data)
+    }
+
+    pub(crate) fn read(&mut self, number: u32, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let data = self.data_to_read(number, at, buffer.len())?;
         Ok(data.read(at, buffer))
     }
 
     pub(crate) fn read_all(&mut self, number: u32) -> io::Result<Vec<u8>> {
-        let rot = self.rot.take();
-        let (data, _) = self.file(number, |how| how.read)?;
-        rot.into_iter()
-            .for_each(|pick| data.rot(0, usize::MAX, pick));
+        let data = self.data_to_read(number, 0, usize::MAX)?;
         let mut bytes = Vec::new();
         let len = data.len();
         if len > MAX_READ || bytes.try_reserve_exact(len as usize).is_err() {

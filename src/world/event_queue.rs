@@ -130,20 +130,17 @@ impl Events {
 
     /// Puts the event of this number before all others of its time.
     pub(super) fn bring_forward(&mut self, number: u64) {
-        let mut found = None;
-        for lane in &mut self.lanes {
-            if let Some(place) = lane.iter().position(|entry| entry.nth == number) {
-                found = lane.remove(place);
-            }
+        let mut all = self.drain();
+        for entry in all.iter_mut().filter(|entry| entry.nth == number) {
+            entry.nth = FORWARD;
         }
-        let (mut others, of_number): (Vec<Entry>, Vec<Entry>) =
-            self.heap.drain().partition(|entry| entry.nth != number);
-        let found = found.or(of_number.into_iter().next());
-        others.extend(found.map(|entry| Entry {
-            nth: FORWARD,
-            ..entry
-        }));
-        self.heap.extend(others);
+        self.heap.extend(all);
+    }
+
+    /// Takes out all events, in no order.
+    fn drain(&mut self) -> Vec<Entry> {
+        let lanes = self.lanes.iter_mut().flat_map(|lane| lane.drain(..));
+        lanes.chain(self.heap.drain()).collect()
     }
 
     /// Returns whether an event was [brought forward](Self::bring_forward), and is still there.
@@ -166,8 +163,7 @@ impl Events {
     /// Takes out the calls of `unblock`, at the end of the world, ordered by time.
     #[cfg(feature = "blocking")]
     pub(super) fn take_blocking(&mut self) -> Vec<Arc<dyn crate::sync::Job>> {
-        let lanes = self.lanes.iter_mut().flat_map(|lane| lane.drain(..));
-        let mut all: Vec<Entry> = lanes.chain(self.heap.drain()).collect();
+        let mut all = self.drain();
         all.sort_unstable_by_key(Entry::key);
         let job = |entry: Entry| match entry.event {
             Event::Blocking(call) => Some(call.job),

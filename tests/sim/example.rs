@@ -2,7 +2,7 @@
 
 use polder::sim::{self, Latency, Sim};
 
-use super::failing::{in_a_process, is_inner, shrunk};
+use super::failing::{in_a_process, is_inner, variable};
 use super::{ms, secs};
 
 /// The program: only the record that its clients keep refers to a world.
@@ -232,6 +232,6 @@ fn the_report_of_a_failure_shows_all_that_is_known_of_it() {
     // The seed fails again, whole and shrunk.
     let (passes, again) = in_a_process(name, &[("POLDER_SEED", seed)]);
     assert!(!passes && again.contains(&replay), "{again}");
-    let (passes, again) = in_a_process(name, &[("POLDER_SIM", shrunk(report))]);
+    let (passes, again) = in_a_process(name, &[("POLDER_SIM", variable(report, "shrunk"))]);
     assert!(!passes && again.contains("<== not explained"), "{again}");
 }

@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::future::Future;
+use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -13,27 +15,26 @@ use polder::net::{TcpListener, TcpStream, UdpSocket, resolve};
 use polder::sim::{self, Latency, Sim};
 use polder::time::{now, sleep, sleep_until, timeout};
 
-use super::failing::{assert_contains, in_a_process, is_inner};
+use super::failing::{assert_contains, in_a_process, is_inner, variable};
 use super::{ms, secs};
 
-/// What the runs of a test have come to, and how many came to anything.
-struct Outcomes(Mutex<(usize, BTreeSet<Vec<u64>>)>);
-
-impl Outcomes {
-    const fn new() -> Outcomes {
-        Outcomes(Mutex::new((0, BTreeSet::new())))
-    }
-
-    fn add(&self, outcome: Vec<u64>) {
-        let (runs, all) = &mut *self.0.lock().unwrap();
-        *runs += 1;
-        all.insert(outcome);
-    }
-
-    /// The outcomes, and the number of runs that had one. (The first run is made three times.)
-    fn take(&self) -> (usize, BTreeSet<Vec<u64>>) {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
+/// Runs a test that returns what it has come to. Returns the number of runs that came to anything,
+/// and their outcomes. (The first run of an exhaustive test is made three times.)
+fn outcomes<F>(seeds: Range<u64>, test: impl Fn(Sim) -> F + Sync) -> (usize, BTreeSet<Vec<u64>>)
+where
+    F: Future<Output = Vec<u64>> + 'static,
+{
+    let outcomes = Arc::new(Mutex::new((0, BTreeSet::new())));
+    sim::check(seeds, |sim| {
+        let (run, outcomes) = (test(sim), outcomes.clone());
+        async move {
+            let outcome = run.await;
+            let (runs, all) = &mut *outcomes.lock().unwrap();
+            *runs += 1;
+            all.insert(outcome);
+        }
+    });
+    std::mem::take(&mut outcomes.lock().unwrap())
 }
 
 /// A list that tasks of one host share.
@@ -41,8 +42,7 @@ type List = Rc<RefCell<Vec<u64>>>;
 
 #[test]
 fn ready_tasks_run_in_every_order() {
-    static OUTCOMES: Outcomes = Outcomes::new();
-    sim::check(0..1, |sim: Sim| async move {
+    let (runs, all) = outcomes(0..1, |sim: Sim| async move {
         sim.exhaustive(10_000);
         let list = List::default();
         for number in 0..4 {
@@ -50,16 +50,14 @@ fn ready_tasks_run_in_every_order() {
             polder::spawn_local(async move { list.borrow_mut().push(number) }).detach();
         }
         sim.sleep(ms(1)).await;
-        OUTCOMES.add(list.take());
+        list.take()
     });
-    let (runs, all) = OUTCOMES.take();
     assert_eq!((runs, all.len()), (24 + 2, 24));
 }
 
 #[test]
 fn tasks_that_several_workers_share_are_taken_in_every_order() {
-    static OUTCOMES: Outcomes = Outcomes::new();
-    sim::check(0..1, |sim: Sim| async move {
+    let (_, all) = outcomes(0..1, |sim: Sim| async move {
         sim.exhaustive(10_000);
         sim.workers(2);
         let process = sim.host("host").start(|| async {
@@ -71,15 +69,14 @@ fn tasks_that_several_workers_share_are_taken_in_every_order() {
             sleep(ms(1)).await;
             std::mem::take(&mut *list.lock().unwrap())
         });
-        OUTCOMES.add(process.finished().within(secs(1)).await);
+        process.finished().within(secs(1)).await
     });
-    assert_eq!(OUTCOMES.take().1.len(), 6);
+    assert_eq!(all.len(), 6);
 }
 
 #[test]
 fn a_host_that_is_paused_does_nothing_in_any_order() {
-    static OUTCOMES: Outcomes = Outcomes::new();
-    sim::check(0..1, |sim: Sim| async move {
+    let (_, all) = outcomes(0..1, |sim: Sim| async move {
         sim.exhaustive(10_000);
         let server = sim.host("server").start(|| receive(2));
         for (name, number) in [("one", 1), ("other", 2)] {
@@ -89,9 +86,9 @@ fn a_host_that_is_paused_does_nothing_in_any_order() {
         let pause = server.pause();
         assert!(timeout(secs(1), server.finished()).await.is_err());
         drop(pause);
-        OUTCOMES.add(server.finished().within(secs(1)).await);
+        server.finished().within(secs(1)).await
     });
-    assert_eq!(OUTCOMES.take().1.len(), 2);
+    assert_eq!(all.len(), 2);
 }
 
 #[test]
@@ -113,14 +110,12 @@ fn a_test_with_as_many_orders_as_its_limit_passes() {
 
 #[test]
 fn the_results_of_choose_are_all_tried() {
-    static OUTCOMES: Outcomes = Outcomes::new();
-    sim::check(7..8, |sim: Sim| async move {
+    let (runs, all) = outcomes(7..8, |sim: Sim| async move {
         sim.exhaustive(100);
         let first = sim.choose(3);
         let second = if first == 1 { sim.choose(4) } else { 9 };
-        OUTCOMES.add(vec![first, second]);
+        vec![first, second]
     });
-    let (runs, all) = OUTCOMES.take();
     assert_eq!((runs, all.len()), (6 + 2, 6));
 }
 
@@ -146,23 +141,21 @@ async fn send(number: u8, servers: &'static [&'static str]) {
 
 #[test]
 fn datagrams_that_arrive_at_one_moment_come_in_every_order() {
-    static OUTCOMES: Outcomes = Outcomes::new();
-    sim::check(0..1, |sim: Sim| async move {
+    let (_, all) = outcomes(0..1, |sim: Sim| async move {
         sim.exhaustive(10_000);
         let server = sim.host("server").start(|| receive(3));
         for number in 1..=3 {
             let name = format!("client-{number}");
             sim.host(&name).start(move || send(number, &["server"]));
         }
-        OUTCOMES.add(server.finished().within(secs(1)).await);
+        server.finished().within(secs(1)).await
     });
-    assert_eq!(OUTCOMES.take().1.len(), 6);
+    assert_eq!(all.len(), 6);
 }
 
 #[test]
 fn what_one_host_sends_to_another_keeps_its_order() {
-    static OUTCOMES: Outcomes = Outcomes::new();
-    sim::check(0..1, |sim: Sim| async move {
+    let (_, all) = outcomes(0..1, |sim: Sim| async move {
         sim.exhaustive(10_000);
         let server = sim.host("server").start(|| receive(3));
         sim.host("client").start(|| async {
@@ -172,15 +165,14 @@ fn what_one_host_sends_to_another_keeps_its_order() {
                 socket.send_to(&[number], to).await.unwrap();
             }
         });
-        OUTCOMES.add(server.finished().within(secs(1)).await);
+        server.finished().within(secs(1)).await
     });
-    assert_eq!(OUTCOMES.take().1, [vec![1, 2, 3]].into());
+    assert_eq!(all, [vec![1, 2, 3]].into());
 }
 
 #[test]
 fn something_arrives_before_and_after_each_step_of_a_task_that_is_ready() {
-    static OUTCOMES: Outcomes = Outcomes::new();
-    sim::check(0..1, |sim: Sim| async move {
+    let (_, all) = outcomes(0..1, |sim: Sim| async move {
         sim.exhaustive(10_000);
         sim.links().latency(Latency::fixed(Duration::ZERO));
         let server = sim.host("server").start(|| async {
@@ -201,15 +193,14 @@ fn something_arrives_before_and_after_each_step_of_a_task_that_is_ready() {
             sleep_until(begin + ms(100)).await;
             socket.send_to(&[1], to).await.unwrap();
         });
-        OUTCOMES.add(vec![server.finished().within(secs(1)).await]);
+        vec![server.finished().within(secs(1)).await]
     });
-    assert_eq!(OUTCOMES.take().1, (0..=3).map(|step| vec![step]).collect());
+    assert_eq!(all, (0..=3).map(|step| vec![step]).collect());
 }
 
 #[test]
 fn what_other_hosts_do_at_the_same_moment_is_tried_in_one_order() {
-    static OUTCOMES: Outcomes = Outcomes::new();
-    sim::check(0..1, |sim: Sim| async move {
+    let (runs, _) = outcomes(0..1, |sim: Sim| async move {
         sim.exhaustive(10_000);
         let servers = ["one", "other"].map(|name| sim.host(name).start(|| receive(1)));
         for (name, server) in [("a", &["one"]), ("b", &["other"])] {
@@ -218,14 +209,14 @@ fn what_other_hosts_do_at_the_same_moment_is_tried_in_one_order() {
         // It waits for none of them: when one ends before another, it would notice.
         sim.sleep(secs(1)).await;
         drop(servers);
-        OUTCOMES.add(Vec::new());
+        Vec::new()
     });
-    assert_eq!(OUTCOMES.take().0, 1 + 2);
+    assert_eq!(runs, 1 + 2);
 }
 
 /// Peers that tell each other numbers, over links without latency, and remember what they have
 /// heard: so the outcome depends on the order of everything.
-async fn gossip(sim: Sim, outcomes: &'static Outcomes) {
+async fn gossip(sim: Sim) -> Vec<u64> {
     sim.links().latency(Latency::fixed(Duration::ZERO));
     let names = ["a", "b"];
     let heard = names.map(|_| List::default());
@@ -235,8 +226,7 @@ async fn gossip(sim: Sim, outcomes: &'static Outcomes) {
             .start(move || peer(nth, names[1 - nth], list.clone()));
     }
     sim.sleep(ms(500)).await;
-    let heard = heard.map(|list| list.take());
-    outcomes.add(heard.join(&99));
+    heard.map(|list| list.take()).join(&99)
 }
 
 async fn peer(number: usize, other: &'static str, heard: List) {
@@ -263,14 +253,11 @@ async fn peer(number: usize, other: &'static str, heard: List) {
 
 #[test]
 fn every_outcome_that_a_seed_reaches_is_one_of_an_exhaustive_test() {
-    static BY_SEEDS: Outcomes = Outcomes::new();
-    static BY_ALL: Outcomes = Outcomes::new();
-    sim::check(10..2_000, |sim: Sim| gossip(sim, &BY_SEEDS));
-    sim::check(0..1, |sim: Sim| async move {
+    let (_, by_seeds) = outcomes(10..2_000, gossip);
+    let (runs, by_all) = outcomes(0..1, |sim: Sim| async move {
         sim.exhaustive(100_000);
-        gossip(sim, &BY_ALL).await
+        gossip(sim).await
     });
-    let ((_, by_seeds), (runs, by_all)) = (BY_SEEDS.take(), BY_ALL.take());
     let missed: Vec<_> = by_seeds.difference(&by_all).collect();
     assert!(missed.is_empty(), "{missed:?}");
     assert!(by_seeds.len() > 4 && by_all.len() > by_seeds.len());
@@ -359,8 +346,7 @@ fn the_order_in_which_hosts_add_to_a_history_matters() {
 
 #[test]
 fn calls_of_unblock_that_are_due_at_one_moment_come_in_every_order() {
-    static OUTCOMES: Outcomes = Outcomes::new();
-    sim::check(0..1, |sim: Sim| async move {
+    let (_, all) = outcomes(0..1, |sim: Sim| async move {
         sim.exhaustive(10_000);
         let list = Arc::new(Mutex::new(Vec::new()));
         let calls = [1, 2, 3].map(|number| {
@@ -370,15 +356,14 @@ fn calls_of_unblock_that_are_due_at_one_moment_come_in_every_order() {
         for call in calls {
             call.await;
         }
-        OUTCOMES.add(std::mem::take(&mut *list.lock().unwrap()));
+        std::mem::take(&mut *list.lock().unwrap())
     });
-    assert_eq!(OUTCOMES.take().1.len(), 6);
+    assert_eq!(all.len(), 6);
 }
 
 #[test]
 fn probes_that_are_answered_add_no_orders() {
-    static OUTCOMES: Outcomes = Outcomes::new();
-    sim::check(0..1, |sim: Sim| async move {
+    let (runs, _) = outcomes(0..1, |sim: Sim| async move {
         sim.exhaustive(1_000);
         let listener = TcpListener::bind("0.0.0.0:7").await.unwrap();
         let (client, _server) =
@@ -390,14 +375,14 @@ fn probes_that_are_answered_add_no_orders() {
         client.set_keepalive(Some(keepalive)).unwrap();
         // The first probe is due at that moment.
         sleep(secs(1)).await;
-        OUTCOMES.add(Vec::new());
+        Vec::new()
     });
-    assert!(OUTCOMES.take().0 < 100);
+    assert!(runs < 100);
 }
 
 #[test]
 fn a_test_that_has_ended_has_no_more_orders() {
-    static OUTCOMES: Outcomes = Outcomes::new();
+    static CHOSEN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
     sim::check(3..6, |sim: Sim| async move {
         // Only one of the seeds asks for all orders.
         if sim.seed() == 4 {
@@ -405,11 +390,12 @@ fn a_test_that_has_ended_has_no_more_orders() {
             for name in ["a", "b", "c", "d"] {
                 sim.host(name).start(|| async {});
             }
-            OUTCOMES.add(vec![sim.choose(2)]);
+            CHOSEN.lock().unwrap().push(sim.choose(2));
         }
     });
-    let (runs, all) = OUTCOMES.take();
-    assert_eq!((runs, all.len()), (2 + 1, 2));
+    let chosen = CHOSEN.lock().unwrap();
+    let all: BTreeSet<&u64> = chosen.iter().collect();
+    assert_eq!((chosen.len(), all.len()), (2 + 1, 2));
 }
 
 /// A counter on a server, which is read and then written by each client: an update is lost if
@@ -469,8 +455,7 @@ fn an_order_that_fails_is_replayed_by_its_line() {
     let (passes, text) = in_a_process(name, &[]);
     assert!(!passes);
     assert_contains(&text, &["an update is lost"]);
-    let replay = text.split_once("  replay: POLDER_SIM=").expect(&text).1;
-    let replay = replay.split(' ').next().unwrap();
+    let replay = variable(&text, "replay");
     assert!(replay.starts_with("0x0:schedule="), "{replay}");
     let (passes, again) = in_a_process(name, &[("POLDER_SIM", replay)]);
     assert!(!passes);

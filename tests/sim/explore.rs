@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use polder::sim::{self, Sim};
 
-use super::failing::{assert_contains, in_a_process, is_inner};
+use super::failing::{assert_contains, in_a_process, is_inner, variable};
 use super::{ms, secs};
 
 /// A lock of six dials, each of which is right in one of eight positions: one seed in 262,144 opens
@@ -63,9 +63,7 @@ fn an_exploration_opens_a_lock_that_seeds_do_not_and_its_report_replays_that() {
     assert!(!passes && runs < 1_000, "{text}");
     assert_contains(&text, &["it is open", "came to something new: "]);
     // Every choice is needed.
-    let replay = text.split_once("  replay: ").expect(&text).1;
-    let replay = replay.strip_prefix("POLDER_SIM=").expect(replay);
-    let replay = replay.split(' ').next().unwrap();
+    let replay = variable(&text, "replay");
     assert!(replay.contains("fork"), "{replay}");
     let (passes, again) = in_a_process(name, &[("POLDER_SIM", replay)]);
     assert!(!passes);
@@ -147,14 +145,10 @@ fn crashes() {
 fn what_an_exploration_finds_is_shrunk_and_both_lines_replay_it() {
     let (passes, text) = explore_test("explore::crashes", "3000", &corpus("crashes"), &[]);
     assert!(!passes, "{text}");
-    let line = |name: &str| {
-        let line = text.split_once(name).expect(&text).1;
-        line.split(' ').next().unwrap().to_owned()
-    };
-    let (replay, shrunk) = (line("  replay: POLDER_SIM="), line("  shrunk: POLDER_SIM="));
-    assert!(shrunk.starts_with(&*replay), "{replay}, {shrunk}");
+    let (replay, shrunk) = (variable(&text, "replay"), variable(&text, "shrunk"));
+    assert!(shrunk.starts_with(replay), "{replay}, {shrunk}");
     for line in [replay, shrunk] {
-        let (passes, again) = in_a_process("explore::crashes", &[("POLDER_SIM", &line)]);
+        let (passes, again) = in_a_process("explore::crashes", &[("POLDER_SIM", line)]);
         assert!(!passes);
         assert_contains(&again, &["always \"it has time\": it does not hold"]);
     }

@@ -58,6 +58,15 @@ pub(super) fn assert_contains(text: &str, parts: &[&str]) {
     }
 }
 
+/// Returns the value of `POLDER_SIM` in the line of a report that begins with `replay:`, or with
+/// `shrunk:`.
+pub(super) fn variable<'a>(report: &'a str, which: &str) -> &'a str {
+    let begin = format!("  {which}: POLDER_SIM=");
+    let line = report.lines().find_map(|line| line.strip_prefix(&begin));
+    let line = line.unwrap_or_else(|| panic!("there is no {which}: {report}"));
+    line.split_once(' ').expect("a command follows").0
+}
+
 pub(super) fn is_inner() -> bool {
     std::env::var_os(INNER).is_some()
 }
@@ -150,15 +159,6 @@ fn a_loss_that_is_certain_and_a_cut_by_hand_are_no_faults_by_chance() {
     assert!(!failure.contains("fault"), "{failure}");
 }
 
-/// The address of the report's `shrunk:` line.
-pub(super) fn shrunk(text: &str) -> &str {
-    let line = text
-        .lines()
-        .find_map(|it| it.strip_prefix("  shrunk: POLDER_SIM="));
-    let line = line.unwrap_or_else(|| panic!("nothing is shrunk: {text}"));
-    line.split_once(' ').expect("a command follows").0
-}
-
 /// Fails after two simultaneous cuts, of which neither suffices, in a world with many other faults.
 async fn fails_by_two_cuts(sim: Sim) {
     sim.host("a").start(answer);
@@ -195,7 +195,7 @@ fn a_failure_is_shrunk_to_the_faults_that_it_needs() {
     // (On a slow machine the time may run out before the minimum is reached.)
     assert!(1 <= needed && needed < all, "{line}");
     // The shrunk run fails with these faults alone.
-    let again = shrunk(&text).to_owned();
+    let again = variable(&text, "shrunk").to_owned();
     let (passes, text) = in_a_process(name, &[("POLDER_SIM", &again)]);
     assert!(
         !passes && text.contains("neither of them was there"),
@@ -315,7 +315,7 @@ fn becomes_simpler(name: &str, seed: u64, words: &str) -> String {
     let seed = format!("{seed:#x}");
     let (passes, text) = in_a_process(name, &[("POLDER_SEED", &seed)]);
     assert!(!passes, "{text}");
-    let again = shrunk(&text).to_owned();
+    let again = variable(&text, "shrunk").to_owned();
     assert!(again.ends_with(words), "{words}: {text}");
     let (passes, smaller) = in_a_process(name, &[("POLDER_SIM", &again)]);
     assert!(!passes, "{smaller}");

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use polder::sim::{self, Draw, Latency, Sim};
 
-use super::failing::{assert_contains, in_a_process, is_inner};
+use super::failing::{assert_contains, in_a_process, is_inner, variable};
 use super::{ms, secs};
 
 /// What clients did: which of them, what, and the number that it drew.
@@ -106,8 +106,7 @@ fn a_failure_is_reported_with_the_operations_that_it_needs() {
     let story = story.split_once("the last events").unwrap().0;
     assert_contains(story, &["begins to close", "begins to use"]);
     assert!(!story.contains("begins to open"), "{story}");
-    let shrunk = text.split_once("  shrunk: POLDER_SIM=").expect(&text).1;
-    let shrunk = shrunk.split(' ').next().unwrap();
+    let shrunk = variable(&text, "shrunk");
     let (passes, again) = in_a_process(name, &[("POLDER_SIM", shrunk)]);
     assert!(!passes);
     assert_contains(&again, &["it is closed", "2 operations: "]);
