@@ -467,3 +467,14 @@ fn an_order_that_fails_is_replayed_by_its_line() {
     assert!(!passes);
     assert_contains(&text, &["choices of a schedule that the run does not have"]);
 }
+
+#[test]
+fn choices_of_a_schedule_are_refused_by_a_test_that_has_none() {
+    let name = "exhaustive::choices_of_a_schedule_are_refused_by_a_test_that_has_none";
+    if is_inner() {
+        return sim::check(0..1, |_| async {});
+    }
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM", "0x0:schedule=1")]);
+    assert!(!passes);
+    assert_contains(&text, &["choices of a schedule that the run does not have"]);
+}
