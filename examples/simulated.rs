@@ -1,11 +1,10 @@
-//! A test in simulated worlds that finds a planted bug: a server counts, and clients ask again
-//! until they are answered. If an answer is lost, its request comes twice, and must count once.
+//! A test in simulated worlds that finds a planted bug, which none over loopback would: a server
+//! counts, and clients repeat each request until it is answered. It must count once.
 //!
 //! ```text
 //! cargo run --features sim --example simulated              # a hundred seeds, and no bug
 //! cargo run --features sim --example simulated -- --bug     # which seed, and what it takes
 //! ```
-//! Over loopback, where no answer is lost, a test would not find it.
 
 use std::cell::RefCell;
 use std::io;
@@ -16,6 +15,8 @@ use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
 use polder::sim::check;
 use polder::time::{sleep, timeout};
+
+const TEN_SECONDS: Duration = Duration::from_secs(10);
 
 /// Counts the requests, each once, and answers with their number. A request is the number of its
 /// client, and a number of the client's own.
@@ -61,16 +62,15 @@ async fn ask(address: &str, request: [u8; 2]) -> io::Result<u8> {
 }
 
 pub fn each_request_counts_once(has_bug: bool) {
-    let secs = Duration::from_secs;
     check(0..100, move |sim| async move {
         sim.host("counter").start(move || server(has_bug));
         let one = sim.host("client-1").start(|| client("counter:7000", 1, 20));
         let two = sim.host("client-2").start(|| client("counter:7000", 2, 20));
-        sim.chaos(secs(10)).loss().cuts(); // For ten seconds, each seed in its own way.
-        sim.sleep(secs(10)).await;
+        sim.chaos(TEN_SECONDS).loss().cuts(); // Each seed in its own way.
+        sim.sleep(TEN_SECONDS).await;
         sim.quiesce(); // No more faults: now they have to finish.
-        let one = one.finished().within(secs(60)).await;
-        let two = two.finished().within(secs(60)).await;
+        let one = one.finished().within(6 * TEN_SECONDS).await;
+        let two = two.finished().within(6 * TEN_SECONDS).await;
         assert_eq!(one.max(two), 40);
     });
 }
