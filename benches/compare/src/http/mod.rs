@@ -1,6 +1,5 @@
 //! hyper on polder and on tokio, under `wrk`: latencies of requests, with one worker and with two.
 
-mod hyper_io;
 pub mod serve;
 
 use std::process::{Command, Stdio};
@@ -55,7 +54,7 @@ pub fn group() -> Group {
                 each; with two, a core for each worker and one for the generator if there are three, \
                 and else they share all cores, as they do on a busy machine. hyper reads into memory \
                 that is not initialised, which tokio's traits can do; for polder it reads into a \
-                buffer on the stack, and copies.",
+                buffer of the thread, and copies (polder-hyper).",
         workloads,
         missing: || {
             if wrk() {

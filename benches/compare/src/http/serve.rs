@@ -12,8 +12,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use polder_hyper::Stream;
 
-use super::hyper_io::HyperStream;
 use crate::echo::serve::{ANYWHERE, Never, announce, end_with_input};
 
 pub fn main(program: &str, workers: usize) -> ExitCode {
@@ -45,7 +45,7 @@ fn polder(workers: usize) -> io::Result<Never> {
         loop {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
-            polder::spawn(connection(HyperStream(stream))).detach();
+            polder::spawn(connection(Stream::new(stream))).detach();
         }
     })
 }
