@@ -4,7 +4,8 @@
 //! `POLDER_PLANTED_SEEDS` sets the number of seeds for the runs without a bug: `ci/sim.sh` runs
 //! 1,000. With `POLDER_PLANTED_SCORES`, the output also has the time until the bug was found, and
 //! the number of seeds that find it with round-robin order, and without chaos: each part of a world
-//! must earn its place.
+//! must earn its place. With `POLDER_PLANTED_ONLY` they run with their bugs alone, by `check`, from
+//! the seeds of the environment: for `ci/campaigns.sh`.
 
 #[path = "../planted/accept_loop_ends.rs"]
 mod accept_loop_ends;
@@ -14,6 +15,8 @@ mod applied_twice;
 mod both_write_first;
 #[path = "../planted/early_answer.rs"]
 mod early_answer;
+#[path = "../planted/forgotten_vote.rs"]
+mod forgotten_vote;
 #[path = "../planted/half_close.rs"]
 mod half_close;
 #[path = "../planted/late_subscriber.rs"]
@@ -83,6 +86,9 @@ fn plant<F>(name: &str, seeds: u64, words: &str, test: impl Fn(Sim, bool) -> F +
 where
     F: Future<Output = ()> + 'static,
 {
+    if std::env::var_os("POLDER_PLANTED_ONLY").is_some() {
+        return sim::check(0..1, |sim| test(sim, true));
+    }
     let usual = score(seeds, words, |_| (), &test);
     let first = usual.found.first();
     let mut line = format!(
