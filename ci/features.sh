@@ -27,7 +27,7 @@ cargo test --all-features --test first_hour
 cargo run --quiet --all-features --example embed -- --backend io-uring >/dev/null ||
     not_run "the suite on io-uring, since this kernel makes no ring"
 cargo test --all-features --lib
-cargo test -p host-timeline -p libc-answers -p linearizable -p thread-stack
+cargo test -p host-timeline -p libc-answers -p linearizable -p power-loss -p thread-stack
 worlds=(--test sim)
 [ "${1:-}" != --short ] || worlds=()
 cargo test --all-features --test backtrace --test budgets --test conformance --test ends \

@@ -80,7 +80,7 @@ sample=(
     'replace TimerHeap::reset -> bool with true'
     'replace Notifier<W>::notify -> io::Result<\(\)> with Ok\(\(\)\)'
     'delete ! in Pool::load'
-    'delete ! in Disk::remove_dir'
+    'delete ! in Parting::lies_between'
 )
 sample_tests='--lib --test=miri --test=signals -- --skip is_left_out_of_the_queue --skip one_has_priority_until'
 

@@ -110,7 +110,7 @@
 //! | `backtrace` | no | on Linux, the functions of a stall, requested with a signal: see [`diagnostics`] | thread-stack |
 //! | `tracing` | no | spans of tasks, and events, for subscribers and tokio-console: see `docs/DIAGNOSTICS.md` | tracing |
 //! | `io-uring` | no | [`Backend::IoUring`]: on Linux, a ring that polls | io-uring |
-//! | `sim` | no | [`sim`]: tests in a simulated world, from a seed | host-timeline, libc-answers, linearizable |
+//! | `sim` | no | [`sim`]: tests in a simulated world, from a seed | host-timeline, libc-answers, linearizable, power-loss |
 //! | `compat` | no | the functions of async-io for [`Async`]`<std::net::TcpStream>` and similar types | none |
 //! | `async-io` | no | [`Backend::AsyncIo`]: one reactor for polder and for crates based on async-io | async-io |
 //!

@@ -1,4 +1,4 @@
-//! Files of a simulated world: each call is [`Disk`]'s, after the time that it takes.
+//! Files of a simulated world: each call is a [`Disk`]'s, after the time that it takes.
 //!
 //! The functions are those of `system` unless this thread runs a world.
 
@@ -11,37 +11,37 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
+use power_loss::{Disk, Error, Meta, OpenFlags};
 
 use super::file::{FileStream, OpenOptions};
 use super::{Access, DirEntry, File, FileType, Kernel, Metadata, Permissions, ReadDir, system};
 use crate::time::{Sleep, sleep};
-use crate::world::disk::{Disk, How, Meta};
-use crate::world::disk_calls::{Begun, Call, FileOfProcess, begin};
+use crate::world::disk_calls::{Begun, Call, FileOfProcess, begin, io_error};
 use crate::world::{is_here, unsupported};
 
 impl Kernel for Disk {
     fn canonicalize(&mut self, path: &Path) -> io::Result<PathBuf> {
-        Disk::canonicalize(self, path)
+        Disk::canonicalize(self, path).map_err(io_error)
     }
 
     fn create_dir(&mut self, path: &Path, _: Option<u32>) -> io::Result<()> {
-        Disk::create_dir(self, path)
+        Disk::create_dir(self, path).map_err(io_error)
     }
 
     fn metadata(&mut self, path: &Path, _: bool) -> io::Result<Metadata> {
-        self.meta(path).map(Metadata::of_world)
+        self.meta(path).map(Metadata::of_world).map_err(io_error)
     }
 
     fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
-        Disk::remove_dir(self, path)
+        Disk::remove_dir(self, path).map_err(io_error)
     }
 
     fn remove_file(&mut self, path: &Path) -> io::Result<()> {
-        Disk::remove_file(self, path)
+        Disk::remove_file(self, path).map_err(io_error)
     }
 
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        Disk::rename(self, from, to)
+        Disk::rename(self, from, to).map_err(io_error)
     }
 }
 
@@ -66,7 +66,7 @@ async fn wait(begun: io::Result<Begun>) -> io::Result<Begun> {
 /// Makes a call when its time is over.
 async fn finish<R>(
     begun: io::Result<Begun>,
-    f: impl FnOnce(&mut Disk) -> io::Result<R>,
+    f: impl FnOnce(&mut Disk) -> Result<R, Error>,
 ) -> io::Result<R> {
     wait(begun).await?.finish(f)
 }
@@ -78,7 +78,7 @@ pub(super) async fn call<R: Send + 'static>(
     if !is_here() {
         return system::call(access, f).await;
     }
-    finish(begin(access.into()), |disk| f(disk)).await
+    finish(begin(access.into()), |disk| Ok(f(disk))).await?
 }
 
 /// See [`system::call_system`].
@@ -133,11 +133,11 @@ pub(super) async fn read(path: &Path) -> io::Result<Vec<u8>> {
     if !is_here() {
         return system::read(path).await;
     }
-    let how = How {
+    let flags = OpenFlags {
         read: true,
-        ..How::default()
+        ..OpenFlags::default()
     };
-    let file = open_here(path, how).await?;
+    let file = open_here(path, flags).await?;
     finish(file.begin(Call::Read), |disk| disk.read_all(file.number())).await
 }
 
@@ -167,13 +167,13 @@ pub(super) async fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
     if !is_here() {
         return system::write(path, contents).await;
     }
-    let how = How {
+    let flags = OpenFlags {
         write: true,
         create: true,
         truncate: true,
-        ..How::default()
+        ..OpenFlags::default()
     };
-    let file = open_here(path, how).await?;
+    let file = open_here(path, flags).await?;
     let (mut bytes, mut at) = (contents, 0);
     while !bytes.is_empty() {
         let write = |disk: &mut Disk| disk.write(file.number(), at, bytes);
@@ -221,8 +221,8 @@ impl Metadata {
 }
 
 impl OpenOptions {
-    fn to_world(&self) -> How {
-        How {
+    fn to_world(&self) -> OpenFlags {
+        OpenFlags {
             read: self.read,
             write: self.write,
             append: self.append,
@@ -277,14 +277,14 @@ pub(super) async fn open(path: PathBuf, options: OpenOptions) -> io::Result<File
     })
 }
 
-async fn open_here(path: &Path, how: How) -> io::Result<FileOfProcess> {
-    how.check()?;
-    let call = if how.changes() {
+async fn open_here(path: &Path, flags: OpenFlags) -> io::Result<FileOfProcess> {
+    flags.check().map_err(io_error)?;
+    let call = if flags.changes() {
         Call::Write
     } else {
         Call::Read
     };
-    wait(begin(call)).await?.open(path, how)
+    wait(begin(call)).await?.open(path, flags)
 }
 
 pub(super) async fn sync(file: &Handle, with_metadata: bool) -> io::Result<()> {

@@ -295,7 +295,7 @@ impl State {
         let sites = runtime.map_or(Vec::new(), |runtime| runtime.other_sites());
         let (name, sockets, files) = kernel(|kernel| {
             let own = kernel.disks.find(host);
-            let files = own.map_or(Vec::new(), |own| own.disk.describe(process));
+            let files = own.map_or(Vec::new(), |own| own.disk.paths_open(process));
             let name = kernel.core.hosts.name(host).to_owned();
             (name, kernel.describe_sockets(process), files)
         });

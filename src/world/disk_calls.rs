@@ -1,5 +1,7 @@
 //! Calls to a host's disk: they take time, and may fail.
 //!
+//! The crate `power-loss` has the disks. They outlive processes: a kill loses nothing.
+//!
 //! A call begins, waits, and is executed when that time is over: so it happens as a whole or not at
 //! all, even if its process is killed or its future dropped meanwhile. The wait is a timer of the
 //! process, as for names, so its end needs no event. Random decisions about a call are made when it
@@ -8,12 +10,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
+
+use power_loss::{Disk, Error, Note, OpenFlags, SyncEnd};
 
 use super::choice::{Stream, mix};
 use super::core::Core;
-use super::disk::{Disk, How};
 use super::errno::Errno;
+use super::event::digest;
 use super::faults::Kind;
 use super::latency::Latency;
 use super::processes::has_ended;
@@ -41,6 +46,31 @@ pub(crate) struct DiskOfHost {
     pub(crate) latency: Latency,
     pub(crate) sync_latency: Latency,
     stream: Stream,
+    /// The number of power-offs at which something was not synced.
+    losses: u64,
+}
+
+/// Returns the error that the system has in the place of one of a disk.
+pub(crate) fn io_error(error: Error) -> io::Error {
+    let errno = match error {
+        Error::AlreadyExists => Errno::EXIST,
+        Error::Busy => Errno::BUSY,
+        Error::Closed => {
+            return io::Error::other("the process that had this file open has ended");
+        }
+        Error::DirectoryNotEmpty => Errno::NOTEMPTY,
+        Error::FileTooLarge => Errno::FBIG,
+        Error::InvalidInput => Errno::INVAL,
+        Error::IsADirectory => Errno::ISDIR,
+        Error::NameTooLong => Errno::NAMETOOLONG,
+        Error::NotADirectory => Errno::NOTDIR,
+        Error::NotFound => Errno::NOENT,
+        Error::NotPermitted => Errno::BADF,
+        Error::OutOfMemory => return io::ErrorKind::OutOfMemory.into(),
+        Error::StorageFull => Errno::NOSPC,
+        Error::SyncFailed => Errno::IO,
+    };
+    errno.into()
 }
 
 /// The kind of a call.
@@ -60,8 +90,10 @@ pub(crate) struct Begun {
     pub(crate) call: Call,
     /// Whether it fails, decided at random.
     fails: bool,
-    /// A fault of which there is no error, and a number that selects what it strikes.
-    silent: Option<(Kind, u64)>,
+    /// Selects the bit that has changed in what is read.
+    rot: Option<u64>,
+    /// How a sync ends, unless it fails.
+    sync_end: SyncEnd,
     /// The time after which it is executed.
     pub(crate) delay: Duration,
 }
@@ -111,14 +143,14 @@ impl Begun {
     }
 
     /// Executes the call, unless it fails.
-    pub(crate) fn finish<R>(self, f: impl FnOnce(&mut Disk) -> io::Result<R>) -> io::Result<R> {
+    pub(crate) fn finish<R>(self, f: impl FnOnce(&mut Disk) -> Result<R, Error>) -> io::Result<R> {
         self.with(|kernel| {
             if self.fails {
                 kernel.core.note(self.host, What::DiskFailed);
                 return Err(Errno::IO.into());
             }
             kernel.disks.call(self.host, &mut kernel.core, |disk| {
-                disk.rot = self.silent.map(|(_, pick)| pick);
+                disk.rot = self.rot;
                 f(disk)
             })
         })
@@ -126,17 +158,21 @@ impl Begun {
 
     /// Ends a sync of the changes until `last`.
     pub(crate) fn finish_sync(self, file: &FileOfProcess, last: u64) -> io::Result<()> {
+        let end = if self.fails {
+            SyncEnd::Failed
+        } else {
+            self.sync_end
+        };
         self.with(|kernel| {
-            kernel.disks.call(self.host, &mut kernel.core, |disk| {
-                disk.end_sync(file.number, last, self.fails, self.silent)
-            })
+            let end_sync = |disk: &mut Disk| disk.end_sync(file.number, last, end);
+            kernel.disks.call(self.host, &mut kernel.core, end_sync)
         })
     }
 
     /// Opens a file.
-    pub(crate) fn open(self, path: &std::path::Path, how: How) -> io::Result<FileOfProcess> {
+    pub(crate) fn open(self, path: &Path, flags: OpenFlags) -> io::Result<FileOfProcess> {
         self.with(|kernel| kernel.take_descriptors(1))?;
-        let number = self.finish(|disk| disk.open(path, how, self.process))?;
+        let number = self.finish(|disk| disk.open(path, flags, self.process))?;
         Ok(FileOfProcess {
             world: self.world,
             host: self.host,
@@ -156,7 +192,7 @@ impl FileOfProcess {
     }
 
     /// Executes an operation that takes no time.
-    pub(crate) fn look<R>(&self, f: impl FnOnce(&mut Disk) -> io::Result<R>) -> io::Result<R> {
+    pub(crate) fn look<R>(&self, f: impl FnOnce(&mut Disk) -> Result<R, Error>) -> io::Result<R> {
         self.with(|kernel| kernel.disks.call(self.host, &mut kernel.core, f))
     }
 
@@ -193,11 +229,16 @@ impl Disks {
     }
 
     pub(crate) fn of(&mut self, host: usize) -> &mut DiskOfHost {
-        self.list.entry(host).or_insert_with(|| DiskOfHost {
-            disk: Disk::new(),
-            latency: LATENCY,
-            sync_latency: SYNC_LATENCY,
-            stream: Stream::new(self.seed, "disk", host, 0),
+        self.list.entry(host).or_insert_with(|| {
+            let mut disk = Disk::default();
+            disk.digest = digest;
+            DiskOfHost {
+                disk,
+                latency: LATENCY,
+                sync_latency: SYNC_LATENCY,
+                stream: Stream::new(self.seed, "disk", host, 0),
+                losses: 0,
+            }
         })
     }
 
@@ -216,23 +257,27 @@ impl Disks {
         if call == Call::Sync {
             delay = delay.saturating_add(core.delay_by_fault(host, Kind::SlowSync));
         }
-        let silent: &[Kind] = match call {
-            Call::Read => &[Kind::BitRot],
-            Call::Write => &[],
-            Call::Sync => &[Kind::LostWrite, Kind::Misdirected],
-        };
-        // Each is drawn, so that leaving out one does not change the draws of another.
-        let silent = silent.iter().fold(None, |other, kind| {
-            let pick = core.pick_by_fault(host, *kind);
-            other.or(pick.map(|pick| (*kind, pick)))
-        });
+        let (mut rot, mut sync_end) = (None, SyncEnd::Done);
+        match call {
+            Call::Read => rot = core.pick_by_fault(host, Kind::BitRot),
+            Call::Write => {}
+            Call::Sync => {
+                // Both are drawn, so that leaving out one does not change the draws of the other.
+                let [lost, misdirected] =
+                    [Kind::LostWrite, Kind::Misdirected].map(|kind| core.pick_by_fault(host, kind));
+                let misdirected = misdirected.map(SyncEnd::Misdirects);
+                let silent = lost.map(SyncEnd::LosesWrite).or(misdirected);
+                sync_end = silent.unwrap_or(SyncEnd::Done);
+            }
+        }
         Ok(Begun {
-            silent,
             world: core.world,
             host,
             process,
             call,
             fails: core.fault_comes(host, kind),
+            rot,
+            sync_end,
             delay: Duration::from_nanos(delay),
         })
     }
@@ -242,14 +287,19 @@ impl Disks {
         &mut self,
         host: usize,
         core: &mut Core,
-        f: impl FnOnce(&mut Disk) -> io::Result<R>,
+        f: impl FnOnce(&mut Disk) -> Result<R, Error>,
     ) -> io::Result<R> {
         let disk = &mut self.of(host).disk;
         let result = f(disk);
-        if let Some(what) = disk.note.take() {
+        if let Some(note) = disk.note.take() {
+            let what = match note {
+                Note::Written(hash, len) => What::Written(hash, len),
+                Note::Named(hash) => What::Named(hash),
+                Note::Synced(node, fails) => What::Synced(node.into(), fails),
+            };
             core.note(host, what);
         }
-        result
+        result.map_err(io_error)
     }
 
     /// Loses a part of what was not synced on a host's disk, at a power-off.
@@ -258,15 +308,17 @@ impl Disks {
         let Some(own) = self.find(host).filter(|own| !own.disk.is_synced()) else {
             return;
         };
-        own.disk.losses += 1;
-        let nth = own.disk.losses;
+        own.losses += 1;
+        let nth = own.losses;
         let mut stream = Stream::new(seed ^ mix(nth), "unsynced", host, 0);
         let (faults, now) = (&mut core.faults, core.time.now());
-        let loss = own.disk.lose_power(&mut stream, |node, words| {
-            // The node, and the number of the power-off.
-            let id = (Kind::Unsynced, host as u32, node, nth);
-            faults.allow_one(id, now, words)
-        });
+        let loss = own
+            .disk
+            .lose_power(&mut |end| stream.below(end), |node, words| {
+                // The node, and the number of the power-off.
+                let id = (Kind::Unsynced, host as u32, node, nth);
+                faults.allow_one(id, now, words)
+            });
         core.note(host, What::Unsynced(loss.sectors, loss.names));
     }
 }
@@ -300,18 +352,18 @@ mod tests {
     #[test]
     fn a_disk_stays_when_the_process_that_has_used_it_ends() {
         let (mut disks, mut core) = (Disks::new(1), Core::of_test(1));
-        let how = How {
+        let flags = OpenFlags {
             write: true,
             create: true,
-            ..How::default()
+            ..OpenFlags::default()
         };
-        let open = |disk: &mut Disk| disk.open("/a".as_ref(), how, 5);
+        let open = |disk: &mut Disk| disk.open("/a".as_ref(), flags, 5);
         core.add_host("host");
         disks.call(0, &mut core, open).unwrap();
         assert_eq!(core.report.trace.events, 1, "its name is new");
         let disk = &mut disks.find(0).expect("it was used").disk;
         assert_eq!(
-            (disk.count_open(5), disk.describe(5)),
+            (disk.count_open(5), disk.paths_open(5)),
             (1, vec!["/a".into()])
         );
         disk.close_all(5);

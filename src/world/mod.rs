@@ -27,7 +27,6 @@ mod claims;
 pub(crate) mod clock;
 mod core;
 pub(crate) mod coverage;
-pub(crate) mod disk;
 pub(crate) mod disk_calls;
 mod errno;
 mod event;
@@ -52,7 +51,6 @@ mod registrations;
 mod report;
 pub(crate) mod schedule;
 mod seam;
-mod sectors;
 #[cfg(feature = "signal")]
 pub(crate) mod signals;
 mod sockets;

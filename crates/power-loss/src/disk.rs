@@ -1,39 +1,18 @@
-//! [`Disk`]: a host's file system, as its processes see it, and the part that survives a power-off.
+//! [`Disk`]: a file system, as processes see it, and the part that survives a power failure.
 //!
-//! It outlives processes, and takes no time: `disk_calls` adds the duration and the failures of
-//! calls. Processes read immediately what was written, and a kill loses nothing. A power-off may
-//! lose anything that was not synced: [`Data`] decides on the bytes of files, and this module on
-//! the names in directories, which are journaled when they are made, renamed or removed. A change
-//! of names survives as a whole or not at all, so a rename replaces a file atomically. A *prefix*
-//! of each directory's changes since its last sync survives, in their order. Changes of different
-//! directories have no order, as POSIX gives them none and file systems differ (Pillai et al., "All
-//! File Systems Are Not Created Equal", OSDI 2014). The exception is a node that is moved: it is at
-//! one place, the old or the new one. As fsync(2) says, a file's sync does not cover its name: that
-//! takes a sync of its directory. (ext4 and XFS do more than they promise there.)
-//!
-//! Two trees share the nodes: that of the names now, and that of the names on the disk. Nodes and
-//! changes are numbered by counters, and every collection is ordered, so that one seed has one
-//! outcome. There are no links, no permissions and no times.
-
-mod journal;
-mod nodes;
+//! [`Data`] decides on the bytes of files, and this module on the names in directories. Two trees
+//! share the nodes: that of the names now, and that of the names on the disk. Nodes and changes are
+//! numbered by counters, and every collection is ordered, so that the same numbers have the same
+//! outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::path::{Path, PathBuf};
 
-use journal::{Change, Journal};
-use nodes::{NOW, Node, Nodes, ROOT, SYNCED, check_path};
-
-use super::choice::Stream;
-use super::errno::Errno;
-use super::event::digest;
-use super::faults::Kind;
-use super::sectors::{Data, SECTOR};
-use super::trace::What;
-
-type Result<T> = std::result::Result<T, Errno>;
+use crate::journal::{Change, Journal};
+use crate::nodes::{NOW, Node, Nodes, ROOT, SYNCED, check_path};
+use crate::sectors::{Data, SECTOR};
+use crate::{Error, Loss, Meta, Note, OpenFlags, Result, SyncEnd};
 
 /// The maximum length of a file that is read into one vector. A hole may be as long as an `i64`
 /// allows, and if the system grants memory that it does not have, reading it would end the process.
@@ -43,67 +22,53 @@ const MAX_READ: u64 = 1 << 30;
 /// number that was left, if that is more.
 const NODES: usize = 64;
 
-/// The options for opening a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct How {
-    pub(crate) read: bool,
-    pub(crate) write: bool,
-    pub(crate) append: bool,
-    pub(crate) truncate: bool,
-    pub(crate) create: bool,
-    pub(crate) create_new: bool,
-}
-
-impl How {
-    /// Returns whether opening a file with these options changes the disk, as far as they show.
-    pub(crate) fn changes(self) -> bool {
-        self.truncate || self.create || self.create_new
-    }
-
-    /// Refuses the combinations that the standard library refuses before it calls the system.
-    pub(crate) fn check(self) -> io::Result<()> {
-        let is_nothing = !(self.read || self.write || self.append);
-        let writes = self.write || self.append;
-        let is_wrong = match (writes, self.append) {
-            (false, _) => self.changes(),
-            (true, true) => self.truncate && !self.create_new,
-            (true, false) => false,
-        };
-        if is_nothing || is_wrong {
-            Err(Errno::INVAL.into())
-        } else {
-            Ok(())
-        }
-    }
-}
-
-/// The metadata of a file or directory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Meta {
-    pub(crate) len: u64,
-    pub(crate) is_dir: bool,
-}
+/// The maximum number of files, and of names, that [`Disk::describe_unsynced`] tells.
+const MAX_TOLD: usize = 20;
 
 /// A file that a process has open.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Open {
     process: usize,
     node: u32,
-    how: How,
+    flags: OpenFlags,
     /// The number of failed syncs of the file that were reported to it, or happened before it was
     /// opened.
     failures: u64,
 }
 
-/// The losses of a power-off.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Loss {
-    pub(crate) sectors: u64,
-    pub(crate) names: u64,
-}
-
+/// A file system in memory, and what is on the disk of it.
+///
+/// A process is any number, by which its open files are found. An open file has a number too, which
+/// [`open`](Self::open) returns, but no position. Paths begin at the root, with or without a `/`.
+///
+/// ```
+/// use power_loss::{Disk, OpenFlags};
+///
+/// let mut disk = Disk::default();
+/// let flags = OpenFlags { read: true, write: true, create: true, ..OpenFlags::default() };
+/// let file = disk.open("/a".as_ref(), flags, 7)?;
+/// assert_eq!(disk.write(file, 0, b"text")?, (4, 4));
+/// let mut bytes = [0; 9];
+/// assert_eq!(disk.read(file, 1, &mut bytes)?, 3);
+/// assert_eq!(&bytes[..3], b"ext");
+/// assert_eq!(disk.paths_open(7), ["/a"]);
+/// disk.close(file);
+/// assert_eq!(disk.describe_unsynced(), ["data of /a", "the name /a"]);
+/// # Ok::<(), power_loss::Error>(())
+/// ```
 #[derive(Debug)]
-pub(crate) struct Disk {
+pub struct Disk {
+    /// The capacity for files in bytes, in sectors of 512. By default there is no limit.
+    pub capacity: Option<u64>,
+    /// A hash of bytes, which begins with a number, for [`note`](Self::note). By default it is that
+    /// number.
+    pub digest: fn(u64, &[u8]) -> u64,
+    /// What the last call has changed, until it is taken.
+    pub note: Option<Note>,
+    /// Has the next read find one bit changed (bit rot), which stays so until the sector is written
+    /// again. Any number selects the bit. Bytes that were not synced are in memory, and do not
+    /// change.
+    pub rot: Option<u64>,
     nodes: Nodes,
     max_nodes: usize,
     open: BTreeMap<u32, Open>,
@@ -111,77 +76,68 @@ pub(crate) struct Disk {
     /// The number of the last change, of names or bytes.
     changes: u64,
     journal: Journal,
-    /// The capacity in bytes.
-    pub(crate) capacity: Option<u64>,
     /// The number of sectors that files take, or `None` if a file may have been freed or cut since
     /// it was counted.
     used: Option<u64>,
-    /// The number of power-offs at which something was not synced.
-    pub(super) losses: u64,
-    /// Selects the bit that the call has to change in what it reads.
-    pub(super) rot: Option<u64>,
-    /// The event of the last call, until it is taken.
-    pub(super) note: Option<What>,
 }
 
-impl Disk {
-    pub(super) fn new() -> Disk {
+impl Default for Disk {
+    /// Creates a disk with an empty root.
+    fn default() -> Disk {
         Disk {
+            capacity: None,
+            digest: |start, _| start,
+            note: None,
+            rot: None,
             nodes: Nodes::new(),
             max_nodes: NODES,
             open: BTreeMap::new(),
             next_open: 1,
             changes: 0,
             journal: Journal::default(),
-            capacity: None,
             used: None,
-            losses: 0,
-            rot: None,
-            note: None,
         }
     }
+}
 
+impl Disk {
     /// Changes names, now and in the journal.
     fn change(&mut self, from: Option<(u32, OsString)>, to: Option<(u32, OsString, u32)>) {
         self.changes += 1;
         let number = self.changes;
-        let is_move = matches!((&from, &to), (Some(from), Some(to)) if from.0 != to.0);
-        let gone = match &to {
-            Some((dir, name, _)) => Some((*dir, name)),
-            None => from.as_ref().map(|from| (from.0, &from.1)),
-        };
-        let gone = gone.and_then(|(dir, name)| self.nodes.names(dir, NOW).ok()?.get(name).copied());
+        let removed = from.as_ref().map(|(dir, name)| (*dir, name));
+        let added = to.as_ref().map(|(dir, name, _)| (*dir, name));
+        let is_move = removed.zip(added).is_some_and(|(from, to)| from.0 != to.0);
+        let node = |(dir, name)| self.nodes.names(dir, NOW).ok()?.get(name).copied();
+        let gone = added.or(removed).and_then(node);
         let is_barrier = is_move || gone.is_some_and(|node| self.nodes.is_dir(node));
+        let names = removed.into_iter().chain(added);
+        let hash = names.fold(number, |hash, (dir, name)| {
+            (self.digest)(hash ^ u64::from(dir), name.as_encoded_bytes())
+        });
+        self.note = Some(Note::Named(hash));
+        self.used = None;
         let change = Change {
             number,
             from,
             to,
             is_barrier,
         };
-        let mut hash = digest(number, &[]);
-        for (dir, name) in (change.from.iter().map(|from| (from.0, &from.1)))
-            .chain(change.to.iter().map(|to| (to.0, &to.1)))
-        {
-            hash = digest(hash ^ u64::from(dir), name.as_encoded_bytes());
-        }
-        self.note = Some(What::Named(hash));
-        self.used = None;
         self.nodes.apply(&change, NOW);
         self.journal.0.push(change);
     }
 
     fn add(&mut self, dir: u32, name: &OsStr, node: Node) -> u32 {
-        self.sweep();
+        if self.nodes.all.len() >= self.max_nodes {
+            self.sweep();
+        }
         let number = self.nodes.add(node);
         self.change(None, Some((dir, name.to_owned(), number)));
         number
     }
 
-    /// Forgets unreachable nodes, if there may be many.
+    /// Forgets unreachable nodes.
     fn sweep(&mut self) {
-        if self.nodes.all.len() < self.max_nodes {
-            return;
-        }
         let live = self.reach(&[NOW, SYNCED]);
         self.nodes.all.retain(|node, _| live.contains(node));
         self.max_nodes = (2 * live.len()).max(NODES);
@@ -222,9 +178,15 @@ impl Disk {
         (capacity / SECTOR as u64).saturating_sub(used)
     }
 
-    /// Opens a file for a process.
-    pub(crate) fn open(&mut self, path: &Path, how: How, process: usize) -> io::Result<u32> {
-        let node = self.open_node(path, how)?;
+    /// Opens a file or directory for a process. Returns the number of the open file.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`OpenFlags::check`] and of the path, [`Error::AlreadyExists`] and
+    /// [`Error::IsADirectory`].
+    pub fn open(&mut self, path: &Path, flags: OpenFlags, process: usize) -> Result<u32> {
+        flags.check()?;
+        let node = self.open_node(path, flags)?;
         let number = self.next_open;
         self.next_open += 1;
         let failures = match self.nodes.all.get(&node) {
@@ -234,15 +196,16 @@ impl Disk {
         let open = Open {
             process,
             node,
-            how,
+            flags,
             failures,
         };
         self.open.insert(number, open);
         Ok(number)
     }
 
-    fn open_node(&mut self, path: &Path, how: How) -> Result<u32> {
-        let (creates, writes) = (how.create || how.create_new, how.write || how.append);
+    fn open_node(&mut self, path: &Path, flags: OpenFlags) -> Result<u32> {
+        let creates = flags.create || flags.create_new;
+        let writes = flags.write || flags.append;
         let (dirs, name) = self.nodes.walk(path)?;
         let dir = *dirs.last().expect("the root");
         let found = match name {
@@ -250,219 +213,305 @@ impl Disk {
             None => Some(dir),
         };
         let Some(node) = found else {
-            let name = name.filter(|_| creates).ok_or(Errno::NOENT)?;
+            let name = name.filter(|_| creates).ok_or(Error::NotFound)?;
             return Ok(self.add(dir, name, Node::File(Data::default())));
         };
-        if how.create_new {
-            return Err(Errno::EXIST);
+        if flags.create_new {
+            return Err(Error::AlreadyExists);
         }
         match self.nodes.all.get_mut(&node) {
-            Some(Node::Dir(_)) if writes || creates => Err(Errno::ISDIR),
-            Some(Node::File(data)) if how.truncate && data.len() > 0 => {
+            Some(Node::Dir(_)) if writes || creates => Err(Error::IsADirectory),
+            Some(Node::File(data)) if flags.truncate && data.len() > 0 => {
                 self.changes += 1;
                 data.set_len(self.changes, 0);
                 self.used = None;
-                self.note = Some(What::Written(u64::from(node), 0));
+                self.note = Some(Note::Written(u64::from(node), 0));
                 Ok(node)
             }
             _ => Ok(node),
         }
     }
 
-    pub(super) fn close(&mut self, number: u32) {
+    /// Closes a file, if it is open.
+    pub fn close(&mut self, number: u32) {
         self.open.remove(&number);
         self.used = None;
     }
 
     /// Closes the files of a process that has ended.
-    pub(super) fn close_all(&mut self, process: usize) {
+    pub fn close_all(&mut self, process: usize) {
         self.open.retain(|_, open| open.process != process);
         self.used = None;
     }
 
     /// Returns the paths of the files that a process has open, for reports.
-    pub(crate) fn describe(&self, process: usize) -> Vec<String> {
+    pub fn paths_open(&self, process: usize) -> Vec<String> {
         let open = self.open.values().filter(|open| open.process == process);
         open.map(|open| self.nodes.path_of(open.node).display().to_string())
             .collect()
     }
 
-    pub(super) fn count_open(&self, process: usize) -> usize {
+    /// Returns the number of files that a process has open.
+    pub fn count_open(&self, process: usize) -> usize {
         let open = self.open.values();
         open.filter(|open| open.process == process).count()
     }
 
-    fn opened(&self, number: u32) -> io::Result<&Open> {
-        let gone = || io::Error::other("the process that had this file open has ended");
-        self.open.get(&number).ok_or_else(gone)
+    fn opened(&self, number: u32) -> Result<&Open> {
+        self.open.get(&number).ok_or(Error::Closed)
     }
 
-    /// Returns an open file, if the options with which it was opened permit the call.
-    fn file(&mut self, number: u32, permits: fn(How) -> bool) -> io::Result<(&mut Data, u32)> {
-        let Open { node, how, .. } = *self.opened(number)?;
-        match self.nodes.all.get_mut(&node) {
-            _ if !permits(how) => Err(Errno::BADF.into()),
-            Some(Node::File(data)) => Ok((data, node)),
-            _ => Err(Errno::ISDIR.into()),
+    /// Returns the contents of an open file, if the flags with which it was opened permit the call.
+    fn file(&mut self, number: u32, permits: fn(OpenFlags) -> bool) -> Result<(&mut Data, Open)> {
+        let open = *self.opened(number)?;
+        match self.nodes.all.get_mut(&open.node) {
+            _ if !permits(open.flags) => Err(Error::NotPermitted),
+            Some(Node::File(data)) => Ok((data, open)),
+            _ => Err(Error::IsADirectory),
         }
     }
 
     /// Returns the contents of a file, of which the next `len` bytes are read: a bit of these
-    /// changes if the call has that fault.
-    fn data_to_read(&mut self, number: u32, at: u64, len: usize) -> io::Result<&mut Data> {
+    /// changes if that was requested.
+    fn data_to_read(&mut self, number: u32, at: u64, len: usize) -> Result<&mut Data> {
         let rot = self.rot.take();
-        let (data, _) = self.file(number, |how| how.read)?;
+        let (data, _) = self.file(number, |flags| flags.read)?;
         if let Some(pick) = rot {
             data.rot(at, len, pick);
         }
         Ok(data)
     }
 
-    pub(crate) fn read(&mut self, number: u32, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    /// Reads bytes into a buffer. Returns their number, which is zero at the end of the file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`], [`Error::NotPermitted`] and [`Error::IsADirectory`].
+    pub fn read(&mut self, number: u32, at: u64, buffer: &mut [u8]) -> Result<usize> {
         let data = self.data_to_read(number, at, buffer.len())?;
         Ok(data.read(at, buffer))
     }
 
-    pub(crate) fn read_all(&mut self, number: u32) -> io::Result<Vec<u8>> {
+    /// Returns the contents of a file.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`read`](Self::read), and [`Error::OutOfMemory`].
+    pub fn read_all(&mut self, number: u32) -> Result<Vec<u8>> {
         let data = self.data_to_read(number, 0, usize::MAX)?;
         let mut bytes = Vec::new();
         let len = data.len();
         if len > MAX_READ || bytes.try_reserve_exact(len as usize).is_err() {
-            return Err(io::ErrorKind::OutOfMemory.into());
+            return Err(Error::OutOfMemory);
         }
         bytes.resize(len as usize, 0);
         data.read(0, &mut bytes);
         Ok(bytes)
     }
 
-    /// Writes bytes, at the end if the file was opened for appending. Returns the number of bytes
-    /// written, and the offset behind them.
-    pub(crate) fn write(&mut self, number: u32, at: u64, bytes: &[u8]) -> io::Result<(usize, u64)> {
-        let (room, change) = (self.room(), self.changes + 1);
-        let appends = self.opened(number)?.how.append;
-        let (data, node) = self.file(number, |how| how.write || how.append)?;
+    /// Writes bytes, at the end if the file was opened for appending, as far as there is room.
+    /// Returns the number of bytes written, and the offset behind them.
+    ///
+    /// ```
+    /// # use power_loss::{Disk, Error, OpenFlags};
+    /// let mut disk = Disk::default();
+    /// disk.capacity = Some(1_024);
+    /// let flags = OpenFlags { append: true, create: true, ..OpenFlags::default() };
+    /// let file = disk.open("/log".as_ref(), flags, 0)?;
+    /// assert_eq!(disk.write(file, 0, &[1; 1_000])?, (1_000, 1_000));
+    /// assert_eq!(disk.write(file, 0, &[1; 1_000])?, (24, 1_024));
+    /// assert_eq!(disk.write(file, 0, &[1; 1_000]), Err(Error::StorageFull));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`], [`Error::NotPermitted`], [`Error::FileTooLarge`] and
+    /// [`Error::StorageFull`].
+    pub fn write(&mut self, number: u32, at: u64, bytes: &[u8]) -> Result<(usize, u64)> {
+        let (room, change, digest) = (self.room(), self.changes + 1, self.digest);
+        let (data, open) = self.file(number, |flags| flags.write || flags.append)?;
         if bytes.is_empty() {
             return Ok((0, at));
         }
-        let at = if appends { data.len() } else { at };
+        let at = if open.flags.append { data.len() } else { at };
         let most = (i64::MAX as u64).saturating_sub(at);
         let most = usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len());
         if most == 0 {
-            return Err(Errno::FBIG.into());
+            return Err(Error::FileTooLarge);
         }
         let before = data.sectors();
         let len = data.write(change, at, &bytes[..most], room);
         let more = data.sectors() - before;
         self.used = self.used.map(|used| used + more);
         if len == 0 {
-            return Err(Errno::NOSPC.into());
+            return Err(Error::StorageFull);
         }
         self.changes = change;
-        let hash = digest(u64::from(node) ^ at, &bytes[..len]);
-        self.note = Some(What::Written(hash, len));
+        let hash = digest(u64::from(open.node) ^ at, &bytes[..len]);
+        self.note = Some(Note::Written(hash, len));
         Ok((len, at + len as u64))
     }
 
-    pub(crate) fn set_len(&mut self, number: u32, len: u64) -> io::Result<()> {
+    /// Truncates a file, or extends it by a hole.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`] and [`Error::InvalidInput`].
+    pub fn set_len(&mut self, number: u32, len: u64) -> Result<()> {
         let change = self.changes + 1;
-        let how = self.opened(number)?.how;
-        if !(how.write || how.append) || i64::try_from(len).is_err() {
+        let flags = self.opened(number)?.flags;
+        if !(flags.write || flags.append) || i64::try_from(len).is_err() {
             // ftruncate(2): EBADF or EINVAL. Linux returns the latter.
-            return Err(Errno::INVAL.into());
+            return Err(Error::InvalidInput);
         }
-        let (data, node) = self.file(number, |_| true)?;
+        let (data, open) = self.file(number, |_| true)?;
         data.set_len(change, len);
         self.used = None;
         self.changes = change;
-        self.note = Some(What::Written(
-            digest(u64::from(node), &len.to_le_bytes()),
-            0,
-        ));
+        let hash = (self.digest)(u64::from(open.node), &len.to_le_bytes());
+        self.note = Some(Note::Written(hash, 0));
         Ok(())
     }
 
-    pub(crate) fn meta(&self, path: &Path) -> io::Result<Meta> {
+    /// Returns the metadata of a file or directory.
+    ///
+    /// # Errors
+    ///
+    /// Those of the path: [`Error::NotFound`], [`Error::NotADirectory`], [`Error::NameTooLong`] and
+    /// [`Error::InvalidInput`].
+    pub fn meta(&self, path: &Path) -> Result<Meta> {
         Ok(self.nodes.meta_of(self.nodes.find(path)?))
     }
 
-    pub(crate) fn meta_of_open(&self, number: u32) -> io::Result<Meta> {
+    /// Returns the metadata of an open file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`].
+    pub fn meta_of_open(&self, number: u32) -> Result<Meta> {
         Ok(self.nodes.meta_of(self.opened(number)?.node))
     }
 
     /// Returns the path from the root, without `.` and `..`.
-    pub(crate) fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
+    ///
+    /// # Errors
+    ///
+    /// Those of the path.
+    pub fn canonicalize(&self, path: &Path) -> Result<PathBuf> {
         Ok(self.nodes.path_of(self.nodes.find(path)?))
     }
 
-    /// Returns the entries of a directory, by name.
-    pub(crate) fn read_dir(&self, path: &Path) -> io::Result<Vec<(OsString, bool)>> {
+    /// Returns the names in a directory, in their order, and whether they are of directories.
+    ///
+    /// ```
+    /// # use power_loss::{Disk, OpenFlags};
+    /// let mut disk = Disk::default();
+    /// let create = OpenFlags { write: true, create_new: true, ..OpenFlags::default() };
+    /// disk.create_dir("/d".as_ref())?;
+    /// disk.open("/d/a".as_ref(), create, 0)?;
+    /// disk.rename("/d/a".as_ref(), "/b".as_ref())?;
+    /// assert_eq!(disk.read_dir("/".as_ref())?, [("b".into(), false), ("d".into(), true)]);
+    /// disk.remove_dir("/d".as_ref())?;
+    /// disk.remove_file("/b".as_ref())?;
+    /// assert_eq!(disk.read_dir("/".as_ref())?, []);
+    /// # Ok::<(), power_loss::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of the path, and [`Error::NotADirectory`].
+    pub fn read_dir(&self, path: &Path) -> Result<Vec<(OsString, bool)>> {
         let names = self.nodes.names(self.nodes.find(path)?, NOW)?.iter();
         Ok(names
             .map(|(name, node)| (name.clone(), self.nodes.is_dir(*node)))
             .collect())
     }
 
-    pub(crate) fn create_dir(&mut self, path: &Path) -> io::Result<()> {
-        let (dir, name) = self.nodes.place(path, Errno::EXIST)?;
+    /// Creates a directory.
+    ///
+    /// # Errors
+    ///
+    /// Those of the path, and [`Error::AlreadyExists`].
+    pub fn create_dir(&mut self, path: &Path) -> Result<()> {
+        let (dir, name) = self.nodes.place(path, Error::AlreadyExists)?;
         if self.nodes.look_up(dir, name)?.is_some() {
-            return Err(Errno::EXIST.into());
+            return Err(Error::AlreadyExists);
         }
         self.add(dir, name, Node::Dir(Default::default()));
         Ok(())
     }
 
-    pub(crate) fn remove_file(&mut self, path: &Path) -> io::Result<()> {
-        let (dir, name) = self.nodes.place(path, Errno::ISDIR)?;
-        let node = self.nodes.look_up(dir, name)?.ok_or(Errno::NOENT)?;
+    /// Removes the name of a file. Who has the file open still reads and writes it.
+    ///
+    /// # Errors
+    ///
+    /// Those of the path, and [`Error::IsADirectory`].
+    pub fn remove_file(&mut self, path: &Path) -> Result<()> {
+        let (dir, name) = self.nodes.place(path, Error::IsADirectory)?;
+        let node = self.nodes.look_up(dir, name)?.ok_or(Error::NotFound)?;
         if self.nodes.is_dir(node) {
-            return Err(Errno::ISDIR.into());
+            return Err(Error::IsADirectory);
         }
         self.change(Some((dir, name.to_owned())), None);
         Ok(())
     }
 
-    pub(crate) fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    ///
+    /// Those of the path, [`Error::DirectoryNotEmpty`], [`Error::NotADirectory`] and
+    /// [`Error::Busy`].
+    pub fn remove_dir(&mut self, path: &Path) -> Result<()> {
         let none = if path.ends_with("..") {
-            Errno::NOTEMPTY
+            Error::DirectoryNotEmpty
         } else {
-            Errno::BUSY
+            Error::Busy
         };
         let (dir, name) = self.nodes.place(path, none)?;
-        let node = self.nodes.look_up(dir, name)?.ok_or(Errno::NOENT)?;
+        let node = self.nodes.look_up(dir, name)?.ok_or(Error::NotFound)?;
         if !self.nodes.names(node, NOW)?.is_empty() {
-            return Err(Errno::NOTEMPTY.into());
+            return Err(Error::DirectoryNotEmpty);
         }
         self.change(Some((dir, name.to_owned())), None);
         Ok(())
     }
 
-    pub(crate) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+    /// Renames a file or directory. It replaces a file, or an empty directory, of that name.
+    ///
+    /// # Errors
+    ///
+    /// Those of the paths; [`Error::Busy`]; [`Error::InvalidInput`] if a directory would be in
+    /// itself; [`Error::DirectoryNotEmpty`], [`Error::NotADirectory`] and [`Error::IsADirectory`]
+    /// of what would be replaced.
+    pub fn rename(&mut self, from: &Path, to: &Path) -> Result<()> {
         // The checks are in the order of the standard library and Linux's renameat2().
         check_path(from)?;
         check_path(to)?;
         let (from_dirs, from_name) = self.nodes.walk(from)?;
         let (to_dirs, to_name) = self.nodes.walk(to)?;
         let names = from_name.zip(to_name);
-        let (from_name, to_name) = names.ok_or(Errno::BUSY)?;
+        let (from_name, to_name) = names.ok_or(Error::Busy)?;
         let [from_dir, to_dir] = [&from_dirs, &to_dirs].map(|dirs| *dirs.last().expect("the root"));
         let node = self.nodes.look_up(from_dir, from_name)?;
-        let node = node.ok_or(Errno::NOENT)?;
+        let node = node.ok_or(Error::NotFound)?;
         let replaced = self.nodes.look_up(to_dir, to_name)?;
         if to_dirs.contains(&node) {
-            return Err(Errno::INVAL.into());
+            return Err(Error::InvalidInput);
         }
         if let Some(replaced) = replaced {
             if from_dirs.contains(&replaced) {
-                return Err(Errno::NOTEMPTY.into());
+                return Err(Error::DirectoryNotEmpty);
             }
             if replaced == node {
                 return Ok(());
             }
             match (self.nodes.is_dir(node), self.nodes.is_dir(replaced)) {
-                (true, false) => return Err(Errno::NOTDIR.into()),
-                (false, true) => return Err(Errno::ISDIR.into()),
+                (true, false) => return Err(Error::NotADirectory),
+                (false, true) => return Err(Error::IsADirectory),
                 (true, true) if !self.nodes.names(replaced, NOW)?.is_empty() => {
-                    return Err(Errno::NOTEMPTY.into());
+                    return Err(Error::DirectoryNotEmpty);
                 }
                 _ => {}
             }
@@ -472,8 +521,13 @@ impl Disk {
         Ok(())
     }
 
-    /// Begins a sync. Returns the number of the last change, to be passed to its end.
-    pub(crate) fn begin_sync(&mut self, number: u32) -> io::Result<u64> {
+    /// Begins a sync of a file or directory. Returns the number of the last change, to be passed to
+    /// its end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`].
+    pub fn begin_sync(&mut self, number: u32) -> Result<u64> {
         let (node, last) = (self.opened(number)?.node, self.changes);
         if let Some(Node::File(data)) = self.nodes.all.get_mut(&node) {
             data.begin_sync(last);
@@ -481,92 +535,78 @@ impl Disk {
         Ok(last)
     }
 
-    /// Ends a sync of all changes until `last`, successfully or not. An earlier sync of the same
-    /// file that has failed is reported once to each descriptor that was open then (Linux's
-    /// `errseq_t`, since 4.13), even if this one succeeds.
+    /// Ends a sync of all changes until `last`. An earlier sync of the same file that has failed is
+    /// reported once to each open file of that time, even if this one succeeds.
     ///
-    /// With a `silent` fault one sector does not get to the disk, and nothing tells so.
-    pub(crate) fn end_sync(
-        &mut self,
-        number: u32,
-        last: u64,
-        fails: bool,
-        silent: Option<(Kind, u64)>,
-    ) -> io::Result<()> {
-        let Open { node, failures, .. } = *self.opened(number)?;
-        self.note = Some(What::Synced(node.into(), fails));
-        let mut is_told = fails;
-        match self.nodes.all.get_mut(&node) {
+    /// ```
+    /// # use power_loss::{Disk, Error, OpenFlags, SyncEnd};
+    /// let mut disk = Disk::default();
+    /// let flags = OpenFlags { write: true, create: true, ..OpenFlags::default() };
+    /// let file = disk.open("/a".as_ref(), flags, 0)?;
+    /// let other = disk.open("/a".as_ref(), flags, 1)?;
+    /// disk.write(file, 0, b"text")?;
+    /// let last = disk.begin_sync(file)?;
+    /// assert_eq!(disk.end_sync(file, last, SyncEnd::Failed), Err(Error::SyncFailed));
+    /// assert_eq!(disk.end_sync(file, last, SyncEnd::Done), Ok(()));
+    /// assert_eq!(disk.end_sync(other, last, SyncEnd::Done), Err(Error::SyncFailed));
+    /// // The first sync should have written the bytes, and no other one has.
+    /// assert_eq!(disk.describe_unsynced(), ["data of /a", "the name /a"]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`] and [`Error::SyncFailed`].
+    pub fn end_sync(&mut self, number: u32, last: u64, end: SyncEnd) -> Result<()> {
+        let open = self.open.get_mut(&number).ok_or(Error::Closed)?;
+        let fails = end == SyncEnd::Failed;
+        self.note = Some(Note::Synced(open.node, fails));
+        let is_told = match self.nodes.all.get_mut(&open.node) {
             Some(Node::File(data)) => {
-                if fails {
-                    data.fail_sync(last);
-                } else {
-                    let lost = silent.and_then(|(_, pick)| data.lose_write(last, pick));
-                    data.end_sync(last);
-                    if let (Some(lost), Some((Kind::Misdirected, pick))) = (lost, silent) {
-                        data.misplace(lost, pick);
-                    }
-                }
-                is_told |= data.failures > failures;
-                let failures = data.failures;
-                let open = self.open.get_mut(&number);
-                open.into_iter().for_each(|open| open.failures = failures);
+                data.end_sync(last, end);
+                std::mem::replace(&mut open.failures, data.failures) < data.failures
             }
             // A directory loses nothing: its changes are still in the journal.
-            _ if fails => {}
+            _ if fails => true,
             _ => {
-                for change in self.journal.sync(node, last) {
+                for change in self.journal.sync(open.node, last) {
                     self.nodes.apply(&change, SYNCED);
                 }
+                false
             }
-        }
+        };
         if is_told {
-            Err(Errno::IO.into())
+            Err(Error::SyncFailed)
         } else {
             Ok(())
         }
     }
 
-    /// Describes what a power-off could lose: the files with data that was not synced, and the
+    /// Describes what a power failure could lose: the files with data that was not synced, and the
     /// names that are journaled; some of each if there are many.
-    pub(crate) fn describe_unsynced(&self) -> Vec<String> {
+    pub fn describe_unsynced(&self) -> Vec<String> {
         let of_node = |(node, data): (&u32, &Node)| match data {
             Node::File(data) if !data.is_synced() => {
                 Some(format!("data of {}", self.nodes.path_of(*node).display()))
             }
             _ => None,
         };
-        /// Maximum number of files, and of names, that are told.
-        const MAX_TOLD: usize = 20;
-
-        let mut all: Vec<String> = self
-            .nodes
-            .all
-            .iter()
-            .filter_map(of_node)
-            .take(MAX_TOLD)
-            .collect();
+        let files = self.nodes.all.iter().filter_map(of_node).take(MAX_TOLD);
+        let mut all: Vec<String> = files.collect();
         for change in self.journal.0.iter().take(MAX_TOLD) {
-            let (from, to) = (change.from.as_ref(), change.to.as_ref());
-            let path = |dir, name: &OsString| self.nodes.path_of(dir).join(name);
-            let added = to.map(|(dir, name, _)| path(*dir, name));
-            let removed = from.map(|(dir, name)| path(*dir, name));
-            all.extend(
-                added
-                    .iter()
-                    .map(|path| format!("the name {}", path.display())),
-            );
-            all.extend(
-                removed
-                    .iter()
-                    .map(|path| format!("that {} is gone", path.display())),
-            );
+            let path = |dir, name| self.nodes.path_of(dir).join(name);
+            if let Some((dir, name, _)) = &change.to {
+                all.push(format!("the name {}", path(*dir, name).display()));
+            }
+            if let Some((dir, name)) = &change.from {
+                all.push(format!("that {} is gone", path(*dir, name).display()));
+            }
         }
         all
     }
 
-    /// Returns whether a power-off would lose nothing.
-    pub(super) fn is_synced(&self) -> bool {
+    /// Returns whether a power failure would lose nothing.
+    pub fn is_synced(&self) -> bool {
         let is_synced = |node: &Node| match node {
             Node::File(data) => data.is_synced(),
             Node::Dir(_) => true,
@@ -574,19 +614,36 @@ impl Disk {
         self.journal.0.is_empty() && self.nodes.all.values().all(is_synced)
     }
 
-    /// Loses a part of what was not synced, at a power-off: nothing is open. Calls `allow`, with a
-    /// description, for each node that would lose something; if `allow` returns `false`, the node
-    /// loses nothing.
-    pub(super) fn lose_power(
+    /// Loses a part of what was not synced, and closes all files.
+    ///
+    /// `draw` returns a random number below the one that it is passed. `allow` is called for each
+    /// file and directory that would lose something, with its number, which it keeps for ever, and
+    /// a description. If it returns `false`, the file or directory loses nothing.
+    ///
+    /// ```
+    /// # use power_loss::Disk;
+    /// let mut disk = Disk::default();
+    /// disk.create_dir("/data".as_ref())?;
+    /// let mut losses = Vec::new();
+    /// disk.lose_power(&mut |_| 0, |_, loss| {
+    ///     losses.push(loss());
+    ///     false
+    /// });
+    /// assert_eq!(losses, ["/ loses changes of names: 1"]);
+    /// assert!(disk.meta("/data".as_ref())?.is_dir && disk.is_synced());
+    /// # Ok::<(), power_loss::Error>(())
+    /// ```
+    pub fn lose_power(
         &mut self,
-        stream: &mut Stream,
+        draw: &mut dyn FnMut(u64) -> u64,
         mut allow: impl FnMut(u32, &dyn Fn() -> String) -> bool,
     ) -> Loss {
+        self.open.clear();
         let mut loss = Loss::default();
         let numbers: Vec<u32> = self.nodes.all.keys().copied().collect();
         for number in numbers {
             let rest = match &self.nodes.all[&number] {
-                Node::File(data) if !data.is_synced() => data.rest(stream),
+                Node::File(data) if !data.is_synced() => data.rest(draw),
                 _ => continue,
             };
             let lost = rest.sectors;
@@ -604,7 +661,7 @@ impl Disk {
                 data.lose(rest);
             }
         }
-        let (kept, lost) = self.journal.lose(stream, |dir, lost| {
+        let (kept, lost) = self.journal.lose(draw, |dir, lost| {
             let path = || self.nodes.path_of(dir);
             let words = || format!("{} loses changes of names: {lost}", path().display());
             allow(dir, &words)
@@ -615,7 +672,6 @@ impl Disk {
         self.nodes.forget_unsynced();
         self.used = None;
         loss.names = lost;
-        self.max_nodes = 0;
         self.sweep();
         loss
     }
@@ -627,27 +683,33 @@ mod tests {
 
     const PROCESS: usize = 0;
 
-    fn open(disk: &mut Disk, path: &str, how: How) -> u32 {
-        disk.open(path.as_ref(), how, PROCESS).unwrap()
+    /// Returns random numbers below those that are passed.
+    fn below(seed: u64) -> impl FnMut(u64) -> u64 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        move |end| random.u64(..end)
+    }
+
+    fn open(disk: &mut Disk, path: &str, flags: OpenFlags) -> u32 {
+        disk.open(path.as_ref(), flags, PROCESS).unwrap()
     }
 
     fn create(disk: &mut Disk, path: &str) -> u32 {
-        let how = How {
+        let flags = OpenFlags {
             write: true,
             create: true,
-            ..How::default()
+            ..OpenFlags::default()
         };
-        open(disk, path, how)
+        open(disk, path, flags)
     }
 
     fn sync(disk: &mut Disk, path: &str) {
-        let how = How {
+        let flags = OpenFlags {
             read: true,
-            ..How::default()
+            ..OpenFlags::default()
         };
-        let number = open(disk, path, how);
+        let number = open(disk, path, flags);
         let last = disk.begin_sync(number).unwrap();
-        disk.end_sync(number, last, false, None).unwrap();
+        disk.end_sync(number, last, SyncEnd::Done).unwrap();
         disk.close(number);
     }
 
@@ -657,14 +719,13 @@ mod tests {
         names.into_iter().map(name).collect()
     }
 
-    /// Returns the possible results of some hundred power-offs of the disks that `make` creates.
+    /// Returns the possible results of 400 power failures of the disks that `make` creates.
     fn rests<T: Ord>(make: impl Fn() -> Disk, look: impl Fn(&Disk) -> T) -> Vec<T> {
-        let mut stream = Stream::new(7, "test", 0, 0);
+        let mut below = below(7);
         let mut all: Vec<T> = (0..400)
             .map(|_| {
                 let mut disk = make();
-                disk.close_all(PROCESS);
-                disk.lose_power(&mut stream, |_, _| true);
+                disk.lose_power(&mut below, |_, _| true);
                 assert!(disk.is_synced());
                 look(&disk)
             })
@@ -677,7 +738,7 @@ mod tests {
     #[test]
     fn of_names_a_prefix_is_left_of_what_has_changed_since_their_directory_was_synced() {
         let make = || {
-            let mut disk = Disk::new();
+            let mut disk = Disk::default();
             create(&mut disk, "/synced");
             sync(&mut disk, "/");
             create(&mut disk, "/a");
@@ -694,7 +755,7 @@ mod tests {
     fn the_sync_of_a_file_says_nothing_of_its_name_nor_that_of_a_name_of_its_bytes() {
         let make = |path| {
             move || {
-                let mut disk = Disk::new();
+                let mut disk = Disk::default();
                 let file = create(&mut disk, "/a");
                 disk.write(file, 0, b"bytes").unwrap();
                 sync(&mut disk, path);
@@ -709,7 +770,7 @@ mod tests {
     #[test]
     fn to_sync_where_something_was_moved_to_syncs_that_it_is_gone_from_where_it_was() {
         let make = || {
-            let mut disk = Disk::new();
+            let mut disk = Disk::default();
             disk.create_dir("/from".as_ref()).unwrap();
             disk.create_dir("/to".as_ref()).unwrap();
             sync(&mut disk, "/");
@@ -727,7 +788,7 @@ mod tests {
     #[test]
     fn directories_that_were_moved_never_lie_in_each_other() {
         let make = || {
-            let mut disk = Disk::new();
+            let mut disk = Disk::default();
             disk.create_dir("/x".as_ref()).unwrap();
             disk.create_dir("/x/a".as_ref()).unwrap();
             disk.create_dir("/b".as_ref()).unwrap();
@@ -751,7 +812,7 @@ mod tests {
     #[test]
     fn what_was_moved_out_of_a_directory_does_not_go_with_it() {
         let make = || {
-            let mut disk = Disk::new();
+            let mut disk = Disk::default();
             disk.create_dir("/old".as_ref()).unwrap();
             disk.create_dir("/new".as_ref()).unwrap();
             create(&mut disk, "/old/a");
@@ -769,7 +830,7 @@ mod tests {
 
     #[test]
     fn what_is_removed_and_nowhere_named_is_forgotten_once_nobody_has_it_open() {
-        let mut disk = Disk::new();
+        let mut disk = Disk::default();
         for _ in 0..10 * NODES {
             let file = create(&mut disk, "/a");
             disk.remove_file("/a".as_ref()).unwrap();
@@ -805,33 +866,35 @@ mod tests {
 
     #[test]
     fn the_room_that_is_left_is_what_files_do_not_take() {
-        let mut stream = Stream::new(4, "test", 0, 0);
+        let mut below = below(4);
         for _ in 0..300 {
-            let mut disk = Disk::new();
-            disk.capacity = Some(100 * SECTOR as u64);
+            let mut disk = Disk {
+                capacity: Some(100 * SECTOR as u64),
+                ..Disk::default()
+            };
             let mut open = Vec::new();
-            for _ in 0..stream.below(60) {
-                let [one, other] = [(); 2].map(|()| format!("/{}", stream.below(6)));
-                match stream.below(8) {
+            for _ in 0..below(60) {
+                let [one, other] = [(); 2].map(|()| format!("/{}", below(6)));
+                match below(8) {
                     0 | 1 => open.push(create(&mut disk, &one)),
                     2 => drop(disk.rename(one.as_ref(), other.as_ref())),
                     3 => drop(disk.remove_file(one.as_ref())),
                     4 if !open.is_empty() => {
-                        let nth = stream.below(open.len() as u64) as usize;
+                        let nth = below(open.len() as u64) as usize;
                         disk.close(open.swap_remove(nth));
                     }
-                    5 if !open.is_empty() => disk.set_len(open[0], stream.below(9_000)).unwrap(),
+                    5 if !open.is_empty() => disk.set_len(open[0], below(9_000)).unwrap(),
                     6 => {
-                        let how = How {
+                        let flags = OpenFlags {
                             write: true,
                             truncate: true,
-                            ..How::default()
+                            ..OpenFlags::default()
                         };
-                        open.extend(disk.open(one.as_ref(), how, PROCESS));
+                        open.extend(disk.open(one.as_ref(), flags, PROCESS));
                     }
                     _ => {
                         if let Some(file) = open.last() {
-                            let _ = disk.write(*file, stream.below(9_000), &[1; 700]);
+                            let _ = disk.write(*file, below(9_000), &[1; 700]);
                         }
                     }
                 }
@@ -845,7 +908,7 @@ mod tests {
     #[test]
     fn a_file_whose_removal_may_be_lost_keeps_its_bytes() {
         let make = || {
-            let mut disk = Disk::new();
+            let mut disk = Disk::default();
             disk.create_dir("/d".as_ref()).unwrap();
             sync(&mut disk, "/");
             let file = create(&mut disk, "/d/a");
@@ -872,17 +935,16 @@ mod tests {
 
     #[test]
     fn as_many_sectors_are_lost_as_the_files_that_lost_some_say() {
-        let mut stream = Stream::new(7, "test", 0, 0);
+        let mut below = below(7);
         let mut several = 0;
         for round in 0..100 {
-            let mut disk = Disk::new();
+            let mut disk = Disk::default();
             for path in ["/a", "/b", "/c"] {
                 let file = create(&mut disk, path);
                 disk.write(file, 0, &[7; 20_000]).unwrap();
             }
-            disk.close_all(PROCESS);
             let mut said = Vec::new();
-            let loss = disk.lose_power(&mut stream, |_, words| {
+            let loss = disk.lose_power(&mut below, |_, words| {
                 let words = words();
                 let lost = words.split_once(" loses sectors: ");
                 said.extend(lost.map(|(_, lost)| lost.parse::<u64>().unwrap()));
@@ -898,24 +960,22 @@ mod tests {
 
     #[test]
     fn whatever_is_moved_where_it_is_at_one_place_and_what_was_synced_is_left() {
-        let mut stream = Stream::new(3, "test", 0, 0);
+        let mut below = below(3);
         let (mut lost, mut kept) = (0, 0);
         for _ in 0..4_000 {
-            let (mut disk, mut gone) = (Disk::new(), BTreeSet::new());
+            let (mut disk, mut gone) = (Disk::default(), BTreeSet::new());
             let mut known = BTreeSet::new();
-            let path = |stream: &mut Stream| {
+            let path = |below: &mut dyn FnMut(u64) -> u64| {
                 let names = ["/a", "/b", "/c"];
-                let depth = 1 + stream.below(3);
-                (0..depth).fold(String::new(), |path, _| {
-                    path + names[stream.below(3) as usize]
-                })
+                let depth = 1 + below(3);
+                (0..depth).fold(String::new(), |path, _| path + names[below(3) as usize])
             };
-            for _ in 0..stream.below(40) {
-                let (one, other) = (path(&mut stream), path(&mut stream));
+            for _ in 0..below(40) {
+                let (one, other) = (path(&mut below), path(&mut below));
                 // Many of these calls are refused.
                 let [node, replaced] =
                     [&one, &other].map(|path| disk.nodes.find(path.as_ref()).ok());
-                match stream.below(10) {
+                match below(10) {
                     0 | 1 => drop(disk.create_dir(one.as_ref())),
                     2..=4 if disk.rename(one.as_ref(), other.as_ref()).is_ok() => {
                         gone.extend(replaced.filter(|other| node != Some(*other)));
@@ -927,12 +987,12 @@ mod tests {
                     7 | 8 => sync(&mut disk, "/"),
                     _ if disk.meta(one.as_ref()).is_ok_and(|meta| meta.is_dir) => {}
                     _ => {
-                        let how = How {
+                        let flags = OpenFlags {
                             append: true,
                             create: true,
-                            ..How::default()
+                            ..OpenFlags::default()
                         };
-                        let _ = disk.open(one.as_ref(), how, PROCESS);
+                        let _ = disk.open(one.as_ref(), flags, PROCESS);
                     }
                 }
                 known.extend(tree(&disk, SYNCED));
@@ -944,8 +1004,7 @@ mod tests {
                 .filter(|dir| !changed.contains(dir))
                 .map(|dir| (*dir, disk.nodes.names(*dir, NOW).unwrap().clone()))
                 .collect();
-            disk.close_all(PROCESS);
-            lost += disk.lose_power(&mut stream, |_, _| true).names;
+            lost += disk.lose_power(&mut below, |_, _| true).names;
             let left = tree(&disk, NOW);
             kept += known.len();
             let mut known = known.difference(&gone);

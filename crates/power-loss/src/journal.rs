@@ -1,32 +1,31 @@
 //! [`Journal`]: the changes of names that are not on the disk yet, in their order.
 //!
-//! A sync takes out the changes of a directory and those that they depend on. A power-off keeps a
-//! prefix of each directory's changes.
+//! A sync takes out the changes of a directory and those that they depend on. A power failure keeps
+//! a prefix of each directory's changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 
-use crate::world::choice::Stream;
-use crate::world::sectors::Leaves;
+use crate::leaves::Leaves;
 
 /// A change of names.
 #[derive(Debug)]
-pub(super) struct Change {
-    pub(super) number: u64,
+pub(crate) struct Change {
+    pub(crate) number: u64,
     /// The name that is removed, and its directory.
-    pub(super) from: Option<(u32, OsString)>,
+    pub(crate) from: Option<(u32, OsString)>,
     /// The name that is added, with its directory and its node.
-    pub(super) to: Option<(u32, OsString, u32)>,
+    pub(crate) to: Option<(u32, OsString, u32)>,
     /// Whether something is moved between directories, or a directory is removed: such a change
     /// survives only with all changes before it. Otherwise two directories could end up in each
     /// other; and a node that was moved into a directory that did not survive, or out of one that
     /// is gone, would be nowhere.
-    pub(super) is_barrier: bool,
+    pub(crate) is_barrier: bool,
 }
 
 impl Change {
     /// Returns the directories of which it changes names.
-    pub(super) fn dirs(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn dirs(&self) -> impl Iterator<Item = u32> {
         let from = self.from.as_ref().map(|(dir, _)| *dir);
         let to = self.to.as_ref().map(|(dir, ..)| *dir);
         from.into_iter().chain(to.filter(|dir| from != Some(*dir)))
@@ -34,12 +33,12 @@ impl Change {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Journal(pub(super) Vec<Change>);
+pub(crate) struct Journal(pub(crate) Vec<Change>);
 
 impl Journal {
     /// Takes out the changes of a directory's names until `last`, and the earlier changes that they
     /// depend on: those of the same directory, and of the other one where something was moved.
-    pub(super) fn sync(&mut self, dir: u32, last: u64) -> Vec<Change> {
+    pub(crate) fn sync(&mut self, dir: u32, last: u64) -> Vec<Change> {
         let (mut dirs, mut needs_all) = (BTreeSet::from([dir]), false);
         let mut synced: BTreeSet<u64> = BTreeSet::new();
         let before = self.0.iter().rev();
@@ -60,9 +59,9 @@ impl Journal {
     /// Takes out a prefix of each directory's changes, and forgets the others. Returns also the
     /// number of these. Calls `allow` for each directory that would lose some of its changes, with
     /// their number; if it returns `false`, none of them is lost.
-    pub(super) fn lose(
+    pub(crate) fn lose(
         &mut self,
-        stream: &mut Stream,
+        draw: &mut dyn FnMut(u64) -> u64,
         mut allow: impl FnMut(u32, usize) -> bool,
     ) -> (Vec<Change>, u64) {
         let mut left: BTreeMap<u32, usize> = BTreeMap::new();
@@ -71,7 +70,7 @@ impl Journal {
         }
         for (dir, left) in &mut left {
             let count = *left;
-            *left = Leaves::draw(stream).of(count, stream);
+            *left = Leaves::draw(draw).of(count, draw);
             let lost = count - *left;
             if lost > 0 && !allow(*dir, lost) {
                 *left = count;
@@ -127,11 +126,11 @@ mod tests {
 
     #[test]
     fn a_directory_keeps_a_prefix_and_all_if_it_may_lose_nothing() {
-        let mut stream = Stream::new(1, "test", 0, 0);
+        let mut random = fastrand::Rng::with_seed(1);
         let mut seen = BTreeSet::new();
         for _ in 0..200 {
             let mut all = journal(&[&[1], &[2], &[1], &[2]]);
-            let (kept, lost) = all.lose(&mut stream, |dir, _| dir == 1);
+            let (kept, lost) = all.lose(&mut |end| random.u64(..end), |dir, _| dir == 1);
             assert_eq!(kept.len() as u64 + lost, 4);
             assert!(all.0.is_empty());
             seen.insert(numbers(&kept));

@@ -1,31 +1,21 @@
-//! [`Data`]: the contents of a file, and the part of them that a power-off leaves.
+//! [`Data`]: the contents of a file, and the part of them that a power failure leaves.
 //!
 //! Reads see what was written last: that is the page cache. In addition there are the contents that
-//! were synced, and the changes since, in order. A power-off chooses among them as a kernel's
-//! writeback may have: for each sector any state that it was in since the last sync, independently
-//! of other sectors, so that a write may survive in part (torn). A sector itself is never torn. The
-//! length is journaled: it is that of some moment since the last sync, and where it has grown and
-//! the bytes have not arrived, they read as zeroes. A truncation is part of the length's history:
-//! if it survives, it removes its bytes from each sector that survives in an older state; and later
-//! writes to that sector do not survive without it.
-//!
-//! A sync covers what was written before it began, and is done when it ends: fsync(2) promises no
-//! more. A sync that fails marks the sectors that it should have written as clean, as Linux's file
-//! systems do (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020;
-//! PostgreSQL's "fsyncgate" of 2018): reads still see the bytes, the next sync succeeds, and a
-//! power-off shows that they were never written.
-//!
-//! A failure is reported to each descriptor that was open then: see `disk`.
+//! were synced, and the changes since, in order: the states of each sector, of which any may
+//! survive, and the lengths. A truncation is part of the length's history alone: if it survives, it
+//! removes its bytes from each sector that survives in an older state; and later writes to that
+//! sector do not survive without it.
 //!
 //! A hole takes no sector, so files may be as long as an `i64` allows.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::choice::Stream;
+use crate::SyncEnd;
+use crate::leaves::Leaves;
 
 /// The unit of a disk's writes, in bytes: each unit is written as a whole or not at all.
-pub(super) const SECTOR: usize = 512;
+pub(crate) const SECTOR: usize = 512;
 
 /// The number of states kept of a sector. Beyond it the last one is replaced, unless a sync that
 /// has begun needs it. So a sector that is overwritten for ever does not take memory for ever.
@@ -106,46 +96,17 @@ fn shortest_since(lengths: &[Length], number: u64) -> u64 {
     since.map(|length| length.len).min().unwrap_or(u64::MAX)
 }
 
-/// The extent to which a power-off leaves unsynced changes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Leaves {
-    Nothing,
-    Everything,
-    Some,
-}
-
-impl Leaves {
-    /// Draws all or nothing as often as a part. Otherwise a hundred sectors would almost never
-    /// survive, or be lost, together.
-    pub(super) fn draw(stream: &mut Stream) -> Leaves {
-        match stream.below(4) {
-            0 => Leaves::Nothing,
-            1 => Leaves::Everything,
-            _ => Leaves::Some,
-        }
-    }
-
-    /// Returns how many of `count` changes survive, where each needs those before it.
-    pub(super) fn of(self, count: usize, stream: &mut Stream) -> usize {
-        match self {
-            Leaves::Nothing => 0,
-            Leaves::Everything => count,
-            Leaves::Some => stream.below(count as u64 + 1) as usize,
-        }
-    }
-}
-
-/// The part of a file that a power-off leaves.
-pub(super) struct Rest {
+/// The part of a file that a power failure leaves.
+pub(crate) struct Rest {
     contents: Contents,
     /// The number of sectors that are not as they were written last.
-    pub(super) sectors: u64,
+    pub(crate) sectors: u64,
     /// Whether the length is not the last one.
-    pub(super) is_len_lost: bool,
+    pub(crate) is_len_lost: bool,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Data {
+pub(crate) struct Data {
     now: Contents,
     synced: Contents,
     /// The lengths since the last sync, in order.
@@ -157,26 +118,26 @@ pub(super) struct Data {
     /// Whether reads see bytes that are not on the disk, and never will be.
     has_failed: bool,
     /// The number of failed syncs.
-    pub(super) failures: u64,
+    pub(crate) failures: u64,
 }
 
 impl Data {
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.now.len
     }
 
     /// Returns the number of sectors that it takes.
-    pub(super) fn sectors(&self) -> u64 {
+    pub(crate) fn sectors(&self) -> u64 {
         self.now.sectors.len() as u64
     }
 
-    pub(super) fn read(&self, at: u64, buffer: &mut [u8]) -> usize {
+    pub(crate) fn read(&self, at: u64, buffer: &mut [u8]) -> usize {
         self.now.read(at, buffer)
     }
 
     /// Writes, as change `number`, with at most `room` additional sectors. Returns the number of
     /// bytes written.
-    pub(super) fn write(&mut self, number: u64, at: u64, bytes: &[u8], mut room: u64) -> usize {
+    pub(crate) fn write(&mut self, number: u64, at: u64, bytes: &[u8], mut room: u64) -> usize {
         let mut done = 0;
         while done < bytes.len() {
             let (index, within) = place(at + done as u64);
@@ -202,7 +163,7 @@ impl Data {
     }
 
     /// Truncates the file, or extends it by a hole.
-    pub(super) fn set_len(&mut self, number: u64, len: u64) {
+    pub(crate) fn set_len(&mut self, number: u64, len: u64) {
         if len != self.now.len {
             self.now.cut(len);
             self.push_len(number, len);
@@ -238,12 +199,31 @@ impl Data {
     }
 
     /// Begins a sync. `number` is that of the last change.
-    pub(super) fn begin_sync(&mut self, number: u64) {
+    pub(crate) fn begin_sync(&mut self, number: u64) {
         self.marked = number;
     }
 
-    /// Ends a sync: all changes until `last` are on the disk.
-    pub(super) fn end_sync(&mut self, last: u64) {
+    /// Ends a sync of all changes until `last`.
+    pub(crate) fn end_sync(&mut self, last: u64, end: SyncEnd) {
+        match end {
+            SyncEnd::Done => self.write_back(last),
+            SyncEnd::Failed => self.fail_sync(last),
+            SyncEnd::LosesWrite(pick) => {
+                self.lose_write(last, pick);
+                self.write_back(last);
+            }
+            SyncEnd::Misdirects(pick) => {
+                let lost = self.lose_write(last, pick);
+                self.write_back(last);
+                if let Some(lost) = lost {
+                    self.misplace(lost, pick);
+                }
+            }
+        }
+    }
+
+    /// Puts all changes until `last` on the disk.
+    fn write_back(&mut self, last: u64) {
         let count = self.lengths.partition_point(|length| length.number <= last);
         let lengths: Vec<Length> = self.lengths.drain(..count).collect();
         let synced = &mut self.synced;
@@ -261,7 +241,7 @@ impl Data {
 
     /// Fails a sync: the sectors that it should have written count as written. (Lengths are in the
     /// journal, which still has them.)
-    pub(super) fn fail_sync(&mut self, last: u64) {
+    fn fail_sync(&mut self, last: u64) {
         self.failures += 1;
         let mut versions = self.versions.values().flatten();
         self.has_failed |= versions.any(|version| version.number <= last);
@@ -273,16 +253,16 @@ impl Data {
 
     /// Keeps a sector that a sync should write from the disk, where the sector stays as it was.
     /// Returns its index and its bytes.
-    pub(super) fn lose_write(&mut self, last: u64, pick: u64) -> Option<(u64, Sector)> {
+    fn lose_write(&mut self, last: u64, pick: u64) -> Option<(u64, Sector)> {
         let is_due = |versions: &[Version]| versions[0].number <= last;
-        let due = self
-            .versions
-            .iter()
-            .filter(|(_, versions)| is_due(versions));
-        let count = due.clone().count() as u64;
-        let index = *{ due }.nth(pick.checked_rem(count)? as usize)?.0;
-        let versions = self.versions.get_mut(&index)?;
-        let count = versions.partition_point(|version| version.number <= last);
+        let versions = self.versions.iter_mut();
+        let mut due: Vec<_> = versions.filter(|(_, versions)| is_due(versions)).collect();
+        let nth = pick.checked_rem(due.len() as u64)?;
+        let (index, versions) = due.swap_remove(nth as usize);
+        let (index, count) = (
+            *index,
+            versions.partition_point(|version| version.number <= last),
+        );
         let lost = versions.drain(..count).next_back()?;
         if versions.is_empty() {
             self.versions.remove(&index);
@@ -292,13 +272,11 @@ impl Data {
     }
 
     /// Puts the bytes of a lost write into another sector on the disk, if there is one.
-    pub(super) fn misplace(&mut self, (index, bytes): (u64, Sector), pick: u64) {
-        let is_other = |(other, _): &(&u64, &mut Sector)| **other != index;
-        let others = self.synced.sectors.keys().filter(|other| **other != index);
-        let nth = (pick >> 32).checked_rem(others.count() as u64).unwrap_or(0);
-        let mut others = self.synced.sectors.iter_mut().filter(is_other);
-        if let Some((_, sector)) = others.nth(nth as usize) {
-            *sector = bytes;
+    fn misplace(&mut self, (index, bytes): (u64, Sector), pick: u64) {
+        let sectors = self.synced.sectors.iter_mut();
+        let mut others: Vec<_> = sectors.filter(|(other, _)| **other != index).collect();
+        if let Some(nth) = (pick >> 32).checked_rem(others.len() as u64) {
+            *others[nth as usize].1 = bytes;
             // A sector at the end may be longer there.
             self.synced.cut(self.synced.len);
         }
@@ -306,7 +284,7 @@ impl Data {
 
     /// Changes a bit in the next `len` bytes, as a disk that errs, unless these are in a sector
     /// that was not synced.
-    pub(super) fn rot(&mut self, at: u64, len: usize, pick: u64) {
+    pub(crate) fn rot(&mut self, at: u64, len: usize, pick: u64) {
         let len = self.now.len.saturating_sub(at).min(len as u64);
         let Some(offset) = pick.checked_rem(len) else {
             return;
@@ -322,16 +300,16 @@ impl Data {
         }
     }
 
-    /// Returns whether a power-off would lose nothing.
-    pub(super) fn is_synced(&self) -> bool {
+    /// Returns whether a power failure would lose nothing.
+    pub(crate) fn is_synced(&self) -> bool {
         !self.has_failed && self.lengths.is_empty() && self.versions.is_empty()
     }
 
-    /// Draws what a power-off leaves of the file.
-    pub(super) fn rest(&self, stream: &mut Stream) -> Rest {
-        let leaves = Leaves::draw(stream);
+    /// Draws what a power failure leaves of the file.
+    pub(crate) fn rest(&self, draw: &mut dyn FnMut(u64) -> u64) -> Rest {
+        let leaves = Leaves::draw(draw);
         let mut contents = self.synced.clone();
-        let count = leaves.of(self.lengths.len(), stream);
+        let count = leaves.of(self.lengths.len(), draw);
         let (left, lost) = self.lengths.split_at(count);
         contents.cut(shortest_since(left, 0));
         let mut sectors = 0;
@@ -341,7 +319,7 @@ impl Data {
             let cut = lost.iter().find(|length| length.is_cut && length.len < end);
             let cut = cut.map_or(u64::MAX, |length| length.number);
             let most = versions.partition_point(|version| version.number < cut);
-            let count = leaves.of(most, stream);
+            let count = leaves.of(most, draw);
             sectors += u64::from(count < versions.len());
             if let Some(version) = versions[..count].last() {
                 contents.sectors.insert(*index, version.sector.clone());
@@ -358,9 +336,9 @@ impl Data {
         }
     }
 
-    /// Handles a power-off: `rest` is left, or everything if it is `None`.
-    pub(super) fn lose(&mut self, rest: Option<Rest>) {
-        self.end_sync(u64::MAX);
+    /// Handles a power failure: `rest` is left, or everything if it is `None`.
+    pub(crate) fn lose(&mut self, rest: Option<Rest>) {
+        self.write_back(u64::MAX);
         if let Some(rest) = rest {
             self.synced = rest.contents;
         }
@@ -381,13 +359,13 @@ mod tests {
         bytes
     }
 
-    /// Returns the possible results of some hundred power-offs.
+    /// Returns the possible results of some hundred power failures.
     fn rests(data: &Data) -> Vec<Vec<u8>> {
-        let mut stream = Stream::new(7, "test", 0, 0);
+        let mut random = fastrand::Rng::with_seed(7);
         let mut all: Vec<_> = (0..400)
             .map(|_| {
                 let mut left = data.clone();
-                let rest = left.rest(&mut stream);
+                let rest = left.rest(&mut |end| random.u64(..end));
                 left.lose(Some(rest));
                 assert!(left.is_synced());
                 contents(&left)
@@ -402,11 +380,11 @@ mod tests {
     fn a_lost_write_stays_away_until_the_sector_is_written_again() {
         let mut data = Data::default();
         data.write(1, 0, &[1; 3 * SECTOR], ROOM);
-        data.end_sync(1);
+        data.write_back(1);
         data.write(2, 0, &[2; 3 * SECTOR], ROOM);
         let lost = data.lose_write(2, 1).unwrap();
         assert_eq!((lost.0, lost.1[0]), (1, 2), "the pick selects the sector");
-        data.end_sync(2);
+        data.write_back(2);
         assert_eq!(contents(&data), [2; 3 * SECTOR], "reads see it");
         assert!(!data.is_synced());
         let mut misplaced = data.clone();
@@ -414,7 +392,7 @@ mod tests {
         let at = |data: &Data| [0, 1, 2].map(|sector| contents(data)[sector * SECTOR]);
         assert_eq!((at(&data), data.is_synced()), ([2, 1, 2], true));
         data.write(3, 0, &[3; 3 * SECTOR], ROOM);
-        data.end_sync(3);
+        data.write_back(3);
         data.lose(None);
         assert_eq!(at(&data), [3, 3, 3]);
         // The place of another sector, by the upper half of the number.
@@ -433,7 +411,7 @@ mod tests {
         data.write(1, 0, &[0; 600], ROOM);
         data.rot(0, 600, 550);
         assert_eq!(contents(&data), [0; 600], "it is in memory");
-        data.end_sync(1);
+        data.write_back(1);
         data.rot(100, 9_999, 450 | 3 << 61);
         data.lose(None);
         let changed: Vec<_> = contents(&data)
@@ -474,7 +452,7 @@ mod tests {
         let mut data = Data::default();
         data.write(1, 0, &[1; 1_200], ROOM);
         data.begin_sync(1);
-        data.end_sync(1);
+        data.write_back(1);
         for number in 2..40 {
             data.write(number, 1_024, &[number as u8; 100], ROOM);
         }
@@ -492,7 +470,7 @@ mod tests {
         for number in 2..20 {
             data.write(number, 0, b"b", ROOM);
         }
-        data.end_sync(1);
+        data.write_back(1);
         assert_eq!(contents(&data), b"b");
         assert_eq!(rests(&data), [b"a", b"b"]);
     }
@@ -501,7 +479,7 @@ mod tests {
     fn one_write_may_be_there_in_part_by_sectors() {
         let mut data = Data::default();
         data.write(1, 0, &[1; 1_024], ROOM);
-        data.end_sync(1);
+        data.write_back(1);
         data.write(2, 0, &[2; 1_024], ROOM);
         let of = |a, b| [[a; SECTOR], [b; SECTOR]].concat();
         assert_eq!(rests(&data), [of(1, 1), of(1, 2), of(2, 1), of(2, 2)]);
@@ -518,7 +496,7 @@ mod tests {
     fn what_was_cut_off_does_not_come_back_and_nothing_is_written_in_its_place_before() {
         let mut data = Data::default();
         data.write(1, 0, b"old!", ROOM);
-        data.end_sync(1);
+        data.write_back(1);
         data.set_len(2, 0);
         data.write(3, 0, b"new", ROOM);
         assert_eq!(rests(&data), [&b""[..], b"\0\0\0", b"new", b"old!"]);
@@ -531,18 +509,18 @@ mod tests {
     fn after_a_sync_that_failed_the_next_one_succeeds_without_the_bytes() {
         let mut data = Data::default();
         data.write(1, 0, b"old", ROOM);
-        data.end_sync(1);
+        data.write_back(1);
         data.write(2, 0, b"new and longer", ROOM);
         data.begin_sync(2);
         data.fail_sync(2);
         data.begin_sync(2);
-        data.end_sync(2);
+        data.write_back(2);
         assert_eq!(contents(&data), b"new and longer");
-        assert!(!data.is_synced(), "a power-off takes it");
+        assert!(!data.is_synced(), "a power failure takes it");
         assert_eq!(rests(&data), [b"old\0\0\0\0\0\0\0\0\0\0\0"]);
         // A write to the same sector writes these bytes too, as the page cache has them.
         data.write(3, 14, b"!", ROOM);
-        data.end_sync(3);
+        data.write_back(3);
         assert_eq!(rests(&data), [b"new and longer!"]);
     }
 
@@ -556,7 +534,7 @@ mod tests {
         for number in 20..30 {
             data.write(number, 0, &[number as u8], ROOM);
         }
-        data.end_sync(19);
+        data.write_back(19);
         assert_eq!(rests(&data), [[19], [29]]);
     }
 
@@ -569,7 +547,7 @@ mod tests {
         assert!(all.contains(&vec![0; 8]) && all.contains(&b"entry\0\0\0".to_vec()));
         data.begin_sync(2);
         data.fail_sync(2);
-        data.end_sync(2);
+        data.write_back(2);
         assert_eq!(rests(&data), [[0; 8]]);
         // A length that cuts them off writes none either.
         let mut data = Data::default();
@@ -583,7 +561,7 @@ mod tests {
         );
         data.begin_sync(2);
         data.fail_sync(2);
-        data.end_sync(2);
+        data.write_back(2);
         assert_eq!(rests(&data), [[0; 3]]);
     }
 
@@ -595,7 +573,7 @@ mod tests {
         }
         assert_eq!(data.lengths.len(), MAX_LENGTHS);
         data.begin_sync(10_000);
-        data.end_sync(10_000);
+        data.write_back(10_000);
         assert!(data.is_synced() && data.synced.len == 30_000);
     }
 
@@ -646,7 +624,8 @@ mod tests {
 
     #[test]
     fn whatever_was_done_to_a_file_what_is_left_of_it_is_explained_by_a_moment() {
-        let mut stream = Stream::new(5, "test", 0, 0);
+        let mut random = fastrand::Rng::with_seed(5);
+        let mut below = |end: u64| random.u64(..end);
         for round in 0..3_000 {
             let mut data = Data::default();
             let mut all = Histories {
@@ -655,13 +634,13 @@ mod tests {
                 first: 0,
             };
             let (mut number, mut syncs) = (0, Vec::new());
-            for _ in 0..stream.below(25) {
+            for _ in 0..below(25) {
                 let mut bytes = all.states.last().unwrap().1.clone();
-                match stream.below(8) {
+                match below(8) {
                     0..=3 => {
                         number += 1;
-                        let (at, len) = (stream.below(1_600), 1 + stream.below(700) as usize);
-                        let value = 1 + stream.below(255) as u8;
+                        let (at, len) = (below(1_600), 1 + below(700) as usize);
+                        let value = 1 + below(255) as u8;
                         data.write(number, at, &vec![value; len], ROOM);
                         let end = at as usize + len;
                         bytes.resize(bytes.len().max(end), 0);
@@ -670,7 +649,7 @@ mod tests {
                     }
                     4 => {
                         number += 1;
-                        let len = stream.below(2_400);
+                        let len = below(2_400);
                         data.set_len(number, len);
                         if len < bytes.len() as u64 {
                             all.cuts.push((number, len));
@@ -683,16 +662,16 @@ mod tests {
                         syncs.push(number);
                     }
                     _ if !syncs.is_empty() => {
-                        let nth = stream.below(syncs.len() as u64) as usize;
+                        let nth = below(syncs.len() as u64) as usize;
                         let last = syncs.remove(nth);
-                        data.end_sync(last);
+                        data.write_back(last);
                         all.first = all.first.max(last as usize);
                     }
                     _ => {}
                 }
                 assert_eq!(contents(&data), all.states.last().unwrap().1);
             }
-            let rest = data.rest(&mut stream);
+            let rest = data.rest(&mut below);
             data.lose(Some(rest));
             let left = contents(&data);
             let mut moments = all.first..all.states.len();

@@ -7,39 +7,38 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
-use super::journal::Change;
-use super::{Meta, Result};
-use crate::world::errno::Errno;
-use crate::world::sectors::Data;
+use crate::journal::Change;
+use crate::sectors::Data;
+use crate::{Error, Meta, Result};
 
-pub(super) const ROOT: u32 = 0;
+pub(crate) const ROOT: u32 = 0;
 
 /// NAME_MAX of Linux's file systems.
 const LONGEST_NAME: usize = 255;
 
 #[derive(Debug)]
-pub(super) enum Node {
+pub(crate) enum Node {
     File(Data),
     /// The names now, and those on the disk.
     Dir([BTreeMap<OsString, u32>; 2]),
 }
 
 /// The two trees, as indexes: the names now, and those on the disk.
-pub(super) const NOW: usize = 0;
-pub(super) const SYNCED: usize = 1;
+pub(crate) const NOW: usize = 0;
+pub(crate) const SYNCED: usize = 1;
 
 #[derive(Debug)]
-pub(super) struct Nodes {
-    pub(super) all: BTreeMap<u32, Node>,
+pub(crate) struct Nodes {
+    pub(crate) all: BTreeMap<u32, Node>,
     /// The number of the next node.
-    pub(super) next: u32,
+    next: u32,
 }
 
 /// Refuses a path with a zero byte: for the system a path is a C string, which ends at the first
 /// one.
-pub(super) fn check_path(path: &Path) -> Result<()> {
+pub(crate) fn check_path(path: &Path) -> Result<()> {
     if path.as_os_str().as_encoded_bytes().contains(&0) {
-        Err(Errno::INVAL)
+        Err(Error::InvalidInput)
     } else {
         Ok(())
     }
@@ -47,7 +46,7 @@ pub(super) fn check_path(path: &Path) -> Result<()> {
 
 impl Nodes {
     /// Creates the root.
-    pub(super) fn new() -> Nodes {
+    pub(crate) fn new() -> Nodes {
         Nodes {
             all: BTreeMap::from([(ROOT, Node::Dir(Default::default()))]),
             next: ROOT + 1,
@@ -55,17 +54,17 @@ impl Nodes {
     }
 
     /// Adds a node, which has no name yet. Returns its number.
-    pub(super) fn add(&mut self, node: Node) -> u32 {
+    pub(crate) fn add(&mut self, node: Node) -> u32 {
         let number = self.next;
         self.next += 1;
         self.all.insert(number, node);
         number
     }
 
-    pub(super) fn names(&self, dir: u32, when: usize) -> Result<&BTreeMap<OsString, u32>> {
+    pub(crate) fn names(&self, dir: u32, when: usize) -> Result<&BTreeMap<OsString, u32>> {
         match self.all.get(&dir) {
             Some(Node::Dir(names)) => Ok(&names[when]),
-            _ => Err(Errno::NOTDIR),
+            _ => Err(Error::NotADirectory),
         }
     }
 
@@ -76,14 +75,14 @@ impl Nodes {
         }
     }
 
-    pub(super) fn is_dir(&self, node: u32) -> bool {
+    pub(crate) fn is_dir(&self, node: u32) -> bool {
         matches!(self.all.get(&node), Some(Node::Dir(_)))
     }
 
-    pub(super) fn look_up(&self, dir: u32, name: &OsStr) -> Result<Option<u32>> {
+    pub(crate) fn look_up(&self, dir: u32, name: &OsStr) -> Result<Option<u32>> {
         let found = self.names(dir, NOW)?.get(name).copied();
         if name.len() > LONGEST_NAME {
-            Err(Errno::NAMETOOLONG)
+            Err(Error::NameTooLong)
         } else {
             Ok(found)
         }
@@ -91,18 +90,18 @@ impl Nodes {
 
     /// Returns the directories along a path, from the root on, and its last name, which is `None`
     /// if the path ends with the root or `..`.
-    pub(super) fn walk<'a>(&self, path: &'a Path) -> Result<(Vec<u32>, Option<&'a OsStr>)> {
+    pub(crate) fn walk<'a>(&self, path: &'a Path) -> Result<(Vec<u32>, Option<&'a OsStr>)> {
         if path.as_os_str().is_empty() {
-            return Err(Errno::NOENT);
+            return Err(Error::NotFound);
         }
         check_path(path)?;
         let (mut dirs, mut last) = (vec![ROOT], None);
         for component in path.components() {
             if let Some(name) = last.take() {
                 let dir = *dirs.last().expect("the root");
-                let node = self.look_up(dir, name)?.ok_or(Errno::NOENT)?;
+                let node = self.look_up(dir, name)?.ok_or(Error::NotFound)?;
                 if !self.is_dir(node) {
-                    return Err(Errno::NOTDIR);
+                    return Err(Error::NotADirectory);
                 }
                 dirs.push(node);
             }
@@ -110,29 +109,29 @@ impl Nodes {
                 Component::Normal(name) => last = Some(name),
                 Component::ParentDir if dirs.len() > 1 => drop(dirs.pop()),
                 Component::ParentDir | Component::CurDir | Component::RootDir => {}
-                Component::Prefix(_) => return Err(Errno::INVAL),
+                Component::Prefix(_) => return Err(Error::InvalidInput),
             }
         }
         Ok((dirs, last))
     }
 
-    pub(super) fn find(&self, path: &Path) -> Result<u32> {
+    pub(crate) fn find(&self, path: &Path) -> Result<u32> {
         let (dirs, name) = self.walk(path)?;
         let dir = *dirs.last().expect("the root");
         match name {
-            Some(name) => self.look_up(dir, name)?.ok_or(Errno::NOENT),
+            Some(name) => self.look_up(dir, name)?.ok_or(Error::NotFound),
             None => Ok(dir),
         }
     }
 
     /// Returns the directory and the last name of a path; fails with `or` if there is no last name.
-    pub(super) fn place<'a>(&self, path: &'a Path, or: Errno) -> Result<(u32, &'a OsStr)> {
+    pub(crate) fn place<'a>(&self, path: &'a Path, or: Error) -> Result<(u32, &'a OsStr)> {
         let (dirs, name) = self.walk(path)?;
         Ok((*dirs.last().expect("the root"), name.ok_or(or)?))
     }
 
     /// Returns a node's current path by a search, which only reports and `canonicalize` do.
-    pub(super) fn path_of(&self, node: u32) -> PathBuf {
+    pub(crate) fn path_of(&self, node: u32) -> PathBuf {
         let mut dirs = vec![(ROOT, PathBuf::from("/"))];
         while let Some((dir, path)) = dirs.pop() {
             if dir == node {
@@ -146,7 +145,7 @@ impl Nodes {
     }
 
     /// Applies a change of names to one of the trees.
-    pub(super) fn apply(&mut self, change: &Change, when: usize) {
+    pub(crate) fn apply(&mut self, change: &Change, when: usize) {
         if let Some((dir, name)) = &change.from {
             self.names_mut(*dir, when).map(|names| names.remove(name));
         }
@@ -156,8 +155,8 @@ impl Nodes {
         }
     }
 
-    /// Makes the names on the disk those that processes see, at a power-off.
-    pub(super) fn forget_unsynced(&mut self) {
+    /// Makes the names on the disk those that processes see, at a power failure.
+    pub(crate) fn forget_unsynced(&mut self) {
         for node in self.all.values_mut() {
             if let Node::Dir(names) = node {
                 names[NOW] = names[SYNCED].clone();
@@ -165,7 +164,7 @@ impl Nodes {
         }
     }
 
-    pub(super) fn meta_of(&self, node: u32) -> Meta {
+    pub(crate) fn meta_of(&self, node: u32) -> Meta {
         let len = match self.all.get(&node) {
             Some(Node::File(data)) => data.len(),
             _ => 0,
@@ -199,12 +198,12 @@ mod tests {
         let find = |path: &str| nodes.find(path.as_ref());
         let paths = ["/", "/a", "a/b", "/a/../a/./b", "/../a/b"].map(find);
         assert_eq!(paths, [Ok(ROOT), Ok(dir), Ok(file), Ok(file), Ok(file)]);
-        assert_eq!(find("/a/c"), Err(Errno::NOENT));
-        assert_eq!(find("/a/b/c"), Err(Errno::NOTDIR));
-        assert_eq!(find("/a\0b"), Err(Errno::INVAL));
-        assert_eq!(find(&"x".repeat(256)), Err(Errno::NAMETOOLONG));
+        assert_eq!(find("/a/c"), Err(Error::NotFound));
+        assert_eq!(find("/a/b/c"), Err(Error::NotADirectory));
+        assert_eq!(find("/a\0b"), Err(Error::InvalidInput));
+        assert_eq!(find(&"x".repeat(256)), Err(Error::NameTooLong));
         assert_eq!(nodes.path_of(file), PathBuf::from("/a/b"));
         nodes.forget_unsynced();
-        assert_eq!(nodes.find("/a".as_ref()), Err(Errno::NOENT));
+        assert_eq!(nodes.find("/a".as_ref()), Err(Error::NotFound));
     }
 }
