@@ -48,7 +48,7 @@ impl Kernel for Disk {
 impl From<Access> for Call {
     fn from(access: Access) -> Call {
         match access {
-            Access::Read => Call::Read,
+            Access::Read => Call::Look,
             Access::Change => Call::Write,
         }
     }
@@ -147,7 +147,7 @@ pub(super) async fn remove_dir_all(path: &Path) -> io::Result<()> {
     }
     let mut dirs = vec![path.to_owned()];
     while let Some(dir) = dirs.last() {
-        let names = finish(begin(Call::Read), |disk| disk.read_dir(dir)).await?;
+        let names = finish(begin(Call::Look), |disk| disk.read_dir(dir)).await?;
         let inner = names.iter().find(|(_, is_dir)| *is_dir);
         if let Some((name, _)) = inner {
             dirs.push(dir.join(name));
@@ -187,7 +187,7 @@ pub(super) async fn read_dir(path: &Path) -> io::Result<ReadDir> {
     if !is_here() {
         return system::read_dir(path).await;
     }
-    let names = finish(begin(Call::Read), |disk| disk.read_dir(path)).await?;
+    let names = finish(begin(Call::Look), |disk| disk.read_dir(path)).await?;
     let entry = |(name, is_dir)| {
         Ok(DirEntry {
             path: path.join(name),
@@ -282,7 +282,7 @@ async fn open_here(path: &Path, flags: OpenFlags) -> io::Result<FileOfProcess> {
     let call = if flags.changes() {
         Call::Write
     } else {
-        Call::Read
+        Call::Look
     };
     wait(begin(call)).await?.open(path, flags)
 }
@@ -313,7 +313,7 @@ pub(super) async fn metadata(file: &Handle) -> io::Result<Metadata> {
         Handle::System(file) => system::metadata(usable(file)?).await,
         Handle::World(file) => {
             let meta = |disk: &mut Disk| disk.meta_of_open(file.number());
-            let meta = finish(file.begin(Call::Read), meta).await?;
+            let meta = finish(file.begin(Call::Look), meta).await?;
             Ok(Metadata::of_world(meta))
         }
     }

@@ -76,7 +76,10 @@ pub(crate) fn io_error(error: Error) -> io::Error {
 /// The kind of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
+    /// Reads bytes of a file.
     Read,
+    /// Reads names or metadata, or opens a file: no bit of a file can have changed.
+    Look,
     Write,
     Sync,
 }
@@ -249,19 +252,17 @@ impl Disks {
         let (host, process) = core.processes.here()?;
         let own = self.of(host);
         let (kind, latency) = match call {
-            Call::Read => (Kind::DiskRead, own.latency),
+            Call::Read | Call::Look => (Kind::DiskRead, own.latency),
             Call::Write => (Kind::DiskWrite, own.latency),
             Call::Sync => (Kind::DiskSync, own.sync_latency),
         };
         let mut delay = latency.draw(&mut own.stream, core.is_calm);
-        if call == Call::Sync {
-            delay = delay.saturating_add(core.delay_by_fault(host, Kind::SlowSync));
-        }
         let (mut rot, mut sync_end) = (None, SyncEnd::Done);
         match call {
             Call::Read => rot = core.pick_by_fault(host, Kind::BitRot),
-            Call::Write => {}
+            Call::Look | Call::Write => {}
             Call::Sync => {
+                delay = delay.saturating_add(core.delay_by_fault(host, Kind::SlowSync));
                 // Both are drawn, so that leaving out one does not change the draws of the other.
                 let [lost, misdirected] =
                     [Kind::LostWrite, Kind::Misdirected].map(|kind| core.pick_by_fault(host, kind));
@@ -340,12 +341,17 @@ mod tests {
         disks.of(host).latency = Latency::new(7, 1);
         disks.of(host).sync_latency = Latency::new(9, 1);
         let certain = super::super::choice::Probability::new(1.0).unwrap();
-        (core.host_faults).change(host, |faults| faults.set(Kind::DiskWrite, certain));
-        let begun = [Call::Read, Call::Write, Call::Sync]
+        core.host_faults.change(host, |faults| {
+            faults.set(Kind::DiskWrite, certain);
+            faults.set(Kind::BitRot, certain);
+        });
+        let begun = [Call::Read, Call::Look, Call::Write, Call::Sync]
             .map(|call| disks.begin(call, &mut core).expect("its process runs"));
         let delays = begun.map(|begun| begun.delay.as_nanos());
-        assert_eq!(delays, [7, 7, 9]);
-        assert_eq!(begun.map(|begun| begun.fails), [false, true, false]);
+        assert_eq!(delays, [7, 7, 7, 9]);
+        assert_eq!(begun.map(|begun| begun.fails), [false, false, true, false]);
+        let rots = begun.map(|begun| begun.rot.is_some());
+        assert_eq!(rots, [true, false, false, false]);
         core.set_current(None);
     }
 
