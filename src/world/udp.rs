@@ -64,9 +64,10 @@ impl Datagram {
         (self.from.0, self.to.0)
     }
 
-    fn note(&self) -> (usize, u16, u64, usize) {
+    /// Returns the event that it arrives, or is lost.
+    fn event(&self, kind: impl FnOnce(usize, u16, u64, usize) -> What) -> What {
         let digest = digest(self.kind as u64, &self.bytes);
-        (self.from.0, self.to.1.port(), digest, self.bytes.len())
+        kind(self.from.0, self.to.1.port(), digest, self.bytes.len())
     }
 
     fn message(&self, at: u64, is_lost: bool) -> Message {
@@ -269,8 +270,7 @@ fn transmit(datagram: Datagram, core: &mut Core) {
 pub(super) fn lose(datagram: &Datagram, core: &mut Core) {
     let now = core.time.now();
     core.message(|| datagram.message(now, true));
-    let (from, port, digest, len) = datagram.note();
-    core.note(datagram.to.0, What::DatagramLost(from, port, digest, len));
+    core.note(datagram.to.0, datagram.event(What::DatagramLost));
 }
 
 /// Sockets by their ports, and datagrams that have come.
@@ -305,10 +305,8 @@ impl Network<'_> {
         }
         let now = self.core.time.now();
         self.core.message(|| datagram.message(now, false));
-        let (from, port, digest, len) = datagram.note();
         let (host, local) = datagram.to;
-        let what = What::Datagram(from, port, digest, len);
-        self.core.note(host, what);
+        self.core.note(host, datagram.event(What::Datagram));
         let id = self.recipient_of_datagram(host, datagram.from.1, local);
         let recipient = id.and_then(|id| Some((id, self.table.udp(id).ok()?)));
         match (recipient, datagram.kind) {

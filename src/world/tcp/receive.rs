@@ -14,12 +14,10 @@ const TIME_WAIT: u64 = 60_000_000_000;
 
 impl Network<'_> {
     pub(in crate::world) fn segment_arrives(&mut self, mut segment: Box<Segment>) {
-        let (flags, from, seq, digest, len) = segment.what();
-        let (host, now) = (segment.to.0, self.core.time.now());
-        let what = What::Segment(flags, from, seq, digest, len);
-        self.core.note(host, what);
+        let now = self.core.time.now();
+        self.core.note(segment.to.0, segment.event(What::Segment));
         self.core.message(|| segment.message(now, false));
-        match (self.recipient(&segment), flags) {
+        match (self.recipient(&segment), segment.flags) {
             (Some(id), _) => self.arrives_at(id, &mut segment),
             (None, Flags::Reset) => {}
             (None, Flags::Syn) => self.syn_arrives(&segment),

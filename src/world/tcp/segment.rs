@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::NEVER;
-use crate::world::trace::{Flags, Message, digest};
+use crate::world::trace::{Flags, Message, What, digest};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
@@ -46,9 +46,11 @@ impl Segment {
         (self.from.1, self.to.1)
     }
 
-    pub(super) fn what(&self) -> (Flags, usize, u64, u64, usize) {
+    /// Returns the event that it arrives, or is lost.
+    #[inline]
+    pub(super) fn event(&self, kind: impl FnOnce(Flags, usize, u64, u64, usize) -> What) -> What {
         let digest = digest(self.ack, &self.bytes);
-        (self.flags, self.from.0, self.seq, digest, self.bytes.len())
+        kind(self.flags, self.from.0, self.seq, digest, self.bytes.len())
     }
 
     pub(super) fn message(&self, at: u64, is_lost: bool) -> Message {

@@ -191,15 +191,13 @@ impl Network<'_> {
     /// Handles the loss of a segment. If it carried a window update, the other side has to probe
     /// for it.
     pub(crate) fn lose_segment(&mut self, segment: Box<Segment>) {
-        let (flags, from, seq, digest, len) = segment.what();
         let now = self.core.time.now();
-        let what = What::Lost(flags, from, seq, digest, len);
-        self.core.note(segment.to.0, what);
+        self.core.note(segment.to.0, segment.event(What::Lost));
         self.core.message(|| segment.message(now, true));
         self.warn_peer(segment.from.1, segment.to);
         self.arm_all(segment.timers());
         let (from, to) = segment.way();
-        if flags == Flags::Syn && self.core.links.partings.is_unreachable(from, to) {
+        if segment.flags == Flags::Syn && self.core.links.partings.is_unreachable(from, to) {
             let event = Event::Unreachable(segment.from_id);
             self.core.events.push(now + ROUTER, event);
         }
