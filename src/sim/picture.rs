@@ -134,8 +134,7 @@ fn kind(what: What) -> Option<Kind> {
     Some(match what {
         What::Segment(..) | What::Lost(..) => return None,
         What::Polled(task, site) => {
-            let site = site.map(|site| format!(" {site}")).unwrap_or_default();
-            let name = format!("task {task}{site}");
+            let name = format!("task {task} {site}");
             Kind::Polled { task, name }
         }
         What::Name(_) => Kind::Unlabelled,

@@ -30,8 +30,7 @@ fn the_recording_of_a_run_becomes_events_messages_and_faults() {
         is_lost: true,
     });
     recording.events.extend([
-        (1, 0, What::Polled(4, Some(site))),
-        (2, 1, What::Polled(5, None)),
+        (1, 0, What::Polled(4, site)),
         (3, 0, What::Segment(Flags::Data, 1, 3, 0, 64)),
         (4, 0, What::Lost(Flags::Data, 1, 3, 0, 64)),
         (5, 0, What::Connect(7, 80)),
@@ -61,12 +60,10 @@ fn the_recording_of_a_run_becomes_events_messages_and_faults() {
         kind,
         words: words.into(),
     };
-    let polled = |task, name: String| Kind::Polled { task, name };
-    let here = format!("task 4 {site}");
+    let name = format!("task 4 {site}");
     let runs = format!("task 4 runs, spawned at {site}");
     let events = [
-        event(1, 0, polled(4, here), &runs),
-        event(2, 1, polled(5, "task 5".into()), "task 5 runs"),
+        event(1, 0, Kind::Polled { task: 4, name }, &runs),
         // Segments are messages.
         event(5, 0, Kind::Labelled, "connects to nobody:80"),
         event(6, 1, Kind::Unlabelled, "looks up a name"),

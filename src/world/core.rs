@@ -312,7 +312,7 @@ pub(crate) fn note_poll(task: u64, site: &'static std::panic::Location<'static>)
         let core = &mut kernel.core;
         core.calls(Call::Poll);
         let host = core.processes.current_host().unwrap_or(NOBODY);
-        core.note(host, What::Polled(task, Some(site)));
+        core.note(host, What::Polled(task, site));
     });
 }
 

@@ -115,7 +115,7 @@ impl Coverage {
 fn kind(what: What) -> u64 {
     let tag = what.numbers()[0];
     let detail = match what {
-        What::Polled(_, Some(site)) => of_site(site),
+        What::Polled(_, site) => of_site(site),
         What::Connect(_, port) | What::Accepted(_, port) => known(port),
         What::Segment(_, _, _, _, len) | What::Written(_, len) => len.min(MAX_LENGTH) as u64,
         What::Datagram(_, port, _, len) => known(port) << 8 | len.min(MAX_LENGTH) as u64,

@@ -15,7 +15,7 @@ pub(crate) enum What {
     PoweredOff,
     Paused,
     Resumed,
-    Polled(u64, Option<&'static Location<'static>>),
+    Polled(u64, &'static Location<'static>),
     /// The other host, and the port, here and below.
     Connect(usize, u16),
     Accepted(usize, u16),
@@ -177,48 +177,23 @@ impl What {
     /// Returns whether the event is one that a story of the run tells: a fault or its end, a loss,
     /// a process that starts or ends.
     pub(super) fn is_unusual(self) -> bool {
-        match self {
-            What::Started
-            | What::Ended
-            | What::Killed
-            | What::PoweredOff
-            | What::Paused
-            | What::Resumed
-            | What::Lost(..)
-            | What::DatagramLost(..)
-            | What::TimedOut
-            | What::Cut(_)
-            | What::Healed(_)
-            | What::Held(_)
-            | What::Released(_)
-            | What::Slow(_)
-            | What::Fast(_)
-            | What::Unreachable(_)
-            | What::Reset(_)
-            | What::Quiet
-            | What::Renamed
-            | What::ClockSet(..)
-            | What::WallStepped(_)
-            | What::Failed
-            | What::Operation(_)
-            | What::Panicked
-            | What::Signal(_)
-            | What::Unsynced(..)
-            | What::DiskFailed => true,
-            What::Synced(_, fails) => fails,
+        let is_usual = matches!(
+            self,
             What::Polled(..)
-            | What::Connect(..)
-            | What::Accepted(..)
-            | What::Segment(..)
-            | What::Retransmit(..)
-            | What::Name(_)
-            | What::Chosen(_)
-            | What::Datagram(..)
-            | What::Local(..)
-            | What::Blocking(_)
-            | What::Written(..)
-            | What::Named(_) => false,
-        }
+                | What::Connect(..)
+                | What::Accepted(..)
+                | What::Segment(..)
+                | What::Retransmit(..)
+                | What::Name(_)
+                | What::Chosen(_)
+                | What::Datagram(..)
+                | What::Local(..)
+                | What::Blocking(_)
+                | What::Written(..)
+                | What::Named(_)
+                | What::Synced(_, false)
+        );
+        !is_usual
     }
 
     /// Describes the event, with its host. `name` returns a host's name.
@@ -242,8 +217,7 @@ impl What {
             What::Paused => "paused".into(),
             What::Resumed => "resumed".into(),
             What::Quiet => "all faults end".into(),
-            What::Polled(task, Some(site)) => format!("task {task} runs, spawned at {site}"),
-            What::Polled(task, None) => format!("task {task} runs"),
+            What::Polled(task, site) => format!("task {task} runs, spawned at {site}"),
             What::Chosen(number) => format!("chose {number}"),
             What::Operation(name) => format!("begins to {name}"),
             What::Signal(number) => format!("signal {number} comes"),

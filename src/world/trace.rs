@@ -256,7 +256,7 @@ impl Trace {
         let poll = before.iter().rev().find(is_poll);
         let task = polled.filter(|_| !is_poll(&&ours)).and(poll);
         let task = task.and_then(|(_, host, what)| match what {
-            What::Polled(task, Some(site)) => {
+            What::Polled(task, site) => {
                 let host = name(*host);
                 Some(format!("task {task} of {host}, spawned at {site}"))
             }
