@@ -156,7 +156,7 @@ impl Network<'_> {
                 socket.base.shown(peer)
             }
             Socket::Udp(_) => return Err(gone()),
-            Socket::Unix(socket) => Address::Unix(socket.peer_name()),
+            Socket::Unix(socket) => socket.addresses().1.ok_or_else(gone)?,
         };
         if self.core.fault_comes(host, Kind::Aborted) {
             match self.table.tcp(accepted) {

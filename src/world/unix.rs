@@ -146,14 +146,6 @@ impl Socket {
         }
     }
 
-    /// Returns the name of the other end of a connection.
-    pub(super) fn peer_name(&self) -> Name {
-        match &self.kind {
-            Kind::Stream(stream) => stream.peer_name.clone(),
-            _ => Name::Unnamed,
-        }
-    }
-
     /// Returns its own address, and its peer's, if it is connected.
     pub(super) fn addresses(&self) -> (Address, Option<Address>) {
         let peer = match &self.kind {
@@ -317,10 +309,21 @@ impl Network<'_> {
     }
 
     fn datagram(&mut self, id: u32) -> io::Result<&mut Datagram> {
-        match &mut self.table.unix_mut(id)?.kind {
-            Kind::Datagram(datagram) => Ok(datagram),
+        Ok(self.datagram_and_base(id)?.0)
+    }
+
+    fn datagram_and_base(&mut self, id: u32) -> io::Result<(&mut Datagram, &mut Base)> {
+        let Socket { base, kind, .. } = self.table.unix_mut(id)?;
+        match kind {
+            Kind::Datagram(datagram) => Ok((datagram, base)),
             _ => Err(unsupported("a datagram of a stream")),
         }
+    }
+
+    /// Returns whether `id` is a datagram socket that is connected to this peer.
+    fn has_peer(&mut self, id: u32, peer: u32) -> bool {
+        let datagram = self.datagram(id);
+        datagram.is_ok_and(|datagram| datagram.peer_id() == Some(peer))
     }
 
     /// Checks that `to` accepts datagrams from `from`: not if it is connected to another socket.
@@ -346,26 +349,21 @@ impl Network<'_> {
         if self.purge(id) == 0 {
             return;
         }
-        let is_it = |other: &mut Datagram| other.peer_id() == Some(id);
-        if self.datagram(before).is_ok_and(is_it) {
-            if let Ok(base) = self.table.base(before) {
-                base.error = Some(Errno::CONNRESET);
-                self.core.raise(before, base, READABLE | WRITABLE | ERROR);
-            }
+        if !self.has_peer(before, id) {
+            return;
+        }
+        if let Ok(base) = self.table.base(before) {
+            base.error = Some(Errno::CONNRESET);
+            self.core.raise(before, base, READABLE | WRITABLE | ERROR);
         }
     }
 
     /// Drops a socket's unreceived datagrams. Returns their number.
     fn purge(&mut self, id: u32) -> usize {
-        let Ok(Socket {
-            base,
-            kind: Kind::Datagram(socket),
-            ..
-        }) = self.table.unix_mut(id)
-        else {
+        let Ok((datagram, base)) = self.datagram_and_base(id) else {
             return 0;
         };
-        let (host, lost) = (base.host, std::mem::take(&mut socket.inbox).queue);
+        let (host, lost) = (base.host, std::mem::take(&mut datagram.inbox).queue);
         for ((from, _), bytes) in &lost {
             self.give_back(*from, bytes.len() + OVERHEAD);
         }
@@ -388,8 +386,7 @@ impl Network<'_> {
     /// closed.
     fn wake_senders(&mut self, id: u32, host: usize) {
         for sender in self.table.ids(host) {
-            let is_it = |other: &mut Datagram| other.peer_id() == Some(id);
-            if self.datagram(sender).is_ok_and(is_it)
+            if self.has_peer(sender, id)
                 && self.ready(sender).is_ok_and(|ready| ready & WRITABLE != 0)
             {
                 self.raise(sender, WRITABLE);
@@ -428,17 +425,13 @@ impl Network<'_> {
     }
 
     pub(super) fn close_unix(&mut self, id: u32) {
-        match self.table.unix_mut(id) {
-            Err(_) => {}
-            Ok(Socket {
-                kind: Kind::Stream(_),
-                ..
-            }) => self.close_stream(id, false),
-            Ok(Socket {
-                kind: Kind::Listener,
-                base,
-                ..
-            }) => {
+        let Ok(Socket { base, kind, .. }) = self.table.unix_mut(id) else {
+            return;
+        };
+        let host = base.host;
+        match kind {
+            Kind::Stream(_) => self.close_stream(id, false),
+            Kind::Listener => {
                 let queue = std::mem::take(&mut base.queue);
                 self.remove_unix(id);
                 for waiting in queue {
@@ -446,12 +439,7 @@ impl Network<'_> {
                     self.close_stream(waiting, true);
                 }
             }
-            Ok(Socket {
-                kind: Kind::Datagram(_),
-                base,
-                ..
-            }) => {
-                let host = base.host;
+            Kind::Datagram(_) => {
                 self.purge(id);
                 self.remove_unix(id);
                 self.wake_senders(id, host);
@@ -517,10 +505,7 @@ impl Network<'_> {
         bytes: &mut [u8],
         keeps: bool,
     ) -> io::Result<(usize, Address)> {
-        let Socket { base, kind, .. } = self.table.unix_mut(id)?;
-        let Kind::Datagram(datagram) = kind else {
-            return Err(unsupported("a datagram of a stream"));
-        };
+        let (datagram, base) = self.datagram_and_base(id)?;
         base.take_error()?;
         let (host, was_full) = (base.host, datagram.is_full());
         let (len, (from, name), size) = datagram.inbox.receive(bytes, keeps)?;
@@ -540,10 +525,8 @@ impl Network<'_> {
         to: Option<&Address>,
     ) -> io::Result<usize> {
         let name = to.map(Address::unix).transpose()?;
-        let (peer, unread) = {
-            let socket = self.datagram(id)?;
-            (socket.peer_id(), socket.unread)
-        };
+        let datagram = self.datagram(id)?;
+        let (peer, unread) = (datagram.peer_id(), datagram.unread);
         let socket = self.table.unix_mut(id)?;
         let (host, from) = (socket.base.host, (id, socket.name.clone()));
         if bytes.len() > BUFFER - 32 {
@@ -588,9 +571,8 @@ impl Network<'_> {
         let to = self.find_datagram(host, name)?;
         self.may_send(id, to)?;
         let before = self.datagram(id)?.peer.replace((to, name.clone()));
-        match before {
-            Some((before, _)) if before != to => self.lose_peer(id, before),
-            _ => {}
+        if let Some((before, _)) = before.filter(|(before, _)| *before != to) {
+            self.lose_peer(id, before);
         }
         // It may have waited for room at another peer.
         let ready = self.ready(id)?;
