@@ -848,7 +848,7 @@ impl State {
     /// Performs the actions that are due. Called between two steps, so no process is in the middle
     /// of one.
     pub(super) fn chaos_is_due(&self) {
-        while let Some(number) = with_kernel(|kernel| kernel.chaos.take()) {
+        while let Some(number) = with_kernel(|kernel| kernel.due_chaos.pop_front()) {
             let action = self.chaos.borrow_mut().actions.remove(&number);
             if let Some(action) = action {
                 action(self);
@@ -1046,7 +1046,8 @@ impl State {
         plan.end_order();
         let first = plan.next_action;
         with_kernel(|kernel| {
-            kernel.chaos.call_off(first);
+            kernel.first_chaos = first;
+            kernel.due_chaos.clear();
             kernel.core.faults.by_chaos.clear();
             kernel.core.links.chaos = None;
         });

@@ -13,7 +13,7 @@
 //! * [`Core`], which all others use: [`time`], the queue of events, [`hosts`], [`processes`] and
 //!   their [`pollers`], [`link`]s, [`faults`], and the [`report`];
 //! * [`Sockets`], all in one table, and [`Network`], which makes the calls on them; [`names`];
-//!   [`disk_calls`]; `blocking`; [`chaos`];
+//!   [`disk_calls`]; `blocking`;
 //! * [`Kernel`], which does what needs several of these: it ends processes and lets events happen.
 
 pub(crate) mod address;
@@ -21,7 +21,6 @@ pub(crate) mod answers;
 #[cfg(feature = "blocking")]
 pub(crate) mod blocking;
 mod bytes;
-pub(crate) mod chaos;
 pub(crate) mod choice;
 mod claims;
 pub(crate) mod clock;
@@ -65,7 +64,7 @@ mod udp;
 mod unix;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -117,7 +116,11 @@ pub(crate) struct Kernel {
     pub(crate) disks: disk_calls::Disks,
     #[cfg(feature = "blocking")]
     pub(crate) blocking: blocking::Calls,
-    pub(crate) chaos: chaos::Actions,
+    /// The numbers of the actions of chaos that are due, which the world takes before anything else
+    /// runs.
+    pub(crate) due_chaos: VecDeque<u64>,
+    /// The lowest number of an action that was not called off.
+    pub(crate) first_chaos: u64,
 }
 
 /// The next action of the world.
@@ -280,7 +283,8 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         disks: disk_calls::Disks::new(seed),
         #[cfg(feature = "blocking")]
         blocking: blocking::Calls::new(seed),
-        chaos: chaos::Actions::default(),
+        due_chaos: VecDeque::new(),
+        first_chaos: 0,
     };
     KERNEL.set(ManuallyDrop::new(Some(Box::new(kernel))));
     World(())
@@ -364,7 +368,7 @@ impl Kernel {
                     Some(first)
                 };
                 let due = place.and_then(|place| self.take_event(place));
-                Advance::Happened(at, due, !self.chaos.due.is_empty())
+                Advance::Happened(at, due, !self.due_chaos.is_empty())
             }
         }
     }
@@ -376,7 +380,7 @@ impl Kernel {
 
     /// Returns when the next event happens, and where it is.
     fn next_event(&mut self) -> Option<(u64, Place)> {
-        let first = self.chaos.first;
+        let first = self.first_chaos;
         let mut network = self.network();
         network.acknowledge_all();
         loop {
@@ -430,7 +434,7 @@ impl Kernel {
             Event::Keepalive(id) => network.keep_alive(id),
             Event::Unreachable(id) => network.hear_of_router(id),
             Event::Deadline(poller) => self.core.pollers.fire(poller),
-            Event::Chaos(number) => self.chaos.due.push_back(number),
+            Event::Chaos(number) => self.due_chaos.push_back(number),
             #[cfg(feature = "blocking")]
             Event::Blocking(call) => return self.blocking.begin(*call, &self.core),
         }
