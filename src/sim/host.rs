@@ -334,7 +334,10 @@ impl Host {
     /// ```
     #[cfg(feature = "blocking")]
     pub fn blocking(&self, latency: Latency) {
-        with_kernel(|kernel| kernel.blocking.delays_of(self.index).latency = latency);
+        with_kernel(|kernel| {
+            let delays = kernel.blocking.delays_of(self.index, kernel.core.seed);
+            delays.latency = latency;
+        });
     }
 
     /// Sends a signal to the process: to its [`Signals`](crate::signal::Signals) and

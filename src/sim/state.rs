@@ -489,8 +489,12 @@ impl State {
         let Some(due) = due else {
             return;
         };
-        kernel(|kernel| kernel.begin_drop(due.process, !due.is_alive));
-        if due.is_alive {
+        let is_alive = kernel(|kernel| {
+            let is_alive = kernel.core.processes.is_alive(due.process);
+            kernel.begin_drop(due.process, !is_alive);
+            is_alive
+        });
+        if is_alive {
             kernel(|kernel| kernel.core.calls(Call::Unblock));
             due.job.run();
         }

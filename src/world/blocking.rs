@@ -21,8 +21,8 @@ use crate::sync::Job;
 const DEFAULT: Latency = Latency::new(5_000, 95_001);
 
 /// The calls of all processes that are not scheduled, and the delays of those that come.
+#[derive(Default)]
 pub(crate) struct Calls {
-    seed: u64,
     /// By host; those that were asked for.
     delays: BTreeMap<usize, Delays>,
     /// Calls that are due, and wait for the end of a pause.
@@ -35,17 +35,10 @@ pub(crate) struct Delays {
     stream: Stream,
 }
 
-/// A call of a process, scheduled in the queue of events.
-pub(super) struct PendingCall {
-    pub(super) process: usize,
-    pub(super) job: Arc<dyn Job>,
-}
-
-/// A call that is due, and its process.
-pub(crate) struct Due {
+/// A call of a process, scheduled in the queue of events, or due.
+pub(crate) struct PendingCall {
     pub(crate) process: usize,
     pub(crate) job: Arc<dyn Job>,
-    pub(crate) is_alive: bool,
 }
 
 /// Keeps a call of the running process until its delay is over. Gives the call back if there is no
@@ -69,23 +62,15 @@ pub(crate) fn submit(job: Arc<dyn Job>) -> Option<Arc<dyn Job>> {
 }
 
 impl Calls {
-    pub(super) fn new(seed: u64) -> Calls {
-        Calls {
-            seed,
-            delays: BTreeMap::new(),
-            stalled: Vec::new(),
-        }
-    }
-
-    pub(crate) fn delays_of(&mut self, host: usize) -> &mut Delays {
+    pub(crate) fn delays_of(&mut self, host: usize, seed: u64) -> &mut Delays {
         self.delays.entry(host).or_insert_with(|| Delays {
             latency: DEFAULT,
-            stream: Stream::new(self.seed, "blocking", host, 0),
+            stream: Stream::new(seed, "blocking", host, 0),
         })
     }
 
     fn draw_delay(&mut self, host: usize, core: &mut Core) -> u64 {
-        let Delays { latency, stream } = self.delays_of(host);
+        let Delays { latency, stream } = self.delays_of(host, core.seed);
         let delay = latency.draw(stream, core.is_calm);
         delay.saturating_add(core.delay_by_fault(host, Kind::Blocking))
     }
@@ -100,19 +85,13 @@ impl Calls {
     }
 
     /// Handles a call that is due: returns it, unless its process is paused.
-    pub(super) fn begin(&mut self, call: PendingCall, core: &Core) -> Option<Due> {
-        let is_alive = core.processes.is_alive(call.process);
+    pub(super) fn begin(&mut self, call: PendingCall, core: &Core) -> Option<PendingCall> {
         let host = core.processes.host_of(call.process);
-        if is_alive && core.processes.is_paused(host) {
+        if core.processes.is_alive(call.process) && core.processes.is_paused(host) {
             self.stalled.push(call);
             return None;
         }
-        let PendingCall { process, job } = call;
-        Some(Due {
-            process,
-            job,
-            is_alive,
-        })
+        Some(call)
     }
 
     /// Reschedules calls that became due while their process was paused, ordered by process.
@@ -142,15 +121,14 @@ mod tests {
 
     #[test]
     fn a_call_that_is_due_in_a_pause_waits_for_its_end() {
-        let (mut calls, mut core) = (Calls::new(1), Core::of_test(1));
+        let (mut calls, mut core) = (Calls::default(), Core::of_test(1));
         let host = core.add_host("host");
         core.start(host);
         let call = |process| PendingCall {
             process,
             job: Arc::new(Nothing),
         };
-        let due = calls.begin(call(0), &core).expect("nothing is paused");
-        assert!(due.is_alive);
+        assert!(calls.begin(call(0), &core).is_some(), "nothing is paused");
         let pause = core.pause(host);
         assert!(calls.begin(call(0), &core).is_none());
         calls.resume(&mut core);

@@ -145,7 +145,7 @@ pub(crate) enum Advance {
 
 /// A call of `unblock` that is due.
 #[cfg(feature = "blocking")]
-pub(crate) type Due = Option<blocking::Due>;
+pub(crate) type Due = Option<blocking::PendingCall>;
 
 /// Without `unblock` no call is ever due.
 #[cfg(not(feature = "blocking"))]
@@ -282,7 +282,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         names: names::Names::new(seed),
         disks: disk_calls::Disks::new(seed),
         #[cfg(feature = "blocking")]
-        blocking: blocking::Calls::new(seed),
+        blocking: blocking::Calls::default(),
         due_chaos: VecDeque::new(),
         first_chaos: 0,
     };

@@ -97,7 +97,7 @@ impl Processes {
         self.current.map(|process| self.list[process].host)
     }
 
-    pub(super) fn is_alive(&self, process: usize) -> bool {
+    pub(crate) fn is_alive(&self, process: usize) -> bool {
         self.list[process].is_alive
     }
 
