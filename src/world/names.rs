@@ -87,8 +87,13 @@ impl Names {
     }
 
     fn questions_of(&mut self, host: usize) -> &mut Questions {
-        let questions = self.questions.entry(host);
-        questions.or_insert_with(|| Questions::new(self.seed, host))
+        let stream = |word, nth| Stream::new(self.seed, word, host, nth);
+        self.questions.entry(host).or_insert_with(|| Questions {
+            latency: stream("names", 0),
+            faults: stream("faults of names", 0),
+            by_chaos: stream("faults of names", 1),
+            asked: 0,
+        })
     }
 
     /// Rotates the addresses of a host's last query, if that fault happens, so that another address
@@ -180,17 +185,6 @@ struct Questions {
     /// The choices by chaos.
     by_chaos: Stream,
     asked: u64,
-}
-
-impl Questions {
-    fn new(seed: u64, host: usize) -> Questions {
-        Questions {
-            latency: Stream::new(seed, "names", host, 0),
-            faults: Stream::new(seed, "faults of names", host, 0),
-            by_chaos: Stream::new(seed, "faults of names", host, 1),
-            asked: 0,
-        }
-    }
 }
 
 /// The result of a query, and how long it takes.

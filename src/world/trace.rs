@@ -222,12 +222,9 @@ impl Trace {
 
     /// Takes the record of this run.
     pub(crate) fn take_recorded(&mut self) -> Recorded {
-        match std::mem::take(&mut self.comparison) {
-            Comparison::Record(all) => all,
-            other => {
-                self.comparison = other;
-                Recorded::default()
-            }
+        match &mut self.comparison {
+            Comparison::Record(all) => std::mem::take(all),
+            Comparison::None | Comparison::Compare(_) => Recorded::default(),
         }
     }
 
