@@ -770,7 +770,7 @@ impl Sim {
     /// assert!(report.failure.unwrap().contains("retry storm"));
     /// ```
     pub fn max_connects(&self, max: u32) {
-        with_kernel(|kernel| kernel.core.hosts.max_connects = max);
+        with_kernel(|kernel| kernel.core.hosts.max_connects = Some(max));
     }
 
     /// Fails the run if a host sends more than `max` UDP datagrams within a second of the world's
@@ -790,7 +790,7 @@ impl Sim {
     /// assert!(report.failure.unwrap().contains("sends too many datagrams"));
     /// ```
     pub fn max_datagrams(&self, max: u32) {
-        with_kernel(|kernel| kernel.core.hosts.max_datagrams = max);
+        with_kernel(|kernel| kernel.core.hosts.max_datagrams = Some(max));
     }
 
     /// Fails the run, from now on, if a process returns and leaves tasks, sockets or files of

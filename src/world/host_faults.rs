@@ -46,7 +46,6 @@ struct FaultsOfHost {
 /// The faults of all hosts.
 #[derive(Debug, Default)]
 pub(crate) struct FaultsOfHosts {
-    seed: u64,
     /// By host; those that were asked for.
     hosts: BTreeMap<usize, FaultsOfHost>,
     /// Whether any host has had faults.
@@ -75,13 +74,6 @@ fn labels(kind: Kind) -> [&'static str; 2] {
 }
 
 impl FaultsOfHosts {
-    pub(super) fn new(seed: u64) -> FaultsOfHosts {
-        FaultsOfHosts {
-            seed,
-            ..FaultsOfHosts::default()
-        }
-    }
-
     /// Changes the faults that the test has set for a host.
     pub(crate) fn change(&mut self, host: usize, f: impl FnOnce(&mut HostFaults)) {
         f(&mut self.hosts.entry(host).or_default().set);
@@ -97,9 +89,9 @@ impl FaultsOfHosts {
     }
 
     /// Returns the stream of a kind of fault on a host, for another draw.
-    fn stream(&mut self, host: usize, kind: Kind) -> &mut (Stream, u64) {
+    fn stream(&mut self, seed: u64, host: usize, kind: Kind) -> &mut (Stream, u64) {
         let streams = &mut self.hosts.entry(host).or_default().streams;
-        let begin = || (Stream::new(self.seed, labels(kind)[0], host, 0), 0);
+        let begin = || (Stream::new(seed, labels(kind)[0], host, 0), 0);
         let stream = streams.entry(kind).or_insert_with(begin);
         stream.1 += 1;
         stream
@@ -127,7 +119,7 @@ impl Core {
         if probability == Probability::default() {
             return false;
         }
-        let (stream, nth) = self.host_faults.stream(host, kind);
+        let (stream, nth) = self.host_faults.stream(self.seed, host, kind);
         let (id, now) = ((kind, host as u32, 0, *nth), self.time.now());
         stream.happens(probability)
             && (probability.is_certain() || self.faults.allow_one(id, now, String::new))
@@ -140,7 +132,7 @@ impl Core {
         if most == 0 {
             return 0;
         }
-        let (stream, nth) = self.host_faults.stream(host, Kind::Late);
+        let (stream, nth) = self.host_faults.stream(self.seed, host, Kind::Late);
         let late = stream.below(most.saturating_add(1));
         let (id, now) = ((Kind::Late, host as u32, 0, *nth), self.time.now());
         if late != 0 && (self.faults).allow_one(id, now, || Seconds(late).to_string()) {

@@ -25,13 +25,14 @@ pub(super) const NOBODY: usize = u32::MAX as usize;
 /// The number of the test's own host, which is the first one.
 pub(crate) const TEST: usize = 0;
 
+#[derive(Default)]
 pub(crate) struct Hosts {
     list: Vec<Host>,
     /// By name, in lower case.
     numbers: BTreeMap<String, usize>,
-    /// The limits per second of a host's connects and datagrams.
-    pub(crate) max_connects: u32,
-    pub(crate) max_datagrams: u32,
+    /// The limits per second of a host's connects and datagrams, if there are any.
+    pub(crate) max_connects: Option<u32>,
+    pub(crate) max_datagrams: Option<u32>,
 }
 
 struct Host {
@@ -69,15 +70,6 @@ impl Count {
 const SECOND: u64 = 1_000_000_000;
 
 impl Hosts {
-    pub(super) fn new() -> Hosts {
-        Hosts {
-            list: Vec::new(),
-            numbers: BTreeMap::new(),
-            max_connects: u32::MAX,
-            max_datagrams: u32::MAX,
-        }
-    }
-
     /// Adds a host, which has another name than those before. Returns its number.
     pub(super) fn add(&mut self, name: &str) -> usize {
         let index = self.list.len();
@@ -212,8 +204,9 @@ impl Core {
 
     /// Counts a connect, and fails the run if a host connects too often.
     pub(super) fn count_connect(&mut self, host: usize) {
-        let (host, max) = (&mut self.hosts.list[host], self.hosts.max_connects);
-        if host.connects.add(self.time.now() / SECOND, 1) > max as usize {
+        let host = &mut self.hosts.list[host];
+        let count = host.connects.add(self.time.now() / SECOND, 1);
+        if let Some(max) = self.hosts.max_connects.filter(|max| count > *max as usize) {
             let cause = format!("retry storm: {:?} connects too often", host.name);
             let reason = format!("{cause}: more than {max} times within a second");
             self.report.fail(cause, None, reason);
@@ -222,8 +215,9 @@ impl Core {
 
     /// Counts a datagram, and fails the run if a host sends too many.
     pub(super) fn count_datagram(&mut self, host: usize) {
-        let (host, max) = (&mut self.hosts.list[host], self.hosts.max_datagrams);
-        if host.datagrams.add(self.time.now() / SECOND, 1) > max as usize {
+        let host = &mut self.hosts.list[host];
+        let count = host.datagrams.add(self.time.now() / SECOND, 1);
+        if let Some(max) = self.hosts.max_datagrams.filter(|max| count > *max as usize) {
             let cause = format!("storm: {:?} sends too many datagrams", host.name);
             let reason = format!("{cause}: more than {max} within a second");
             self.report.fail(cause, None, reason);
@@ -236,7 +230,7 @@ mod tests {
     use super::*;
 
     fn two() -> Hosts {
-        let mut hosts = Hosts::new();
+        let mut hosts = Hosts::default();
         assert_eq!(["Near", "far"].map(|name| hosts.add(name)), [0, 1]);
         hosts
     }
@@ -275,7 +269,7 @@ mod tests {
     fn a_storm_fails_the_run_at_the_limit_of_a_second() {
         let mut core = Core::of_test(1);
         core.hosts = two();
-        (core.hosts.max_connects, core.hosts.max_datagrams) = (2, 2);
+        (core.hosts.max_connects, core.hosts.max_datagrams) = (Some(2), Some(2));
         for now in [0, 1, 1_000_000_000, 1_000_000_001] {
             core.set_now(now);
             core.count_connect(0);

@@ -235,35 +235,31 @@ pub(crate) struct Setup {
 impl Setup {
     fn core(self, seed: u64) -> Core {
         static WORLDS: AtomicU32 = AtomicU32::new(0);
-        let Variation {
-            forks,
-            kept,
-            simpler,
-            until: _,
-            chosen,
-        } = self.variation;
-        let Simpler {
-            is_even, is_fifo, ..
-        } = simpler;
-        let order = if is_fifo { Order::Fifo } else { Order::Random };
+        let variation = self.variation;
+        let simpler = &variation.simpler;
+        let order = if simpler.is_fifo {
+            Order::Fifo
+        } else {
+            Order::Random
+        };
         Core {
             world: WORLDS.fetch_add(1, Ordering::Relaxed),
             seed,
             time: Time::begin(),
             events: Events::default(),
-            hosts: Hosts::new(),
-            processes: Processes::new(),
-            pollers: Pollers::new(seed, order, is_fifo),
-            links: Links::new(seed, is_even),
-            faults: Faults::new(kept),
-            host_faults: FaultsOfHosts::new(seed),
+            hosts: Hosts::default(),
+            processes: Processes::default(),
+            pollers: Pollers::new(seed, order, simpler.is_fifo),
+            links: Links::new(seed, simpler.is_even),
+            faults: Faults::new(variation.kept),
+            host_faults: FaultsOfHosts::default(),
             report: Report::new(
                 Trace::new(self.comparison, self.records.is_some()),
                 self.logs.then_some(seed),
                 self.covers,
             ),
-            forks: Pending::begin(&forks),
-            chosen,
+            forks: Pending::begin(&variation.forks),
+            chosen: variation.chosen,
             schedule: None,
             is_calm: false,
         }

@@ -14,19 +14,19 @@ use super::order::{Order, Queue};
 use super::signals::Counts;
 use super::{unsupported, with};
 
+#[derive(Default)]
 pub(crate) struct Processes {
     list: Vec<Process>,
     /// The running process.
     pub(super) current: Option<usize>,
-    /// The number of workers of each process that starts from now on, unless its host has its own
-    /// setting.
-    workers: usize,
-    workers_of_host: BTreeMap<usize, usize>,
+    /// The number of workers of each process that starts from now on, by its host; by `None` that
+    /// of hosts without a setting of their own.
+    workers: BTreeMap<Option<usize>, usize>,
     /// The pauses in effect, of which a host may have several; and how many pauses there have been.
     pauses: Vec<(PauseId, usize)>,
     pauses_begun: u32,
-    /// The id of the next task of any process.
-    next_task: u64,
+    /// The number of ids that were given to tasks of any process.
+    tasks: u64,
 }
 
 struct Process {
@@ -50,18 +50,6 @@ pub(super) fn has_ended() -> io::Error {
 }
 
 impl Processes {
-    pub(super) fn new() -> Processes {
-        Processes {
-            list: Vec::new(),
-            current: None,
-            workers: 1,
-            workers_of_host: BTreeMap::new(),
-            pauses: Vec::new(),
-            pauses_begun: 0,
-            next_task: 1,
-        }
-    }
-
     /// Returns the number of the process that is added next.
     pub(super) fn count(&self) -> usize {
         self.list.len()
@@ -119,17 +107,12 @@ impl Processes {
 
     /// Sets the number of workers of a host's next process, or of all hosts' if none is named.
     pub(crate) fn set_workers(&mut self, host: Option<usize>, workers: usize) {
-        match host {
-            Some(host) => {
-                self.workers_of_host.insert(host, workers);
-            }
-            None => self.workers = workers,
-        }
+        self.workers.insert(host, workers);
     }
 
     pub(super) fn workers(&self, host: usize) -> usize {
-        let own = self.workers_of_host.get(&host);
-        own.copied().unwrap_or(self.workers)
+        let own = self.workers.get(&Some(host));
+        own.or(self.workers.get(&None)).copied().unwrap_or(1)
     }
 
     pub(super) fn pause(&mut self, host: usize) -> PauseId {
@@ -189,9 +172,9 @@ pub(crate) fn choose_injected(count: usize, ready: impl Iterator<Item = u64> + C
 /// outside of a world.
 pub(crate) fn take_task_ids(count: u64) -> Option<u64> {
     with(|kernel| {
-        let next = &mut kernel.core.processes.next_task;
-        let first = *next;
-        *next += count;
+        let tasks = &mut kernel.core.processes.tasks;
+        let first = *tasks + 1;
+        *tasks += count;
         first
     })
 }
@@ -213,7 +196,7 @@ mod tests {
 
     #[test]
     fn calls_are_those_of_the_running_process_until_it_ends() {
-        let mut processes = Processes::new();
+        let mut processes = Processes::default();
         for host in [3, 4] {
             let first = processes.count() * 2;
             processes.add(host, first..first + 2, None);
@@ -236,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_host_is_paused_until_its_last_pause_ends() {
-        let mut processes = Processes::new();
+        let mut processes = Processes::default();
         let [one, other] = [(); 2].map(|()| processes.pause(5));
         assert_eq!(processes.end_pause(one), Some(5));
         assert!(processes.is_paused(5) && !processes.is_paused(6));
@@ -250,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_host_may_have_its_own_number_of_workers() {
-        let mut processes = Processes::new();
+        let mut processes = Processes::default();
         assert_eq!(processes.workers(0), 1);
         processes.set_workers(Some(0), 3);
         processes.set_workers(None, 2);

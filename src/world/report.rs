@@ -17,6 +17,7 @@ use super::step::Step;
 use super::trace::{Difference, Seconds, Trace};
 use super::with;
 
+#[derive(Default)]
 pub(crate) struct Report {
     pub(crate) trace: Trace,
     /// The world's seed, if each event is printed: it is printed with them.
@@ -83,18 +84,9 @@ impl Report {
         Report {
             trace,
             logs,
-            unseen: None,
-            has_diverged: false,
-            diverged_on: None,
-            failure: None,
-            remarks: Remarks::default(),
-            panics: Panics::default(),
-            claims: Claims::default(),
-            sites: Sites::default(),
-            progress: Arc::default(),
             coverage: covers.then(Box::default),
-            shortcuts: BTreeMap::new(),
             answers_libc: answers::asked() != Asked::default(),
+            ..Report::default()
         }
     }
 
@@ -211,7 +203,7 @@ mod tests {
 
     #[test]
     fn the_first_failure_and_the_first_divergence_are_reported() {
-        let mut report = Report::new(Trace::default(), None, false);
+        let mut report = Report::default();
         assert!(!report.is_over());
         report.fail("one".into(), Some(7), "the first".into());
         report.fail("other".into(), None, "the second".into());
@@ -224,7 +216,7 @@ mod tests {
 
     #[test]
     fn events_are_kept_for_an_observer_from_the_moment_there_is_one() {
-        let mut report = Report::new(Trace::default(), None, false);
+        let mut report = Report::default();
         let step = |seconds| Step {
             time: Duration::from_secs(seconds),
             host: "a".into(),
@@ -242,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_shortcut_is_reported_with_the_time_of_its_first_use() {
-        let (mut report, mut hosts) = (Report::new(Trace::default(), None, false), Hosts::new());
+        let (mut report, mut hosts) = (Report::default(), Hosts::default());
         assert_eq!(["a", "b"].map(|name| hosts.add(name)), [0, 1]);
         let seen = [5, 9].map(|now| report.note_shortcut(1, 0, now));
         assert_eq!(seen, [true, false]);

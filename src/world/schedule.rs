@@ -84,7 +84,7 @@ impl Transition {
 }
 
 /// The choices of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Schedule {
     /// The maximum number of runs, as the test has it.
     pub(crate) limit: usize,
@@ -104,10 +104,7 @@ impl Schedule {
         Schedule {
             limit,
             given,
-            made: Vec::new(),
-            asleep: Vec::new(),
-            shares: false,
-            is_covered: false,
+            ..Schedule::default()
         }
     }
 
