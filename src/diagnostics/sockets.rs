@@ -27,7 +27,7 @@ pub(super) fn describe(source: &Source) -> Description {
 pub(super) fn is_readable(source: &Source) -> bool {
     #[cfg(feature = "sim")]
     if let Some(socket) = source.simulated() {
-        return socket.is_readable();
+        return socket.is_ready(crate::world::READABLE);
     }
     sys::is_ready(&source.descriptor(), false).unwrap_or(false)
 }

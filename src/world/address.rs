@@ -54,7 +54,7 @@ impl Address {
         }
     }
 
-    pub(super) fn internet(&self) -> io::Result<SocketAddr> {
+    pub(crate) fn internet(&self) -> io::Result<SocketAddr> {
         match self {
             Address::Internet(address) => Ok(*address),
             Address::Unix(_) => Err(super::errno::Errno::AFNOSUPPORT.into()),
@@ -62,7 +62,7 @@ impl Address {
     }
 
     #[cfg_attr(not(unix), allow(dead_code))]
-    pub(super) fn unix(&self) -> io::Result<&Name> {
+    pub(crate) fn unix(&self) -> io::Result<&Name> {
         match self {
             Address::Internet(_) => Err(super::errno::Errno::AFNOSUPPORT.into()),
             Address::Unix(name) => Ok(name),

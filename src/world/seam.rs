@@ -3,15 +3,14 @@
 //! A socket here is plain data that names one of the kernel's. Each call looks for the kernel of
 //! this thread, and fails on a thread that is not in the socket's world.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{Shutdown, SocketAddr};
+use std::io::{self, IoSliceMut};
 use std::sync::OnceLock;
 
 use super::address::Address;
 use super::errno::Errno;
 use super::options::Options;
 use super::sockets::Network;
-use super::{Kernel, READABLE, WRITABLE, refused, with, with_world};
+use super::{Kernel, READABLE, refused, with, with_world};
 use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor, TcpOption};
 
 /// Names a socket of a world, and closes it on drop.
@@ -71,12 +70,15 @@ fn open_placeholder() -> io::Result<OwnedDescriptor> {
 }
 
 impl SimSocket {
-    fn new(make: impl FnOnce(&mut Network<'_>) -> io::Result<u32>) -> io::Result<SimSocket> {
+    /// Creates the socket of the network that `make` makes.
+    pub(crate) fn new(
+        make: impl FnOnce(&mut Network<'_>) -> io::Result<u32>,
+    ) -> io::Result<SimSocket> {
         SimSocket::new_ones(|network| Ok([make(network)?])).map(|[socket]| socket)
     }
 
     /// Creates `N` sockets by one call.
-    fn new_ones<const N: usize>(
+    pub(crate) fn new_ones<const N: usize>(
         make: impl FnOnce(&mut Network<'_>) -> io::Result<[u32; N]>,
     ) -> io::Result<[SimSocket; N]> {
         let made = with(|kernel| {
@@ -88,44 +90,6 @@ impl SimSocket {
         Ok(numbers.map(|number| SimSocket(SimSocketId { world, number })))
     }
 
-    pub(crate) fn listen(address: SocketAddr, backlog: usize) -> io::Result<SimSocket> {
-        SimSocket::new(|network| network.listen(address, backlog))
-    }
-
-    /// Starts to connect.
-    pub(crate) fn connect(address: SocketAddr) -> io::Result<SimSocket> {
-        SimSocket::new(|network| network.connect(address))
-    }
-
-    pub(crate) fn udp(address: SocketAddr) -> io::Result<SimSocket> {
-        SimSocket::new(|network| network.bind_udp(address))
-    }
-
-    #[cfg(unix)]
-    pub(crate) fn unix_listen(address: &Address, backlog: usize) -> io::Result<SimSocket> {
-        SimSocket::new(|network| network.listen_unix(address.unix()?, backlog))
-    }
-
-    /// Connects to a listener. Fails with `WouldBlock` if the listener's queue is full.
-    #[cfg(unix)]
-    pub(crate) fn unix_connect(address: &Address) -> io::Result<SimSocket> {
-        SimSocket::new(|network| network.connect_unix(address.unix()?))
-    }
-
-    /// Creates a datagram socket, bound to a name or unnamed.
-    #[cfg(unix)]
-    pub(crate) fn unix_datagram(address: Option<&Address>) -> io::Result<SimSocket> {
-        let name = address.map_or(Ok(&super::address::Name::Unnamed), Address::unix);
-        SimSocket::new(|network| network.bind_unix(name?))
-    }
-
-    /// Creates a pair of connected sockets.
-    #[cfg(unix)]
-    pub(crate) fn unix_pair(is_stream: bool) -> io::Result<(SimSocket, SimSocket)> {
-        let pair = SimSocket::new_ones(|network| network.pair(is_stream));
-        pair.map(<(SimSocket, SimSocket)>::from)
-    }
-
     #[inline]
     pub(crate) fn id(&self) -> SimSocketId {
         self.0
@@ -133,7 +97,8 @@ impl SimSocket {
 }
 
 impl SimSocketId {
-    pub(super) fn with<R>(
+    /// Makes a call on the socket: calls `f` with the network that has it, and its number there.
+    pub(crate) fn with<R>(
         self,
         f: impl FnOnce(&mut Network<'_>, u32) -> io::Result<R>,
     ) -> io::Result<R> {
@@ -147,10 +112,6 @@ impl SimSocketId {
         taken.unwrap_or_else(|| Err(not_here()))?;
         let (number, peer) = self.with(|network, id| network.accept(id))?;
         Ok((SimSocket(SimSocketId { number, ..self }), peer))
-    }
-
-    pub(crate) fn is_connected(self) -> io::Result<bool> {
-        self.with(|network, id| network.is_connected(id))
     }
 
     /// Returns the number of bytes read, and whether nothing is left to read: neither bytes, nor an
@@ -168,22 +129,9 @@ impl SimSocketId {
         self.with(|network, id| network.read(id, buffers, true))
     }
 
-    pub(crate) fn write(self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.with(|network, id| network.write(id, buffers))
-    }
-
     /// Receives a datagram, or peeks at it if `keeps` is set.
     pub(crate) fn receive(self, bytes: &mut [u8], keeps: bool) -> io::Result<(usize, Address)> {
         self.with(|network, id| network.receive(id, bytes, keeps))
-    }
-
-    /// Sends a datagram, to the peer unless an address is given.
-    pub(crate) fn send(self, bytes: &[u8], to: Option<&Address>) -> io::Result<usize> {
-        self.with(|network, id| network.send(id, bytes, to))
-    }
-
-    pub(crate) fn set_peer(self, peer: &Address) -> io::Result<()> {
-        self.with(|network, id| network.set_peer(id, peer))
     }
 
     /// Returns whether receiving was shut down, although a receive would block.
@@ -192,18 +140,10 @@ impl SimSocketId {
         ended.unwrap_or(false)
     }
 
-    /// Returns whether the socket is ready for writing.
-    pub(crate) fn has_room(self) -> bool {
-        self.is_ready(WRITABLE)
-    }
-
-    fn is_ready(self, for_what: u8) -> bool {
+    /// Returns whether the socket is ready for reading, or for writing.
+    pub(crate) fn is_ready(self, for_what: u8) -> bool {
         let ready = self.with(|network, id| network.ready(id));
         ready.is_ok_and(|ready| ready & for_what != 0)
-    }
-
-    pub(crate) fn shutdown(self, how: Shutdown) -> io::Result<()> {
-        self.with(|network, id| network.shut_down(id, how))
     }
 
     pub(crate) fn local_addr(self) -> io::Result<Address> {
@@ -215,11 +155,6 @@ impl SimSocketId {
             let (_, peer) = network.addresses(id)?;
             peer.ok_or_else(|| Errno::NOTCONN.into())
         })
-    }
-
-    /// Returns whether a read would not block.
-    pub(crate) fn is_readable(self) -> bool {
-        self.is_ready(READABLE)
     }
 
     /// Returns the kind of socket, as a dump shows it.

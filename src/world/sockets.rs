@@ -27,7 +27,7 @@ pub(crate) struct Sockets {
 }
 
 /// The sockets and the parts that they use, for one call or event.
-pub(super) struct Network<'a> {
+pub(crate) struct Network<'a> {
     pub(super) core: &'a mut Core,
     pub(super) table: &'a mut Table,
     pub(super) tcp: &'a mut Tcp,
@@ -204,7 +204,7 @@ impl Network<'_> {
         read
     }
 
-    pub(super) fn write(&mut self, id: u32, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(crate) fn write(&mut self, id: u32, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         if self.is_datagram(id) {
             return Err(unsupported("writing to a datagram socket"));
         }
@@ -244,7 +244,7 @@ impl Network<'_> {
     }
 
     /// Sends a datagram, to the peer unless an address is given.
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
         id: u32,
         bytes: &[u8],
@@ -260,7 +260,7 @@ impl Network<'_> {
     }
 
     /// Sets the peer of a datagram socket.
-    pub(super) fn set_peer(&mut self, id: u32, peer: &Address) -> io::Result<()> {
+    pub(crate) fn set_peer(&mut self, id: u32, peer: &Address) -> io::Result<()> {
         match self.table.get_mut(id)? {
             Socket::Tcp(_) => Err(gone()),
             Socket::Udp(socket) => socket.set_peer(peer, &self.core.hosts),
@@ -268,7 +268,7 @@ impl Network<'_> {
         }
     }
 
-    pub(super) fn shut_down(&mut self, id: u32, how: Shutdown) -> io::Result<()> {
+    pub(crate) fn shut_down(&mut self, id: u32, how: Shutdown) -> io::Result<()> {
         match self.table.get(id)? {
             Socket::Tcp(_) => self.shut_down_tcp(id, how),
             Socket::Udp(_) => Err(unsupported("shutting down this socket")),

@@ -108,7 +108,7 @@ pub(super) struct Tcp {
 
 /// Calls that make sockets, and the ends of connections.
 impl Network<'_> {
-    pub(super) fn listen(&mut self, mut local: SocketAddr, backlog: usize) -> io::Result<u32> {
+    pub(crate) fn listen(&mut self, mut local: SocketAddr, backlog: usize) -> io::Result<u32> {
         let (host, process) = self.core.processes.here()?;
         let is_v6 = local.is_ipv6();
         local.set_ip(local.ip().to_canonical());
@@ -126,7 +126,8 @@ impl Network<'_> {
         Ok(id)
     }
 
-    pub(super) fn connect(&mut self, peer: SocketAddr) -> io::Result<u32> {
+    /// Starts to connect.
+    pub(crate) fn connect(&mut self, peer: SocketAddr) -> io::Result<u32> {
         let (host, process) = self.core.processes.here()?;
         if is_for_many(peer.ip().to_canonical()) {
             return Err(Errno::NETUNREACH.into());
@@ -214,7 +215,7 @@ impl Network<'_> {
 /// The user's calls on sockets.
 impl Network<'_> {
     /// Returns whether connecting is done, or the error that has ended the connection.
-    pub(super) fn is_connected(&mut self, id: u32) -> io::Result<bool> {
+    pub(crate) fn is_connected(&mut self, id: u32) -> io::Result<bool> {
         let socket = self.table.tcp_mut(id).ok_or_else(gone)?;
         socket.base.take_error()?;
         Ok(socket.state != State::Connecting)

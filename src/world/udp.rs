@@ -275,7 +275,7 @@ pub(super) fn lose(datagram: &Datagram, core: &mut Core) {
 
 /// Sockets by their ports, and datagrams that have come.
 impl Network<'_> {
-    pub(super) fn bind_udp(&mut self, mut local: SocketAddr) -> io::Result<u32> {
+    pub(crate) fn bind_udp(&mut self, mut local: SocketAddr) -> io::Result<u32> {
         let (host, process) = self.core.processes.here()?;
         let mut base = Base::new(host, Some(process));
         base.is_v6 = local.is_ipv6();

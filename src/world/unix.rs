@@ -225,7 +225,7 @@ impl Network<'_> {
 
 /// Streams.
 impl Network<'_> {
-    pub(super) fn listen_unix(&mut self, name: &Name, backlog: usize) -> io::Result<u32> {
+    pub(crate) fn listen_unix(&mut self, name: &Name, backlog: usize) -> io::Result<u32> {
         let (host, process) = self.core.processes.here()?;
         self.take_name(Key::new(host, name, false))?;
         let id = self.insert_unix((host, Some(process)), name, Kind::Listener);
@@ -233,7 +233,8 @@ impl Network<'_> {
         Ok(id)
     }
 
-    pub(super) fn connect_unix(&mut self, name: &Name) -> io::Result<u32> {
+    /// Connects to a listener. Fails with `AGAIN` if the listener's queue is full.
+    pub(crate) fn connect_unix(&mut self, name: &Name) -> io::Result<u32> {
         let (host, process) = self.core.processes.here()?;
         let to = self.find_name(&Key::new(host, name, false))?;
         let near = self.table.next();
@@ -254,7 +255,7 @@ impl Network<'_> {
     }
 
     /// Creates two sockets that are connected to each other: streams, or datagram sockets.
-    pub(super) fn pair(&mut self, is_stream: bool) -> io::Result<[u32; 2]> {
+    pub(crate) fn pair(&mut self, is_stream: bool) -> io::Result<[u32; 2]> {
         let (host, process) = self.core.processes.here()?;
         let one = self.table.next();
         let other = one + 1;
@@ -299,7 +300,8 @@ impl Network<'_> {
 
 /// Datagrams.
 impl Network<'_> {
-    pub(super) fn bind_unix(&mut self, name: &Name) -> io::Result<u32> {
+    /// Creates a datagram socket, bound to a name or unnamed.
+    pub(crate) fn bind_unix(&mut self, name: &Name) -> io::Result<u32> {
         let (host, process) = self.core.processes.here()?;
         if *name != Name::Unnamed {
             self.take_name(Key::new(host, name, true))?;

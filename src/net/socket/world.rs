@@ -47,17 +47,17 @@ pub(in crate::net) fn bind(socket_type: SocketType, address: &SockAddr) -> io::R
     if !world::is_here() {
         return system::bind(socket_type, address);
     }
-    let backlog = BACKLOG as usize;
-    let socket = match socket_type {
-        SocketType::TcpListener => SimSocket::listen(internet(address.clone())?, backlog)?,
-        SocketType::UdpSocket => SimSocket::udp(internet(address.clone())?)?,
+    let (address, backlog) = (Address::of(address)?, BACKLOG as usize);
+    let socket = SimSocket::new(|network| match socket_type {
+        SocketType::TcpListener => network.listen(address.internet()?, backlog),
+        SocketType::UdpSocket => network.bind_udp(address.internet()?),
         #[cfg(unix)]
-        SocketType::UnixListener => SimSocket::unix_listen(&Address::of(address)?, backlog)?,
+        SocketType::UnixListener => network.listen_unix(address.unix()?, backlog),
         #[cfg(unix)]
-        SocketType::UnixDatagram => SimSocket::unix_datagram(Some(&Address::of(address)?))?,
-        other => return Err(unsupported(other.name())),
-    };
-    wrap(socket, socket_type)
+        SocketType::UnixDatagram => network.bind_unix(address.unix()?),
+        other => Err(unsupported(other.name())),
+    });
+    wrap(socket?, socket_type)
 }
 
 /// See [`system::bind_balanced`].
@@ -78,7 +78,8 @@ pub(in crate::net) fn unbound(socket_type: SocketType) -> io::Result<Socket> {
     if !world::is_here() {
         return system::unbound(socket_type);
     }
-    wrap(SimSocket::unix_datagram(None)?, socket_type)
+    let socket = SimSocket::new(|network| network.bind_unix(&world::address::Name::Unnamed));
+    wrap(socket?, socket_type)
 }
 
 /// See [`system::pair`].
@@ -87,7 +88,7 @@ pub(in crate::net) fn pair(socket_type: SocketType) -> io::Result<(Socket, Socke
     if !world::is_here() {
         return system::pair(socket_type);
     }
-    let (a, b) = SimSocket::unix_pair(socket_type.is_stream())?;
+    let [a, b] = SimSocket::new_ones(|network| network.pair(socket_type.is_stream()))?;
     Ok((wrap(a, socket_type)?, wrap(b, socket_type)?))
 }
 
@@ -102,14 +103,16 @@ pub(in crate::net) async fn connect(
     #[cfg(unix)]
     if socket_type == SocketType::UnixStream {
         let address = Address::of(address)?;
-        let socket = system::while_full(socket_type, || SimSocket::unix_connect(&address)).await?;
+        let connect = || SimSocket::new(|network| network.connect_unix(address.unix()?));
+        let socket = system::while_full(socket_type, connect).await?;
         return wrap(socket, socket_type);
     }
-    let socket = SimSocket::connect(internet(address.clone())?)?;
+    let address = internet(address.clone())?;
+    let socket = SimSocket::new(|network| network.connect(address))?;
     let id = socket.id();
     let socket = wrap(socket, socket_type)?;
     let is_connected = |_| {
-        if id.is_connected()? {
+        if id.with(|network, id| network.is_connected(id))? {
             Ok(())
         } else {
             Err(io::ErrorKind::WouldBlock.into())
@@ -133,11 +136,12 @@ impl Kernel for World {
     }
 
     fn set_peer(&self, address: &SockAddr) -> io::Result<()> {
-        self.0.set_peer(&Address::of(address)?)
+        let peer = Address::of(address)?;
+        self.0.with(|network, id| network.set_peer(id, &peer))
     }
 
     fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.0.shutdown(how)
+        self.0.with(|network, id| network.shut_down(id, how))
     }
 
     fn accept(&self, accepted: SocketType) -> io::Result<(Socket, SockAddr)> {
@@ -154,11 +158,11 @@ impl Kernel for World {
     }
 
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(&[IoSlice::new(bytes)])
+        self.write_vectored(&[IoSlice::new(bytes)])
     }
 
     fn write_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.write(buffers)
+        self.0.with(|network, id| network.write(id, buffers))
     }
 
     fn recv(&self, bytes: &mut [u8], receive: Receive) -> io::Result<usize> {
@@ -174,8 +178,8 @@ impl Kernel for World {
     }
 
     fn send(&self, bytes: &[u8], to: Option<&SockAddr>) -> io::Result<usize> {
-        self.0
-            .send(bytes, to.map(Address::of).transpose()?.as_ref())
+        let to = to.map(Address::of).transpose()?;
+        (self.0).with(|network, id| network.send(id, bytes, to.as_ref()))
     }
 
     fn has_ended(&self) -> bool {
@@ -183,7 +187,7 @@ impl Kernel for World {
     }
 
     fn has_room(&self) -> bool {
-        self.0.has_room()
+        self.0.is_ready(world::WRITABLE)
     }
 }
 
