@@ -209,7 +209,10 @@ impl State {
         let counters: Vec<_> = counters.collect();
         let task = move || counters.iter().find_map(|counters| counters.task());
         let site = Box::new(move || task().map(|(_, site)| site));
-        kernel(|kernel| kernel.core.report.progress.add_process(host, site));
+        kernel(|kernel| {
+            let name = kernel.core.hosts.name(host);
+            kernel.core.report.progress.add_process(name, site);
+        });
         self.processes.borrow_mut().push(Some(runtime.clone()));
         let workers = runtime.simulated_workers().cloned().map(Some);
         // The first poller of several is the pool's, which has no worker of its own.

@@ -53,10 +53,8 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn add_host(&mut self, name: &str) -> usize {
-        self.hosts.find(name).unwrap_or_else(|| {
-            self.report.progress.add_host(name);
-            self.hosts.add(name)
-        })
+        let known = self.hosts.find(name);
+        known.unwrap_or_else(|| self.hosts.add(name))
     }
 
     /// Starts a process on a host, and powers the host on. Returns its number, and its pollers.

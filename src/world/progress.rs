@@ -22,14 +22,8 @@ pub(crate) struct Progress {
     /// The process's number plus one; zero, if the call is of no process.
     process: AtomicU64,
     at: AtomicU64,
-    names: Mutex<Names>,
-}
-
-#[derive(Default)]
-struct Names {
-    hosts: Vec<String>,
-    /// The processes by number: the host that each runs on, and the task that it polls.
-    processes: Vec<(usize, Option<Site>)>,
+    /// By number: the host that each process runs on, and the task that it polls.
+    processes: Mutex<Vec<(String, Option<Site>)>>,
 }
 
 /// Returns the site at which the task was spawned that a process polls now, if it polls any.
@@ -92,18 +86,15 @@ impl fmt::Display for LastCall {
 }
 
 impl Progress {
-    pub(super) fn add_host(&self, name: &str) {
-        self.names.lock().hosts.push(name.to_owned());
-    }
-
-    /// Adds a process, which gets the next number.
-    pub(crate) fn add_process(&self, host: usize, site: Site) {
-        self.names.lock().processes.push((host, Some(site)));
+    /// Adds a process on the host of this name. It gets the next number.
+    pub(crate) fn add_process(&self, host: &str, site: Site) {
+        let mut processes = self.processes.lock();
+        processes.push((host.to_owned(), Some(site)));
     }
 
     /// Notes that a process is dropped, and polls nothing any more.
     pub(crate) fn end_process(&self, process: usize) {
-        if let Some(process) = self.names.lock().processes.get_mut(process) {
+        if let Some(process) = self.processes.lock().get_mut(process) {
             process.1 = None;
         }
     }
@@ -132,22 +123,16 @@ impl Progress {
         let [call, process, at] =
             [&self.call, &self.process, &self.at].map(|value| value.load(Ordering::Acquire));
         let call = *Call::ALL.get((call as usize).checked_sub(1)?)?;
-        let names = self.names.lock();
+        let processes = self.processes.lock();
         let process = (process as usize).checked_sub(1);
-        let process = process.and_then(|number| names.processes.get(number));
+        let process = process.and_then(|number| processes.get(number));
         let last = LastCall {
             nth,
-            host: process.and_then(|process| names.hosts.get(process.0).cloned()),
+            host: process.map(|process| process.0.clone()),
             call,
             site: process.and_then(|process| process.1.as_ref()?()),
             at,
         };
         (self.calls.load(Ordering::Acquire) == nth).then_some(last)
-    }
-}
-
-impl fmt::Debug for Progress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Progress").finish_non_exhaustive()
     }
 }
