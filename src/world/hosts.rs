@@ -66,6 +66,15 @@ impl Count {
     }
 }
 
+/// Returns the address by which each host reaches itself.
+pub(super) fn loopback(is_v6: bool) -> IpAddr {
+    if is_v6 {
+        Ipv6Addr::LOCALHOST.into()
+    } else {
+        Ipv4Addr::LOCALHOST.into()
+    }
+}
+
 /// A second, in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
@@ -128,17 +137,15 @@ impl Hosts {
     /// One of IPv4 that is mapped to IPv6 is that of IPv4.
     pub(super) fn locate(&self, host: usize, mut address: SocketAddr) -> (usize, SocketAddr) {
         let ip = address.ip().to_canonical();
+        if ip.is_unspecified() {
+            return (
+                host,
+                SocketAddr::new(loopback(ip.is_ipv6()), address.port()),
+            );
+        }
         address.set_ip(ip);
         if ip.is_loopback() {
             return (host, address);
-        }
-        if ip.is_unspecified() {
-            let loopback: IpAddr = if ip.is_ipv6() {
-                Ipv6Addr::LOCALHOST.into()
-            } else {
-                Ipv4Addr::LOCALHOST.into()
-            };
-            return (host, SocketAddr::new(loopback, address.port()));
         }
         let number = match ip {
             IpAddr::V4(ip) => u16::from_be_bytes([ip.octets()[2], ip.octets()[3]]),

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use super::choice::{Probability, Stream};
 use super::core::Core;
 use super::faults::Kind;
-use super::hosts::Hosts;
+use super::hosts::{Hosts, loopback};
 use super::latency::Latency;
 use super::link::DEFAULT_NAME_LATENCY;
 use super::trace::What;
@@ -74,9 +74,7 @@ impl Names {
         let [v4, v6] = match (self.records.get(name), hosts.find(name)) {
             (Some([now, _]), _) => return now.clone(),
             (None, Some(host)) => [false, true].map(|is_v6| hosts.address(host, is_v6)),
-            (None, None) if name == "localhost" => {
-                [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]
-            }
+            (None, None) if name == "localhost" => [false, true].map(loopback),
             (None, None) => return parse_number(name).into_iter().map(IpAddr::from).collect(),
         };
         match self.families {

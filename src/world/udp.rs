@@ -9,13 +9,13 @@
 //! There is no multicast, and no fragmentation.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::address::Address;
 use super::core::Core;
 use super::errno::Errno;
 use super::event_queue::Event;
-use super::hosts::{Hosts, NOBODY};
+use super::hosts::{Hosts, NOBODY, loopback};
 use super::inbox::{Inbox, OVERHEAD};
 use super::sockets::Network;
 use super::table::{Base, Socket as Any};
@@ -111,10 +111,10 @@ impl Socket {
         }
         let is_near = address.ip().is_loopback();
         if local.ip().is_unspecified() {
-            local.set_ip(match (is_near, address.is_ipv6()) {
-                (true, false) => Ipv4Addr::LOCALHOST.into(),
-                (true, true) => Ipv6Addr::LOCALHOST.into(),
-                (false, is_v6) => hosts.address(host, is_v6),
+            local.set_ip(if is_near {
+                loopback(address.is_ipv6())
+            } else {
+                hosts.address(host, address.is_ipv6())
             });
         } else if local.ip().is_loopback() && to != host {
             return Err(Errno::INVAL.into());
