@@ -614,6 +614,7 @@ fn report(seed: u64, state: &State) -> Report {
         sometimes.push((condition.name.clone(), condition.was_true));
         true
     });
+    let strikes = state.chaos.borrow().strikes();
     let mut report = with_kernel(|kernel| {
         let core = &mut kernel.core;
         let said = core.report.claims.iter();
@@ -624,12 +625,12 @@ fn report(seed: u64, state: &State) -> Report {
         let shortcuts = core.report.shortcuts(&core.hosts);
         Report {
             seed,
-            fingerprint: core.report.trace.fingerprint(),
+            fingerprint: core.report.trace.fingerprint,
             time: Duration::from_nanos(core.time.now()),
             events: core.report.trace.events,
             failure: None,
             sometimes,
-            strikes: BTreeMap::new(),
+            strikes,
             recorded: core.report.trace.take_recorded(),
             has_diverged: core.report.has_diverged,
             shares_thread: state.shares_thread.get(),
@@ -642,13 +643,12 @@ fn report(seed: u64, state: &State) -> Report {
             schedule: core.schedule.take(),
             asked: core.report.asked_of_libc(),
             remarks: core.report.remarks.words(),
-            faults: core.faults.list().iter().map(|fault| fault.id).collect(),
+            faults: core.faults.list.iter().map(|fault| fault.id).collect(),
             has_unlisted: core.faults.has_unlisted(),
             details: None,
             scene: None,
         }
     });
-    report.strikes = state.chaos.borrow().strikes();
     add_failure(&mut report, state);
     report
 }
@@ -677,7 +677,7 @@ fn scene(head: &str, state: &State) -> Option<Box<Scene>> {
                 .map(|host| hosts.name(host).to_owned())
                 .collect(),
             recording: *recording,
-            faults: (1..).zip(core.faults.list().iter().cloned()).collect(),
+            faults: (1..).zip(core.faults.list.iter().cloned()).collect(),
             moments: state.moments.take(),
             end: failure.and_then(|failure| failure.at).unwrap_or(now),
             last: now,
@@ -694,7 +694,7 @@ fn describe(report: &Report, failure: Option<world::Failure>, state: &State) -> 
     let hosts = state.describe();
     with_kernel(|kernel| {
         let name = |host| kernel.core.hosts.name(host);
-        let faults = kernel.core.faults.list().iter();
+        let faults = kernel.core.faults.list.iter();
         let events = kernel.core.report.trace.last_events(name);
         let mut rest = state.chaos.borrow().drawn.clone();
         let shortcuts = kernel.core.report.shortcuts(&kernel.core.hosts);

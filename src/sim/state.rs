@@ -376,7 +376,7 @@ impl State {
         if let Some(worker) = worker {
             let shown = kernel(|kernel| {
                 kernel.core.set_current_poller(Some(poller));
-                kernel.core.time.shown()
+                kernel.core.time.shown
             });
             let since = self.base.saturating_add_unsigned(shown).max(0);
             worker.turn_at(tick_after_nanos(since.unsigned_abs()));

@@ -172,7 +172,7 @@ pub(crate) type Kept = Arc<BTreeSet<Id>>;
 /// The faults of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    list: Vec<Fault>,
+    pub(crate) list: Vec<Fault>,
     /// The number of faults of each kind that have happened, listed or not.
     counts: BTreeMap<Kind, usize>,
     kept: Option<Kept>,
@@ -236,10 +236,6 @@ impl Faults {
     pub(crate) fn has_unlisted(&self) -> bool {
         self.counts.values().any(|count| *count > MAX_LISTED)
     }
-
-    pub(crate) fn list(&self) -> &[Fault] {
-        &self.list
-    }
 }
 
 #[cfg(test)]
@@ -252,11 +248,11 @@ mod tests {
         let fault = |nth| move || Fault::new(id(nth), 7, vec![0], vec![1]);
         let mut full = Faults::new(None);
         assert!((1..=3).all(|nth| full.allow(id(nth), fault(nth))));
-        let kept = [full.list()[1].id].into_iter().collect();
+        let kept = [full.list[1].id].into_iter().collect();
         let mut less = Faults::new(Some(Arc::new(kept)));
         let happened = [1, 2, 3, 4].map(|nth| less.allow(id(nth), fault(nth)));
         assert_eq!(happened, [false, true, false, false]);
-        assert_eq!((full.list().len(), less.list().len()), (3, 1));
+        assert_eq!((full.list.len(), less.list.len()), (3, 1));
         less.is_off = true;
         assert!(!less.allow(id(2), fault(2)));
     }

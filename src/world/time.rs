@@ -76,8 +76,9 @@ pub(crate) struct Time {
     base: Instant,
     /// The time in nanoseconds since the world began.
     now: u64,
-    /// The time that this thread reads: that of the current host.
-    shown: u64,
+    /// The time that this thread reads, in nanoseconds since the world began: that of the current
+    /// host.
+    pub(crate) shown: u64,
     /// By host, up to the last one that had its clocks set; empty if none had.
     clocks: Vec<HostClocks>,
 }
@@ -106,11 +107,6 @@ impl Time {
     /// Returns when the world began, as a time of [`now`].
     pub(crate) fn began_at(&self) -> Instant {
         self.base
-    }
-
-    /// Returns the time that this thread reads, in nanoseconds since the world began.
-    pub(crate) fn shown(&self) -> u64 {
-        self.shown
     }
 
     /// Converts a time of [`now`] to nanoseconds since the world began.
@@ -215,7 +211,7 @@ mod tests {
         assert_eq!((time.drift(0), time.drift(1), time.drift(2)), (0, 7, 0));
         for (host, shown) in [(Some(1), 1_500), (Some(0), 1_000), (Some(2), 1_000)] {
             time.show(|| host);
-            assert_eq!((read(), time.shown()), (Duration::from_nanos(shown), shown));
+            assert_eq!((read(), time.shown), (Duration::from_nanos(shown), shown));
         }
         time.pass(10);
         assert_eq!(time.now(), 1_000, "time never goes back");

@@ -84,7 +84,7 @@ fn push<T>(list: &mut VecDeque<T>, most: usize, item: T) {
 
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
-    fingerprint: u64,
+    pub(crate) fingerprint: u64,
     pub(crate) events: u64,
     /// The last events, each at its number modulo [`SHOWN`].
     last: Vec<Event>,
@@ -216,10 +216,6 @@ impl Trace {
         }
     }
 
-    pub(crate) fn fingerprint(&self) -> u64 {
-        self.fingerprint
-    }
-
     /// Takes the record of this run.
     pub(crate) fn take_recorded(&mut self) -> Recorded {
         match &mut self.comparison {
@@ -248,17 +244,16 @@ impl Trace {
             tells += ", with other bytes";
         }
         let before = &all.events[..index];
-        // The last poll in both runs, unless the difference is itself a poll.
-        let is_poll = |event: &&Event| matches!(event.2, What::Polled(..));
-        let poll = before.iter().rev().find(is_poll);
-        let task = polled.filter(|_| !is_poll(&&ours)).and(poll);
-        let task = task.and_then(|(_, host, what)| match what {
+        let poll = |(_, host, what): &Event| match what {
             What::Polled(task, site) => {
                 let host = name(*host);
                 Some(format!("task {task} of {host}, spawned at {site}"))
             }
             _ => None,
-        });
+        };
+        // The last poll in both runs, unless the difference is itself a poll.
+        let is_polled = polled.is_some() && poll(&ours).is_none();
+        let task = before.iter().rev().find_map(poll).filter(|_| is_polled);
         Some(Difference {
             before: Trace::describe(&before[index.saturating_sub(BEFORE)..], &name),
             theirs: told,
