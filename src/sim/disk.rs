@@ -1,9 +1,8 @@
 //! [`Disk`]: the settings of a host's disk.
 
-use super::links::of;
+use super::machine::Faults;
 use super::state::kernel as with_kernel;
 use crate::world::faults::Kind;
-use crate::world::host_faults::HostFaults;
 use crate::world::latency::Latency;
 
 /// The disk of a host, returned by [`Host::disk`](super::Host::disk). The host's processes use it
@@ -340,9 +339,7 @@ impl Disk {
 
     #[track_caller]
     fn set(self, kind: Kind, probability: f64) -> Disk {
-        let probability = of(probability);
-        let set = |own: &mut HostFaults| own.set(kind, probability);
-        with_kernel(|kernel| kernel.core.host_faults.change(self.0, set));
+        Faults(self.0).set(kind, probability);
         self
     }
 }

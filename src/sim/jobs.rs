@@ -60,13 +60,8 @@ impl Work<'_> {
     fn add(&mut self, mut report: Report) {
         report.add_sometimes(&mut self.sometimes);
         if let Some(schedule) = &report.schedule {
-            let (seed, limit) = (report.seed, schedule.limit);
-            let is_lower = self.schedules.is_none_or(|(other, _)| seed < other);
-            self.schedules = if is_lower {
-                Some((seed, limit))
-            } else {
-                self.schedules
-            };
+            let known = self.schedules.into_iter();
+            self.schedules = known.chain([(report.seed, schedule.limit)]).min();
             self.is_of_another_run |= schedule.is_of_another_run();
         }
         for (name, struck) in std::mem::take(&mut report.strikes) {

@@ -276,7 +276,7 @@ impl Faults {
     }
 
     #[track_caller]
-    fn set(self, kind: Kind, probability: f64) -> Faults {
+    pub(super) fn set(self, kind: Kind, probability: f64) -> Faults {
         let probability = of(probability);
         self.change(|own| own.set(kind, probability))
     }
