@@ -346,13 +346,10 @@ fn tell_strikes(strikes: &BTreeMap<&'static str, (usize, usize)>, seeds: usize, 
     if strikes.is_empty() {
         return;
     }
-    let words = strikes
-        .iter()
-        .map(|(name, (on, struck))| format!("{name} {struck} times in {on}"));
-    println!(
-        "chaos in {seeds} seeds: {}",
-        words.collect::<Vec<_>>().join(", ")
-    );
+    let words = strikes.iter();
+    let words = words.map(|(name, (on, struck))| format!("{name} {struck} times in {on}"));
+    let words = words.collect::<Vec<_>>().join(", ");
+    println!("chaos in {seeds} seeds: {words}");
     for (name, (on, struck)) in strikes {
         assert!(
             *struck > 0 || *on < ENOUGH_SEEDS || !required,
@@ -671,11 +668,10 @@ fn scene(head: &str, state: &State) -> Option<Box<Scene>> {
         let recording = kernel.core.report.trace.recording.take()?;
         let core = &kernel.core;
         let (hosts, now, failure) = (&core.hosts, core.time.now(), core.report.failure.as_ref());
+        let names = (0..hosts.count()).map(|host| hosts.name(host).to_owned());
         Some(Box::new(Scene {
             head: head.to_owned(),
-            hosts: (0..hosts.count())
-                .map(|host| hosts.name(host).to_owned())
-                .collect(),
+            hosts: names.collect(),
             recording: *recording,
             faults: (1..).zip(core.faults.list.iter().cloned()).collect(),
             moments: state.moments.take(),

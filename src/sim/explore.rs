@@ -134,15 +134,11 @@ impl Search {
         let candidates = [(); CANDIDATES].map(|()| self.stream.below(self.entries.len() as u64));
         let rarest = candidates.into_iter().min_by_key(|index| {
             let entry = &self.entries[*index as usize];
-            let hits = entry
-                .found
-                .iter()
-                .map(|feature| self.hits[usize::from(feature.place)]);
+            let places = entry.found.iter().map(|feature| feature.place);
+            let hits = places.map(|place| self.hits[usize::from(place)]);
             let rarest = u64::from(hits.min().unwrap_or(u32::MAX));
-            (
-                rarest.saturating_mul(1 + u64::from(entry.continued)),
-                *index,
-            )
+            let rank = rarest.saturating_mul(1 + u64::from(entry.continued));
+            (rank, *index)
         });
         let entry = &mut self.entries[rarest.unwrap_or(0) as usize];
         entry.continued += 1;

@@ -123,9 +123,7 @@ impl<I: 'static, O: 'static> History<I, O> {
     /// Returns the history of these types in this world.
     pub(super) fn of(state: &State) -> History<I, O> {
         let mut all = state.histories.borrow_mut();
-        let found = all
-            .iter()
-            .find_map(|any| any.history.downcast_ref::<History<I, O>>());
+        let found: Option<&History<I, O>> = all.iter().find_map(|any| any.history.downcast_ref());
         if let Some(found) = found {
             return found.clone();
         }

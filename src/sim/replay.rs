@@ -151,10 +151,8 @@ impl Replay {
             ..Setup::default()
         };
         let all = run(self.seed, setup).faults;
-        let most = (self.ranges.iter())
-            .map(|range| *range.end())
-            .max()
-            .unwrap_or(0);
+        let ends = self.ranges.iter().map(|range| *range.end());
+        let most = ends.max().unwrap_or(0);
         assert!(
             most <= all.len(),
             "polder::sim: POLDER_SIM={self} leaves out fault {most}, and the run has {}",

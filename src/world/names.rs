@@ -210,11 +210,8 @@ fn parse_number(text: &str) -> Option<Ipv4Addr> {
     let is_in_range = first.len() < 4
         && first.iter().all(|part| *part < 256)
         && u64::from(*last) < 1 << (32 - 8 * first.len());
-    let shifts = [24, 16, 8].into_iter();
-    let sum = first
-        .iter()
-        .zip(shifts)
-        .fold(*last, |sum, (part, by)| sum | part << by);
+    let shifted = first.iter().zip([24, 16, 8]);
+    let sum = shifted.fold(*last, |sum, (part, by)| sum | part << by);
     is_in_range.then(|| sum.into())
 }
 

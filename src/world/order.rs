@@ -162,11 +162,8 @@ impl Queue {
     /// priority.
     fn first(&mut self, ready: impl Iterator<Item = u64> + Clone) -> usize {
         // Two changes may be drawn for one choice.
-        while self
-            .changes
-            .last()
-            .is_some_and(|next| *next <= self.choices)
-        {
+        let choices = self.choices;
+        while (self.changes.last()).is_some_and(|next| *next <= choices) {
             self.changes.pop();
             let place = self.highest(ready.clone());
             self.lowered.extend(ready.clone().nth(place));

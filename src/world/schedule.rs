@@ -177,11 +177,8 @@ impl Kernel {
     /// Returns what the schedule has next: a worker that is ready, or an event at this moment.
     pub(super) fn choose_turn(&mut self, now: u64) -> Turn {
         let core = &self.core;
-        if core
-            .schedule
-            .as_ref()
-            .is_some_and(|schedule| schedule.is_covered)
-        {
+        let schedule = core.schedule.as_ref();
+        if schedule.is_some_and(|schedule| schedule.is_covered) {
             return Turn::Stop;
         }
         let may_run = |poller: &usize| !core.processes.is_paused(core.pollers.host_of(*poller));

@@ -53,11 +53,9 @@ impl Network<'_> {
             return;
         };
         if let (true, Some(peer)) = (socket.is_listed, socket.peer) {
-            let local = socket.local;
+            let (host, local) = (socket.base.host, socket.local);
             socket.is_listed = false;
-            self.tcp
-                .connections
-                .remove(&(socket.base.host, local, peer.1));
+            self.tcp.connections.remove(&(host, local, peer.1));
             self.warn_peer(local, peer);
         }
     }
@@ -312,10 +310,7 @@ impl Network<'_> {
         }
         if self.core.report.trace.recording.is_some() {
             if let Some(segment) = socket.segment_of(id, ack, &mut self.tcp.spare) {
-                self.core
-                    .report
-                    .trace
-                    .message(|| segment.message(ack.at, false));
+                self.core.message(|| segment.message(ack.at, false));
                 self.tcp.spare.push(segment);
             }
         }
