@@ -610,7 +610,7 @@ impl Chaos {
         self.draw("latencies", "none", |plan, _| {
             with_kernel(|kernel| kernel.core.links.chaos = Some(call));
             plan.schedule(until, move |_| {
-                with_kernel(|kernel| kernel.core.links.end_latencies_by_chaos(call));
+                with_kernel(|kernel| kernel.core.links.chaos.take_if(|chaos| *chaos == call));
             });
             "of each link".into()
         });

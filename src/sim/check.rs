@@ -664,7 +664,7 @@ fn add_failure(report: &mut Report, state: &State) {
 /// Returns the contents of a picture of the world that this thread is in, if the run is recorded.
 fn scene(head: &str, state: &State) -> Option<Box<Scene>> {
     with_kernel(|kernel| {
-        kernel.settle_all();
+        kernel.network().settle_all();
         let recording = kernel.core.report.trace.recording.take()?;
         let core = &kernel.core;
         let (hosts, now, failure) = (&core.hosts, core.time.now(), core.report.failure.as_ref());

@@ -283,8 +283,8 @@ impl State {
             if self.hosts.borrow()[host].was_stopped {
                 self.start_again(host);
             }
+            kernel(|kernel| kernel.core.hosts.set_up(host, true));
         }
-        kernel(|kernel| kernel.core.hosts.power_on_all());
     }
 
     /// Checks for leaks of a process that has returned: only its main task may be left, which is
@@ -300,7 +300,7 @@ impl State {
             let own = kernel.disks.find(host);
             let files = own.map_or(Vec::new(), |own| own.disk.paths_open(process));
             let name = kernel.core.hosts.name(host).to_owned();
-            (name, kernel.describe_sockets(process), files)
+            (name, kernel.network().describe(process), files)
         });
         let tasks = (sites.iter()).map(|site| format!("a task, spawned at {site}"));
         let sockets = sockets.iter().map(|socket| format!("a socket: {socket}"));
@@ -598,7 +598,9 @@ impl State {
                     (Some(_), _) => "running",
                     (None, _) => "no process",
                 };
-                let sockets = slot.process.map(|process| kernel.describe_sockets(process));
+                let sockets = slot
+                    .process
+                    .map(|process| kernel.network().describe(process));
                 let name = kernel.core.hosts.name(index).to_owned();
                 (name, state, sockets.unwrap_or_default())
             });

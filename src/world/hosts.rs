@@ -125,12 +125,8 @@ impl Hosts {
         self.list.get(host).is_some_and(|host| host.is_up)
     }
 
-    pub(super) fn set_up(&mut self, host: usize, is_up: bool) {
+    pub(crate) fn set_up(&mut self, host: usize, is_up: bool) {
         self.list[host].is_up = is_up;
-    }
-
-    pub(crate) fn power_on_all(&mut self) {
-        self.list.iter_mut().for_each(|host| host.is_up = true);
     }
 
     /// Returns the host of an address, seen from `host`, and the address there.

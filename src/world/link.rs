@@ -218,11 +218,6 @@ impl Links {
         }
     }
 
-    /// Ends the latencies that the chaos of this number has drawn.
-    pub(crate) fn end_latencies_by_chaos(&mut self, chaos: u32) {
-        self.chaos = self.chaos.filter(|current| *current != chaos);
-    }
-
     /// Returns the fate of a message that arrives from one host at another now. `is_up` is that of
     /// the other host.
     #[inline]

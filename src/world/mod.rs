@@ -317,7 +317,7 @@ fn refused(words: impl Into<String>) -> io::Error {
 }
 
 impl Kernel {
-    fn network(&mut self) -> Network<'_> {
+    pub(crate) fn network(&mut self) -> Network<'_> {
         self.sockets.network(&mut self.core)
     }
 }
@@ -339,7 +339,7 @@ impl Kernel {
             return self.choose_turn(now);
         }
         let is_paused = |host| processes.is_paused(host);
-        let is_paused = processes.has_pauses().then_some(is_paused);
+        let is_paused = (!processes.pauses.is_empty()).then_some(is_paused);
         Turn::Next(now, core.pollers.next(is_paused))
     }
 
@@ -504,24 +504,14 @@ impl Kernel {
             self.blocking.resume(&mut self.core);
         }
     }
-
-    /// Describes the sockets of a process, for reports.
-    pub(crate) fn describe_sockets(&mut self, process: usize) -> Vec<String> {
-        self.network().describe(process)
-    }
 }
 
 /// The network and its faults.
 impl Kernel {
     /// Separates two sets of hosts from now on, in both directions, or delays what they send.
     pub(crate) fn part(&mut self, these: &[usize], others: &[usize], how: How) -> PartingId {
-        self.settle_all();
-        self.core.part(these, others, how)
-    }
-
-    /// Lets everything arrive that has arrived by now, but was no event.
-    pub(crate) fn settle_all(&mut self) {
         self.network().settle_all();
+        self.core.part(these, others, how)
     }
 
     /// Resets all connections between two hosts, on both sides at the same moment.
@@ -535,7 +525,7 @@ impl Kernel {
         let core = &mut self.core;
         core.note(0, What::Quiet);
         core.end_partings();
-        core.processes.end_pauses();
+        core.processes.pauses.clear();
         #[cfg(feature = "blocking")]
         self.blocking.resume(core);
         self.names.heal();

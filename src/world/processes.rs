@@ -23,7 +23,7 @@ pub(crate) struct Processes {
     /// of hosts without a setting of their own.
     workers: BTreeMap<Option<usize>, usize>,
     /// The pauses in effect, of which a host may have several; and how many pauses there have been.
-    pauses: Vec<(PauseId, usize)>,
+    pub(super) pauses: Vec<(PauseId, usize)>,
     pauses_begun: u32,
     /// The number of ids that were given to tasks of any process.
     tasks: u64,
@@ -128,16 +128,8 @@ impl Processes {
         Some(self.pauses.swap_remove(place).1)
     }
 
-    pub(super) fn end_pauses(&mut self) {
-        self.pauses.clear();
-    }
-
     pub(crate) fn is_paused(&self, host: usize) -> bool {
         self.pauses.iter().any(|pause| pause.1 == host)
-    }
-
-    pub(super) fn has_pauses(&self) -> bool {
-        !self.pauses.is_empty()
     }
 
     pub(super) fn set_order(&mut self, order: Order) {
@@ -225,9 +217,9 @@ mod tests {
         assert!(processes.is_paused(5) && !processes.is_paused(6));
         assert_eq!(processes.end_pause(one), None, "it has ended before");
         assert_eq!(processes.end_pause(other), Some(5));
-        assert!(!processes.has_pauses());
+        assert!(processes.pauses.is_empty());
         let third = processes.pause(6);
-        processes.end_pauses();
+        processes.pauses.clear();
         assert_eq!(processes.end_pause(third), None);
     }
 

@@ -85,7 +85,7 @@ impl Network<'_> {
     }
 
     /// Describes the sockets of a process, for reports: those of TCP, then the others, by number.
-    pub(super) fn describe(&mut self, process: usize) -> Vec<String> {
+    pub(crate) fn describe(&mut self, process: usize) -> Vec<String> {
         let mut numbers = self.open(process, self.core.processes.host_of(process));
         numbers.sort_by_key(|id| self.table.tcp(*id).is_none());
         let describe = |id| match self.table.find(id)? {

@@ -316,7 +316,8 @@ impl Network<'_> {
         }
     }
 
-    /// Settles all sockets, as segments under way may be lost or held from now on.
+    /// Settles all sockets: what has arrived by now, and was no event, has arrived then. Segments
+    /// under way may be lost or held from now on.
     pub(crate) fn settle_all(&mut self) {
         for id in 0..self.table.next() {
             self.settle(id);
