@@ -109,6 +109,12 @@ pub(crate) const WRITABLE: u8 = 2;
 pub(crate) const CLOSED: u8 = 4;
 pub(crate) const ERROR: u8 = 8;
 
+/// Returns these flags if `is_so`, and none otherwise.
+#[inline]
+fn when(flags: u8, is_so: bool) -> u8 {
+    if is_so { flags } else { 0 }
+}
+
 pub(crate) struct Kernel {
     pub(crate) core: Core,
     sockets: Sockets,

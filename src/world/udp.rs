@@ -20,7 +20,7 @@ use super::inbox::{Inbox, OVERHEAD};
 use super::sockets::Network;
 use super::table::{Base, Socket as Any};
 use super::trace::{Message, What, digest};
-use super::{ERROR, READABLE, WRITABLE};
+use super::{ERROR, READABLE, WRITABLE, when};
 
 /// The size of a receiver's buffer: Linux's `rmem_default`.
 const BUFFER: usize = 212_992;
@@ -175,14 +175,9 @@ impl Socket {
 /// The user's calls.
 impl Socket {
     pub(super) fn ready(&self) -> u8 {
-        let mut ready = WRITABLE;
-        if !self.inbox.queue.is_empty() {
-            ready |= READABLE;
-        }
-        if self.base.error.is_some() {
-            ready |= ERROR;
-        }
-        ready
+        WRITABLE
+            | when(READABLE, !self.inbox.queue.is_empty())
+            | when(ERROR, self.base.error.is_some())
     }
 
     pub(super) fn describe(&self) -> String {

@@ -21,7 +21,7 @@ use super::inbox::{Inbox, OVERHEAD, unread};
 use super::sockets::Network;
 use super::table::{Base, Socket as Any};
 use super::trace::{What, digest};
-use super::{CLOSED, ERROR, READABLE, WRITABLE, gone, unsupported};
+use super::{CLOSED, ERROR, READABLE, WRITABLE, gone, unsupported, when};
 
 /// The maximum of a sender's unread bytes: Linux's `wmem_default`.
 const BUFFER: usize = 212_992;
@@ -171,8 +171,7 @@ impl Kind {
 
 /// Returns the readiness that a change of directions makes.
 fn changed(shut: [bool; 2]) -> u8 {
-    let read = if shut[READ] { READABLE | CLOSED } else { 0 };
-    read | if shut[WRITE] { WRITABLE } else { 0 }
+    when(READABLE | CLOSED, shut[READ]) | when(WRITABLE, shut[WRITE])
 }
 
 /// Sockets of all kinds, and names.
@@ -292,8 +291,7 @@ impl Network<'_> {
             if is_reset {
                 socket.base.error = Some(Errno::CONNRESET);
             }
-            let error = if is_reset { ERROR } else { 0 };
-            self.raise(peer, READABLE | WRITABLE | CLOSED | error);
+            self.raise(peer, READABLE | WRITABLE | CLOSED | when(ERROR, is_reset));
         }
     }
 }
@@ -419,7 +417,6 @@ impl Network<'_> {
                 (!datagram.inbox.queue.is_empty(), has_room)
             }
         };
-        let when = |flags: u8, is_so: bool| if is_so { flags } else { 0 };
         when(READABLE, has_input)
             | when(READABLE | CLOSED, socket.is_shut[READ])
             | when(WRITABLE, has_room)

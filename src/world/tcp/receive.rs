@@ -7,7 +7,7 @@ use crate::world::errno::Errno;
 use crate::world::sockets::Network;
 use crate::world::table::Base;
 use crate::world::trace::{Flags, What};
-use crate::world::{CLOSED, READABLE, WRITABLE};
+use crate::world::{CLOSED, READABLE, WRITABLE, when};
 
 /// The time for which a connection that has ended on both sides still answers late segments.
 const TIME_WAIT: u64 = 60_000_000_000;
@@ -204,11 +204,7 @@ impl Network<'_> {
         if !std::mem::replace(&mut socket.owes_ack, true) {
             self.tcp.owing.push(id);
         }
-        let ready = if has_ended {
-            READABLE | CLOSED
-        } else {
-            READABLE
-        };
+        let ready = READABLE | when(CLOSED, has_ended);
         self.core.raise(id, &mut socket.base, ready);
     }
 

@@ -16,7 +16,7 @@ use crate::world::hosts::Hosts;
 use crate::world::inbox::unread;
 use crate::world::table::Base;
 use crate::world::trace::{Flags, What};
-use crate::world::{CLOSED, ERROR, READABLE, WRITABLE};
+use crate::world::{CLOSED, ERROR, READABLE, WRITABLE, when};
 
 /// The first retransmission timeout of a handshake: RFC 6298.
 const FIRST_RTO: u64 = 1_000_000_000;
@@ -207,24 +207,14 @@ impl Socket {
 
     /// Returns its current readiness.
     pub(crate) fn ready(&self) -> u8 {
-        let mut ready = 0;
-        if self.is_readable() {
-            ready |= READABLE;
-        }
-        if self.has_peer_fin() {
-            ready |= CLOSED;
-        }
         // (After the end of writing a write fails immediately.)
-        if self.state == State::Connected && (self.out.len() < BUFFER || self.wants_fin) {
-            ready |= WRITABLE;
-        }
-        if self.state == State::Closed || self.is_over() {
-            ready |= WRITABLE | CLOSED;
-        }
-        if self.base.error.is_some() {
-            ready |= WRITABLE | ERROR | CLOSED;
-        }
-        ready
+        let has_room = self.out.len() < BUFFER || self.wants_fin;
+        when(READABLE, self.is_readable())
+            | when(CLOSED, self.has_peer_fin())
+            | when(WRITABLE, self.state == State::Connected && has_room)
+            | when(WRITABLE | CLOSED, self.state == State::Closed)
+            | when(WRITABLE | CLOSED, self.is_over())
+            | when(WRITABLE | ERROR | CLOSED, self.base.error.is_some())
     }
 
     /// Describes the socket, for reports.
