@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -76,7 +76,7 @@ pub struct Report {
     /// How often the C library was called, if the world answers for it.
     pub(super) asked: Option<Asked>,
     /// Actions that may be the reason of a failure, a line each.
-    pub(super) remarks: Vec<String>,
+    pub(super) remarks: BTreeSet<&'static str>,
     /// The choices of a run that is one of all: see [`Sim::exhaustive`].
     pub(super) schedule: Option<Box<Schedule>>,
     /// The features of the run, if it notes them.
@@ -639,7 +639,7 @@ fn report(seed: u64, state: &State) -> Report {
             choices: state.choices.borrow().made.clone(),
             schedule: core.schedule.take(),
             asked: core.report.asked_of_libc(),
-            remarks: core.report.remarks.words(),
+            remarks: core.report.remarks.clone(),
             faults: core.faults.list.iter().map(|fault| fault.id).collect(),
             has_unlisted: core.faults.has_unlisted(),
             details: None,
@@ -697,7 +697,7 @@ fn describe(report: &Report, failure: Option<world::Failure>, state: &State) -> 
         for line in shortcuts.iter().take(MAX_TOLD) {
             let _ = writeln!(rest, "  {line}");
         }
-        for remark in kernel.core.report.remarks.words() {
+        for remark in &kernel.core.report.remarks {
             let _ = writeln!(rest, "  note: {remark}");
         }
         let end = match &*cause {

@@ -74,7 +74,9 @@ impl Links {
         let loss = of(probability);
         // A certain loss is a cut, which is intended.
         if loss > of(0.5) && !loss.is_certain() {
-            with_kernel(|kernel| kernel.core.report.remarks.is_lossy = true);
+            let words = "a loss of more than 0.5 was set: TCP hardly lives with that, and gives up \
+                         after some tries";
+            with_kernel(|kernel| kernel.core.report.remarks.insert(words));
         }
         self.change(|link| link.loss = loss)
     }

@@ -3,7 +3,7 @@
 //! The other parts write it, and never read it. The first failure is the one that is reported; the
 //! run ends at the next turn after it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -31,7 +31,8 @@ pub(crate) struct Report {
     diverged_on: Option<usize>,
     /// The first failure, which is the one that is reported.
     pub(crate) failure: Option<Failure>,
-    pub(crate) remarks: Remarks,
+    /// What may explain strange behaviour: for reports.
+    pub(crate) remarks: BTreeSet<&'static str>,
     pub(crate) panics: Panics,
     pub(crate) claims: Claims,
     pub(super) sites: Sites,
@@ -54,28 +55,6 @@ pub(crate) struct Failure {
     pub(crate) cause: String,
     /// The time of the failure, if it was found later.
     pub(crate) at: Option<u64>,
-}
-
-/// Actions in a run that may explain strange behaviour: for reports.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Remarks {
-    /// Whether the program has asked for the descriptor of a simulated socket.
-    pub(crate) is_lent: bool,
-    /// Whether the test has set a loss that few connections survive.
-    pub(crate) is_lossy: bool,
-}
-
-impl Remarks {
-    /// Returns the remarks as text, a line each.
-    pub(crate) fn words(&self) -> Vec<String> {
-        let lent = "a descriptor of a simulated socket was asked for: what is done with it, the \
-                    world does not see";
-        let lossy = "a loss of more than 0.5 was set: TCP hardly lives with that, and gives up \
-                     after some tries";
-        let remarks = [(self.is_lent, lent), (self.is_lossy, lossy)];
-        let made = remarks.into_iter().filter(|(is_made, _)| *is_made);
-        made.map(|(_, words)| words.to_owned()).collect()
-    }
 }
 
 impl Report {
@@ -192,7 +171,9 @@ pub(super) fn fail_as(cause: Option<String>, at: Option<u64>, reason: impl FnOnc
 
 /// Notes that the program has asked for a simulated socket's descriptor.
 pub(crate) fn note_lent() {
-    with(|kernel| kernel.core.report.remarks.is_lent = true);
+    let words = "a descriptor of a simulated socket was asked for: what is done with it, the world \
+                 does not see";
+    with(|kernel| kernel.core.report.remarks.insert(words));
 }
 
 #[cfg(test)]
