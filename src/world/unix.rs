@@ -43,30 +43,23 @@ pub(super) struct Names(BTreeMap<Key, u32>);
 pub(super) struct Socket {
     pub(super) base: Base,
     name: Name,
+    /// The number and the name of the peer, if it is connected. The peer may have gone: a socket of
+    /// datagrams loses it when something is sent to it.
+    peer: Option<(u32, Name)>,
     is_shut: [bool; 2],
     kind: Kind,
 }
 
 #[derive(Debug)]
 enum Kind {
-    Stream(Stream),
+    /// One end of a connection, with the bytes that it has not read.
+    Stream(ByteQueue),
     Listener,
     Datagram(Datagram),
 }
 
-/// One end of a connection.
-#[derive(Debug)]
-struct Stream {
-    /// The other end, which may have gone.
-    peer: u32,
-    peer_name: Name,
-    input: ByteQueue,
-}
-
 #[derive(Debug, Default)]
 struct Datagram {
-    /// The peer's number and name. The peer may have gone, until something is sent to it.
-    peer: Option<(u32, Name)>,
     /// The datagrams, each with its sender's number, and the name that the sender had then.
     inbox: Inbox<(u32, Name)>,
     /// The bytes that it has sent, and that were not received yet.
@@ -110,16 +103,23 @@ fn has_room(unread: usize) -> bool {
 }
 
 impl Datagram {
-    fn peer_id(&self) -> Option<u32> {
-        self.peer.as_ref().map(|(id, _)| *id)
-    }
-
     fn is_full(&self) -> bool {
         self.inbox.queue.len() > MAX_WAITING
     }
 }
 
 impl Socket {
+    fn peer_id(&self) -> Option<u32> {
+        self.peer.as_ref().map(|(id, _)| *id)
+    }
+
+    /// Returns whether there is room for a datagram of this sender. There always is if they are
+    /// connected.
+    fn has_room_for(&self, sender: u32) -> bool {
+        let is_full = matches!(&self.kind, Kind::Datagram(datagram) if datagram.is_full());
+        self.peer_id() == Some(sender) || !is_full
+    }
+
     pub(super) fn is_datagram(&self) -> bool {
         matches!(self.kind, Kind::Datagram(_))
     }
@@ -131,11 +131,12 @@ impl Socket {
     pub(super) fn describe(&self) -> String {
         let (name, waits) = (self.name.describe(), self.base.waits());
         match &self.kind {
-            Kind::Stream(stream) => {
-                let peer = stream.peer_name.describe();
+            Kind::Stream(input) => {
+                let peer = self.peer.as_ref().map(|(_, name)| name.describe());
+                let peer = peer.unwrap_or_default();
                 let has_ended = self.is_shut[READ];
                 let ended = if has_ended { ", it has ended" } else { "" };
-                let unread = unread(stream.input.len());
+                let unread = unread(input.len());
                 format!("Unix, {name}, connected to {peer}{ended}{unread}{waits}")
             }
             Kind::Listener => format!("Unix, listens at {name}{waits}"),
@@ -148,24 +149,9 @@ impl Socket {
 
     /// Returns its own address, and its peer's, if it is connected.
     pub(super) fn addresses(&self) -> (Address, Option<Address>) {
-        let peer = match &self.kind {
-            Kind::Stream(stream) => Some(&stream.peer_name),
-            Kind::Listener => None,
-            Kind::Datagram(datagram) => datagram.peer.as_ref().map(|(_, name)| name),
-        };
-        let peer = peer.map(|name| Address::Unix(name.clone()));
+        let peer = self.peer.as_ref();
+        let peer = peer.map(|(_, name)| Address::Unix(name.clone()));
         (Address::Unix(self.name.clone()), peer)
-    }
-}
-
-impl Kind {
-    /// Returns one end of a connection, given the other one and its name.
-    fn stream(peer: u32, peer_name: &Name) -> Kind {
-        Kind::Stream(Stream {
-            peer,
-            peer_name: peer_name.clone(),
-            input: ByteQueue::default(),
-        })
     }
 }
 
@@ -181,11 +167,13 @@ impl Network<'_> {
         &mut self,
         (host, process): (usize, Option<usize>),
         name: &Name,
+        peer: Option<(u32, Name)>,
         kind: Kind,
     ) -> u32 {
         self.table.insert(Any::Unix(Box::new(Socket {
             base: Base::new(host, process),
             name: name.clone(),
+            peer,
             is_shut: [false; 2],
             kind,
         })))
@@ -227,7 +215,7 @@ impl Network<'_> {
     pub(crate) fn listen_unix(&mut self, name: &Name, backlog: usize) -> io::Result<u32> {
         let (host, process) = self.core.processes.here()?;
         self.take_name(Key::new(host, name, false))?;
-        let id = self.insert_unix((host, Some(process)), name, Kind::Listener);
+        let id = self.insert_unix((host, Some(process)), name, None, Kind::Listener);
         self.table.base(id)?.backlog = backlog;
         Ok(id)
     }
@@ -246,9 +234,10 @@ impl Network<'_> {
             return Err(Errno::AGAIN.into());
         }
         base.queue.push_back(far);
-        let kind = Kind::stream(far, name);
-        self.insert_unix((host, Some(process)), &Name::Unnamed, kind);
-        self.insert_unix((host, None), name, Kind::stream(near, &Name::Unnamed));
+        let [one, other] = [(); 2].map(|()| Kind::Stream(ByteQueue::default()));
+        let peer = Some((far, name.clone()));
+        self.insert_unix((host, Some(process)), &Name::Unnamed, peer, one);
+        self.insert_unix((host, None), name, Some((near, Name::Unnamed)), other);
         self.raise(to, READABLE);
         Ok(near)
     }
@@ -260,31 +249,31 @@ impl Network<'_> {
         let other = one + 1;
         for peer in [other, one] {
             let kind = if is_stream {
-                Kind::stream(peer, &Name::Unnamed)
+                Kind::Stream(ByteQueue::default())
             } else {
-                Kind::Datagram(Datagram {
-                    peer: Some((peer, Name::Unnamed)),
-                    ..Datagram::default()
-                })
+                Kind::Datagram(Datagram::default())
             };
-            self.insert_unix((host, Some(process)), &Name::Unnamed, kind);
+            let peer = Some((peer, Name::Unnamed));
+            self.insert_unix((host, Some(process)), &Name::Unnamed, peer, kind);
         }
         Ok([one, other])
     }
 
-    fn stream(&mut self, id: u32) -> io::Result<&mut Stream> {
-        match &mut self.table.unix_mut(id)?.kind {
-            Kind::Stream(stream) => Ok(stream),
+    /// Returns the bytes that one end of a connection has not read, and the other end.
+    fn stream(&mut self, id: u32) -> io::Result<(&mut ByteQueue, u32)> {
+        let Socket { peer, kind, .. } = self.table.unix_mut(id)?;
+        match (kind, peer) {
+            (Kind::Stream(input), Some((peer, _))) => Ok((input, *peer)),
             _ => Err(gone()),
         }
     }
 
     /// Closes one end of a connection.
     fn close_stream(&mut self, id: u32, has_unread: bool) {
-        let Ok(Stream { peer, input, .. }) = self.stream(id) else {
+        let Ok((input, peer)) = self.stream(id) else {
             return;
         };
-        let (peer, is_reset) = (*peer, has_unread || !input.is_empty());
+        let is_reset = has_unread || !input.is_empty();
         self.table.remove(id);
         if let Ok(socket) = self.table.unix_mut(peer) {
             socket.is_shut = [true; 2];
@@ -305,7 +294,7 @@ impl Network<'_> {
             self.take_name(Key::new(host, name, true))?;
         }
         let kind = Kind::Datagram(Datagram::default());
-        Ok(self.insert_unix((host, Some(process)), name, kind))
+        Ok(self.insert_unix((host, Some(process)), name, None, kind))
     }
 
     fn datagram(&mut self, id: u32) -> io::Result<&mut Datagram> {
@@ -320,15 +309,15 @@ impl Network<'_> {
         }
     }
 
-    /// Returns whether `id` is a datagram socket that is connected to this peer.
-    fn has_peer(&mut self, id: u32, peer: u32) -> bool {
-        let datagram = self.datagram(id);
-        datagram.is_ok_and(|datagram| datagram.peer_id() == Some(peer))
+    /// Returns whether `id` is a Unix socket that is connected to this peer.
+    fn has_peer(&self, id: u32, peer: u32) -> bool {
+        let socket = self.table.unix(id);
+        socket.is_ok_and(|socket| socket.peer_id() == Some(peer))
     }
 
     /// Checks that `to` accepts datagrams from `from`: not if it is connected to another socket.
-    fn may_send(&mut self, from: u32, to: u32) -> io::Result<()> {
-        match self.datagram(to).map(|datagram| datagram.peer_id()) {
+    fn may_send(&self, from: u32, to: u32) -> io::Result<()> {
+        match self.table.unix(to).map(Socket::peer_id) {
             Ok(Some(other)) if other != from => Err(Errno::PERM.into()),
             _ => Ok(()),
         }
@@ -398,22 +387,20 @@ impl Network<'_> {
 /// The user's calls on sockets.
 impl Network<'_> {
     pub(super) fn ready_unix(&self, id: u32, socket: &Socket) -> u8 {
+        let peer = socket.peer_id().and_then(|id| self.table.unix(id).ok());
         let (has_input, has_room) = match &socket.kind {
             Kind::Listener => (!socket.base.queue.is_empty(), false),
-            Kind::Stream(stream) => {
-                let unread = match self.table.unix(stream.peer).map(|peer| &peer.kind) {
-                    Ok(Kind::Stream(peer)) => peer.input.len(),
+            Kind::Stream(input) => {
+                let unread = match peer.map(|peer| &peer.kind) {
+                    Some(Kind::Stream(input)) => input.len(),
                     _ => 0,
                 };
                 let has_room = has_room(unread) || socket.is_shut[WRITE];
-                (!stream.input.is_empty(), has_room)
+                (!input.is_empty(), has_room)
             }
             Kind::Datagram(datagram) => {
-                let peer = datagram.peer_id().map(|peer| self.table.unix(peer));
-                // A peer that is connected to this socket always has room for it.
-                let is_peer_full = matches!(peer, Some(Ok(Socket { kind: Kind::Datagram(peer), .. }))
-                    if peer.peer_id() != Some(id) && peer.is_full());
-                let has_room = has_room(datagram.unread) && !is_peer_full;
+                let has_peer_room = peer.is_none_or(|peer| peer.has_room_for(id));
+                let has_room = has_room(datagram.unread) && has_peer_room;
                 (!datagram.inbox.queue.is_empty(), has_room)
             }
         };
@@ -453,38 +440,38 @@ impl Network<'_> {
         keeps: bool,
     ) -> io::Result<usize> {
         let socket = self.table.unix_mut(id)?;
-        let Kind::Stream(stream) = &mut socket.kind else {
+        let Kind::Stream(input) = &mut socket.kind else {
             return Err(gone());
         };
-        let before = stream.input.len();
+        let before = input.len();
         if before == 0 {
             socket.base.take_error()?;
             if !socket.is_shut[READ] {
                 return Err(Errno::AGAIN.into());
             }
         }
-        let read = stream.input.read(buffers, keeps);
-        let (after, peer) = (stream.input.len(), stream.peer);
-        if !has_room(before) && has_room(after) {
+        let read = input.read(buffers, keeps);
+        if !has_room(before) && has_room(input.len()) {
+            let (_, peer) = self.stream(id)?;
             self.raise(peer, WRITABLE);
         }
         Ok(read)
     }
 
     pub(super) fn write_unix(&mut self, id: u32, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        let peer = self.stream(id)?.peer;
+        let (_, peer) = self.stream(id)?;
         let socket = self.table.unix_mut(id)?;
         let host = socket.base.host;
         if socket.is_shut[WRITE] {
             return Err(Errno::PIPE.into());
         }
         socket.base.take_error()?;
-        let to = self.stream(peer).map_err(|_| Errno::PIPE)?;
+        let (to, _) = self.stream(peer).map_err(|_| Errno::PIPE)?;
         let (mut written, mut is_empty, mut hash) = (0, true, 0);
         for bytes in buffers {
             is_empty &= bytes.is_empty();
-            let part = bytes.len().min(BUFFER - to.input.len());
-            to.input.push(&bytes[..part]);
+            let part = bytes.len().min(BUFFER - to.len());
+            to.push(&bytes[..part]);
             hash = digest(hash, &bytes[..part]);
             written += part;
         }
@@ -524,8 +511,7 @@ impl Network<'_> {
         to: Option<&Address>,
     ) -> io::Result<usize> {
         let name = to.map(Address::unix).transpose()?;
-        let datagram = self.datagram(id)?;
-        let (peer, unread) = (datagram.peer_id(), datagram.unread);
+        let unread = self.datagram(id)?.unread;
         let socket = self.table.unix_mut(id)?;
         let (host, from) = (socket.base.host, (id, socket.name.clone()));
         if bytes.len() > BUFFER - 32 {
@@ -538,25 +524,25 @@ impl Network<'_> {
         if unread >= BUFFER {
             return Err(Errno::AGAIN.into());
         }
-        let to = match (name, peer) {
+        let to = match (name, socket.peer_id()) {
             (Some(name), _) => self.find_datagram(host, name)?,
             (None, Some(peer)) => peer,
             (None, None) => return Err(Errno::NOTCONN.into()),
         };
         self.may_send(id, to)?;
         if !self.is_datagram(to) {
-            self.datagram(id)?.peer = None;
+            self.table.unix_mut(id)?.peer = None;
             self.lose_peer(id, to);
             return Err(Errno::CONNREFUSED.into());
         }
-        if self.table.unix(to)?.is_shut[READ] {
+        let other = self.table.unix(to)?;
+        if other.is_shut[READ] {
             return Err(Errno::PIPE.into());
         }
-        let other = self.datagram(to)?;
-        if to != id && other.peer_id() != Some(id) && other.is_full() {
+        if to != id && !other.has_room_for(id) {
             return Err(Errno::AGAIN.into());
         }
-        other.inbox.push(from, bytes.to_vec());
+        self.datagram(to)?.inbox.push(from, bytes.to_vec());
         self.datagram(id)?.unread += bytes.len() + OVERHEAD;
         self.core
             .note(host, What::Local(digest(0, bytes), bytes.len()));
@@ -569,7 +555,7 @@ impl Network<'_> {
         let host = self.table.base(id)?.host;
         let to = self.find_datagram(host, name)?;
         self.may_send(id, to)?;
-        let before = self.datagram(id)?.peer.replace((to, name.clone()));
+        let before = self.table.unix_mut(id)?.peer.replace((to, name.clone()));
         if let Some((before, _)) = before.filter(|(before, _)| *before != to) {
             self.lose_peer(id, before);
         }
@@ -581,8 +567,9 @@ impl Network<'_> {
 
     pub(super) fn shut_down_unix(&mut self, id: u32, how: Shutdown) -> io::Result<()> {
         let [read, write] = [how != Shutdown::Write, how != Shutdown::Read];
-        let peer = match &self.table.unix(id)?.kind {
-            Kind::Stream(stream) => Some(stream.peer),
+        let socket = self.table.unix(id)?;
+        let peer = match socket.kind {
+            Kind::Stream(_) => socket.peer_id(),
             Kind::Datagram(_) => None,
             Kind::Listener => return Err(unsupported("shutting down this socket")),
         };
