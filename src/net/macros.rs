@@ -14,10 +14,10 @@ pub trait Stream: Clone {
     fn socket(&self) -> &Socket;
 }
 
-/// `socket!(type, standard library's type, SocketType, [methods that `Debug` calls])`, for a type
-/// that is `type(Socket)`: conversions, lending, and `Debug`.
+/// `socket!(type, standard library's type, [methods that `Debug` calls])`, for a type that is
+/// `type(Socket)`, and has the name of its `SocketType`: conversions, lending, and `Debug`.
 macro_rules! socket {
-    ($type:ident, $std:ty, $socket_type:expr, [$($field:ident),*]) => {
+    ($type:ident, $std:ty, [$($field:ident),*]) => {
         /// Adopts a socket of the standard library, and makes it non-blocking.
         impl TryFrom<$std> for $type {
             type Error = std::io::Error;
@@ -35,7 +35,8 @@ macro_rules! socket {
             type Error = std::io::Error;
 
             fn try_from(descriptor: crate::sys::OwnedDescriptor) -> std::io::Result<$type> {
-                Ok($type(crate::net::socket::kernel::adopt(descriptor, $socket_type)?))
+                use crate::net::socket::{SocketType, kernel};
+                kernel::adopt(descriptor, SocketType::$type).map($type)
             }
         }
 

@@ -897,12 +897,7 @@ impl UdpSocket {
     }
 }
 
-socket!(
-    UdpSocket,
-    std::net::UdpSocket,
-    SocketType::UdpSocket,
-    [local_addr, peer_addr]
-);
+socket!(UdpSocket, std::net::UdpSocket, [local_addr, peer_addr]);
 
 datagrams!(
     UdpSocket,

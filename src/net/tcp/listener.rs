@@ -321,12 +321,7 @@ fn accepted((socket, peer): (Socket, SockAddr)) -> io::Result<(TcpStream, Socket
     Ok((Stream::from_socket(socket), internet(peer)?))
 }
 
-socket!(
-    TcpListener,
-    std::net::TcpListener,
-    SocketType::TcpListener,
-    [local_addr]
-);
+socket!(TcpListener, std::net::TcpListener, [local_addr]);
 
 /// The stream of a listener's connections: see [`TcpListener::incoming`].
 ///

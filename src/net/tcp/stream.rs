@@ -601,9 +601,4 @@ try_reads!([] TcpStream, [0], pair!());
 try_writes!([] TcpStream, [0], pair!());
 readable_and_writable!(TcpStream, pair!(), try_read, try_write);
 
-socket!(
-    TcpStream,
-    std::net::TcpStream,
-    SocketType::TcpStream,
-    [local_addr, peer_addr]
-);
+socket!(TcpStream, std::net::TcpStream, [local_addr, peer_addr]);

@@ -561,7 +561,6 @@ impl UnixDatagram {
 socket!(
     UnixDatagram,
     std::os::unix::net::UnixDatagram,
-    SocketType::UnixDatagram,
     [local_addr, peer_addr]
 );
 

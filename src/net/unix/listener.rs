@@ -298,12 +298,7 @@ fn accepted((socket, peer): (Socket, SockAddr)) -> io::Result<(UnixStream, Socke
     Ok((Stream::from_socket(socket), from_kernel(peer)?))
 }
 
-socket!(
-    UnixListener,
-    std::os::unix::net::UnixListener,
-    SocketType::UnixListener,
-    [local_addr]
-);
+socket!(UnixListener, std::os::unix::net::UnixListener, [local_addr]);
 
 /// The stream of a [`UnixListener`]'s connections: see [`UnixListener::incoming`].
 ///

@@ -413,6 +413,5 @@ readable_and_writable!(UnixStream, pair!(), try_read, try_write);
 socket!(
     UnixStream,
     std::os::unix::net::UnixStream,
-    SocketType::UnixStream,
     [local_addr, peer_addr]
 );
