@@ -1,16 +1,18 @@
 //! Keepalive and the user timeout: when a TCP connection ends because its peer is silent.
 //!
 //! Numbers are checked here, against the limits of the kernel that has the socket, before any is
-//! set. If the kernel refuses one nevertheless, those that were set before it are set back.
+//! set. If the kernel refuses one nevertheless, those that were set before it are set back. The
+//! methods of [`TcpStream`] are in this file.
 
 use std::io;
 use std::time::Duration;
 
+use super::stream::TcpStream;
 use crate::net::socket::{Flag, Opt, Socket};
 use crate::sys::{TcpOption, invalid};
 
 /// When the system probes an idle TCP connection, and when it gives the connection up: for
-/// [`TcpStream::set_keepalive`](super::TcpStream::set_keepalive).
+/// [`TcpStream::set_keepalive`].
 ///
 /// If nothing has come from the peer for [`idle`](Self::idle), the system sends it a probe, and
 /// another one after each [`interval`](Self::interval). A living peer answers. When
@@ -159,58 +161,185 @@ fn checked(
     }
 }
 
-pub(super) fn keepalive(socket: &Socket) -> io::Result<Option<Keepalive>> {
-    if !socket.kernel().flag(Flag::Keepalive)? {
-        return Ok(None);
-    }
-    let seconds = |option| {
-        let value = socket.kernel().tcp_option(option)?;
-        io::Result::Ok(value.map(|seconds| Duration::from_secs(seconds.into())))
-    };
-    Ok(Some(Keepalive {
-        idle: seconds(TcpOption::KeepIdle)?,
-        interval: seconds(TcpOption::KeepInterval)?,
-        retries: socket.kernel().tcp_option(TcpOption::KeepCount)?,
-    }))
-}
-
-pub(super) fn set_keepalive(socket: &Socket, keepalive: Option<Keepalive>) -> io::Result<()> {
-    let Some(keepalive) = keepalive else {
-        return socket.set(Opt::Flag(Flag::Keepalive, false));
-    };
-    let options = keepalive.options(socket)?;
-    let before = options.map(|set| {
-        let (option, _) = set?;
-        let value = socket.kernel().tcp_option(option).ok().flatten()?;
-        Some((option, value))
-    });
-    let set = |options: [Option<(TcpOption, u32)>; 3]| {
-        let mut options = options.into_iter().flatten();
-        options.try_for_each(|(option, value)| socket.set(Opt::Tcp(option, value)))
-    };
-    let result = set(options).and_then(|()| socket.set(Opt::Flag(Flag::Keepalive, true)));
-    if result.is_err() {
-        let _ = set(before);
-    }
-    result
-}
-
-pub(super) fn user_timeout(socket: &Socket) -> io::Result<Option<Duration>> {
-    let value = socket.kernel().tcp_option(TcpOption::UserTimeout)?;
-    let value = value.filter(|millis| *millis != 0);
-    Ok(value.map(|millis| Duration::from_millis(millis.into())))
-}
-
-pub(super) fn set_user_timeout(socket: &Socket, timeout: Option<Duration>) -> io::Result<()> {
-    let option = TcpOption::UserTimeout;
-    let Some(timeout) = timeout else {
-        // A system that does not have the option has no timeout.
-        return match socket.kernel().tcp_option(option)? {
-            Some(_) => socket.set(Opt::Tcp(option, 0)),
-            None => Ok(()),
+impl TcpStream {
+    /// Returns when the system probes the connection while it is idle (`SO_KEEPALIVE`). `None`, the
+    /// default: it does not. The values are those that the system has for this socket, or `None`
+    /// where it has them for all sockets only (OpenBSD).
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// assert_eq!(stream.keepalive()?, None);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call.
+    pub fn keepalive(&self) -> io::Result<Option<Keepalive>> {
+        if !self.0.kernel().flag(Flag::Keepalive)? {
+            return Ok(None);
+        }
+        let seconds = |option| {
+            let value = self.0.kernel().tcp_option(option)?;
+            io::Result::Ok(value.map(|seconds| Duration::from_secs(seconds.into())))
         };
-    };
-    let given = || format!("the user timeout is {timeout:?}");
-    let (option, value) = checked(socket, option, timeout.as_millis(), "milliseconds", given)?;
-    socket.set(Opt::Tcp(option, value))
+        Ok(Some(Keepalive {
+            idle: seconds(TcpOption::KeepIdle)?,
+            interval: seconds(TcpOption::KeepInterval)?,
+            retries: self.0.kernel().tcp_option(TcpOption::KeepCount)?,
+        }))
+    }
+
+    /// Sets [`keepalive`](Self::keepalive), or turns it off.
+    ///
+    /// A peer that has vanished without a word (its machine lost power, a link is down, a router
+    /// has forgotten the connection) looks like one that is idle, and a read waits for it for ever.
+    /// With keepalive the read fails with [`TimedOut`](io::ErrorKind::TimedOut) in the end.
+    /// Probes are sent only while nothing waits for the peer's acknowledgement: for data that was
+    /// written see [`set_user_timeout`](Self::set_user_timeout).
+    ///
+    /// Times are cut to whole seconds.
+    ///
+    /// ```
+    /// use polder::net::Keepalive;
+    /// use std::time::Duration;
+    ///
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # #[cfg(not(target_os = "openbsd"))] {
+    /// let minute = Duration::from_secs(60);
+    /// let keepalive = Keepalive::new()
+    ///     .with_idle(minute)
+    ///     .with_interval(Duration::from_secs(10))
+    ///     .with_retries(5);
+    /// stream.set_keepalive(Some(keepalive))?;
+    /// assert_eq!(stream.keepalive()?, Some(keepalive));
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Platforms
+    ///
+    /// * OpenBSD has the times and the number for the whole system only: `Keepalive::new()` turns
+    ///   it on, other values are `Unsupported`.
+    /// * Windows has them since version 10, release 1709; before, they are `Unsupported`.
+    /// * If the socket has a [user timeout](Self::set_user_timeout), Linux sends probes until that
+    ///   has passed, and ignores `retries`.
+    ///
+    /// # Errors
+    ///
+    /// If there is an error, the socket's settings are as they were before:
+    ///
+    /// * [`InvalidInput`](io::ErrorKind::InvalidInput): a time of less than a second, no retries,
+    ///   or more than the system takes (Linux: 32,767 s, 127 retries; Windows: 255 retries);
+    /// * [`Unsupported`](io::ErrorKind::Unsupported): the system does not have the value for single
+    ///   sockets;
+    /// * any error of the system call.
+    #[doc(alias("SO_KEEPALIVE", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT"))]
+    pub fn set_keepalive(&self, keepalive: Option<Keepalive>) -> io::Result<()> {
+        let Some(keepalive) = keepalive else {
+            return self.0.set(Opt::Flag(Flag::Keepalive, false));
+        };
+        let options = keepalive.options(&self.0)?;
+        let before = options.map(|set| {
+            let (option, _) = set?;
+            let value = self.0.kernel().tcp_option(option).ok().flatten()?;
+            Some((option, value))
+        });
+        let set = |options: [Option<(TcpOption, u32)>; 3]| {
+            let mut options = options.into_iter().flatten();
+            options.try_for_each(|(option, value)| self.0.set(Opt::Tcp(option, value)))
+        };
+        let result = set(options).and_then(|()| self.0.set(Opt::Flag(Flag::Keepalive, true)));
+        if result.is_err() {
+            let _ = set(before);
+        }
+        result
+    }
+
+    /// Returns how long data that was written may stay unacknowledged before the connection ends
+    /// (`TCP_USER_TIMEOUT`). `None`, the default: until the system gives up, which on Linux takes
+    /// about a quarter of an hour. Always `None` on systems without this option.
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// assert_eq!(stream.user_timeout()?, None);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call.
+    pub fn user_timeout(&self) -> io::Result<Option<Duration>> {
+        let value = self.0.kernel().tcp_option(TcpOption::UserTimeout)?;
+        let value = value.filter(|millis| *millis != 0);
+        Ok(value.map(|millis| Duration::from_millis(millis.into())))
+    }
+
+    /// Sets [`user_timeout`](Self::user_timeout), cut to whole milliseconds; `None` restores the
+    /// system's default.
+    ///
+    /// If data stays unacknowledged, or unsent because the peer has no room for it, for so long,
+    /// the connection ends: reads and writes fail with [`TimedOut`](io::ErrorKind::TimedOut). Linux
+    /// counts from the first retransmission, which comes some hundred milliseconds after the data.
+    /// The option says nothing about an idle connection: that takes
+    /// [keepalive](Self::set_keepalive) too.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # #[cfg(any(target_os = "linux", target_os = "android"))] {
+    /// stream.set_user_timeout(Some(Duration::from_secs(30)))?;
+    /// assert_eq!(stream.user_timeout()?, Some(Duration::from_secs(30)));
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Platforms
+    ///
+    /// Linux and Android only. Elsewhere `None` is accepted, and any time is `Unsupported`; a
+    /// [`timeout`](crate::time::timeout) around a write ends the wait, if not the connection.
+    ///
+    /// # Errors
+    ///
+    /// If there is an error, the timeout is as it was before:
+    ///
+    /// * [`InvalidInput`](io::ErrorKind::InvalidInput): a time of less than a millisecond, or of
+    ///   more than 2<sup>31</sup> − 1 (24.8 days);
+    /// * [`Unsupported`](io::ErrorKind::Unsupported): the system does not have the option;
+    /// * any error of the system call.
+    #[doc(alias = "TCP_USER_TIMEOUT")]
+    pub fn set_user_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        let option = TcpOption::UserTimeout;
+        let Some(timeout) = timeout else {
+            // A system that does not have the option has no timeout.
+            return match self.0.kernel().tcp_option(option)? {
+                Some(_) => self.0.set(Opt::Tcp(option, 0)),
+                None => Ok(()),
+            };
+        };
+        let given = || format!("the user timeout is {timeout:?}");
+        let (option, value) = checked(&self.0, option, timeout.as_millis(), "milliseconds", given)?;
+        self.0.set(Opt::Tcp(option, value))
+    }
 }

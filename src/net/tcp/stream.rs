@@ -12,7 +12,6 @@ use crate::net::addresses::{AsyncToSocketAddrs, first_that_works_within, first_t
 use crate::net::macros::{Stream, socket};
 use crate::net::readiness::{readable_and_writable, try_reads, try_writes};
 use crate::net::socket::{Flag, Number, Opt, Socket, SocketType, internet, kernel};
-use crate::net::tcp::keepalive::{self, Keepalive};
 use crate::sys::OwnedDescriptor;
 
 /// A TCP connection.
@@ -47,7 +46,7 @@ use crate::sys::OwnedDescriptor;
 /// of several (`read_exact`, `write_all`) may have done part of their work.
 #[derive(Clone)]
 #[doc(alias("from_std", "into_std"))]
-pub struct TcpStream(Socket);
+pub struct TcpStream(pub(super) Socket);
 
 impl TcpStream {
     /// Connects to the first of `address`'s addresses that answers.
@@ -382,147 +381,6 @@ impl TcpStream {
     /// Any error of the system call.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.0.set(Opt::Number(Number::Ttl, ttl))
-    }
-
-    /// Returns when the system probes the connection while it is idle (`SO_KEEPALIVE`). `None`, the
-    /// default: it does not. The values are those that the system has for this socket, or `None`
-    /// where it has them for all sockets only (OpenBSD).
-    ///
-    /// ```
-    /// # use polder::net::{TcpListener, TcpStream};
-    /// # polder::block_on(async {
-    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
-    /// assert_eq!(stream.keepalive()?, None);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Any error of the system call.
-    pub fn keepalive(&self) -> io::Result<Option<Keepalive>> {
-        keepalive::keepalive(&self.0)
-    }
-
-    /// Sets [`keepalive`](Self::keepalive), or turns it off.
-    ///
-    /// A peer that has vanished without a word (its machine lost power, a link is down, a router
-    /// has forgotten the connection) looks like one that is idle, and a read waits for it for ever.
-    /// With keepalive the read fails with [`TimedOut`](io::ErrorKind::TimedOut) in the end.
-    /// Probes are sent only while nothing waits for the peer's acknowledgement: for data that was
-    /// written see [`set_user_timeout`](Self::set_user_timeout).
-    ///
-    /// Times are cut to whole seconds.
-    ///
-    /// ```
-    /// use polder::net::Keepalive;
-    /// use std::time::Duration;
-    ///
-    /// # use polder::net::{TcpListener, TcpStream};
-    /// # polder::block_on(async {
-    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
-    /// # #[cfg(not(target_os = "openbsd"))] {
-    /// let minute = Duration::from_secs(60);
-    /// let keepalive = Keepalive::new()
-    ///     .with_idle(minute)
-    ///     .with_interval(Duration::from_secs(10))
-    ///     .with_retries(5);
-    /// stream.set_keepalive(Some(keepalive))?;
-    /// assert_eq!(stream.keepalive()?, Some(keepalive));
-    /// # }
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    ///
-    /// # Platforms
-    ///
-    /// * OpenBSD has the times and the number for the whole system only: `Keepalive::new()` turns
-    ///   it on, other values are `Unsupported`.
-    /// * Windows has them since version 10, release 1709; before, they are `Unsupported`.
-    /// * If the socket has a [user timeout](Self::set_user_timeout), Linux sends probes until that
-    ///   has passed, and ignores `retries`.
-    ///
-    /// # Errors
-    ///
-    /// If there is an error, the socket's settings are as they were before:
-    ///
-    /// * [`InvalidInput`](io::ErrorKind::InvalidInput): a time of less than a second, no retries,
-    ///   or more than the system takes (Linux: 32,767 s, 127 retries; Windows: 255 retries);
-    /// * [`Unsupported`](io::ErrorKind::Unsupported): the system does not have the value for single
-    ///   sockets;
-    /// * any error of the system call.
-    #[doc(alias("SO_KEEPALIVE", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT"))]
-    pub fn set_keepalive(&self, keepalive: Option<Keepalive>) -> io::Result<()> {
-        keepalive::set_keepalive(&self.0, keepalive)
-    }
-
-    /// Returns how long data that was written may stay unacknowledged before the connection ends
-    /// (`TCP_USER_TIMEOUT`). `None`, the default: until the system gives up, which on Linux takes
-    /// about a quarter of an hour. Always `None` on systems without this option.
-    ///
-    /// ```
-    /// # use polder::net::{TcpListener, TcpStream};
-    /// # polder::block_on(async {
-    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
-    /// assert_eq!(stream.user_timeout()?, None);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Any error of the system call.
-    pub fn user_timeout(&self) -> io::Result<Option<Duration>> {
-        keepalive::user_timeout(&self.0)
-    }
-
-    /// Sets [`user_timeout`](Self::user_timeout), cut to whole milliseconds; `None` restores the
-    /// system's default.
-    ///
-    /// If data stays unacknowledged, or unsent because the peer has no room for it, for so long,
-    /// the connection ends: reads and writes fail with [`TimedOut`](io::ErrorKind::TimedOut). Linux
-    /// counts from the first retransmission, which comes some hundred milliseconds after the data.
-    /// The option says nothing about an idle connection: that takes
-    /// [keepalive](Self::set_keepalive) too.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// # use polder::net::{TcpListener, TcpStream};
-    /// # polder::block_on(async {
-    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
-    /// # #[cfg(any(target_os = "linux", target_os = "android"))] {
-    /// stream.set_user_timeout(Some(Duration::from_secs(30)))?;
-    /// assert_eq!(stream.user_timeout()?, Some(Duration::from_secs(30)));
-    /// # }
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    ///
-    /// # Platforms
-    ///
-    /// Linux and Android only. Elsewhere `None` is accepted, and any time is `Unsupported`; a
-    /// [`timeout`](crate::time::timeout) around a write ends the wait, if not the connection.
-    ///
-    /// # Errors
-    ///
-    /// If there is an error, the timeout is as it was before:
-    ///
-    /// * [`InvalidInput`](io::ErrorKind::InvalidInput): a time of less than a millisecond, or of
-    ///   more than 2<sup>31</sup> − 1 (24.8 days);
-    /// * [`Unsupported`](io::ErrorKind::Unsupported): the system does not have the option;
-    /// * any error of the system call.
-    #[doc(alias = "TCP_USER_TIMEOUT")]
-    pub fn set_user_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        keepalive::set_user_timeout(&self.0, timeout)
     }
 }
 
