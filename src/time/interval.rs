@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_lite::Stream;
 
-use super::timer::{Sleep, sleep_until};
+use super::timer::Timer;
 use crate::clock::now;
 
 /// How an [`Interval`] treats missed ticks.
@@ -98,10 +98,9 @@ pub fn interval(period: Duration) -> Interval {
 /// Cancel safe: no tick is lost, see [`Interval`].
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval {
-        next: Some(start),
+        timer: Timer::at(start),
         period,
         missed: MissedTickBehavior::default(),
-        sleep: sleep_until(start),
     }
 }
 
@@ -127,11 +126,10 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 #[derive(Debug)]
 #[doc(alias = "IntervalStream")]
 pub struct Interval {
-    /// `None` if the next tick is too far away to be represented.
-    next: Option<Instant>,
+    /// For the next tick. It has no deadline if that is too far away to be represented.
+    timer: Timer,
     period: Duration,
     missed: MissedTickBehavior,
-    sleep: Sleep,
 }
 
 impl Interval {
@@ -283,7 +281,7 @@ impl Interval {
     /// });
     /// ```
     pub fn reset_after(&mut self, duration: Duration) {
-        self.set(now().checked_add(duration));
+        self.timer.set(now().checked_add(duration), None);
     }
 
     /// Restarts the interval: the next tick is due at `instant`, and the one after it a period
@@ -302,7 +300,7 @@ impl Interval {
     /// });
     /// ```
     pub fn reset_at(&mut self, instant: Instant) {
-        self.set(Some(instant));
+        self.timer.set(Some(instant), None);
     }
 
     /// The polling form of [`tick`](Self::tick).
@@ -321,10 +319,7 @@ impl Interval {
     /// ```
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         // Polled even if there is no next tick, so that a reset wakes the waiter.
-        std::task::ready!(Pin::new(&mut self.sleep).poll(cx));
-        let Some(due) = self.next else {
-            unreachable!("without a next tick the sleep has no deadline");
-        };
+        let due = std::task::ready!(Pin::new(&mut self.timer).poll(cx));
         let next = due.checked_add(self.period);
         // The clock is read only if the result depends on it.
         let next = match self.missed {
@@ -335,13 +330,8 @@ impl Interval {
             },
             MissedTickBehavior::Skip => next.and_then(|next| skip(next, self.period)),
         };
-        self.set(next);
+        self.timer.set(next, None);
         Poll::Ready(due)
-    }
-
-    fn set(&mut self, next: Option<Instant>) {
-        self.next = next;
-        self.sleep.set(next);
     }
 }
 

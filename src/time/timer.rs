@@ -303,7 +303,8 @@ impl Timer {
         self.set(None, None);
     }
 
-    fn set(&mut self, when: Option<Instant>, period: Option<Duration>) {
+    /// Sets another deadline, where `None` means never, and another period.
+    pub(super) fn set(&mut self, when: Option<Instant>, period: Option<Duration>) {
         self.period = period;
         self.done = false;
         self.reset(when);
@@ -325,10 +326,6 @@ impl Timer {
             (State::Set(handle), None) => handle.suspend(scheduler::driver().as_deref()),
             (State::Idle(_), _) => {}
         }
-    }
-
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.when
     }
 
     /// Returns the deadline once it has passed.
@@ -530,7 +527,7 @@ impl Sleep {
     /// assert_eq!(sleep(Duration::MAX).deadline(), None);
     /// ```
     pub fn deadline(&self) -> Option<Instant> {
-        self.0.deadline()
+        self.0.when
     }
 
     /// Sets another deadline, whether or not the old one has passed.
@@ -562,11 +559,6 @@ impl Sleep {
     pub fn is_elapsed(&self) -> bool {
         // After it has fired, the clock is not read: the kernel's clock may have been ahead.
         self.0.done || self.deadline().is_some_and(|deadline| now() >= deadline)
-    }
-
-    /// [`reset`](Self::reset), where `None` means never.
-    pub(super) fn set(&mut self, deadline: Option<Instant>) {
-        self.0.set(deadline, None);
     }
 }
 
