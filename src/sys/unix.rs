@@ -13,7 +13,7 @@ use super::{AsDescriptor, AsRawDescriptor};
 mod fork;
 pub(crate) use fork::Process;
 #[cfg(all(test, not(loom)))]
-pub(crate) use fork::in_child;
+pub(crate) use fork::tests::in_child;
 #[cfg(all(feature = "environment", not(loom)))]
 pub(crate) mod local;
 #[cfg(all(feature = "environment", not(loom)))]

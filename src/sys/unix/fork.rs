@@ -54,33 +54,35 @@ fn count_forks() {
     }
 }
 
-/// Runs `check` in a child of `fork`, and panics unless it returns true there.
 #[cfg(all(test, not(loom)))]
-pub(crate) fn in_child(check: impl FnOnce() -> bool) {
+pub(super) mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    const RIGHT: i32 = 7;
-    // SAFETY: of the state of other threads the child uses only what `check` is about, and it ends
-    // by libc::_exit, without destructors. libc::alarm ends a child that hangs; both may always be
-    // called.
-    let child = unsafe {
-        let child = libc::fork();
-        if child == 0 {
-            libc::alarm(20);
-            let is_right = catch_unwind(AssertUnwindSafe(check)).unwrap_or(false);
-            libc::_exit(if is_right { RIGHT } else { 1 });
+    /// Runs `check` in a child of `fork`, and panics unless it returns true there.
+    pub(crate) fn in_child(check: impl FnOnce() -> bool) {
+        const RIGHT: i32 = 7;
+        // SAFETY: of the state of other threads the child uses only what `check` is about, and it
+        // ends by libc::_exit, without destructors. libc::alarm ends a child that hangs; both may
+        // always be called.
+        let child = unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::alarm(20);
+                let is_right = catch_unwind(AssertUnwindSafe(check)).unwrap_or(false);
+                libc::_exit(if is_right { RIGHT } else { 1 });
+            }
+            child
+        };
+        let mut status = 0;
+        loop {
+            // SAFETY: libc::waitpid writes one number.
+            if unsafe { libc::waitpid(child, &mut status, 0) } == child {
+                break;
+            }
+            let error = std::io::Error::last_os_error();
+            assert_eq!(error.kind(), std::io::ErrorKind::Interrupted, "{error}");
         }
-        child
-    };
-    let mut status = 0;
-    loop {
-        // SAFETY: libc::waitpid writes one number.
-        if unsafe { libc::waitpid(child, &mut status, 0) } == child {
-            break;
-        }
-        let error = std::io::Error::last_os_error();
-        assert_eq!(error.kind(), std::io::ErrorKind::Interrupted, "{error}");
+        assert!(libc::WIFEXITED(status), "the child was killed: {status}");
+        assert_eq!(libc::WEXITSTATUS(status), RIGHT, "the child has failed");
     }
-    assert!(libc::WIFEXITED(status), "the child was killed: {status}");
-    assert_eq!(libc::WEXITSTATUS(status), RIGHT, "the child has failed");
 }
