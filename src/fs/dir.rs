@@ -12,7 +12,7 @@ use std::vec;
 use futures_lite::Stream;
 
 use super::system::Batches;
-use super::{Access, FileType, Metadata, call, kernel, symlink_metadata};
+use super::{FileType, Metadata, kernel, symlink_metadata};
 use crate::blocking::Unblock;
 
 /// Options for creating a directory.
@@ -102,16 +102,7 @@ impl DirBuilder {
     /// Same as those functions.
     pub fn create<P: AsRef<Path>>(&self, path: P) -> impl Future<Output = io::Result<()>> + use<P> {
         let DirBuilder { recursive, mode } = *self;
-        let path = path.as_ref().to_owned();
-        async move {
-            if recursive {
-                return kernel::create_dir_all(path, mode).await;
-            }
-            call(Access::Change, path, move |kernel, path| {
-                kernel.create_dir(path, mode)
-            })
-            .await
-        }
+        kernel::create_dir(path.as_ref().to_owned(), recursive, mode)
     }
 }
 

@@ -52,7 +52,6 @@ mod system;
 #[cfg(feature = "sim")]
 mod world;
 
-use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -65,36 +64,6 @@ pub use self::metadata::{FileType, Metadata, Permissions};
 use self::system as kernel;
 #[cfg(feature = "sim")]
 use self::world as kernel;
-
-/// The effect of a call on the disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Access {
-    Read,
-    Change,
-}
-
-/// The calls that name a path, of the system (which blocks) or of a simulated disk (which takes no
-/// time by itself).
-trait Kernel {
-    fn canonicalize(&mut self, path: &Path) -> io::Result<PathBuf>;
-    /// Creates a directory. The mode is for Unix.
-    fn create_dir(&mut self, path: &Path, mode: Option<u32>) -> io::Result<()>;
-    /// Returns the metadata of what a symbolic link leads to, or of the link itself.
-    fn metadata(&mut self, path: &Path, follows: bool) -> io::Result<Metadata>;
-    fn remove_dir(&mut self, path: &Path) -> io::Result<()>;
-    fn remove_file(&mut self, path: &Path) -> io::Result<()>;
-    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
-}
-
-/// Makes a call with a path.
-fn call<R: Send + 'static>(
-    access: Access,
-    path: impl AsRef<Path>,
-    f: impl FnOnce(&mut dyn Kernel, &Path) -> io::Result<R> + Send + 'static,
-) -> impl Future<Output = io::Result<R>> {
-    let path = path.as_ref().to_owned();
-    kernel::call(access, move |kernel| f(kernel, &path))
-}
 
 /// Has a thread call `f` with two paths of the system. In a simulated world it fails.
 async fn link<P: AsRef<Path>, Q: AsRef<Path>>(
@@ -125,7 +94,7 @@ async fn link<P: AsRef<Path>, Q: AsRef<Path>>(
 ///
 /// Cancel safe: dropping the future has no effect.
 pub async fn canonicalize<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
-    call(Access::Read, path, |kernel, path| kernel.canonicalize(path)).await
+    kernel::canonicalize(path.as_ref()).await
 }
 
 /// Copies the bytes of a file, and its permissions, to another one, which is created or replaced.
@@ -259,10 +228,7 @@ pub async fn hard_link<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> 
 ///
 /// Cancel safe: dropping the future has no effect.
 pub async fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
-    call(Access::Read, path, |kernel, path| {
-        kernel.metadata(path, true)
-    })
-    .await
+    kernel::metadata_at(path.as_ref(), true).await
 }
 
 /// Reads a whole file.
@@ -391,7 +357,7 @@ pub async fn read_to_string<P: AsRef<Path>>(path: P) -> io::Result<String> {
 ///
 /// [As the others](self#cancel-safety).
 pub async fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
-    call(Access::Change, path, |kernel, path| kernel.remove_dir(path)).await
+    kernel::remove_dir(path.as_ref()).await
 }
 
 /// Removes a directory with everything in it. Symbolic links are removed, and not followed.
@@ -447,10 +413,7 @@ pub async fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// [As the others](self#cancel-safety).
 pub async fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
-    call(Access::Change, path, |kernel, path| {
-        kernel.remove_file(path)
-    })
-    .await
+    kernel::remove_file(path.as_ref()).await
 }
 
 /// Renames a file or directory, atomically where both names are on one file system. A file with the
@@ -481,11 +444,7 @@ pub async fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// [As the others](self#cancel-safety).
 pub async fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<()> {
-    let to = to.as_ref().to_owned();
-    call(Access::Change, from, move |kernel, from| {
-        kernel.rename(from, &to)
-    })
-    .await
+    kernel::rename(from.as_ref(), to.as_ref()).await
 }
 
 /// Sets the permissions of a file or directory.
@@ -542,10 +501,7 @@ pub async fn set_permissions<P: AsRef<Path>>(path: P, permissions: Permissions) 
 ///
 /// Cancel safe: dropping the future has no effect.
 pub async fn symlink_metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
-    call(Access::Read, path, |kernel, path| {
-        kernel.metadata(path, false)
-    })
-    .await
+    kernel::metadata_at(path.as_ref(), false).await
 }
 
 /// Returns whether a path exists.

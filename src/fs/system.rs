@@ -12,54 +12,8 @@ use std::task::{Context, Poll, ready};
 use futures_lite::io::AsyncSeek;
 
 use super::file::{FileStream, OpenOptions};
-use super::{Access, DirEntry, File, FileType, Kernel, Metadata, Permissions, ReadDir};
+use super::{DirEntry, File, FileType, Metadata, Permissions, ReadDir};
 use crate::blocking::{Class, POOL, Unblock};
-
-/// The system's calls with a path, for a thread of the pool.
-pub(super) struct System;
-
-impl Kernel for System {
-    fn canonicalize(&mut self, path: &Path) -> io::Result<PathBuf> {
-        fs::canonicalize(path)
-    }
-
-    fn create_dir(&mut self, path: &Path, mode: Option<u32>) -> io::Result<()> {
-        builder(false, mode).create(path)
-    }
-
-    fn metadata(&mut self, path: &Path, follows: bool) -> io::Result<Metadata> {
-        let metadata = if follows {
-            fs::metadata(path)
-        } else {
-            fs::symlink_metadata(path)
-        };
-        metadata.map(Metadata::of_system)
-    }
-
-    fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
-        fs::remove_dir(path)
-    }
-
-    fn remove_file(&mut self, path: &Path) -> io::Result<()> {
-        fs::remove_file(path)
-    }
-
-    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(from, to)
-    }
-}
-
-fn builder(recursive: bool, mode: Option<u32>) -> DirBuilder {
-    let mut builder = DirBuilder::new();
-    builder.recursive(recursive);
-    #[cfg(unix)]
-    if let Some(mode) = mode {
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, mode);
-    }
-    #[cfg(not(unix))]
-    let _ = mode;
-    builder
-}
 
 /// Has a thread of the pool call `f`. Dropping the future cancels the call if it has not begun.
 async fn on_thread<R: Send + 'static>(
@@ -67,13 +21,6 @@ async fn on_thread<R: Send + 'static>(
 ) -> io::Result<R> {
     let call = POOL.get().call(Class::Call, f)?;
     poll_fn(|cx| call.poll_output(cx)).await?
-}
-
-pub(super) async fn call<R: Send + 'static>(
-    _: Access,
-    f: impl FnOnce(&mut dyn Kernel) -> io::Result<R> + Send + 'static,
-) -> io::Result<R> {
-    on_thread(|| f(&mut System)).await
 }
 
 /// Calls what only the system has.
@@ -84,13 +31,44 @@ pub(super) async fn call_system<R: Send + 'static>(
     on_thread(f).await
 }
 
+pub(super) async fn canonicalize(path: &Path) -> io::Result<PathBuf> {
+    let path = path.to_owned();
+    on_thread(|| fs::canonicalize(path)).await
+}
+
 pub(super) async fn copy(from: &Path, to: &Path) -> io::Result<u64> {
     let (from, to) = (from.to_owned(), to.to_owned());
     on_thread(|| fs::copy(from, to)).await
 }
 
-pub(super) async fn create_dir_all(path: PathBuf, mode: Option<u32>) -> io::Result<()> {
-    on_thread(move || builder(true, mode).create(path)).await
+/// Creates a directory. The mode is for Unix.
+pub(super) async fn create_dir(
+    path: PathBuf,
+    recursive: bool,
+    mode: Option<u32>,
+) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(recursive);
+    #[cfg(unix)]
+    if let Some(mode) = mode {
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, mode);
+    }
+    #[cfg(not(unix))]
+    let _ = mode;
+    on_thread(move || builder.create(path)).await
+}
+
+/// Returns the metadata of what a symbolic link leads to, or of the link itself.
+pub(super) async fn metadata_at(path: &Path, follows: bool) -> io::Result<Metadata> {
+    let path = path.to_owned();
+    let metadata = move || {
+        if follows {
+            fs::metadata(path)
+        } else {
+            fs::symlink_metadata(path)
+        }
+    };
+    on_thread(|| metadata().map(Metadata::of_system)).await
 }
 
 pub(super) async fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -98,9 +76,24 @@ pub(super) async fn read(path: &Path) -> io::Result<Vec<u8>> {
     on_thread(|| fs::read(path)).await
 }
 
+pub(super) async fn remove_dir(path: &Path) -> io::Result<()> {
+    let path = path.to_owned();
+    on_thread(|| fs::remove_dir(path)).await
+}
+
 pub(super) async fn remove_dir_all(path: &Path) -> io::Result<()> {
     let path = path.to_owned();
     on_thread(|| fs::remove_dir_all(path)).await
+}
+
+pub(super) async fn remove_file(path: &Path) -> io::Result<()> {
+    let path = path.to_owned();
+    on_thread(|| fs::remove_file(path)).await
+}
+
+pub(super) async fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    let (from, to) = (from.to_owned(), to.to_owned());
+    on_thread(|| fs::rename(from, to)).await
 }
 
 pub(super) async fn write(path: &Path, contents: &[u8]) -> io::Result<()> {

@@ -14,45 +14,10 @@ use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
 use power_loss::{Disk, Error, Meta, OpenFlags};
 
 use super::file::{FileStream, OpenOptions};
-use super::{Access, DirEntry, File, FileType, Kernel, Metadata, Permissions, ReadDir, system};
+use super::{DirEntry, File, FileType, Metadata, Permissions, ReadDir, system};
 use crate::time::{Sleep, sleep};
 use crate::world::disk_calls::{Begun, Call, FileOfProcess, begin, io_error};
 use crate::world::{is_here, unsupported};
-
-impl Kernel for Disk {
-    fn canonicalize(&mut self, path: &Path) -> io::Result<PathBuf> {
-        Disk::canonicalize(self, path).map_err(io_error)
-    }
-
-    fn create_dir(&mut self, path: &Path, _: Option<u32>) -> io::Result<()> {
-        Disk::create_dir(self, path).map_err(io_error)
-    }
-
-    fn metadata(&mut self, path: &Path, _: bool) -> io::Result<Metadata> {
-        self.meta(path).map(Metadata::of_world).map_err(io_error)
-    }
-
-    fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
-        Disk::remove_dir(self, path).map_err(io_error)
-    }
-
-    fn remove_file(&mut self, path: &Path) -> io::Result<()> {
-        Disk::remove_file(self, path).map_err(io_error)
-    }
-
-    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        Disk::rename(self, from, to).map_err(io_error)
-    }
-}
-
-impl From<Access> for Call {
-    fn from(access: Access) -> Call {
-        match access {
-            Access::Read => Call::Look,
-            Access::Change => Call::Write,
-        }
-    }
-}
 
 /// Waits until a call's time is over.
 async fn wait(begun: io::Result<Begun>) -> io::Result<Begun> {
@@ -71,16 +36,6 @@ async fn finish<R>(
     wait(begun).await?.finish(f)
 }
 
-pub(super) async fn call<R: Send + 'static>(
-    access: Access,
-    f: impl FnOnce(&mut dyn Kernel) -> io::Result<R> + Send + 'static,
-) -> io::Result<R> {
-    if !is_here() {
-        return system::call(access, f).await;
-    }
-    finish(begin(access.into()), |disk| Ok(f(disk))).await?
-}
-
 /// See [`system::call_system`].
 pub(super) async fn call_system<R: Send + 'static>(
     what: &str,
@@ -92,6 +47,13 @@ pub(super) async fn call_system<R: Send + 'static>(
     system::call_system(what, f).await
 }
 
+pub(super) async fn canonicalize(path: &Path) -> io::Result<PathBuf> {
+    if !is_here() {
+        return system::canonicalize(path).await;
+    }
+    finish(begin(Call::Look), |disk| disk.canonicalize(path)).await
+}
+
 pub(super) async fn copy(from: &Path, to: &Path) -> io::Result<u64> {
     if !is_here() {
         return system::copy(from, to).await;
@@ -101,9 +63,16 @@ pub(super) async fn copy(from: &Path, to: &Path) -> io::Result<u64> {
     Ok(bytes.len() as u64)
 }
 
-pub(super) async fn create_dir_all(path: PathBuf, mode: Option<u32>) -> io::Result<()> {
+pub(super) async fn create_dir(
+    path: PathBuf,
+    recursive: bool,
+    mode: Option<u32>,
+) -> io::Result<()> {
     if !is_here() {
-        return system::create_dir_all(path, mode).await;
+        return system::create_dir(path, recursive, mode).await;
+    }
+    if !recursive {
+        return finish(begin(Call::Write), |disk| disk.create_dir(&path)).await;
     }
     let mut missing = Vec::new();
     // As the standard library does: up to the nearest existing ancestor, and back down.
@@ -129,6 +98,15 @@ async fn make_dir(path: &Path) -> io::Result<()> {
     finish(begin(Call::Write), make).await
 }
 
+/// See [`system::metadata_at`]. There are no links.
+pub(super) async fn metadata_at(path: &Path, follows: bool) -> io::Result<Metadata> {
+    if !is_here() {
+        return system::metadata_at(path, follows).await;
+    }
+    let meta = finish(begin(Call::Look), |disk| disk.meta(path)).await?;
+    Ok(Metadata::of_world(meta))
+}
+
 pub(super) async fn read(path: &Path) -> io::Result<Vec<u8>> {
     if !is_here() {
         return system::read(path).await;
@@ -139,6 +117,13 @@ pub(super) async fn read(path: &Path) -> io::Result<Vec<u8>> {
     };
     let file = open_here(path, flags).await?;
     finish(file.begin(Call::Read), |disk| disk.read_all(file.number())).await
+}
+
+pub(super) async fn remove_dir(path: &Path) -> io::Result<()> {
+    if !is_here() {
+        return system::remove_dir(path).await;
+    }
+    finish(begin(Call::Write), |disk| disk.remove_dir(path)).await
 }
 
 pub(super) async fn remove_dir_all(path: &Path) -> io::Result<()> {
@@ -161,6 +146,20 @@ pub(super) async fn remove_dir_all(path: &Path) -> io::Result<()> {
         dirs.pop();
     }
     Ok(())
+}
+
+pub(super) async fn remove_file(path: &Path) -> io::Result<()> {
+    if !is_here() {
+        return system::remove_file(path).await;
+    }
+    finish(begin(Call::Write), |disk| disk.remove_file(path)).await
+}
+
+pub(super) async fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    if !is_here() {
+        return system::rename(from, to).await;
+    }
+    finish(begin(Call::Write), |disk| disk.rename(from, to)).await
 }
 
 pub(super) async fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
