@@ -12,7 +12,7 @@ use std::vec;
 use futures_lite::Stream;
 
 use super::system::Batches;
-use super::{FileType, Metadata, kernel, symlink_metadata};
+use super::{FileType, Metadata, symlink_metadata};
 use crate::blocking::Unblock;
 
 /// Options for creating a directory.
@@ -102,7 +102,8 @@ impl DirBuilder {
     /// Same as those functions.
     pub fn create<P: AsRef<Path>>(&self, path: P) -> impl Future<Output = io::Result<()>> + use<P> {
         let DirBuilder { recursive, mode } = *self;
-        kernel::create_dir(path.as_ref().to_owned(), recursive, mode)
+        let path = path.as_ref().to_owned();
+        async move { kernel_call!(create_dir(path, recursive, mode)) }
     }
 }
 

@@ -294,7 +294,7 @@ impl OpenOptions {
     /// open.
     pub fn open<P: AsRef<Path>>(&self, path: P) -> impl Future<Output = io::Result<File>> + use<P> {
         let (path, options) = (path.as_ref().to_owned(), self.clone());
-        kernel::open(path, options)
+        async move { kernel_call!(open(path, options)) }
     }
 }
 

@@ -45,6 +45,17 @@
 //! return times, fail with [`Unsupported`](io::ErrorKind::Unsupported); modes and flags of options
 //! are ignored. Other errors are those of Linux.
 
+/// Calls the function of this name of the simulated world that this thread is in, or of the system.
+macro_rules! kernel_call {
+    ($function:ident $arguments:tt) => {{
+        #[cfg(feature = "sim")]
+        if $crate::world::is_here() {
+            return $crate::fs::world::$function $arguments.await;
+        }
+        $crate::fs::system::$function $arguments.await
+    }};
+}
+
 mod dir;
 mod file;
 mod metadata;
@@ -58,12 +69,24 @@ use std::path::{Path, PathBuf};
 pub use self::dir::{DirBuilder, DirEntry, ReadDir};
 pub use self::file::{File, OpenOptions};
 pub use self::metadata::{FileType, Metadata, Permissions};
-/// The files of this thread. With the feature `sim` they may be a simulated world's; the functions
-/// of `world` are those of `system` on a thread that is in no world.
+/// For open files, which with the feature `sim` may be those of a simulated world.
 #[cfg(not(feature = "sim"))]
 use self::system as kernel;
 #[cfg(feature = "sim")]
 use self::world as kernel;
+
+/// Has a thread call `f`, for what only the system has. In a simulated world it fails.
+async fn call_system<R: Send + 'static>(
+    what: &str,
+    f: impl FnOnce() -> io::Result<R> + Send + 'static,
+) -> io::Result<R> {
+    #[cfg(feature = "sim")]
+    if crate::world::is_here() {
+        return Err(crate::world::unsupported(what));
+    }
+    let _ = what;
+    system::on_thread(f).await
+}
 
 /// Has a thread call `f` with two paths of the system. In a simulated world it fails.
 async fn link<P: AsRef<Path>, Q: AsRef<Path>>(
@@ -72,7 +95,7 @@ async fn link<P: AsRef<Path>, Q: AsRef<Path>>(
     f: fn(PathBuf, PathBuf) -> io::Result<()>,
 ) -> io::Result<()> {
     let (original, link) = (original.as_ref().to_owned(), link.as_ref().to_owned());
-    kernel::call_system("a link", move || f(original, link)).await
+    call_system("a link", move || f(original, link)).await
 }
 
 /// Returns the absolute path without links, `.` and `..`.
@@ -94,7 +117,7 @@ async fn link<P: AsRef<Path>, Q: AsRef<Path>>(
 ///
 /// Cancel safe: dropping the future has no effect.
 pub async fn canonicalize<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
-    kernel::canonicalize(path.as_ref()).await
+    kernel_call!(canonicalize(path.as_ref()))
 }
 
 /// Copies the bytes of a file, and its permissions, to another one, which is created or replaced.
@@ -122,7 +145,7 @@ pub async fn canonicalize<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
 ///
 /// Not cancel safe: if the future is dropped, any part may have been copied.
 pub async fn copy<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<u64> {
-    kernel::copy(from.as_ref(), to.as_ref()).await
+    kernel_call!(copy(from.as_ref(), to.as_ref()))
 }
 
 /// Creates a directory.
@@ -228,7 +251,7 @@ pub async fn hard_link<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> 
 ///
 /// Cancel safe: dropping the future has no effect.
 pub async fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
-    kernel::metadata_at(path.as_ref(), true).await
+    kernel_call!(metadata_at(path.as_ref(), true))
 }
 
 /// Reads a whole file.
@@ -253,7 +276,7 @@ pub async fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
 ///
 /// Cancel safe: dropping the future has no effect.
 pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
-    kernel::read(path.as_ref()).await
+    kernel_call!(read(path.as_ref()))
 }
 
 /// Lists a directory. (A simulated one is sorted by name.)
@@ -283,7 +306,7 @@ pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
 ///
 /// Cancel safe: dropping the future has no effect.
 pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
-    kernel::read_dir(path.as_ref()).await
+    kernel_call!(read_dir(path.as_ref()))
 }
 
 /// Returns where a symbolic link leads to.
@@ -304,7 +327,7 @@ pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
 /// Cancel safe: dropping the future has no effect.
 pub async fn read_link<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
     let path = path.as_ref().to_owned();
-    kernel::call_system("a link", || std::fs::read_link(path)).await
+    call_system("a link", || std::fs::read_link(path)).await
 }
 
 /// Reads a whole file as text.
@@ -357,7 +380,7 @@ pub async fn read_to_string<P: AsRef<Path>>(path: P) -> io::Result<String> {
 ///
 /// [As the others](self#cancel-safety).
 pub async fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
-    kernel::remove_dir(path.as_ref()).await
+    kernel_call!(remove_dir(path.as_ref()))
 }
 
 /// Removes a directory with everything in it. Symbolic links are removed, and not followed.
@@ -385,7 +408,7 @@ pub async fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// Not cancel safe: if the future is dropped, any part may have been removed.
 pub async fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
-    kernel::remove_dir_all(path.as_ref()).await
+    kernel_call!(remove_dir_all(path.as_ref()))
 }
 
 /// Removes a file. Open handles can still read and write it (on Unix).
@@ -413,7 +436,7 @@ pub async fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// [As the others](self#cancel-safety).
 pub async fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
-    kernel::remove_file(path.as_ref()).await
+    kernel_call!(remove_file(path.as_ref()))
 }
 
 /// Renames a file or directory, atomically where both names are on one file system. A file with the
@@ -444,7 +467,7 @@ pub async fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// [As the others](self#cancel-safety).
 pub async fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<()> {
-    kernel::rename(from.as_ref(), to.as_ref()).await
+    kernel_call!(rename(from.as_ref(), to.as_ref()))
 }
 
 /// Sets the permissions of a file or directory.
@@ -475,7 +498,7 @@ pub async fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Resul
 /// [As the others](self#cancel-safety).
 pub async fn set_permissions<P: AsRef<Path>>(path: P, permissions: Permissions) -> io::Result<()> {
     let path = path.as_ref().to_owned();
-    kernel::call_system("a file's permissions", move || {
+    call_system("a file's permissions", move || {
         let current = || Ok(std::fs::metadata(&path)?.permissions());
         std::fs::set_permissions(&path, permissions.to_system(current)?)
     })
@@ -501,7 +524,7 @@ pub async fn set_permissions<P: AsRef<Path>>(path: P, permissions: Permissions) 
 ///
 /// Cancel safe: dropping the future has no effect.
 pub async fn symlink_metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
-    kernel::metadata_at(path.as_ref(), false).await
+    kernel_call!(metadata_at(path.as_ref(), false))
 }
 
 /// Returns whether a path exists.
@@ -557,7 +580,7 @@ pub async fn try_exists<P: AsRef<Path>>(path: P) -> io::Result<bool> {
 /// Not cancel safe: if the future is dropped, the file may have been created or truncated, and any
 /// number of the first bytes may have been written.
 pub async fn write<P: AsRef<Path>, C: AsRef<[u8]>>(path: P, contents: C) -> io::Result<()> {
-    kernel::write(path.as_ref(), contents.as_ref()).await
+    kernel_call!(write(path.as_ref(), contents.as_ref()))
 }
 
 /// Symbolic links of Unix: see [`symlink`](unix::symlink).

@@ -16,19 +16,11 @@ use super::{DirEntry, File, FileType, Metadata, Permissions, ReadDir};
 use crate::blocking::{Class, POOL, Unblock};
 
 /// Has a thread of the pool call `f`. Dropping the future cancels the call if it has not begun.
-async fn on_thread<R: Send + 'static>(
+pub(super) async fn on_thread<R: Send + 'static>(
     f: impl FnOnce() -> io::Result<R> + Send + 'static,
 ) -> io::Result<R> {
     let call = POOL.get().call(Class::Call, f)?;
     poll_fn(|cx| call.poll_output(cx)).await?
-}
-
-/// Calls what only the system has.
-pub(super) async fn call_system<R: Send + 'static>(
-    _: &str,
-    f: impl FnOnce() -> io::Result<R> + Send + 'static,
-) -> io::Result<R> {
-    on_thread(f).await
 }
 
 pub(super) async fn canonicalize(path: &Path) -> io::Result<PathBuf> {

@@ -1,6 +1,7 @@
 //! Files of a simulated world: each call is a [`Disk`]'s, after the time that it takes.
 //!
-//! The functions are those of `system` unless this thread runs a world.
+//! The functions with a path are called on threads that run a world; those of open files forward to
+//! `system` if that has the file.
 
 use std::fmt;
 use std::future::Future;
@@ -36,41 +37,17 @@ async fn finish<R>(
     wait(begun).await?.finish(f)
 }
 
-/// See [`system::call_system`].
-pub(super) async fn call_system<R: Send + 'static>(
-    what: &str,
-    f: impl FnOnce() -> io::Result<R> + Send + 'static,
-) -> io::Result<R> {
-    if is_here() {
-        return Err(unsupported(what));
-    }
-    system::call_system(what, f).await
-}
-
 pub(super) async fn canonicalize(path: &Path) -> io::Result<PathBuf> {
-    if !is_here() {
-        return system::canonicalize(path).await;
-    }
     finish(begin(Call::Look), |disk| disk.canonicalize(path)).await
 }
 
 pub(super) async fn copy(from: &Path, to: &Path) -> io::Result<u64> {
-    if !is_here() {
-        return system::copy(from, to).await;
-    }
     let bytes = read(from).await?;
     write(to, &bytes).await?;
     Ok(bytes.len() as u64)
 }
 
-pub(super) async fn create_dir(
-    path: PathBuf,
-    recursive: bool,
-    mode: Option<u32>,
-) -> io::Result<()> {
-    if !is_here() {
-        return system::create_dir(path, recursive, mode).await;
-    }
+pub(super) async fn create_dir(path: PathBuf, recursive: bool, _: Option<u32>) -> io::Result<()> {
     if !recursive {
         return finish(begin(Call::Write), |disk| disk.create_dir(&path)).await;
     }
@@ -99,18 +76,12 @@ async fn make_dir(path: &Path) -> io::Result<()> {
 }
 
 /// See [`system::metadata_at`]. There are no links.
-pub(super) async fn metadata_at(path: &Path, follows: bool) -> io::Result<Metadata> {
-    if !is_here() {
-        return system::metadata_at(path, follows).await;
-    }
+pub(super) async fn metadata_at(path: &Path, _: bool) -> io::Result<Metadata> {
     let meta = finish(begin(Call::Look), |disk| disk.meta(path)).await?;
     Ok(Metadata::of_world(meta))
 }
 
 pub(super) async fn read(path: &Path) -> io::Result<Vec<u8>> {
-    if !is_here() {
-        return system::read(path).await;
-    }
     let flags = OpenFlags {
         read: true,
         ..OpenFlags::default()
@@ -120,16 +91,10 @@ pub(super) async fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 pub(super) async fn remove_dir(path: &Path) -> io::Result<()> {
-    if !is_here() {
-        return system::remove_dir(path).await;
-    }
     finish(begin(Call::Write), |disk| disk.remove_dir(path)).await
 }
 
 pub(super) async fn remove_dir_all(path: &Path) -> io::Result<()> {
-    if !is_here() {
-        return system::remove_dir_all(path).await;
-    }
     let mut dirs = vec![path.to_owned()];
     while let Some(dir) = dirs.last() {
         let names = finish(begin(Call::Look), |disk| disk.read_dir(dir)).await?;
@@ -149,23 +114,14 @@ pub(super) async fn remove_dir_all(path: &Path) -> io::Result<()> {
 }
 
 pub(super) async fn remove_file(path: &Path) -> io::Result<()> {
-    if !is_here() {
-        return system::remove_file(path).await;
-    }
     finish(begin(Call::Write), |disk| disk.remove_file(path)).await
 }
 
 pub(super) async fn rename(from: &Path, to: &Path) -> io::Result<()> {
-    if !is_here() {
-        return system::rename(from, to).await;
-    }
     finish(begin(Call::Write), |disk| disk.rename(from, to)).await
 }
 
 pub(super) async fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
-    if !is_here() {
-        return system::write(path, contents).await;
-    }
     let flags = OpenFlags {
         write: true,
         create: true,
@@ -183,9 +139,6 @@ pub(super) async fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
 }
 
 pub(super) async fn read_dir(path: &Path) -> io::Result<ReadDir> {
-    if !is_here() {
-        return system::read_dir(path).await;
-    }
     let names = finish(begin(Call::Look), |disk| disk.read_dir(path)).await?;
     let entry = |(name, is_dir)| {
         Ok(DirEntry {
@@ -262,9 +215,6 @@ fn usable(file: &system::Handle) -> io::Result<&system::Handle> {
 }
 
 pub(super) async fn open(path: PathBuf, options: OpenOptions) -> io::Result<File> {
-    if !is_here() {
-        return system::open(path, options).await;
-    }
     let file = Arc::new(open_here(&path, options.to_world()).await?);
     Ok(File {
         handle: Handle::World(file.clone()),
