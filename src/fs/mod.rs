@@ -74,17 +74,14 @@ pub use self::metadata::{FileType, Metadata, Permissions};
 use self::system as kernel;
 #[cfg(feature = "sim")]
 use self::world as kernel;
+use crate::runtime::not_simulated;
 
 /// Has a thread call `f`, for what only the system has. In a simulated world it fails.
 async fn call_system<R: Send + 'static>(
     what: &str,
     f: impl FnOnce() -> io::Result<R> + Send + 'static,
 ) -> io::Result<R> {
-    #[cfg(feature = "sim")]
-    if crate::world::is_here() {
-        return Err(crate::world::unsupported(what));
-    }
-    let _ = what;
+    not_simulated(what)?;
     system::on_thread(f).await
 }
 

@@ -16,9 +16,10 @@ use power_loss::{Disk, Error, Meta, OpenFlags};
 
 use super::file::{FileStream, OpenOptions};
 use super::{DirEntry, File, FileType, Metadata, Permissions, ReadDir, system};
+use crate::runtime::not_simulated;
 use crate::time::{Sleep, sleep};
 use crate::world::disk_calls::{Begun, Call, FileOfProcess, begin, io_error};
-use crate::world::{is_here, unsupported};
+use crate::world::unsupported;
 
 /// Waits until a call's time is over.
 async fn wait(begun: io::Result<Begun>) -> io::Result<Begun> {
@@ -207,11 +208,8 @@ impl fmt::Debug for Handle {
 /// Fails for a file of the system if this thread runs a world, in which the call would end at a
 /// time that no seed determines.
 fn usable(file: &system::Handle) -> io::Result<&system::Handle> {
-    if is_here() {
-        Err(unsupported("a file of the system"))
-    } else {
-        Ok(file)
-    }
+    not_simulated("a file of the system")?;
+    Ok(file)
 }
 
 pub(super) async fn open(path: PathBuf, options: OpenOptions) -> io::Result<File> {

@@ -26,7 +26,7 @@ static BACKGROUND: PerProcess<Background> = PerProcess::new(Background::default)
 /// If it cannot be started, because descriptors or threads are exhausted; the next call tries
 /// again. If its thread has panicked.
 pub(crate) fn shared() -> io::Result<&'static Arc<Shared>> {
-    super::not_simulated()?;
+    super::not_simulated(super::ANOTHER_RUNTIME)?;
     let background = BACKGROUND.get();
     match background.shared.get() {
         Some(shared) if shared.is_closing() => Err(io::Error::other(

@@ -669,21 +669,23 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Fails in a simulated world, where each process has only the runtime that is made for it.
-fn not_simulated() -> io::Result<()> {
+/// Fails in a simulated world, which does not have `what`.
+pub(crate) fn not_simulated(what: &str) -> io::Result<()> {
     #[cfg(feature = "sim")]
     if crate::world::is_here() {
-        return Err(crate::world::unsupported(
-            "a runtime beside the one of a host's process",
-        ));
+        return Err(crate::world::unsupported(what));
     }
+    let _ = what;
     Ok(())
 }
+
+/// What [`not_simulated`] refuses: each process has only the runtime that is made for it.
+const ANOTHER_RUNTIME: &str = "a runtime beside the one of a host's process";
 
 /// Makes a runtime of one worker, as a [`Builder`] with the defaults does. Most programs have no
 /// other, and so do not link the code that starts threads.
 fn single_worker() -> io::Result<Arc<Shared>> {
-    not_simulated()?;
+    not_simulated(ANOTHER_RUNTIME)?;
     let pollers = Pollers {
         shards: Vec::new(),
         main: Poller::first_of(Backend::list_from_env()?)?,

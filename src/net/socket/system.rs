@@ -12,9 +12,10 @@ use std::net::Shutdown;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 
-use super::{BACKLOG, Kernel, PAUSES, Receive, Socket, SocketType, is_would_block, kernel};
+use super::{BACKLOG, Kernel, PAUSES, Receive, Socket, SocketType, is_would_block};
 use crate::io::operation::Operation;
 use crate::reactor::{Direction, Io};
+use crate::runtime::not_simulated;
 use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor, invalid};
 use crate::time::Timer;
 
@@ -63,12 +64,6 @@ fn wrap_as(plain: bool, descriptor: OwnedDescriptor, socket_type: SocketType) ->
         #[cfg(feature = "sim")]
         world: None,
     }
-}
-
-/// Allows a foreign socket to be adopted.
-#[cfg(not(feature = "sim"))]
-pub(super) fn allow_adopting(_what: &str) -> io::Result<()> {
-    Ok(())
 }
 
 /// Adopts a foreign socket. A socket of another type is refused, since the type decides how it is
@@ -381,7 +376,7 @@ fn prepare(
     socket_type: SocketType,
     what: &str,
 ) -> io::Result<socket2::Socket> {
-    kernel::allow_adopting(what)?;
+    not_simulated(what)?;
     let socket = socket2::Socket::from(socket);
     let fits = match socket.local_addr().map(|address| address.domain()) {
         Ok(domain) if socket_type.is_internet() => domain == Domain::IPV4 || domain == Domain::IPV6,

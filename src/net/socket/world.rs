@@ -33,15 +33,6 @@ fn wrap(socket: SimSocket, socket_type: SocketType) -> io::Result<Socket> {
     Ok(Socket { system, world })
 }
 
-/// Fails in a simulated world, which has no descriptors of the system.
-pub(super) fn allow_adopting(what: &str) -> io::Result<()> {
-    if world::is_here() {
-        Err(unsupported(what))
-    } else {
-        Ok(())
-    }
-}
-
 /// See [`system::bind`].
 pub(in crate::net) fn bind(socket_type: SocketType, address: &SockAddr) -> io::Result<Socket> {
     if !world::is_here() {
