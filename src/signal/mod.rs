@@ -333,10 +333,7 @@ impl Signals {
                 let waker = Some(spare.take()?);
                 self.key = Some(registry.insert(Waiter { mask, waker }));
             }
-            Some(waiter) => match &mut waiter.waker {
-                Some(old) => spare.renew(old, waker)?,
-                none => *none = Some(spare.take()?),
-            },
+            Some(waiter) => spare.store(&mut waiter.waker, waker)?,
         }
         self.note_wait();
         Ok(Poll::Pending)
