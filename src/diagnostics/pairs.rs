@@ -22,10 +22,6 @@ impl Pairs {
         self.0.iter()
     }
 
-    pub(super) fn at(&self, place: u64) -> (u64, u64) {
-        self.0[place as usize]
-    }
-
     /// Returns all pairs with this first number.
     pub(super) fn of(&self, first: u64) -> &[(u64, u64)] {
         let from = &self.0[self.0.partition_point(|pair| pair.0 < first)..];

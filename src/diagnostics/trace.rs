@@ -129,39 +129,39 @@ impl Trace {
 
 /// The polls of all tasks.
 struct Polls {
-    /// The time at which each began, and its track.
-    all: Vec<(Duration, usize)>,
-    /// The nanosecond at which a poll began, and its place in `all`.
-    by_time: Pairs,
-    /// A task, and the place of one of its polls in `by_time`.
+    /// The task, the time at which it began, and the track of each, in the order of time.
+    all: Vec<(u64, Duration, usize)>,
+    /// A task, and the place of one of its polls in `all`.
     by_task: Pairs,
 }
 
 impl Polls {
     fn of(tracks: &[Track]) -> Polls {
-        let (mut all, mut tasks) = (Vec::new(), Vec::new());
+        let mut polls = Vec::new();
         for (index, track) in tracks.iter().enumerate() {
             for event in &track.events {
                 if let What::PollBegins((id, _)) = event.what {
-                    all.push((event.at, index));
-                    tasks.push(id);
+                    polls.push((id, event.at, index));
                 }
             }
         }
-        let by_time = Pairs::places(all.iter().map(|(at, _)| at.as_nanos() as u64));
-        Polls {
-            by_task: Pairs::places(by_time.iter().map(|(_, poll)| tasks[*poll as usize])),
-            by_time,
-            all,
-        }
+        let by_time = Pairs::places(polls.iter().map(|(_, at, _)| at.as_nanos() as u64));
+        let all: Vec<_> = (by_time.iter())
+            .map(|(_, place)| polls[*place as usize])
+            .collect();
+        let by_task = Pairs::places(all.iter().map(|(id, ..)| *id));
+        Polls { all, by_task }
     }
 
     /// Returns the first poll of this task that began at this time or later.
     fn next(&self, task: u64, at: Duration) -> Option<(Duration, usize)> {
         let of_task = self.by_task.of(task);
-        let poll = |place: u64| self.all[self.by_time.at(place).1 as usize];
-        let next = of_task.partition_point(|(_, place)| poll(*place).0 < at);
-        of_task.get(next).map(|(_, place)| poll(*place))
+        let poll = |(_, place): &(u64, u64)| self.all[*place as usize];
+        let next = of_task.partition_point(|pair| poll(pair).1 < at);
+        of_task
+            .get(next)
+            .map(poll)
+            .map(|(_, at, track)| (at, track))
     }
 }
 
