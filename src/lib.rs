@@ -155,8 +155,8 @@
 #![warn(unreachable_pub, clippy::missing_panics_doc)]
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(loom, allow(dead_code, unreachable_pub, unused_imports, unused_macros))]
-// Code below that only sockets need stays in place, unused.
-#![cfg_attr(not(feature = "net"), allow(dead_code, unused_imports, unused_macros))]
+// Code that only a feature needs stays in place without it, unused.
+#![cfg_attr(not(feature = "default"), allow(dead_code, unused_imports))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 // Under loom only synchronisation code is built: pollers, readiness, parking, the choice of idle

@@ -320,7 +320,6 @@ impl<T> Unblock<T> {
     }
 
     /// Whether a dropped read has moved, or may still move, the value's position past the task's.
-    #[cfg(feature = "fs")]
     pub(crate) fn is_ahead(&self) -> bool {
         let is_ahead = !self.range.is_empty() || self.is_in(Kind::Read);
         is_ahead && !self.has_no_position
@@ -410,7 +409,6 @@ impl<T> Unblock<T> {
 
     /// Waits until no operation is in progress. Fails as the last one has, or if bytes are left
     /// that a dropped read has brought.
-    #[cfg(feature = "fs")]
     pub(crate) fn poll_settled(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_enter(cx))?;
         if self.range.is_empty() {

@@ -29,17 +29,12 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, PoisonError};
-#[cfg(feature = "blocking")]
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-#[cfg(feature = "blocking")]
 use crate::scheduler::waits_for;
 use crate::sync::{Handoff, Job, Mutex, contain};
-#[cfg(feature = "blocking")]
-use crate::sys::unsupported;
-use crate::sys::{PerProcess, Process, start_thread};
-#[cfg(feature = "blocking")]
+use crate::sys::{PerProcess, Process, start_thread, unsupported};
 use crate::telemetry::Leaf;
 
 /// How long an idle thread waits for a job before it exits. Starting one takes some tens of
@@ -61,7 +56,6 @@ const MAX_LOOKUPS: usize = 64;
 
 /// The kind of a job, which has its own limit. Jobs of the first class are taken first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(not(all(feature = "net", feature = "blocking")), allow(dead_code))]
 pub(crate) enum Class {
     /// A name lookup. It ends within a bounded time.
     Lookup,
@@ -338,7 +332,6 @@ impl<T> Call<T> {
     /// Polls for the output. It is `None` if the function panicked, was cancelled, or its output
     /// was taken; and in a child of the process that made the call, since a parent's thread might
     /// hold the lock.
-    #[cfg(feature = "blocking")]
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Option<T>> {
         if !self.shared.process.is_current() {
             return Poll::Ready(None);
@@ -348,10 +341,7 @@ impl<T> Call<T> {
             _ => None,
         })
     }
-}
 
-#[cfg(feature = "blocking")]
-impl<T> Call<T> {
     /// [`poll`](Self::poll), for a future that a task waits for. Fails in a child of the process
     /// that made the call.
     pub(crate) fn poll_output(&self, cx: &Context<'_>) -> Poll<io::Result<T>> {
@@ -388,7 +378,6 @@ impl<T> Call<T> {
     }
 }
 
-#[cfg(feature = "blocking")]
 impl<T> SharedCall<T> {
     pub(crate) fn is_done(&self) -> bool {
         !self.process.is_current() || self.stage.update(|stage| matches!(stage, Stage::Done(_)))

@@ -356,7 +356,6 @@ impl Writer<'_> {
 }
 
 /// The beginning of each trace: a file that begins otherwise was not made by us.
-#[cfg(feature = "environment")]
 pub(super) const FIRST_WORDS: &str = "{\"otherData\":{\"polder\":\"";
 
 /// Microseconds, with three decimals.

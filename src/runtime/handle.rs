@@ -232,7 +232,6 @@ impl Handle {
     }
 
     /// The name resolver of the runtime; `None` if the system resolves names.
-    #[cfg(feature = "net")]
     pub(crate) fn resolver(&self) -> Option<Arc<Resolver>> {
         self.shared.resolver()?.downcast().ok()
     }

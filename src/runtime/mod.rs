@@ -52,7 +52,6 @@ use spawn::{boxed_if_large, spawn_local_on, spawn_on};
 
 pub use builder::Builder;
 pub use handle::Handle;
-#[cfg(feature = "net")]
 pub(crate) use resolver::Resolver;
 pub use scope::{Scope, ScopedTask};
 pub use spawn::{spawn, spawn_local, spawn_local_named, spawn_named};

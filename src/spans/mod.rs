@@ -51,6 +51,5 @@ pub(crate) enum Kind {
     /// From `spawn_local` or `spawn_on`: it stays on its worker.
     Local,
     /// A function that runs on the pool.
-    #[cfg(feature = "blocking")]
     Blocking,
 }

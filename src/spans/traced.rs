@@ -145,7 +145,6 @@ fn task_span(task: NewTask<'_>) -> Span {
     let kind = match task.kind {
         Kind::Task => "task",
         Kind::Local => "local",
-        #[cfg(feature = "blocking")]
         Kind::Blocking => "blocking",
     };
     trace_span!(

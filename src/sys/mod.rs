@@ -35,13 +35,11 @@ pub(crate) trait AsRawDescriptor {
 }
 
 /// The error for an argument that is not valid.
-#[cfg(not(loom))]
 pub(crate) fn invalid(words: impl Into<String>) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidInput, words.into())
 }
 
 /// The error for a request that this system cannot fulfil.
-#[cfg(any(feature = "net", feature = "blocking", feature = "signal"))]
 pub(crate) fn unsupported(words: impl Into<String>) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::Unsupported, words.into())
 }

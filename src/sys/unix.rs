@@ -14,11 +14,8 @@ mod fork;
 pub(crate) use fork::Process;
 #[cfg(all(test, not(loom)))]
 pub(crate) use fork::tests::in_child;
-#[cfg(all(feature = "environment", not(loom)))]
 pub(crate) mod local;
-#[cfg(all(feature = "environment", not(loom)))]
 mod rights;
-#[cfg(all(feature = "environment", not(loom)))]
 pub(crate) use rights::has_foreign_rights;
 #[cfg(feature = "net")]
 mod net;
@@ -290,7 +287,6 @@ pub(crate) fn is_file(descriptor: &impl AsFd) -> io::Result<bool> {
 }
 
 /// Whether the file belongs to this user, is unreadable for all others, and has one name.
-#[cfg(all(feature = "environment", not(loom)))]
 pub(crate) fn is_private_file(file: &std::fs::File) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
 
@@ -301,7 +297,6 @@ pub(crate) fn is_private_file(file: &std::fs::File) -> io::Result<bool> {
 
 /// Sends as much as fits. If the peer is gone, that is an error, never a signal. See `net::receive`
 /// for how the call is made.
-#[cfg(any(feature = "net", all(feature = "environment", not(loom))))]
 #[inline]
 pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     // On Apple's systems rustix has no such flag; they have a socket option instead.
@@ -313,14 +308,12 @@ pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
 }
 
 /// Returns the effective user ID.
-#[cfg(all(feature = "environment", not(loom)))]
 pub(crate) fn user() -> u32 {
     // SAFETY: it has no preconditions, and always succeeds.
     unsafe { libc::geteuid() }
 }
 
 /// Registers `call` to run when the process exits normally: after `main`, or by `exit`.
-#[cfg(all(feature = "environment", not(loom)))]
 pub(crate) fn at_exit(call: extern "C" fn()) -> io::Result<()> {
     // SAFETY: the function is no closure, and stays valid for as long as the process lives.
     match unsafe { libc::atexit(call) } {
@@ -331,7 +324,6 @@ pub(crate) fn at_exit(call: extern "C" fn()) -> io::Result<()> {
 
 /// Returns the system's ID of this thread on systems where we need it: on Linux, for `/proc` and
 /// for [`thread_cpu_time`].
-#[cfg(not(loom))]
 pub(crate) fn thread_id() -> u32 {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     // SAFETY: it has no preconditions, and always succeeds.
@@ -342,7 +334,6 @@ pub(crate) fn thread_id() -> u32 {
 }
 
 /// Returns the processor time that a thread of this process has used, if its ID is known.
-#[cfg(not(loom))]
 pub(crate) fn thread_cpu_time(thread: u32) -> Option<Duration> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if thread != 0 {

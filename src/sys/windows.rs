@@ -101,13 +101,11 @@ pub(crate) fn is_file(_: &impl AsSocket) -> io::Result<bool> {
 }
 
 /// Windows has no such programs.
-#[cfg(feature = "environment")]
 pub(crate) fn has_foreign_rights() -> bool {
     false
 }
 
 /// Access rights come with the folder.
-#[cfg(feature = "environment")]
 pub(crate) fn is_private_file(file: &std::fs::File) -> io::Result<bool> {
     Ok(file.metadata()?.is_file())
 }

@@ -14,12 +14,9 @@ pub(crate) enum Leaf {
     Task(u64),
     TaskSet(usize),
     /// Work on a thread of the pool.
-    #[cfg(feature = "blocking")]
     Blocking,
-    #[cfg(feature = "net")]
     Lookup,
     /// A set of signal numbers, each below 60.
-    #[cfg(feature = "signal")]
     Signal(u64),
 }
 
@@ -38,11 +35,8 @@ impl Leaf {
             Leaf::Latch(address) => (3, address as u64),
             Leaf::Task(id) => (4, id),
             Leaf::TaskSet(address) => (5, address as u64),
-            #[cfg(feature = "blocking")]
             Leaf::Blocking => (6, 0),
-            #[cfg(feature = "net")]
             Leaf::Lookup => (7, 0),
-            #[cfg(feature = "signal")]
             Leaf::Signal(numbers) => (8, numbers),
         };
         kind << Leaf::KIND | which & ((1 << Leaf::KIND) - 1)
