@@ -161,7 +161,7 @@
 
 // Under loom only synchronisation code is built: pollers, readiness, parking, the choice of idle
 // workers.
-#[cfg(all(any(feature = "net", feature = "blocking"), not(loom)))]
+#[cfg(not(loom))]
 mod blocking;
 #[cfg(not(loom))]
 mod checks;

@@ -17,8 +17,7 @@ use super::dump::{Brief, Count, Dump, Printable, TaskDump, TaskRef, TaskState, W
 use super::json::{Json, OrNull};
 use super::pairs::Pairs;
 use super::sockets::readable_bytes;
-#[cfg(any(feature = "net", feature = "blocking"))]
-use crate::blocking::Load;
+use crate::blocking::{Load, POOL};
 use crate::reactor::{Source, SourceWait};
 use crate::scheduler::Shared;
 
@@ -270,23 +269,10 @@ impl Clues {
     }
 }
 
-#[cfg(any(feature = "net", feature = "blocking"))]
+/// Returns the load of the pool. Without these features nothing uses it.
 fn pool() -> Option<Load> {
-    Some(crate::blocking::POOL.get().load())
-}
-
-/// Without these features there is no pool.
-#[cfg(not(any(feature = "net", feature = "blocking")))]
-fn pool() -> Option<Load> {
-    None
-}
-
-#[cfg(not(any(feature = "net", feature = "blocking")))]
-#[derive(Clone, Copy)]
-struct Load {
-    full: Option<(usize, usize)>,
-    is_idle: bool,
-    done: usize,
+    let has_pool = cfg!(any(feature = "net", feature = "blocking"));
+    has_pool.then(|| POOL.get().load())
 }
 
 /// Whether a task waits for a signal other than SIGUSR1, which may be what requested the dump.
