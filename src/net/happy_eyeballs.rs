@@ -21,19 +21,12 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// Alternates between the family of the first address and the other family; each family keeps its
 /// order.
 fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
-    let Some(first) = addresses.first().map(SocketAddr::is_ipv6) else {
-        return addresses;
-    };
-    let count = addresses.len();
-    let (mut ours, mut others): (Vec<_>, Vec<_>) =
+    let first = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    let (ours, others): (Vec<_>, Vec<_>) =
         (addresses.into_iter()).partition(|address| address.is_ipv6() == first);
-    let mut ordered = Vec::with_capacity(count);
-    let (mut ours, mut others) = (ours.drain(..), others.drain(..));
-    while ordered.len() < count {
-        ordered.extend(ours.next());
-        ordered.extend(others.next());
-    }
-    ordered
+    let longest = ours.len().max(others.len());
+    let in_turn = (0..longest).flat_map(|index| [ours.get(index), others.get(index)]);
+    in_turn.flatten().copied().collect()
 }
 
 /// Returns the first attempt that succeeds, or the error of the one that failed last if none does;
