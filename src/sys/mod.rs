@@ -44,6 +44,14 @@ pub(crate) fn unsupported(words: impl Into<String>) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::Unsupported, words.into())
 }
 
+/// The result of a system call that returns zero, or leaves its error with the thread.
+fn c_result(returned: i32) -> std::io::Result<()> {
+    match returned {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 /// Starts a thread with the standard library's stack size. The function is boxed, so that starting
 /// a thread is compiled once: that saves 3 KB.
 pub(crate) fn start_thread(

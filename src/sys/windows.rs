@@ -3,7 +3,7 @@
 use std::io;
 use std::os::windows::io::{AsRawSocket, AsSocket};
 
-use super::{AsDescriptor, AsRawDescriptor};
+use super::{AsDescriptor, AsRawDescriptor, c_result};
 
 #[cfg(feature = "net")]
 mod net;
@@ -125,16 +125,14 @@ pub(crate) fn set_nonblocking(socket: &impl AsSocket) -> io::Result<()> {
 
     let mut on = 1;
     // SAFETY: the socket is open while it is lent, and the number is valid for reads.
-    match unsafe {
+    let result = unsafe {
         ioctlsocket(
             socket.as_socket().as_raw_socket() as SOCKET,
             FIONBIO,
             &mut on,
         )
-    } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    };
+    c_result(result)
 }
 
 /// A process, as distinct from those that it was forked from: Windows has no `fork`.

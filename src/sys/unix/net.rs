@@ -3,7 +3,7 @@
 use std::io::{self, IoSliceMut};
 #[cfg(target_os = "android")]
 use std::os::android::net::SocketAddrExt;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 #[cfg(target_os = "linux")]
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
@@ -19,7 +19,7 @@ use socket2::SockRef;
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 use super::super::receive_vectored;
-use super::super::{AfterAcceptError, TcpOption, unsupported};
+use super::super::{AfterAcceptError, TcpOption, c_result, unsupported};
 #[cfg(not(target_vendor = "apple"))]
 use super::OwnedDescriptor;
 
@@ -49,8 +49,6 @@ pub(crate) fn receive_alone(
     socket: &impl AsFd,
     buffers: &mut [IoSliceMut<'_>],
 ) -> io::Result<(usize, bool)> {
-    use std::os::fd::AsRawFd;
-
     // SAFETY: all zero is a valid `msghdr`: no address, no slices, no room for control messages.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = buffers.as_mut_ptr().cast();
@@ -106,7 +104,7 @@ pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
 /// the structure (`unix_mkname_bsd`), at which rustix 1.1.6 panics.
 #[cfg(not(target_vendor = "apple"))]
 pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
-    use std::os::fd::{AsRawFd, FromRawFd};
+    use std::os::fd::FromRawFd;
 
     let (listener, flags) = (
         listener.as_fd().as_raw_fd(),
@@ -235,14 +233,10 @@ pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>
     target_os = "openbsd"
 ))]
 pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
-    use std::os::fd::AsRawFd;
-
     let (mut uid, mut gid) = (0, 0);
     // SAFETY: the descriptor is open while it is lent, and the two numbers are valid for writes.
-    match unsafe { libc::getpeereid(socket.as_fd().as_raw_fd(), &mut uid, &mut gid) } {
-        0 => Ok((uid, gid, None)),
-        _ => Err(io::Error::last_os_error()),
-    }
+    c_result(unsafe { libc::getpeereid(socket.as_fd().as_raw_fd(), &mut uid, &mut gid) })?;
+    Ok((uid, gid, None))
 }
 
 /// See above.
@@ -400,8 +394,6 @@ pub(crate) fn set_number(
     name: libc::c_int,
     value: libc::c_int,
 ) -> io::Result<()> {
-    use std::os::fd::AsRawFd;
-
     // SAFETY: the descriptor is open while it is lent; the kernel reads one number.
     let result = unsafe {
         libc::setsockopt(
@@ -412,10 +404,7 @@ pub(crate) fn set_number(
             size_of_val(&value) as libc::socklen_t,
         )
     };
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    c_result(result)
 }
 
 /// Reads an option. Returns its length.
@@ -425,8 +414,6 @@ fn get_option(
     name: libc::c_int,
     value: &mut [u8],
 ) -> io::Result<usize> {
-    use std::os::fd::AsRawFd;
-
     let mut length = value.len() as libc::socklen_t;
     // SAFETY: the descriptor is open while it is lent; the kernel writes at most `length` bytes.
     let result = unsafe {
@@ -438,10 +425,8 @@ fn get_option(
             &mut length,
         )
     };
-    match result {
-        0 => Ok(length as usize),
-        _ => Err(io::Error::last_os_error()),
-    }
+    c_result(result)?;
+    Ok(length as usize)
 }
 
 /// Whether a non-blocking connect is in progress.
@@ -474,8 +459,6 @@ mod tests {
 
     #[test]
     fn an_upper_layer_protocol_is_seen() {
-        use std::os::fd::AsRawFd;
-
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert!(is_plain_tcp(&stream));

@@ -6,7 +6,7 @@ use std::os::windows::io::{AsRawSocket, AsSocket};
 use socket2::SockRef;
 use windows_sys::Win32::Networking::WinSock;
 
-use super::super::{AfterAcceptError, TcpOption, receive_vectored};
+use super::super::{AfterAcceptError, TcpOption, c_result, receive_vectored};
 
 /// No flags: sending to a closed connection raises no signal.
 pub(crate) const SEND_FLAGS: i32 = 0;
@@ -126,10 +126,8 @@ pub(crate) fn get_number(socket: &impl AsSocket, level: i32, name: i32) -> io::R
             &mut length,
         )
     };
-    match result {
-        0 => Ok(value),
-        _ => Err(io::Error::last_os_error()),
-    }
+    c_result(result)?;
+    Ok(value)
 }
 
 /// Sets an option that is a number.
@@ -149,10 +147,7 @@ pub(crate) fn set_number(
             size_of_val(&value) as i32,
         )
     };
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    c_result(result)
 }
 
 /// Whether the system does not know an option: it is too old.
