@@ -114,14 +114,8 @@ const NONE: usize = INDEX as usize;
 /// The task may move to another pool worker.
 const MOVABLE: usize = 1 << 16;
 
-/// The task is in the list of a pool worker: the one with the index above [`LIST_SHIFT`].
-const BOUND: u32 = 1 << 17;
-
 /// The task's runtime is traced.
-const TRACED: u32 = 1 << 19;
-
-/// The position of the index of the worker that has the task in its list.
-const LIST_SHIFT: u32 = 20;
+const TRACED: u32 = 1 << 17;
 
 impl Meta {
     /// Counts the task as spawned: by the current worker, if it is one of `shared`. `worker` is
@@ -218,31 +212,6 @@ impl Meta {
     fn assign(&self, index: usize) {
         let state = self.state() & !INDEX | index as u32;
         self.state.store(state, Ordering::Relaxed);
-    }
-
-    /// Records that the task is in the list of the pool worker at `index`.
-    #[inline]
-    fn set_bound(&self, index: usize) {
-        let state = self.state() | BOUND | (index as u32) << LIST_SHIFT;
-        self.state.store(state, Ordering::Relaxed);
-    }
-
-    /// Whether [`is_bound`](Self::is_bound) or [`is_traced`](Self::is_traced) is true.
-    #[inline]
-    fn is_bound_or_traced(&self) -> bool {
-        self.state() & (BOUND | TRACED) != 0
-    }
-
-    /// Whether a movable task is in a pool worker's list.
-    #[inline]
-    fn is_bound(&self) -> bool {
-        self.state() & BOUND != 0
-    }
-
-    /// The index of the pool worker that has the task in its list.
-    #[inline]
-    fn list(&self) -> usize {
-        (self.state() >> LIST_SHIFT) as usize
     }
 
     /// Begins a poll, on a worker that last read its clock at `tick`. A leaf that waits may then

@@ -17,13 +17,13 @@
 //! may be the task's last reference.
 
 use std::cell::RefCell;
-use std::num::NonZeroUsize;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::task::Waker;
 
 use slab::Slab;
 
-use super::{Local, Meta, TaskRef, trace, with_local};
+use super::{Meta, TaskRef, trace, with_local};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
@@ -60,36 +60,44 @@ impl MovableTasks {
         self.count.load(Ordering::Relaxed)
     }
 
-    fn insert(&self, task: TaskRef) -> OwnedKey {
+    /// Returns the task's index in the list.
+    fn insert(&self, task: TaskRef) -> usize {
         let mut tasks = self.tasks.lock();
         let index = tasks.insert(task);
         self.count.store(tasks.len(), Ordering::Relaxed);
-        OwnedKey::new(index)
+        index
     }
 
-    fn remove(&self, key: OwnedKey) {
+    fn remove(&self, index: usize) {
         let mut tasks = self.tasks.lock();
-        let removed = tasks.try_remove(key.index());
+        let removed = tasks.try_remove(index);
         self.count.store(tasks.len(), Ordering::Relaxed);
         drop(tasks);
         drop(removed);
     }
 }
 
-/// The position of a task in its worker's list, counted from one, so that an `Option` of it takes
-/// one word.
+/// Where a task is listed: with which worker, and at which index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct OwnedKey(NonZeroUsize);
+pub(crate) struct OwnedKey {
+    worker: u32,
+    /// The index plus one, so that an `Option` of the key takes eight bytes.
+    place: NonZeroU32,
+}
 
 impl OwnedKey {
     #[inline]
-    fn new(index: usize) -> OwnedKey {
-        OwnedKey(NonZeroUsize::MIN.saturating_add(index))
+    fn new(worker: usize, index: usize) -> OwnedKey {
+        let index = u32::try_from(index).expect("fewer than 2^32 tasks");
+        OwnedKey {
+            worker: worker as u32,
+            place: NonZeroU32::MIN.saturating_add(index),
+        }
     }
 
     #[inline]
     fn index(self) -> usize {
-        self.0.get() - 1
+        self.place.get() as usize - 1
     }
 }
 
@@ -106,13 +114,14 @@ impl OwnedTasks {
         }
     }
 
-    fn insert(&self, task: TaskRef) -> OwnedKey {
-        OwnedKey::new(self.tasks.borrow_mut().insert(task))
+    /// Returns the task's index in the list.
+    fn insert(&self, task: TaskRef) -> usize {
+        self.tasks.borrow_mut().insert(task)
     }
 
-    fn remove(&self, key: OwnedKey) {
+    fn remove(&self, index: usize) {
         // The list is empty if the worker closes and it was taken.
-        let removed = self.tasks.borrow_mut().try_remove(key.index());
+        let removed = self.tasks.borrow_mut().try_remove(index);
         drop(removed);
     }
 }
@@ -123,49 +132,36 @@ pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
     with_local(|local| {
         debug_assert!(local.has(meta), "a task is polled by its own worker");
         let task = TaskRef::new(meta, waker.clone());
-        if meta.is_movable() {
-            return bind_movable(local, meta, task);
-        }
-        let remote = local.remote();
-        remote.set_staying(remote.staying() + 1);
-        local.owned.insert(task)
+        let index = if meta.is_movable() {
+            local.pool().owned.insert(task)
+        } else {
+            let remote = local.remote();
+            remote.set_staying(remote.staying() + 1);
+            local.owned.insert(task)
+        };
+        OwnedKey::new(local.index, index)
     })
-}
-
-#[inline(never)]
-fn bind_movable(local: &Local, meta: &Meta, task: TaskRef) -> OwnedKey {
-    meta.set_bound(local.index);
-    local.pool().owned.insert(task)
 }
 
 /// Removes a task after its future was dropped, if it was bound, and counts its end. If it stays,
 /// this is its worker's thread. If it is movable, or was not bound, it may be any thread.
 pub(crate) fn task_ended(meta: &Meta, key: Option<OwnedKey>) {
     meta.set_finished();
-    let is_removed = meta.is_bound_or_traced() && other_task_ended(meta, key);
+    if meta.is_traced() {
+        trace::ended(meta);
+    }
+    let is_movable = meta.is_movable();
+    if let (Some(key), true) = (key, is_movable) {
+        let list = &meta.shared.pool(key.worker as usize).owned;
+        list.remove(key.index());
+    }
     let index = with_local(|local| {
-        if let (Some(key), false, true) = (key, is_removed, local.has(meta)) {
+        if let (Some(key), false, true) = (key, is_movable, local.has(meta)) {
             let remote = local.remote();
             remote.set_staying(remote.staying() - 1);
-            local.owned.remove(key);
+            local.owned.remove(key.index());
         }
         Arc::ptr_eq(&local.shared, &meta.shared).then_some(local.index)
     });
     meta.shared.task_ended(index.flatten());
-}
-
-/// Traces the end of a task, and removes it from the list of movable tasks. Returns whether it was
-/// there.
-#[inline(never)]
-fn other_task_ended(meta: &Meta, key: Option<OwnedKey>) -> bool {
-    if meta.is_traced() {
-        trace::ended(meta);
-    }
-    match key {
-        Some(key) if meta.is_bound() => {
-            meta.shared.pool(meta.list()).owned.remove(key);
-            true
-        }
-        _ => false,
-    }
 }
