@@ -21,7 +21,7 @@ use super::owned::OwnedTasks;
 use super::shared::{PoolRemote, Remote, Shared};
 use super::{INDEX, MOVABLE, Meta, Runnable};
 use crate::clock::now;
-use crate::telemetry::{Counters, Ids, SAMPLE, Traced, What};
+use crate::telemetry::{Counters, Ids, Leaf, SAMPLE, Traced, What};
 
 /// The maximum number of consecutive runs of tasks that the previous task has woken. Such a task
 /// runs before those that have been ready for longer; the limit prevents two tasks that wake each
@@ -174,7 +174,7 @@ impl Local {
     #[inline(always)]
     fn schedule(&self, runnable: Runnable, yields: bool) {
         if yields {
-            runnable.metadata().set_woken_while_running();
+            runnable.metadata().set_waits_for(Leaf::WOKEN_WHILE_RUNNING);
             self.yielded.borrow_mut().push_back(runnable);
         } else {
             self.push(runnable)
@@ -201,7 +201,7 @@ impl Local {
         if self.chooser().is_some() {
             return self.schedule(runnable, true);
         }
-        runnable.metadata().set_woken_while_running();
+        runnable.metadata().set_waits_for(Leaf::WOKEN_WHILE_RUNNING);
         if self.turn_end.get().is_none() {
             self.turn_end.set(Some(self.pool().queue.tail()));
         }
@@ -583,11 +583,9 @@ impl Local {
     /// Counts the ready tasks, including the one that runs next.
     fn measure_queue(&self) {
         let longest = &self.counters.longest_queue;
-        let ready =
-            1 + self.ready.borrow().len() + self.pool.as_ref().map_or(0, |pool| pool.queue.len());
-        if ready > longest.get() {
-            longest.set(ready);
-        }
+        let movable = self.pool.as_ref().map_or(0, |pool| pool.queue.len());
+        let ready = 1 + self.ready.borrow().len() + movable;
+        longest.set(longest.get().max(ready));
     }
 
     /// Called when a task of a pool worker begins to run, after `runs` others.

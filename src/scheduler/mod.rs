@@ -221,7 +221,7 @@ impl Meta {
         let before = self.polls.load(Ordering::Relaxed);
         self.polls.store(before.wrapping_add(1), Ordering::Relaxed);
         self.polled.store(tick, Ordering::Relaxed);
-        self.waits_for.store(Leaf::UNKNOWN, Ordering::Relaxed);
+        self.set_waits_for(Leaf::UNKNOWN);
         before == 0
     }
 
@@ -230,19 +230,8 @@ impl Meta {
         self.polled.store(tick, Ordering::Relaxed);
     }
 
-    /// Records that the task was woken, and no longer waits for anything.
-    #[inline]
-    fn set_ready(&self) {
-        self.waits_for.store(Leaf::NOTHING, Ordering::Relaxed);
-    }
-
-    /// Records that the task was woken while it ran, by itself or by another thread.
-    #[inline]
-    fn set_woken_while_running(&self) {
-        self.waits_for
-            .store(Leaf::WOKEN_WHILE_RUNNING, Ordering::Relaxed);
-    }
-
+    /// Records the leaf that the task waits for: [`Leaf::NOTHING`] if it was woken, and
+    /// [`Leaf::WOKEN_WHILE_RUNNING`] if that was while it ran, by itself or by another thread.
     #[inline]
     fn set_waits_for(&self, leaf: u64) {
         self.waits_for.store(leaf, Ordering::Relaxed);
@@ -275,7 +264,7 @@ impl run_queue::Item for Runnable {
 /// The schedule function of every task, called for a wake on any thread, and for a new task.
 /// `async-task` does not call it again before the task has run.
 pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
-    runnable.metadata().set_ready();
+    runnable.metadata().set_waits_for(Leaf::NOTHING);
     if runnable.metadata().is_traced() {
         trace::scheduled(runnable.metadata());
     }
