@@ -273,10 +273,9 @@ impl SharedSnapshot {
     /// Adds the movable tasks. Their lists are read before and after the sources and timers that
     /// they may wait for.
     fn add_movable_tasks(&mut self, shared: &Shared, now: Instant) {
-        let pool = shared.pool_workers();
         let mut before = Vec::new();
-        for remote in pool {
-            remote.movable_tasks().for_each(|task| {
+        for pool in shared.pools() {
+            pool.owned.for_each(|task| {
                 before.push((task.waker().data().addr() as u64, task.meta().id().as_u64()));
             });
         }
@@ -290,8 +289,8 @@ impl SharedSnapshot {
         self.waiting.extend(wakers.waiting());
         // A running task waits for nothing, even if its last poll recorded a leaf.
         let mut running = running_tasks(shared);
-        for remote in pool {
-            remote.movable_tasks().for_each(|task| {
+        for pool in shared.pools() {
+            pool.owned.for_each(|task| {
                 let (worker, waker) = (Some(task.meta().index()), Some(task.waker()));
                 (self.tasks).push(TaskRecord::of(worker, waker, task.meta(), now));
             });

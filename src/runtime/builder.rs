@@ -553,7 +553,8 @@ impl Builder {
         // The builder may be a clone.
         let resolver = self.resolver.as_ref().map(Resolver::for_another);
         let resolver = resolver.map(|resolver| Arc::new(resolver) as Slot);
-        let shared = Shared::new(pollers).with_resolver(resolver);
+        let shared = Shared::new(pollers);
+        *shared.resolver.lock() = resolver;
         let shared = observe(shared, self.watch, self.trace)?;
         // An error from here on drops the runtime, which joins the threads that were started.
         let mut runtime = Runtime::from_shared(shared.clone(), self.busy_poll);

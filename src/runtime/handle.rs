@@ -233,7 +233,7 @@ impl Handle {
 
     /// The name resolver of the runtime; `None` if the system resolves names.
     pub(crate) fn resolver(&self) -> Option<Arc<Resolver>> {
-        self.shared.resolver()?.downcast().ok()
+        self.shared.resolver.lock().clone()?.downcast().ok()
     }
 
     /// Returns the current state of the runtime: its workers, its tasks, and what each task waits

@@ -66,7 +66,8 @@ impl Idle {
         }
     }
 
-    /// Whether the worker at `index` is searching.
+    /// Whether the worker at `index` was woken to search for tasks. If so, it takes tasks and then
+    /// calls [`end_search`](Self::end_search).
     #[inline]
     pub(super) fn is_searching(&self, index: usize) -> bool {
         self.searching.load(Ordering::Relaxed) == index + 1

@@ -113,7 +113,7 @@ impl Local {
                 Some(_) => 0,
                 None => SAMPLE - 1,
             },
-            pool: shared.remote(index).pool().cloned(),
+            pool: shared.remote(index).pool.clone(),
             shared,
             index,
             ready: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
@@ -248,7 +248,10 @@ impl Local {
 
     /// Takes an injected task that was never polled, if that is the first one.
     pub(super) fn take_new(&self) -> Option<Runnable> {
-        self.take_from_injected(|local| local.shared.take_new())
+        self.take_from_injected(|local| {
+            let is_new = |runnable: &Runnable| runnable.metadata().is_new();
+            local.shared.inject_queue.pop_if(is_new)
+        })
     }
 
     /// Calls `take` if there are injected tasks, and wakes an idle worker for those that it leaves.
@@ -400,7 +403,7 @@ impl Local {
     #[inline]
     pub(super) fn push_movable(&self, runnable: Runnable) {
         if let Err(runnable) = self.pool().queue.push(runnable) {
-            self.shared.inject(runnable);
+            self.shared.inject_queue.push(runnable);
         }
     }
 

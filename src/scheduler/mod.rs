@@ -315,7 +315,7 @@ fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
         remote.reactor.unpark();
         return false;
     }
-    shared.inject(runnable);
+    shared.inject_queue.push(runnable);
     // If the runtime closes, the pool workers may have exited, and the main worker waits for this
     // task.
     !shared.unpark_main_if_closing()
@@ -442,7 +442,7 @@ mod tests {
         for _ in 0..8 {
             let task = worker.next_of_pool(local.pool()).unwrap();
             order.push(ids.contains(&id(&task)));
-            worker.shared().inject(spawn());
+            worker.shared().inject_queue.push(spawn());
             local.takes_new.set(true);
             drop(worker.next_of_pool(local.pool()));
         }
@@ -459,7 +459,7 @@ mod tests {
         let own: Vec<_> = (0..2).map(|_| spawn()).collect();
         let ids: Vec<_> = own.iter().map(id).collect();
         own.into_iter().for_each(|task| local.push_movable(task));
-        (0..100).for_each(|_| shared.inject(spawn()));
+        (0..100).for_each(|_| shared.inject_queue.push(spawn()));
         let mut running = worker.next_of_pool(local.pool()).unwrap();
         assert_eq!(id(&running), ids[0]);
         let mut new = 0;
@@ -487,7 +487,7 @@ mod tests {
         own.into_iter().for_each(|task| local.push_movable(task));
         let polled = spawn();
         polled.metadata().begin_poll(0);
-        shared.inject(polled);
+        shared.inject_queue.push(polled);
         let first = worker.next_of_pool(local.pool()).unwrap();
         assert!(local.schedule_if_own(first, true).is_none());
         let next = worker.next_of_pool(local.pool()).unwrap();

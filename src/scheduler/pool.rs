@@ -378,7 +378,7 @@ impl Worker {
         } else if !local.has_ready() {
             self.steal(false);
         }
-        local.shared.end_search(local.index);
+        local.shared.idle.end_search(local.index, &*local.shared);
     }
 }
 

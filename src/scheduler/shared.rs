@@ -47,8 +47,6 @@
 //! the next one.
 
 use std::any::Any;
-#[cfg(feature = "sim")]
-use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -82,9 +80,10 @@ pub(crate) struct Pollers {
 #[derive(Debug)]
 pub(crate) struct Shared {
     remotes: Box<[Arc<Remote>]>,
-    /// Movable tasks that no pool worker has. Unused without pool workers.
-    inject_queue: MutexQueue<Runnable>,
-    idle: Idle,
+    /// Movable tasks that no pool worker has. Unused without pool workers. A thread that adds one
+    /// calls [`wake_one`](Self::wake_one) afterwards, at once or soon.
+    pub(super) inject_queue: MutexQueue<Runnable>,
+    pub(super) idle: Idle,
     /// The pool workers by the reactors that they share. Empty without pool workers.
     pub(super) shards: Box<[Shard]>,
     /// The number of workers of each shard but the last, apart from the lines that shards write.
@@ -104,8 +103,10 @@ pub(crate) struct Shared {
     /// The number of tasks spawned by destructors of tasks that were spawned late: see
     /// [`late`](super::late).
     late: AtomicUsize,
-    /// Taken when the runtime has closed: see [`take_resolver`](Self::take_resolver).
-    resolver: Mutex<Option<Slot>>,
+    /// The runtime's own name resolver, a `runtime::Resolver`. Its function may own a handle, a
+    /// task or a waker of this runtime, each of which owns `Shared`, and so the pollers: so it is
+    /// taken out when the runtime has closed.
+    pub(crate) resolver: Mutex<Option<Slot>>,
     /// State that the last dump has left for the next one: see `diagnostics::hints`.
     pub(crate) earlier: Mutex<Option<Slot>>,
     /// The trace of the workers' activity, if it is recorded.
@@ -131,7 +132,7 @@ pub(crate) struct Remote {
     pub(crate) reactor: Arc<Reactor>,
     /// Tasks that stay on this worker.
     pub(super) inbox: MutexQueue<Runnable>,
-    pool: Option<Arc<PoolRemote>>,
+    pub(super) pool: Option<Arc<PoolRemote>>,
     counters: TaskCounters,
     /// See [`staying`](Remote::staying). Written by the worker's thread.
     staying: AtomicUsize,
@@ -164,7 +165,7 @@ pub(crate) struct PoolRemote {
     pub(super) queue: RunQueue<Runnable>,
     /// Counts the tasks, of any kind, that the worker has begun to run. Written by its thread.
     runs: AtomicUsize,
-    pub(super) owned: MovableTasks,
+    pub(crate) owned: MovableTasks,
 }
 
 impl PoolRemote {
@@ -257,20 +258,9 @@ impl Remote {
         self.drive.store(drive as u8, Ordering::Relaxed);
     }
 
-    #[inline]
-    pub(super) fn pool(&self) -> Option<&Arc<PoolRemote>> {
-        self.pool.as_ref()
-    }
-
     /// The reactor that the worker drives: of a pool worker, the pool's.
     pub(super) fn driven_reactor(&self) -> &Arc<Reactor> {
         self.reactor.pool().unwrap_or(&self.reactor)
-    }
-
-    /// The list of a pool worker's movable tasks.
-    pub(crate) fn movable_tasks(&self) -> &MovableTasks {
-        let pool = self.pool.as_ref();
-        &pool.expect("movable tasks belong to pool workers").owned
     }
 
     /// The number of wakes of its tasks that came from other threads.
@@ -353,24 +343,6 @@ impl Shared {
         self.task_flags = TRACED;
     }
 
-    pub(crate) fn with_resolver(self, resolver: Option<Slot>) -> Shared {
-        let resolver = Mutex::new(resolver);
-        Shared { resolver, ..self }
-    }
-
-    /// The runtime's own name resolver, a `runtime::Resolver`.
-    pub(crate) fn resolver(&self) -> Option<Slot> {
-        self.resolver.lock().clone()
-    }
-
-    /// Takes the resolver. Its function may own a handle, a task or a waker of this runtime, each
-    /// of which owns `Shared`, and so the pollers. The main worker drops the resolver after the
-    /// last task has ended and all workers have exited, so that neither has a clone left. It drops
-    /// it where a destructor may panic.
-    pub(super) fn take_resolver(&self) -> Option<Slot> {
-        self.resolver.lock().take()
-    }
-
     #[inline]
     pub(crate) fn remote(&self, index: usize) -> &Arc<Remote> {
         &self.remotes[index]
@@ -396,7 +368,14 @@ impl Shared {
         &self.remotes[..self.main_index()]
     }
 
-    /// The shared part of the pool worker at `index`.
+    /// What every thread can reach of the pool workers, beyond their [`Remote`]s.
+    #[inline]
+    pub(crate) fn pools(&self) -> impl Iterator<Item = &PoolRemote> {
+        let remotes = self.pool_workers().iter();
+        remotes.filter_map(|remote| remote.pool.as_deref())
+    }
+
+    /// The same of the pool worker at `index`.
     #[inline]
     pub(super) fn pool(&self, index: usize) -> &PoolRemote {
         self.remotes[index]
@@ -581,11 +560,6 @@ impl Shared {
 
     // The inject queue.
 
-    /// Adds a task. The caller calls [`wake_one`](Self::wake_one) afterwards, now or soon.
-    pub(super) fn inject(&self, runnable: Runnable) {
-        self.inject_queue.push(runnable);
-    }
-
     pub(crate) fn injected(&self) -> usize {
         self.inject_queue.len()
     }
@@ -637,42 +611,17 @@ impl Shared {
         !self.inject_queue.is_empty()
     }
 
-    #[inline]
-    fn take_injected(&self) -> Option<Runnable> {
-        self.inject_queue.pop()
-    }
-
     /// Takes a pool worker's share of the injected tasks, at most `max`, and passes them to `f`.
     pub(super) fn take_injected_share(&self, max: usize, f: impl FnMut(Runnable)) {
         let share = self.injected() / self.workers() + 1;
         self.inject_queue.take(share.min(max), f);
     }
 
-    /// Takes the first injected task if it was never polled.
-    pub(super) fn take_new(&self) -> Option<Runnable> {
-        let is_new = |runnable: &Runnable| runnable.metadata().is_new();
-        self.inject_queue.pop_if(is_new)
-    }
-
-    /// [`take_injected`](Self::take_injected), chosen by the world: a worker that has taken a task
-    /// may be slow to poll it.
-    #[cfg(feature = "sim")]
-    pub(super) fn take_injected_by(
-        &self,
-        choose: impl FnOnce(&VecDeque<Runnable>) -> usize,
-    ) -> Option<Runnable> {
-        self.inject_queue.pop_chosen(choose)
-    }
-
     /// Takes an injected task, or a movable one that is ready on any pool worker. For a worker that
     /// closes the runtime: the pool worker may have exited, or be in the middle of a task.
     pub(crate) fn take_any(&self) -> Option<Runnable> {
-        let mut pools = self
-            .pool_workers()
-            .iter()
-            .filter_map(|remote| remote.pool());
-        (self.take_injected())
-            .or_else(|| pools.find_map(|pool| pool.take()))
+        (self.inject_queue.pop())
+            .or_else(|| self.pools().find_map(PoolRemote::take))
             .or_else(|| self.take_late())
     }
 
@@ -696,9 +645,7 @@ impl Shared {
 
     /// Wakes every movable task that was polled, so that [`take_any`](Self::take_any) finds it.
     pub(crate) fn wake_movable_tasks(&self) {
-        for remote in self.pool_workers() {
-            remote.movable_tasks().wake_all();
-        }
+        self.pools().for_each(|pool| pool.owned.wake_all());
     }
 
     /// Whether another thread has sent something that [`take_any`](Self::take_any) would take.
@@ -728,13 +675,6 @@ impl Shared {
         }
     }
 
-    /// Whether the pool worker at `index` was woken to search for tasks. If so, it takes tasks and
-    /// then calls [`end_search`](Self::end_search).
-    #[inline]
-    pub(crate) fn is_searching(&self, index: usize) -> bool {
-        self.idle.is_searching(index)
-    }
-
     /// An idle one of these pool workers. Rather one that follows than one that leads: otherwise
     /// its shard's poller would be left alone.
     #[inline]
@@ -744,17 +684,12 @@ impl Shared {
             .filter(|index| reactor(index).is_parked())
             .min_by_key(|index| reactor(index).is_elsewhere())
     }
-
-    pub(crate) fn end_search(&self, index: usize) {
-        self.idle.end_search(index, self);
-    }
 }
 
 impl IdleWorkers for Shared {
     #[inline]
     fn has_tasks(&self) -> bool {
-        let mut pools = (0..self.main_index()).map(|index| self.pool(index));
-        self.has_injected() || pools.any(|pool| pool.queue.count_items(1) > 0)
+        self.has_injected() || self.pools().any(|pool| pool.queue.count_items(1) > 0)
     }
 
     #[inline]

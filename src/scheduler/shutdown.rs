@@ -39,8 +39,9 @@ impl Worker {
         for thread in threads {
             let _ = thread.join(); // Its loop has ended.
         }
-        // Like the tasks: dropped while the worker is current, and before its reactor closes.
-        let resolver = self.shared().take_resolver();
+        // Like the tasks: dropped while the worker is current, and before its reactor closes. No
+        // task or worker has a clone of it any more.
+        let resolver = self.shared().resolver.lock().take();
         contain(|| drop(resolver));
         self.driver.close();
         // The last pool worker to leave has done this, unless none was started.

@@ -470,7 +470,7 @@ impl Worker {
         local.counters.notified.add(1);
         if local.is_pool_worker() {
             self.pool.sleeper.note_woken();
-            if local.shared.is_searching(local.index) {
+            if local.shared.idle.is_searching(local.index) {
                 self.searching.set(true);
             }
         }
@@ -495,9 +495,10 @@ impl Worker {
         self.foreign_calls
             .set(self.foreign_calls.get().wrapping_add(1));
         if self.local.is_pool_worker() {
-            self.pool.begin_work(self.local.index, self.shared());
+            let (index, shared) = (self.local.index, &**self.shared());
+            self.pool.begin_work(index, shared);
             if self.searching.take() {
-                self.local.shared.end_search(self.local.index);
+                shared.idle.end_search(index, shared);
             }
         }
     }

@@ -36,7 +36,7 @@ impl Chooser for ByChoice {
 
     /// (A worker that has taken a task may be slow to poll it.)
     fn injected(&self, shared: &Shared) -> Option<Runnable> {
-        shared.take_injected_by(|injected| match injected.len() {
+        (shared.inject_queue).pop_chosen(|injected| match injected.len() {
             0 | 1 => 0,
             several => world::choose_injected(several, injected.iter().map(id)),
         })
