@@ -235,7 +235,7 @@ impl Local {
 
     /// Postpones the next turn of injected tasks, since some are taken now.
     pub(super) fn postpone_injected(&self) {
-        let runs = self.pool().runs();
+        let runs = self.pool().runs.get();
         self.injected_at.set(runs.wrapping_add(INJECT_INTERVAL));
     }
 
@@ -597,7 +597,7 @@ impl Local {
         if meta.index() != self.index {
             meta.assign(self.index);
         }
-        pool.set_runs(runs.wrapping_add(1));
+        pool.runs.set(runs.wrapping_add(1));
         self.runs_task.set(true);
     }
 

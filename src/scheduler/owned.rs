@@ -135,8 +135,7 @@ pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
         let index = if meta.is_movable() {
             local.pool().owned.insert(task)
         } else {
-            let remote = local.remote();
-            remote.set_staying(remote.staying() + 1);
+            local.remote().staying.add(1);
             local.owned.insert(task)
         };
         OwnedKey::new(local.index, index)
@@ -157,8 +156,8 @@ pub(crate) fn task_ended(meta: &Meta, key: Option<OwnedKey>) {
     }
     let index = with_local(|local| {
         if let (Some(key), false, true) = (key, is_movable, local.has(meta)) {
-            let remote = local.remote();
-            remote.set_staying(remote.staying() - 1);
+            let staying = &local.remote().staying;
+            staying.set(staying.get() - 1);
             local.owned.remove(key.index());
         }
         Arc::ptr_eq(&local.shared, &meta.shared).then_some(local.index)

@@ -59,7 +59,7 @@ impl Seen {
     /// Inspects the worker at `index`. `before` is the result of the inspection before, if that is
     /// not out of date.
     fn new(index: usize, shared: &Shared, before: Option<Seen>) -> Seen {
-        let runs = shared.pool(index).runs();
+        let runs = shared.pool(index).runs.get();
         let is_awake = !shared.remote(index).reactor.is_parked();
         let was_in_this_poll = |before: Seen| before.is_awake && before.runs == runs;
         Seen {
@@ -133,7 +133,7 @@ impl PoolWorker {
         let seen = self.seen.borrow();
         (shared.shard(index).workers.clone())
             .filter(|&other| other != index)
-            .any(|other| seen[other].runs != shared.pool(other).runs())
+            .any(|other| seen[other].runs != shared.pool(other).runs.get())
     }
 
     /// Whether the worker at `index` is still in the poll in which the last inspection has found it
@@ -142,7 +142,7 @@ impl PoolWorker {
         let seen = self.seen.borrow()[index];
         // (Parked, it has run that task, and nothing since.)
         seen.is_stuck
-            && seen.runs == shared.pool(index).runs()
+            && seen.runs == shared.pool(index).runs.get()
             && !shared.remote(index).reactor.is_parked()
     }
 }

@@ -62,7 +62,7 @@ use crate::poller::Poller;
 use crate::reactor::{Driver, Reactor};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
-use crate::telemetry::{Tracer, requests::Requests};
+use crate::telemetry::{Counter, Tracer, requests::Requests};
 
 /// A value of a higher module, kept with the runtime.
 pub(crate) type Slot = Arc<dyn Any + Send + Sync>;
@@ -134,8 +134,9 @@ pub(crate) struct Remote {
     pub(super) inbox: MutexQueue<Runnable>,
     pub(super) pool: Option<Arc<PoolRemote>>,
     counters: TaskCounters,
-    /// See [`staying`](Remote::staying). Written by the worker's thread.
-    staying: AtomicUsize,
+    /// The number of tasks that stay on the worker, were polled and still have their futures,
+    /// except a task in its first poll. Not the length of their list, which closing takes away.
+    pub(super) staying: Counter,
     /// A [`Drive`]. Written by its thread.
     drive: AtomicU8,
     /// The system's id of the thread that drives the worker, or drove it last; zero where it is
@@ -163,8 +164,8 @@ pub(crate) enum Drive {
 pub(crate) struct PoolRemote {
     /// The tasks that the worker runs next. Only the worker pushes.
     pub(super) queue: RunQueue<Runnable>,
-    /// Counts the tasks, of any kind, that the worker has begun to run. Written by its thread.
-    runs: AtomicUsize,
+    /// Counts the tasks, of any kind, that the worker has begun to run.
+    pub(super) runs: Counter,
     pub(crate) owned: MovableTasks,
 }
 
@@ -172,20 +173,9 @@ impl PoolRemote {
     fn new() -> PoolRemote {
         PoolRemote {
             queue: RunQueue::new(),
-            runs: AtomicUsize::new(0),
+            runs: Counter::default(),
             owned: MovableTasks::default(),
         }
-    }
-
-    #[inline]
-    pub(super) fn runs(&self) -> usize {
-        self.runs.load(Ordering::Relaxed)
-    }
-
-    /// Counts the run of a task that begins. Called on the worker's thread.
-    #[inline]
-    pub(super) fn set_runs(&self, runs: usize) {
-        self.runs.store(runs, Ordering::Relaxed);
     }
 
     /// Takes a movable task that is ready here. Called on any thread.
@@ -219,7 +209,7 @@ impl Remote {
             inbox: MutexQueue::new(),
             pool: is_pool_worker.then(|| Arc::new(PoolRemote::new())),
             counters: TaskCounters::default(),
-            staying: AtomicUsize::new(0),
+            staying: Counter::default(),
             // A pool worker's thread starts soon.
             drive: AtomicU8::new(if is_pool_worker {
                 Drive::Driven
@@ -277,20 +267,7 @@ impl Remote {
     /// ones that it was the first to poll.
     pub(crate) fn tasks(&self) -> usize {
         let movable = self.pool.as_ref().map_or(0, |pool| pool.owned.count());
-        self.staying() + movable
-    }
-
-    /// The number of tasks that stay on the worker, were polled and still have their futures,
-    /// except a task in its first poll. Not the length of their list, which closing takes away.
-    #[inline]
-    pub(super) fn staying(&self) -> usize {
-        self.staying.load(Ordering::Relaxed)
-    }
-
-    /// Called on the worker's thread.
-    #[inline]
-    pub(super) fn set_staying(&self, count: usize) {
-        self.staying.store(count, Ordering::Relaxed);
+        self.staying.get() + movable
     }
 }
 

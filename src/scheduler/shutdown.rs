@@ -104,7 +104,7 @@ impl Worker {
             if local.has_work() {
                 continue;
             }
-            if self.remote().staying() == 0 {
+            if self.remote().staying.get() == 0 {
                 return;
             }
             // Another thread is about to push a woken task to the inbox.

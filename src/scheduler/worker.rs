@@ -610,7 +610,7 @@ impl Worker {
     #[inline(always)]
     pub(super) fn next_of_pool(&self, pool: &PoolRemote) -> Option<Runnable> {
         let local = &*self.local;
-        let runs = pool.runs();
+        let runs = pool.runs.get();
         let injected = if runs == local.injected_at.get() {
             local.postpone_injected();
             local.take_injected()
