@@ -83,18 +83,18 @@ impl Running {
         (RUNNING.try_with(|running| running.set(self))).expect("it has no destructor");
     }
 
-    /// Records that no task runs. (The vtable that is left is never compared without the data
-    /// pointer.)
+    /// Records that no task runs.
     #[inline]
     pub(super) fn reset() {
-        let (_, vtable) = Running::get().waker;
-        Running {
-            waker: (ptr::null(), vtable),
-            #[cfg(feature = "tracing")]
-            wrapper: (ptr::null(), ptr::null()),
-            meta: ptr::null(),
-        }
-        .set();
+        Running::NOBODY.set();
+    }
+
+    /// The task with this metadata, so far without a waker.
+    #[inline]
+    fn of(meta: &Meta) -> Running {
+        let mut running = Running::NOBODY;
+        running.meta = meta;
+        running
     }
 
     /// Whether `waker` is the task's own waker.
@@ -118,13 +118,9 @@ impl Running {
 /// returned, or the task's body is dropped.
 #[inline]
 pub(crate) fn set_running(waker: &Waker, meta: &Meta) {
-    Running {
-        waker: parts(waker),
-        #[cfg(feature = "tracing")]
-        wrapper: (ptr::null(), ptr::null()),
-        meta,
-    }
-    .set();
+    let mut running = Running::of(meta);
+    running.waker = parts(waker);
+    running.set();
 }
 
 /// Calls `drop_future`, which drops the future of a task and does not unwind, with that task as the
@@ -137,9 +133,7 @@ pub(crate) fn drop_within(meta: &Meta, drop_future: impl FnOnce()) {
     if !is_polled_here {
         // The task is cancelled, perhaps within a poll of another task. It has no own waker here,
         // since it is not being polled.
-        let mut running = Running::NOBODY;
-        running.meta = meta;
-        running.set();
+        Running::of(meta).set();
     }
     drop_future();
     if is_polled_here {
