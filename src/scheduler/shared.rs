@@ -42,9 +42,9 @@
 //!
 //! **Failing.** If the poller of a worker can no longer wait, the worker closes the whole runtime
 //! ([`fail`](Shared::fail)), since no other thread may run its tasks. It stores the reason, sets
-//! the flag, and unparks all workers, which then read the flag. The pool workers drop their tasks,
-//! on their own threads; the main worker panics with the reason in the call that drives it, or in
-//! the next one.
+//! the flag, and unparks all workers, which then read both. The pool workers drop their tasks, on
+//! their own threads; the main worker panics with the reason in the call that drives it, or in the
+//! next one.
 
 use std::any::Any;
 use std::fmt;
@@ -476,7 +476,7 @@ impl Shared {
     /// Closes the runtime because a worker cannot continue, and stores the reason. Only the first
     /// reason is kept.
     pub(crate) fn fail(&self, reason: String) {
-        // Before the flag, so that a thread that sees the flag sees the reason.
+        // Before the workers are unparked: then they read it.
         let _ = self.failure.set(reason);
         self.start_closing();
         self.main().reactor.unpark_best_effort();
@@ -484,11 +484,7 @@ impl Shared {
 
     /// The reason of the runtime's failure, if it has failed.
     pub(crate) fn failure(&self) -> Option<&str> {
-        if self.is_closing() {
-            self.failure.get().map(String::as_str)
-        } else {
-            None
-        }
+        self.failure.get().map(String::as_str)
     }
 
     /// Records that so many pool workers, for which there are no threads, will never poll a task.
