@@ -35,7 +35,7 @@ use crate::clock::now;
 use crate::poller::{Events, Mode, Poller, Token, Until};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
-use crate::sys::{AsRawDescriptor, BorrowedDescriptor};
+use crate::sys::AsRawDescriptor;
 use crate::telemetry::{Counters, What};
 use driver::{TimerOp, TimerOps};
 use parking::Parking;
@@ -360,11 +360,6 @@ impl Reactor {
                 return waits;
             }
         }
-    }
-
-    /// Returns the poller's descriptor, for a foreign loop.
-    pub(crate) fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
-        self.poller.descriptor()
     }
 
     // Operations on the driver's timers.

@@ -263,13 +263,11 @@ impl Worker {
         has_woken | self.run_at_most(tasks)
     }
 
-    /// Prepares the worker to be driven by a world, turn by turn. Between two turns it counts as
-    /// parked, so that its poller is notified when there is something to do.
-    #[cfg(feature = "sim")]
+    /// Prepares the worker to be driven by a foreign loop or a world, turn by turn. Between two
+    /// turns it counts as parked, so that its poller is notified when there is something to do.
     pub(super) fn embed(&self) {
         self.embedded.set(true);
         self.is_plain.set(false);
-        self.resume();
         self.arm_descriptor();
     }
 
@@ -640,17 +638,15 @@ impl Worker {
     /// Returns the poller's descriptor, which is readable from now on when a turn has something to
     /// do.
     pub(crate) fn backend_fd(&self) -> io::Result<BorrowedDescriptor<'_>> {
-        let descriptor = self.reactor().descriptor()?;
+        let descriptor = self.reactor().poller().descriptor()?;
         if !self.embedded.get() {
             // Allocates what arming needs, here, where an error can be returned.
             let far = self.driver.until(Some(Duration::from_secs(3_600)));
             self.reactor.poller().arm(far)?;
-            self.embedded.set(true);
-            self.is_plain.set(false);
             if !self.is_driven() {
                 self.remote().set_drive(Drive::BetweenTurns);
             }
-            self.arm_descriptor();
+            self.embed();
         }
         Ok(descriptor)
     }
