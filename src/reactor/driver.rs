@@ -295,23 +295,29 @@ impl Driver {
         }
     }
 
-    /// Waits once and wakes the tasks with ready sources. Returns whether there were any.
+    /// Waits once in `reactor`, and wakes the tasks with ready sources. It is the driver's own, or
+    /// that of a pool worker, with which nothing is registered: then only a notification comes.
     ///
     /// Calls `awake` in between, with whether there is any waker to call: there the worker must
     /// resume, before foreign code runs. See "Foreign code" at the head of `parking`.
     #[inline]
-    pub(crate) fn wait(&self, until: &Until, awake: impl FnOnce(bool)) -> io::Result<bool> {
+    pub(crate) fn wait(
+        &self,
+        reactor: &Reactor,
+        until: &Until,
+        awake: impl FnOnce(bool),
+    ) -> io::Result<()> {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let Scratch { events, wakers } = &mut *scratch;
         let may_sleep = !matches!(until, Until::Now);
         self.trace_if(may_sleep, What::Sleeps);
-        let result = self.reactor.wait(self, events, until, wakers);
+        let result = reactor.wait(self, events, until, wakers);
         self.trace_if(may_sleep, What::Awakes);
         self.reached.set(*result.as_ref().unwrap_or(&None));
         awake(!scratch.wakers.is_empty());
-        let any = wake(&mut scratch.wakers);
+        wake_all(scratch.wakers.drain(..));
         self.scratch.set(Some(scratch));
-        result.map(|_| any)
+        result.map(drop)
     }
 
     /// [`wait`](Self::wait) without a deadline; polls without sleeping unless it `may_sleep`. Is
@@ -330,7 +336,7 @@ impl Driver {
             .wait_without_deadline(self, may_sleep, events, wakers);
         awake(!scratch.wakers.is_empty());
         if !scratch.wakers.is_empty() {
-            wake(&mut scratch.wakers);
+            wake_all(scratch.wakers.drain(..));
         }
         self.scratch.set(Some(scratch));
         result
@@ -342,26 +348,6 @@ impl Driver {
         self.reached.set(None);
     }
 
-    /// Waits once in `reactor`, the one of a pool worker, with which nothing is registered: until a
-    /// notification comes. Calls `awake` afterwards.
-    pub(crate) fn sleep_in(
-        &self,
-        reactor: &Reactor,
-        until: &Until,
-        awake: impl FnOnce(),
-    ) -> io::Result<()> {
-        let mut scratch = self.scratch.take().unwrap_or_default();
-        self.forget_time();
-        self.trace_if(true, What::Sleeps);
-        let result = reactor
-            .poller
-            .wait_unchecked(&mut scratch.events, until, now);
-        self.trace_if(true, What::Awakes);
-        awake();
-        self.scratch.set(Some(scratch));
-        result.map(drop)
-    }
-
     /// Traces `what`, if `may_sleep` and if the worker is traced.
     #[inline]
     fn trace_if(&self, may_sleep: bool, what: What) {
@@ -370,18 +356,19 @@ impl Driver {
         }
     }
 
-    /// Wakes the tasks with due timers. Returns whether there were any. Calls `before` before
-    /// foreign code runs, if any does.
+    /// Wakes the tasks with due timers. Calls `before` before foreign code runs, if any does.
     #[inline]
-    pub(crate) fn fire(&self, before: impl Fn()) -> bool {
+    pub(crate) fn fire(&self, before: impl Fn()) {
         self.drop_wakers(&before);
         let reached = self.reached.take();
         let Some(earliest) = self.not_before() else {
-            return false;
+            return;
         };
         let time = reached.unwrap_or_else(|| self.read_clock());
         let limit = if reached.is_some() { time + NEAR } else { time };
-        earliest <= limit && self.fire_at(time, reached.is_some(), &before)
+        if earliest <= limit {
+            self.fire_at(time, reached.is_some(), &before);
+        }
     }
 
     /// Drops the wakers of timers that were dropped elsewhere. Runs foreign code, so must not be
@@ -409,7 +396,7 @@ impl Driver {
     /// Wakes the tasks with timers that are due at `time`; and with those that are due now, if
     /// another one `may_be_near`.
     #[inline(never)]
-    fn fire_at(&self, time: Instant, may_be_near: bool, before: &dyn Fn()) -> bool {
+    fn fire_at(&self, time: Instant, may_be_near: bool, before: &dyn Fn()) {
         let mut scratch = self.scratch.take().unwrap_or_default();
         self.take_due(time, &mut scratch.wakers);
         if may_be_near && self.not_before().is_some_and(|next| next < time + NEAR) {
@@ -418,9 +405,8 @@ impl Driver {
         if !scratch.wakers.is_empty() {
             before();
         }
-        let any = wake(&mut scratch.wakers);
+        wake_all(scratch.wakers.drain(..));
         self.scratch.set(Some(scratch));
-        any
     }
 
     /// Lists the wakers that the timers keep, local and remote.
@@ -439,7 +425,7 @@ impl Driver {
         let mut wakers = Vec::new();
         self.reactor.close(&mut wakers);
         self.timers.borrow_mut().fire_all(&mut wakers);
-        wake(&mut wakers);
+        wake_all(wakers);
         drop_all(self.wakers_to_drop.take());
     }
 
@@ -465,14 +451,6 @@ impl Driver {
             }
         }
     }
-}
-
-/// Wakes all of them. Returns whether there were any.
-#[inline]
-fn wake(wakers: &mut Vec<Waker>) -> bool {
-    let any = !wakers.is_empty();
-    wake_all(wakers.drain(..));
-    any
 }
 
 #[cfg(all(test, loom))]

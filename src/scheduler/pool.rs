@@ -201,8 +201,9 @@ impl Worker {
 
     fn poll_with(&self, seat: Seated<'_>) {
         self.pool.has_polled.set(true);
-        if self.driver.reactor().has_sources() {
-            self.wait_once(&Until::Now, || drop(seat))
+        let reactor = self.driver.reactor();
+        if reactor.has_sources() {
+            self.wait_once(reactor, &Until::Now, || drop(seat))
         } else {
             self.driver.forget_time()
         }
@@ -251,7 +252,7 @@ impl Worker {
         reactor.park();
         let until = self.driver.until(timeout);
         self.pool.has_polled.set(true);
-        self.wait_once(&until, || {
+        self.wait_once(reactor, &until, || {
             reactor.resume();
             drop(seat);
         });
@@ -260,13 +261,8 @@ impl Worker {
     /// Sleeps in the worker's own poller, until it is notified.
     fn follow(&self, timeout: Option<Duration>) {
         let until = Until::after(timeout, now);
-        if self.is_broken.get() {
-            return self.sleep_briefly(&until);
-        }
-        let slept = (self.driver).sleep_in(self.reactor(), &until, || self.resume());
-        if let Err(error) = slept {
-            self.cannot_wait(&until, &error);
-        }
+        // Timers are fired in a later turn, when the end of this wait is out of date.
+        self.wait_once(self.reactor(), &until, || self.driver.forget_time());
     }
 
     /// Inspects the others, if this worker is the watch, and takes tasks that are ready on them.
@@ -341,7 +337,7 @@ impl Worker {
         };
         if driver.reactor().has_sources() {
             // If the wait fails here, it fails on the shard's own threads too.
-            let _ = driver.wait(&Until::Now, |has_wakers| {
+            let _ = driver.wait(driver.reactor(), &Until::Now, |has_wakers| {
                 give_back();
                 if has_wakers {
                     self.before_foreign_code();

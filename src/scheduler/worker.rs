@@ -92,7 +92,7 @@ pub(crate) struct Worker {
     /// See [`Wait`].
     wait: Cell<Wait>,
     /// Whether its poller has failed and can no longer wait.
-    pub(super) is_broken: Cell<bool>,
+    is_broken: Cell<bool>,
     /// The number of nested calls that drive it: a task or a waker may drive its own runtime.
     drives: Cell<usize>,
 }
@@ -422,9 +422,9 @@ impl Worker {
                 }
             }
             match until {
-                Some(until) => self.wait_once(&until, || ()),
+                Some(until) => self.wait_once(&self.reactor, &until, || ()),
                 None if self.reactor.has_sources() || self.embedded.get() => {
-                    self.wait_once(&Until::Now, || ());
+                    self.wait_once(&self.reactor, &Until::Now, || ());
                 }
                 None => {}
             }
@@ -501,21 +501,22 @@ impl Worker {
         }
     }
 
-    /// Waits on the driver's reactor once. Calls `ended` after that, before anything else runs.
-    pub(super) fn wait_once(&self, until: &Until, ended: impl FnOnce()) {
+    /// Waits once, in the driver's reactor or in that of a pool worker: see [`Driver::wait`]. Calls
+    /// `ended` after that, before anything else runs.
+    pub(super) fn wait_once(&self, reactor: &Reactor, until: &Until, ended: impl FnOnce()) {
         if self.is_broken.get() {
             ended();
             return self.sleep_briefly(until);
         }
         let awake = |has_wakers| self.come_awake(has_wakers, ended);
-        if let Err(error) = self.driver.wait(until, awake) {
+        if let Err(error) = self.driver.wait(reactor, until, awake) {
             self.cannot_wait(until, &error);
         }
     }
 
     /// Handles a failed wait.
     #[cold]
-    pub(super) fn cannot_wait(&self, until: &Until, error: &io::Error) {
+    fn cannot_wait(&self, until: &Until, error: &io::Error) {
         if is_shortage(error) {
             self.sleep_briefly(until)
         } else {
@@ -549,7 +550,7 @@ impl Worker {
     /// Sleeps when a wait is not possible. Anything that others send during the sleep is found
     /// afterwards.
     #[cold]
-    pub(super) fn sleep_briefly(&self, until: &Until) {
+    fn sleep_briefly(&self, until: &Until) {
         self.resume();
         let timeout = until.timeout();
         std::thread::sleep(timeout.map_or(RETRY_DELAY, |timeout| timeout.min(RETRY_DELAY)));
