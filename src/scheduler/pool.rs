@@ -148,26 +148,12 @@ impl PoolWorker {
 }
 
 impl Worker {
-    /// The wait of a turn, for pool workers: see [`wait`](Worker::wait).
-    #[inline(never)]
-    pub(super) fn wait_in_pool(
-        &self,
-        is_idle: bool,
-        timeout: Option<Duration>,
-        stay_awake: &dyn Fn() -> bool,
-    ) {
-        self.local.forget_poll_end();
-        let may_sleep = is_idle && !self.find_work() && timeout != Some(Duration::ZERO);
-        let idle = (may_sleep && self.busy_poll.is_enabled()).then(|| self.begin_idle());
-        if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
-            if may_sleep {
-                self.sleep_in_pool(timeout)
-            } else {
-                self.poll_pool()
-            }
-        }
-        if let Some(idle) = idle {
-            self.end_idle(idle, timeout);
+    /// [`sleep_or_poll`](Worker::sleep_or_poll) of a pool worker.
+    pub(super) fn sleep_or_poll_in_pool(&self, may_sleep: bool, timeout: Option<Duration>) {
+        if may_sleep {
+            self.sleep_in_pool(timeout)
+        } else {
+            self.poll_pool()
         }
     }
 
@@ -267,7 +253,7 @@ impl Worker {
 
     /// Inspects the others, if this worker is the watch, and takes tasks that are ready on them.
     /// Returns whether there is anything to run.
-    fn find_work(&self) -> bool {
+    pub(super) fn find_work(&self) -> bool {
         if self.pool.sleeper.is_watch() {
             let now = now();
             if self.pool.is_inspection_due(now) {

@@ -89,17 +89,16 @@ pub(crate) struct Worker {
     /// [`idle`](super::idle).
     pub(super) searching: Cell<bool>,
     pub(super) pool: PoolWorker,
-    /// See [`Wait`].
-    wait: Cell<Wait>,
+    /// Of a pool worker, set when it starts: see [`PoolWait`].
+    pool_wait: Cell<Option<PoolWait>>,
     /// Whether its poller has failed and can no longer wait.
     is_broken: Cell<bool>,
     /// The number of nested calls that drive it: a task or a waker may drive its own runtime.
     drives: Cell<usize>,
 }
 
-/// The wait of a turn, of a worker whose waits need decisions: [`Worker::wait`], or
-/// [`Worker::wait_in_pool`]. A program that has no pool does not link the latter.
-type Wait = fn(&Worker, bool, Option<Duration>, &dyn Fn() -> bool);
+/// [`Worker::sleep_or_poll_in_pool`]: a program that has no pool does not link it.
+type PoolWait = fn(&Worker, bool, Option<Duration>);
 
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, index: usize, busy_poll: BusyPollConfig) -> Worker {
@@ -125,7 +124,7 @@ impl Worker {
             interrupted: Cell::new(None),
             searching: Cell::new(false),
             pool: PoolWorker::new(index, shared.workers(), shared.shards.len()),
-            wait: Cell::new(Worker::wait),
+            pool_wait: Cell::new(None),
             is_broken: Cell::new(false),
             drives: Cell::new(0),
         }
@@ -298,7 +297,7 @@ impl Worker {
 
     /// From now on its waits are those of a pool worker.
     pub(super) fn use_pool_wait(&self) {
-        self.wait.set(Worker::wait_in_pool);
+        self.pool_wait.set(Some(Worker::sleep_or_poll_in_pool));
     }
 
     /// Whether the runtime has failed. Read whenever anything has come from elsewhere (a failure
@@ -342,9 +341,9 @@ impl Worker {
         let has_timers = self.driver.has_timers();
         let is_plain = self.is_plain.get();
         if !is_plain || may_sleep && (has_timers || timeout.is_some()) {
-            (self.wait.get())(self, is_idle, timeout, &stay_awake);
+            self.wait(is_idle, timeout, &stay_awake);
         } else {
-            // The same as `wait`, for the case that needs no decisions.
+            // The same as `sleep_or_poll`, for the case that needs no decisions.
             if may_sleep {
                 local.counters.parks.add(1);
                 self.note(self.reactor.park());
@@ -402,35 +401,45 @@ impl Worker {
         self.driver.drop_wakers(|| self.before_foreign_code());
     }
 
-    /// The wait of a turn: sleeps if the worker `is_idle` and the `timeout` is not zero; otherwise
-    /// polls once without blocking. Of a pool worker, see [`wait_in_pool`](Self::wait_in_pool).
+    /// The wait of a turn: sleeps if the worker `is_idle`, finds no work on others, and the
+    /// `timeout` is not zero; otherwise polls once without blocking.
     #[inline(never)]
     fn wait(&self, is_idle: bool, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
         let local = &*self.local;
         local.forget_poll_end();
-        let may_sleep = is_idle && timeout != Some(Duration::ZERO);
+        let finds_work = is_idle && local.is_pool_worker() && self.find_work();
+        let may_sleep = is_idle && !finds_work && timeout != Some(Duration::ZERO);
         let idle = (may_sleep && self.busy_poll.is_enabled()).then(|| self.begin_idle());
         if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
-            let mut until = None;
-            if may_sleep {
-                local.counters.parks.add(1);
-                self.note(self.reactor().park());
-                if self.needs_collect.get() {
-                    self.resume()
-                } else {
-                    until = Some(self.driver.until(timeout))
-                }
-            }
-            match until {
-                Some(until) => self.wait_once(&self.reactor, &until, || ()),
-                None if self.reactor.has_sources() || self.embedded.get() => {
-                    self.wait_once(&self.reactor, &Until::Now, || ());
-                }
-                None => {}
+            match self.pool_wait.get() {
+                None => self.sleep_or_poll(may_sleep, timeout),
+                Some(wait) => wait(self, may_sleep, timeout),
             }
         }
         if let Some(idle) = idle {
             self.end_idle(idle, timeout);
+        }
+    }
+
+    /// Sleeps, at most for `timeout`; or, unless it `may_sleep`, polls once without blocking.
+    #[inline]
+    fn sleep_or_poll(&self, may_sleep: bool, timeout: Option<Duration>) {
+        let mut until = None;
+        if may_sleep {
+            self.local.counters.parks.add(1);
+            self.note(self.reactor().park());
+            if self.needs_collect.get() {
+                self.resume()
+            } else {
+                until = Some(self.driver.until(timeout))
+            }
+        }
+        match until {
+            Some(until) => self.wait_once(&self.reactor, &until, || ()),
+            None if self.reactor.has_sources() || self.embedded.get() => {
+                self.wait_once(&self.reactor, &Until::Now, || ());
+            }
+            None => {}
         }
     }
 
