@@ -44,7 +44,7 @@ pub(crate) enum Direction {
 
 impl Direction {
     #[inline]
-    fn ready(self) -> Ready {
+    pub(super) fn ready(self) -> Ready {
         match self {
             Direction::Read => Ready::READABLE,
             Direction::Write => Ready::WRITABLE,

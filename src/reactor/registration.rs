@@ -164,7 +164,7 @@ impl Registration {
     }
 
     /// Ends the back-off and returns its directions. Its length is kept for the next one.
-    fn take_backed_off(&mut self) -> Interest {
+    pub(super) fn take_backed_off(&mut self) -> Interest {
         match &mut self.back_off {
             Some(back_off) => std::mem::take(&mut back_off.directions),
             None => Interest::NONE,
@@ -181,7 +181,7 @@ struct BackOffEnd {
 impl Wake for BackOffEnd {
     fn wake(self: Arc<BackOffEnd>) {
         if let Some(source) = self.source.upgrade() {
-            source.end_back_off(self.token, Registration::take_backed_off);
+            source.end_back_off(self.token);
         }
     }
 }

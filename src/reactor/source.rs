@@ -389,26 +389,17 @@ impl Source {
     #[inline]
     fn add_interest(&self, registration: &mut Registration, wanted: Interest) -> io::Result<()> {
         if registration.interest.contains(wanted) {
-            Ok(())
-        } else {
-            self.add_missing_interest(registration, wanted)
+            return Ok(());
         }
-    }
-
-    fn add_missing_interest(
-        &self,
-        registration: &mut Registration,
-        wanted: Interest,
-    ) -> io::Result<()> {
         let wanted = wanted - registration.backed_off();
-        if registration.interest.contains(wanted) {
-            Ok(())
-        } else {
-            self.set_interest(registration, registration.interest | wanted)
-        }
+        self.set_interest(registration, registration.interest | wanted)
     }
 
+    /// Asks the poller for `interest`, unless it has that already.
     fn set_interest(&self, registration: &mut Registration, interest: Interest) -> io::Result<()> {
+        if registration.interest == interest {
+            return Ok(());
+        }
         let reactor = &registration.reactor;
         let request = Request {
             token: registration.token,
@@ -487,11 +478,7 @@ impl Source {
                         after
                     }
                 };
-                if registration.interest == wanted {
-                    Ok(())
-                } else {
-                    self.set_interest(registration, wanted)
-                }
+                self.set_interest(registration, wanted)
             }
             // The source has left this reactor, and perhaps come back since.
             _ => Ok(()),
@@ -516,7 +503,7 @@ impl Source {
         let is_suspect = if registration.reactor.poller().capabilities().hints {
             ready.intersects(Ready::ERROR)
         } else {
-            !self.take_has_read()
+            !self.has_read.swap(false, Ordering::Relaxed)
         };
         if !is_suspect {
             registration.suspect_events = 0;
@@ -530,14 +517,6 @@ impl Source {
         }
     }
 
-    fn take_has_read(&self) -> bool {
-        let has_read = self.has_read.load(Ordering::Relaxed);
-        if has_read {
-            self.has_read.store(false, Ordering::Relaxed);
-        }
-        has_read
-    }
-
     /// Asks poll(2) which of the `reported` directions are ready only because of an error, and
     /// backs off from those.
     #[cold]
@@ -549,14 +528,11 @@ impl Source {
     ) -> Interest {
         // If poll(2) cannot be asked, the events are believed.
         let (read, write) = sys::is_only_an_error(&self.descriptor()).unwrap_or_default();
-        let mut spurious = Interest::NONE;
-        if read {
-            spurious |= interest(Direction::Read);
-        }
-        if write {
-            spurious |= interest(Direction::Write);
-        }
-        let spurious = reported & spurious;
+        let is_spurious = |direction| match direction {
+            Direction::Read => read,
+            Direction::Write => write,
+        };
+        let spurious = reported & interest_in(is_spurious);
         if spurious.is_empty() {
             registration.suspect_events = 0;
             if registration.backed_off().is_empty() {
@@ -573,9 +549,8 @@ impl Source {
         }
     }
 
-    /// Ends a back-off: arms the directions in it that have waiters. `take` returns the directions
-    /// that were backed off.
-    pub(super) fn end_back_off(&self, token: Token, take: fn(&mut Registration) -> Interest) {
+    /// Ends a back-off: arms the directions in it that have waiters.
+    pub(super) fn end_back_off(&self, token: Token) {
         let mut wakers = Vec::new();
         let mut state = self.readiness.lock();
         let awaited = awaited(&state);
@@ -583,7 +558,7 @@ impl Source {
         // (Another reactor may have the same token for it: then its back-off is cut short.)
         for registration in state.registrations.iter_mut() {
             if registration.token == token {
-                let wanted = awaited & take(registration);
+                let wanted = awaited & registration.take_backed_off();
                 result = result.and(self.add_interest(registration, wanted));
             }
         }
@@ -657,26 +632,21 @@ impl Source {
 /// Returns the directions that have waiters.
 #[inline]
 fn awaited(state: &State<Registrations>) -> Interest {
-    let mut awaited = Interest::NONE;
-    for direction in [Direction::Read, Direction::Write] {
-        if state.waiters.contains(direction) {
-            awaited |= interest(direction);
-        }
-    }
-    awaited
+    interest_in(|direction| state.waiters.contains(direction))
 }
 
 /// Returns the directions that an event is about.
 #[inline]
 fn interest_of(ready: Ready) -> Interest {
-    let mut interest = Interest::NONE;
-    if ready.intersects(Ready::READABLE) {
-        interest |= Interest::READABLE;
-    }
-    if ready.intersects(Ready::WRITABLE) {
-        interest |= Interest::WRITABLE;
-    }
-    interest
+    interest_in(|direction| ready.intersects(direction.ready()))
+}
+
+/// Returns the directions for which `is_in` returns true.
+#[inline]
+fn interest_in(is_in: impl Fn(Direction) -> bool) -> Interest {
+    let both = [Direction::Read, Direction::Write].into_iter();
+    let chosen = both.filter(|direction| is_in(*direction));
+    chosen.fold(Interest::NONE, |all, direction| all | interest(direction))
 }
 
 #[inline]
