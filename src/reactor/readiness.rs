@@ -211,28 +211,15 @@ impl<R> Readiness<R> {
     }
 
     /// Handles an event, or something treated as one, while the lock is held: counts it, and moves
-    /// the wakers of its directions to `wakers`.
-    pub(super) fn deliver(&self, state: &mut State<R>, ready: Ready, wakers: &mut Vec<Waker>) {
-        self.count(state, ready, |waiters, direction| {
-            waiters.take(direction, wakers);
-        });
-    }
-
-    /// [`deliver`](Self::deliver) on the thread of the worker that keeps its tasks' wakers: those
-    /// are woken immediately.
+    /// the wakers of its directions to `wakers`. A task's own waker stays, and is woken here, if
+    /// this `is_on_worker`: on the thread of the worker that keeps its tasks' wakers.
     #[inline]
-    pub(super) fn deliver_here(&self, state: &mut State<R>, ready: Ready, wakers: &mut Vec<Waker>) {
-        self.count(state, ready, |waiters, direction| {
-            waiters.take_or_wake(direction, wakers);
-        });
-    }
-
-    #[inline]
-    fn count(
+    pub(super) fn deliver(
         &self,
         state: &mut State<R>,
         ready: Ready,
-        mut wake: impl FnMut(&mut Waiters, Direction),
+        is_on_worker: bool,
+        wakers: &mut Vec<Waker>,
     ) {
         self.set_sticky_flags(state, ready);
         for direction in [Direction::Read, Direction::Write] {
@@ -246,7 +233,7 @@ impl<R> Readiness<R> {
                     let count = events.load(Ordering::Relaxed).wrapping_add(1);
                     events.store(count, Ordering::Release);
                 }
-                wake(&mut state.waiters, direction);
+                state.waiters.take(direction, is_on_worker, wakers);
             }
         }
         self.has_waker
@@ -320,8 +307,12 @@ mod loom_tests {
         fn arrive(&self) {
             self.bytes.fetch_add(1, O::Release);
             let mut wakers = Vec::new();
-            self.readiness
-                .deliver(&mut self.readiness.lock(), Ready::READABLE, &mut wakers);
+            self.readiness.deliver(
+                &mut self.readiness.lock(),
+                Ready::READABLE,
+                false,
+                &mut wakers,
+            );
             for waker in wakers {
                 waker.wake();
             }
@@ -576,7 +567,7 @@ mod tests {
         wait(&readiness, Direction::Read, 2, &second_waker);
         assert_eq!(Arc::strong_count(&first), 2);
         let mut wakers = Vec::new();
-        readiness.deliver(&mut readiness.lock(), Ready::READABLE, &mut wakers);
+        readiness.deliver(&mut readiness.lock(), Ready::READABLE, false, &mut wakers);
         assert_eq!(wakers.len(), 2);
         drop(wakers);
         assert_eq!(Arc::strong_count(&second), 2);
@@ -607,7 +598,7 @@ mod tests {
     #[cfg(not(miri))]
     fn order(readiness: &Readiness<()>, names: &[(&'static str, Waker)]) -> Vec<&'static str> {
         let mut wakers = Vec::new();
-        readiness.deliver(&mut readiness.lock(), Ready::READABLE, &mut wakers);
+        readiness.deliver(&mut readiness.lock(), Ready::READABLE, false, &mut wakers);
         let name = |waker: &Waker| {
             names
                 .iter()
@@ -665,7 +656,7 @@ mod tests {
         let is_ready = readiness.refresh(Direction::Read, seen, |has_event| {
             assert!(!has_event, "none has come yet");
             let mut state = readiness.lock();
-            readiness.deliver(&mut state, Ready::READABLE, &mut Vec::new());
+            readiness.deliver(&mut state, Ready::READABLE, false, &mut Vec::new());
             Ok::<_, ()>(false) // Asked just before the event.
         });
         assert_eq!(is_ready, Ok(false));
@@ -747,7 +738,7 @@ mod tests {
         let readiness = Readiness::new(());
         let deliver = || {
             let mut wakers = Vec::new();
-            readiness.deliver_here(&mut readiness.lock(), Ready::READABLE, &mut wakers);
+            readiness.deliver(&mut readiness.lock(), Ready::READABLE, true, &mut wakers);
             wakers.len()
         };
         for round in 1..4 {
@@ -777,11 +768,16 @@ mod tests {
         let (first, first_waker) = waker();
         let (second, second_waker) = waker();
         assert_eq!(wait_kept(&readiness, 1, &first_waker), Registered::Pending);
-        readiness.deliver_here(&mut readiness.lock(), Ready::READABLE, &mut Vec::new());
+        readiness.deliver(
+            &mut readiness.lock(),
+            Ready::READABLE,
+            true,
+            &mut Vec::new(),
+        );
         wait(&readiness, Direction::Read, 2, &second_waker);
         assert_eq!(Arc::strong_count(&first), 2, "it is left behind");
         let mut wakers = Vec::new();
-        readiness.deliver_here(&mut readiness.lock(), Ready::READABLE, &mut wakers);
+        readiness.deliver(&mut readiness.lock(), Ready::READABLE, true, &mut wakers);
         assert_eq!(wakers.len(), 1);
         assert!(wakers[0].will_wake(&second_waker));
         drop(wakers);
@@ -790,7 +786,7 @@ mod tests {
         assert_eq!(wait_kept(&readiness, 1, &first_waker), Registered::Pending);
         wait(&readiness, Direction::Read, 1, &second_waker);
         let mut wakers = Vec::new();
-        readiness.deliver_here(&mut readiness.lock(), Ready::READABLE, &mut wakers);
+        readiness.deliver(&mut readiness.lock(), Ready::READABLE, true, &mut wakers);
         assert_eq!(wakers.len(), 1, "woken under the lock");
     }
 
@@ -802,7 +798,7 @@ mod tests {
         wait(&readiness, Direction::Write, 1, &waker);
         let mut wakers = Vec::new();
         let mut state = readiness.lock();
-        readiness.deliver(&mut state, Ready::WRITABLE, &mut wakers);
+        readiness.deliver(&mut state, Ready::WRITABLE, false, &mut wakers);
         assert!(
             state.waiters.contains(Direction::Read) && !state.waiters.contains(Direction::Write)
         );

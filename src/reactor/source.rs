@@ -436,11 +436,7 @@ impl Source {
         } else {
             awaited(&state)
         };
-        if is_here {
-            self.readiness.deliver_here(&mut state, ready, wakers);
-        } else {
-            self.readiness.deliver(&mut state, ready, wakers);
-        }
+        (self.readiness).deliver(&mut state, ready, is_here, wakers);
         if !keeps_interest {
             self.change_interest(driver, token, ready, before, &mut state, wakers);
         }
@@ -485,9 +481,14 @@ impl Source {
         };
         if result.is_err() {
             // It cannot be waited for any more: let the operation find out why.
-            self.readiness
-                .deliver(state, Ready::READABLE | Ready::WRITABLE, wakers);
+            self.deliver_both(state, wakers);
         }
+    }
+
+    /// Acts like an event in both directions, for waiters that have to try.
+    fn deliver_both(&self, state: &mut State<Registrations>, wakers: &mut Vec<Waker>) {
+        let both = Ready::READABLE | Ready::WRITABLE;
+        self.readiness.deliver(state, both, false, wakers);
     }
 
     /// Returns the directions that were reported without a cause, and are backed off from.
@@ -563,8 +564,7 @@ impl Source {
             }
         }
         if result.is_err() {
-            self.readiness
-                .deliver(&mut state, Ready::READABLE | Ready::WRITABLE, &mut wakers);
+            self.deliver_both(&mut state, &mut wakers);
         }
         drop(state);
         wake_all(wakers);
@@ -577,7 +577,7 @@ impl Source {
         if ended {
             ready |= Ready::CLOSED;
         }
-        (self.readiness).deliver(&mut self.readiness.lock(), ready, &mut wakers);
+        (self.readiness).deliver(&mut self.readiness.lock(), ready, false, &mut wakers);
         wake_all(wakers);
     }
 
@@ -586,8 +586,7 @@ impl Source {
         let mut state = self.readiness.lock();
         let left = self.deregister(state.registrations.remove(reactor));
         if !left.is_empty() {
-            self.readiness
-                .deliver(&mut state, Ready::READABLE | Ready::WRITABLE, wakers);
+            self.deliver_both(&mut state, wakers);
             // Takes out a kept waker too: it would keep the runtime's memory, and its descriptors.
             wakers.extend(state.waiters.take_kept());
         }

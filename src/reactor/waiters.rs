@@ -274,32 +274,26 @@ impl Waiters {
         }
     }
 
-    /// [`take`](Self::take), but a waker to be kept is woken here, or cloned, and stays.
+    /// Takes out the wakers of those that wait for `direction`, in the order in which to wake them.
+    /// With `keeps`, one that is to be kept is woken here, or cloned, and stays.
     #[inline]
-    pub(super) fn take_or_wake(&mut self, direction: Direction, wakers: &mut Vec<Waker>) {
+    pub(super) fn take(&mut self, direction: Direction, keeps: bool, wakers: &mut Vec<Waker>) {
         match &mut self.only {
-            Some(only) if only.own != Own::No => {
-                if only.is_waiting && only.direction == direction {
-                    only.is_waiting = false;
-                    match only.own {
-                        #[cfg(feature = "tracing")]
-                        Own::Wrapped => wakers.push(only.waker.clone()),
-                        _ => only.waker.wake_by_ref(),
-                    }
+            Some(only) if !only.is_waiting || only.direction != direction => {}
+            Some(only) if keeps && only.own != Own::No => {
+                only.is_waiting = false;
+                match only.own {
+                    #[cfg(feature = "tracing")]
+                    Own::Wrapped => wakers.push(only.waker.clone()),
+                    _ => only.waker.wake_by_ref(),
                 }
             }
-            _ => self.take(direction, wakers),
-        }
-    }
-
-    /// Takes out the wakers of those that wait for `direction`, in the order in which to wake them.
-    #[inline]
-    pub(super) fn take(&mut self, direction: Direction, wakers: &mut Vec<Waker>) {
-        let is_due = |only: &mut Waiter| only.is_waiting && only.direction == direction;
-        if let Some(only) = self.only.take_if(is_due) {
-            wakers.push(only.waker);
-        } else if let Some(queues) = &mut self.several {
-            queues[direction as usize].take(wakers);
+            Some(_) => wakers.extend(self.only.take().map(|only| only.waker)),
+            None => {
+                if let Some(queues) = &mut self.several {
+                    queues[direction as usize].take(wakers);
+                }
+            }
         }
     }
 
