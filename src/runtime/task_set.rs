@@ -26,9 +26,7 @@ use super::Handle;
 use super::spawn::{boxed_if_large, spawn_at, spawn_local_at, spawn_on};
 use crate::scheduler::{budget, waits_for};
 use crate::sync::{Handoff, Mutex, contain};
-#[cfg(feature = "sim")]
-use crate::task::noted;
-use crate::task::{AbortHandle, Outcome, Task, poll_to_its_end, set_finished};
+use crate::task::{AbortHandle, Outcome, Task, noted, poll_to_its_end, set_finished};
 use crate::telemetry::{Label, Leaf};
 
 /// A set of tasks. Their outputs are joined in the order in which the tasks end, and the tasks
@@ -796,7 +794,6 @@ struct Place<T> {
 impl<T> Report<T> for Place<T> {
     fn report(self, result: Option<thread::Result<T>>) {
         let outcome = result.map(|result| {
-            #[cfg(feature = "sim")]
             let result = result.map_err(|panic| noted(self.site, panic));
             Outcome::new(result, self.site)
         });

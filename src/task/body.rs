@@ -78,10 +78,7 @@ impl<F: Future> Future for Body<'_, F> {
                 return Poll::Pending;
             }
             Ok(Poll::Ready(value)) => Ok(value),
-            #[cfg(feature = "sim")]
             Err(panic) => Err(noted(this.meta.site(), panic)),
-            #[cfg(not(feature = "sim"))]
-            Err(panic) => Err(panic),
         };
         Poll::Ready(Outcome::new(result, this.meta.site()))
     }
@@ -127,7 +124,6 @@ impl<T> Outcome<T> {
 
     /// Returns the output or the panic. `None` if the task was cancelled.
     pub(crate) fn into_result(mut self) -> Option<Result<T, Panic>> {
-        #[cfg(feature = "sim")]
         if let Some(Err(panic)) = &self.result {
             taken(self.site, &**panic);
         }
@@ -139,10 +135,7 @@ impl<T> Outcome<T> {
     pub(crate) fn take(mut self) -> Option<T> {
         match self.result.take() {
             Some(Ok(value)) => Some(value),
-            #[cfg(feature = "sim")]
             Some(Err(panic)) => resume(self.site, panic),
-            #[cfg(not(feature = "sim"))]
-            Some(Err(panic)) => resume_unwind(panic),
             None => None,
         }
     }
@@ -169,29 +162,27 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// Resumes the panic of a task spawned at `site`, in the code that awaits the task.
-#[cfg(feature = "sim")]
-#[cold]
-#[inline(never)]
+#[cfg_attr(feature = "sim", cold, inline(never))]
 fn resume(site: &'static Location<'static>, panic: Panic) -> ! {
     taken(site, &*panic);
     resume_unwind(panic)
 }
 
 /// Records that a task spawned at `site` has ended with a panic, which goes to its [`Outcome`].
-#[cfg(feature = "sim")]
-#[cold]
-#[inline(never)]
+#[cfg_attr(feature = "sim", cold, inline(never))]
 pub(crate) fn noted(site: &'static Location<'static>, panic: Panic) -> Panic {
+    let _ = site;
+    #[cfg(feature = "sim")]
     crate::world::task_has_panicked(site, panic_message(&*panic));
     panic
 }
 
 /// Records that a panic is passed to the code that awaits the task, or reported. In a simulated
 /// world, a panic that never gets here was forgotten together with its task's handle.
-#[cfg(feature = "sim")]
-#[cold]
-#[inline(never)]
+#[cfg_attr(feature = "sim", cold, inline(never))]
 fn taken(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
+    let _ = (site, panic);
+    #[cfg(feature = "sim")]
     crate::world::panic_is_taken(site, panic_message(panic));
 }
 

@@ -47,10 +47,8 @@ use body::Body;
 pub(crate) use abort::Abort;
 pub use abort::AbortHandle;
 #[cfg(feature = "sim")]
-pub(crate) use body::noted;
-#[cfg(feature = "sim")]
 pub(crate) use body::panic_message;
-pub(crate) use body::{Outcome, poll_to_its_end};
+pub(crate) use body::{Outcome, noted, poll_to_its_end};
 
 pub use crate::telemetry::{Id, Name};
 
