@@ -104,8 +104,8 @@ impl Default for Scratch {
 #[derive(Clone, Debug)]
 pub(super) enum TimerOp {
     Remove,
-    Reset(Instant),
-    Suspend,
+    /// See [`TimerHeap::reset`].
+    Reset(Option<Instant>),
 }
 
 /// Operations for the driver: only the last one for each timer, which replaces the earlier ones. So
@@ -447,7 +447,6 @@ impl Driver {
                 TimerOp::Reset(when) => {
                     timers.reset(key, when);
                 }
-                TimerOp::Suspend => timers.suspend(key),
             }
         }
     }
@@ -514,24 +513,32 @@ mod loom_tests {
 
     #[test]
     fn a_timer_that_is_set_nearer_from_elsewhere_shortens_the_sleep_that_begins() {
-        check(TimerOp::Reset(now()), None, |driver| {
+        check(TimerOp::Reset(Some(now())), None, |driver| {
             assert_eq!(driver.next_timeout(), Some(Duration::ZERO));
         });
     }
 
     #[test]
     fn a_timer_that_is_set_and_then_dropped_elsewhere_is_gone_and_its_waker_let_go() {
-        check(TimerOp::Reset(now()), Some(TimerOp::Remove), |driver| {
-            assert_eq!(driver.timers.borrow().entries(), 0, "it is there yet");
-            assert_eq!(driver.wakers_to_drop.borrow().len(), 1, "its waker is lost");
-        });
+        check(
+            TimerOp::Reset(Some(now())),
+            Some(TimerOp::Remove),
+            |driver| {
+                assert_eq!(driver.timers.borrow().entries(), 0, "it is there yet");
+                assert_eq!(driver.wakers_to_drop.borrow().len(), 1, "its waker is lost");
+            },
+        );
     }
 
     #[test]
     fn a_timer_that_is_suspended_and_then_set_elsewhere_fires() {
-        check(TimerOp::Suspend, Some(TimerOp::Reset(now())), |driver| {
-            assert_eq!(driver.next_timeout(), Some(Duration::ZERO));
-        });
+        check(
+            TimerOp::Reset(None),
+            Some(TimerOp::Reset(Some(now()))),
+            |driver| {
+                assert_eq!(driver.next_timeout(), Some(Duration::ZERO));
+            },
+        );
     }
 }
 
@@ -570,9 +577,9 @@ mod tests {
         let mut ops = TimerOps::default();
         for i in 0..1_000 {
             let later = when + Duration::from_millis(i);
-            ops.push(one, TimerOp::Reset(later));
-            ops.push(other, TimerOp::Reset(later));
-            ops.push(one, TimerOp::Suspend);
+            ops.push(one, TimerOp::Reset(Some(later)));
+            ops.push(other, TimerOp::Reset(Some(later)));
+            ops.push(one, TimerOp::Reset(None));
         }
         assert_eq!(ops.len(), 2);
         let (places, len) = (ops.places.len(), ops.ops.len());
@@ -584,13 +591,13 @@ mod tests {
     fn the_last_operation_of_each_timer_counts_in_the_order_of_requests() {
         let (one, other, when) = two();
         let mut ops = TimerOps::default();
-        ops.push(one, TimerOp::Reset(when));
-        ops.push(other, TimerOp::Reset(when));
-        ops.push(one, TimerOp::Suspend);
-        ops.push(one, TimerOp::Reset(when));
+        ops.push(one, TimerOp::Reset(Some(when)));
+        ops.push(other, TimerOp::Reset(Some(when)));
+        ops.push(one, TimerOp::Reset(None));
+        ops.push(one, TimerOp::Reset(Some(when)));
         let taken: Vec<_> = ops.take().collect();
         assert_eq!(ops.len(), 0);
-        let resets = (taken.iter()).all(|(_, op)| matches!(op, TimerOp::Reset(_)));
+        let resets = (taken.iter()).all(|(_, op)| matches!(op, TimerOp::Reset(Some(_))));
         let keys: Vec<Key> = taken.iter().map(|(key, _)| *key).collect();
         assert!(resets && keys == [other, one], "{taken:?}");
     }

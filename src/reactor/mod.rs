@@ -417,7 +417,7 @@ impl Reactor {
         Some(key)
     }
 
-    fn reset_remote_timer(&self, key: Key, when: Instant) {
+    fn reset_remote_timer(&self, key: Key, when: Option<Instant>) {
         let mut timers = self.remote_timers.lock();
         if self.is_closed() {
             return;

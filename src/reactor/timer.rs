@@ -117,10 +117,10 @@ impl TimerHandle {
         matches!(&self.heap, Heap::Remote(other) if Arc::ptr_eq(other, reactor))
     }
 
-    /// Gives the timer another deadline, pending or not. A timer that has fired has no waker until
-    /// it is polled.
+    /// Gives the timer another deadline, pending or not; without one, it never fires until it is
+    /// reset. The waker stays, but a timer that has fired has none until it is polled.
     #[inline]
-    pub(crate) fn reset(&self, here: Option<&Driver>, when: Instant) {
+    pub(crate) fn reset(&self, here: Option<&Driver>, when: Option<Instant>) {
         match &self.heap {
             Heap::Local(id) => {
                 // Whether it is now the earliest does not matter: the worker is awake.
@@ -129,19 +129,6 @@ impl TimerHandle {
                 }
             }
             Heap::Remote(reactor) => reactor.reset_remote_timer(self.key, when),
-            Heap::Removed => {}
-        }
-    }
-
-    /// Makes the timer never fire until it is reset. Keeps the waker.
-    pub(crate) fn suspend(&self, here: Option<&Driver>) {
-        match &self.heap {
-            Heap::Local(id) => {
-                if with_timers(here, *id, |timers| timers.suspend(self.key)).is_none() {
-                    push_timer_op(*id, self.key, TimerOp::Suspend);
-                }
-            }
-            Heap::Remote(reactor) => reactor.remote_timers.lock().suspend(self.key),
             Heap::Removed => {}
         }
     }

@@ -126,14 +126,8 @@ impl TimerHeap {
             }
         };
         self.used += 1;
-        (
-            Key(index),
-            self.push(Node {
-                when,
-                order,
-                entry: index,
-            }),
-        )
+        let is_earliest = self.push(when, order, index);
+        (Key(index), is_earliest)
     }
 
     /// Returns the number of places, free ones included.
@@ -181,7 +175,7 @@ impl TimerHeap {
     }
 
     /// Takes a timer out of the heap, so that it is neither pending nor fired; the waker stays.
-    pub(crate) fn suspend(&mut self, key: Key) {
+    fn suspend(&mut self, key: Key) {
         let node = self.entries[key.0 as usize].node;
         if node < SUSPENDED {
             self.take_node(node as usize);
@@ -189,18 +183,19 @@ impl TimerHeap {
         self.entries[key.0 as usize].node = SUSPENDED;
     }
 
-    /// Sets a timer again, pending or not; the waker stays. Returns whether it is the earliest now.
-    pub(crate) fn reset(&mut self, key: Key, when: Instant) -> bool {
+    /// Sets a timer again, pending or not, or suspends it until the next reset; the waker stays.
+    /// Returns whether it is the earliest now.
+    pub(crate) fn reset(&mut self, key: Key, when: Option<Instant>) -> bool {
+        let Some(when) = when else {
+            self.suspend(key);
+            return false;
+        };
         let order = self.next_order();
         let entry = &mut self.entries[key.0 as usize];
         let (node, before) = (entry.node as usize, entry.when);
         (entry.when, entry.order) = (when, order);
         if entry.node >= SUSPENDED {
-            return self.push(Node {
-                when,
-                order,
-                entry: key.0,
-            });
+            return self.push(when, order, key.0);
         }
         // Its node is moved when it comes to the top. Usually the node need not be read, which
         // saves a cache miss, because it is never later than the entry's old deadline.
@@ -287,8 +282,9 @@ impl TimerHeap {
         self.count
     }
 
-    fn push(&mut self, node: Node) -> bool {
-        self.nodes.push(node);
+    /// Adds the node of an entry. Returns whether it is the earliest.
+    fn push(&mut self, when: Instant, order: u64, entry: u32) -> bool {
+        self.nodes.push(Node { when, order, entry });
         self.sift_up(self.nodes.len() - 1) == 0
     }
 
@@ -404,7 +400,7 @@ mod tests {
         let mut bench = Bench::new();
         let keys: Vec<_> = (0..100).map(|name| bench.insert(5, name).0).collect();
         // Set again to the same time: now the last.
-        bench.deadlines.reset(keys[3], bench.at(5));
+        bench.deadlines.reset(keys[3], Some(bench.at(5)));
         let mut expected: Vec<_> = (0..100).filter(|name| *name != 3).collect();
         expected.push(3);
         assert!(bench.fire(4).is_empty());
@@ -418,7 +414,7 @@ mod tests {
         let keys: Vec<_> = (0..10).map(|name| bench.insert(100, name).0).collect();
         for now in 1..100 {
             let when = bench.at(100 + now);
-            bench.deadlines.reset(keys[now as usize % 10], when);
+            bench.deadlines.reset(keys[now as usize % 10], Some(when));
             assert!(bench.fire(now).is_empty());
             assert_eq!(bench.deadlines.not_before(), Some(bench.at(100)));
         }
@@ -436,9 +432,9 @@ mod tests {
         assert!(!bench.insert(20, 1).1);
         let (c, first) = bench.insert(5, 2);
         assert!(first);
-        assert!(!bench.deadlines.reset(c, bench.at(30)));
+        assert!(!bench.deadlines.reset(c, Some(bench.at(30))));
         assert_eq!(bench.deadlines.earliest(), Some(bench.at(10)));
-        assert!(bench.deadlines.reset(a, bench.at(9)));
+        assert!(bench.deadlines.reset(a, Some(bench.at(9))));
         bench.deadlines.remove(a);
         assert_eq!(bench.deadlines.earliest(), Some(bench.at(20)));
     }
@@ -468,7 +464,7 @@ mod tests {
                         let when = now + random(1_000);
                         model.remove(&(*old, *old_order, name));
                         // A timer that has fired has no waker until it is polled.
-                        bench.deadlines.reset(*key, bench.at(when));
+                        bench.deadlines.reset(*key, Some(bench.at(when)));
                         let mut spare = Spare::clone_of(&bench.waker(name));
                         bench.deadlines.set_waker(*key, &mut spare).unwrap();
                         (*old, *old_order) = (when, order);

@@ -321,10 +321,8 @@ impl Timer {
     fn reset(&mut self, when: Option<Instant>) {
         self.when = when;
         self.may_be_due = true;
-        match (&self.state, when) {
-            (State::Set(handle), Some(when)) => handle.reset(scheduler::driver().as_deref(), when),
-            (State::Set(handle), None) => handle.suspend(scheduler::driver().as_deref()),
-            (State::Idle(_), _) => {}
+        if let State::Set(handle) = &self.state {
+            handle.reset(scheduler::driver().as_deref(), when);
         }
     }
 
