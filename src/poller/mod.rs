@@ -420,23 +420,21 @@ impl Poller {
         mut report: impl FnMut(Token, Ready),
     ) -> io::Result<()> {
         self.check_process()?;
-        #[cfg(any(target_os = "linux", target_os = "android"))]
-        if let AnySelector::Epoll(epoll) = &*self.selector {
-            return epoll.wait_without_deadline(events, may_sleep, report);
-        }
-        if let AnySelector::IoUring(ring) = &*self.selector {
-            let waited = ring.wait_without_deadline(events, may_sleep, report);
-            return waited.map_err(|error| self.backend.with_name(error));
-        }
-        events.clear();
-        let until = if may_sleep { Until::Never } else { Until::Now };
-        if let Err(error) = self.selector.wait(events, &until) {
-            self.unless_interrupted(error)?;
-        }
-        for event in &*events {
-            report(event.token(), event.ready());
-        }
-        Ok(())
+        let result = match &*self.selector {
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            AnySelector::Epoll(epoll) => epoll.wait_without_deadline(events, may_sleep, report),
+            AnySelector::IoUring(ring) => ring.wait_without_deadline(events, may_sleep, report),
+            selector => {
+                events.clear();
+                let until = if may_sleep { Until::Never } else { Until::Now };
+                let result = selector.wait(events, &until);
+                for event in &*events {
+                    report(event.token(), event.ready());
+                }
+                result.map(drop)
+            }
+        };
+        result.or_else(|error| self.unless_interrupted(error))
     }
 
     fn wait_for_deadline(

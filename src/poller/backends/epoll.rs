@@ -232,20 +232,13 @@ impl Epoll {
         };
         let limit = events.limit();
         let timeout = (!may_sleep).then_some(&NOW);
-        match self.call_kernel(&mut events.kernel, limit, timeout, report) {
-            Ok(said) => {
-                if said.is_full {
-                    // As in `call`. The caller finds the reason for a notification by itself:
-                    // `Reactor::resume` reports it.
-                    self.notifier.end_round();
-                }
-                Ok(())
-            }
-            Err(error) => match error.kind() {
-                io::ErrorKind::Interrupted => Ok(()),
-                _ => Err(error),
-            },
+        let said = self.call_kernel(&mut events.kernel, limit, timeout, report)?;
+        if said.is_full {
+            // As in `call`. The caller finds the reason for a notification by itself:
+            // `Reactor::resume` reports it.
+            self.notifier.end_round();
         }
+        Ok(())
     }
 
     /// Makes one call. Hands the events of sources to `report`.
