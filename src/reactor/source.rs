@@ -738,13 +738,8 @@ impl Io {
 
     /// Drops the wakers of a waiter that no longer waits.
     pub(crate) fn remove_waiter(&self, id: WaiterId) {
-        drop_all(
-            self.source
-                .readiness
-                .remove_waiter(id)
-                .into_iter()
-                .flatten(),
-        );
+        let wakers = self.source.readiness.remove_waiter(id);
+        drop_all(wakers.into_iter().flatten());
     }
 
     /// Returns the descriptor itself, deregistered; or a duplicate of it if other handles share it.

@@ -438,15 +438,13 @@ impl Shared {
             .fold(0, usize::wrapping_add)
     }
 
-    /// Registers a waiter: from now on a pool worker that goes to sleep and finds no task left
-    /// wakes the main worker. Call it before [`live_tasks`](Self::live_tasks).
-    pub(crate) fn await_last_task(&self) {
+    /// Registers a waiter, until the result is dropped: from now on a pool worker that goes to
+    /// sleep and finds no task left wakes the main worker. Call it before
+    /// [`live_tasks`](Self::live_tasks).
+    pub(super) fn await_last_task(&self) -> LastTaskWaiter<'_> {
         self.last_task_waiters.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-    }
-
-    pub(crate) fn stop_awaiting_last_task(&self) {
-        self.last_task_waiters.fetch_sub(1, Ordering::SeqCst);
+        LastTaskWaiter(self)
     }
 
     /// Wakes the main worker if it waits for the last task to end and none is left. A pool worker
@@ -656,6 +654,15 @@ impl Shared {
         workers
             .filter(|index| reactor(index).is_parked())
             .min_by_key(|index| reactor(index).is_elsewhere())
+    }
+}
+
+/// Guard: see [`Shared::await_last_task`].
+pub(super) struct LastTaskWaiter<'a>(&'a Shared);
+
+impl Drop for LastTaskWaiter<'_> {
+    fn drop(&mut self) {
+        self.0.last_task_waiters.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

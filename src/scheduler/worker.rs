@@ -223,17 +223,9 @@ impl Worker {
 
     /// Drives the worker until no task of its runtime is left, or `deadline` has passed.
     pub(crate) fn run(&self, deadline: Option<Instant>) {
-        /// Unregisters the waiter at the end of this function, also after a panic.
-        struct LastTaskWaiter<'a>(&'a Shared);
-        impl Drop for LastTaskWaiter<'_> {
-            fn drop(&mut self) {
-                self.0.stop_awaiting_last_task();
-            }
-        }
         let _driving = self.drive();
         let shared = &**self.shared();
-        let _waiter = LastTaskWaiter(shared);
-        shared.await_last_task();
+        let _waiter = shared.await_last_task();
         loop {
             self.run_ready();
             let remaining = deadline.map(|deadline| deadline.saturating_duration_since(now()));
