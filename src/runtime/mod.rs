@@ -475,7 +475,7 @@ impl Runtime {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn backend(&self) -> Backend {
-        self.worker.reactor().poller().backend()
+        self.worker.reactor.poller().backend()
     }
 
     /// Returns the number of threads that run spawned tasks.

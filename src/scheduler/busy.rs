@@ -117,7 +117,7 @@ impl Worker {
         let has_anything = self.foreign_calls.get() != idle.foreign_calls
             || self.needs_collect.get()
             || local.has_work()
-            || local.remote().has_inbox();
+            || local.remote.has_inbox();
         if local.is_pool_worker() && !has_anything && self.pool.is_inspection_due(end) {
             // Nothing came: it wakes only to inspect the others, and its idle period continues.
             self.interrupted.set(Some(idle));
@@ -150,8 +150,8 @@ impl Worker {
             self.resume(); // Already awake: only collects what has come.
             if local.is_pool_worker() {
                 self.poll_pool();
-            } else if self.reactor().has_sources() {
-                self.wait_once(self.reactor(), &Until::Now, || ());
+            } else if self.reactor.has_sources() {
+                self.wait_once(&self.reactor, &Until::Now, || ());
             }
             // (A source may wake a task in place, under its lock: such a task is only in the run
             // queue.)
@@ -167,7 +167,7 @@ impl Worker {
                 self.pool.note_due();
                 return true;
             }
-            if local.remote().has_inbox() || stay_awake() {
+            if local.remote.has_inbox() || stay_awake() {
                 return true;
             }
             if local.is_pool_worker() && local.has_tasks_elsewhere() {

@@ -46,7 +46,7 @@ pub(crate) struct Local {
     pub(crate) shared: Arc<Shared>,
     /// The index of this worker in its runtime.
     pub(crate) index: usize,
-    remote: Arc<Remote>,
+    pub(super) remote: Arc<Remote>,
     pub(crate) counters: Arc<Counters>,
     /// Mask for the count of polls: a poll is timed if the masked count is zero. That is one poll
     /// in [`SAMPLE`], or every poll if polls are traced.
@@ -132,11 +132,6 @@ impl Local {
             mains: RefCell::default(),
             owes_wake: Cell::new(false),
         }
-    }
-
-    #[inline]
-    pub(crate) fn remote(&self) -> &Remote {
-        &self.remote
     }
 
     #[inline]

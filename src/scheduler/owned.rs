@@ -135,7 +135,7 @@ pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
         let index = if meta.is_movable() {
             local.pool().owned.insert(task)
         } else {
-            local.remote().staying.add(1);
+            local.remote.staying.add(1);
             local.owned.insert(task)
         };
         OwnedKey::new(local.index, index)
@@ -156,7 +156,7 @@ pub(crate) fn task_ended(meta: &Meta, key: Option<OwnedKey>) {
     }
     let index = with_local(|local| {
         if let (Some(key), false, true) = (key, is_movable, local.has(meta)) {
-            let staying = &local.remote().staying;
+            let staying = &local.remote.staying;
             staying.set(staying.get() - 1);
             local.owned.remove(key.index());
         }

@@ -248,7 +248,7 @@ impl Worker {
     fn follow(&self, timeout: Option<Duration>) {
         let until = Until::after(timeout, now);
         // Timers are fired in a later turn, when the end of this wait is out of date.
-        self.wait_once(self.reactor(), &until, || self.driver.forget_time());
+        self.wait_once(&self.reactor, &until, || self.driver.forget_time());
     }
 
     /// Inspects the others, if this worker is the watch, and takes tasks that are ready on them.
@@ -366,8 +366,8 @@ impl Worker {
 
 impl SleepingWorker for Worker {
     fn park(&self, leads: bool) -> bool {
-        self.reactor().set_elsewhere(leads);
-        self.note(self.reactor().park());
+        self.reactor.set_elsewhere(leads);
+        self.note(self.reactor.park());
         self.needs_collect.get()
     }
 

@@ -70,7 +70,7 @@ pub(crate) struct Worker {
     pub(crate) driver: Rc<Driver>,
     /// The reactor of the remote half, in which the worker parks: also that of the driver, unless
     /// this is a pool worker. Kept here to avoid a dependent load each turn.
-    reactor: Arc<Reactor>,
+    pub(crate) reactor: Arc<Reactor>,
     /// Whether something has arrived from another thread since the worker last collected: see
     /// [`poll_and_fire`](Worker::poll_and_fire).
     pub(super) needs_collect: Cell<bool>,
@@ -137,12 +137,7 @@ impl Worker {
 
     #[inline]
     pub(super) fn remote(&self) -> &Remote {
-        self.local.remote()
-    }
-
-    #[inline]
-    pub(crate) fn reactor(&self) -> &Reactor {
-        &self.reactor
+        &self.local.remote
     }
 
     /// Drives the worker until `future` is done.
@@ -419,7 +414,7 @@ impl Worker {
         let mut until = None;
         if may_sleep {
             self.local.counters.parks.add(1);
-            self.note(self.reactor().park());
+            self.note(self.reactor.park());
             if self.needs_collect.get() {
                 self.resume()
             } else {
@@ -450,7 +445,7 @@ impl Worker {
     /// Marks the worker as awake and no longer idle.
     #[inline]
     pub(super) fn resume(&self) {
-        self.note(self.reactor().resume());
+        self.note(self.reactor.resume());
     }
 
     #[inline]
@@ -536,7 +531,7 @@ impl Worker {
         if shared.is_closing() {
             return self.sleep_briefly(until);
         }
-        let backend = self.reactor().poller().backend();
+        let backend = self.reactor.poller().backend();
         shared.fail(format!(
             "the runtime ends, since a worker cannot wait on {backend}: {error}"
         ));
@@ -640,7 +635,7 @@ impl Worker {
     /// Returns the poller's descriptor, which is readable from now on when a turn has something to
     /// do.
     pub(crate) fn backend_fd(&self) -> io::Result<BorrowedDescriptor<'_>> {
-        let descriptor = self.reactor().poller().descriptor()?;
+        let descriptor = self.reactor.poller().descriptor()?;
         if !self.embedded.get() {
             // Allocates what arming needs, here, where an error can be returned.
             let far = self.driver.until(Some(Duration::from_secs(3_600)));
@@ -714,14 +709,14 @@ impl Worker {
     /// count as awake: see [`Shared::is_crowded`].
     pub(crate) fn park_undriven(&self) {
         if self.shared().workers() > 1 {
-            self.reactor().park();
+            self.reactor.park();
         }
     }
 
     /// Called at the end of a drive, if embedded: parks, and makes the descriptor readable when
     /// work is left or arrives.
     fn arm_descriptor(&self) {
-        let reactor = self.reactor();
+        let reactor = &self.reactor;
         self.driver.find_earliest();
         let since = reactor.park();
         self.note(since);
@@ -781,6 +776,6 @@ impl Drop for Driving<'_> {
             return;
         }
         self.worker.end_drive();
-        self.worker.reactor().poller().rest();
+        self.worker.reactor.poller().rest();
     }
 }

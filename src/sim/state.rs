@@ -205,7 +205,7 @@ impl State {
         let (process, pollers) = kernel(|kernel| kernel.core.start(host));
         let runtime = Rc::new(Runtime::simulated(pollers));
         let workers = runtime.simulated_workers();
-        let counters = workers.map(|worker| worker.reactor().counters().clone());
+        let counters = workers.map(|worker| worker.reactor.counters().clone());
         let counters: Vec<_> = counters.collect();
         let task = move || counters.iter().find_map(|counters| counters.task());
         let site = Box::new(move || task().map(|(_, site)| site));
