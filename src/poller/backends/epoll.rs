@@ -101,19 +101,6 @@ struct Timer {
     from_afar: bool,
 }
 
-/// The part of a call's result that proves that the deadline has passed.
-#[derive(Clone, Copy)]
-enum Proof {
-    /// None: there is no deadline, or the call ends before it.
-    None,
-    /// Any result.
-    Now,
-    /// The timerfd has fired.
-    Timer,
-    /// The call's own timeout has elapsed.
-    Call,
-}
-
 impl Epoll {
     /// Opens the backend.
     pub(in crate::poller) fn new() -> io::Result<Epoll> {
@@ -177,21 +164,22 @@ impl Epoll {
     fn wait_timed(&self, events: &mut Events, deadline: Instant, now: Instant) -> io::Result<bool> {
         let timeout = deadline.saturating_duration_since(now);
         if timeout >= LONG {
-            return self.call(events, Some(nearly(timeout)), Proof::None);
+            return self.call(events, Some(nearly(timeout)), |_| false); // It ends before that.
         }
         match self.set_timer(deadline, now) {
-            Ok(()) => self.call(events, None, Proof::Timer),
+            Ok(()) => self.call(events, None, |said| said.fired),
             // If there is no descriptor for the timer, whole milliseconds have to suffice.
-            Err(_) => self.call(events, Some(in_millis(timeout)), Proof::Call),
+            Err(_) => self.call(events, Some(in_millis(timeout)), |said| said.nothing),
         }
     }
 
-    /// Makes one call, with `timeout`.
+    /// Makes one call, with `timeout`. `is_over` says whether its result proves that the deadline
+    /// has passed.
     fn call(
         &self,
         events: &mut Events,
         timeout: Option<Duration>,
-        proof: Proof,
+        is_over: fn(&Said) -> bool,
     ) -> io::Result<bool> {
         let limit = events.limit();
         let Events { list, kernel, .. } = events;
@@ -199,12 +187,7 @@ impl Epoll {
         let said = self.call_kernel(kernel, limit, timeout.as_ref(), |token, ready| {
             list.push(Event::new(token, ready));
         })?;
-        let is_over = match proof {
-            Proof::Now => true,
-            Proof::None => false,
-            Proof::Timer => said.fired,
-            Proof::Call => said.nothing,
-        };
+        let is_over = is_over(&said);
         if said.is_full && (is_over || !list.is_empty()) {
             // A notification that found no room in the buffer came before this wait returns. Its
             // edge is reported later, and then ends no wait.
@@ -280,9 +263,11 @@ impl Epoll {
 
 /// The result of a call, apart from the events of sources.
 struct Said {
+    /// Whether the call's own timeout has elapsed.
     nothing: bool,
     /// Whether there may be more events.
     is_full: bool,
+    /// Whether the timerfd has fired.
     fired: bool,
     notified: bool,
 }
@@ -323,8 +308,8 @@ impl Selector for Epoll {
 
     fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
         match *until {
-            Until::Never => self.call(events, None, Proof::None),
-            Until::Now => self.call(events, Some(Duration::ZERO), Proof::Now),
+            Until::Never => self.call(events, None, |_| false),
+            Until::Now => self.call(events, Some(Duration::ZERO), |_| true),
             Until::Deadline { deadline, now } => self.wait_timed(events, deadline, now),
         }
     }
