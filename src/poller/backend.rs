@@ -7,6 +7,7 @@ use std::str::FromStr;
 use super::AnySelector;
 use super::backends;
 use super::error::{guess_meaning, none_of};
+use crate::sys::{invalid, unsupported};
 
 /// A kernel interface for waiting. A value, chosen at run time.
 ///
@@ -225,12 +226,7 @@ impl Backend {
     fn named(name: &str) -> io::Result<Backend> {
         let mut all = Backend::ALL.into_iter();
         all.find(|backend| backend.name().eq_ignore_ascii_case(name.trim_ascii()))
-            .ok_or_else(|| {
-                io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    format!("there is no backend {name:?}; {}", list()),
-                )
-            })
+            .ok_or_else(|| invalid(format!("there is no backend {name:?}; {}", list())))
     }
 
     /// Returns the result of `open` for the first of these backends for which it succeeds.
@@ -299,10 +295,7 @@ impl Backend {
             Backend::Polling => "without polder's feature polling".into(),
             _ => format!("on {}", std::env::consts::OS),
         };
-        io::Error::new(
-            io::ErrorKind::Unsupported,
-            format!("backend {self} is not available {why}; {}", list()),
-        )
+        unsupported(format!("backend {self} is not available {why}; {}", list()))
     }
 }
 

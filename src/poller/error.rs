@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use super::Backend;
+use crate::sys;
 
 pub(in crate::poller) fn registered_already() -> io::Error {
     io::Error::new(
@@ -29,8 +30,7 @@ pub(in crate::poller) fn busy() -> io::Error {
 /// The error of any call but a notification, on the parent's poller.
 #[cold]
 pub(in crate::poller) fn of_the_parent() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::Unsupported,
+    sys::unsupported(
         "this poller was made before `fork`, by the parent of this process: a child makes its own",
     )
 }
@@ -81,7 +81,7 @@ pub(in crate::poller) fn explained(
     meaning: Option<String>,
 ) -> io::Error {
     let kind = cause.kind();
-    if kind == io::ErrorKind::Interrupted || crate::sys::is_out_of_descriptors(&cause) {
+    if kind == io::ErrorKind::Interrupted || sys::is_out_of_descriptors(&cause) {
         return cause;
     }
     let failed = Failed {
@@ -144,7 +144,7 @@ impl fmt::Display for NoneOf {
                 write!(f, "backend {backend}: ")?;
             }
             f.write_str(&words)?;
-            if crate::sys::is_out_of_descriptors(error) {
+            if sys::is_out_of_descriptors(error) {
                 f.write_str(": the limit of descriptors (ulimit -n)")?;
             }
         }
@@ -163,15 +163,12 @@ impl std::error::Error for NoneOf {
 #[cold]
 pub(in crate::poller) fn none_of(mut errors: Vec<(Backend, io::Error)>) -> io::Error {
     match errors.len() {
-        0 => io::Error::new(io::ErrorKind::InvalidInput, "a list of no backends"),
+        0 => sys::invalid("a list of no backends"),
         1 => errors.remove(0).1,
         _ => io::Error::new(errors[0].1.kind(), NoneOf(errors)),
     }
 }
 
 pub(in crate::poller) fn unsupported(what: &str) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::Unsupported,
-        format!("{what} is not available on this backend"),
-    )
+    sys::unsupported(format!("{what} is not available on this backend"))
 }

@@ -566,10 +566,8 @@ impl Poller {
     fn checked_request(&self, token: Token, interest: Interest, mode: Mode) -> io::Result<Request> {
         self.check_process()?;
         if token >= Token::RESERVED {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("token {} is reserved for the poller", token.0),
-            ));
+            let words = format!("token {} is reserved for the poller", token.0);
+            return Err(sys::invalid(words));
         }
         let there = match mode {
             Mode::Level => self.capabilities.level,
@@ -577,10 +575,8 @@ impl Poller {
             Mode::Edge => self.capabilities.edge,
         };
         if !there {
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                format!("backend {} has no {mode:?} mode", self.backend),
-            ));
+            let words = format!("backend {} has no {mode:?} mode", self.backend);
+            return Err(sys::unsupported(words));
         }
         Ok(Request {
             token,
