@@ -167,10 +167,9 @@ impl Runtime {
     }
 
     /// Makes the pool workers drop their tasks and exit, one after the other. (In other runtimes
-    /// they do so on their threads, and the main worker waits for those.) Returns how many there
-    /// were.
+    /// they do so on their threads, and the main worker waits for those.)
     #[cfg(feature = "sim")]
-    fn exit_simulated(&mut self) -> usize {
+    fn exit_simulated(&mut self) {
         let workers = std::mem::take(&mut self.simulated);
         if !workers.is_empty() {
             self.shared().start_closing();
@@ -178,7 +177,6 @@ impl Runtime {
                 .iter()
                 .for_each(|worker| worker.run_pool_worker(|| ()));
         }
-        workers.len()
     }
 
     /// Returns where the tasks other than the running one were spawned.
@@ -603,10 +601,8 @@ impl Drop for Runtime {
             return;
         }
         #[cfg(feature = "sim")]
-        let pool_workers = threads.len() + self.exit_simulated();
-        #[cfg(not(feature = "sim"))]
-        let pool_workers = threads.len();
-        self.worker.close(pool_workers, threads);
+        self.exit_simulated();
+        self.worker.close(threads);
         diagnostics::runtime_ends(self.shared());
         self.on_stop.iter().for_each(|stop| stop.stop(0));
     }

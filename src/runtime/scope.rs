@@ -109,7 +109,7 @@ impl Runtime {
                     // One of its tasks is further up this stack, and will not be dropped.
                     std::process::abort();
                 }
-                self.worker.drop_all_tasks(self.threads.len());
+                self.worker.drop_all_tasks();
             }
         }
     }

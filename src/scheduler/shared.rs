@@ -96,7 +96,7 @@ pub(crate) struct Shared {
     /// The number of pool workers that have dropped every task that they found, and no longer poll
     /// any.
     leaving: AtomicUsize,
-    /// The number of pool workers that have exited.
+    /// The number of pool workers that have exited, or will never start.
     exited: AtomicUsize,
     /// The number of threads that wait for the last task to end.
     last_task_waiters: AtomicUsize,
@@ -488,6 +488,7 @@ impl Shared {
     /// Records that so many pool workers, for which there are no threads, will never poll a task.
     pub(crate) fn workers_never_start(&self, count: usize) {
         self.leaving.fetch_add(count, Ordering::AcqRel);
+        self.exited.fetch_add(count, Ordering::SeqCst);
     }
 
     /// Records that a pool worker polls no more tasks. Returns whether it is the last one.
@@ -501,9 +502,9 @@ impl Shared {
         self.main().reactor.unpark_best_effort();
     }
 
-    /// The number of pool workers that have exited.
-    pub(crate) fn exited_workers(&self) -> usize {
-        self.exited.load(Ordering::SeqCst)
+    /// Whether all pool workers have exited, or never started.
+    pub(super) fn have_exited(&self) -> bool {
+        self.exited.load(Ordering::SeqCst) == self.main_index()
     }
 
     /// Schedules a new task. If the runtime is closing, drops it, which cancels it: see

@@ -24,18 +24,18 @@ impl Worker {
             self.close_pool();
             // Drops the remaining tasks. After a failure the main worker may come much later.
             shared.wake_movable_tasks();
-            self.drop_ready_tasks();
+            self.drop_movable_tasks();
             self.drop_tasks();
         }
     }
 
-    /// Closes the runtime: drops every task, and joins the `threads` of the `pool_workers`. Called
-    /// on the main worker. Sockets and timers that are used elsewhere move there. Handles keep the
+    /// Closes the runtime: drops every task, and joins the `threads` of the pool workers. Called on
+    /// the main worker. Sockets and timers that are used elsewhere move there. Handles keep the
     /// memory and the pollers alive.
-    pub(crate) fn close(&self, pool_workers: usize, threads: Vec<JoinHandle<()>>) {
+    pub(crate) fn close(&self, threads: Vec<JoinHandle<()>>) {
         self.embedded.set(false);
         let _driving = self.drive();
-        self.drop_all_tasks(pool_workers);
+        self.drop_all_tasks();
         for thread in threads {
             let _ = thread.join(); // Its loop has ended.
         }
@@ -57,20 +57,16 @@ impl Worker {
     }
 
     /// Closes the runtime, except for its reactors and threads: returns when all tasks are dropped.
-    /// Called on the main worker, outside any task of its runtime. `pool_workers` is the number of
-    /// pool workers that have started.
-    pub(crate) fn drop_all_tasks(&self, pool_workers: usize) {
+    /// Called on the main worker, outside any task of its runtime.
+    pub(crate) fn drop_all_tasks(&self) {
         let _driving = self.drive();
         self.shared().start_closing();
         self.drop_tasks();
-        drop_all_tasks(&Closing {
-            worker: self,
-            pool_workers,
-        });
+        drop_all_tasks(self);
     }
 
     /// Drops the injected tasks, and the movable tasks that are ready on any worker.
-    fn drop_ready_tasks(&self) {
+    fn drop_movable_tasks(&self) {
         while let Some(runnable) = self.shared().take_any() {
             drop(runnable);
         }
@@ -124,32 +120,27 @@ impl Drop for ExitGuard<'_> {
 }
 
 /// The main worker of a runtime that closes.
-struct Closing<'a> {
-    worker: &'a Worker,
-    pool_workers: usize,
-}
-
-impl ClosingWorkers for Closing<'_> {
+impl ClosingWorkers for Worker {
     fn have_exited(&self) -> bool {
-        self.worker.shared().exited_workers() == self.pool_workers
+        self.shared().have_exited()
     }
 
     fn live_tasks(&self) -> usize {
-        self.worker.shared().live_tasks()
+        self.shared().live_tasks()
     }
 
     fn wake_movable_tasks(&self) {
-        self.worker.shared().wake_movable_tasks();
+        self.shared().wake_movable_tasks();
     }
 
     fn drop_ready_tasks(&self) {
-        self.worker.drop_ready_tasks();
-        self.worker.drop_tasks();
-        self.worker.release_sources();
+        self.drop_movable_tasks();
+        self.drop_tasks();
+        self.release_sources();
     }
 
     fn has_ready_tasks(&self) -> bool {
-        late::has_queued() || self.worker.shared().has_any()
+        late::has_queued() || self.shared().has_any()
     }
 
     fn now(&self) -> Instant {
@@ -157,6 +148,6 @@ impl ClosingWorkers for Closing<'_> {
     }
 
     fn sleep(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
-        self.worker.poll_and_fire_outlined(timeout, stay_awake);
+        self.poll_and_fire_outlined(timeout, stay_awake);
     }
 }
