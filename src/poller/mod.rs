@@ -273,7 +273,7 @@ impl Poller {
         if self.selector.accepts_files() {
             refuse_files(descriptor)?;
         }
-        self.selector.register(descriptor, request)
+        self.selector.change(descriptor, Change::Register(request))
     }
 
     /// [`register`](Self::register), [`modify`](Self::modify) and [`deregister`](Self::deregister)
@@ -321,7 +321,7 @@ impl Poller {
         mode: Mode,
     ) -> io::Result<()> {
         let request = self.checked_request(token, interest, mode)?;
-        (self.selector).modify(descriptor.as_descriptor(), request)
+        (self.selector).change(descriptor.as_descriptor(), Change::Modify(request))
     }
 
     /// Stops watching `descriptor`. No wait that starts after this returns reports it.
@@ -343,7 +343,7 @@ impl Poller {
     /// [`NotFound`](io::ErrorKind::NotFound) if it is not registered.
     pub fn deregister(&self, descriptor: impl HasDescriptor) -> io::Result<()> {
         self.check_process()?;
-        self.selector.deregister(descriptor.as_descriptor())
+        (self.selector).change(descriptor.as_descriptor(), Change::Deregister)
     }
 
     /// Waits until something is ready, `timeout` has elapsed (`None`: never), or a notification

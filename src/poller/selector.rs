@@ -37,18 +37,6 @@ pub(crate) trait Selector: Send + Sync {
 
     fn change(&self, descriptor: BorrowedDescriptor<'_>, change: Change) -> io::Result<()>;
 
-    fn register(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
-        self.change(descriptor, Change::Register(request))
-    }
-
-    fn modify(&self, descriptor: BorrowedDescriptor<'_>, request: Request) -> io::Result<()> {
-        self.change(descriptor, Change::Modify(request))
-    }
-
-    fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-        self.change(descriptor, Change::Deregister)
-    }
-
     /// Waits once; never called by two threads concurrently. `events` is empty, and stays within
     /// its limit. Returns whether the kernel reported that the deadline has passed; `false` implies
     /// nothing about the time.

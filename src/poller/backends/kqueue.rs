@@ -599,14 +599,14 @@ mod tests {
             let pairs: Vec<_> = (0..6).map(|_| pair()).collect();
             for (number, (ours, _)) in pairs.iter().enumerate() {
                 let request = request(number as u64, Interest::WRITABLE, Mode::Edge);
-                (kqueue.register(ours.as_fd(), request)).unwrap();
+                (kqueue.change(ours.as_fd(), Change::Register(request))).unwrap();
             }
             kqueue.notify().unwrap();
             let mut events = Events::with_capacity(room);
             assert!(!kqueue.wait(&mut events, &Until::Never).unwrap());
             assert!(!events.is_empty(), "{room}: nothing was reported");
             for (ours, _) in &pairs {
-                kqueue.deregister(ours.as_fd()).unwrap();
+                kqueue.change(ours.as_fd(), Change::Deregister).unwrap();
             }
             let start = Instant::now();
             let until = Until::after(Some(Duration::from_millis(5)), Instant::now);
@@ -631,7 +631,7 @@ mod tests {
         for mode in [Mode::Level, Mode::OneShot, Mode::Edge] {
             let ((), count) = calls(|| {
                 kqueue
-                    .register(ours.as_fd(), request(1, both, mode))
+                    .change(ours.as_fd(), Change::Register(request(1, both, mode)))
                     .unwrap();
             });
             assert_eq!(count, 1, "to register, {mode:?}");
@@ -642,18 +642,24 @@ mod tests {
             assert!(event.is_readable() && event.is_writable(), "{event:?}");
             assert_eq!((&ours).read(&mut [0; 8]).unwrap(), 1);
             let ((), count) = calls(|| {
-                kqueue.modify(ours.as_fd(), request(2, both, mode)).unwrap();
+                kqueue
+                    .change(ours.as_fd(), Change::Modify(request(2, both, mode)))
+                    .unwrap();
             });
             assert_eq!(count, 1, "to modify, {mode:?}");
-            let ((), count) = calls(|| kqueue.deregister(ours.as_fd()).unwrap());
+            let ((), count) = calls(|| kqueue.change(ours.as_fd(), Change::Deregister).unwrap());
             assert_eq!(count, 1, "to deregister, {mode:?}");
             assert_eq!(look(&kqueue, &mut events), 0, "{events:?}");
         }
         // A source with an empty interest costs no call.
         let ((), count) = calls(|| {
             let mode = Mode::Edge;
-            (kqueue.register(ours.as_fd(), request(3, Interest::NONE, mode))).unwrap();
-            kqueue.deregister(ours.as_fd()).unwrap();
+            (kqueue.change(
+                ours.as_fd(),
+                Change::Register(request(3, Interest::NONE, mode)),
+            ))
+            .unwrap();
+            kqueue.change(ours.as_fd(), Change::Deregister).unwrap();
         });
         assert_eq!(count, 0);
         let ((), count) = calls(|| (0..1_000).for_each(|_| kqueue.notify().unwrap()));
@@ -713,7 +719,7 @@ mod tests {
         let number = ours.as_raw_fd();
         let mut events = Events::new();
         for mode in [Mode::Level, Mode::OneShot, Mode::Edge] {
-            (kqueue.register(ours.as_fd(), request(1, READABLE, mode))).unwrap();
+            (kqueue.change(ours.as_fd(), Change::Register(request(1, READABLE, mode)))).unwrap();
             let break_it = || {
                 kqueue
                     .mark_broken(&mut kqueue.table.lock(), number)
@@ -729,16 +735,16 @@ mod tests {
             assert_eq!(look(&kqueue, &mut events), again, "{mode:?}");
             assert_eq!(look(&kqueue, &mut events), again, "{mode:?}");
             break_it();
-            (kqueue.modify(ours.as_fd(), request(2, READABLE, mode))).unwrap();
+            (kqueue.change(ours.as_fd(), Change::Modify(request(2, READABLE, mode)))).unwrap();
             assert_eq!(look(&kqueue, &mut events), 0, "{mode:?}, modified");
             break_it();
-            kqueue.deregister(ours.as_fd()).unwrap();
+            kqueue.change(ours.as_fd(), Change::Deregister).unwrap();
             assert_eq!(look(&kqueue, &mut events), 0, "{mode:?}, deregistered");
             // If there is no room, it is reported in a later wait.
-            (kqueue.register(ours.as_fd(), request(3, READABLE, mode))).unwrap();
+            (kqueue.change(ours.as_fd(), Change::Register(request(3, READABLE, mode)))).unwrap();
             let (other, mut others) = pair();
             others.write_all(b"x").unwrap();
-            (kqueue.register(other.as_fd(), request(4, READABLE, mode))).unwrap();
+            (kqueue.change(other.as_fd(), Change::Register(request(4, READABLE, mode)))).unwrap();
             break_it();
             let mut one = Events::with_capacity(1);
             let mut seen = Vec::new();
@@ -747,8 +753,8 @@ mod tests {
                 seen.extend(one.iter().map(|event| event.token().0));
             }
             assert!(seen.contains(&3) && seen.contains(&4), "{mode:?}: {seen:?}");
-            kqueue.deregister(other.as_fd()).unwrap();
-            kqueue.deregister(ours.as_fd()).unwrap();
+            kqueue.change(other.as_fd(), Change::Deregister).unwrap();
+            kqueue.change(ours.as_fd(), Change::Deregister).unwrap();
         }
     }
 
@@ -759,7 +765,11 @@ mod tests {
         let kqueue = Kqueue::new().unwrap();
         let (ours, _theirs) = pair();
         let number = ours.as_raw_fd();
-        (kqueue.register(ours.as_fd(), request(1, READABLE, Mode::Edge))).unwrap();
+        (kqueue.change(
+            ours.as_fd(),
+            Change::Register(request(1, READABLE, Mode::Edge)),
+        ))
+        .unwrap();
         let stamp = kqueue.table.lock().lines.all[number as usize].own.stamp;
         let collect = || {
             let report = sys::kevent_of(number as usize, EVFILT_READ, EV_CLEAR, stamp);
@@ -768,13 +778,21 @@ mod tests {
             events.len()
         };
         assert_eq!(collect(), 1);
-        (kqueue.modify(ours.as_fd(), request(2, READABLE, Mode::Edge))).unwrap();
+        (kqueue.change(
+            ours.as_fd(),
+            Change::Modify(request(2, READABLE, Mode::Edge)),
+        ))
+        .unwrap();
         assert_eq!(collect(), 0, "modified since");
-        kqueue.deregister(ours.as_fd()).unwrap();
+        kqueue.change(ours.as_fd(), Change::Deregister).unwrap();
         assert_eq!(collect(), 0, "deregistered since");
-        (kqueue.register(ours.as_fd(), request(3, READABLE, Mode::Edge))).unwrap();
+        (kqueue.change(
+            ours.as_fd(),
+            Change::Register(request(3, READABLE, Mode::Edge)),
+        ))
+        .unwrap();
         assert_eq!(collect(), 0, "the number's next owner");
-        kqueue.deregister(ours.as_fd()).unwrap();
+        kqueue.change(ours.as_fd(), Change::Deregister).unwrap();
         kqueue.table.lock().last_stamp = usize::MAX;
         assert_ne!(kqueue.table.lock().next_stamp(), OUR_STAMP);
     }

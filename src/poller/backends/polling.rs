@@ -286,7 +286,8 @@ mod tests {
         }
 
         fn add(&self, socket: &UnixStream, token: u64) {
-            self.register(socket.as_fd(), request(token)).unwrap();
+            self.change(socket.as_fd(), Change::Register(request(token)))
+                .unwrap();
         }
     }
 
@@ -299,7 +300,9 @@ mod tests {
         platform.add(&socket, 1);
         let key = platform.key_of(&socket).unwrap();
         let change = |token| {
-            platform.modify(socket.as_fd(), request(token)).unwrap();
+            platform
+                .change(socket.as_fd(), Change::Modify(request(token)))
+                .unwrap();
         };
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
@@ -321,7 +324,7 @@ mod tests {
         let now = platform.key_of(&socket);
         change(3);
         assert_eq!(platform.key_of(&socket), now, "nobody waits");
-        platform.deregister(socket.as_fd()).unwrap();
+        platform.change(socket.as_fd(), Change::Deregister).unwrap();
     }
 
     /// Otherwise it would come with the next owner's token.
@@ -343,7 +346,7 @@ mod tests {
                 assert!(start.elapsed() < Duration::from_secs(30), "nobody waits");
                 std::thread::yield_now();
             }
-            platform.deregister(first.as_fd()).unwrap();
+            platform.change(first.as_fd(), Change::Deregister).unwrap();
             platform.add(second, 2);
             let other = platform.key_of(second).unwrap();
             platform.notify().unwrap();
@@ -357,7 +360,7 @@ mod tests {
             "the wait is over, and the key is free"
         );
         for socket in [second, third] {
-            platform.deregister(socket.as_fd()).unwrap();
+            platform.change(socket.as_fd(), Change::Deregister).unwrap();
         }
     }
 }

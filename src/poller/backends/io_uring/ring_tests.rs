@@ -205,7 +205,7 @@ fn a_quick_turn_is_told_all_that_is_ready_and_changed_meanwhile() {
     };
     let pairs: Vec<_> = (0..64).map(|_| UnixStream::pair().unwrap()).collect();
     for (token, (ours, _)) in (0..).zip(&pairs) {
-        (uring.register(ours.as_fd(), edges(token))).unwrap();
+        (uring.change(ours.as_fd(), Change::Register(edges(token)))).unwrap();
     }
     // The orders are handed over.
     uring.wait(&mut Events::new(), &Until::Now).unwrap();
@@ -222,7 +222,7 @@ fn a_quick_turn_is_told_all_that_is_ready_and_changed_meanwhile() {
         while !uring.table.lock().waiting && start.elapsed() < LIMIT {
             thread::yield_now();
         }
-        (uring.register(ours.as_fd(), edges(64))).unwrap();
+        (uring.change(ours.as_fd(), Change::Register(edges(64)))).unwrap();
     });
     // It may return without events, because it was woken to take the order.
     while told.is_empty() && start.elapsed() < LIMIT {
@@ -630,13 +630,13 @@ fn what_is_abandoned_at_rest_is_armed_again_by_the_next_wait() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let (other, others) = UnixStream::pair().unwrap();
     for (socket, token) in [(&ours, 1), (&other, 2)] {
-        (uring.register(socket.as_fd(), edges(token))).unwrap();
+        (uring.change(socket.as_fd(), Change::Register(edges(token)))).unwrap();
     }
     let mut events = Events::new();
     uring.wait(&mut events, &Until::Now).unwrap();
     uring.rest();
     thread::scope(|scope| {
-        scope.spawn(|| uring.deregister(other.as_fd()).unwrap());
+        scope.spawn(|| uring.change(other.as_fd(), Change::Deregister).unwrap());
     });
     drop(other);
     others.set_read_timeout(Some(LIMIT)).unwrap();
