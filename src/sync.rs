@@ -78,7 +78,7 @@ pub(crate) trait Job: Send + Sync {
 pub(crate) struct Spare(Option<Waker>);
 
 /// The waker must be stored, but was not cloned: release the lock, call [`Spare::fill`], and retry.
-#[derive(Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub(crate) struct NeedsClone;
 
 impl Spare {

@@ -88,17 +88,6 @@ impl Snapshot {
 /// Flags that are never cleared.
 const STICKY: u8 = Ready::CLOSED.0 | Ready::ERROR.0 | Ready::PRIORITY.0 | Ready::UNKNOWN.0;
 
-/// The result of [`Readiness::register_waker`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Registered {
-    /// The waker is registered.
-    Pending,
-    /// Refused: the direction is ready, and the caller must try the operation again.
-    Ready,
-    /// Refused: the caller must release the lock, fill the spare, and call again.
-    NeedsClone,
-}
-
 #[derive(Debug)]
 pub(super) struct Readiness<R> {
     /// By direction. Written under the lock.
@@ -187,8 +176,9 @@ impl<R> Readiness<R> {
         }
     }
 
-    /// Registers a waker for the next event of `direction`, unless that is ready by now. Afterwards
-    /// `spare` holds the waker that was replaced, to be dropped outside the lock.
+    /// Registers a waker for the next event of `direction`. Returns `false` if that is ready by
+    /// now: then the caller must try the operation again. Afterwards `spare` holds the waker that
+    /// was replaced, to be dropped outside the lock.
     #[inline]
     pub(super) fn register_waker(
         &self,
@@ -197,17 +187,13 @@ impl<R> Readiness<R> {
         id: WaiterId,
         waker: &Waker,
         spare: &mut Spare,
-    ) -> Registered {
+    ) -> Result<bool, NeedsClone> {
         if self.snapshot(direction).is_ready() {
-            return Registered::Ready;
+            return Ok(false);
         }
-        match state.waiters.register(direction, id, waker, spare) {
-            Ok(()) => {
-                self.has_waker.store(true, Ordering::Relaxed);
-                Registered::Pending
-            }
-            Err(NeedsClone) => Registered::NeedsClone,
-        }
+        state.waiters.register(direction, id, waker, spare)?;
+        self.has_waker.store(true, Ordering::Relaxed);
+        Ok(true)
     }
 
     /// Handles an event, or something treated as one, while the lock is held: counts it, and moves
@@ -348,9 +334,9 @@ mod loom_tests {
                     waker,
                     &mut spare,
                 ) {
-                    Registered::Pending => return true,
-                    Registered::Ready => return false,
-                    Registered::NeedsClone => {
+                    Ok(true) => return true,
+                    Ok(false) => return false,
+                    Err(NeedsClone) => {
                         drop(state);
                         spare.fill(waker);
                     }
@@ -551,7 +537,7 @@ mod tests {
         let mut spare = Spare::clone_of(waker);
         let left =
             readiness.register_waker(&mut readiness.lock(), direction, id, waker, &mut spare);
-        assert_eq!(left, Registered::Pending);
+        assert_eq!(left, Ok(true));
     }
 
     #[test]
@@ -664,7 +650,7 @@ mod tests {
         let (id, mut spare) = (WaiterId::future(1), Spare::clone_of(&waker));
         let mut state = readiness.lock();
         let left = readiness.register_waker(&mut state, Direction::Read, id, &waker, &mut spare);
-        assert_eq!(left, Registered::Ready, "the event is lost");
+        assert_eq!(left, Ok(false), "the event is lost");
     }
 
     /// A waker that is stored already is not cloned, and a new one is cloned before the lock is
@@ -689,22 +675,22 @@ mod tests {
         };
         let mut spare = readiness.spare(&first);
         assert_eq!(Arc::strong_count(&nobody), 3);
-        assert_eq!(register(&first, &mut spare), Registered::Pending);
+        assert_eq!(register(&first, &mut spare), Ok(true));
         let mut spare = readiness.spare(&first);
-        assert_eq!(register(&first, &mut spare), Registered::Pending);
+        assert_eq!(register(&first, &mut spare), Ok(true));
         assert_eq!(Arc::strong_count(&nobody), 3, "cloned in vain");
         let (_, second) = waker();
         let mut spare = readiness.spare(&second);
-        assert_eq!(register(&second, &mut spare), Registered::NeedsClone);
+        assert_eq!(register(&second, &mut spare), Err(NeedsClone));
         spare.fill(&second);
-        assert_eq!(register(&second, &mut spare), Registered::Pending);
+        assert_eq!(register(&second, &mut spare), Ok(true));
         drop(spare);
         assert_eq!(Arc::strong_count(&nobody), 2, "the waker before is left");
     }
 
     /// Waits, with a waker that is kept after an event.
     #[cfg(not(miri))]
-    fn wait_kept(readiness: &Readiness<()>, id: u32, waker: &Waker) -> Registered {
+    fn wait_kept(readiness: &Readiness<()>, id: u32, waker: &Waker) -> Result<bool, NeedsClone> {
         readiness.clear(Direction::Read, readiness.snapshot(Direction::Read));
         let mut spare = readiness.spare(waker);
         loop {
@@ -712,7 +698,7 @@ mod tests {
             let id = WaiterId::handle(id);
             let registered =
                 readiness.register_waker(&mut state, Direction::Read, id, waker, &mut spare);
-            if registered != Registered::NeedsClone {
+            if registered != Err(NeedsClone) {
                 state.waiters.mark_own(Own::Yes);
                 return registered;
             }
@@ -742,7 +728,7 @@ mod tests {
             wakers.len()
         };
         for round in 1..4 {
-            assert_eq!(wait_kept(&readiness, 0, &waker), Registered::Pending);
+            assert_eq!(wait_kept(&readiness, 0, &waker), Ok(true));
             assert!(readiness.lock().waiters.contains(Direction::Read));
             assert_eq!((deliver(), deliver()), (0, 0), "it is kept");
             assert_eq!(
@@ -767,7 +753,7 @@ mod tests {
         let readiness = Readiness::new(());
         let (first, first_waker) = waker();
         let (second, second_waker) = waker();
-        assert_eq!(wait_kept(&readiness, 1, &first_waker), Registered::Pending);
+        assert_eq!(wait_kept(&readiness, 1, &first_waker), Ok(true));
         readiness.deliver(
             &mut readiness.lock(),
             Ready::READABLE,
@@ -783,7 +769,7 @@ mod tests {
         drop(wakers);
         assert_eq!(Arc::strong_count(&second), 2);
         // The same waiter with another waker, which may be foreign code.
-        assert_eq!(wait_kept(&readiness, 1, &first_waker), Registered::Pending);
+        assert_eq!(wait_kept(&readiness, 1, &first_waker), Ok(true));
         wait(&readiness, Direction::Read, 1, &second_waker);
         let mut wakers = Vec::new();
         readiness.deliver(&mut readiness.lock(), Ready::READABLE, true, &mut wakers);

@@ -42,13 +42,13 @@ use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::readiness::{Direction, Readiness, Registered, Snapshot, State};
+use super::readiness::{Direction, Readiness, Snapshot, State};
 use super::registration::{Registration, Registrations};
 use super::waiters::{Own, WaiterId};
 use super::{Driver, Reactor, Token};
 use crate::poller::{Change, Interest, Mode, Poller, Ready, Request};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use crate::sync::{MutexGuard, drop_all, wake_all};
+use crate::sync::{MutexGuard, NeedsClone, drop_all, wake_all};
 use crate::sys::{self, AsDescriptor, BorrowedDescriptor, LentDescriptor, OwnedDescriptor};
 #[cfg(all(feature = "sim", not(loom)))]
 use crate::world::{SimSocket, SimSocketId};
@@ -244,11 +244,11 @@ impl Source {
             let registered =
                 (self.readiness).register_waker(&mut state, direction, id, waker, &mut spare);
             match (registered, &mut state.registrations.first) {
-                (Registered::NeedsClone, _) => {
+                (Err(NeedsClone), _) => {
                     drop(state);
                     spare.fill(waker);
                 }
-                (Registered::Pending, Some(registration)) => {
+                (Ok(true), Some(registration)) => {
                     let armed = self.add_interest(registration, interest(direction));
                     state.waiters.mark_own(own);
                     return Some(armed.map(|()| true));
@@ -278,11 +278,11 @@ impl Source {
             let registered =
                 (self.readiness).register_waker(&mut state, direction, id, waker, &mut spare);
             match (registered, state.registrations.with(reactor)) {
-                (Registered::NeedsClone, _) => {
+                (Err(NeedsClone), _) => {
                     drop(state);
                     spare.fill(waker);
                 }
-                (Registered::Pending, Some(registration)) => {
+                (Ok(true), Some(registration)) => {
                     self.add_interest(registration, interest(direction))?;
                     return Ok(true);
                 }
