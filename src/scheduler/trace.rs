@@ -4,10 +4,7 @@
 //! counters. Events from several threads go to the runtime's [`Tracer`](crate::telemetry::Tracer):
 //! spawns, wakes and ends on threads that are not workers of the runtime, and calls of `unblock`.
 
-use std::sync::Arc;
-
-use super::Meta;
-use super::current::{Current, with_current};
+use super::{Meta, with_worker_of};
 use crate::telemetry::What;
 
 /// Records that a task is scheduled: it was spawned, or woken.
@@ -31,23 +28,16 @@ pub(super) fn ended(meta: &Meta) {
 
 /// Records an event of a task, on this thread.
 fn happened(meta: &Meta, what: What) {
-    let is_own = with_current(|current| {
-        let Some(Current { local, .. }) = current else {
-            return false;
-        };
-        match local.counters.trace() {
-            Some(own) if Arc::ptr_eq(&local.shared, &meta.shared) => own.push(what),
-            _ => return false,
-        }
-        true
+    let here = with_worker_of(&meta.shared, |local, _| {
+        local.counters.trace().map(|own| own.push(what))
     });
-    if let (false, Some(trace)) = (is_own, meta.shared.trace()) {
+    if let (None, Some(trace)) = (here.flatten(), meta.shared.trace()) {
         trace.push(what);
     }
 }
 
 /// The trace of the runtime that this thread drives, if it is traced.
 #[cfg(feature = "blocking")]
-pub(crate) fn current_trace() -> Option<Arc<dyn crate::telemetry::Tracer>> {
+pub(crate) fn current_trace() -> Option<std::sync::Arc<dyn crate::telemetry::Tracer>> {
     super::with_local(|local| local.shared.trace().cloned()).flatten()
 }
