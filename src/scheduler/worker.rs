@@ -510,21 +510,15 @@ impl Worker {
         }
     }
 
-    /// Handles a failed wait.
+    /// Handles a failed wait. Unless that was for a shortage, closes the runtime because its poller
+    /// can no longer wait: foreign code has closed its descriptor, or the process may no longer
+    /// poll as many descriptors. Without a poller no event or notification would ever be reported
+    /// again.
     #[cold]
     fn cannot_wait(&self, until: &Until, error: &io::Error) {
         if is_shortage(error) {
-            self.sleep_briefly(until)
-        } else {
-            self.fail(until, error)
+            return self.sleep_briefly(until);
         }
-    }
-
-    /// Closes the runtime because its poller can no longer wait: foreign code has closed its
-    /// descriptor, or the process may no longer poll as many descriptors. Without a poller no event
-    /// or notification would ever be reported again.
-    #[cold]
-    fn fail(&self, until: &Until, error: &io::Error) {
         self.is_broken.set(true);
         self.is_plain.set(false);
         let shared = self.shared();
