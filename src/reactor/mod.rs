@@ -118,7 +118,7 @@ impl Reactor {
                 (false, false) => Mode::OneShot,
             },
             of_pool,
-            parking: Parking::new(),
+            parking: Parking::default(),
             pool,
             is_elsewhere: AtomicBool::new(false),
             counters: Arc::default(),

@@ -53,7 +53,7 @@ const ATTENTION: u8 = 2;
 
 /// On its own cache lines: other threads write it with each wake, and the worker writes its
 /// neighbours in each turn.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Parking(AtomicU8);
 
@@ -69,10 +69,6 @@ pub(crate) enum Since {
 }
 
 impl Parking {
-    pub(crate) fn new() -> Parking {
-        Parking(AtomicU8::new(0))
-    }
-
     /// Declares the worker about to sleep: from now on a thread that has something for it notifies.
     /// Returns whether anything has come since it resumed; if so, what was put there is visible.
     #[inline]
@@ -160,7 +156,7 @@ mod loom_tests {
     impl World {
         fn new() -> Arc<World> {
             Arc::new(World {
-                parking: Parking::new(),
+                parking: Parking::default(),
                 inbox: AtomicUsize::new(0),
                 notified: Mutex::new(false),
                 woken: loom::sync::Condvar::new(),

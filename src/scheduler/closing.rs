@@ -46,14 +46,10 @@ use crate::sync::atomic::{AtomicBool, Ordering, fence};
 const CLOSE_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Whether a runtime closes; set once.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ClosingFlag(AtomicBool);
 
 impl ClosingFlag {
-    pub(super) fn new() -> ClosingFlag {
-        ClosingFlag(AtomicBool::new(false))
-    }
-
     #[inline]
     pub(super) fn is_set(&self) -> bool {
         self.0.load(Ordering::SeqCst)
@@ -169,12 +165,12 @@ mod loom_tests {
     impl World {
         fn new(task: usize) -> Arc<World> {
             Arc::new(World {
-                closing: ClosingFlag::new(),
+                closing: ClosingFlag::default(),
                 exited: AtomicUsize::new(0),
                 live: AtomicUsize::new(1),
                 task: AtomicUsize::new(task),
                 inbox: MutexQueue::new(),
-                main: Parking::new(),
+                main: Parking::default(),
                 notified: Mutex::new(false),
                 woken: Condvar::new(),
                 start: now(),

@@ -38,19 +38,13 @@ pub(super) trait IdleWorkers {
     fn wake(&self, index: usize) -> bool;
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Idle {
     /// The index of the searching worker plus one, or zero.
     searching: AtomicUsize,
 }
 
 impl Idle {
-    pub(super) fn new() -> Idle {
-        Idle {
-            searching: AtomicUsize::new(0),
-        }
-    }
-
     /// Wakes an idle worker if there are tasks for it and no worker is searching.
     #[inline]
     pub(super) fn wake_one(&self, workers: &impl IdleWorkers) {
@@ -132,7 +126,7 @@ mod tests {
 
     #[test]
     fn whoever_is_woken_searches_and_the_next_is_woken_when_it_is_done() {
-        let (idle, world) = (Idle::new(), world([2, 0, 1]));
+        let (idle, world) = (Idle::default(), world([2, 0, 1]));
         idle.wake_one(&world);
         assert_eq!(*world.woken.borrow(), [2]);
         let searching = [0, 1, 2, 3].map(|index| idle.is_searching(index));
@@ -150,7 +144,7 @@ mod tests {
 
     #[test]
     fn without_tasks_nobody_is_woken_and_nobody_searches() {
-        let (idle, world) = (Idle::new(), world([0]));
+        let (idle, world) = (Idle::default(), world([0]));
         world.has_tasks.set(false);
         idle.wake_one(&world);
         assert!(world.woken.borrow().is_empty() && !idle.is_searching(0));
@@ -158,7 +152,7 @@ mod tests {
 
     #[test]
     fn where_the_chosen_one_wakes_by_itself_another_one_is_woken() {
-        let (idle, mut world) = (Idle::new(), world([1, 0]));
+        let (idle, mut world) = (Idle::default(), world([1, 0]));
         world.wakes_by_itself = 1;
         idle.wake_one(&world);
         assert_eq!(*world.woken.borrow(), [0]);
@@ -239,13 +233,13 @@ mod loom_tests {
     impl World {
         fn new(workers: usize, tasks: usize, blocking: bool) -> Arc<World> {
             Arc::new(World {
-                idle: Idle::new(),
+                idle: Idle::default(),
                 injected: AtomicUsize::new(0),
                 unstarted: AtomicUsize::new(tasks),
                 blocking,
                 workers: (0..workers)
                     .map(|_| Worker {
-                        parking: Parking::new(),
+                        parking: Parking::default(),
                         notified: Mutex::new(false),
                         woken: loom::sync::Condvar::new(),
                         has_event: Mutex::new(false),

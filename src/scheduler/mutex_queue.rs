@@ -200,7 +200,7 @@ mod loom_tests {
         fn new() -> Arc<World> {
             Arc::new(World {
                 inbox: MutexQueue::new(),
-                parking: Parking::new(),
+                parking: Parking::default(),
                 notified: Mutex::new(false),
                 woken: Condvar::new(),
             })

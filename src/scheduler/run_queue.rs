@@ -64,17 +64,19 @@ pub(super) struct RunQueue<T: Item> {
     items: PhantomData<T>,
 }
 
-impl<T: Item> RunQueue<T> {
-    pub(super) fn new() -> RunQueue<T> {
+impl<T: Item> Default for RunQueue<T> {
+    fn default() -> RunQueue<T> {
         RunQueue {
             head: AtomicUsize::new(0),
             tail: AtomicUsize::new(0),
-            slots: Box::new(array::from_fn(|_| AtomicPtr::new(ptr::null_mut()))),
-            next: AtomicPtr::new(ptr::null_mut()),
+            slots: Box::new(array::from_fn(|_| AtomicPtr::default())),
+            next: AtomicPtr::default(),
             items: PhantomData,
         }
     }
+}
 
+impl<T: Item> RunQueue<T> {
     /// The next position to be popped; may be stale on other threads.
     #[inline]
     pub(super) fn head(&self) -> usize {
@@ -267,7 +269,7 @@ mod tests {
     /// Miri distinguishes two allocations with the same address.
     #[test]
     fn what_is_taken_is_the_item_that_is_there_and_not_one_that_was_there_before() {
-        let queue = RunQueue::new();
+        let queue = RunQueue::default();
         let stop = AtomicBool::new(false);
         // The sum of all numbers fits in 32 bits.
         let rounds = if cfg!(miri) { 300 } else { 90_000 };
@@ -294,7 +296,7 @@ mod tests {
 
     #[test]
     fn items_come_in_their_order_round_and_round_and_a_full_queue_gives_them_back() {
-        let queue = RunQueue::new();
+        let queue = RunQueue::default();
         for round in 0..10 {
             for number in 0..CAPACITY {
                 queue.push(Number(number)).unwrap();
@@ -311,7 +313,7 @@ mod tests {
 
     #[test]
     fn the_next_item_comes_first_and_gives_way_to_another_one() {
-        let queue = RunQueue::new();
+        let queue = RunQueue::default();
         queue.push(Number(1)).unwrap();
         assert!(queue.push_next(Number(2)).is_none());
         assert_eq!(queue.push_next(Number(3)), Some(Number(2)));
@@ -327,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_thief_takes_those_that_came_first_and_the_owner_skips_the_holes() {
-        let queue = RunQueue::new();
+        let queue = RunQueue::default();
         for number in 0..10 {
             queue.push(Number(number)).unwrap();
         }
@@ -346,7 +348,7 @@ mod tests {
     /// Otherwise a worker would not sleep after all its tasks were taken.
     #[test]
     fn holes_are_no_items() {
-        let queue = RunQueue::new();
+        let queue = RunQueue::default();
         for number in 0..4 {
             queue.push(Number(number)).unwrap();
         }
@@ -377,7 +379,7 @@ mod loom_tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(preemptions);
         model.check(move || {
-            let queue = Arc::new(RunQueue::new());
+            let queue = Arc::new(RunQueue::default());
             let thieves: Vec<_> = (0..thieves)
                 .map(|_| {
                     let queue = queue.clone();
@@ -421,7 +423,7 @@ mod loom_tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
-            let queue = Arc::new(RunQueue::new());
+            let queue = Arc::new(RunQueue::default());
             let thief = {
                 let queue = queue.clone();
                 loom::thread::spawn(move || {

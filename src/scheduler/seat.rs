@@ -25,7 +25,7 @@ use super::watch::{Watch, WatchedWorkers};
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// The right to wait in a shard's poller. Odd while it is taken; each use adds two.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Seat(AtomicUsize);
 
 /// Has the seat, until it is dropped.
@@ -33,10 +33,6 @@ pub(super) struct Seat(AtomicUsize);
 pub(super) struct Seated<'a>(&'a Seat);
 
 impl Seat {
-    pub(super) fn new() -> Seat {
-        Seat(AtomicUsize::new(0))
-    }
-
     /// Takes the seat, unless somebody has it.
     #[inline]
     pub(super) fn take(&self) -> Option<Seated<'_>> {
@@ -344,11 +340,11 @@ mod loom_tests {
     impl World {
         fn new(workers: usize, have_worked: bool) -> Arc<World> {
             Arc::new(World {
-                seat: Seat::new(),
-                watch: Watch::new(),
+                seat: Seat::default(),
+                watch: Watch::default(),
                 workers: (0..workers)
                     .map(|_| Worker {
-                        parking: Parking::new(),
+                        parking: Parking::default(),
                         state: AtomicUsize::new(0),
                     })
                     .collect(),

@@ -43,8 +43,8 @@ impl Shard {
     pub(super) fn new(workers: Range<usize>) -> Shard {
         Shard {
             workers,
-            seat: Seat::new(),
-            watch: Watch::new(),
+            seat: Seat::default(),
+            watch: Watch::default(),
         }
     }
 }

@@ -160,7 +160,7 @@ pub(crate) enum Drive {
 
 /// The part of a pool worker, beyond its [`Remote`], that every thread can reach: its movable
 /// tasks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PoolRemote {
     /// The tasks that the worker runs next. Only the worker pushes.
     pub(super) queue: RunQueue<Runnable>,
@@ -170,14 +170,6 @@ pub(crate) struct PoolRemote {
 }
 
 impl PoolRemote {
-    fn new() -> PoolRemote {
-        PoolRemote {
-            queue: RunQueue::new(),
-            runs: Counter::default(),
-            owned: MovableTasks::default(),
-        }
-    }
-
     /// Takes a movable task that is ready here. Called on any thread.
     fn take(&self) -> Option<Runnable> {
         let mut taken = None;
@@ -207,7 +199,7 @@ impl Remote {
         Remote {
             reactor,
             inbox: MutexQueue::new(),
-            pool: is_pool_worker.then(|| Arc::new(PoolRemote::new())),
+            pool: is_pool_worker.then(Arc::default),
             counters: TaskCounters::default(),
             staying: Counter::default(),
             // A pool worker's thread starts soon.
@@ -289,13 +281,13 @@ impl Shared {
         Shared {
             remotes: remotes.into(),
             inject_queue: MutexQueue::new(),
-            idle: Idle::new(),
+            idle: Idle::default(),
             workers_of_shard: shards
                 .first()
                 .map_or(0, |shard: &Shard| shard.workers.len()),
             shards: shards.into(),
             external: TaskCounters::default(),
-            closing: ClosingFlag::new(),
+            closing: ClosingFlag::default(),
             failure: OnceLock::new(),
             leaving: AtomicUsize::new(0),
             exited: AtomicUsize::new(0),

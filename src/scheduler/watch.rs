@@ -48,19 +48,13 @@ pub(super) trait WatchedWorkers {
     fn wake_idle(&self, index: usize);
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Watch {
     /// Whether there is a watch: the mark. Which one has it is known to that worker only.
     is_kept: AtomicBool,
 }
 
 impl Watch {
-    pub(super) fn new() -> Watch {
-        Watch {
-            is_kept: AtomicBool::new(false),
-        }
-    }
-
     /// Whether some worker is the watch.
     pub(super) fn is_kept(&self) -> bool {
         self.is_kept.load(Ordering::Relaxed)
@@ -123,7 +117,7 @@ mod tests {
     #[test]
     fn one_idle_worker_watches_while_another_one_is_awake_or_expected_to_be() {
         for (needs_watch, expects) in [(true, false), (false, true)] {
-            let watch = Watch::new();
+            let watch = Watch::default();
             let workers = Workers {
                 needs_watch,
                 woken: Cell::default(),
@@ -133,12 +127,12 @@ mod tests {
             watch.give_up();
             assert!(watch.watches(1, expects, &workers));
         }
-        assert!(!Watch::new().watches(0, false, &Workers::default()));
+        assert!(!Watch::default().watches(0, false, &Workers::default()));
     }
 
     #[test]
     fn who_begins_to_work_wakes_an_idle_worker_unless_one_watches() {
-        let (watch, workers) = (Watch::new(), Workers::default());
+        let (watch, workers) = (Watch::default(), Workers::default());
         watch.begin_work(0, &workers);
         assert_eq!(workers.woken.get(), 1);
         assert!(watch.watches(0, true, &workers));
@@ -191,7 +185,7 @@ mod loom_tests {
         /// With shards of these numbers of workers.
         fn new(shards: &[usize]) -> Arc<World> {
             let worker = || Worker {
-                parking: Parking::new(),
+                parking: Parking::default(),
                 is_watch: AtomicBool::new(false),
             };
             Arc::new(World {

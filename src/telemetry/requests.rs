@@ -106,7 +106,7 @@ mod loom_tests {
     impl World {
         fn new() -> Arc<World> {
             Arc::new(World {
-                parking: Parking::new(),
+                parking: Parking::default(),
                 requests: Requests::new(),
                 notified: Mutex::new(false),
                 woken: Condvar::new(),
