@@ -148,15 +148,6 @@ impl PoolWorker {
 }
 
 impl Worker {
-    /// [`sleep_or_poll`](Worker::sleep_or_poll) of a pool worker.
-    pub(super) fn sleep_or_poll_in_pool(&self, may_sleep: bool, timeout: Option<Duration>) {
-        if may_sleep {
-            self.sleep_in_pool(timeout)
-        } else {
-            self.poll_pool()
-        }
-    }
-
     fn shard(&self) -> &Shard {
         self.shared().shard(self.local.index)
     }
@@ -196,7 +187,7 @@ impl Worker {
     }
 
     /// Parks, and sleeps unless there is something to do.
-    fn sleep_in_pool(&self, timeout: Option<Duration>) {
+    pub(super) fn sleep_in_pool(&self, timeout: Option<Duration>) {
         let (shared, pool) = (&**self.shared(), &self.pool);
         self.local.counters.parks.add(1);
         let was_watch = pool.sleeper.is_watch();

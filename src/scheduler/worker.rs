@@ -89,16 +89,11 @@ pub(crate) struct Worker {
     /// [`idle`](super::idle).
     pub(super) searching: Cell<bool>,
     pub(super) pool: PoolWorker,
-    /// Of a pool worker, set when it starts: see [`PoolWait`].
-    pool_wait: Cell<Option<PoolWait>>,
     /// Whether its poller has failed and can no longer wait.
     is_broken: Cell<bool>,
     /// The number of nested calls that drive it: a task or a waker may drive its own runtime.
     drives: Cell<usize>,
 }
-
-/// [`Worker::sleep_or_poll_in_pool`]: a program that has no pool does not link it.
-type PoolWait = fn(&Worker, bool, Option<Duration>);
 
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, index: usize, busy_poll: BusyPollConfig) -> Worker {
@@ -124,7 +119,6 @@ impl Worker {
             interrupted: Cell::new(None),
             searching: Cell::new(false),
             pool: PoolWorker::new(index, shared.workers(), shared.shards.len()),
-            pool_wait: Cell::new(None),
             is_broken: Cell::new(false),
             drives: Cell::new(0),
         }
@@ -262,7 +256,6 @@ impl Worker {
     pub(crate) fn run_pool_worker(&self, start: impl FnOnce()) {
         let shared = &**self.shared();
         let _exit_guard = ExitGuard(shared);
-        self.use_pool_wait();
         self.embedded.set(false); // A simulated process's worker comes here to end.
         let _driving = self.drive();
         let served = catch_unwind(AssertUnwindSafe(|| {
@@ -280,11 +273,6 @@ impl Worker {
             std::mem::forget(panic); // Its destructor may panic too. The hook has reported it.
         }
         self.leave();
-    }
-
-    /// From now on its waits are those of a pool worker.
-    pub(super) fn use_pool_wait(&self) {
-        self.pool_wait.set(Some(Worker::sleep_or_poll_in_pool));
     }
 
     /// Whether the runtime has failed. Read whenever anything has come from elsewhere (a failure
@@ -398,9 +386,10 @@ impl Worker {
         let may_sleep = is_idle && !finds_work && timeout != Some(Duration::ZERO);
         let idle = (may_sleep && self.busy_poll.is_enabled()).then(|| self.begin_idle());
         if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
-            match self.pool_wait.get() {
-                None => self.sleep_or_poll(may_sleep, timeout),
-                Some(wait) => wait(self, may_sleep, timeout),
+            match (local.is_pool_worker(), may_sleep) {
+                (false, _) => self.sleep_or_poll(may_sleep, timeout),
+                (true, true) => self.sleep_in_pool(timeout),
+                (true, false) => self.poll_pool(),
             }
         }
         if let Some(idle) = idle {

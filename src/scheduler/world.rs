@@ -130,9 +130,6 @@ impl Worker {
     /// [`turn_at`](Worker::turn_at), and chooses the next task.
     pub(crate) fn simulate(&self) {
         self.local.let_choose(Box::<ByChoice>::default());
-        if self.local.is_pool_worker() {
-            self.use_pool_wait();
-        }
         self.embed();
     }
 
