@@ -164,7 +164,7 @@ impl Worker {
             if self.driver.is_due() {
                 // A pool's timers are those of all its workers, also while another one has the
                 // seat.
-                self.pool.note_due();
+                self.pool.has_polled.set(true);
                 return true;
             }
             if local.remote.has_inbox() || stay_awake() {

@@ -79,8 +79,9 @@ pub(super) struct PoolWorker {
     next_inspection: Cell<Option<Instant>>,
     /// The state of each worker when this one last inspected it.
     seen: RefCell<Box<[Seen]>>,
-    /// Whether it has had the seat since it last fired timers.
-    has_polled: Cell<bool>,
+    /// Whether it has had the seat since it last fired timers, or timers are due: then it fires
+    /// them at the end of its turn.
+    pub(super) has_polled: Cell<bool>,
     /// The [uses](super::seat::Seat::uses) of each shard's seat at its last visit.
     visited: Box<[Cell<usize>]>,
 }
@@ -95,17 +96,6 @@ impl PoolWorker {
             // No seat has this value, which is odd, before it was taken.
             visited: vec![Cell::new(usize::MAX); shards].into(),
         }
-    }
-
-    /// Whether the worker has polled, so that it fires timers now.
-    #[inline]
-    pub(super) fn take_polled(&self) -> bool {
-        self.has_polled.take()
-    }
-
-    /// Timers are due: the worker fires them at the end of its turn, though it has not polled.
-    pub(super) fn note_due(&self) {
-        self.has_polled.set(true);
     }
 
     /// The worker is about to run a task, or a waker: others watch over it, if it has slept.
@@ -126,14 +116,6 @@ impl PoolWorker {
         for (index, seen) in self.seen.borrow_mut().iter_mut().enumerate() {
             *seen = Seen::new(index, shared, (!is_first).then_some(*seen));
         }
-    }
-
-    /// Whether others of the shard have run tasks since the last inspection.
-    fn have_others_run(&self, index: usize, shared: &Shared) -> bool {
-        let seen = self.seen.borrow();
-        (shared.shard(index).workers.clone())
-            .filter(|&other| other != index)
-            .any(|other| seen[other].runs != shared.pool(other).runs.get())
     }
 
     /// Whether the worker at `index` is still in the poll in which the last inspection has found it
@@ -367,7 +349,10 @@ impl SleepingWorker for Worker {
     }
 
     fn have_others_worked(&self) -> bool {
-        self.pool.have_others_run(self.local.index, self.shared())
+        let (index, shared, seen) = (self.local.index, self.shared(), self.pool.seen.borrow());
+        (self.shard().workers.clone())
+            .filter(|&other| other != index)
+            .any(|other| seen[other].runs != shared.pool(other).runs.get())
     }
 }
 

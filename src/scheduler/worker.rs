@@ -422,7 +422,7 @@ impl Worker {
     /// Whether the worker fires timers at the end of a turn. A pool worker does so if it has
     /// polled, since otherwise another one does.
     fn may_fire(&self) -> bool {
-        !self.local.is_pool_worker() || self.pool.take_polled()
+        !self.local.is_pool_worker() || self.pool.has_polled.take()
     }
 
     /// Wakes the tasks with timers that are due.
