@@ -118,7 +118,7 @@ pub(super) fn note_runtime(shared: &Arc<Shared>) {
     let Some(observer) = observer() else {
         return;
     };
-    let path = observer.trace.as_ref().filter(|_| shared.trace().is_some());
+    let path = observer.trace.as_ref().filter(|_| shared.trace.is_some());
     let trace = path.and_then(|path| {
         let number = observer.traced.fetch_add(1, Ordering::Relaxed);
         numbered(path, number)

@@ -70,12 +70,12 @@ impl TraceLog {
         for (remote, ring) in shared.remotes().iter().zip(&log.workers) {
             remote.reactor.counters().set_trace(ring.clone());
         }
-        shared.set_trace(Arc::new(log));
+        shared.trace = Some(Arc::new(log));
     }
 
     /// Returns the log of a traced runtime.
     pub(super) fn of(shared: &Shared) -> Option<&TraceLog> {
-        shared.trace()?.as_any().downcast_ref()
+        shared.trace.as_ref()?.as_any().downcast_ref()
     }
 
     pub(super) fn names(&self) -> Vec<(u64, Name)> {

@@ -143,7 +143,7 @@ impl Runtime {
         }
         let pool_workers = shards.iter().map(|(_, own)| own.len()).sum();
         let mut shared = Shared::new(Pollers { shards, main });
-        shared.set_simulated();
+        shared.is_simulated = true;
         let shared = Arc::new(shared);
         let mut runtime = Runtime::from_shared(shared.clone(), BusyPollConfig::default());
         let worker = |index| {

@@ -109,7 +109,7 @@ impl Local {
             chooser: OnceCell::new(),
             remote: shared.remote(index).clone(),
             counters: shared.remote(index).reactor.counters().clone(),
-            sample_mask: match shared.trace() {
+            sample_mask: match shared.trace {
                 Some(_) => 0,
                 None => SAMPLE - 1,
             },

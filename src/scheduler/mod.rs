@@ -131,9 +131,10 @@ impl Meta {
             None => (None, Id::of_no_worker(), tick(now())),
         });
         shared.task_spawned(here);
+        let traced = if shared.trace.is_some() { TRACED } else { 0 };
         Meta {
             shared: shared.clone(),
-            state: AtomicU32::new(worker as u32 | shared.task_flags),
+            state: AtomicU32::new(worker as u32 | traced),
             spawned,
             id,
             site: label.site,

@@ -57,7 +57,7 @@ use super::mutex_queue::MutexQueue;
 use super::owned::MovableTasks;
 use super::run_queue::RunQueue;
 use super::shard::Shard;
-use super::{Local, MOVABLE, Meta, NONE, Runnable, TRACED, late};
+use super::{Local, MOVABLE, Meta, NONE, Runnable, late};
 use crate::poller::Poller;
 use crate::reactor::{Driver, Reactor};
 use crate::sync::Mutex;
@@ -110,11 +110,10 @@ pub(crate) struct Shared {
     /// State that the last dump has left for the next one: see `diagnostics::hints`.
     pub(crate) earlier: Mutex<Option<Slot>>,
     /// The trace of the workers' activity, if it is recorded.
-    trace: Option<Arc<dyn Tracer>>,
-    /// The initial flags in the state of each of its tasks: [`TRACED`], or none.
-    pub(super) task_flags: u32,
+    pub(crate) trace: Option<Arc<dyn Tracer>>,
+    /// See [`is_simulated`](Self::is_simulated).
     #[cfg(feature = "sim")]
-    is_simulated: bool,
+    pub(crate) is_simulated: bool,
 }
 
 /// A question of another thread about a worker. A trait, so that only programs that ask link the
@@ -296,20 +295,9 @@ impl Shared {
             resolver: Mutex::new(None),
             earlier: Mutex::new(None),
             trace: None,
-            task_flags: 0,
             #[cfg(feature = "sim")]
             is_simulated: false,
         }
-    }
-
-    #[inline]
-    pub(crate) fn trace(&self) -> Option<&Arc<dyn Tracer>> {
-        self.trace.as_ref()
-    }
-
-    pub(crate) fn set_trace(&mut self, trace: Arc<dyn Tracer>) {
-        self.trace = Some(trace);
-        self.task_flags = TRACED;
     }
 
     #[inline]
@@ -544,11 +532,6 @@ impl Shared {
         return self.is_simulated;
         #[cfg(not(feature = "sim"))]
         false
-    }
-
-    #[cfg(feature = "sim")]
-    pub(crate) fn set_simulated(&mut self) {
-        self.is_simulated = true;
     }
 
     pub(crate) fn remotes(&self) -> &[Arc<Remote>] {

@@ -14,7 +14,7 @@ pub(super) fn scheduled(meta: &Meta) {
     if !meta.is_new() {
         return happened(meta, What::Woken(id));
     }
-    if let (Some(name), Some(trace)) = (meta.name(), meta.shared.trace()) {
+    if let (Some(name), Some(trace)) = (meta.name(), &meta.shared.trace) {
         trace.add_name(id, name);
     }
     happened(meta, What::Spawned((id, meta.site())));
@@ -31,7 +31,7 @@ fn happened(meta: &Meta, what: What) {
     let here = with_worker_of(&meta.shared, |local, _| {
         local.counters.trace().map(|own| own.push(what))
     });
-    if let (None, Some(trace)) = (here.flatten(), meta.shared.trace()) {
+    if let (None, Some(trace)) = (here.flatten(), &meta.shared.trace) {
         trace.push(what);
     }
 }
@@ -39,5 +39,5 @@ fn happened(meta: &Meta, what: What) {
 /// The trace of the runtime that this thread drives, if it is traced.
 #[cfg(feature = "blocking")]
 pub(crate) fn current_trace() -> Option<std::sync::Arc<dyn crate::telemetry::Tracer>> {
-    super::with_local(|local| local.shared.trace().cloned()).flatten()
+    super::with_local(|local| local.shared.trace.clone()).flatten()
 }

@@ -108,9 +108,7 @@ impl Worker {
             reactor: shared.remote(index).reactor.clone(),
             needs_collect: Cell::new(true),
             is_plain: Cell::new(
-                !local.is_pool_worker()
-                    && !busy_poll.is_enabled()
-                    && local.shared.trace().is_none(),
+                !local.is_pool_worker() && !busy_poll.is_enabled() && local.shared.trace.is_none(),
             ),
             foreign_calls: Cell::new(0),
             local: Rc::new(local),
