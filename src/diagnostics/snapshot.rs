@@ -64,9 +64,9 @@ impl TaskRecord {
 
     fn of(worker: Option<usize>, waker: Option<&Waker>, meta: &Meta, now: Instant) -> TaskRecord {
         let task = TaskDump {
-            id: Some(meta.id()),
+            id: Some(meta.id),
             name: meta.name().cloned(),
-            spawned_at: meta.site(),
+            spawned_at: meta.site,
             age: since_tick(meta.spawned, now),
             worker,
             state: TaskState::New,
@@ -236,7 +236,7 @@ impl SharedSnapshot {
         let ids = snapshot.tasks.iter().filter_map(|record| record.task.id);
         let mut listed: Set = ids.map(Id::as_u64).collect();
         shared.for_each_injected(|meta| {
-            if listed.insert(meta.id().as_u64()) {
+            if listed.insert(meta.id.as_u64()) {
                 (snapshot.tasks).push(TaskRecord::of(None, None, meta, start));
             }
         });
@@ -276,7 +276,7 @@ impl SharedSnapshot {
         let mut before = Vec::new();
         for pool in shared.pools() {
             pool.owned.for_each(|task| {
-                before.push((task.waker().data().addr() as u64, task.meta().id().as_u64()));
+                before.push((task.waker().data().addr() as u64, task.meta().id.as_u64()));
             });
         }
         let before = Pairs::new(before);

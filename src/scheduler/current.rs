@@ -167,7 +167,7 @@ pub(crate) fn with_running<R>(f: impl FnOnce(&Meta) -> R) -> Option<R> {
 
 /// The id of the task that runs on this thread, or of the call of `unblock` on it.
 pub(crate) fn running_id() -> Option<Id> {
-    with_running(Meta::id).or_else(|| CALL.get())
+    with_running(|meta| meta.id).or_else(|| CALL.get())
 }
 
 /// Calls `f`, which does not unwind, as the call of `unblock` with this id. (In a simulated world

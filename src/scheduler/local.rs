@@ -512,7 +512,7 @@ impl Local {
         let count = counters.polls.get().wrapping_add(1);
         counters.polls.set(count);
         let meta = runnable.metadata();
-        counters.set_task(meta.id.as_u64(), meta.site());
+        counters.set_task(meta.id.as_u64(), meta.site);
         self.budget.renew();
         if meta.begin_poll(counters.tick()) {
             self.budget.renew_for_first_poll();
@@ -531,7 +531,7 @@ impl Local {
     fn run_timed(&self, runnable: Runnable, is_sample: bool) {
         let meta = runnable.metadata();
         let id = meta.id.as_u64();
-        let start = self.poll_begins((id, meta.site()));
+        let start = self.poll_begins((id, meta.site));
         if is_sample {
             self.measure_queue();
             self.counters.set_tick(start);

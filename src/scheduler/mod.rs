@@ -90,8 +90,9 @@ pub(crate) struct Meta {
     state: AtomicU32,
     /// The time of its spawn: see [`clock::tick`](crate::clock::tick).
     pub(crate) spawned: u32,
-    id: Id,
-    site: &'static Location<'static>,
+    pub(crate) id: Id,
+    /// Where it was spawned.
+    pub(crate) site: &'static Location<'static>,
     name: Option<Box<Name>>,
     /// The leaf that it waits for: see [`Leaf`]. Written like `state`.
     pub(crate) waits_for: AtomicU64,
@@ -171,16 +172,6 @@ impl Meta {
     /// Whether the task was never polled.
     fn is_new(&self) -> bool {
         self.polls.load(Ordering::Relaxed) == 0
-    }
-
-    /// Returns where the task was spawned.
-    pub(crate) fn site(&self) -> &'static Location<'static> {
-        self.site
-    }
-
-    #[inline]
-    pub(crate) fn id(&self) -> Id {
-        self.id
     }
 
     pub(crate) fn name(&self) -> Option<&Name> {
@@ -347,7 +338,7 @@ mod tests {
     }
 
     fn id(runnable: &Runnable) -> u64 {
-        runnable.metadata().id().as_u64()
+        runnable.metadata().id.as_u64()
     }
 
     /// Drops the tasks that the worker and its runtime have left, and which keep its memory.
@@ -409,7 +400,7 @@ mod tests {
         let is_next = id(&next);
         worker.local.put_first(next);
         let mut known = Vec::new();
-        (worker.local).for_each_new(|meta| known.push(meta.id().as_u64()));
+        (worker.local).for_each_new(|meta| known.push(meta.id.as_u64()));
         assert_eq!(known, [is_next]);
         drop_tasks(&worker);
     }

@@ -17,7 +17,7 @@ pub(super) fn scheduled(meta: &Meta) {
     if let (Some(name), Some(trace)) = (meta.name(), &meta.shared.trace) {
         trace.add_name(id, name);
     }
-    happened(meta, What::Spawned((id, meta.site())));
+    happened(meta, What::Spawned((id, meta.site)));
 }
 
 /// Records that the future of a task was dropped.

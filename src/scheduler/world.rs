@@ -43,7 +43,7 @@ impl Chooser for ByChoice {
     }
 
     fn polls(&self, task: &Meta) {
-        world::note_poll(task.id().as_u64(), task.site());
+        world::note_poll(task.id.as_u64(), task.site);
     }
 
     fn release_yielded(&self, local: &Local) {
@@ -122,7 +122,7 @@ fn choose(ready: &VecDeque<Runnable>) -> usize {
 }
 
 fn id(runnable: &Runnable) -> u64 {
-    runnable.metadata().id().as_u64()
+    runnable.metadata().id.as_u64()
 }
 
 impl Worker {

@@ -60,7 +60,7 @@ impl<F: Future> Future for Body<'_, F> {
         let this = self.project();
         if this.meta.is_aborted() {
             // The task drops this body, and with it the future, before its result can be taken.
-            return Poll::Ready(Outcome::cancelled(this.meta.site()));
+            return Poll::Ready(Outcome::cancelled(this.meta.site));
         }
         scheduler::set_running(cx.waker(), this.meta);
         let future = this.future.as_pin_mut().expect("only `drop` takes it");
@@ -78,9 +78,9 @@ impl<F: Future> Future for Body<'_, F> {
                 return Poll::Pending;
             }
             Ok(Poll::Ready(value)) => Ok(value),
-            Err(panic) => Err(noted(this.meta.site(), panic)),
+            Err(panic) => Err(noted(this.meta.site, panic)),
         };
-        Poll::Ready(Outcome::new(result, this.meta.site()))
+        Poll::Ready(Outcome::new(result, this.meta.site))
     }
 }
 

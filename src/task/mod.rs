@@ -206,9 +206,9 @@ where
     let meta = Meta::new(shared, worker, label);
     let span = TaskSpan::new(|| NewTask {
         kind,
-        id: meta.id().as_u64(),
+        id: meta.id.as_u64(),
         name: meta.name().map(|name| &**name),
-        site: meta.site(),
+        site: meta.site,
         size,
     });
     let body = |meta| Body::new(meta, future, span);
@@ -226,7 +226,7 @@ where
             .metadata(meta)
             .spawn_unchecked(body, WithInfo(scheduler::schedule))
     };
-    let id = task.metadata().id();
+    let id = task.metadata().id;
     let inner = Inner::Spawned {
         reference: TaskRef::new(task.metadata(), runnable.waker()),
         task: task.fallible(),
