@@ -61,6 +61,7 @@ impl MovableTasks {
     }
 
     /// Returns the task's index in the list.
+    #[inline(never)]
     fn insert(&self, task: TaskRef) -> usize {
         let mut tasks = self.tasks.lock();
         let index = tasks.insert(task);
@@ -68,6 +69,7 @@ impl MovableTasks {
         index
     }
 
+    #[inline(never)]
     fn remove(&self, index: usize) {
         let mut tasks = self.tasks.lock();
         let removed = tasks.try_remove(index);
@@ -144,18 +146,17 @@ pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
 
 /// Removes a task after its future was dropped, if it was bound, and counts its end. If it stays,
 /// this is its worker's thread. If it is movable, or was not bound, it may be any thread.
-pub(crate) fn task_ended(meta: &Meta, key: Option<OwnedKey>) {
+pub(crate) fn task_ended(meta: &Meta, mut key: Option<OwnedKey>) {
     meta.set_finished();
     if meta.is_traced() {
         trace::ended(meta);
     }
-    let is_movable = meta.is_movable();
-    if let (Some(key), true) = (key, is_movable) {
+    if let Some(key) = key.take_if(|_| meta.is_movable()) {
         let list = &meta.shared.pool(key.worker as usize).owned;
         list.remove(key.index());
     }
     let index = with_local(|local| {
-        if let (Some(key), false, true) = (key, is_movable, local.has(meta)) {
+        if let (Some(key), true) = (key, local.has(meta)) {
             let staying = &local.remote.staying;
             staying.set(staying.get() - 1);
             local.owned.remove(key.index());
