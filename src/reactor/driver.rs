@@ -315,7 +315,9 @@ impl Driver {
         self.trace_if(may_sleep, What::Awakes);
         self.reached.set(*result.as_ref().unwrap_or(&None));
         awake(!scratch.wakers.is_empty());
-        wake_all(scratch.wakers.drain(..));
+        if !scratch.wakers.is_empty() {
+            wake_all(scratch.wakers.drain(..));
+        }
         self.scratch.set(Some(scratch));
         result.map(drop)
     }
