@@ -27,7 +27,8 @@ run ci/machines.sh
 run ci/windows.sh
 run ci/kqueue.sh
 run ci/interop.sh
-run ci/sim.sh 10000
+run env POLDER_FINGERPRINT_SEEDS=10000 ci/sim.sh 10000
+run ci/campaigns.sh
 run ci/storm.sh
 run ci/soak.sh 100000000
 run ci/fuzz.sh 5000000
