@@ -68,8 +68,8 @@ rooms() {
 }
 
 # Functions that matter in worlds only, by their names.
-in_worlds='(in_world|in_a_world|poll_apart|Socket::world|\bsimulated?|not_simulated|change_simulated|other_sites|turn_at|embed|spawn_main'
-in_worlds+='|woken_on_this_thread)( |$)|Local::let_choose|ByChoice|put_back'
+in_worlds='(in_world|in_a_world|poll_apart|Socket::world|\bsimulated?|not_simulated|change_simulated|other_sites|turn_at|spawn_main'
+in_worlds+='|woken_on_this_thread|taken)( |$)|Local::let_choose|ByChoice|put_back'
 
 # One for each of some protocols and rooms, by its name, and what tests them. A pattern that matches nothing is out of
 # date.

@@ -19,7 +19,6 @@ find src crates -name '*.rs' | LC_ALL=C sort | xargs awk -v errors="$work/errors
         if (text ~ /transmute/) return "scope"
         if (text ~ /spawn_local_on|new_at|allocate\(|spawn_unchecked|Runnable|TaskRef|self\.meta|(T|Box)::from_raw/) return "task"
         if (text ~ /borrow_raw|LentDescriptor|Io::lent|from_raw_fd|from_raw_socket|IoSafe|poller\.register|\.add_with_mode/) return "io"
-        if (text ~ /buffer\.advance/) return "hyper"
         if (text ~ /libc::|CStr::from_ptr|WSA|ioctlsocket|[gs]etsockopt\(|select\(|zeroed|MaybeUninit|assume_init|from_raw_parts|kevent\(|rustix|submission\(\)|impl S(end|ync) for Buffer|low_level::register|asm!/) return "kernel"
         return ""
     }
@@ -139,8 +138,6 @@ END
         "A scope erases the lifetime of what its tasks borrow, and waits for them." "why it is sound"
     table fork "Children of fork" \
         "Statics that neither wait nor are freed, and what a child does not drop since it is its parent's." "why it is sound"
-    table hyper "Buffers of hyper" \
-        "hyper lends a buffer that need not be initialised, and has to be told how much of it is filled." "why it is sound"
     table duty "Duties of callers" \
         "Functions and traits that are unsafe to call or to implement; their documentation says what is asked." "what"
 } >"$work/page"

@@ -219,7 +219,11 @@ impl Trace {
     /// Takes the record of this run.
     pub(crate) fn take_recorded(&mut self) -> Recorded {
         match &mut self.comparison {
-            Comparison::Record(all) => std::mem::take(all),
+            Comparison::Record(all) => {
+                let all = std::mem::take(all);
+                self.comparison = Comparison::None;
+                all
+            }
             Comparison::None | Comparison::Compare(_) => Recorded::default(),
         }
     }

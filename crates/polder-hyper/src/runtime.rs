@@ -25,7 +25,8 @@ thread_local! {
 /// Adapts a stream with the traits of futures-io, polder's or another, to hyper.
 ///
 /// It supports vectored writes. hyper then sends the parts of a body from where they are; otherwise
-/// it copies them into one buffer first, up to 400 KiB for a client that reads nothing.
+/// it copies them into one buffer first, up to 400 KiB for a client that reads nothing. Reads go
+/// through a buffer of 64 KiB that each thread keeps.
 ///
 /// ```
 /// use hyper::client::conn::http1;
@@ -87,15 +88,19 @@ impl<S: AsyncRead + Unpin> Read for Stream<S> {
         let mut chunk = chunk.unwrap_or_else(|| vec![0; CHUNK].into());
         let size = buffer.remaining().min(CHUNK);
         let result = Pin::new(&mut self.stream).poll_read(cx, &mut chunk[..size]);
-        if let Poll::Ready(Ok(read)) = result {
-            assert!(
-                read <= size,
-                "the stream says that it has read more than it was offered"
-            );
-            buffer.put_slice(&chunk[..read]);
-            // A stream that reports more than it has read shows zeroes, and not the bytes of
-            // another connection.
-            chunk[..read].fill(0);
+        // Zeroes again: a stream that reports more than it has read must not show the bytes of
+        // another connection. One that fails may have written any of them.
+        match &result {
+            Poll::Ready(Ok(read)) => {
+                assert!(
+                    *read <= size,
+                    "the stream says that it has read more than it was offered"
+                );
+                buffer.put_slice(&chunk[..*read]);
+                chunk[..*read].fill(0);
+            }
+            Poll::Ready(Err(_)) => chunk[..size].fill(0),
+            Poll::Pending => {}
         }
         // (While the thread ends, there is no place for it.)
         let _ = CHUNK_OF_THREAD.try_with(|place| place.set(Some(chunk)));
