@@ -123,7 +123,7 @@ impl TimerHandle {
     pub(crate) fn reset(&self, here: Option<&Driver>, when: Option<Instant>) {
         match &self.heap {
             Heap::Local(id) => {
-                // What it returns does not matter: the worker is awake.
+                // The result does not matter: the worker is awake.
                 if with_timers(here, *id, |timers| timers.reset(self.key, when)).is_none() {
                     push_timer_op(*id, self.key, TimerOp::Reset(when));
                 }

@@ -91,7 +91,7 @@ pub(crate) struct Meta {
     /// The time of its spawn: see [`clock::tick`](crate::clock::tick).
     pub(crate) spawned: u32,
     pub(crate) id: Id,
-    /// Where it was spawned.
+    /// The place where it was spawned.
     pub(crate) site: &'static Location<'static>,
     name: Option<Box<Name>>,
     /// The leaf that it waits for: see [`Leaf`]. Written like `state`.

@@ -79,7 +79,7 @@ impl MovableTasks {
     }
 }
 
-/// Where a task is listed: with which worker, and at which index.
+/// The place of a task in a list: with which worker, and at which index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OwnedKey {
     worker: u32,

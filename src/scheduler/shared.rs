@@ -81,7 +81,7 @@ pub(crate) struct Pollers {
 pub(crate) struct Shared {
     remotes: Box<[Arc<Remote>]>,
     /// Movable tasks that no pool worker has. Unused without pool workers. A thread that adds one
-    /// calls [`wake_one`](Self::wake_one) afterwards, at once or soon.
+    /// calls [`wake_one`](Self::wake_one) afterwards, immediately or soon.
     pub(super) inject_queue: MutexQueue<Runnable>,
     pub(super) idle: Idle,
     /// The pool workers by the reactors that they share. Empty without pool workers.
@@ -325,7 +325,7 @@ impl Shared {
         &self.remotes[..self.main_index()]
     }
 
-    /// What every thread can reach of the pool workers, beyond their [`Remote`]s.
+    /// The parts of the pool workers that every thread can reach, beyond their [`Remote`]s.
     #[inline]
     pub(crate) fn pools(&self) -> impl Iterator<Item = &PoolRemote> {
         let remotes = self.pool_workers().iter();

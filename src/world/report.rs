@@ -31,7 +31,7 @@ pub(crate) struct Report {
     diverged_on: Option<usize>,
     /// The first failure, which is the one that is reported.
     pub(crate) failure: Option<Failure>,
-    /// What may explain strange behaviour: for reports.
+    /// Remarks that may explain strange behaviour, for reports.
     pub(crate) remarks: BTreeSet<&'static str>,
     pub(crate) panics: Panics,
     pub(crate) claims: Claims,

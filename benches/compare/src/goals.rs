@@ -499,7 +499,7 @@ channels 0.509, storm 0.595 (with four workers 0.657), uneven tasks 0.843.";
 
 const BURST: &str = "\
 tokio takes longer in the same rounds (see the table). The thread that spawns and two workers share two cores, and a worker that the \
-system takes off its processor keeps new tasks in its queue until it is back, as the other one has work of its own. With a budget of 4 \
+system takes off its processor keeps new tasks in its queue until it is back, as the other one is busy too. With a budget of 4 \
 reads for the first poll instead of 32 it is 6.2 ms instead of 7.5 (four rounds); with one of 128, and new tasks behind those that have \
 yielded, it took 2.5 times as long. Shares of at most 16 injected tasks: 1.2 times as long.";
 
