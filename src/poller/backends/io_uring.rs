@@ -297,12 +297,16 @@ impl Uring {
         mut report: impl FnMut(Token, Ready),
     ) -> io::Result<()> {
         events.clear();
-        let waited = self.wait_once(events, may_sleep, None, true);
+        if let Err(error) = self.wait_once(events, may_sleep, None, true) {
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
         // Not directly from the queue: a source's lock comes before the table's.
         for event in &*events {
             report(event.token(), event.ready());
         }
-        waited.map(drop)
+        Ok(())
     }
 
     /// Waits for at most `timeout` (`None`: until something comes), or, unless it `may_sleep`, only
