@@ -14,8 +14,7 @@ campaigns=${1:-20}
 corpus=$(mktemp)
 trap 'rm -f "$corpus"' EXIT
 
-program=$(cargo test --release --all-features --test sim --no-run --message-format json |
-    sed -n 's/.*"executable":"\([^"]*sim-[^"]*\)".*/\1/p')
+program=$(ci/executable.sh test sim --release --all-features)
 
 # run NAME VARIABLE...: the output of a test, with its bug.
 run() {

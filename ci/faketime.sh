@@ -14,8 +14,7 @@ preload=$(faketime -f '+0' printenv LD_PRELOAD)
 # Built before the clock is a fake one, which confuses cargo.
 cargo build --example timers
 timers=target/debug/examples/timers
-suite=$(cargo test --test conformance --no-run --message-format=json |
-    sed -n 's/.*"executable":"\([^"]*conformance-[^"]*\)".*/\1/p' | tail -1)
+suite=$(ci/executable.sh test conformance)
 
 # They compare one reading of a clock with another, and none with the clock of somebody else.
 tests=(

@@ -23,11 +23,7 @@ need valgrind valgrind && need objdump binutils || {
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-build() {
-    cargo bench --bench instructions --no-run --message-format json "$@" |
-        sed -n 's/.*"executable":"\([^"]*instructions-[^"]*\)".*/\1/p' | tail -1
-}
-program=$(build)
+program=$(ci/executable.sh bench instructions)
 
 # The figures of one kind of operation.
 count() {
@@ -85,7 +81,7 @@ compare
 # task's poll with the feature, which notes the panic that a task has ended with: 56 instructions of a spawn's 1,106.
 # (Inlined by force it costs each round trip 21.) So the limit of a round trip holds for the compiler that the file
 # names: there it is 26 of 2,253.
-program=$(build --features sim)
+program=$(ci/executable.sh bench instructions --features sim)
 for kind in tcp unix spawn yield timer; do
     count "$kind" 1000
 done | tee "$work/sim" | sed 's/$/   with the feature sim/'

@@ -314,11 +314,7 @@ impl Driver {
         let result = reactor.wait(self, events, until, wakers);
         self.trace_if(may_sleep, What::Awakes);
         self.reached.set(*result.as_ref().unwrap_or(&None));
-        awake(!scratch.wakers.is_empty());
-        if !scratch.wakers.is_empty() {
-            wake_all(scratch.wakers.drain(..));
-        }
-        self.scratch.set(Some(scratch));
+        self.wake(scratch, awake);
         result.map(drop)
     }
 
@@ -336,12 +332,19 @@ impl Driver {
         let result = self
             .reactor
             .wait_without_deadline(self, may_sleep, events, wakers);
-        awake(!scratch.wakers.is_empty());
-        if !scratch.wakers.is_empty() {
+        self.wake(scratch, awake);
+        result
+    }
+
+    /// Wakes the tasks that were found. Calls `before`, with whether there are any, before that.
+    #[inline(always)]
+    fn wake(&self, mut scratch: Box<Scratch>, before: impl FnOnce(bool)) {
+        let has_wakers = !scratch.wakers.is_empty();
+        before(has_wakers);
+        if has_wakers {
             wake_all(scratch.wakers.drain(..));
         }
         self.scratch.set(Some(scratch));
-        result
     }
 
     /// Forgets the time of the last wait, which was before the worker's last turn.
@@ -404,11 +407,11 @@ impl Driver {
         if may_be_near && self.not_before().is_some_and(|next| next < time + NEAR) {
             self.take_due(self.read_clock(), &mut scratch.wakers);
         }
-        if !scratch.wakers.is_empty() {
-            before();
-        }
-        wake_all(scratch.wakers.drain(..));
-        self.scratch.set(Some(scratch));
+        self.wake(scratch, |has_wakers| {
+            if has_wakers {
+                before();
+            }
+        });
     }
 
     /// Lists the wakers that the timers keep, local and remote.

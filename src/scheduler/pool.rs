@@ -231,7 +231,7 @@ impl Worker {
             let now = now();
             if self.pool.is_inspection_due(now) {
                 self.inspect_others(now);
-                // What it has polled for a full shard is its own now.
+                // The tasks that it has polled for a full shard are its own now.
                 if self.local.has_work() {
                     return true;
                 }

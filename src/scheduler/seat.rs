@@ -1,5 +1,5 @@
-//! Who waits in the poller of a [shard](super::shard): how a pool worker falls asleep, and wakes
-//! up.
+//! The wait of pool workers in the poller of a [shard](super::shard): how one falls asleep, and
+//! wakes up.
 //!
 //! The poller has one *seat*, a lock that is only ever tried. Who has it waits there. An idle
 //! worker with the seat *leads*: it sleeps in the shard's poller. Without it, it *follows*: it
@@ -91,7 +91,7 @@ pub(super) enum Sleep<'a> {
     Follows,
 }
 
-/// What a pool worker knows of its sleep. Touched by its thread only.
+/// The state of a pool worker that its own thread needs to sleep. No other thread touches it.
 #[derive(Debug)]
 pub(super) struct Sleeper {
     index: usize,

@@ -1046,8 +1046,7 @@ impl State {
         plan.end_order();
         let first = plan.next_action;
         with_kernel(|kernel| {
-            kernel.first_chaos = first;
-            kernel.due_chaos.clear();
+            kernel.call_off_chaos(first);
             kernel.core.faults.by_chaos.clear();
             kernel.core.links.chaos = None;
         });

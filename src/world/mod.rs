@@ -126,7 +126,7 @@ pub(crate) struct Kernel {
     /// runs.
     pub(crate) due_chaos: VecDeque<u64>,
     /// The lowest number of an action that was not called off.
-    pub(crate) first_chaos: u64,
+    first_chaos: u64,
 }
 
 /// The next action of the world.
@@ -514,6 +514,12 @@ impl Kernel {
 
 /// The network and its faults.
 impl Kernel {
+    /// Calls off all actions of chaos with a number below this one.
+    pub(crate) fn call_off_chaos(&mut self, first: u64) {
+        self.first_chaos = first;
+        self.due_chaos.clear();
+    }
+
     /// Separates two sets of hosts from now on, in both directions, or delays what they send.
     pub(crate) fn part(&mut self, these: &[usize], others: &[usize], how: How) -> PartingId {
         self.network().settle_all();

@@ -218,14 +218,12 @@ impl Trace {
 
     /// Takes the record of this run.
     pub(crate) fn take_recorded(&mut self) -> Recorded {
-        match &mut self.comparison {
-            Comparison::Record(all) => {
-                let all = std::mem::take(all);
-                self.comparison = Comparison::None;
-                all
-            }
-            Comparison::None | Comparison::Compare(_) => Recorded::default(),
-        }
+        let Comparison::Record(all) = &mut self.comparison else {
+            return Recorded::default();
+        };
+        let all = std::mem::take(all);
+        self.comparison = Comparison::None;
+        all
     }
 
     /// Returns the first event in which this run differs from the one that it is compared with.

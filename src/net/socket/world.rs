@@ -13,7 +13,7 @@ use socket2::{Domain, Type};
 use super::options::{Flag, Number, Opt, Options};
 use super::system::{self, System};
 pub(in crate::net) use super::system::{adopt, bind_with, connect_with};
-use super::{BACKLOG, Kernel, Receive, Socket, SocketType, internet};
+use super::{BACKLOG, Kernel, Receive, Socket, SocketType};
 use crate::io::operation::Operation;
 use crate::reactor::{Direction, Io};
 use crate::sys::TcpOption;
@@ -91,15 +91,14 @@ pub(in crate::net) async fn connect(
     if !world::is_here() {
         return system::connect(socket_type, address).await;
     }
+    let address = Address::of(address)?;
     #[cfg(unix)]
     if socket_type == SocketType::UnixStream {
-        let address = Address::of(address)?;
         let connect = || SimSocket::new(|network| network.connect_unix(address.unix()?));
         let socket = system::while_full(socket_type, connect).await?;
         return wrap(socket, socket_type);
     }
-    let address = internet(address.clone())?;
-    let socket = SimSocket::new(|network| network.connect(address))?;
+    let socket = SimSocket::new(|network| network.connect(address.internet()?))?;
     let id = socket.id();
     let socket = wrap(socket, socket_type)?;
     let is_connected = |_| {

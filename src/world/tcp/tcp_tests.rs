@@ -55,8 +55,7 @@ impl Script<'_> {
         let at = self.kernel.core.time.now() + pause;
         // An action that is due for chaos is an event as well.
         self.waits += 1;
-        self.kernel.first_chaos = self.waits;
-        self.kernel.due_chaos.clear();
+        self.kernel.call_off_chaos(self.waits);
         self.kernel.core.schedule_chaos(at, self.waits);
         while self.kernel.due_chaos.pop_front().is_none() {
             let advance = self.kernel.advance(u64::MAX);
