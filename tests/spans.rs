@@ -227,8 +227,10 @@ fn record_of(id: Id) -> TaskRecord {
     found.unwrap_or_else(|| panic!("task {id} has no span"))
 }
 
+/// Its wakers live on, so a wake may be reported after that: the end of a runtime wakes tasks that
+/// another thread is dropping.
 fn is_closed(id: Id) -> bool {
-    record_of(id).steps.last() == Some(&Step::Close)
+    record_of(id).steps.contains(&Step::Close)
 }
 
 /// Checks the properties of an ended task, and returns how often it was entered. (Sets and scopes
@@ -237,9 +239,9 @@ fn check_ended(id: Id) -> usize {
     eventually("its span is closed", || is_closed(id));
     let record = record_of(id);
     let steps = &record.steps;
-    assert_eq!(
-        steps.iter().filter(|it| **it == Step::Close).count(),
-        1,
+    let mut after = steps.iter().skip_while(|it| **it != Step::Close).skip(1);
+    assert!(
+        after.all(|it| matches!(it, Step::Wake { .. })),
         "{record:?}"
     );
     let mut is_inside = false;
