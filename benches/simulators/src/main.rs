@@ -363,7 +363,8 @@ What bounds polder where madsim is near it:
 * The checks are not the bound: when a heartbeat took 16,600 instructions, 8 % of them were for the
   fingerprint, the list of events and the conditions.
 * A thread for each world is two fifths of polder's time with short seeds, and a twelfth of it with
-  heartbeats of 3 hosts. Worlds that share a thread do without.
+  heartbeats of 3 hosts. Worlds that share a thread do without. An empty thread that is started
+  and joined takes 42 µs of CPU time, which is as much as a whole world of turmoil.
 
 What gave something, more than two fifths of the instructions together:
 
