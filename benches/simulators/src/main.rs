@@ -365,6 +365,9 @@ What bounds polder where madsim is near it:
 * A thread for each world is two fifths of polder's time with short seeds, and a twelfth of it with
   heartbeats of 3 hosts. Worlds that share a thread do without. An empty thread that is started
   and joined takes 42 µs of CPU time, which is as much as a whole world of turmoil.
+* A seed of the example has 610 events, each of which takes half a microsecond, and its thread. No
+  function has more than a thirtieth of that; an allocator's are a tenth together. 20,000 seeds a
+  second would be 80 ns for each event.
 
 What gave something, more than two fifths of the instructions together:
 
