@@ -207,6 +207,28 @@ fn a_step_of_the_wall_clock_leaves_the_other_clock_and_timers_alone() {
 }
 
 #[test]
+fn the_wall_clock_of_a_suspended_machine_runs_on_and_the_other_one_stands_still() {
+    const SECOND: Duration = Duration::from_secs(1);
+    sim::check(0..4, |sim| async move {
+        let host = sim.host("host");
+        host.clock().wall_behind(7 * SECOND);
+        let shown = host.start(|| async {
+            let (start, date) = (Instant::now(), SystemTime::now());
+            sleep(10 * SECOND).await;
+            (start.elapsed(), date.elapsed().unwrap())
+        });
+        sim.sleep(SECOND).await;
+        let suspensions = [(); 2].map(|()| host.suspend());
+        for suspension in suspensions {
+            sim.sleep(900 * SECOND).await;
+            drop(suspension);
+        }
+        let shown = shown.finished().within(10 * SECOND).await;
+        assert_eq!(shown, (10 * SECOND, 1_810 * SECOND));
+    });
+}
+
+#[test]
 fn chaos_of_wall_clocks_changes_nothing_else_and_ends() {
     let wrong = |seed, is_quiet: bool| {
         static WRONG: AtomicU64 = AtomicU64::new(0);

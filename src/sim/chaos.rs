@@ -258,6 +258,25 @@ impl Chaos {
         self.add(Kind::Pause, "pauses", State::pause)
     }
 
+    /// Adds suspensions: a machine sleeps for a while, as by
+    /// [`Host::suspend`](super::Host::suspend). The test's machine is never suspended.
+    ///
+    /// Not one of the [`usual`](Self::usual) kinds.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     let store = sim.host("store").start(std::future::pending::<()>);
+    ///     sim.chaos(Duration::from_secs(30)).suspensions();
+    ///     sim.sometimes("it is suspended", move || store.is_suspended());
+    ///     sim.sleep(Duration::from_secs(30)).await;
+    /// });
+    /// ```
+    pub fn suspensions(self) -> Chaos {
+        self.add(Kind::Suspend, "suspensions", State::pause)
+    }
+
     /// Adds crashes of these hosts, which restart after a while: their processes are killed, or
     /// their power fails. A process may end between any two of its steps. (A process that has
     /// returned cannot crash, and is not restarted.)
@@ -531,8 +550,8 @@ impl Chaos {
     }
 
     /// Adds everything that a program should survive: all kinds but [`exhausted`](Self::exhausted),
-    /// [`slow`](Self::slow), [`disks`](Self::disks) and [`wall_clocks`](Self::wall_clocks). Only
-    /// these hosts crash.
+    /// [`slow`](Self::slow), [`disks`](Self::disks), [`wall_clocks`](Self::wall_clocks) and
+    /// [`suspensions`](Self::suspensions). Only these hosts crash.
     ///
     /// ```
     /// use std::time::Duration;
@@ -921,10 +940,14 @@ impl State {
         }
     }
 
+    /// Pauses the process of a host, or suspends the host.
     fn pause(&self, mut harm: Harm) {
         let host = host(&mut harm.stream).filter(|host| self.runs_on(*host));
         if let Some(host) = host.filter(|host| comes(harm.of(*host))) {
-            let pause = with_kernel(|kernel| kernel.core.pause(host));
+            let pause = with_kernel(|kernel| match harm.id.0 {
+                Kind::Suspend => kernel.suspend(host),
+                _ => kernel.core.pause(host),
+            });
             self.heal_later(&harm, move |kernel| kernel.resume(pause));
         }
     }

@@ -200,8 +200,9 @@ impl Host {
         self.state.runs_on(self.index)
     }
 
-    /// Returns whether its process is paused: by [`pause`](Self::pause), or by
-    /// [`Chaos::pauses`](super::Chaos::pauses).
+    /// Returns whether its process is paused: by [`pause`](Self::pause), by
+    /// [`Chaos::pauses`](super::Chaos::pauses), or with all of its machine, which is
+    /// [suspended](Self::is_suspended).
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {
@@ -214,6 +215,22 @@ impl Host {
     /// ```
     pub fn is_paused(&self) -> bool {
         with_kernel(|kernel| kernel.core.processes.is_paused(self.index))
+    }
+
+    /// Returns whether the machine is suspended: by [`suspend`](Self::suspend), or by
+    /// [`Chaos::suspensions`](super::Chaos::suspensions).
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let store = sim.host("store");
+    ///     let suspension = store.suspend();
+    ///     assert!(store.is_suspended() && store.is_paused());
+    ///     drop(suspension);
+    ///     assert!(!store.is_suspended());
+    /// });
+    /// ```
+    pub fn is_suspended(&self) -> bool {
+        with_kernel(|kernel| kernel.core.links.partings.is_suspended(self.index))
     }
 
     /// Returns the host's clock, to be configured.
@@ -508,10 +525,50 @@ impl Host {
     #[track_caller]
     pub fn pause(&self) -> Pause {
         self.assert_not_the_test();
-        Pause(
-            with_kernel(|kernel| kernel.core.pause(self.index)),
-            StaysHere::default(),
-        )
+        let id = with_kernel(|kernel| kernel.core.pause(self.index));
+        Pause(id, StaysHere::default())
+    }
+
+    /// Suspends the machine, as when it sleeps, or when its virtual machine is stopped and
+    /// continued, until the result is dropped:
+    ///
+    /// * Its process does nothing, as in a [`pause`](Self::pause).
+    /// * Its monotonic clock stands still, as on Linux: [`time::now`](crate::time::now) does not
+    ///   count the time of the suspension, and timers are due that much later.
+    /// * Its wall clock (`SystemTime`) runs on. So a lease that ends by a date may have ended, and
+    ///   a timer that was to renew it is late.
+    /// * Its network card is off. Whatever arrives is lost, and the kernel's own timers, such as
+    ///   those of TCP, stand still too. Its peers' do not: they retransmit, and may time out.
+    ///
+    /// Killing or restarting its process does not end the suspension.
+    ///
+    /// ```
+    /// use polder::time::{now, sleep};
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let sleeper = sim.host("sleeper").start(|| async {
+    ///         let start = now();
+    ///         sleep(Duration::from_secs(10)).await;
+    ///         now() - start
+    ///     });
+    ///     sim.sleep(Duration::from_secs(1)).await;
+    ///     let suspension = sleeper.suspend();
+    ///     sim.sleep(Duration::from_secs(1_800)).await;
+    ///     drop(suspension);
+    ///     let slept = sleeper.finished().within(Duration::from_secs(10)).await;
+    ///     assert_eq!(slept, Duration::from_secs(10));
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If this is the host of the test itself.
+    #[track_caller]
+    pub fn suspend(&self) -> Pause {
+        self.assert_not_the_test();
+        let id = with_kernel(|kernel| kernel.suspend(self.index));
+        Pause(id, StaysHere::default())
     }
 }
 
@@ -522,7 +579,8 @@ impl fmt::Debug for Host {
     }
 }
 
-/// A pause of a process, which ends when this is dropped. Returned by [`Host::pause`].
+/// A pause of a process, or a suspension of its machine, which ends when this is dropped. Returned
+/// by [`Host::pause`] and [`Host::suspend`].
 ///
 /// ```
 /// use std::time::Duration;

@@ -71,8 +71,8 @@
 //! * **Names**: those of hosts, and those set by [`Sim::names`].
 //! * **Faults**: [`Sim::chaos`], [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`],
 //!   [`Links::bursts`], [`Links::duplication`], [`Links::reordering`], [`Host::kill`],
-//!   [`Host::power_off`], [`Host::restart`], [`Host::pause`], [`Host::clock`], [`Host::faults`],
-//!   [`Host::descriptors`], [`Host::disk`].
+//!   [`Host::power_off`], [`Host::restart`], [`Host::pause`], [`Host::suspend`], [`Host::clock`],
+//!   [`Host::faults`], [`Host::descriptors`], [`Host::disk`].
 //! * **Signals** that a test sends to a host's process (`Host::signal`).
 //! * **Checks**: [`Sim::always`], [`Sim::eventually`], [`Sim::sometimes`], [`Sim::history`] with
 //!   [`History::linearizable`], [`Sim::max_connects`], [`Sim::max_datagrams`],
@@ -709,8 +709,8 @@ impl Sim {
 
     /// Ends all faults, including those of [`chaos`](Self::chaos). Cuts and holds are healed, no
     /// loss is drawn any more, and no fault of a host or of names is injected. Timers are on time,
-    /// clocks do not drift, and paused processes resume. Hosts that were killed or powered off are
-    /// restarted. From here on the program has to make progress: see
+    /// clocks do not drift, and paused processes and suspended machines resume. Hosts that were
+    /// killed or powered off are restarted. From here on the program has to make progress: see
     /// [`eventually`](Self::eventually). (A [`bandwidth`](Links::bandwidth) stays, and its full
     /// queue still loses. A clock that has jumped stays ahead; wall clocks that chaos has stepped
     /// are right again.)

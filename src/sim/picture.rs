@@ -146,7 +146,7 @@ fn kind(what: What) -> Option<Kind> {
         What::Fast(to) => Kind::End(Band::Slow(to)),
         What::Killed | What::PoweredOff | What::Ended => Kind::Begin(Band::Down),
         What::Started => Kind::End(Band::Down),
-        What::Paused => Kind::Begin(Band::Paused),
+        What::Paused | What::Suspended => Kind::Begin(Band::Paused),
         What::Resumed => Kind::End(Band::Paused),
         What::Quiet => Kind::EndAll,
         _ => Kind::Labelled,

@@ -102,6 +102,7 @@ fn what_begins_a_band_has_an_end() {
         (Band::Down, What::PoweredOff, What::Started),
         (Band::Down, What::Ended, What::Started),
         (Band::Paused, What::Paused, What::Resumed),
+        (Band::Paused, What::Suspended, What::Resumed),
     ] {
         assert_eq!(kind(begin), Some(Kind::Begin(band)));
         assert_eq!(kind(end), Some(Kind::End(band)));

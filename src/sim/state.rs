@@ -594,6 +594,7 @@ impl State {
                     (Some(_), _) if self.has_ended.get() => "its process ran when the test ended",
                     (None, _) if self.has_ended.get() => "no process",
                     (_, false) => "powered off",
+                    _ if kernel.core.links.partings.is_suspended(index) => "suspended",
                     (Some(_), _) if kernel.core.processes.is_paused(index) => "paused",
                     (Some(_), _) => "running",
                     (None, _) => "no process",

@@ -1,7 +1,8 @@
 //! A host's clock: the world's time, with an offset ahead of it, and faster or slower.
 //!
 //! It is monotonic, as `Instant` is: it jumps only forward, and a drift changes its speed and never
-//! its direction. Timers are due by it. Integers only: a drift is in parts per million.
+//! its direction. It stands still while its machine is suspended, as Linux's `CLOCK_MONOTONIC`
+//! does. Timers are due by it. Integers only: a drift is in parts per million.
 //!
 //! Times that it has shown can be mapped back: [`Past`] has its earlier settings, so that a time
 //! which a program has read there can be converted to the world's time.
@@ -11,6 +12,9 @@
 
 /// A million: the unit of drift.
 const MILLION: i128 = 1_000_000;
+
+/// A time that no world reaches.
+const NEVER: u64 = u64::MAX / 4;
 
 /// The limit of drift, in either direction: one and a half times, and half, the world's speed.
 pub(crate) const MAX_DRIFT: i32 = 500_000;
@@ -22,11 +26,16 @@ pub(super) struct Clock {
     shows: u64,
     /// The drift: how much faster than the world it is, in millionths.
     pub(super) drift: i32,
+    /// Whether it stands still.
+    is_stopped: bool,
 }
 
 impl Clock {
     /// Returns what it shows at a time of the world.
     pub(super) fn show(self, now: u64) -> u64 {
+        if self.is_stopped {
+            return self.shows;
+        }
         let passed = now.saturating_sub(self.at);
         if self.drift == 0 {
             return self.shows + passed;
@@ -35,16 +44,20 @@ impl Clock {
         self.shows + u64::try_from(own).unwrap_or(u64::MAX / 4)
     }
 
-    /// Returns the first time of the world at which it shows at least `time`.
-    pub(super) fn when(self, time: u64) -> u64 {
+    /// Returns the first time of the world at which it shows at least `time`; `None` if it stands
+    /// still before that.
+    pub(super) fn when(self, time: u64) -> Option<u64> {
         let left = time.saturating_sub(self.shows);
+        if self.is_stopped && left > 0 {
+            return None;
+        }
         if self.drift == 0 {
-            return self.at.saturating_add(left);
+            return Some(self.at.saturating_add(left));
         }
         let speed = MILLION + i128::from(self.drift);
         let passes = (i128::from(left) * MILLION + speed - 1) / speed;
         let passes = u64::try_from(passes).unwrap_or(u64::MAX / 4);
-        self.at.saturating_add(passes)
+        Some(self.at.saturating_add(passes))
     }
 
     /// Sets the clock `ahead` by that much, and its drift.
@@ -53,7 +66,14 @@ impl Clock {
             at: now,
             shows: self.show(now).saturating_add(ahead),
             drift,
+            ..*self
         };
+    }
+
+    /// Stops the clock, or lets it go on.
+    pub(super) fn stop(&mut self, now: u64, is_stopped: bool) {
+        self.set(now, 0, self.drift);
+        self.is_stopped = is_stopped;
     }
 
     /// Returns the last time of the world at which it shows at most `time`; not before it was set.
@@ -61,7 +81,8 @@ impl Clock {
         if time < self.shows {
             self.at
         } else {
-            self.when(time.saturating_add(1)).saturating_sub(1)
+            let next = self.when(time.saturating_add(1));
+            next.map_or(NEVER, |next| next.saturating_sub(1))
         }
     }
 }
@@ -85,7 +106,8 @@ impl Past {
     /// Returns the first time of the world at which the clock has shown at least `time`. `present`
     /// is its current setting. A time that it has jumped over maps to the moment of the jump.
     pub(super) fn first(&self, present: Clock, time: u64) -> u64 {
-        self.find(present, |end| end < time).when(time)
+        let clock = self.find(present, |end| end < time);
+        clock.when(time).unwrap_or(NEVER)
     }
 
     /// Returns the last time of the world at which the clock has shown at most `time`: a slow clock
@@ -131,7 +153,7 @@ mod tests {
             let mut clock = Clock::default();
             clock.set(1_000, 77, drift);
             for time in (1_077..3_000_000_000).step_by(7_654_321) {
-                let at = clock.when(time);
+                let at = clock.when(time).unwrap();
                 assert!(clock.show(at) >= time, "{drift} {time}");
                 assert!(at == 1_000 || clock.show(at - 1) < time, "{drift} {time}");
             }
@@ -169,6 +191,32 @@ mod tests {
         // A clock that was never set shows the world's time.
         let (past, clock) = (Past::default(), Clock::default());
         assert_eq!((past.first(clock, 5), past.last(clock, 5)), (5, 5));
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_shows_the_same_until_it_goes_on_at_its_speed() {
+        let (mut clock, mut past) = (Clock::default(), Past::default());
+        clock.set(0, 0, 500_000);
+        for (now, is_stopped) in [(100, true), (300, false)] {
+            past.push(clock, now);
+            clock.stop(now, is_stopped);
+            assert_eq!((clock.show(now), clock.when(150)), (150, Some(now)));
+            let later = (!is_stopped).then_some(302);
+            assert_eq!(
+                (clock.show(302), clock.when(153)),
+                (clock.shows + 3 * u64::from(!is_stopped), later)
+            );
+        }
+        // It has shown this time for as long as it stood still.
+        assert_eq!((past.first(clock, 150), past.last(clock, 150)), (100, 300));
+        clock.stop(400, true);
+        assert_eq!(
+            (past.first(clock, 301), past.last(clock, 300)),
+            (NEVER, NEVER)
+        );
+        // A jump meanwhile is that of a clock that stands still.
+        clock.set(500, 7, 0);
+        assert_eq!((clock.show(600), clock.when(308)), (307, None));
     }
 
     #[test]

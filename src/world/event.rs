@@ -14,6 +14,8 @@ pub(crate) enum What {
     Killed,
     PoweredOff,
     Paused,
+    /// The machine is suspended; it ends as a pause does.
+    Suspended,
     Resumed,
     Polled(u64, &'static Location<'static>),
     /// The other host, and the port, here and below.
@@ -171,6 +173,7 @@ impl What {
             What::Unsynced(sectors, names) => [38, sectors, names, 0, 0],
             What::DiskFailed => [39, 0, 0, 0, 0],
             What::Operation(name) => [40, digest(0, name.as_bytes()), 0, 0, 0],
+            What::Suspended => [41, 0, 0, 0, 0],
         }
     }
 
@@ -215,6 +218,7 @@ impl What {
             What::Killed => "killed".into(),
             What::PoweredOff => "powered off".into(),
             What::Paused => "paused".into(),
+            What::Suspended => "suspended".into(),
             What::Resumed => "resumed".into(),
             What::Quiet => "all faults end".into(),
             What::Polled(task, site) => format!("task {task} runs, spawned at {site}"),

@@ -62,6 +62,7 @@ pub(crate) enum Kind {
     BitRot,
     LostWrite,
     Misdirected,
+    Suspend,
     Program,
     /// An operation of a test's workload: no fault, but it can be left out as one.
     Operation,
@@ -136,6 +137,7 @@ impl Fault {
             Kind::Kill => format!("{these} killed"),
             Kind::PowerOff => format!("{these} powered off"),
             Kind::Pause => format!("{these} paused"),
+            Kind::Suspend => format!("{these} suspended"),
             Kind::Aborted => format!("{these}: a connection aborted before it is accepted"),
             Kind::Exhausted => format!("{these}: no descriptor left"),
             Kind::Short => format!("{these}: a short read or write"),

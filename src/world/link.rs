@@ -71,7 +71,7 @@ pub(crate) struct Links {
     links: Vec<Link>,
     /// The places of links, by their two hosts, counted from one.
     numbers: BTreeMap<(usize, usize), u32>,
-    pub(super) partings: Partings,
+    pub(crate) partings: Partings,
     /// Messages that arrived while their way was held, in that order.
     pub(super) held: Vec<((usize, usize), Event)>,
 }
@@ -222,8 +222,12 @@ impl Links {
     /// the other host.
     #[inline]
     pub(super) fn pass(&self, (from, to): (usize, usize), is_up: bool) -> Passage {
-        let is_cut = from != to && self.partings.is_cut(from, to);
-        if !is_cut && from != to && self.partings.is_held(from, to) {
+        let (partings, is_near) = (&self.partings, from == to);
+        if is_up && partings.are_none() {
+            return Passage::Arrives; // The common case.
+        }
+        let is_cut = !is_near && (partings.is_cut(from, to) || partings.is_suspended(to));
+        if !is_cut && partings.is_held(from, to) {
             Passage::Held
         } else if is_cut || !is_up {
             Passage::Lost
@@ -269,7 +273,10 @@ impl Links {
         let number = self.numbers.get(&(from, to));
         let link = number.map(|number| &self.links[*number as usize - 1]);
         let settings = link.map_or(&self.default, |link| &link.settings);
-        let is_open = !self.partings.is_cut(from, to) && !self.partings.is_held(from, to);
+        let partings = &self.partings;
+        let is_open = !partings.is_cut(from, to)
+            && !partings.is_held(from, to)
+            && ![from, to].iter().any(|host| partings.is_suspended(*host));
         let loss = faults.rate(Kind::Loss, settings.loss);
         from == to || is_open && loss == Probability::default() && settings.bursts.is_none()
     }

@@ -502,12 +502,27 @@ impl Kernel {
         self.network().forget_all(host);
     }
 
-    /// Ends a pause, unless [`heal_all`](Self::heal_all) has ended it.
+    /// Suspends a host.
+    pub(crate) fn suspend(&mut self, host: usize) -> PauseId {
+        self.network().settle_all();
+        let id = self.core.suspend(host);
+        self.network().warn_peers(host);
+        id
+    }
+
+    /// Ends a pause or a suspension, unless [`heal_all`](Self::heal_all) has ended it.
     pub(crate) fn resume(&mut self, id: PauseId) {
         if let Some(host) = self.core.processes.end_pause(id) {
             self.core.note(host, What::Resumed);
+            self.end_suspension(id);
             #[cfg(feature = "blocking")]
             self.blocking.resume(&mut self.core);
+        }
+    }
+
+    fn end_suspension(&mut self, id: PauseId) {
+        if let Some((host, asleep)) = self.core.end_suspension(id) {
+            self.network().postpone_timers(host, asleep);
         }
     }
 }
@@ -534,8 +549,11 @@ impl Kernel {
 
     /// Ends all cuts, holds and pauses, and the random faults of hosts and names.
     pub(crate) fn heal_all(&mut self) {
+        self.core.note(0, What::Quiet);
+        while let Some(id) = self.core.links.partings.last_suspension() {
+            self.end_suspension(id);
+        }
         let core = &mut self.core;
-        core.note(0, What::Quiet);
         core.end_partings();
         core.processes.pauses.clear();
         #[cfg(feature = "blocking")]

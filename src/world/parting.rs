@@ -1,4 +1,5 @@
-//! Cuts, holds and slow links: which hosts do not reach each other now, or only late.
+//! Cuts, holds and slow links: which hosts do not reach each other now, or only late; and which
+//! hosts are suspended, with their network cards.
 //!
 //! Each is kept as it was requested, as two sets of hosts, and every send checks whether one of
 //! them applies: there are few at a time, and there may be a million pairs of hosts. They may
@@ -8,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::core::Core;
 use super::event::What;
+use super::processes::PauseId;
 
 /// The limit of pairs of hosts that are noted in traces: a picture of more is not readable.
 const MAX_NOTED: usize = 64;
@@ -59,16 +61,41 @@ pub(crate) struct PartingId(u32);
 
 /// The partings of a world.
 #[derive(Debug, Default)]
-pub(super) struct Partings {
+pub(crate) struct Partings {
     /// By number.
     list: BTreeMap<u32, Parting>,
     /// The number of partings so far.
     count: u32,
+    /// The suspensions in effect, of which a host may have several.
+    suspended: Vec<(PauseId, usize)>,
 }
 
 impl Partings {
     pub(super) fn are_none(&self) -> bool {
-        self.list.is_empty()
+        self.list.is_empty() && self.suspended.is_empty()
+    }
+
+    /// Adds a suspension. Returns whether it is the host's only one.
+    pub(super) fn suspend(&mut self, id: PauseId, host: usize) -> bool {
+        let is_first = !self.is_suspended(host);
+        self.suspended.push((id, host));
+        is_first
+    }
+
+    /// Ends a suspension, if this pause is one. Returns its host, if that was its last one.
+    pub(super) fn resume(&mut self, id: PauseId) -> Option<usize> {
+        let place = self.suspended.iter().position(|own| own.0 == id)?;
+        let (_, host) = self.suspended.swap_remove(place);
+        (!self.is_suspended(host)).then_some(host)
+    }
+
+    /// Returns a suspension that is in effect.
+    pub(super) fn last_suspension(&self) -> Option<PauseId> {
+        self.suspended.last().map(|own| own.0)
+    }
+
+    pub(crate) fn is_suspended(&self, host: usize) -> bool {
+        self.suspended.iter().any(|own| own.1 == host)
     }
 
     fn any(&self, from: usize, to: usize, how: How) -> bool {
@@ -80,13 +107,15 @@ impl Partings {
         self.any(from, to, How::Cut)
     }
 
-    /// Returns whether the way is cut, and its [`bandwidth`](Self::bandwidth).
+    /// Returns whether what is sent now is lost, because the way is cut or its sender is suspended,
+    /// and the way's [`bandwidth`](Self::bandwidth).
     #[inline]
     pub(super) fn of_a_way(&self, from: usize, to: usize) -> (bool, Option<u64>) {
         if self.are_none() {
             (false, None)
         } else {
-            (self.is_cut(from, to), self.bandwidth(from, to))
+            let is_cut = self.is_cut(from, to) || self.is_suspended(from);
+            (is_cut, self.bandwidth(from, to))
         }
     }
 
@@ -96,8 +125,14 @@ impl Partings {
         told.any(|parting| parting.lies_between(from, to))
     }
 
+    /// Returns whether what arrives on this way is kept until later. A host that is suspended keeps
+    /// what it has sent to itself.
     pub(super) fn is_held(&self, from: usize, to: usize) -> bool {
-        self.any(from, to, How::Held)
+        if from == to {
+            self.is_suspended(to)
+        } else {
+            self.any(from, to, How::Held)
+        }
     }
 
     /// Returns the maximum bandwidth of this way in bytes per second, if it is slow.
@@ -174,7 +209,7 @@ impl Core {
     }
 
     /// Delivers held messages where no hold applies any more.
-    fn deliver_held(&mut self) {
+    pub(super) fn deliver_held(&mut self) {
         let now = self.time.now();
         for event in self.links.take_released() {
             self.events.push(now, event);
@@ -201,6 +236,7 @@ mod tests {
                 .zip([slow(&[1], 7), slow(&[1, 2], 5), slow(&[1], 6)])
                 .collect(),
             count: 3,
+            ..Partings::default()
         };
         let all = [(0, 1), (2, 0), (1, 2)].map(|(from, to)| partings.bandwidth(from, to));
         assert_eq!(all, [Some(5), Some(5), None]);

@@ -247,8 +247,9 @@ impl Pollers {
     pub(super) fn arm(&mut self, number: usize, time: &Time, events: &mut Events) {
         let (now, poller) = (time.now(), &mut self.list[number]);
         let timer = poller.timer.map(|timer| time.nanos_at(timer));
-        poller.deadline = timer.map(|timer| {
-            let due = time.when(poller.host, timer).max(now);
+        let due = timer.and_then(|timer| time.when(poller.host, timer));
+        poller.deadline = due.map(|due| {
+            let due = due.max(now);
             let late = due.saturating_add(poller.late);
             // Setting a clock delays nothing that is already due.
             match poller.deadline.filter(|_| due == now) {

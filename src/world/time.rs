@@ -70,6 +70,17 @@ struct HostClocks {
     clock: Clock,
     past: Past,
     wall: Wall,
+    /// The time since which the machine has been suspended, if it is.
+    suspended: Option<u64>,
+}
+
+impl HostClocks {
+    /// Returns the offset of the wall clock from the monotonic one, which stands still while the
+    /// machine is suspended.
+    fn wall_ahead(&self, now: u64) -> i64 {
+        let asleep = self.suspended.map_or(0, |since| now - since);
+        (self.wall.ahead()).saturating_add_unsigned(asleep)
+    }
 }
 
 pub(crate) struct Time {
@@ -131,7 +142,7 @@ impl Time {
         let clocks = host.and_then(|host| self.clocks.get(host));
         let shown = clocks.map_or(self.now, |clocks| clocks.clock.show(self.now));
         if !self.clocks.is_empty() {
-            answers::show_wall(clocks.map_or(0, |clocks| clocks.wall.ahead()));
+            answers::show_wall(clocks.map_or(0, |clocks| clocks.wall_ahead(self.now)));
         }
         if std::mem::replace(&mut self.shown, shown) != shown {
             CLOCK.set(Some(self.base + Duration::from_nanos(shown)));
@@ -146,10 +157,11 @@ impl Time {
         &mut self.clocks[host]
     }
 
-    /// Returns the first time of the world at which a host's clock shows at least `time`.
-    pub(super) fn when(&self, host: usize, time: u64) -> u64 {
+    /// Returns the first time of the world at which a host's clock shows at least `time`; `None` if
+    /// it stands still before that.
+    pub(super) fn when(&self, host: usize, time: u64) -> Option<u64> {
         let clocks = self.clocks.get(host);
-        clocks.map_or(time, |clocks| clocks.clock.when(time))
+        clocks.map_or(Some(time), |clocks| clocks.clock.when(time))
     }
 
     /// Converts `at`, a time by a host's clock, to the world's time: the first such moment, or the
@@ -175,6 +187,27 @@ impl Time {
         past.push(*clock, now);
         clock.set(now, ahead, drift);
         drift
+    }
+
+    /// Stops the monotonic clock of a host that is suspended. The wall clock runs on.
+    pub(super) fn suspend(&mut self, host: usize) {
+        let now = self.now;
+        let clocks = self.clocks_of(host);
+        clocks.past.push(clocks.clock, now);
+        clocks.clock.stop(now, true);
+        clocks.suspended = Some(now);
+    }
+
+    /// Lets the monotonic clock of a host go on. Returns how long it has stood still.
+    pub(super) fn resume(&mut self, host: usize) -> u64 {
+        let now = self.now;
+        let clocks = self.clocks_of(host);
+        clocks.past.push(clocks.clock, now);
+        clocks.clock.stop(now, false);
+        let asleep = now - clocks.suspended.take().unwrap_or(now);
+        let ahead = i64::try_from(asleep).unwrap_or(i64::MAX);
+        clocks.wall.step(ahead, false);
+        asleep
     }
 
     /// Returns how much faster a host's clock is than the world's, in millionths.
@@ -218,9 +251,37 @@ mod tests {
         let at = base + Duration::from_nanos(1_500);
         let moment = time.world_time(1, at, false);
         assert_eq!(moment, base + Duration::from_nanos(1_000));
-        assert_eq!(time.when(1, 1_500), 1_000);
-        assert_eq!((time.when(5, 9), time.world_time(5, at, true)), (9, at));
+        assert_eq!(time.when(1, 1_500), Some(1_000));
+        assert_eq!(
+            (time.when(5, 9), time.world_time(5, at, true)),
+            (Some(9), at)
+        );
         end();
         assert!(!is_here());
+    }
+
+    #[test]
+    fn a_suspended_host_s_clock_stands_still_and_its_wall_clock_does_not() {
+        let mut time = Time::begin();
+        time.pass(1_000);
+        time.wall(0).step(-70, false);
+        time.suspend(0);
+        time.pass(1_500);
+        let clocks = |time: &Time| {
+            (
+                time.clocks[0].clock.show(time.now),
+                time.clocks[0].wall_ahead(time.now),
+            )
+        };
+        assert_eq!(clocks(&time), (1_000, 430));
+        assert_eq!(
+            (time.when(0, 1_000), time.when(0, 1_001)),
+            (Some(1_000), None)
+        );
+        assert_eq!(time.resume(0), 500);
+        time.pass(1_800);
+        assert_eq!(clocks(&time), (1_300, 430));
+        assert_eq!(time.when(0, 1_301), Some(1_801));
+        end();
     }
 }

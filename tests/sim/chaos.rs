@@ -67,11 +67,14 @@ type KindOfFaults = (&'static str, &'static str, fn(Chaos, &sim::Host) -> Chaos)
 
 #[test]
 fn every_kind_does_harm_where_it_is_on_and_none_where_it_is_off() {
-    let kinds: [KindOfFaults; 14] = [
+    let kinds: [KindOfFaults; 15] = [
         ("cuts", "cut ", |chaos, _| chaos.cuts()),
         ("holds", "hold ", |chaos, _| chaos.holds()),
         ("resets", "reset ", |chaos, _| chaos.resets()),
         ("pauses", "server paused", |chaos, _| chaos.pauses()),
+        ("suspensions", "server suspended", |chaos, _| {
+            chaos.suspensions()
+        }),
         ("crashes", "server ", |chaos, host| chaos.crashes(&[host])),
         ("loss", "loss of ", |chaos, _| chaos.loss()),
         ("latencies", "latency of ", |chaos, _| chaos.latencies()),
@@ -241,6 +244,7 @@ fn quiet_ends_all_chaos() {
             .holds()
             .resets()
             .pauses()
+            .suspensions()
             .loss()
             .latencies()
             .clocks()
@@ -270,6 +274,15 @@ fn a_kind_of_chaos_that_is_named_has_to_strike_in_some_seed() {
 }
 
 #[test]
+#[should_panic = "has not struck once"]
+fn suspensions_that_are_named_have_to_strike_too() {
+    sim::check(10..60, |sim| async move {
+        sim.chaos(secs(10)).suspensions();
+        sleep(secs(10)).await;
+    });
+}
+
+#[test]
 fn chaos_that_is_not_named_or_on_for_few_seeds_need_not_strike() {
     sim::check(10..60, |sim| async move {
         let host = sim.host("host").start(pending::<()>);
@@ -293,6 +306,7 @@ fn every_fault_ends_with_its_chaos() {
             .holds()
             .resets()
             .pauses()
+            .suspensions()
             .loss()
             .latencies()
             .clocks()
@@ -359,7 +373,7 @@ fn a_fault_that_is_left_out_shifts_no_other() {
     let fails = |sim: Sim| async move {
         sim.host("a").start(pending::<()>);
         sim.host("b").start(pending::<()>);
-        sim.chaos(secs(10)).cuts().holds().pauses();
+        sim.chaos(secs(10)).cuts().holds().pauses().suspensions();
         sleep(secs(10)).await;
         fail_on_purpose();
     };

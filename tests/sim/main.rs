@@ -27,6 +27,7 @@ mod planted;
 mod platforms;
 mod said;
 mod shared;
+mod suspended;
 mod tcp;
 mod threads;
 mod udp;

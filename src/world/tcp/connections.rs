@@ -190,7 +190,8 @@ impl Network<'_> {
             return false; // The common case: no lookup of the peer is needed.
         }
         let is_limited = socket.base.options.user_timeout != 0;
-        let peer = self.peer_of(socket);
+        let answers = |peer: &&Socket| !self.core.links.partings.is_suspended(peer.base.host);
+        let peer = self.peer_of(socket).filter(answers);
         is_limited || peer.is_none_or(|peer| peer.announced > socket.limit)
     }
 
@@ -206,6 +207,31 @@ impl Network<'_> {
     pub(super) fn warn_peer(&mut self, local: SocketAddr, (host, address): (usize, SocketAddr)) {
         if let Some(id) = self.tcp.connections.get(&(host, address, local)).copied() {
             self.start_timer(id);
+        }
+    }
+
+    /// Notes that a host is suspended: those that wait for it to read have to probe.
+    pub(in crate::world) fn warn_peers(&mut self, host: usize) {
+        for id in self.table.ids(host) {
+            let ends = self.table.tcp(id).map(|socket| (socket.local, socket.peer));
+            if let Some((local, Some(peer))) = ends {
+                self.warn_peer(local, peer);
+            }
+        }
+    }
+
+    /// Lets the timers of a host go on where they were when it was suspended, `asleep` ago.
+    pub(in crate::world) fn postpone_timers(&mut self, host: usize, asleep: u64) {
+        let now = self.core.time.now();
+        for id in self.table.ids(host) {
+            let Some(socket) = self.table.tcp_mut(id) else {
+                continue;
+            };
+            socket.postpone(asleep, now);
+            socket.arm(id, &mut self.core.events);
+            if let Some(at) = socket.keepalive_at {
+                self.core.events.push(at, Event::Keepalive(id));
+            }
         }
     }
 
@@ -228,10 +254,15 @@ impl Network<'_> {
         let Some(socket) = socket.filter(|socket| socket.timer_event == Some(at)) else {
             return false;
         };
-        let is_due = socket.timer == Some(at);
+        let (host, is_set) = (socket.base.host, socket.timer == Some(at));
+        // The timers of a machine that is suspended are set again when it resumes.
+        let is_suspended = self.core.links.partings.is_suspended(host);
+        let is_due = is_set && !is_suspended;
         if !is_due {
-            socket.timer_event = None;
-            self.arm(id);
+            self.table.tcp_at(id).timer_event = None;
+            if !is_suspended {
+                self.arm(id);
+            }
         }
         is_due
     }

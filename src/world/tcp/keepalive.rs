@@ -126,7 +126,10 @@ impl Network<'_> {
     /// Returns whether this event of the socket's keepalive timer still applies.
     pub(crate) fn keepalive_is_due(&self, id: u32, at: u64) -> bool {
         let socket = self.table.tcp(id).filter(|socket| socket.is_kept_alive());
-        socket.is_some_and(|socket| socket.keepalive_at == Some(at))
+        socket.is_some_and(|socket| {
+            let is_suspended = self.core.links.partings.is_suspended(socket.base.host);
+            socket.keepalive_at == Some(at) && !is_suspended
+        })
     }
 
     /// Returns whether nothing will happen but that keepalive's probes are answered.

@@ -400,6 +400,18 @@ impl Socket {
         }
     }
 
+    /// Moves all times of it that its host has not lived through, as it was suspended for that long
+    /// until now.
+    pub(super) fn postpone(&mut self, asleep: u64, now: u64) {
+        for deadline in [&mut self.timer, &mut self.keepalive_at] {
+            *deadline = deadline.map(|at| at + asleep);
+        }
+        let moved = |at: u64| (at + asleep).min(now);
+        self.heard = moved(self.heard);
+        self.stalled = self.stalled.map(moved);
+        self.timed = self.timed.map(|(behind, sent)| (behind, moved(sent)));
+    }
+
     /// Notes that a part of what was sent is acknowledged.
     pub(super) fn restart_timing(&mut self) {
         (self.retries, self.equal_acks, self.timer) = (0, 0, None);
@@ -550,6 +562,21 @@ mod tests {
         );
         socket.measure(u64::MAX / 16);
         assert_eq!(socket.rto, LONGEST_RTO);
+    }
+
+    #[test]
+    fn the_times_of_a_socket_move_by_a_suspension_and_none_of_the_past_into_the_future() {
+        let mut socket = connected();
+        (socket.timer, socket.keepalive_at) = (Some(110), Some(120));
+        (socket.heard, socket.stalled, socket.timed) = (90, Some(80), Some((5, 95)));
+        socket.postpone(50, 150);
+        assert_eq!((socket.timer, socket.keepalive_at), (Some(160), Some(170)));
+        assert_eq!((socket.heard, socket.stalled), (140, Some(130)));
+        assert_eq!(socket.timed, Some((5, 145)));
+        // Its process was killed during the suspension, and the FIN was sent then.
+        socket.timed = Some((6, 170));
+        socket.postpone(50, 200);
+        assert_eq!((socket.heard, socket.timed), (190, Some((6, 200))));
     }
 
     #[test]
