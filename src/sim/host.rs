@@ -154,7 +154,7 @@ impl Host {
         with_kernel(|kernel| kernel.core.hosts.name(self.index).to_owned())
     }
 
-    /// Returns the host's address, which does not change.
+    /// Returns the host's first address, which does not change.
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {
@@ -184,6 +184,46 @@ impl Host {
     /// ```
     pub fn address_v6(&self) -> IpAddr {
         with_kernel(|kernel| kernel.core.hosts.address(self.index, true))
+    }
+
+    /// Adds another address, at which the host can be reached too, as on a machine with a second
+    /// network: of a network other than `10.0.0.0/16` and `fd00::/112`, which have the first ones.
+    ///
+    /// A socket is bound to one of them, or by the unspecified address to all. A connection comes
+    /// from the first one, [`address`](Self::address), and so does a datagram of a socket that is
+    /// bound to all: also the answer to one that has come to another address, as on Linux. The
+    /// host's name has the first ones alone, unless [`Names::set`](super::Names::set) says
+    /// otherwise. Links, cuts and holds are between hosts, by any address.
+    ///
+    /// ```
+    /// use polder::net::{TcpListener, TcpStream};
+    /// use std::io::ErrorKind;
+    ///
+    /// polder::sim::check(0..10, |sim| async move {
+    ///     let server = sim.host("server");
+    ///     server.add_address([192, 0, 2, 1]);
+    ///     server.start(|| async {
+    ///         let listener = TcpListener::bind("192.0.2.1:80").await?;
+    ///         listener.accept().await
+    ///     });
+    ///     sim.sleep(std::time::Duration::from_millis(1)).await;
+    ///     let error = TcpStream::connect("server:80").await.unwrap_err();
+    ///     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    ///     let stream = TcpStream::connect("192.0.2.1:80").await?;
+    ///     assert_eq!(stream.local_addr()?.ip(), sim.host("test").address());
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If another host has it, if it is of the networks above, or if it has a meaning of its own:
+    /// those of loopback, broadcast and multicast, and mapped ones.
+    #[track_caller]
+    pub fn add_address(&self, address: impl Into<IpAddr>) {
+        let address = address.into();
+        let added = with_kernel(|kernel| kernel.core.hosts.add_address(self.index, address));
+        added.unwrap_or_else(|why| panic!("polder::sim: {why}"));
     }
 
     /// Returns whether a process runs on the host.

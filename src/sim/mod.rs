@@ -68,7 +68,8 @@
 //! * **Unix sockets** within a host, with names private to the host: streams, datagrams and pairs.
 //! * **Disks**: files of [`fs`](crate::fs). A power-off keeps what was synced, and a random part of
 //!   the rest.
-//! * **Names**: those of hosts, and those set by [`Sim::names`].
+//! * **Names**: those of hosts, and those set by [`Sim::names`]. Hosts may have several addresses
+//!   ([`Host::add_address`]).
 //! * **Faults**: [`Sim::chaos`], [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`],
 //!   [`Links::bursts`], [`Links::duplication`], [`Links::reordering`], [`Host::kill`],
 //!   [`Host::power_off`], [`Host::restart`], [`Host::pause`], [`Host::suspend`], [`Host::clock`],

@@ -30,6 +30,8 @@ pub(crate) struct Hosts {
     list: Vec<Host>,
     /// By name, in lower case.
     numbers: BTreeMap<String, usize>,
+    /// The addresses that a test has added, with their hosts.
+    added: BTreeMap<IpAddr, usize>,
     /// The limits per second of a host's connects and datagrams, if there are any.
     pub(crate) max_connects: Option<u32>,
     pub(crate) max_datagrams: Option<u32>,
@@ -72,6 +74,22 @@ pub(super) fn loopback(is_v6: bool) -> IpAddr {
         Ipv6Addr::LOCALHOST.into()
     } else {
         Ipv4Addr::LOCALHOST.into()
+    }
+}
+
+/// Returns whether an address has a meaning of its own, or is one that hosts get by their numbers.
+fn is_reserved(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => {
+            let is_given = ip.octets()[..2] == [10, 0] || ip == Ipv4Addr::new(10, 255, 255, 255);
+            let is_special = ip.is_unspecified() || ip.is_loopback() || ip.is_broadcast();
+            is_given || is_special || ip.is_multicast()
+        }
+        IpAddr::V6(v6) => {
+            let is_given = v6.segments()[..7] == [0xfd00, 0, 0, 0, 0, 0, 0];
+            let is_special = v6.is_unspecified() || v6.is_loopback() || ip.to_canonical() != ip;
+            is_given || is_special || v6.is_multicast()
+        }
     }
 }
 
@@ -121,6 +139,37 @@ impl Hosts {
         }
     }
 
+    /// Adds an address to a host. Returns why that is not possible, if it is not.
+    pub(crate) fn add_address(&mut self, host: usize, ip: IpAddr) -> Result<(), String> {
+        if is_reserved(ip) {
+            return Err(format!("{ip} cannot be added to a host"));
+        }
+        match *self.added.entry(ip).or_insert(host) {
+            owner if owner == host => Ok(()),
+            owner => Err(format!("{:?} has the address {ip}", self.name(owner))),
+        }
+    }
+
+    /// Returns all addresses of a host.
+    pub(super) fn addresses(&self, host: usize) -> impl Iterator<Item = IpAddr> {
+        let own = [false, true].map(|is_v6| [self.address(host, is_v6), loopback(is_v6)]);
+        let added = self.added.iter().filter(move |(_, owner)| **owner == host);
+        (own.into_iter().flatten()).chain(added.map(|(ip, _)| *ip))
+    }
+
+    /// Returns the address from which a socket sends that is bound to none, as Linux's routes say:
+    /// a host reaches itself from the address that it is reached at, loopback from the first
+    /// address there, and other hosts from its own first address.
+    pub(super) fn source(&self, host: usize, (to, ip): (usize, IpAddr)) -> IpAddr {
+        if ip.is_loopback() {
+            loopback(ip.is_ipv6())
+        } else if to == host {
+            ip
+        } else {
+            self.address(host, ip.is_ipv6())
+        }
+    }
+
     pub(crate) fn is_up(&self, host: usize) -> bool {
         self.list.get(host).is_some_and(|host| host.is_up)
     }
@@ -149,7 +198,10 @@ impl Hosts {
         };
         let index = usize::from(number).wrapping_sub(1);
         let is_that = index < self.list.len() && self.address(index, ip.is_ipv6()) == ip;
-        (if is_that { index } else { NOBODY }, address)
+        if is_that {
+            return (index, address);
+        }
+        (self.added.get(&ip).copied().unwrap_or(NOBODY), address)
     }
 
     /// Returns whether a socket of a host may be bound to an address.
@@ -254,6 +306,49 @@ mod tests {
         let any = SocketAddr::from(([0, 0, 0, 0], 80));
         assert_eq!(hosts.locate(1, any), (1, ([127, 0, 0, 1], 80).into()));
         assert!(hosts.may_bind(0, any));
+    }
+
+    #[test]
+    fn an_address_is_added_to_one_host() {
+        let mut hosts = two();
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        for added in ["10.1.0.1", "192.0.2.1", "fd01::1"].map(ip) {
+            for _ in 0..2 {
+                assert_eq!(hosts.add_address(1, added), Ok(()));
+            }
+            assert!(hosts.add_address(0, added).is_err());
+            let at = SocketAddr::new(added, 80);
+            assert_eq!(hosts.locate(0, at), (1, at));
+            assert!(hosts.may_bind(1, at) && !hosts.may_bind(0, at));
+            assert!(hosts.addresses(1).any(|ip| ip == added));
+            assert!(hosts.addresses(0).all(|ip| ip != added));
+            assert_eq!(hosts.source(1, (1, added)), added);
+            assert_eq!(
+                hosts.source(0, (1, added)),
+                hosts.address(0, added.is_ipv6())
+            );
+        }
+        let near = ip("127.0.0.2");
+        assert_eq!(hosts.source(0, (0, near)), ip("127.0.0.1"));
+        for reserved in [
+            "10.0.0.9",
+            "10.255.255.255",
+            "0.0.0.0",
+            "127.0.0.2",
+            "224.0.0.1",
+            "::1",
+        ] {
+            assert!(hosts.add_address(1, ip(reserved)).is_err(), "{reserved}");
+        }
+        for reserved in [
+            "fd00::9",
+            "::ffff:192.0.2.9",
+            "255.255.255.255",
+            "ff02::1",
+            "::",
+        ] {
+            assert!(hosts.add_address(1, ip(reserved)).is_err(), "{reserved}");
+        }
     }
 
     #[test]

@@ -134,11 +134,7 @@ impl Network<'_> {
         }
         let is_v6 = peer.is_ipv6();
         let (to, peer) = self.core.hosts.locate(host, peer);
-        let ip = if peer.ip().is_loopback() {
-            peer.ip()
-        } else {
-            self.core.hosts.address(host, peer.is_ipv6())
-        };
+        let ip = self.core.hosts.source(host, (to, peer.ip()));
         let port = self.free_port_to(host, ip, peer)?;
         let base = Base::new(host, Some(process));
         let mut socket = Socket::new(base, State::Connecting, SocketAddr::new(ip, port));

@@ -15,7 +15,7 @@ use super::address::Address;
 use super::core::Core;
 use super::errno::Errno;
 use super::event_queue::Event;
-use super::hosts::{Hosts, NOBODY, loopback};
+use super::hosts::{Hosts, NOBODY};
 use super::inbox::{Inbox, OVERHEAD};
 use super::sockets::Network;
 use super::table::{Base, Socket as Any};
@@ -109,13 +109,8 @@ impl Socket {
         if is_broadcast(address.ip()) && !self.base.options.broadcast {
             return Err(Errno::ACCESS.into());
         }
-        let is_near = address.ip().is_loopback();
         if local.ip().is_unspecified() {
-            local.set_ip(if is_near {
-                loopback(address.is_ipv6())
-            } else {
-                hosts.address(host, address.is_ipv6())
-            });
+            local.set_ip(hosts.source(host, (to, address.ip())));
         } else if local.ip().is_loopback() && to != host {
             return Err(Errno::INVAL.into());
         }

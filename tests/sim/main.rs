@@ -1,5 +1,6 @@
 //! The rules of simulated worlds, and programs with planted bugs that they find.
 
+mod addresses;
 mod chaos;
 mod checks;
 #[cfg(unix)]

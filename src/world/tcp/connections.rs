@@ -10,7 +10,7 @@ use super::segment::Segment;
 use super::socket::{Socket, State};
 use super::{BUFFER, Tcp};
 use crate::world::event_queue::Event;
-use crate::world::hosts::{Hosts, loopback};
+use crate::world::hosts::Hosts;
 use crate::world::sockets::Network;
 use crate::world::table::Socket as Any;
 use crate::world::trace::Flags;
@@ -134,9 +134,8 @@ impl Tcp {
         counts: impl Fn(u32) -> bool,
     ) -> bool {
         let least = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let ips = [false, true].map(|is_v6| [hosts.address(host, is_v6), loopback(is_v6)]);
-        ips.as_flattened().iter().any(|ip| {
-            let local = SocketAddr::new(*ip, port);
+        hosts.addresses(host).any(|ip| {
+            let local = SocketAddr::new(ip, port);
             let from = self.connections.range((host, local, least)..);
             let mut from =
                 from.take_while(|((at, address, _), _)| (*at, *address) == (host, local));
