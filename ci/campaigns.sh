@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# How many seeds it takes to find each planted bug, and how many runs of an exploration: medians of campaigns that begin
-# at different seeds, as the table of docs/SIMULATION.md has them.
+# How many seeds it takes to find each planted bug, and how many runs of an exploration, by events and by edges too: medians
+# of campaigns that begin at different seeds, as the table of docs/SIMULATION.md has them.
 #
 #     ci/campaigns.sh [CAMPAIGNS [NAME]]
 #
@@ -15,33 +15,42 @@ corpus=$(mktemp)
 trap 'rm -f "$corpus"' EXIT
 
 program=$(ci/executable.sh test sim --release --all-features)
+export LLVM_PROFILE_FILE=/dev/null
+with_edges=$(RUSTC_WORKSPACE_WRAPPER=$PWD/ci/edges.sh RUSTFLAGS='--cfg polder_edges' CARGO_TARGET_DIR=target/edges \
+    ci/executable.sh test sim --release --all-features)
 
-# run NAME VARIABLE...: the output of a test, with its bug.
+# run PROGRAM NAME VARIABLE...: the output of a test, with its bug.
 run() {
-    local name=$1
-    shift
+    local program=$1 name=$2
+    shift 2
     env "$@" POLDER_PLANTED_ONLY=1 "$program" --exact "$name" --nocapture 2>&1 || true
+}
+# explore PROGRAM NAME FIRST: the number of runs of an exploration from this seed on.
+explore() {
+    local runs
+    rm -f "$corpus"
+    runs=$(run "$1" "$2" POLDER_SEED_FROM="$3" POLDER_SEEDS=1 POLDER_SIM_EXPLORE=$limit POLDER_SIM_CORPUS="$corpus" |
+        sed -n 's/^explored \([0-9]*\) runs.*/\1/p')
+    echo "${runs:-1}"
 }
 # The median of the numbers of the input.
 median() {
     sort -n | awk '{ all[NR] = $1 } END { print (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'
 }
 
-echo '| bug | seeds | runs of an exploration |'
-echo '|---|--:|--:|'
+echo '| bug | seeds | runs of an exploration | by edges too |'
+echo '|---|--:|--:|--:|'
 # (The late subscriber's seeds have their order by hand.)
 "$program" --list "planted::${2:-}" | sed -n 's/: test$//p' | grep -v late_subscriber | while read -r name; do
-    blind='' explored=''
+    blind='' explored='' by_edges=''
     for ((nth = 1; nth <= campaigns; nth++)); do
         # From a seed that is not calm.
         first=$((nth * 1000000 + 10))
-        seed=$(run "$name" POLDER_SEED_FROM=$first POLDER_SEEDS=$limit |
+        seed=$(run "$program" "$name" POLDER_SEED_FROM=$first POLDER_SEEDS=$limit |
             sed -n 's/^seed \(0x[0-9a-f]*\) failed.*/\1/p' | head -n 1)
         blind+="$((${seed:-first + limit - 1} - first + 1))"$'\n'
-        rm -f "$corpus"
-        runs=$(run "$name" POLDER_SEED_FROM=$first POLDER_SEEDS=1 POLDER_SIM_EXPLORE=$limit POLDER_SIM_CORPUS="$corpus" |
-            sed -n 's/^explored \([0-9]*\) runs.*/\1/p')
-        explored+="${runs:-1}"$'\n'
+        explored+="$(explore "$program" "$name" $first)"$'\n'
+        by_edges+="$(explore "$with_edges" "$name" $first)"$'\n'
     done
-    echo "| $name | $(median <<<"${blind%?}") | $(median <<<"${explored%?}") |"
+    echo "| $name | $(median <<<"${blind%?}") | $(median <<<"${explored%?}") | $(median <<<"${by_edges%?}") |"
 done

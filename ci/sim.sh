@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Simulated worlds, optimised: their rules, the conformance suite in worlds, their sockets beside Linux's, and the
-# planted bugs, each without which 1,000 seeds have to pass.
+# Simulated worlds, optimised: their rules, the conformance suite in worlds, their sockets beside Linux's, the
+# planted bugs, each without which 1,000 seeds have to pass, and an exploration by edges.
 #
 #     ci/sim.sh [--short | SEEDS]
 #
-# --short takes a part of all seeds, and runs the conformance suite without optimisation, as ci/features.sh has built it:
+# --short takes a part of all seeds, leaves out the edges, and runs the conformance suite without optimisation, as ci/features.sh has built it:
 # two minutes after the build, instead of ten. POLDER_FINGERPRINT_SEEDS sets how many fingerprints are compared, 300 if it is not set:
 # 10,000 take two minutes of CPU time, nearly all of them without optimisation.
 set -euo pipefail
@@ -69,3 +69,9 @@ POLDER_PLANTED_SCORES=1 timeout 900 cargo test --release --all-features --test s
 }
 grep ': found by' "$log"
 timeout 900 cargo test --all-features --doc sim::
+
+# Explorations by edges, in a build with counters of them.
+if [ "${1:-}" != --short ]; then
+    LLVM_PROFILE_FILE=/dev/null RUSTC_WORKSPACE_WRAPPER=$PWD/ci/edges.sh RUSTFLAGS='--cfg polder_edges' CARGO_TARGET_DIR=target/edges \
+        timeout 900 cargo test --features sim --test edges
+fi

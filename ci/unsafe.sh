@@ -20,6 +20,7 @@ find src crates -name '*.rs' | LC_ALL=C sort | xargs awk -v errors="$work/errors
         if (text ~ /spawn_local_on|new_at|allocate\(|spawn_unchecked|Runnable|TaskRef|self\.meta|(T|Box)::from_raw/) return "task"
         if (text ~ /borrow_raw|LentDescriptor|Io::lent|from_raw_fd|from_raw_socket|IoSafe|poller\.register|\.add_with_mode/) return "io"
         if (text ~ /libc::|CStr::from_ptr|WSA|ioctlsocket|[gs]etsockopt\(|select\(|zeroed|MaybeUninit|assume_init|from_raw_parts|kevent\(|rustix|submission\(\)|impl S(end|ync) for Buffer|low_level::register|asm!/) return "kernel"
+        if (text ~ /__llvm_profile/) return "counters"
         return ""
     }
     # The first sentence, as far as it goes.
@@ -138,6 +139,8 @@ END
         "A scope erases the lifetime of what its tasks borrow, and waits for them." "why it is sound"
     table fork "Children of fork" \
         "Statics that neither wait nor are freed, and what a child does not drop since it is its parent's." "why it is sound"
+    table counters "Counters of edges" \
+        "Coverage counters of the program, which its own instructions change: only with \`--cfg polder_edges\`." "why it is sound"
     table duty "Duties of callers" \
         "Functions and traits that are unsafe to call or to implement; their documentation says what is asked." "what"
 } >"$work/page"

@@ -633,7 +633,7 @@ fn report(seed: u64, state: &State) -> Report {
             shares_thread: state.shares_thread.get(),
             difference,
             seen: woken.into_iter().chain(shortcuts).collect(),
-            covered: (core.report.coverage.iter())
+            covered: (core.report.coverage.iter_mut())
                 .flat_map(|coverage| coverage.features())
                 .collect(),
             choices: state.choices.borrow().made.clone(),

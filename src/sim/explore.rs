@@ -30,6 +30,7 @@ use super::replay::Replay;
 use super::threads::Threads;
 use crate::world::choice::Stream;
 use crate::world::coverage::{Feature, PLACES};
+use crate::world::edges;
 use crate::world::faults::FIRST_WILD;
 
 /// One run in this number is that of a new seed, so that an exploration never stays where it is.
@@ -106,9 +107,10 @@ impl Search {
         let known = corpus.iter().map(|replay| replay.seed);
         let last = known.chain(own.iter().copied()).max();
         let stream = Stream::new(last.unwrap_or(0), "explore", 0, 0);
+        let places = PLACES + edges::counts().len();
         Search {
-            seen: vec![0; PLACES],
-            hits: vec![0; PLACES],
+            seen: vec![0; places],
+            hits: vec![0; places],
             entries: Vec::new(),
             // A calm seed has no faults, however it is continued.
             next_seed: last.map_or(0, |last| last.wrapping_add(1)).max(FIRST_WILD),
@@ -135,7 +137,7 @@ impl Search {
         let rarest = candidates.into_iter().min_by_key(|index| {
             let entry = &self.entries[*index as usize];
             let places = entry.found.iter().map(|feature| feature.place);
-            let hits = places.map(|place| self.hits[usize::from(place)]);
+            let hits = places.map(|place| self.hits[place]);
             let rarest = u64::from(hits.min().unwrap_or(u32::MAX));
             let rank = rarest.saturating_mul(1 + u64::from(entry.continued));
             (rank, *index)
@@ -160,7 +162,7 @@ impl Search {
     fn add(&mut self, replay: Replay, report: &Report) {
         let mut found = Vec::new();
         for feature in &report.covered {
-            let index = usize::from(feature.place);
+            let index = feature.place;
             self.hits[index] = self.hits[index].saturating_add(1);
             let bit = 1 << feature.range;
             if self.seen[index] & bit == 0 {

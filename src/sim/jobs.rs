@@ -23,6 +23,7 @@ use super::difference;
 use super::replay::Replay;
 use super::threads::Threads;
 use crate::sync::Mutex;
+use crate::world::edges;
 use crate::world::link::nanos;
 use crate::world::trace::{Comparison, Recorded, Seconds};
 use crate::world::{Setup, Variation};
@@ -177,7 +178,8 @@ impl<'a> Jobs<'a> {
 pub(super) const BATCH: usize = 32;
 
 /// Makes runs that leave nothing out, in parallel, each on a new thread. Returns the reports in
-/// order, with the features of each run if it `covers` any.
+/// order, with the features of each run if it `covers` any. With edges there is one job: their
+/// counters belong to the whole process.
 pub(super) fn run_all(batch: &[Replay], covers: bool, threads: &Threads<'_>) -> Vec<Report> {
     let next = AtomicUsize::new(0);
     let reports = Mutex::new(Vec::new());
@@ -201,8 +203,13 @@ pub(super) fn run_all(batch: &[Replay], covers: bool, threads: &Threads<'_>) -> 
             reports.lock().push((nth, report));
         }
     };
+    let jobs = if covers && edges::counts().len() > 0 {
+        1
+    } else {
+        count_jobs(batch.len())
+    };
     thread::scope(|scope| {
-        for _ in 1..count_jobs(batch.len()) {
+        for _ in 1..jobs {
             scope.spawn(serve);
         }
         serve();

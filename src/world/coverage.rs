@@ -6,15 +6,20 @@
 //! are hashed into a small table, as in AFL
 //! (<https://lcamtuf.coredump.cx/afl/technical_details.txt>), from which the ranges of counts are
 //! taken too: a few features that share a place do no harm.
+//!
+//! The program's [`edges`] are features too, if it was built with counters of them. Counters do not
+//! say when they have counted, so they are read before each moment of the run: a fork cannot tell
+//! the events of one moment apart.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
 
 use super::choice::mix;
+use super::edges;
 use super::event::{What, digest};
 use super::hosts::PORTS;
 
-/// The number of places for features.
+/// The number of places for features other than edges, whose places are behind these.
 pub(crate) const PLACES: usize = 1 << 16;
 
 /// The half of the table for pairs of events, and that for states, of which none is lost to the
@@ -25,8 +30,8 @@ const STATES: u16 = 1 << 15;
 /// A feature that a run has reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Feature {
-    /// Its place in the table.
-    pub(crate) place: u16,
+    /// Its place in the table, or behind it.
+    pub(crate) place: usize,
     /// How often it was reached, as one of eight ranges: 1, 2, 3, 4–7, 8–15, 16–31, 32–127, and
     /// more.
     pub(crate) range: u8,
@@ -48,6 +53,10 @@ pub(crate) struct Coverage {
     last_fault: u64,
     /// The last state of each name, by its hash.
     states: BTreeMap<u64, u64>,
+    /// The count of each edge when the run began, and when the run has reached it.
+    edges: Vec<(u64, Option<u64>)>,
+    /// The time of the last event.
+    now: u64,
 }
 
 impl Default for Coverage {
@@ -58,6 +67,8 @@ impl Default for Coverage {
             last: BTreeMap::new(),
             last_fault: 0,
             states: BTreeMap::new(),
+            edges: edges::counts().map(|count| (count, None)).collect(),
+            now: 0,
         }
     }
 }
@@ -75,6 +86,10 @@ impl Coverage {
 
     /// Notes an event.
     pub(super) fn note(&mut self, now: u64, host: usize, what: What) {
+        if now > self.now {
+            self.reach_edges();
+            self.now = now;
+        }
         let event = kind(what);
         let before = self.last.insert(host, event).unwrap_or(0);
         self.reach(now, before.rotate_left(1) ^ event, EVENTS);
@@ -95,19 +110,41 @@ impl Coverage {
         self.reach(now, name ^ mix(state ^ before), STATES);
     }
 
-    pub(crate) fn features(&self) -> impl Iterator<Item = Feature> {
-        self.reached.iter().map(|&(place, at)| Feature {
-            place,
-            range: match self.counts[usize::from(place)] {
-                count @ 0..=3 => count.max(1) - 1,
-                4..=7 => 3,
-                8..=15 => 4,
-                16..=31 => 5,
-                32..=127 => 6,
-                _ => 7,
-            },
-            at,
-        })
+    /// Notes the edges that were reached at the time of the last event.
+    fn reach_edges(&mut self) {
+        for ((before, at), count) in self.edges.iter_mut().zip(edges::counts()) {
+            if count != *before {
+                at.get_or_insert(self.now);
+            }
+        }
+    }
+
+    /// Returns the features of a run that has ended.
+    pub(crate) fn features(&mut self) -> impl Iterator<Item = Feature> {
+        self.reach_edges();
+        let reached = self.reached.iter().map(|&(place, at)| {
+            let place = usize::from(place);
+            let range = range(self.counts[place].into());
+            Feature { place, range, at }
+        });
+        let edges = (PLACES..).zip(self.edges.iter().zip(edges::counts()));
+        let edges = edges.filter_map(|(place, ((before, at), count))| {
+            let range = range(count.wrapping_sub(*before));
+            at.map(|at| Feature { place, range, at })
+        });
+        reached.chain(edges)
+    }
+}
+
+/// Returns the range of a count, which is not zero.
+fn range(count: u64) -> u8 {
+    match count {
+        0..=3 => count.max(1) as u8 - 1,
+        4..=7 => 3,
+        8..=15 => 4,
+        16..=31 => 5,
+        32..=127 => 6,
+        _ => 7,
     }
 }
 
@@ -149,7 +186,7 @@ fn is_fault(what: What) -> bool {
 mod tests {
     use super::*;
 
-    fn features(events: &[(usize, What)]) -> Vec<(u16, u8)> {
+    fn features(events: &[(usize, What)]) -> Vec<(usize, u8)> {
         let mut coverage = Coverage::default();
         for (nth, (host, what)) in events.iter().enumerate() {
             coverage.note(nth as u64, *host, *what);

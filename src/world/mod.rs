@@ -27,6 +27,7 @@ pub(crate) mod clock;
 mod core;
 pub(crate) mod coverage;
 pub(crate) mod disk_calls;
+pub(crate) mod edges;
 mod errno;
 mod event;
 mod event_queue;

@@ -13,6 +13,8 @@ mod accept_loop_ends;
 mod applied_twice;
 #[path = "../planted/both_write_first.rs"]
 mod both_write_first;
+#[path = "../planted/commands.rs"]
+mod commands;
 #[path = "../planted/early_answer.rs"]
 mod early_answer;
 #[path = "../planted/forgotten_vote.rs"]
