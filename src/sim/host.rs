@@ -167,7 +167,7 @@ impl Host {
         with_kernel(|kernel| kernel.core.hosts.address(self.index, false))
     }
 
-    /// Returns the host's second address, an IPv6 one, at which it can be reached too. Names
+    /// Returns the host's first IPv6 address, at which it can be reached too. Names
     /// resolve to it if [`Names::both`](super::Names::both) was called.
     ///
     /// ```
@@ -189,11 +189,12 @@ impl Host {
     /// Adds another address, at which the host can be reached too, as on a machine with a second
     /// network: of a network other than `10.0.0.0/16` and `fd00::/112`, which have the first ones.
     ///
-    /// A socket is bound to one of them, or by the unspecified address to all. A connection comes
-    /// from the first one, [`address`](Self::address), and so does a datagram of a socket that is
-    /// bound to all: also the answer to one that has come to another address, as on Linux. The
-    /// host's name has the first ones alone, unless [`Names::set`](super::Names::set) says
-    /// otherwise. Links, cuts and holds are between hosts, by any address.
+    /// A socket is bound to one of them, or by the unspecified address to all. A connection to
+    /// another host comes from the first one, [`address`](Self::address), and so does a datagram
+    /// of a socket that is bound to all: also the answer to one that has come to another address,
+    /// as on Linux. The host's name has the first ones alone, unless
+    /// [`Names::set`](super::Names::set) says otherwise. Links, cuts and holds are between hosts,
+    /// by any address. A socket that was connected to the address before does not find it.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -217,8 +218,8 @@ impl Host {
     ///
     /// # Panics
     ///
-    /// If another host has it, if it is of the networks above, or if it has a meaning of its own:
-    /// those of loopback, broadcast and multicast, and mapped ones.
+    /// If another host has it, if it is of the networks above, or if it is unspecified, of
+    /// loopback, broadcast or multicast, or an IPv4 address that is mapped to IPv6.
     #[track_caller]
     pub fn add_address(&self, address: impl Into<IpAddr>) {
         let address = address.into();
@@ -569,8 +570,7 @@ impl Host {
         Pause(id, StaysHere::default())
     }
 
-    /// Suspends the machine, as when it sleeps, or when its virtual machine is stopped and
-    /// continued, until the result is dropped:
+    /// Suspends the machine, as when a laptop sleeps, until the result is dropped:
     ///
     /// * Its process does nothing, as in a [`pause`](Self::pause).
     /// * Its monotonic clock stands still, as on Linux: [`time::now`](crate::time::now) does not
@@ -580,7 +580,9 @@ impl Host {
     /// * Its network card is off. Whatever arrives is lost, and the kernel's own timers, such as
     ///   those of TCP, stand still too. Its peers' do not: they retransmit, and may time out.
     ///
-    /// Killing or restarting its process does not end the suspension.
+    /// Killing or restarting its process, or a power failure, does not end the suspension. A
+    /// process that is killed meanwhile closes its sockets at once: its peers see their end after
+    /// the suspension, but not a reset, which is sent once and lost.
     ///
     /// ```
     /// use polder::time::{now, sleep};

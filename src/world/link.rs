@@ -226,14 +226,19 @@ impl Links {
         if is_up && partings.are_none() {
             return Passage::Arrives; // The common case.
         }
-        let is_cut = !is_near && (partings.is_cut(from, to) || partings.is_suspended(to));
+        let is_cut = !is_near && partings.is_cut(from, to);
         if !is_cut && partings.is_held(from, to) {
             Passage::Held
-        } else if is_cut || !is_up {
+        } else if is_cut || !is_up || partings.is_suspended(to) {
             Passage::Lost
         } else {
             Passage::Arrives
         }
+    }
+
+    /// Loses what a host that has lost its power has sent to itself.
+    pub(super) fn forget_own(&mut self, host: usize) {
+        self.held.retain(|(way, _)| *way != (host, host));
     }
 
     /// Takes the messages that are no longer held, in the order of their arrival.

@@ -500,6 +500,7 @@ impl Kernel {
     /// Powers a host off: its connections and listeners are forgotten.
     pub(crate) fn power_off(&mut self, host: usize) {
         self.core.hosts.set_up(host, false);
+        self.core.links.forget_own(host);
         self.network().forget_all(host);
     }
 
@@ -548,7 +549,7 @@ impl Kernel {
         self.network().reset_between(a, b);
     }
 
-    /// Ends all cuts, holds and pauses, and the random faults of hosts and names.
+    /// Ends all cuts, holds, pauses and suspensions, and the random faults of hosts and names.
     pub(crate) fn heal_all(&mut self) {
         self.core.note(0, What::Quiet);
         while let Some(id) = self.core.links.partings.last_suspension() {

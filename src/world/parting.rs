@@ -59,7 +59,7 @@ impl Parting {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PartingId(u32);
 
-/// The partings of a world.
+/// The partings of a world, and the hosts that are suspended.
 #[derive(Debug, Default)]
 pub(crate) struct Partings {
     /// By number.

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, Result};
 use std::rc::Rc;
+use std::time::Duration;
 
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{Keepalive, TcpListener, TcpStream, UdpSocket};
@@ -315,7 +316,10 @@ fn the_end_of_a_suspended_process_is_seen_when_its_machine_resumes() {
         sleep(ms(1)).await;
         let mut stream = TcpStream::connect("echo:1").await?;
         ask(&mut stream).await?;
+        // Until the answer is acknowledged.
+        sleep(secs(1)).await;
         let suspension = server.suspend();
+        sleep(secs(600)).await;
         server.kill();
         let read = timeout(secs(60), stream.read(&mut [0])).await;
         assert!(read.is_err(), "{read:?}");
@@ -326,6 +330,67 @@ fn the_end_of_a_suspended_process_is_seen_when_its_machine_resumes() {
         assert_eq!(timeout(secs(5), stream.read(&mut [0])).await??, 0);
         let mut stream = TcpStream::connect_timeout("echo:1", limit).await?;
         timeout(secs(1), ask(&mut stream)).await?
+    });
+}
+
+#[test]
+fn a_message_is_held_while_its_receiver_is_suspended_and_arrives_if_it_is_awake_then() {
+    for (is_awake, arrives) in [(true, true), (false, false)] {
+        sim::check(0..5, move |sim| async move {
+            let host = sim.host("host").start(|| async {
+                let socket = UdpSocket::bind("0.0.0.0:1").await?;
+                timeout(secs(60), socket.recv(&mut [0; 8])).await?
+            });
+            sleep(ms(1)).await;
+            let hold = sim.hold(&["test"], &["host"]);
+            let suspension = host.suspend();
+            let socket = UdpSocket::bind("0.0.0.0:0").await?;
+            socket.send_to(b"hello", "host:1").await?;
+            sleep(secs(1)).await;
+            if is_awake {
+                drop(suspension);
+                drop(hold);
+            } else {
+                drop(hold);
+                sleep(secs(1)).await;
+                drop(suspension);
+            }
+            let received = host.finished().within(secs(120)).await;
+            assert_eq!(received.is_ok(), arrives);
+            Result::Ok(())
+        });
+    }
+}
+
+#[test]
+fn a_machine_that_loses_its_power_while_it_is_suspended_forgets_what_it_has_sent_to_itself() {
+    sim::check(0..5, |sim| async move {
+        let runs = Rc::new(Cell::new(0));
+        let host = sim.host("host").start(move || {
+            let run = runs.replace(runs.get() + 1);
+            async move {
+                let socket = UdpSocket::bind("127.0.0.1:1").await?;
+                if run == 0 {
+                    sleep(secs(1)).await;
+                    socket.send_to(b"hello", "127.0.0.1:1").await?;
+                }
+                timeout(secs(60), socket.recv(&mut [0; 8])).await?
+            }
+        });
+        // It takes 10 µs.
+        sleep(secs(1) + Duration::from_micros(5)).await;
+        let suspension = host.suspend();
+        sleep(secs(1)).await;
+        host.power_off();
+        host.restart();
+        drop(suspension);
+        let error = host
+            .finished()
+            .within(secs(120))
+            .await
+            .expect_err("nothing comes");
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        Result::Ok(())
     });
 }
 

@@ -205,12 +205,14 @@ impl Network<'_> {
     }
 
     /// Reports a router's message to a socket that its peer is unreachable. Linux's tcp_v4_err():
-    /// this ends a socket that is connecting, and no other.
+    /// this ends a socket that is connecting, and no other. (The message does not reach a machine
+    /// that is suspended.)
     pub(crate) fn hear_of_router(&mut self, id: u32) {
         let Some(socket) = self.table.tcp(id) else {
             return;
         };
-        if socket.state == State::Connecting {
+        let is_suspended = (self.core.links.partings).is_suspended(socket.base.host);
+        if socket.state == State::Connecting && !is_suspended {
             let peer = socket.peer.map_or(NOBODY, |(peer, _)| peer);
             self.core.note(socket.base.host, What::Unreachable(peer));
             self.fail(id, Errno::HOSTUNREACH);

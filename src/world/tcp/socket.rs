@@ -401,11 +401,10 @@ impl Socket {
     }
 
     /// Moves all times of it that its host has not lived through, as it was suspended for that long
-    /// until now.
+    /// until now. (A timer that was set meanwhile has no more than its whole timeout left.)
     pub(super) fn postpone(&mut self, asleep: u64, now: u64) {
-        for deadline in [&mut self.timer, &mut self.keepalive_at] {
-            *deadline = deadline.map(|at| at + asleep);
-        }
+        self.timer = (self.timer).map(|at| (at + asleep).min(now + self.rto));
+        self.keepalive_at = self.keepalive_at.map(|at| at + asleep);
         let moved = |at: u64| (at + asleep).min(now);
         self.heard = moved(self.heard);
         self.stalled = self.stalled.map(moved);
@@ -567,15 +566,16 @@ mod tests {
     #[test]
     fn the_times_of_a_socket_move_by_a_suspension_and_none_of_the_past_into_the_future() {
         let mut socket = connected();
-        (socket.timer, socket.keepalive_at) = (Some(110), Some(120));
+        (socket.timer, socket.keepalive_at, socket.rto) = (Some(110), Some(120), 20);
         (socket.heard, socket.stalled, socket.timed) = (90, Some(80), Some((5, 95)));
         socket.postpone(50, 150);
         assert_eq!((socket.timer, socket.keepalive_at), (Some(160), Some(170)));
         assert_eq!((socket.heard, socket.stalled), (140, Some(130)));
         assert_eq!(socket.timed, Some((5, 145)));
         // Its process was killed during the suspension, and the FIN was sent then.
-        socket.timed = Some((6, 170));
+        (socket.timer, socket.timed) = (Some(190), Some((6, 170)));
         socket.postpone(50, 200);
+        assert_eq!(socket.timer, Some(220));
         assert_eq!((socket.heard, socket.timed), (190, Some((6, 200))));
     }
 
