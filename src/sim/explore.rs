@@ -80,7 +80,7 @@ impl Limit {
 /// A run that has covered something new.
 struct Entry {
     replay: Replay,
-    /// The features that it was the first to reach.
+    /// The features that it was the first to reach: states alone, if it has reached any.
     found: Vec<Feature>,
     /// How often it was continued.
     continued: u32,
@@ -93,6 +93,8 @@ struct Search {
     /// In how many runs each feature was covered.
     hits: Vec<u32>,
     entries: Vec<Entry>,
+    /// The indices of those that were the first in a state.
+    states: Vec<usize>,
     /// The runs of the corpus that were not made yet, which come first.
     corpus: VecDeque<Replay>,
     /// The test's own seeds, which come then.
@@ -112,6 +114,7 @@ impl Search {
             seen: vec![0; places],
             hits: vec![0; places],
             entries: Vec::new(),
+            states: Vec::new(),
             // A calm seed has no faults, however it is continued.
             next_seed: last.map_or(0, |last| last.wrapping_add(1)).max(FIRST_WILD),
             corpus,
@@ -133,16 +136,24 @@ impl Search {
             self.next_seed = seed.wrapping_add(1);
             return Replay::whole(seed, Arc::default());
         }
-        let candidates = [(); CANDIDATES].map(|()| self.stream.below(self.entries.len() as u64));
+        // Half of these runs continue one that was the first in a state, if there is any: events are
+        // so many that few of the kept runs have come further than the others.
+        let candidates = if !self.states.is_empty() && self.stream.below(2) == 0 {
+            self.states.clone()
+        } else {
+            let any = self.entries.len() as u64;
+            let index = |_| self.stream.below(any) as usize;
+            (0..CANDIDATES).map(index).collect()
+        };
         let rarest = candidates.into_iter().min_by_key(|index| {
-            let entry = &self.entries[*index as usize];
+            let entry = &self.entries[*index];
             let places = entry.found.iter().map(|feature| feature.place);
             let hits = places.map(|place| self.hits[place]);
             let rarest = u64::from(hits.min().unwrap_or(u32::MAX));
             let rank = rarest.saturating_mul(1 + u64::from(entry.continued));
             (rank, *index)
         });
-        let entry = &mut self.entries[rarest.unwrap_or(0) as usize];
+        let entry = &mut self.entries[rarest.unwrap_or(0)];
         entry.continued += 1;
         let nth = self.stream.below(entry.found.len() as u64) as usize;
         let reached_at = entry.found[nth].at;
@@ -171,6 +182,10 @@ impl Search {
             }
         }
         if !found.is_empty() {
+            if found.iter().any(Feature::is_state) {
+                self.states.push(self.entries.len());
+                found.retain(Feature::is_state);
+            }
             self.entries.push(Entry {
                 replay,
                 found,

@@ -39,6 +39,13 @@ pub(crate) struct Feature {
     pub(crate) at: u64,
 }
 
+impl Feature {
+    /// Whether it is a state that the test or the program has named.
+    pub(crate) fn is_state(&self) -> bool {
+        (usize::from(STATES)..PLACES).contains(&self.place)
+    }
+}
+
 /// Maximum length of a message, or of a write, that is a part of its event: so short ones of
 /// different kinds are told apart, and those of large data are one.
 const MAX_LENGTH: usize = 128;

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use polder::net::UdpSocket;
 use polder::sim::{self, Sim};
 
 use super::failing::{assert_contains, in_a_process, is_inner, variable};
@@ -27,6 +28,39 @@ fn the_lock() {
     if is_inner() {
         sim::check(0..1, open);
     }
+}
+
+/// A lock of four dials of sixteen positions, among messages of all lengths: nearly each run has a
+/// pair of lengths that none has had before.
+async fn open_in_noise(sim: Sim) -> std::io::Result<()> {
+    let socket = UdpSocket::bind("127.0.0.1:1").await?;
+    for dial in 0..4 {
+        for _ in 0..30 {
+            let message = vec![0; sim.choose(128) as usize];
+            socket.send_to(&message, "127.0.0.1:1").await?;
+        }
+        sim.sleep(ms(1)).await;
+        if sim.choose(16) != 5 {
+            return Ok(());
+        }
+        sim.state("open", dial);
+    }
+    panic!("it is open");
+}
+
+#[test]
+fn the_lock_in_noise() {
+    if is_inner() {
+        sim::check(0..1, open_in_noise);
+    }
+}
+
+#[test]
+fn an_exploration_follows_states_among_events_that_are_always_new() {
+    let path = corpus("noise");
+    let (passes, text) = explore_test("explore::the_lock_in_noise", "2000", &path, &[]);
+    assert!(!passes, "{text}");
+    assert_contains(&text, &["it is open"]);
 }
 
 /// A corpus that is not there yet.
