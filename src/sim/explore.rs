@@ -136,8 +136,8 @@ impl Search {
             self.next_seed = seed.wrapping_add(1);
             return Replay::whole(seed, Arc::default());
         }
-        // Half of these runs continue one that was the first in a state, if there is any: events are
-        // so many that few of the kept runs have come further than the others.
+        // Half of these runs continue one that was the first in a state, if there is any: events
+        // are so many that few of the kept runs have come further than the others.
         let candidates = if !self.states.is_empty() && self.stream.below(2) == 0 {
             self.states.clone()
         } else {

@@ -42,6 +42,10 @@ pub(super) struct Stored {
     /// The number of entries that the node has known to be committed. Informational, and in no
     /// file.
     commit: u64,
+    /// The last term in which the node has led. In no file, either.
+    led: u64,
+    /// How often the end of the file was found damaged. In no file, either.
+    pub(super) damaged: usize,
 }
 
 impl Stored {
@@ -79,6 +83,7 @@ impl Stored {
                 self.log.extend_from_slice(entries);
             }
             Record::Commit(commit) => self.commit = self.commit.max(*commit),
+            Record::Leads => self.led = self.term,
         }
     }
 }
@@ -119,9 +124,19 @@ impl Disk {
         self.lock().commit
     }
 
+    /// Returns how often the end of the node's file was found damaged, as a crash leaves it.
+    pub fn damaged(&self) -> usize {
+        self.lock().damaged
+    }
+
     /// Returns the term of the entry at an index. The first index is 1.
     pub fn term_at(&self, index: u64) -> Option<u64> {
         self.lock().at(index).map(|entry| entry.term)
+    }
+
+    /// Returns the last term in which the node has led; zero if it never has.
+    pub fn led(&self) -> u64 {
+        self.lock().led
     }
 
     /// Waits until something is written. Supports one waiter at a time.
@@ -159,7 +174,8 @@ impl Disk {
             }
         }
         let mut known = self.lock();
-        stored.commit = known.commit;
+        (stored.commit, stored.led) = (known.commit, known.led);
+        stored.damaged = known.damaged + usize::from(!rest.is_empty());
         *known = stored;
         drop(known);
         Ok(Log {
@@ -178,7 +194,7 @@ impl Log {
     pub(super) async fn append(&mut self, records: &[Record]) -> Result<()> {
         let mut bytes = Vec::new();
         for record in records {
-            if !matches!(record, Record::Commit(_)) {
+            if !matches!(record, Record::Commit(_) | Record::Leads) {
                 bytes.extend(encode(self.records, record));
                 self.records += 1;
             }

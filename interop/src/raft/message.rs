@@ -76,8 +76,10 @@ pub(super) enum Record {
         after: u64,
         entries: Vec<Entry>,
     },
-    /// For those who look at the disk: it is in no file.
+    /// For those who look at the disk, as the next one: it is in no file.
     Commit(u64),
+    /// The node leads in its term.
+    Leads,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -298,6 +300,7 @@ impl Frame for Record {
                 all
             }
             Record::Commit(commit) => vec![2, *commit],
+            Record::Leads => vec![3],
         }
     }
 
@@ -313,6 +316,7 @@ impl Frame for Record {
                 entries: numbers.entries()?,
             },
             2 => Record::Commit(numbers.next()?),
+            3 => Record::Leads,
             _ => return Err(invalid()),
         };
         numbers.end()?;

@@ -87,19 +87,24 @@ pub enum Bug {
     KeptConflict,
     /// A leader commits an entry that only it has.
     EarlyAnswer,
+    /// A node that finds the end of its file damaged counts one node less from then on, as if it
+    /// had read a list of members that is too short. Once it has done so a few times, a minority
+    /// elects it.
+    ShrunkQuorum,
     /// What is written to the disk is not synced before a message promises it.
     MissingSync,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 7] = [
+    pub const ALL: [Bug; 8] = [
         Bug::UnconfirmedRead,
         Bug::ForgottenVote,
         Bug::CountedEarlierTerm,
         Bug::AppliedTwice,
         Bug::KeptConflict,
         Bug::EarlyAnswer,
+        Bug::ShrunkQuorum,
         Bug::MissingSync,
     ];
 }

@@ -113,7 +113,12 @@ impl Node {
     }
 
     fn is_majority(&self, count: usize) -> bool {
-        count > self.config.nodes.len() / 2
+        let lost = if self.has(Bug::ShrunkQuorum) {
+            self.stored.damaged
+        } else {
+            0
+        };
+        count > self.config.nodes.len().saturating_sub(lost) / 2
     }
 
     /// Returns when [`tick`](Self::tick) has something to do.
@@ -308,6 +313,7 @@ impl Node {
             round: 0,
         });
         self.leader = Some(self.config.id);
+        self.record(Record::Leads);
         // When it is committed, everything before is committed too (5.4.2, 8).
         self.append_own(None);
     }

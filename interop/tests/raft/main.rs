@@ -10,6 +10,9 @@ mod loopback;
 mod processes;
 mod world;
 
+use std::path::Path;
+use std::process::Command;
+
 use interop::raft::Bug;
 use polder::sim;
 use world::By;
@@ -101,4 +104,39 @@ fn a_follower_that_keeps_what_conflicts_is_found() {
 #[test]
 fn an_answer_before_the_majority_has_the_write_is_found() {
     finds(Bug::EarlyAnswer, By::History, 100, &["not linearizable"]);
+}
+
+/// Set where the test below explores.
+const EXPLORED: &str = "RAFT_EXPLORED";
+
+#[test]
+fn a_term_has_one_leader_whatever_happens_to_nodes_and_network() {
+    let count = seeds().unwrap_or(SEEDS);
+    let bug = std::env::var_os(EXPLORED).map(|_| Bug::ShrunkQuorum);
+    sim::check(0..count, |sim| world::elections(sim, bug));
+}
+
+/// It takes a file that is damaged three times: one seed in 40 damages one, and one in 700 damages
+/// it twice.
+#[test]
+fn a_minority_that_elects_after_three_damages_is_found_by_an_exploration() {
+    let corpus = Path::new(env!("CARGO_TARGET_TMPDIR")).join("elections");
+    let _ = std::fs::remove_file(&corpus);
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "a_term_has_one_leader_whatever_happens_to_nodes_and_network",
+        ])
+        .arg("--nocapture")
+        .env(EXPLORED, "1")
+        .env("POLDER_SIM_EXPLORE", "20000")
+        .env("POLDER_SIM_CORPUS", &corpus)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = text + &String::from_utf8_lossy(&output.stderr);
+    let explored = text.lines().find(|line| line.starts_with("explored "));
+    println!("{}", explored.expect(&text));
+    assert!(!output.status.success());
+    assert!(text.contains("always \"a term has one leader\""), "{text}");
 }

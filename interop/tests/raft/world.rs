@@ -108,6 +108,28 @@ pub enum By {
     Disks,
 }
 
+/// Starts a node with this configuration.
+fn begin(sim: &Sim, config: Config) -> Node {
+    let disk = Disk::new("/raft");
+    let host = sim.host(&format!("node-{}", config.id));
+    let stored = disk.clone();
+    host.start(move || {
+        let (config, disk) = (config.clone(), stored.clone());
+        async move {
+            loop {
+                let listener = TcpListener::bind(("0.0.0.0", PORT)).await?;
+                // Only a fault of its disk ends it. Then it starts again, as after a crash.
+                let ended = run(listener, config.clone(), disk.clone()).await;
+                ended.expect_err("it runs until it is killed");
+                sleep(ms(10)).await;
+            }
+            #[expect(unreachable_code, reason = "the type of its errors")]
+            std::io::Result::Ok(())
+        }
+    });
+    Node { host, disk }
+}
+
 /// Starts some nodes. Returns their addresses too.
 fn start(sim: &Sim, bug: Option<Bug>, by: By) -> (Vec<Node>, Vec<String>) {
     // Small batches, and early or simultaneous elections, are rare in practice and reveal more.
@@ -122,28 +144,11 @@ fn start(sim: &Sim, bug: Option<Bug>, by: By) -> (Vec<Node>, Vec<String>) {
     let election = ms((5 * slowest) << sim.choose(3)).max(ms(20));
     let spread = election / (1 << sim.choose(4));
     let node = |id| {
-        let disk = Disk::new("/raft");
         let mut config = Config::new(id, addresses.clone(), sim.choose(u64::MAX));
         (config.batch, config.bug) = (batch, bug);
         (config.election, config.spread) = (election, spread);
         config.heartbeat = election / 4;
-        let host = sim.host(&format!("node-{id}"));
-        let stored = disk.clone();
-        host.start(move || {
-            let (config, disk) = (config.clone(), stored.clone());
-            async move {
-                loop {
-                    let listener = TcpListener::bind(("0.0.0.0", PORT)).await?;
-                    // Only a fault of its disk ends it. Then it starts again, as after a crash.
-                    let ended = run(listener, config.clone(), disk.clone()).await;
-                    ended.expect_err("it runs until it is killed");
-                    sleep(ms(10)).await;
-                }
-                #[expect(unreachable_code, reason = "the type of its errors")]
-                std::io::Result::Ok(())
-            }
-        });
-        Node { host, disk }
+        begin(sim, config)
     };
     ((0..count).map(node).collect(), addresses)
 }
@@ -306,4 +311,29 @@ pub async fn test(sim: Sim, bug: Option<Bug>, by: By) {
         ask(&sim, "test", &mut last, Input::Read(key)).await;
     }
     sim.history().linearizable(Table);
+}
+
+/// Elections among four nodes that have nothing else to do, with the usual chaos and faults of
+/// disks. A term must not have two leaders.
+pub async fn elections(sim: Sim, bug: Option<Bug>) {
+    let count = 4;
+    let addresses: Vec<String> = (0..count).map(|id| format!("node-{id}:{PORT}")).collect();
+    let node = |id| {
+        let mut config = Config::new(id, addresses.clone(), sim.choose(u64::MAX));
+        config.bug = bug;
+        begin(&sim, config)
+    };
+    let nodes: Vec<Node> = (0..count).map(node).collect();
+    let hosts: Vec<_> = nodes.iter().map(|node| &node.host).collect();
+    let chaos = sim.chaos(HARM).cuts().holds().loss().pauses().resets();
+    chaos.crashes(&hosts).disks();
+    let disks: Vec<Disk> = nodes.iter().map(|node| node.disk.clone()).collect();
+    let (state, mut leaders) = (sim.clone(), BTreeMap::new());
+    sim.always("a term has one leader", move || {
+        let damaged = disks.iter().map(Disk::damaged).max();
+        state.state("how often a file was damaged", damaged);
+        let mut led = disks.iter().map(Disk::led).enumerate();
+        led.all(|(id, term)| term == 0 || *leaders.entry(term).or_insert(id) == id)
+    });
+    sim.sleep(HARM).await;
 }
