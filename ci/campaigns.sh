@@ -16,8 +16,7 @@ trap 'rm -f "$corpus"' EXIT
 
 program=$(ci/executable.sh test sim --release --all-features)
 export LLVM_PROFILE_FILE=/dev/null
-with_edges=$(RUSTC_WORKSPACE_WRAPPER=$PWD/ci/edges.sh RUSTFLAGS='--cfg polder_edges' CARGO_TARGET_DIR=target/edges \
-    ci/executable.sh test sim --release --all-features)
+with_edges=$(ci/edges.sh ci/executable.sh test sim --release --all-features)
 
 # run PROGRAM NAME VARIABLE...: the output of a test, with its bug.
 run() {

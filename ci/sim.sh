@@ -72,6 +72,5 @@ timeout 900 cargo test --all-features --doc sim::
 
 # Explorations by edges, in a build with counters of them.
 if [ "${1:-}" != --short ]; then
-    LLVM_PROFILE_FILE=/dev/null RUSTC_WORKSPACE_WRAPPER=$PWD/ci/edges.sh RUSTFLAGS='--cfg polder_edges' CARGO_TARGET_DIR=target/edges \
-        timeout 900 cargo test --features sim --test edges
+    timeout 900 ci/edges.sh cargo test --features sim --test edges
 fi

@@ -80,7 +80,7 @@ impl Limit {
 /// A run that has covered something new.
 struct Entry {
     replay: Replay,
-    /// The features that it was the first to reach: states alone, if it has reached any.
+    /// The features that it was the first to reach, at least one: states alone, if there are any.
     found: Vec<Feature>,
     /// How often it was continued.
     continued: u32,
@@ -93,8 +93,6 @@ struct Search {
     /// In how many runs each feature was covered.
     hits: Vec<u32>,
     entries: Vec<Entry>,
-    /// The indices of those that were the first in a state.
-    states: Vec<usize>,
     /// The runs of the corpus that were not made yet, which come first.
     corpus: VecDeque<Replay>,
     /// The test's own seeds, which come then.
@@ -114,7 +112,6 @@ impl Search {
             seen: vec![0; places],
             hits: vec![0; places],
             entries: Vec::new(),
-            states: Vec::new(),
             // A calm seed has no faults, however it is continued.
             next_seed: last.map_or(0, |last| last.wrapping_add(1)).max(FIRST_WILD),
             corpus,
@@ -138,8 +135,10 @@ impl Search {
         }
         // Half of these runs continue one that was the first in a state, if there is any: events
         // are so many that few of the kept runs have come further than the others.
-        let candidates = if !self.states.is_empty() && self.stream.below(2) == 0 {
-            self.states.clone()
+        let reached_state = |index: &usize| self.entries[*index].found[0].is_state();
+        let states: Vec<usize> = (0..self.entries.len()).filter(reached_state).collect();
+        let candidates = if !states.is_empty() && self.stream.below(2) == 0 {
+            states
         } else {
             let any = self.entries.len() as u64;
             let index = |_| self.stream.below(any) as usize;
@@ -183,7 +182,6 @@ impl Search {
         }
         if !found.is_empty() {
             if found.iter().any(Feature::is_state) {
-                self.states.push(self.entries.len());
                 found.retain(Feature::is_state);
             }
             self.entries.push(Entry {

@@ -577,7 +577,7 @@ impl Host {
     ///   count the time of the suspension, and timers are due that much later.
     /// * Its wall clock (`SystemTime`) runs on. So a lease that ends by a date may have ended, and
     ///   a timer that was to renew it is late.
-    /// * Its network card is off. Whatever arrives is lost, and the kernel's own timers, such as
+    /// * Its network card is off. All that arrives is lost, and the kernel's own timers, such as
     ///   those of TCP, stand still too. Its peers' do not: they retransmit, and may time out.
     ///
     /// Killing or restarting its process, or a power failure, does not end the suspension. A

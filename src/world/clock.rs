@@ -41,7 +41,7 @@ impl Clock {
             return self.shows + passed;
         }
         let own = i128::from(passed) * (MILLION + i128::from(self.drift)) / MILLION;
-        self.shows + u64::try_from(own).unwrap_or(u64::MAX / 4)
+        self.shows + u64::try_from(own).unwrap_or(NEVER)
     }
 
     /// Returns the first time of the world at which it shows at least `time`; `None` if it stands
@@ -56,7 +56,7 @@ impl Clock {
         }
         let speed = MILLION + i128::from(self.drift);
         let passes = (i128::from(left) * MILLION + speed - 1) / speed;
-        let passes = u64::try_from(passes).unwrap_or(u64::MAX / 4);
+        let passes = u64::try_from(passes).unwrap_or(NEVER);
         Some(self.at.saturating_add(passes))
     }
 

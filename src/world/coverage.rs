@@ -19,7 +19,7 @@ use super::edges;
 use super::event::{What, digest};
 use super::hosts::PORTS;
 
-/// The number of places for features other than edges, whose places are behind these.
+/// The number of places for features other than edges, which come after these.
 pub(crate) const PLACES: usize = 1 << 16;
 
 /// The half of the table for pairs of events, and that for states, of which none is lost to the

@@ -9,7 +9,7 @@ use polder::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use polder::sim::{self, Process, Sim};
 use polder::time::{now, sleep, timeout};
 
-use super::{ask, echo, ms, secs};
+use super::{ask, counting, echo, ms, secs};
 
 async fn connected(sim: &Sim) -> Result<TcpStream> {
     sim.host("echo").start(echo);
@@ -373,17 +373,7 @@ fn what_is_held_arrives_in_its_order_when_nothing_holds_it_any_more() {
 #[test]
 fn a_pause_ends_itself_and_no_other_one() {
     sim::check(0..20, |sim| async move {
-        let count = Rc::new(std::cell::Cell::new(0));
-        let seen = count.clone();
-        let host = sim.host("host").start(move || {
-            let count = count.clone();
-            async move {
-                loop {
-                    count.set(count.get() + 1);
-                    sleep(ms(10)).await;
-                }
-            }
-        });
+        let (host, seen) = counting(&sim);
         let runs = async || {
             let before = seen.get();
             sleep(ms(100)).await;

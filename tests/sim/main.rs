@@ -38,11 +38,15 @@ mod workers;
 mod workload;
 mod world;
 
+use std::cell::Cell;
 use std::io::Result;
+use std::rc::Rc;
 use std::time::Duration;
 
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
+use polder::sim::{Process, Sim};
+use polder::time::sleep;
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -50,6 +54,22 @@ fn ms(n: u64) -> Duration {
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
+}
+
+/// Starts a process that counts at its start, and then every 10 ms.
+fn counting(sim: &Sim) -> (Process<()>, Rc<Cell<u32>>) {
+    let counted = Rc::new(Cell::new(0));
+    let count = counted.clone();
+    let host = sim.host("host").start(move || {
+        let count = count.clone();
+        async move {
+            loop {
+                count.set(count.get() + 1);
+                sleep(ms(10)).await;
+            }
+        }
+    });
+    (host, counted)
 }
 
 /// Echoes four bytes at a time, for each client of port 1.

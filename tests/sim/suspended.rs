@@ -10,7 +10,7 @@ use polder::net::{Keepalive, TcpListener, TcpStream, UdpSocket};
 use polder::sim::{self, Exit, Latency, Sim};
 use polder::time::{now, sleep, timeout};
 
-use super::{ask, echo, ms, secs};
+use super::{ask, counting, echo, ms, secs};
 
 const HOUR: u64 = 3_600;
 
@@ -46,17 +46,7 @@ fn the_clock_of_a_suspended_machine_stands_still_and_its_timers_are_later_by_tha
 #[test]
 fn a_suspension_ends_itself_and_no_other_one() {
     sim::check(0..20, |sim| async move {
-        let ticks = Rc::new(Cell::new(0));
-        let count = ticks.clone();
-        let host = sim.host("host").start(move || {
-            let count = count.clone();
-            async move {
-                loop {
-                    count.set(count.get() + 1);
-                    sleep(ms(10)).await;
-                }
-            }
-        });
+        let (host, ticks) = counting(&sim);
         // Returns the number of ticks of a second.
         let ticks = async || {
             let before = ticks.get();
