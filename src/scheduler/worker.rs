@@ -718,7 +718,7 @@ impl Worker {
             reactor.notify();
         }
         let until = self.driver.until(None);
-        let has_end = until.timeout().is_some();
+        let has_end = until != Until::Never;
         if self.driver.reactor().poller().arm(until).is_err() && has_end {
             // The deadline cannot be armed, so the foreign loop spins until it is due.
             reactor.notify();

@@ -29,8 +29,13 @@ impl Chooser for ByChoice {
             self.next_of_pool(local)
         } else {
             let mut ready = local.ready.borrow_mut();
-            let place = choose(&ready);
-            ready.remove(place)
+            match ready.len() {
+                0 | 1 => ready.pop_front(),
+                _ => {
+                    let place = choose(&ready);
+                    ready.remove(place)
+                }
+            }
         }
     }
 

@@ -118,7 +118,11 @@ impl Conditions {
     #[inline]
     pub(super) fn try_each(&self, f: impl FnMut(&mut Condition) -> bool) {
         let mut list = self.list.borrow_mut();
-        list.append(&mut self.added.borrow_mut());
+        let mut added = self.added.borrow_mut();
+        if !added.is_empty() {
+            list.append(&mut added);
+        }
+        drop(added);
         list.iter_mut().all(f);
     }
 

@@ -92,6 +92,12 @@ pub(super) fn digest(start: u64, bytes: &[u8]) -> u64 {
 }
 
 /// The kind of a segment.
+/// Not inlined: [`What::numbers`] is, at every event.
+#[inline(never)]
+fn digest_of_name(name: &str) -> u64 {
+    digest(0, name.as_bytes())
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flags {
     Syn,
@@ -121,7 +127,7 @@ impl What {
     /// Returns the event as numbers, for the hash: that of its kind, and its own. A site in the
     /// source is not part of them: it adds nothing to the task's number, and its address differs
     /// from run to run.
-    #[inline]
+    #[inline(always)]
     pub(super) fn numbers(self) -> [u64; 5] {
         let with_flags = |tag: u64, flags: Flags| tag + ((flags as u64) << 8);
         match self {
@@ -172,7 +178,7 @@ impl What {
             What::Synced(node, fails) => [37, node, fails.into(), 0, 0],
             What::Unsynced(sectors, names) => [38, sectors, names, 0, 0],
             What::DiskFailed => [39, 0, 0, 0, 0],
-            What::Operation(name) => [40, digest(0, name.as_bytes()), 0, 0, 0],
+            What::Operation(name) => [40, digest_of_name(name), 0, 0, 0],
             What::Suspended => [41, 0, 0, 0, 0],
         }
     }

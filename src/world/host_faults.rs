@@ -154,6 +154,7 @@ impl Core {
     }
 
     /// Draws the length of a read or write of `len` bytes, if a fault makes it a short one.
+    #[inline]
     pub(super) fn shorten(&mut self, host: usize, len: usize) -> Option<usize> {
         if len < 2 {
             return None;
@@ -164,6 +165,7 @@ impl Core {
 
     /// Returns a stream for the extent of a fault, if the fault happens now: another stream than
     /// the one that decides on the next faults.
+    #[inline]
     fn extent_of_fault(&mut self, host: usize, kind: Kind) -> Option<Stream> {
         if !self.fault_comes(host, kind) {
             return None;

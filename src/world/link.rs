@@ -147,7 +147,7 @@ impl Link {
 
     /// Returns whether a message sent now falls into a burst of losses. Takes a number of a stream
     /// if there may be bursts.
-    #[inline]
+    #[inline(always)]
     fn comes_into_burst(&mut self, seed: u64, (from, to): (usize, usize)) -> bool {
         let Some(bursts) = self.settings.bursts else {
             return false;
@@ -251,15 +251,16 @@ impl Links {
         released.into_iter().map(|(_, event)| event).collect()
     }
 
-    /// Returns the latency that chaos has drawn for a link, to replace its own.
+    /// Returns the latency that the chaos of this number has drawn for a link, to replace its own.
     fn latency_by_chaos(
         &mut self,
+        call: u32,
         (from, to): (usize, usize),
         known: &mut u32,
         now: u64,
         faults: &mut Faults,
     ) -> Option<Latency> {
-        let (seed, call) = (self.seed, self.chaos?);
+        let seed = self.seed;
         let link = self.find((from, to), known);
         if link.drawn.is_none_or(|(of, _)| of != call) {
             // There are fewer than 2^16 hosts; the host that does not exist is cut to 16 bits.
@@ -305,7 +306,8 @@ impl Links {
         }
         let (seed, is_even) = (self.seed, self.is_even);
         let (is_cut, slow) = self.partings.of_a_way(from, to);
-        let drawn_latency = self.latency_by_chaos((from, to), known, now, faults);
+        let drawn_latency = (self.chaos)
+            .and_then(|call| self.latency_by_chaos(call, (from, to), known, now, faults));
         let link = self.find((from, to), known);
         let latency = drawn_latency.unwrap_or(link.settings.latency);
         link.sent += 1;
@@ -342,7 +344,8 @@ impl Links {
         let (seed, is_even) = (self.seed, self.is_even);
         let (is_cut, slow) = self.partings.of_a_way(from, to);
         let mut known = 0;
-        let drawn_latency = self.latency_by_chaos((from, to), &mut known, now, faults);
+        let drawn_latency = (self.chaos)
+            .and_then(|call| self.latency_by_chaos(call, (from, to), &mut known, now, faults));
         let link = self.find((from, to), &mut known);
         let latency = drawn_latency.unwrap_or(link.settings.latency);
         link.sent_datagrams += 1;

@@ -109,7 +109,7 @@ impl Partings {
 
     /// Returns whether what is sent now is lost, because the way is cut or its sender is suspended,
     /// and the way's [`bandwidth`](Self::bandwidth).
-    #[inline]
+    #[inline(always)]
     pub(super) fn of_a_way(&self, from: usize, to: usize) -> (bool, Option<u64>) {
         if self.are_none() {
             (false, None)

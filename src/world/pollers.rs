@@ -122,7 +122,8 @@ impl Pollers {
     }
 
     /// Returns whether a poller has something to report.
-    pub(crate) fn has_events(&self, poller: usize) -> bool {
+    #[cfg(test)]
+    pub(super) fn has_events(&self, poller: usize) -> bool {
         !self.list[poller].events.is_empty()
     }
 
@@ -344,28 +345,29 @@ impl PollerOfWorker {
         })
     }
 
-    /// Takes the next event to report: token and readiness.
-    pub(crate) fn take(&self) -> Option<(u64, u8)> {
-        let taken = with_world(self.world, |kernel| {
-            loop {
-                let poller = &mut kernel.core.pollers.list[self.number];
-                let number = poller.events.pop_front()?;
+    /// Takes at most `limit` events to report: calls `report` with the token and the readiness of
+    /// each. Wakes the worker again if there are more.
+    #[inline]
+    pub(crate) fn take(&self, limit: usize, mut report: impl FnMut(u64, u8)) {
+        with_world(self.world, |kernel| {
+            let (core, table) = (&mut kernel.core, &mut kernel.sockets.table);
+            let events = &mut core.pollers.list[self.number].events;
+            let mut left = limit;
+            while left > 0 {
+                let Some(number) = events.pop_front() else {
+                    return;
+                };
                 // It may be registered with another poller by now.
-                let base = kernel.sockets.table.base(number).ok();
-                if let Some(taken) = base.and_then(|base| base.registrations.take(self.number)) {
-                    return Some(taken);
+                let base = table.base(number).ok();
+                if let Some((token, ready)) =
+                    base.and_then(|base| base.registrations.take(self.number))
+                {
+                    report(token, ready);
+                    left -= 1;
                 }
             }
-        });
-        taken.flatten()
-    }
-
-    /// Wakes the worker if there are more events than were taken.
-    pub(crate) fn wake_if_ready(&self) {
-        with_world(self.world, |kernel| {
-            let pollers = &mut kernel.core.pollers;
-            if pollers.has_events(self.number) {
-                pollers.wake(self.number);
+            if !events.is_empty() {
+                core.pollers.wake(self.number);
             }
         });
     }

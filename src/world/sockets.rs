@@ -285,6 +285,7 @@ impl Network<'_> {
     }
 
     /// Draws the length of a read or write of that length, if a fault makes it a short one.
+    #[inline]
     fn shorten(&mut self, id: u32, len: usize) -> Option<usize> {
         let host = self.table.base(id).ok()?.host;
         self.core.shorten(host, len)

@@ -138,6 +138,7 @@ impl Time {
         }
     }
 
+    #[inline(never)]
     fn show_clock_of(&mut self, host: Option<usize>) {
         let clocks = host.and_then(|host| self.clocks.get(host));
         let shown = clocks.map_or(self.now, |clocks| clocks.clock.show(self.now));

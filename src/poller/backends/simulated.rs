@@ -93,13 +93,9 @@ impl Selector for Simulated {
     }
 
     fn wait(&self, events: &mut Events, _: &Until) -> io::Result<bool> {
-        for _ in 0..events.limit() {
-            let Some((token, flags)) = self.0.take() else {
-                return Ok(false);
-            };
+        self.0.take(events.limit(), |token, flags| {
             events.push(Event::new(Token(token), ready(flags)));
-        }
-        self.0.wake_if_ready();
+        });
         Ok(false)
     }
 
