@@ -267,6 +267,34 @@ fn a_writer_does_not_wait_for_ever_for_a_suspended_reader_as_it_does_for_a_pause
 }
 
 #[test]
+fn probes_that_a_suspended_reader_did_not_answer_do_not_count_after_it_has_resumed() {
+    sim::check(0..3, |sim| async move {
+        let reader = sim.host("reader").start(|| async {
+            let listener = TcpListener::bind("0.0.0.0:1").await?;
+            let (mut stream, _) = listener.accept().await?;
+            sleep(secs(300)).await;
+            stream.read_to_end(&mut Vec::new()).await
+        });
+        sleep(ms(1)).await;
+        let mut stream = TcpStream::connect("reader:1").await?;
+        let bytes = vec![7; 1 << 20];
+        let writer = polder::spawn(async move { stream.write_all(&bytes).await });
+        // About 13 probes in the first one, and 5 in the second one: it gives up after 15.
+        for _ in 0..2 {
+            sleep(secs(1)).await;
+            let suspension = reader.suspend();
+            sleep(secs(600)).await;
+            drop(suspension);
+            sleep(secs(140)).await;
+        }
+        writer.await?;
+        let read = reader.finished().within(secs(60)).await?;
+        assert_eq!(read, 1 << 20);
+        Result::Ok(())
+    });
+}
+
+#[test]
 fn what_a_suspended_machine_has_sent_to_itself_arrives_when_it_resumes() {
     let micros = std::time::Duration::from_micros;
     sim::check(0..10, move |sim| async move {

@@ -70,10 +70,12 @@ impl Network<'_> {
         };
         (socket.timer, socket.timer_event) = (None, None);
         let may_probe = socket.state == State::Connected && socket.acked == socket.next;
-        if may_probe && !self.must_probe(id) {
+        let must_probe = !may_probe || self.must_probe(id);
+        let socket = self.table.tcp_at(id);
+        if !must_probe {
+            socket.retries = 0; // Its peer is there, and would answer a probe.
             return;
         }
-        let socket = self.table.tcp_at(id);
         let (host, state) = (socket.base.host, socket.state);
         let is_over = match state {
             State::Connecting => socket.retries == SYN_RETRIES,
