@@ -29,12 +29,9 @@ impl Chooser for ByChoice {
             self.next_of_pool(local)
         } else {
             let mut ready = local.ready.borrow_mut();
-            match ready.len() {
-                0 | 1 => ready.pop_front(),
-                _ => {
-                    let place = choose(&ready);
-                    ready.remove(place)
-                }
+            match choose(&ready) {
+                0 => ready.pop_front(),
+                place => ready.remove(place),
             }
         }
     }

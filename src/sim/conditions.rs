@@ -118,11 +118,9 @@ impl Conditions {
     #[inline]
     pub(super) fn try_each(&self, f: impl FnMut(&mut Condition) -> bool) {
         let mut list = self.list.borrow_mut();
-        let mut added = self.added.borrow_mut();
-        if !added.is_empty() {
-            list.append(&mut added);
+        if !self.added.borrow().is_empty() {
+            list.append(&mut self.added.borrow_mut());
         }
-        drop(added);
         list.iter_mut().all(f);
     }
 

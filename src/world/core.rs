@@ -371,12 +371,12 @@ mod tests {
         core.start(0);
         let mut base = Base::new(0, Some(0));
         core.raise(7, &mut base, READABLE);
-        assert!(!core.pollers.has_events(0), "it is registered with none");
+        assert!(core.pollers.are_idle(), "it is registered with none");
         base.registrations.add(0, 70, READABLE);
         core.raise(7, &mut base, WRITABLE);
-        assert!(!core.pollers.has_events(0));
+        assert!(core.pollers.are_idle());
         core.raise(7, &mut base, READABLE | WRITABLE | CLOSED);
-        assert!(core.pollers.has_events(0) && !core.pollers.are_idle());
+        assert!(!core.pollers.are_idle());
         assert_eq!(base.registrations.take(0), Some((70, READABLE | CLOSED)));
         let certain = Probability::new(1.0).unwrap();
         core.host_faults

@@ -121,12 +121,6 @@ impl Pollers {
         self.list[poller].process
     }
 
-    /// Returns whether a poller has something to report.
-    #[cfg(test)]
-    pub(super) fn has_events(&self, poller: usize) -> bool {
-        !self.list[poller].events.is_empty()
-    }
-
     /// Returns whether no worker is ready.
     pub(super) fn are_idle(&self) -> bool {
         self.ready.is_empty()
@@ -345,26 +339,21 @@ impl PollerOfWorker {
         })
     }
 
-    /// Takes at most `limit` events to report: calls `report` with the token and the readiness of
-    /// each. Wakes the worker again if there are more.
+    /// Takes at most `limit` events, and calls `report` with the token and the readiness of each
+    /// that still has a registration. Wakes the worker again if there are more.
     #[inline]
-    pub(crate) fn take(&self, limit: usize, mut report: impl FnMut(u64, u8)) {
+    pub(crate) fn take(&self, limit: usize, mut report: impl FnMut((u64, u8))) {
         with_world(self.world, |kernel| {
             let (core, table) = (&mut kernel.core, &mut kernel.sockets.table);
             let events = &mut core.pollers.list[self.number].events;
-            let mut left = limit;
-            while left > 0 {
+            for _ in 0..limit {
                 let Some(number) = events.pop_front() else {
                     return;
                 };
                 // It may be registered with another poller by now.
                 let base = table.base(number).ok();
-                if let Some((token, ready)) =
-                    base.and_then(|base| base.registrations.take(self.number))
-                {
-                    report(token, ready);
-                    left -= 1;
-                }
+                let taken = base.and_then(|base| base.registrations.take(self.number));
+                taken.into_iter().for_each(&mut report);
             }
             if !events.is_empty() {
                 core.pollers.wake(self.number);

@@ -93,7 +93,7 @@ impl Selector for Simulated {
     }
 
     fn wait(&self, events: &mut Events, _: &Until) -> io::Result<bool> {
-        self.0.take(events.limit(), |token, flags| {
+        self.0.take(events.limit(), |(token, flags)| {
             events.push(Event::new(Token(token), ready(flags)));
         });
         Ok(false)
