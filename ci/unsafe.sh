@@ -15,7 +15,7 @@ trap 'rm -r "$work"' EXIT
 # Tells a block by its first lines and its comment. Rows: reason, file, kind, what the comment begins with.
 find src crates -name '*.rs' | LC_ALL=C sort | xargs awk -v errors="$work/errors" '
     function reason(text) {
-        if (text ~ /ManuallyDrop::drop|Box::from_raw\(new\)|&\*new|Ordering::Acquire\)\.as_ref/) return "fork"
+        if (text ~ /ManuallyDrop::drop|Box::from_raw\(new\)|&\*new|Arc::as_ptr|Ordering::Acquire\)\.as_ref/) return "fork"
         if (text ~ /transmute/) return "scope"
         if (text ~ /spawn_local_on|new_at|allocate\(|spawn_unchecked|Runnable|TaskRef|self\.meta|(T|Box)::from_raw/) return "task"
         if (text ~ /borrow_raw|LentDescriptor|Io::lent|from_raw_fd|from_raw_socket|IoSafe|poller\.register|\.add_with_mode/) return "io"

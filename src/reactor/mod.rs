@@ -15,6 +15,8 @@
 //! **Tokens**: see [`table`].
 
 mod driver;
+#[cfg(all(unix, not(loom)))]
+mod fork;
 pub(crate) mod parking;
 mod readiness;
 mod registration;

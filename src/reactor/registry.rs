@@ -8,15 +8,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::Reactor;
 use crate::sys::PerProcess;
 
-type Reactors = Vec<(u64, Weak<Reactor>)>;
+pub(super) type Reactors = Vec<(u64, Weak<Reactor>)>;
 
 /// The reactors that have not closed, by id. There are about as many as threads that drive one, and
 /// lookups are rare. A child of `fork` does not find those of its parent, because the parent's
 /// threads do not exist in the child.
 static REGISTRY: PerProcess<Mutex<Reactors>> = PerProcess::new(Mutex::default);
 
-fn registry() -> MutexGuard<'static, Reactors> {
+pub(super) fn lock() -> MutexGuard<'static, Reactors> {
     (REGISTRY.get().lock()).unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(all(test, unix, not(loom)))]
+pub(super) fn try_lock() -> Option<MutexGuard<'static, Reactors>> {
+    REGISTRY.get().try_lock().ok()
 }
 
 /// Returns the id of a new reactor. Ids are never reused.
@@ -26,16 +31,18 @@ pub(super) fn new_id() -> u64 {
 }
 
 pub(super) fn add(reactor: &Arc<Reactor>) {
-    registry().push((reactor.id, Arc::downgrade(reactor)));
+    #[cfg(all(unix, not(loom)))]
+    super::fork::take_locks_at_fork();
+    lock().push((reactor.id, Arc::downgrade(reactor)));
 }
 
 pub(super) fn remove(id: u64) {
-    registry().retain(|(other, _)| *other != id);
+    lock().retain(|(other, _)| *other != id);
 }
 
 /// Returns the reactor with this id, if it has not closed.
 pub(super) fn find(id: u64) -> Option<Arc<Reactor>> {
-    let registry = registry();
+    let registry = lock();
     let index = registry.iter().position(|(other, _)| *other == id);
     index.and_then(|index| registry[index].1.upgrade())
 }

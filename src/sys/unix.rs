@@ -11,9 +11,9 @@ use super::Race;
 use super::{AsDescriptor, AsRawDescriptor};
 
 mod fork;
-pub(crate) use fork::Process;
 #[cfg(all(test, not(loom)))]
 pub(crate) use fork::tests::in_child;
+pub(crate) use fork::{Process, at_fork};
 pub(crate) mod local;
 mod rights;
 pub(crate) use rights::has_foreign_rights;

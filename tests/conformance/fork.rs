@@ -17,7 +17,8 @@ use polder::net::{TcpListener, TcpStream};
 use polder::{Backend, Runtime, Timer, future};
 
 use crate::child::in_children;
-use crate::support::{LIMIT, message};
+use crate::probe::tcp_pair;
+use crate::support::{LIMIT, message, share};
 
 /// The child's time limit. It needs some milliseconds.
 const SECONDS: u32 = 20;
@@ -195,6 +196,44 @@ fn a_timer_that_the_parent_waits_for_fires_in_the_child_too() {
         });
         plainly(inherited.take().unwrap());
         child.ends();
+    });
+}
+
+#[test]
+fn a_child_waits_for_no_lock_that_a_thread_of_its_parent_has_held() {
+    let test = "a_child_waits_for_no_lock_that_a_thread_of_its_parent_has_held";
+    alone(test, |backend| {
+        let (mut near, mut far) = polder::block_on(tcp_pair());
+        // The background runtime's thread always has a timer to fire and an event to deliver.
+        for nth in 0..20 {
+            let every = Duration::from_micros(50 + nth);
+            polder::spawn(async move {
+                loop {
+                    Timer::after(every).await;
+                }
+            })
+            .detach();
+        }
+        polder::spawn(async move {
+            loop {
+                near.write_all(b"0123456789").await.unwrap();
+                Timer::after(Duration::from_micros(20)).await;
+            }
+        })
+        .detach();
+        for _ in 0..share(backend == Backend::default(), 200) {
+            let mut timer = Timer::after(SOON);
+            let _ = plainly(future::poll_once(&mut timer));
+            plainly(far.read_exact(&mut [0; 20])).unwrap();
+            let inherited = Cell::new(Some(timer));
+            let child = fork(|| {
+                if has_runtimes(backend) {
+                    plainly(inherited.take().unwrap());
+                    plainly(far.read_exact(&mut [0; 20])).unwrap();
+                }
+            });
+            child.ends();
+        }
     });
 }
 

@@ -54,6 +54,14 @@ fn count_forks() {
     }
 }
 
+/// Has each thread that calls `fork` call `before`, and then `after` in both processes. Returns
+/// `false` if memory is short. If it is called twice with the same functions, they are called twice.
+#[cfg_attr(loom, allow(dead_code))]
+pub(crate) fn at_fork(before: extern "C" fn(), after: extern "C" fn()) -> bool {
+    // SAFETY: they are functions, which stay valid for as long as this code does.
+    unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) == 0 }
+}
+
 #[cfg(all(test, not(loom)))]
 pub(super) mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
