@@ -195,11 +195,11 @@ pub(super) fn tell_of_limits(error: &io::Error) {
 /// Dropping it, or its future, cancels its connections and closes the listener.
 #[must_use = "nothing is served unless this is awaited"]
 pub struct Serve<'a, L, H, U = Pending<()>> {
-    listener: L,
-    handler: H,
-    until: U,
-    on_error: Box<dyn FnMut(&io::Error) + Send + 'a>,
-    settings: Settings,
+    pub(super) listener: L,
+    pub(super) handler: H,
+    pub(super) until: U,
+    pub(super) on_error: Box<dyn FnMut(&io::Error) + Send + 'a>,
+    pub(super) settings: Settings,
 }
 
 impl<'a, L, H, U> Serve<'a, L, H, U> {
@@ -399,14 +399,9 @@ where
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             self.settings.check()?;
-            let accepting = AcceptLoop {
-                listener: self.listener,
-                until: self.until,
-                on_error: self.on_error,
-                settings: self.settings,
-            };
-            let spawn: Spawn<F> = |tasks, connection, site| drop(tasks.spawn_at(connection, site));
-            let (connections, error) = accepting.run(self.handler, spawn).await;
+            let (connections, error) = self
+                .run(|tasks, connection, site| drop(tasks.spawn_at(connection, site)))
+                .await;
             connections.end(error).await
         })
     }
@@ -545,32 +540,17 @@ enum Turn<C> {
     Rested,
 }
 
-/// The loop of one listener.
-pub(super) struct AcceptLoop<'a, L, U> {
-    pub(super) listener: L,
-    pub(super) until: U,
-    pub(super) on_error: Box<dyn FnMut(&io::Error) + Send + 'a>,
-    /// See [`Settings::check`].
-    pub(super) settings: Settings,
-}
-
 /// Makes a task of a handler's future.
-pub(super) type Spawn<F> = fn(&mut TaskSet<()>, F, &'static Location<'static>);
+type Spawn<F> = fn(&mut TaskSet<()>, F, &'static Location<'static>);
 
-impl<L, U> AcceptLoop<'_, L, U>
-where
-    L: Listener,
-    U: Future<Output = ()>,
-{
+impl<L, H, U> Serve<'_, L, H, U> {
     /// Accepts connections until it is told to stop, or cannot continue, and closes the listener.
     /// Returns the connections, and the error if that has ended it.
-    pub(super) async fn run<H, F>(
-        mut self,
-        mut handler: H,
-        spawn: Spawn<F>,
-    ) -> (Connections, Option<io::Error>)
+    pub(super) async fn run<F>(mut self, spawn: Spawn<F>) -> (Connections, Option<io::Error>)
     where
+        L: Listener,
         H: FnMut(L::Stream, L::Address) -> F,
+        U: Future<Output = ()>,
     {
         let mut connections = Connections {
             tasks: TaskSet::new(),
@@ -612,7 +592,7 @@ where
                     Turn::Ended(result) => connections.summary.count(result),
                     Turn::Accepted(Ok((stream, address))) => {
                         trouble = Trouble::default();
-                        connections.add(|| handler(stream, address), spawn);
+                        connections.add(|| (self.handler)(stream, address), spawn);
                     }
                     Turn::Accepted(Err(error)) => {
                         connections.summary.errors += 1;
@@ -629,7 +609,15 @@ where
         if error.is_none() && drains && !grace.is_zero() {
             let (listener, connections) = (&self.listener, &mut connections);
             let on_error = &mut *self.on_error;
-            drain(listener, connections, handler, spawn, trouble, on_error).await;
+            drain(
+                listener,
+                connections,
+                self.handler,
+                spawn,
+                trouble,
+                on_error,
+            )
+            .await;
         }
         drop(self.listener);
         (connections, error)

@@ -18,7 +18,7 @@ use futures_lite::FutureExt;
 use futures_lite::future::or;
 
 use super::listener::Listener;
-use super::serve::{AcceptLoop, Settings, Spawn, Summary, tell_of_limits};
+use super::serve::{Serve, Settings, Summary, tell_of_limits};
 use crate::event::Latch;
 use crate::runtime::Handle;
 use crate::sys::invalid;
@@ -328,16 +328,16 @@ where
             let handle = Handle::current();
             let worker = index % handle.workers();
             handle.spawn_on_at(worker, settings.site, move || async move {
-                let accepting = AcceptLoop {
+                let serve = Serve {
                     listener,
+                    handler: create(worker),
                     until: stop.0.wait(),
                     on_error: Box::new(move |error| on_error(error)),
                     settings,
                 };
-                let handler = create(worker);
-                let spawn: Spawn<F> =
-                    |tasks, connection, site| drop(tasks.spawn_local_at(connection, site));
-                let (connections, error) = accepting.run(handler, spawn).await;
+                let (connections, error) = serve
+                    .run(|tasks, connection, site| drop(tasks.spawn_local_at(connection, site)))
+                    .await;
                 drop(stop);
                 connections.end(error).await
             })
