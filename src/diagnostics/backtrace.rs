@@ -108,14 +108,14 @@ impl fmt::Display for Backtrace {
                 }
             }
             for function in functions {
-                let caller = Caller::of(&function);
-                // (A task's future may have been inlined into polder's function: without debug
-                // information it has no separate line.)
-                if caller == Caller::PollsByPlace && lines.count > 0 {
+                // Its callers are not shown, nor is it. (A task's future may have been inlined into
+                // polder's function: without debug information it has no separate line.)
+                let polls_by_place = polls_by_place(&function);
+                if polls_by_place && lines.count > 0 {
                     return Ok(());
                 }
                 lines.add_function(&function, here.as_deref())?;
-                if caller != Caller::Other {
+                if polls_by_place || polls_by_name(&function) {
                     return Ok(());
                 }
             }
@@ -127,37 +127,23 @@ impl fmt::Display for Backtrace {
     }
 }
 
-/// Whether a function is polder's polling function: its callers are not shown.
-#[derive(PartialEq)]
-enum Caller {
-    Other,
-    /// It is, by its source file.
-    PollsByPlace,
-    /// It is, by its name.
-    PollsByName,
+/// Whether a function is polder's polling function, by its source file.
+fn polls_by_place(function: &Function) -> bool {
+    // src/diagnostics/backtrace.rs, or its path in a program that depends on polder.
+    let source = Path::new(file!()).ancestors().nth(2);
+    let source = source.unwrap_or(Path::new(""));
+    let is_at = |file: &Path| {
+        let polls = ["task/body.rs", "scheduler/worker.rs"];
+        (polls.iter()).any(|poll| file.ends_with(source.join(poll)))
+    };
+    (function.place.as_ref()).is_some_and(|(file, ..)| is_at(file))
 }
 
-impl Caller {
-    fn of(function: &Function) -> Caller {
-        // src/diagnostics/backtrace.rs, or its path in a program that depends on polder.
-        let source = Path::new(file!())
-            .ancestors()
-            .nth(2)
-            .unwrap_or(Path::new(""));
-        let file = function.place.as_ref().map(|(file, ..)| file);
-        let polls = ["task/body.rs", "scheduler/worker.rs"];
-        let is_at = |poll| file.is_some_and(|file| file.ends_with(source.join(poll)));
-        if polls.into_iter().any(is_at) {
-            return Caller::PollsByPlace;
-        }
-        let name = function.name.trim_start_matches('<');
-        let polls = ["polder::task::body::", "polder::scheduler::worker::"];
-        if polls.into_iter().any(|poll| name.starts_with(poll)) {
-            Caller::PollsByName
-        } else {
-            Caller::Other
-        }
-    }
+/// Whether a function is polder's polling function, by its name.
+fn polls_by_name(function: &Function) -> bool {
+    let name = function.name.trim_start_matches('<');
+    let polls = ["polder::task::body::", "polder::scheduler::worker::"];
+    polls.iter().any(|poll| name.starts_with(poll))
 }
 
 struct Lines<'a, 'b> {

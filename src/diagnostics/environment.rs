@@ -218,8 +218,7 @@ fn start_top(path: &OsStr) -> io::Result<()> {
     #[cfg(not(unix))]
     {
         let _ = path;
-        let what = "Unix sockets are not supported here";
-        Err(io::Error::new(io::ErrorKind::Unsupported, what))
+        Err(sys::unsupported("Unix sockets are not supported here"))
     }
 }
 
@@ -245,10 +244,8 @@ fn duration(text: &str) -> Option<Duration> {
 
 /// Returns what is before the first colon, and what is after it.
 fn first_part(text: &str) -> (&str, Option<&str>) {
-    match text.split_once(':') {
-        Some((first, rest)) => (first, Some(rest)),
-        None => (text, None),
-    }
+    let parts = text.split_once(':');
+    parts.map_or((text, None), |(first, rest)| (first, Some(rest)))
 }
 
 /// The value of `POLDER_DUMP`.
@@ -355,7 +352,7 @@ fn start(setting: DumpSetting) -> io::Result<()> {
             } else {
                 "there is no such signal here"
             };
-            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+            return Err(sys::unsupported(what));
         }
     };
     start_thread("polder-dump", run).map(drop)

@@ -127,13 +127,8 @@ impl Trace {
     }
 }
 
-/// The polls of all tasks.
-struct Polls {
-    /// The task, the time at which it began, and the track of each, in the order of time.
-    all: Vec<(u64, Duration, usize)>,
-    /// A task, and the place of one of its polls in `all`.
-    by_task: Pairs,
-}
+/// The polls of all tasks: the task, the time at which it began, and the track of each. Sorted.
+struct Polls(Vec<(u64, Duration, usize)>);
 
 impl Polls {
     fn of(tracks: &[Track]) -> Polls {
@@ -145,23 +140,15 @@ impl Polls {
                 }
             }
         }
-        let by_time = Pairs::places(polls.iter().map(|(_, at, _)| at.as_nanos() as u64));
-        let all: Vec<_> = (by_time.iter())
-            .map(|(_, place)| polls[*place as usize])
-            .collect();
-        let by_task = Pairs::places(all.iter().map(|(id, ..)| *id));
-        Polls { all, by_task }
+        polls.sort_unstable();
+        Polls(polls)
     }
 
     /// Returns the first poll of this task that began at this time or later.
     fn next(&self, task: u64, at: Duration) -> Option<(Duration, usize)> {
-        let of_task = self.by_task.of(task);
-        let poll = |(_, place): &(u64, u64)| self.all[*place as usize];
-        let next = of_task.partition_point(|pair| poll(pair).1 < at);
-        of_task
-            .get(next)
-            .map(poll)
-            .map(|(_, at, track)| (at, track))
+        let next = (self.0).partition_point(|(id, began, _)| (*id, *began) < (task, at));
+        let (id, began, track) = *self.0.get(next)?;
+        (id == task).then_some((began, track))
     }
 }
 

@@ -145,12 +145,7 @@ impl Stall {
 
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Stall {
-            worker,
-            task,
-            lasted,
-            ..
-        } = self;
+        let (worker, task, lasted) = (self.worker, self.task, self.lasted);
         if self.has_ended {
             return write!(
                 f,
