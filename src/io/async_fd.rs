@@ -583,7 +583,7 @@ impl<T> Async<T> {
 
 impl<T> HasIo for Async<T> {
     fn io(&self) -> &Io {
-        self.lent.io()
+        &self.lent.io
     }
 }
 

@@ -28,7 +28,7 @@ use crate::sys;
 
 /// A lent descriptor.
 pub(super) struct LentIo {
-    io: Io,
+    pub(super) io: Io,
     /// The tasks that wait through a `poll_*` function, by direction.
     tasks: [Mutex<PollingTasks>; 2],
 }
@@ -39,10 +39,6 @@ impl LentIo {
             io,
             tasks: [Mutex::default(), Mutex::default()],
         }
-    }
-
-    pub(super) fn io(&self) -> &Io {
-        &self.io
     }
 
     /// Runs a user's operation for the task that polls, until it does not block.
