@@ -58,13 +58,10 @@ impl Background {
         }
         // Everything that can fail is done on this thread; the worker is created on the new thread.
         let shared = single_worker()?;
-        let run = {
-            let shared = shared.clone();
-            || {
-                Runtime::from_shared(shared, BusyPollConfig::default())
-                    .worker
-                    .drive_forever();
-            }
+        let its_shared = shared.clone();
+        let run = || {
+            let runtime = Runtime::from_shared(its_shared, BusyPollConfig::default());
+            runtime.worker.drive_forever();
         };
         start_thread("polder-background", Box::new(run))?;
         Ok(self.shared.get_or_init(|| shared))

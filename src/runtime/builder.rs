@@ -486,10 +486,7 @@ impl Builder {
         let resolver = AssertUnwindSafe(resolver);
         let look_up = move |host| -> super::resolver::BoxedLookup { Box::pin((*resolver)(host)) };
         self.resolver = Some(Resolver::new(look_up, |shared, lookup| {
-            let handle = Handle {
-                shared: shared.clone(),
-            };
-            Box::new(handle.spawn_named("name lookup", lookup))
+            Box::new(Handle::of(shared).spawn_named("name lookup", lookup))
         }));
         self
     }
@@ -551,7 +548,7 @@ impl Builder {
             })
         })?;
         // The builder may be a clone.
-        let resolver = self.resolver.as_ref().map(Resolver::for_another);
+        let resolver = self.resolver.as_ref().map(Resolver::for_runtime);
         let resolver = resolver.map(|resolver| Arc::new(resolver) as Slot);
         let shared = Shared::new(pollers);
         *shared.resolver.lock() = resolver;

@@ -35,6 +35,11 @@ pub struct Handle {
 }
 
 impl Handle {
+    pub(super) fn of(shared: &Arc<Shared>) -> Handle {
+        let shared = shared.clone();
+        Handle { shared }
+    }
+
     /// Returns the handle of the runtime that this thread drives. On a plain thread, returns the
     /// handle of the background runtime, which is started on first use.
     ///
@@ -51,9 +56,7 @@ impl Handle {
     ///
     /// If the background runtime is needed and cannot be started.
     pub fn current() -> Handle {
-        Handle::try_current().unwrap_or_else(|| Handle {
-            shared: background::expect_shared().clone(),
-        })
+        Handle::try_current().unwrap_or_else(|| Handle::of(background::expect_shared()))
     }
 
     /// Returns the handle of the runtime that this thread drives, if it drives one.
@@ -63,9 +66,7 @@ impl Handle {
     /// polder::block_on(async { assert!(polder::Handle::try_current().is_some()) });
     /// ```
     pub fn try_current() -> Option<Handle> {
-        scheduler::with_local(|local| Handle {
-            shared: local.shared.clone(),
-        })
+        scheduler::with_local(|local| Handle::of(&local.shared))
     }
 
     /// Spawns a task.

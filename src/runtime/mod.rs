@@ -145,14 +145,9 @@ impl Runtime {
         let mut shared = Shared::new(Pollers { shards, main });
         shared.is_simulated = true;
         let shared = Arc::new(shared);
-        let mut runtime = Runtime::from_shared(shared.clone(), BusyPollConfig::default());
-        let worker = |index| {
-            Rc::new(Worker::new(
-                shared.clone(),
-                index,
-                BusyPollConfig::default(),
-            ))
-        };
+        let busy_poll = BusyPollConfig::default();
+        let mut runtime = Runtime::from_shared(shared.clone(), busy_poll);
+        let worker = |index| Rc::new(Worker::new(shared.clone(), index, busy_poll));
         runtime.simulated = (0..pool_workers).map(worker).collect();
         runtime
             .simulated_workers()
@@ -388,9 +383,7 @@ impl Runtime {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn handle(&self) -> Handle {
-        Handle {
-            shared: self.shared().clone(),
-        }
+        Handle::of(self.shared())
     }
 
     /// Returns counters of the runtime's past and pending work: see [`Metrics`].

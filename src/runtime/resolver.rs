@@ -14,8 +14,8 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 /// Looks up the addresses of a host.
 #[derive(Clone)]
 pub(crate) struct Resolver {
-    /// The id of the runtime that it belongs to, never 0: look-ups with different ids are
-    /// independent.
+    /// The id of the runtime that it belongs to: look-ups with different ids are independent. The
+    /// builder's has 0.
     pub(crate) id: usize,
     /// Runs foreign code.
     pub(crate) look_up: Arc<LookUp>,
@@ -40,24 +40,20 @@ impl Resolver {
         spawn: Spawn,
     ) -> Resolver {
         Resolver {
-            id: next_id(),
+            id: 0,
             look_up: Arc::new(look_up),
             spawn,
         }
     }
 
-    /// Returns the same resolver for another runtime.
-    pub(crate) fn for_another(&self) -> Resolver {
+    /// Returns the builder's resolver for one of its runtimes.
+    pub(crate) fn for_runtime(&self) -> Resolver {
+        static NEXT_ID: AtomicUsize = AtomicUsize::new(1);
         Resolver {
-            id: next_id(),
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             ..self.clone()
         }
     }
-}
-
-fn next_id() -> usize {
-    static COUNT: AtomicUsize = AtomicUsize::new(1);
-    COUNT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl fmt::Debug for Resolver {
