@@ -433,9 +433,10 @@ macro_rules! try_writes {
 }
 pub(super) use try_writes;
 
-/// Methods for connected datagram sockets.
+/// Methods for datagram sockets, most of them for connected ones. `$with_address` converts the
+/// address of what was received. (`SocketAddr` is the caller's too.)
 macro_rules! datagrams {
-    ($type:ty, $setup:expr) => {
+    ($type:ty, $with_address:ident, $setup:expr) => {
         crate::net::readiness::readable!(
             [] $type, [0], $setup, poll_recv_ready, try_recv, try_send
         );
@@ -467,6 +468,34 @@ macro_rules! datagrams {
                 bytes: &mut [u8],
             ) -> Poll<io::Result<usize>> {
                 self.0.recv(bytes, crate::net::socket::Receive::Take).poll(cx)
+            }
+
+            /// [`recv_from`](Self::recv_from), for functions that poll: see
+            /// [`poll_recv_ready`](Self::poll_recv_ready).
+            ///
+            /// ```
+            #[doc = $setup]
+            /// use std::future::poll_fn;
+            ///
+            /// far.send(b"hello").await?;
+            /// let mut bytes = [0; 8];
+            /// let (length, _from) = poll_fn(|cx| near.poll_recv_from(cx, &mut bytes)).await?;
+            /// assert_eq!(&bytes[..length], b"hello");
+            /// # std::io::Result::Ok(())
+            /// # })?;
+            /// # std::io::Result::Ok(())
+            /// ```
+            ///
+            /// # Errors
+            ///
+            /// As [`recv_from`](Self::recv_from).
+            pub fn poll_recv_from(
+                &self,
+                cx: &mut Context<'_>,
+                bytes: &mut [u8],
+            ) -> Poll<io::Result<(usize, SocketAddr)>> {
+                let received = self.0.recv_from(bytes, crate::net::socket::Receive::Take);
+                received.poll(cx)?.map($with_address)
             }
 
             /// [`send`](Self::send), for functions that poll: see
@@ -513,6 +542,35 @@ macro_rules! datagrams {
             /// the system call.
             pub fn try_recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
                 self.0.recv(bytes, crate::net::socket::Receive::Take).attempt()
+            }
+
+            /// Receives an available datagram, without waiting. Returns its length and its sender's
+            /// address.
+            ///
+            /// ```
+            #[doc = $setup]
+            /// far.send(b"hello").await?;
+            /// let mut bytes = [0; 8];
+            /// let (length, _from) = loop {
+            ///     near.readable().await?;
+            ///     match near.try_recv_from(&mut bytes) {
+            ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            ///         received => break received?,
+            ///     }
+            /// };
+            /// assert_eq!(&bytes[..length], b"hello");
+            /// # std::io::Result::Ok(())
+            /// # })?;
+            /// # std::io::Result::Ok(())
+            /// ```
+            ///
+            /// # Errors
+            ///
+            /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no datagram; any error of the
+            /// system call.
+            pub fn try_recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+                let received = self.0.recv_from(bytes, crate::net::socket::Receive::Take);
+                $with_address(received.attempt()?)
             }
 
             /// Sends a datagram to the peer, without waiting.

@@ -337,37 +337,6 @@ impl UdpSocket {
         self.0.send(bytes, None).await
     }
 
-    /// [`recv_from`](Self::recv_from), for functions that poll: see
-    /// [`poll_recv_ready`](Self::poll_recv_ready).
-    ///
-    /// ```
-    /// # use polder::net::UdpSocket;
-    /// # polder::block_on(async {
-    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
-    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
-    /// use std::future::poll_fn;
-    ///
-    /// far.send_to(b"hello", near.local_addr()?).await?;
-    /// let mut bytes = [0; 8];
-    /// let (length, from) = poll_fn(|cx| near.poll_recv_from(cx, &mut bytes)).await?;
-    /// assert_eq!((length, from), (5, far.local_addr()?));
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Any error of the system call: see "Platforms" of [`UdpSocket`].
-    pub fn poll_recv_from(
-        &self,
-        cx: &mut Context<'_>,
-        bytes: &mut [u8],
-    ) -> Poll<io::Result<(usize, SocketAddr)>> {
-        let received = self.0.recv_from(bytes, Receive::Take).poll(cx);
-        received?.map(from_internet)
-    }
-
     /// [`peek_from`](Self::peek_from), for functions that poll: see
     /// [`poll_recv_ready`](Self::poll_recv_ready).
     ///
@@ -427,37 +396,6 @@ impl UdpSocket {
         address: SocketAddr,
     ) -> Poll<io::Result<usize>> {
         self.0.send(bytes, Some(&address.into())).poll(cx)
-    }
-
-    /// Receives an available datagram, without waiting. Returns its length and its sender's
-    /// address.
-    ///
-    /// ```
-    /// # use polder::net::UdpSocket;
-    /// # polder::block_on(async {
-    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
-    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
-    /// far.send_to(b"hello", near.local_addr()?).await?;
-    /// let mut bytes = [0; 8];
-    /// let (length, from) = loop {
-    ///     near.readable().await?;
-    ///     match near.try_recv_from(&mut bytes) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         received => break received?,
-    ///     }
-    /// };
-    /// assert_eq!((length, from), (5, far.local_addr()?));
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no datagram; any error of the system
-    /// call.
-    pub fn try_recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        from_internet(self.0.recv_from(bytes, Receive::Take).attempt()?)
     }
 
     /// [`try_recv`](Self::try_recv) without consuming the datagram.
@@ -901,6 +839,7 @@ socket!(UdpSocket, std::net::UdpSocket, [local_addr, peer_addr]);
 
 datagrams!(
     UdpSocket,
+    from_internet,
     "# use polder::net::UdpSocket;
 # polder::block_on(async {
 # let near = UdpSocket::bind(\"127.0.0.1:0\").await?;

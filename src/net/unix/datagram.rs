@@ -378,66 +378,6 @@ impl UnixDatagram {
         self.0.send(bytes, None).await
     }
 
-    /// [`recv_from`](Self::recv_from), for functions that poll: see
-    /// [`poll_recv_ready`](Self::poll_recv_ready).
-    ///
-    /// ```
-    /// # let path = std::env::temp_dir().join(format!("polder-poll-recv-from-{}", std::process::id()));
-    /// # let _ = std::fs::remove_file(&path);
-    /// use polder::net::unix::UnixDatagram;
-    /// use std::future::poll_fn;
-    ///
-    /// polder::block_on(async {
-    ///     let mailbox = UnixDatagram::bind(&path)?;
-    ///     UnixDatagram::unbound()?.send_to(b"hello", &path).await?;
-    ///     let mut bytes = [0; 8];
-    ///     let (length, from) = poll_fn(|cx| mailbox.poll_recv_from(cx, &mut bytes)).await?;
-    ///     assert_eq!((length, from.is_unnamed()), (5, true));
-    ///     std::io::Result::Ok(())
-    /// })?;
-    /// # std::fs::remove_file(&path)?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Any error of the system call.
-    pub fn poll_recv_from(
-        &self,
-        cx: &mut Context<'_>,
-        bytes: &mut [u8],
-    ) -> Poll<io::Result<(usize, SocketAddr)>> {
-        let received = self.0.recv_from(bytes, Receive::Take).poll(cx);
-        received?.map(from_unix)
-    }
-
-    /// Receives an available datagram, without waiting. Returns its length and its sender's
-    /// address.
-    ///
-    /// ```
-    /// # let path = std::env::temp_dir().join(format!("polder-try-recv-from-{}", std::process::id()));
-    /// # let _ = std::fs::remove_file(&path);
-    /// use polder::net::unix::UnixDatagram;
-    ///
-    /// polder::block_on(async {
-    ///     let mailbox = UnixDatagram::bind(&path)?;
-    ///     UnixDatagram::unbound()?.send_to(b"hello", &path).await?;
-    ///     let (length, from) = mailbox.try_recv_from(&mut [0; 8])?;
-    ///     assert_eq!((length, from.is_unnamed()), (5, true));
-    ///     std::io::Result::Ok(())
-    /// })?;
-    /// # std::fs::remove_file(&path)?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no datagram; any error of the system
-    /// call.
-    pub fn try_recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        from_unix(self.0.recv_from(bytes, Receive::Take).attempt()?)
-    }
-
     /// Sends a datagram to the socket at `path`, without waiting.
     ///
     /// ```
@@ -566,6 +506,7 @@ socket!(
 
 datagrams!(
     UnixDatagram,
+    from_unix,
     "# use polder::net::unix::UnixDatagram;
 # polder::block_on(async {
 # let (near, far) = UnixDatagram::pair()?;"
