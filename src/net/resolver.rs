@@ -23,7 +23,7 @@
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
@@ -232,7 +232,7 @@ impl Tell {
             lookup.as_mut().poll(cx)
         });
         let answer = match asking.await {
-            Ok(addresses) => Ok(addresses.into_iter().map(without_port).collect()),
+            Ok(addresses) => Ok(addresses.into_iter().map(|ip| (ip, 0).into()).collect()),
             Err(error) => Err(failed(host, &error)),
         };
         let _ = self.0.answer.set(answer);
@@ -267,10 +267,6 @@ impl Drop for Restore {
     fn drop(&mut self) {
         ASKING.set(self.0);
     }
-}
-
-fn without_port(ip: IpAddr) -> SocketAddr {
-    SocketAddr::new(ip, 0)
 }
 
 fn failed(host: &str, error: &io::Error) -> (io::ErrorKind, String) {

@@ -535,9 +535,9 @@ impl Connections {
 /// The outcome of one round of the loop.
 enum Turn<C> {
     Stop,
-    Ended(thread::Result<()>),
+    /// A connection has ended, or a pause.
+    Again,
     Accepted(io::Result<C>),
-    Rested,
 }
 
 /// Makes a task of a handler's future.
@@ -568,10 +568,11 @@ impl<L, H, U> Serve<'_, L, H, U> {
                         return Poll::Ready(Turn::Stop);
                     }
                     if let Poll::Ready(Some(result)) = connections.tasks.poll_join_next_result(cx) {
-                        return Poll::Ready(Turn::Ended(result));
+                        connections.summary.count(result);
+                        return Poll::Ready(Turn::Again);
                     }
                     if let Some(rest) = &mut trouble.rest {
-                        return Pin::new(rest).poll(cx).map(|_| Turn::Rested);
+                        return Pin::new(rest).poll(cx).map(|_| Turn::Again);
                     }
                     if accept.is_none() && connections.tasks.len() < self.settings.limit {
                         accept.set(Some(self.listener.accept()));
@@ -588,8 +589,7 @@ impl<L, H, U> Serve<'_, L, H, U> {
                 trouble.rest = None;
                 match turn {
                     Turn::Stop => break None,
-                    Turn::Rested => {}
-                    Turn::Ended(result) => connections.summary.count(result),
+                    Turn::Again => {}
                     Turn::Accepted(Ok((stream, address))) => {
                         trouble = Trouble::default();
                         connections.add(|| (self.handler)(stream, address), spawn);

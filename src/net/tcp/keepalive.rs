@@ -114,15 +114,12 @@ impl Keepalive {
     }
 
     /// Returns the options with their values, or an error if one is out of range.
-    fn options(self, socket: &Socket) -> io::Result<[Option<(TcpOption, u32)>; 3]> {
-        let seconds = |option, name, time: Option<Duration>| {
-            let checked = |time: Duration| {
-                let given = || format!("the {name} of keepalive is {time:?}");
-                checked(socket, option, time.as_secs().into(), "seconds", given)
-            };
-            time.map(checked).transpose()
+    fn options(self, socket: &Socket) -> io::Result<Vec<(TcpOption, u32)>> {
+        let seconds = |option, name, time: Duration| {
+            let given = || format!("the {name} of keepalive is {time:?}");
+            checked(socket, option, time.as_secs().into(), "seconds", given)
         };
-        let retries = |retries: u32| {
+        let count = |retries: u32| {
             let given = || format!("keepalive has {retries} retries");
             checked(
                 socket,
@@ -132,11 +129,11 @@ impl Keepalive {
                 given,
             )
         };
-        Ok([
-            seconds(TcpOption::KeepIdle, "idle time", self.idle)?,
-            seconds(TcpOption::KeepInterval, "interval", self.interval)?,
-            self.retries.map(retries).transpose()?,
-        ])
+        let idle = (self.idle).map(|time| seconds(TcpOption::KeepIdle, "idle time", time));
+        let interval = self.interval;
+        let interval = interval.map(|time| seconds(TcpOption::KeepInterval, "interval", time));
+        let retries = self.retries.map(count);
+        [idle, interval, retries].into_iter().flatten().collect()
     }
 }
 
@@ -154,9 +151,8 @@ fn checked(
         Ok(value) if (1..=max).contains(&value) => Ok((option, value)),
         _ => {
             let given = given();
-            Err(invalid(format!(
-                "{given}: it must be from 1 to {max} {unit}"
-            )))
+            let words = format!("{given}: it must be from 1 to {max} {unit}");
+            Err(invalid(words))
         }
     }
 }
@@ -250,13 +246,13 @@ impl TcpStream {
             return self.0.set(Opt::Flag(Flag::Keepalive, false));
         };
         let options = keepalive.options(&self.0)?;
-        let before = options.map(|set| {
-            let (option, _) = set?;
+        let now = |&(option, _): &(TcpOption, u32)| {
             let value = self.0.kernel().tcp_option(option).ok().flatten()?;
             Some((option, value))
-        });
-        let set = |options: [Option<(TcpOption, u32)>; 3]| {
-            let mut options = options.into_iter().flatten();
+        };
+        let before: Vec<_> = options.iter().filter_map(now).collect();
+        let set = |options: Vec<(TcpOption, u32)>| {
+            let mut options = options.into_iter();
             options.try_for_each(|(option, value)| self.0.set(Opt::Tcp(option, value)))
         };
         let result = set(options).and_then(|()| self.0.set(Opt::Flag(Flag::Keepalive, true)));

@@ -29,14 +29,12 @@ pub(super) fn to_kernel(address: &SocketAddr) -> io::Result<SockAddr> {
     }
     match address.as_pathname() {
         Some(path) => SockAddr::unix(path),
-        None => Err(nameless()),
+        // It cannot be reached. Linux's bind would accept it and choose an abstract name (unix(7),
+        // "Autobind feature"); elsewhere it is an error of varying kind.
+        None => Err(invalid(
+            "an empty path or an unnamed address cannot be a Unix socket's address",
+        )),
     }
-}
-
-/// The error for an unnamed address: it cannot be reached. Linux's bind would accept it and choose
-/// an abstract name (unix(7), "Autobind feature"); elsewhere it is an error of varying kind.
-fn nameless() -> io::Error {
-    invalid("an empty path or an unnamed address cannot be a Unix socket's address")
 }
 
 /// Converts the kernel's address to the standard library's form.
