@@ -524,9 +524,3 @@ impl Drop for Wait<'_> {
         wake_all(next);
     }
 }
-
-const _: () = {
-    const fn assert_send_sync<T: Send + Sync>() {}
-    assert_send_sync::<Event>();
-    assert_send_sync::<Latch>();
-};

@@ -296,9 +296,3 @@ impl fmt::Debug for Handle {
             .finish()
     }
 }
-
-/// Auto traits, checked at compile time.
-const _: () = {
-    const fn send_and_sync<T: Send + Sync>() {}
-    send_and_sync::<Handle>();
-};

@@ -807,10 +807,3 @@ impl<T> Report<T> for Place<T> {
         drop(unwanted); // Outside the lock: it runs foreign code, and reports a panic.
     }
 }
-
-const _: () = {
-    const fn send<T: Send>() {}
-    const fn sync<T: Sync>() {}
-    send::<TaskSet<u8>>();
-    sync::<TaskSet<u8>>();
-};
