@@ -270,7 +270,7 @@ impl Poller {
     ) -> io::Result<()> {
         let descriptor = descriptor.as_descriptor();
         let request = self.checked_request(token, interest, mode)?;
-        if self.selector.accepts_files() {
+        if !self.selector.refuses_files() {
             refuse_files(descriptor)?;
         }
         self.selector.change(descriptor, Change::Register(request))

@@ -64,9 +64,9 @@ pub(crate) trait Selector: Send + Sync {
         Err(unsupported("a deadline in the kernel"))
     }
 
-    /// Whether registering a regular file would succeed but never report anything, so that the
-    /// caller must refuse it. epoll refuses such files by itself.
-    fn accepts_files(&self) -> bool {
+    /// Whether it refuses a regular file by itself, as epoll does. Elsewhere registering one would
+    /// succeed but never report anything, so the caller must refuse it.
+    fn refuses_files(&self) -> bool {
         false
     }
 

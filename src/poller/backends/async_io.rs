@@ -556,8 +556,4 @@ impl Selector for AsyncIo {
         self.inbox.0.lock().notified = true;
         self.parker.notify()
     }
-
-    fn accepts_files(&self) -> bool {
-        true // kqueue does.
-    }
 }

@@ -334,6 +334,10 @@ impl Selector for Epoll {
             _ => self.arm_timer(&mut timer, left),
         }
     }
+
+    fn refuses_files(&self) -> bool {
+        true
+    }
 }
 
 /// Returns the flags to ask the kernel for. The kernel always adds `EPOLLHUP` and `EPOLLERR`,

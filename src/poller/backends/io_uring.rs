@@ -507,10 +507,6 @@ impl Selector for Uring {
         self.flush_exposed(&mut table)
     }
 
-    fn accepts_files(&self) -> bool {
-        true
-    }
-
     fn rest(&self) {
         let mut table = self.table.lock();
         table.resting = true;

@@ -462,10 +462,6 @@ impl Selector for Kqueue {
         }
         Ok(())
     }
-
-    fn accepts_files(&self) -> bool {
-        true
-    }
 }
 
 fn change(number: RawFd, filter: Filter, flags: Flags, stamp: usize) -> Kevent {

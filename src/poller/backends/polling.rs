@@ -220,10 +220,6 @@ impl Selector for Polling {
         self.notified.store(true, Ordering::Release);
         self.poller.notify()
     }
-
-    fn accepts_files(&self) -> bool {
-        true // kqueue does.
-    }
 }
 
 fn report(key: usize, interest: Interest) -> Report {

@@ -305,10 +305,6 @@ impl Selector for TablePoller {
     fn notify(&self) -> io::Result<()> {
         self.notifier.notify()
     }
-
-    fn accepts_files(&self) -> bool {
-        true
-    }
 }
 
 /// The table and the notifier, with a kernel of three descriptors, of which the first is the
