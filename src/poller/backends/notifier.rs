@@ -1,6 +1,9 @@
 //! Ends a wait from another thread: an eventfd, or a socket pair where there is no eventfd.
 
 use std::io;
+use std::os::fd::AsFd;
+
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::poller::BorrowedDescriptor;
 use crate::poller::error::failed;
@@ -147,13 +150,20 @@ fn end_of(state: u32) -> u32 {
     (state & !(PENDING | WRITTEN)).wrapping_add(ROUND)
 }
 
+/// Writes to a descriptor, which is readable if it is full.
+fn write(descriptor: impl AsFd, bytes: &[u8], call: &'static str) -> io::Result<()> {
+    match retry_on_intr(|| rustix::io::write(&descriptor, bytes)) {
+        Ok(_) | Err(Errno::AGAIN) => Ok(()),
+        Err(error) => Err(failed(call, error)),
+    }
+}
+
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod imp {
     use super::pair::Pair;
     use super::*;
     use rustix::event::{EventfdFlags, eventfd};
-    use rustix::io::Errno;
-    use std::os::fd::{AsFd, OwnedFd};
+    use std::os::fd::OwnedFd;
 
     pub(in super::super) enum Imp {
         Eventfd(OwnedFd),
@@ -187,15 +197,10 @@ mod imp {
 
     impl Wire for Imp {
         fn write(&self) -> io::Result<()> {
-            let eventfd = match self {
-                Imp::Eventfd(eventfd) => eventfd,
-                Imp::Pair(pair) => return pair.write(),
-            };
-            let one = 1u64.to_ne_bytes();
-            match rustix::io::retry_on_intr(|| rustix::io::write(eventfd, &one)) {
-                // The counter is at its maximum, after 2^64 - 2 writes: it is readable.
-                Ok(_) | Err(Errno::AGAIN) => Ok(()),
-                Err(error) => Err(failed("write to an eventfd", error)),
+            match self {
+                // It is full if the counter is at its maximum, after 2^64 - 2 writes.
+                Imp::Eventfd(eventfd) => write(eventfd, &1u64.to_ne_bytes(), "write to an eventfd"),
+                Imp::Pair(pair) => pair.write(),
             }
         }
 
@@ -206,7 +211,7 @@ mod imp {
                 Imp::Eventfd(eventfd) => {
                     // A read that failed for another reason leaves the byte, and the next wait
                     // wakes up once more.
-                    let _ = rustix::io::retry_on_intr(|| rustix::io::read(eventfd, &mut [0; 8]));
+                    let _ = retry_on_intr(|| rustix::io::read(eventfd, &mut [0; 8]));
                 }
                 Imp::Pair(pair) => pair.drain(),
             }
@@ -225,8 +230,6 @@ mod imp {
 
 mod pair {
     use super::*;
-    use std::io::{Read, Write};
-    use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
     pub(in super::super) struct Pair {
@@ -251,26 +254,13 @@ mod pair {
 
     impl Wire for Pair {
         fn write(&self) -> io::Result<()> {
-            loop {
-                match (&self.write).write(&[1]) {
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    // Full means readable.
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                    Err(error) => return Err(failed("write to a socket pair", error)),
-                    Ok(_) => return Ok(()),
-                }
-            }
+            write(&self.write, &[1], "write to a socket pair")
         }
 
         fn drain(&self) {
-            let mut bytes = [0; 64];
-            loop {
-                match (&self.read).read(&mut bytes) {
-                    Ok(count) if count == bytes.len() => {}
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    _ => return,
-                }
-            }
+            const ROOM: usize = 64;
+            let read = || rustix::io::read(&self.read, &mut [0; ROOM]);
+            while retry_on_intr(read) == Ok(ROOM) {}
         }
 
         fn fills_up(&self) -> bool {
