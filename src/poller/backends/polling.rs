@@ -38,7 +38,7 @@ use crate::sys::{AsRawDescriptor, RawDescriptor};
 struct Polling {
     poller: polling::Poller,
     table: Mutex<Table>,
-    buffer: Mutex<Buffer>,
+    buffer: Mutex<polling::Events>,
     /// Whether [`notify`](Selector::notify) was called since the last wait was over. Set before
     /// `polling` is notified, so that the wait that this ends finds it. A wait that takes it has
     /// ended since, so the notification is served, even if the notification of `polling` ends
@@ -61,12 +61,6 @@ struct Table {
     kicked: bool,
 }
 
-/// Buffer for `polling`'s events; reallocated when a different limit is requested.
-struct Buffer {
-    events: polling::Events,
-    limit: usize,
-}
-
 /// Opens the backend.
 pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
     Ok(Box::new(Polling::new()?))
@@ -78,10 +72,7 @@ impl Polling {
             poller: polling::Poller::new()
                 .map_err(|error| failed("polling::Poller::new", error))?,
             table: Mutex::new(Table::default()),
-            buffer: Mutex::new(Buffer {
-                events: polling::Events::new(),
-                limit: 0,
-            }),
+            buffer: Mutex::default(),
             notified: AtomicBool::new(false),
         })
     }
@@ -187,12 +178,11 @@ impl Selector for Polling {
 
     fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
         let mut buffer = self.buffer.lock();
-        if buffer.limit != events.limit() {
-            let limit = NonZeroUsize::new(events.limit()).expect("a limit is at least one");
-            buffer.events = polling::Events::with_capacity(limit);
-            buffer.limit = events.limit();
+        let limit = NonZeroUsize::new(events.limit()).expect("a limit is at least one");
+        if buffer.capacity() != limit {
+            *buffer = polling::Events::with_capacity(limit);
         }
-        buffer.events.clear();
+        buffer.clear();
         {
             let mut table = self.table.lock();
             table.waiting = true;
