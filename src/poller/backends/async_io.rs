@@ -105,7 +105,8 @@ struct Line {
 struct Signal {
     inbox: Arc<Inbox>,
     descriptor: RawDescriptor,
-    direction: Direction,
+    /// Its direction: [`READABLE`](Interest::READABLE) or [`WRITABLE`](Interest::WRITABLE).
+    interest: Interest,
     /// Whether it is in the inbox.
     queued: AtomicBool,
     /// Whether it also counts.
@@ -119,17 +120,11 @@ struct Signal {
     dead: AtomicBool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    Read,
-    Write,
-}
-
 /// The directions, as they are asked for and reported. Urgent data counts as readable in async-io,
 /// and cannot be requested alone.
-const DIRECTIONS: [(Direction, Interest, Ready); 2] = [
-    (Direction::Read, Interest::READABLE, Ready::READABLE),
-    (Direction::Write, Interest::WRITABLE, Ready::WRITABLE),
+const DIRECTIONS: [(Interest, Ready); 2] = [
+    (Interest::READABLE, Ready::READABLE),
+    (Interest::WRITABLE, Ready::WRITABLE),
 ];
 
 #[derive(Default)]
@@ -199,11 +194,11 @@ impl Wake for Signal {
 }
 
 impl Line {
-    fn new(inbox: &Arc<Inbox>, descriptor: RawDescriptor, direction: Direction) -> Line {
+    fn new(inbox: &Arc<Inbox>, descriptor: RawDescriptor, interest: Interest) -> Line {
         let signal = Arc::new(Signal {
             inbox: inbox.clone(),
             descriptor,
-            direction,
+            interest,
             queued: AtomicBool::new(false),
             raised: AtomicBool::new(false),
             owed: AtomicBool::new(false),
@@ -225,9 +220,10 @@ impl Line {
         let context = &mut Context::from_waker(&self.waker);
         // The first answer may be about the event that was reported last.
         for _ in 0..2 {
-            let answer = match self.signal.direction {
-                Direction::Read => io.poll_readable(context),
-                Direction::Write => io.poll_writable(context),
+            let answer = if self.signal.interest.is_readable() {
+                io.poll_readable(context)
+            } else {
+                io.poll_writable(context)
             };
             if let Poll::Ready(result) = answer {
                 result?;
@@ -245,7 +241,7 @@ impl Line {
     /// longer ready. (If asking fails, it counts.)
     fn is_stale(&self, io: &Async<Watched>) -> bool {
         self.signal.doubtful.swap(false, Ordering::Relaxed)
-            && sys::is_ready(io, self.signal.direction == Direction::Write).is_ok_and(|is| !is)
+            && sys::is_ready(io, self.signal.interest.is_writable()).is_ok_and(|is| !is)
     }
 
     /// Retracts a signal that was raised and not yet reported.
@@ -265,8 +261,8 @@ impl Source {
     /// Arms the directions asked for. If that fails, the source is unusable: async-io holds a waker
     /// that the kernel does not know of.
     fn arm(&mut self) -> io::Result<()> {
-        for (line, (_, interest, _)) in self.lines.iter_mut().zip(DIRECTIONS) {
-            if self.request.interest.contains(interest) {
+        for line in &mut self.lines {
+            if self.request.interest.contains(line.signal.interest) {
                 line.arm(&self.io)?;
             }
         }
@@ -285,7 +281,7 @@ impl Source {
     /// lock.
     fn take(&mut self) -> Ready {
         let mut ready = Ready::default();
-        for (line, (_, interest, reported)) in self.lines.iter_mut().zip(DIRECTIONS) {
+        for (line, (interest, reported)) in self.lines.iter_mut().zip(DIRECTIONS) {
             if line.signal.raised.swap(false, Ordering::Relaxed) {
                 // A line that a poll of the kernel reported stays armed, and async-io signals it
                 // too.
@@ -506,8 +502,7 @@ impl Selector for AsyncIo {
             (Change::Register(request), Entry::Vacant(place)) => {
                 let mut source = Source {
                     io: Watched::watch(descriptor)?,
-                    lines: DIRECTIONS
-                        .map(|(direction, ..)| Line::new(&self.inbox, number, direction)),
+                    lines: DIRECTIONS.map(|(interest, _)| Line::new(&self.inbox, number, interest)),
                     request,
                 };
                 source.arm()?;
