@@ -11,16 +11,14 @@
 //!   or error; both show as readable and writable.
 //! * But on Linux a hang-up shows only as readable (`POLLIN_SET` and `POLLOUT_SET` in fs/select.c).
 //!   So a writer would wait for ever if its peer has shut down both directions, but keeps its
-//!   descriptor open. So a writer is also put among the readers; if it shows there, poll(2)
-//!   determines whether it hung up. If it has not, there are unread bytes, and select would report
-//!   them again and again: as long as there is such a writer, all descriptors are waited for by
-//!   poll(2).
+//!   descriptor open. So there, as long as a descriptor is asked for writing, all descriptors are
+//!   waited for by poll(2).
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 
-use rustix::event::{FdSetElement, FdSetIter, PollFd, PollFlags, fd_set_insert, fd_set_remove};
+use rustix::event::{FdSetElement, FdSetIter, PollFd, fd_set_insert, fd_set_remove};
 use rustix::io::Errno;
 
 use super::poll::{entry, poll};
@@ -39,17 +37,12 @@ pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
 pub(super) struct FdSets {
     /// By descriptor number; the last one is not empty.
     interests: Vec<Interest>,
-    /// Readable, writable, priority. The readable set includes the [hidden](is_hidden) writers.
+    /// Readable, writable, priority.
     asked: [Vec<FdSetElement>; 3],
-    /// Number of descriptors asked for writing.
-    writers: usize,
-    /// Hidden writers that have shown as readable, and have not hung up.
-    unread: Vec<RawFd>,
     result: [Vec<FdSetElement>; 3],
 }
 
-/// Whether a hang-up does not show as writable.
-const HIDES_HANG_UPS: bool = cfg!(any(target_os = "linux", target_os = "android"));
+const IS_LINUX: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
 const PARTS: [(Interest, Ready); 3] = [
     (Interest::READABLE, Ready::READABLE),
@@ -60,11 +53,6 @@ const PARTS: [(Interest, Ready); 3] = [
     ),
 ];
 
-/// Whether a descriptor is asked for writing and not for reading, but put among the readable.
-fn is_hidden(interest: Interest) -> bool {
-    HIDES_HANG_UPS && interest.is_writable() && !interest.is_readable()
-}
-
 impl FdSets {
     /// Returns the descriptors that are asked for, in any way, and their interests.
     fn descriptors(&self) -> impl Iterator<Item = (RawFd, Interest)> {
@@ -73,7 +61,7 @@ impl FdSets {
     }
 
     /// Turns the three sets of the result into one report for each descriptor.
-    fn report(&mut self, reports: &mut Vec<Report>) -> io::Result<()> {
+    fn report(&self, reports: &mut Vec<Report>) {
         for (set, (_, ready)) in self.result.iter().zip(PARTS) {
             reports.extend(FdSetIter::new(set).map(|number| Report {
                 number,
@@ -89,47 +77,6 @@ impl FdSets {
             }
             is_same
         });
-        if HIDES_HANG_UPS && self.writers > 0 {
-            self.correct_hang_ups(reports)?;
-        }
-        if reports.is_empty() {
-            // A hidden writer was the only one.
-            return Err(Errno::INTR.into());
-        }
-        Ok(())
-    }
-
-    /// Corrects the reports of writers as readers: a writer that has hung up is writable.
-    fn correct_hang_ups(&mut self, reports: &mut Vec<Report>) -> io::Result<()> {
-        let mut result = Ok(());
-        reports.retain_mut(|report| {
-            let number = report.number;
-            let interest = self.interests[number as usize];
-            if !interest.is_writable() || report.ready.intersects(Ready::WRITABLE) {
-                return true;
-            }
-            // SAFETY: as in `poll`.
-            let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
-            match crate::sys::poll_now(&descriptor, PollFlags::empty()) {
-                Ok(revents) if revents.is_empty() => {
-                    let is_unread =
-                        is_hidden(interest) && !report.ready.intersects(Ready::PRIORITY);
-                    if is_unread {
-                        self.unread.push(number);
-                    }
-                    !is_unread
-                }
-                Ok(_) => {
-                    report.ready |= Ready::WRITABLE;
-                    true
-                }
-                Err(error) => {
-                    result = Err(failed("poll", error));
-                    true
-                }
-            }
-        });
-        result
     }
 
     /// [`poll`](PollSet::poll), implemented by poll(2).
@@ -167,11 +114,7 @@ fn put(set: &mut Vec<FdSetElement>, number: RawFd, interest: Interest, part: Int
 impl PollSet for FdSets {
     // `pselect6` on Linux; elsewhere `select`, which takes microseconds.
     fn granularity(&self) -> Duration {
-        if cfg!(any(target_os = "linux", target_os = "android")) {
-            Duration::from_nanos(1)
-        } else {
-            Duration::from_micros(1)
-        }
+        Duration::from_nanos(if IS_LINUX { 1 } else { 1_000 })
     }
 
     fn hints(&self) -> bool {
@@ -183,24 +126,18 @@ impl PollSet for FdSets {
         if index >= self.interests.len() {
             self.interests.resize(index + 1, Interest::NONE);
         }
-        let before = std::mem::replace(&mut self.interests[index], interest);
+        self.interests[index] = interest;
         while (self.interests.last()).is_some_and(|last| last.is_empty()) {
             self.interests.pop();
         }
-        let [before, after] = [before, interest].map(|it| usize::from(it.is_writable()));
-        self.writers = self.writers + after - before;
-        self.unread.retain(|unread| *unread != number);
-        let mut asked = interest;
-        if is_hidden(interest) {
-            asked |= Interest::READABLE;
-        }
         for (set, (part, _)) in self.asked.iter_mut().zip(PARTS) {
-            put(set, number, asked, part);
+            put(set, number, interest, part);
         }
     }
 
     fn poll(&mut self, timeout: Option<Duration>, reports: &mut Vec<Report>) -> io::Result<()> {
-        if !self.unread.is_empty() {
+        let has_writer = || (self.interests.iter()).any(|interest| interest.is_writable());
+        if IS_LINUX && has_writer() {
             return self.poll_by_poll(timeout, reports);
         }
         for (said, asked) in self.result.iter_mut().zip(&self.asked) {
@@ -222,7 +159,10 @@ impl PollSet for FdSets {
         };
         match result {
             Ok(0) => Ok(()),
-            Ok(_) => self.report(reports),
+            Ok(_) => {
+                self.report(reports);
+                Ok(())
+            }
             Err(Errno::BADF) => {
                 let closed = self.descriptors().filter(|(number, _)| {
                     // SAFETY: as above; this only checks whether it is open.
