@@ -34,3 +34,16 @@ pub struct Capabilities {
     /// The unit to which timeouts are rounded up.
     pub granularity: Duration,
 }
+
+impl Capabilities {
+    /// All of them, without rounding: a backend says what it lacks.
+    pub(super) const ALL: Capabilities = Capabilities {
+        level: true,
+        one_shot: true,
+        edge: true,
+        hints: true,
+        priority: true,
+        descriptor: true,
+        granularity: Duration::from_nanos(1),
+    };
+}

@@ -484,13 +484,12 @@ impl Drop for AsyncIo {
 impl Selector for AsyncIo {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            level: true,
-            one_shot: true,
             edge: false,
             hints: false,
             priority: false,
             descriptor: false,
             granularity: self.parker.capabilities().granularity,
+            ..Capabilities::ALL
         }
     }
 

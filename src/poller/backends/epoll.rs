@@ -275,13 +275,8 @@ struct Said {
 impl Selector for Epoll {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            level: true,
-            one_shot: true,
-            edge: true,
-            hints: true,
-            priority: true,
-            descriptor: true,
             granularity: GRID,
+            ..Capabilities::ALL
         }
     }
 

@@ -415,12 +415,8 @@ impl Selector for Uring {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             level: false,
-            one_shot: true,
-            edge: true,
-            hints: true,
-            priority: true,
-            descriptor: true,
             granularity: GRID,
+            ..Capabilities::ALL
         }
     }
 

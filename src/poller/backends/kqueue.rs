@@ -348,13 +348,8 @@ impl Table {
 impl Selector for Kqueue {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            level: true,
-            one_shot: true,
-            edge: true,
-            hints: true,
             priority: false,
-            descriptor: true,
-            granularity: Duration::from_nanos(1),
+            ..Capabilities::ALL
         }
     }
 

@@ -14,12 +14,26 @@ use rustix::io::Errno;
 use super::flags::{flags, ready};
 use super::table::{PollSet, Report, TablePoller};
 use crate::poller::error::failed;
-use crate::poller::{Interest, Selector};
+use crate::poller::{Capabilities, Interest, Selector};
 use crate::sys::timespec;
 
 /// Opens the backend.
 pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
-    Ok(Box::new(TablePoller::new(Box::<PollFds>::default())?))
+    // `ppoll`, where rustix has it.
+    let is_exact = cfg!(any(
+        target_os = "linux",
+        target_os = "android",
+        target_os = "freebsd",
+        target_os = "illumos"
+    ));
+    let capabilities = Capabilities {
+        edge: false,
+        descriptor: false,
+        granularity: Duration::from_nanos(if is_exact { 1 } else { 1_000_000 }),
+        ..Capabilities::ALL
+    };
+    let selector = TablePoller::new(Box::<PollFds>::default(), capabilities)?;
+    Ok(Box::new(selector))
 }
 
 /// An array of the armed descriptors, side by side.
@@ -33,24 +47,6 @@ pub(super) struct PollFds {
 const ABSENT: u32 = u32::MAX;
 
 impl PollSet for PollFds {
-    // `ppoll`, where rustix has it.
-    fn granularity(&self) -> Duration {
-        if cfg!(any(
-            target_os = "linux",
-            target_os = "android",
-            target_os = "freebsd",
-            target_os = "illumos"
-        )) {
-            Duration::from_nanos(1)
-        } else {
-            Duration::from_millis(1)
-        }
-    }
-
-    fn hints(&self) -> bool {
-        true
-    }
-
     fn set(&mut self, number: RawFd, interest: Interest) {
         let index = number as usize;
         if index >= self.places.len() {

@@ -188,9 +188,9 @@ impl Selector for Polling {
             table.waiting = true;
             table.kicked = false;
         }
-        let result = self.poller.wait(&mut buffer.events, until.timeout());
+        let result = self.poller.wait(&mut buffer, until.timeout());
         let mut table = self.table.lock();
-        for event in buffer.events.iter() {
+        for event in buffer.iter() {
             if let Some(Some(token)) = table.tokens.get(event.key) {
                 events.push(Event::new(*token, ready(&event)));
             }

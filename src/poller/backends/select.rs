@@ -24,12 +24,22 @@ use rustix::io::Errno;
 use super::poll::{entry, poll};
 use super::table::{self, PollSet, Report, TablePoller};
 use crate::poller::error::failed;
-use crate::poller::{Interest, Ready, Selector};
+use crate::poller::{Capabilities, Interest, Ready, Selector};
 use crate::sys::timespec;
 
 /// Opens the backend.
 pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
-    Ok(Box::new(TablePoller::new(Box::<FdSets>::default())?))
+    let capabilities = Capabilities {
+        edge: false,
+        hints: false,
+        priority: false,
+        descriptor: false,
+        // `pselect6` on Linux; elsewhere `select`, which takes microseconds.
+        granularity: Duration::from_nanos(if IS_LINUX { 1 } else { 1_000 }),
+        ..Capabilities::ALL
+    };
+    let selector = TablePoller::new(Box::<FdSets>::default(), capabilities)?;
+    Ok(Box::new(selector))
 }
 
 /// Three bit sets, and three more for the result.
@@ -112,15 +122,6 @@ fn put(set: &mut Vec<FdSetElement>, number: RawFd, interest: Interest, part: Int
 }
 
 impl PollSet for FdSets {
-    // `pselect6` on Linux; elsewhere `select`, which takes microseconds.
-    fn granularity(&self) -> Duration {
-        Duration::from_nanos(if IS_LINUX { 1 } else { 1_000 })
-    }
-
-    fn hints(&self) -> bool {
-        false
-    }
-
     fn set(&mut self, number: RawFd, interest: Interest) {
         let index = number as usize;
         if index >= self.interests.len() {

@@ -5,7 +5,6 @@
 //! methods of [`Poller`] that are here.
 
 use std::io;
-use std::time::Duration;
 
 use crate::poller::{
     AnySelector, Backend, Capabilities, Change, Event, Events, Poller, Ready, Selector, Token,
@@ -78,11 +77,8 @@ impl Selector for Simulated {
         Capabilities {
             level: false,
             one_shot: false,
-            edge: true,
-            hints: true,
-            priority: true,
             descriptor: false,
-            granularity: Duration::from_nanos(1),
+            ..Capabilities::ALL
         }
     }
 

@@ -41,12 +41,6 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The set passed to the kernel, in the form that one system call requires.
 pub(super) trait PollSet: Send {
-    /// Returns the unit to which timeouts are rounded up.
-    fn granularity(&self) -> Duration;
-
-    /// Whether it reports hang-up, error and urgent data separately from readable and writable.
-    fn hints(&self) -> bool;
-
     /// Polls a descriptor for `interest` from now on; stops polling it if that is empty.
     fn set(&mut self, number: RawFd, interest: Interest);
 
@@ -102,10 +96,18 @@ struct InterestTable {
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 impl TablePoller {
-    pub(super) fn new(poll_set: Box<dyn PollSet>) -> io::Result<TablePoller> {
+    pub(super) fn new(
+        poll_set: Box<dyn PollSet>,
+        capabilities: Capabilities,
+    ) -> io::Result<TablePoller> {
         let notifier = Notifier::new()?;
         let notified = notifier.descriptor().as_raw_fd();
-        Ok(TablePoller::with(notifier, notified, poll_set))
+        Ok(TablePoller::with(
+            notifier,
+            notified,
+            poll_set,
+            capabilities,
+        ))
     }
 }
 
@@ -114,18 +116,11 @@ impl<W: Wire> TablePoller<W> {
         notifier: Notifier<W>,
         notified: RawFd,
         mut poll_set: Box<dyn PollSet>,
+        capabilities: Capabilities,
     ) -> TablePoller<W> {
         poll_set.set(notified, Interest::READABLE);
         TablePoller {
-            capabilities: Capabilities {
-                level: true,
-                one_shot: true,
-                edge: false,
-                hints: poll_set.hints(),
-                priority: poll_set.hints(),
-                descriptor: false,
-                granularity: poll_set.granularity(),
-            },
+            capabilities,
             notifier,
             notified,
             table: Mutex::new(InterestTable::default()),
@@ -355,14 +350,6 @@ mod loom_tests {
     }
 
     impl PollSet for Level {
-        fn granularity(&self) -> Duration {
-            Duration::from_nanos(1)
-        }
-
-        fn hints(&self) -> bool {
-            false
-        }
-
         fn set(&mut self, number: RawFd, interest: Interest) {
             self.asked[number as usize] = !interest.is_empty();
         }
@@ -403,7 +390,7 @@ mod loom_tests {
             });
             let notifier = Notifier::with(Fake(kernel.clone()));
             Arc::new(World {
-                poller: TablePoller::with(notifier, NOTIFIED, poll_set),
+                poller: TablePoller::with(notifier, NOTIFIED, poll_set, Capabilities::ALL),
                 kernel,
             })
         }
