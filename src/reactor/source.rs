@@ -169,13 +169,11 @@ impl Source {
 
     /// Asks the kernel whether the descriptor is ready, and not only because of an old error.
     fn is_ready_now(&self, direction: Direction, has_event: bool) -> io::Result<bool> {
-        let is_to_write = direction == Direction::Write;
-        let is_ready = sys::is_ready(&self.descriptor(), is_to_write)?;
+        let is_ready = sys::is_ready(&self.descriptor(), direction == Direction::Write)?;
         if has_event || !is_ready {
             return Ok(is_ready);
         }
-        let (read, write) = sys::is_only_an_error(&self.descriptor())?;
-        Ok(!if is_to_write { write } else { read })
+        Ok(!sys::is_only_an_error(&self.descriptor())?[direction as usize])
     }
 
     #[inline]
@@ -528,12 +526,8 @@ impl Source {
         reported: Interest,
     ) -> Interest {
         // If poll(2) cannot be asked, the events are believed.
-        let (read, write) = sys::is_only_an_error(&self.descriptor()).unwrap_or_default();
-        let is_spurious = |direction| match direction {
-            Direction::Read => read,
-            Direction::Write => write,
-        };
-        let spurious = reported & interest_in(is_spurious);
+        let only_errors = sys::is_only_an_error(&self.descriptor()).unwrap_or_default();
+        let spurious = reported & interest_in(|direction| only_errors[direction as usize]);
         if spurious.is_empty() {
             registration.suspect_events = 0;
             if registration.backed_off().is_empty() {

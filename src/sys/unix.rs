@@ -264,14 +264,11 @@ pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
 
 /// Whether the descriptor is reported readable, and writable, only because of an error. Usually the
 /// next operation clears the error; an error queue stays until it is read.
-pub(crate) fn is_only_an_error(descriptor: &impl AsFd) -> io::Result<(bool, bool)> {
+pub(crate) fn is_only_an_error(descriptor: &impl AsFd) -> io::Result<[bool; 2]> {
     let events = poll_now(descriptor, PollFlags::IN | PollFlags::OUT)?;
     let ended = events.intersects(PollFlags::HUP | PollFlags::NVAL);
     let only = events.contains(PollFlags::ERR) && !ended;
-    Ok((
-        only && !events.contains(PollFlags::IN),
-        only && !events.contains(PollFlags::OUT),
-    ))
+    Ok([PollFlags::IN, PollFlags::OUT].map(|flag| only && !events.contains(flag)))
 }
 
 /// Whether the descriptor is a file, which is always ready and so cannot be waited for.

@@ -91,8 +91,8 @@ pub(crate) fn is_out_of_descriptors(_: &io::Error) -> bool {
 }
 
 /// Windows has no error queues.
-pub(crate) fn is_only_an_error(_: &impl AsSocket) -> io::Result<(bool, bool)> {
-    Ok((false, false))
+pub(crate) fn is_only_an_error(_: &impl AsSocket) -> io::Result<[bool; 2]> {
+    Ok([false; 2])
 }
 
 /// Only sockets can be borrowed as sockets.
