@@ -99,7 +99,7 @@ worker_metrics! {
     sources: usize = shared.sources(index),
         Gauge "sources" "Descriptors that are registered.";
     /// Whether it sleeps, or is not driven.
-    is_parked: bool = remote.reactor.is_parked(),
+    is_parked: bool = !remote.is_awake(),
         Flag "parked" "Whether a worker sleeps, or is not driven.";
     /// The processor time that its thread has used: the increase within a second shows how busy it
     /// is. (For the main worker's thread this includes its other work.) `None` until the worker was

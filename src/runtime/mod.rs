@@ -197,7 +197,6 @@ impl Runtime {
     fn from_shared(shared: Arc<Shared>, busy_poll: BusyPollConfig) -> Runtime {
         let index = shared.main_index();
         let worker = Rc::new(Worker::new(shared, index, busy_poll));
-        worker.park_undriven();
         Runtime {
             worker,
             threads: Vec::new(),

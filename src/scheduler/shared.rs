@@ -239,6 +239,11 @@ impl Remote {
         self.drive.store(drive as u8, Ordering::Relaxed);
     }
 
+    /// Whether it is driven, and does not sleep.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.drive() != Drive::None && !self.reactor.is_parked()
+    }
+
     /// The reactor that the worker drives: of a pool worker, the pool's.
     pub(super) fn driven_reactor(&self) -> &Arc<Reactor> {
         self.reactor.pool().unwrap_or(&self.reactor)
@@ -358,10 +363,7 @@ impl Shared {
     /// Whether more workers are awake than there are `cores`, so that none should busy-poll.
     /// (Contention with other processes is visible only as elapsed time.)
     pub(crate) fn is_crowded(&self, cores: usize) -> bool {
-        let awake = self
-            .remotes
-            .iter()
-            .filter(|remote| !remote.reactor.is_parked());
+        let awake = self.remotes.iter().filter(|remote| remote.is_awake());
         awake.count() > cores
     }
 
@@ -700,6 +702,8 @@ mod tests {
     #[test]
     fn workers_that_sleep_do_not_crowd_the_cores() {
         let shared = shared();
+        assert!(!shared.is_crowded(2), "the main worker is not driven");
+        shared.main().set_drive(Drive::Driven);
         assert!(shared.is_crowded(2) && !shared.is_crowded(3));
         shared.remote(0).reactor.park();
         assert!(shared.is_crowded(1) && !shared.is_crowded(2));

@@ -639,7 +639,15 @@ impl Worker {
     pub(super) fn drive(&self) -> Driving<'_> {
         self.resume();
         self.needs_collect.set(true);
-        self.note_driven();
+        self.drives.set(self.drives.get() + 1);
+        self.remote().set_drive(Drive::Driven);
+        if self.remote().thread() == 0 {
+            // The worker stays on this thread.
+            let thread = sys::thread_id();
+            #[cfg(feature = "backtrace")]
+            thread_stack::note();
+            self.remote().set_thread(thread);
+        }
         let before = Running::get();
         let task = self.local.counters.task();
         self.local.counters.begin_drive();
@@ -652,46 +660,9 @@ impl Worker {
         }
     }
 
-    #[inline]
-    fn note_driven(&self) {
-        self.drives.set(self.drives.get() + 1);
-        self.remote().set_drive(Drive::Driven);
-        if self.remote().thread() == 0 {
-            // The worker stays on this thread.
-            let thread = sys::thread_id();
-            #[cfg(feature = "backtrace")]
-            thread_stack::note();
-            self.remote().set_thread(thread);
-        }
-    }
-
-    /// Ends the outermost drive.
-    #[inline]
-    fn end_drive(&self) {
-        let is_embedded = self.embedded.get() && !self.is_broken.get();
-        self.remote().set_drive(if is_embedded {
-            Drive::BetweenTurns
-        } else {
-            Drive::None
-        });
-        if is_embedded {
-            self.arm_descriptor()
-        } else {
-            self.park_undriven()
-        }
-    }
-
     /// Whether a call further up this thread's stack drives it.
     pub(crate) fn is_driven(&self) -> bool {
         self.drives.get() > 0
-    }
-
-    /// Parks the main worker of a runtime with a pool while it is not driven, so that it does not
-    /// count as awake: see [`Shared::is_crowded`].
-    pub(crate) fn park_undriven(&self) {
-        if self.shared().workers() > 1 {
-            self.reactor.park();
-        }
     }
 
     /// Called at the end of a drive, if embedded: parks, and makes the descriptor readable when
@@ -747,16 +718,21 @@ pub(super) struct Driving<'a> {
 impl Drop for Driving<'_> {
     fn drop(&mut self) {
         self.before.set();
-        self.worker.local.counters.restore_task(self.task);
-        self.worker.local.forget_poll_end();
-        let drives = self.worker.drives.get() - 1;
-        self.worker.drives.set(drives);
-        if drives > 0 {
+        let worker = self.worker;
+        worker.local.counters.restore_task(self.task);
+        worker.local.forget_poll_end();
+        worker.drives.set(worker.drives.get() - 1);
+        if worker.is_driven() {
             // The enclosing drive continues. Notifications during this drive were consumed here.
-            self.worker.needs_collect.set(true);
+            worker.needs_collect.set(true);
             return;
         }
-        self.worker.end_drive();
-        self.worker.reactor.poller().rest();
+        if worker.embedded.get() && !worker.is_broken.get() {
+            worker.remote().set_drive(Drive::BetweenTurns);
+            worker.arm_descriptor();
+        } else {
+            worker.remote().set_drive(Drive::None);
+        }
+        worker.reactor.poller().rest();
     }
 }
