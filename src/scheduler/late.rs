@@ -59,6 +59,7 @@ fn with_late<R>(f: impl FnOnce(&mut Late) -> R) -> R {
 }
 
 /// Whether this thread is dropping a task that was spawned late.
+#[cold]
 pub(super) fn is_dropping() -> bool {
     with_late(|late| late.depth > 0)
 }

@@ -183,15 +183,6 @@ struct TaskCounters {
     ended: AtomicUsize,
 }
 
-impl TaskCounters {
-    /// Adds one. Called only on the thread that writes the counter.
-    #[inline]
-    fn add(counter: &AtomicUsize) {
-        let count = counter.load(Ordering::Relaxed).wrapping_add(1);
-        counter.store(count, Ordering::Release);
-    }
-}
-
 impl Remote {
     fn new(reactor: Arc<Reactor>) -> Remote {
         let is_pool_worker = reactor.pool().is_some();
@@ -372,25 +363,28 @@ impl Shared {
     /// Counts a task spawned by the worker at `index`, or by another thread.
     #[inline]
     pub(super) fn task_spawned(&self, index: Option<usize>) {
-        match index {
-            Some(index) => TaskCounters::add(&self.remotes[index].counters.spawned),
-            None => {
-                self.external.spawned.fetch_add(1, Ordering::SeqCst);
-            }
-        }
+        self.count(index, |tasks| &tasks.spawned);
     }
 
     /// Counts a task that has ended: its future was dropped by the worker at `index`, or by another
     /// thread.
     #[inline]
     pub(super) fn task_ended(&self, index: Option<usize>) {
-        match index {
-            Some(index) => TaskCounters::add(&self.remotes[index].counters.ended),
-            None => {
-                self.external.ended.fetch_add(1, Ordering::SeqCst);
-            }
-        }
+        self.count(index, |tasks| &tasks.ended);
         self.closing.unpark_main_if_set(|| self.unpark_main());
+    }
+
+    /// Adds one to a counter of the worker at `index`, which only its thread writes, or to that of
+    /// all other threads.
+    #[inline]
+    fn count(&self, index: Option<usize>, counter: fn(&TaskCounters) -> &AtomicUsize) {
+        if let Some(index) = index {
+            let own = counter(&self.remotes[index].counters);
+            let count = own.load(Ordering::Relaxed).wrapping_add(1);
+            own.store(count, Ordering::Release);
+        } else {
+            counter(&self.external).fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     /// The number of tasks that have a future. Zero is exact for all tasks that were spawned before
@@ -504,12 +498,9 @@ impl Shared {
     /// closes and the destructors of such tasks have spawned too many.
     #[inline]
     pub(crate) fn forgets(&self) -> bool {
-        self.is_closing() && self.forgets_late()
-    }
-
-    #[cold]
-    fn forgets_late(&self) -> bool {
-        late::is_dropping() && self.late.fetch_add(1, Ordering::Relaxed) >= late::LIMIT
+        self.is_closing()
+            && late::is_dropping()
+            && self.late.fetch_add(1, Ordering::Relaxed) >= late::LIMIT
     }
 
     // The inject queue.
