@@ -162,9 +162,9 @@ impl WorkerSnapshot {
         let mut add = |waker: Option<&Waker>, meta: &Meta| {
             tasks.push(TaskRecord::of(Some(worker), waker, meta, now));
         };
-        local
-            .owned
-            .for_each(|task| add(Some(task.waker()), task.meta()));
+        for (_, task) in &*local.owned.borrow() {
+            add(Some(task.waker()), task.meta());
+        }
         local.for_each_new(|meta| add(None, meta));
         let mains = local.mains.borrow();
         tasks.extend((mains.iter()).map(|main| TaskRecord::of_main(worker, main, now)));

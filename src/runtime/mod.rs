@@ -603,8 +603,8 @@ impl Drop for Runtime {
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut sites = Vec::new();
-        let tasks = &self.worker.local.owned;
-        tasks.for_each(|task| sites.push(task.meta().site.to_string()));
+        let tasks = self.worker.local.owned.borrow();
+        sites.extend((tasks.iter()).map(|(_, task)| task.meta().site.to_string()));
         f.debug_struct("Runtime")
             .field("backend", &self.backend())
             .field("workers", &self.workers())

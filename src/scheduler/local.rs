@@ -12,14 +12,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use slab::Slab;
+
 use super::budget::Budget;
 use super::current::Running;
 use super::idle::IdleWorkers;
 use super::main_future::MainFuture;
 use super::mutex_queue::capacity;
-use super::owned::OwnedTasks;
 use super::shared::{PoolRemote, Remote, Shared};
-use super::{INDEX, MOVABLE, Meta, Runnable};
+use super::{INDEX, MOVABLE, Meta, Runnable, TaskRef};
 use crate::clock::now;
 use crate::telemetry::{Counters, Ids, Leaf, SAMPLE, Traced, What};
 
@@ -71,7 +72,9 @@ pub(crate) struct Local {
     pub(super) nexts_in_row: Cell<usize>,
     /// Tasks that woke themselves while they ran. They run again only after the reactor was polled.
     pub(super) yielded: RefCell<VecDeque<Runnable>>,
-    pub(crate) owned: OwnedTasks,
+    /// The tasks that stay here, were polled and still have their futures, except a task in its
+    /// first poll: see `owned`.
+    pub(crate) owned: RefCell<Slab<TaskRef>>,
     pub(super) budget: Budget,
     pub(super) ids: Ids,
     /// See [`poll_begins`](Self::poll_begins).
@@ -125,7 +128,7 @@ impl Local {
             runs_task: Cell::new(false),
             nexts_in_row: Cell::new(0),
             yielded: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
-            owned: OwnedTasks::default(),
+            owned: RefCell::default(),
             budget: Budget::new(),
             ids: Ids::default(),
             poll_ended: Cell::new(None),
@@ -216,14 +219,6 @@ impl Local {
     #[inline]
     pub(super) fn pool(&self) -> &PoolRemote {
         self.pool.as_ref().expect("it is a pool worker")
-    }
-
-    /// Wakes every waiting task of this worker, so that its runnable is queued. For closing.
-    pub(super) fn wake_owned(&self) {
-        self.owned.wake_all();
-        if let Some(pool) = &self.pool {
-            pool.owned.wake_all();
-        }
     }
 
     // The inject queue.

@@ -16,7 +16,6 @@
 //! runs no foreign code. Still, a waker is dropped or woken outside of borrow and lock, since it
 //! may be the task's last reference.
 
-use std::cell::RefCell;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::task::Waker;
@@ -25,21 +24,11 @@ use slab::Slab;
 
 use super::{Meta, TaskRef, trace, with_local};
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicUsize, Ordering};
-
-/// The tasks that stay on their worker, were polled and still have their futures, except a task in
-/// its first poll.
-#[derive(Debug, Default)]
-pub(crate) struct OwnedTasks {
-    tasks: RefCell<Slab<TaskRef>>,
-}
 
 /// The movable tasks that a pool worker was the first to poll, and that still have their futures.
 #[derive(Debug, Default)]
 pub(crate) struct MovableTasks {
     tasks: Mutex<Slab<TaskRef>>,
-    /// The length of the list. Written under its lock.
-    count: AtomicUsize,
 }
 
 impl MovableTasks {
@@ -57,24 +46,18 @@ impl MovableTasks {
     }
 
     pub(super) fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
+        self.tasks.lock().len()
     }
 
     /// Returns the task's index in the list.
     #[inline(never)]
     fn insert(&self, task: TaskRef) -> usize {
-        let mut tasks = self.tasks.lock();
-        let index = tasks.insert(task);
-        self.count.store(tasks.len(), Ordering::Relaxed);
-        index
+        self.tasks.lock().insert(task)
     }
 
     #[inline(never)]
     fn remove(&self, index: usize) {
-        let mut tasks = self.tasks.lock();
-        let removed = tasks.try_remove(index);
-        self.count.store(tasks.len(), Ordering::Relaxed);
-        drop(tasks);
+        let removed = self.tasks.lock().try_remove(index);
         drop(removed);
     }
 }
@@ -103,31 +86,6 @@ impl OwnedKey {
     }
 }
 
-impl OwnedTasks {
-    /// Calls `f`, which runs no foreign code, with each task in the list.
-    pub(crate) fn for_each(&self, mut f: impl FnMut(&TaskRef)) {
-        self.tasks.borrow().iter().for_each(|(_, task)| f(task));
-    }
-
-    /// Empties the list, and wakes every task that was in it. They still count as staying.
-    pub(super) fn wake_all(&self) {
-        for (_, task) in self.tasks.take() {
-            task.waker().wake_by_ref();
-        }
-    }
-
-    /// Returns the task's index in the list.
-    fn insert(&self, task: TaskRef) -> usize {
-        self.tasks.borrow_mut().insert(task)
-    }
-
-    fn remove(&self, index: usize) {
-        // The list is empty if the worker closes and it was taken.
-        let removed = self.tasks.borrow_mut().try_remove(index);
-        drop(removed);
-    }
-}
-
 /// Adds a task to the list of the current worker, which has polled it. The task's first poll has
 /// returned `Pending`.
 pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
@@ -138,7 +96,7 @@ pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
             local.pool().owned.insert(task)
         } else {
             local.remote.staying.add(1);
-            local.owned.insert(task)
+            local.owned.borrow_mut().insert(task)
         };
         OwnedKey::new(local.index, index)
     })
@@ -159,7 +117,9 @@ pub(crate) fn task_ended(meta: &Meta, mut key: Option<OwnedKey>) {
         if let (Some(key), true) = (key, local.has(meta)) {
             let staying = &local.remote.staying;
             staying.set(staying.get() - 1);
-            local.owned.remove(key.index());
+            // The list is empty if the worker closes and it was taken.
+            let removed = local.owned.borrow_mut().try_remove(key.index());
+            drop(removed);
         }
         Arc::ptr_eq(&local.shared, &meta.shared).then_some(local.index)
     });

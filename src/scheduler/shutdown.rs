@@ -95,8 +95,14 @@ impl Worker {
             while let Some(runnable) = local.pop().or_else(|| local.pop_movable()) {
                 drop(runnable);
             }
-            // The tasks that were polled. None is added meanwhile, since no task runs.
-            local.wake_owned();
+            // The tasks that were polled: they become ready. None is added meanwhile, since no task
+            // runs. Those that stay still count as staying.
+            for (_, task) in local.owned.take() {
+                task.waker().wake_by_ref();
+            }
+            if let Some(pool) = &local.pool {
+                pool.owned.wake_all();
+            }
             if local.has_work() {
                 continue;
             }
