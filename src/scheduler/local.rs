@@ -301,25 +301,24 @@ impl Local {
         self.ready.borrow_mut().push_back(runnable);
     }
 
-    /// Takes the next task to run. This decides the order of tasks: in a simulated world, of both
-    /// the movable tasks and those that stay.
-    #[inline]
-    pub(super) fn pop(&self) -> Option<Runnable> {
-        match self.chooser() {
-            None => self.pop_first(),
-            Some(chooser) => chooser.next(self),
-        }
-    }
-
-    /// [`pop`](Self::pop) in the order of the queue.
+    /// Takes the first task that stays.
     #[inline]
     pub(super) fn pop_first(&self) -> Option<Runnable> {
         self.ready.borrow_mut().pop_front()
     }
 
-    /// Takes the next task of a pool worker: the one that was woken to run next, or else the first
+    /// Takes the next task to run. In a simulated world the chooser decides.
+    pub(super) fn pop(&self) -> Option<Runnable> {
+        match (self.chooser(), &self.pool) {
+            (Some(chooser), _) => chooser.next(self),
+            (None, Some(pool)) => self.pop_own(pool),
+            (None, None) => self.pop_first(),
+        }
+    }
+
+    /// [`pop`](Self::pop) of a pool worker: the task that was woken to run next, or else the first
     /// of its two queues, alternately.
-    #[inline]
+    #[inline(always)]
     pub(super) fn pop_own(&self, pool: &PoolRemote) -> Option<Runnable> {
         if let Some(chooser) = self.chooser() {
             return chooser.next(self);
@@ -335,9 +334,9 @@ impl Local {
         let prefers_staying = self.prefers_staying.get();
         self.prefers_staying.set(!prefers_staying);
         if prefers_staying {
-            self.pop_first().or_else(|| self.pop_movable())
+            self.pop_first().or_else(|| self.pop_movable(pool))
         } else {
-            self.pop_movable().or_else(|| self.pop_first())
+            self.pop_movable(pool).or_else(|| self.pop_first())
         }
     }
 
@@ -363,8 +362,8 @@ impl Local {
 
     /// Takes the first movable task of this turn. The one that runs next is the last.
     #[inline]
-    pub(super) fn pop_movable(&self) -> Option<Runnable> {
-        let queue = &self.pool.as_ref()?.queue;
+    fn pop_movable(&self, pool: &PoolRemote) -> Option<Runnable> {
+        let queue = &pool.queue;
         let end = self.turn_end.get().unwrap_or_else(|| queue.tail());
         queue.pop_before(end).or_else(|| queue.pop_next())
     }
@@ -579,16 +578,6 @@ impl Local {
         let movable = self.pool.as_ref().map_or(0, |pool| pool.queue.len());
         let ready = 1 + self.ready.borrow().len() + movable;
         longest.set(longest.get().max(ready));
-    }
-
-    /// Called when a task of a pool worker begins to run, after `runs` others.
-    #[inline]
-    pub(super) fn begin_run(&self, pool: &PoolRemote, runs: usize, meta: &Meta) {
-        if meta.index() != self.index {
-            meta.assign(self.index);
-        }
-        pool.runs.set(runs.wrapping_add(1));
-        self.runs_task.set(true);
     }
 
     /// Called when a task has run, except by a worker that [`takes_first`](Self::takes_first).

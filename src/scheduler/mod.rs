@@ -344,7 +344,7 @@ mod tests {
     /// Drops the tasks that the worker and its runtime have left, and which keep its memory.
     fn drop_tasks(worker: &Worker) {
         worker.local.end_turn();
-        while let Some(runnable) = worker.local.pop_own(worker.local.pool()) {
+        while let Some(runnable) = worker.local.pop() {
             drop(runnable);
         }
         while worker.shared().take_any().is_some() {}
@@ -384,7 +384,7 @@ mod tests {
             let next_id = id(&next);
             local.push(stays);
             local.put_first(next);
-            let is_next = || local.pop_own(local.pool()).map(|task| id(&task) == next_id);
+            let is_next = || local.pop().map(|task| id(&task) == next_id);
             assert_eq!(
                 [is_next(), is_next(), is_next()],
                 [Some(true), Some(false), None]

@@ -92,7 +92,7 @@ impl Worker {
             local.take_inbox();
             local.end_turn();
             local.release_yielded();
-            while let Some(runnable) = local.pop().or_else(|| local.pop_movable()) {
+            while let Some(runnable) = local.pop() {
                 drop(runnable);
             }
             // The tasks that were polled: they become ready. None is added meanwhile, since no task

@@ -189,7 +189,7 @@ impl Worker {
                     }
                     entered.future.end_poll();
                     yielded = main.is_woken();
-                } else if !self.run_next() {
+                } else if !self.run_ready(1) {
                     break;
                 }
             }
@@ -202,7 +202,7 @@ impl Worker {
     pub(crate) fn drive_forever(&self) -> ! {
         let _driving = self.drive();
         loop {
-            self.run_ready();
+            self.run_ready(EVENT_INTERVAL);
             self.poll_and_fire_outlined(None, &|| self.has_failed());
             self.panic_if_failed();
         }
@@ -214,7 +214,7 @@ impl Worker {
         let shared = &**self.shared();
         let _waiter = shared.await_last_task();
         loop {
-            self.run_ready();
+            self.run_ready(EVENT_INTERVAL);
             let remaining = deadline.map(|deadline| deadline.saturating_duration_since(now()));
             if shared.live_tasks() == 0 || remaining == Some(Duration::ZERO) {
                 return;
@@ -238,7 +238,7 @@ impl Worker {
         self.poll_and_fire_outlined(timeout, &|| self.has_failed());
         self.panic_if_failed();
         let has_woken = self.foreign_calls.get() != calls;
-        has_woken | self.run_at_most(tasks)
+        has_woken | self.run_ready(tasks)
     }
 
     /// Prepares the worker to be driven by a foreign loop or a world, turn by turn. Between two
@@ -259,7 +259,7 @@ impl Worker {
         let served = catch_unwind(AssertUnwindSafe(|| {
             start();
             while !shared.is_closing() {
-                self.run_ready();
+                self.run_ready(EVENT_INTERVAL);
                 self.poll_and_fire_outlined(None, &|| shared.is_closing());
             }
         }));
@@ -533,34 +533,20 @@ impl Worker {
         std::thread::sleep(timeout.map_or(RETRY_DELAY, |timeout| timeout.min(RETRY_DELAY)));
     }
 
-    /// Runs ready tasks.
-    fn run_ready(&self) {
-        self.run_at_most(EVENT_INTERVAL);
-    }
-
     /// Runs at most `tasks` ready tasks. Returns whether there was any.
-    fn run_at_most(&self, tasks: usize) -> bool {
+    #[inline]
+    fn run_ready(&self, tasks: usize) -> bool {
         if !self.local.takes_first() {
             return self.run_of_several(tasks);
         }
-        (0..tasks).take_while(|_| self.run_next()).count() > 0
+        let ready = (0..tasks).map_while(|_| self.local.pop_first());
+        ready.fold(false, |_, runnable| {
+            self.local.run(runnable);
+            true
+        })
     }
 
-    /// Runs the next ready task. Returns whether there was one.
-    fn run_next(&self) -> bool {
-        if !self.local.takes_first() {
-            return self.run_of_several(1);
-        }
-        match self.local.pop_first() {
-            None => false,
-            Some(runnable) => {
-                self.local.run(runnable);
-                true
-            }
-        }
-    }
-
-    /// [`run_at_most`](Self::run_at_most), for pool workers and for workers with a
+    /// [`run_ready`](Self::run_ready), for pool workers and for workers with a
     /// [`chooser`](Local::chooser).
     #[inline(never)]
     fn run_of_several(&self, tasks: usize) -> bool {
@@ -599,7 +585,11 @@ impl Worker {
         let next = injected.or_else(|| local.pop_own(pool));
         let next = next.or_else(|| local.take_injected())?;
         self.pool.begin_work(local.index, &local.shared);
-        local.begin_run(pool, runs, next.metadata());
+        if next.metadata().index() != local.index {
+            next.metadata().assign(local.index);
+        }
+        pool.runs.set(runs.wrapping_add(1));
+        local.runs_task.set(true);
         Some(next)
     }
 
