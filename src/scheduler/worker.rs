@@ -336,7 +336,9 @@ impl Worker {
         if self.needs_collect.get() {
             self.collect();
             self.fire();
-        } else if has_timers && (is_plain || self.may_fire()) {
+        } else if has_timers && (is_plain || !local.is_pool_worker() || self.pool.has_polled.take())
+        {
+            // A pool worker that has not polled leaves them to the one that does.
             self.fire();
         }
         local.release_yielded();
@@ -398,7 +400,8 @@ impl Worker {
     /// Sleeps, at most for `timeout`; or, unless it `may_sleep`, polls once without blocking.
     #[inline]
     fn sleep_or_poll(&self, may_sleep: bool, timeout: Option<Duration>) {
-        let mut until = None;
+        let polls = self.reactor.has_sources() || self.embedded.get();
+        let mut until = polls.then_some(Until::Now);
         if may_sleep {
             self.local.counters.parks.add(1);
             self.note(self.reactor.park());
@@ -408,19 +411,9 @@ impl Worker {
                 until = Some(self.driver.until(timeout))
             }
         }
-        match until {
-            Some(until) => self.wait_once(&self.reactor, &until, || ()),
-            None if self.reactor.has_sources() || self.embedded.get() => {
-                self.wait_once(&self.reactor, &Until::Now, || ());
-            }
-            None => {}
+        if let Some(until) = until {
+            self.wait_once(&self.reactor, &until, || ());
         }
-    }
-
-    /// Whether the worker fires timers at the end of a turn. A pool worker does so if it has
-    /// polled, since otherwise another one does.
-    fn may_fire(&self) -> bool {
-        !self.local.is_pool_worker() || self.pool.has_polled.take()
     }
 
     /// Wakes the tasks with timers that are due.
