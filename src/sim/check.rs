@@ -614,8 +614,7 @@ fn report(seed: u64, state: &State) -> Report {
     let strikes = state.chaos.borrow().strikes();
     let mut report = with_kernel(|kernel| {
         let core = &mut kernel.core;
-        let said = core.report.claims.iter();
-        sometimes.extend(said.map(|(name, was_true)| (name.clone(), *was_true)));
+        sometimes.extend(core.report.claims.clone());
         let difference = core.report.difference(&core.hosts);
         let is_woken = core.pollers.were_woken_from_elsewhere();
         let woken = is_woken.then(|| "a task was woken by another thread".to_owned());

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use super::answers::{self, Asked};
-use super::claims::{Claims, Sites};
+use super::claims::Sites;
 use super::coverage::Coverage;
 use super::hosts::Hosts;
 use super::panics::Panics;
@@ -34,7 +34,8 @@ pub(crate) struct Report {
     /// Remarks that may explain strange behaviour, for reports.
     pub(crate) remarks: BTreeSet<&'static str>,
     pub(crate) panics: Panics,
-    pub(crate) claims: Claims,
+    /// The conditions of `sometimes!` by name, and whether each was true.
+    pub(crate) claims: BTreeMap<String, bool>,
     pub(super) sites: Sites,
     pub(crate) progress: Arc<Progress>,
     /// The features that the run has reached, if it notes them.
