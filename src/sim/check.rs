@@ -615,7 +615,8 @@ fn report(seed: u64, state: &State) -> Report {
     let mut report = with_kernel(|kernel| {
         let core = &mut kernel.core;
         sometimes.extend(core.report.claims.clone());
-        let difference = core.report.difference(&core.hosts);
+        let trace = &mut core.report.trace;
+        let difference = trace.first_difference(|host| core.hosts.name(host));
         let is_woken = core.pollers.were_woken_from_elsewhere();
         let woken = is_woken.then(|| "a task was woken by another thread".to_owned());
         let shortcuts = core.report.shortcuts(&core.hosts);
@@ -628,7 +629,7 @@ fn report(seed: u64, state: &State) -> Report {
             sometimes,
             strikes,
             recorded: core.report.trace.take_recorded(),
-            has_diverged: core.report.has_diverged,
+            has_diverged: core.report.trace.has_diverged(),
             shares_thread: state.shares_thread.get(),
             difference,
             seen: woken.into_iter().chain(shortcuts).collect(),

@@ -115,7 +115,9 @@ impl Core {
 
     fn note_of_weight(&mut self, host: usize, what: What, weight: u64) {
         if !(self.report.trace).note(self.time.now(), host, what, weight) {
-            self.report.diverge(self.processes.current_host());
+            let is_in_process = self.processes.current.is_some();
+            let event = (self.time.now(), host, what);
+            self.report.trace.diverge(event, is_in_process);
         }
         if let Some(coverage) = &mut self.report.coverage {
             coverage.note(self.time.now(), host, what);

@@ -14,7 +14,7 @@ use super::hosts::Hosts;
 use super::panics::Panics;
 use super::progress::Progress;
 use super::step::Step;
-use super::trace::{Difference, Seconds, Trace};
+use super::trace::{Seconds, Trace};
 use super::with;
 
 #[derive(Default)]
@@ -25,10 +25,6 @@ pub(crate) struct Report {
     /// The events that [`Sim::on_step`](crate::sim::Sim::on_step) has not received yet, if it is in
     /// use.
     unseen: Option<Vec<Step>>,
-    /// Whether this run differs from the one that it is compared with.
-    pub(crate) has_diverged: bool,
-    /// The host of the process that was polled then.
-    diverged_on: Option<usize>,
     /// The first failure, which is the one that is reported.
     pub(crate) failure: Option<Failure>,
     /// Remarks that may explain strange behaviour, for reports.
@@ -76,25 +72,9 @@ impl Report {
         (self.failure).get_or_insert(Failure { reason, cause, at });
     }
 
-    /// Notes that this run differs from the one that it is compared with, while a process of this
-    /// host was polled.
-    #[cold]
-    pub(super) fn diverge(&mut self, polled: Option<usize>) {
-        if !std::mem::replace(&mut self.has_diverged, true) {
-            self.diverged_on = polled;
-        }
-    }
-
     /// Returns whether the run has come to its end: it has failed, or has diverged.
     pub(super) fn is_over(&self) -> bool {
-        self.failure.is_some() || self.has_diverged
-    }
-
-    /// Returns where this run differs from the one that it is compared with, as far as that is
-    /// known.
-    pub(crate) fn difference(&self, hosts: &Hosts) -> Option<Difference> {
-        let name = |host| hosts.name(host);
-        self.trace.first_difference(self.diverged_on, name)
+        self.failure.is_some() || self.trace.has_diverged()
     }
 
     /// Returns whether events are printed, or kept for an observer.
@@ -184,16 +164,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_failure_and_the_first_divergence_are_reported() {
+    fn the_first_failure_is_reported() {
         let mut report = Report::default();
         assert!(!report.is_over());
         report.fail("one".into(), Some(7), "the first".into());
         report.fail("other".into(), None, "the second".into());
         let failure = report.failure.as_ref().expect("it has failed");
         assert_eq!((&*failure.cause, failure.at), ("one", Some(7)));
-        report.diverge(Some(1));
-        report.diverge(Some(2));
-        assert_eq!((report.is_over(), report.diverged_on), (true, Some(1)));
+        assert!(report.is_over());
     }
 
     #[test]

@@ -89,9 +89,9 @@ pub(crate) struct Trace {
     /// The last events, each at its number modulo [`SHOWN`].
     last: Vec<Event>,
     comparison: Comparison,
-    /// The first event of this run that differs from the one before, with its number, and how often
-    /// the C library was called until then.
-    difference: Option<(usize, Event, Asked)>,
+    /// The first event of this run that differs from the one before, with its number, how often the
+    /// C library was called until then, and whether that was in a process.
+    difference: Option<(usize, Event, Asked, bool)>,
     pub(crate) recording: Option<Box<Recording>>,
 }
 
@@ -200,13 +200,23 @@ impl Trace {
             }
             Comparison::Compare(all) => {
                 let theirs = all.fingerprints.get(index);
-                let is_same = theirs.is_none_or(|theirs| *theirs == hash);
-                if !is_same && self.difference.is_none() {
-                    self.difference = Some((index, event, answers::asked()));
-                }
-                is_same
+                theirs.is_none_or(|theirs| *theirs == hash)
             }
         }
+    }
+
+    /// Keeps the event that was noted last if it is the first one that differs from the run that
+    /// this one is compared with. `is_in_process` is whether a process has caused it.
+    #[cold]
+    pub(super) fn diverge(&mut self, event: Event, is_in_process: bool) {
+        let index = self.events as usize - 1;
+        let found = || (index, event, answers::asked(), is_in_process);
+        self.difference.get_or_insert_with(found);
+    }
+
+    /// Returns whether this run differs from the one that it is compared with.
+    pub(crate) fn has_diverged(&self) -> bool {
+        self.difference.is_some()
     }
 
     /// Notes a message, if the run is recorded. A message is not an event.
@@ -227,17 +237,15 @@ impl Trace {
     }
 
     /// Returns the first event in which this run differs from the one that it is compared with.
-    /// `None` if there is no difference, or if the event is not known. `polled` is the host of the
-    /// process that was polled then.
+    /// `None` if there is no difference, or if the event is not known.
     pub(crate) fn first_difference<'a>(
         &'a self,
-        polled: Option<usize>,
         name: impl Fn(usize) -> &'a str,
     ) -> Option<Difference> {
         let Comparison::Compare(all) = &self.comparison else {
             return None;
         };
-        let (index, ours, asked) = self.difference?;
+        let (index, ours, asked, is_in_process) = self.difference?;
         let theirs = *all.events.get(index)?;
         let tell = |event| Trace::describe([&event], &name).trim().to_owned();
         let (told, mut tells) = (tell(theirs), tell(ours));
@@ -254,7 +262,7 @@ impl Trace {
             _ => None,
         };
         // The last poll in both runs, unless the difference is itself a poll.
-        let is_polled = polled.is_some() && poll(&ours).is_none();
+        let is_polled = is_in_process && poll(&ours).is_none();
         let task = before.iter().rev().find_map(poll).filter(|_| is_polled);
         Some(Difference {
             before: Trace::describe(&before[index.saturating_sub(BEFORE)..], &name),
@@ -326,6 +334,27 @@ mod tests {
             trace.take_recorded();
             assert_eq!(told(&trace), last, "although its recording was taken");
         }
+    }
+
+    #[test]
+    fn the_first_divergence_is_the_one_that_is_reported() {
+        let run = |comparison, numbers: [u64; 3]| {
+            let mut trace = Trace::new(comparison, false);
+            for number in numbers {
+                let what = What::Chosen(number);
+                if !trace.note(number, 0, what, weight(what)) {
+                    trace.diverge((number, 0, what), false);
+                }
+            }
+            trace
+        };
+        let mut first = run(Comparison::Record(Recorded::default()), [1, 2, 3]);
+        assert!(!first.has_diverged());
+        let second = run(Comparison::Compare(first.take_recorded()), [1, 5, 6]);
+        let difference = second.first_difference(|_| "host");
+        let difference = difference.expect("the second event differs");
+        assert!(difference.theirs.ends_with("chose 2") && difference.ours.ends_with("chose 5"));
+        assert!(second.has_diverged() && difference.task.is_none());
     }
 
     #[test]
