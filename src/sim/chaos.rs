@@ -18,7 +18,7 @@
 //! cancels everything that is scheduled, including the ends of faults, since it heals everything
 //! itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::rc::Rc;
 
@@ -588,8 +588,8 @@ impl Chaos {
             Kind::DiskRead | Kind::DiskWrite | Kind::DiskSync | Kind::SlowSync => "disks",
             _ => name,
         };
-        if self.is_named && !plan.counted.contains(&(name, kind)) {
-            plan.counted.push((name, kind));
+        if self.is_named {
+            plan.counted.insert((name, kind));
         }
     }
 
@@ -819,7 +819,7 @@ pub(super) struct Plan {
     /// Description of what was drawn.
     pub(super) drawn: String,
     /// The kinds that are on, and the names under which they are counted.
-    counted: Vec<(&'static str, Kind)>,
+    counted: BTreeSet<(&'static str, Kind)>,
 }
 
 impl Plan {
@@ -845,7 +845,7 @@ impl Plan {
         let rates = self.rates.iter().filter(|rate| rate.0 == kind);
         let parts = rates.map(|rate| rate.2).max().unwrap_or_default();
         let rate = Probability::of_ten_thousand(parts);
-        with_kernel(|kernel| kernel.core.set_rate_by_chaos(kind, rate));
+        with_kernel(|kernel| kernel.core.faults.by_chaos.insert(kind, rate));
     }
 
     fn end_order(&mut self) {

@@ -17,15 +17,18 @@ use super::trace::Seconds;
 /// threads busy).
 const LONGEST: u64 = 2_000_000_000;
 
-/// The faults that a test has set for a host.
+/// The faults of a host, and their choices.
 #[derive(Debug, Default)]
 pub(crate) struct HostFaults {
-    /// The probabilities of those that are on, or were.
+    /// The probabilities that the test has set.
     rates: BTreeMap<Kind, Probability>,
     /// The limit of a timer's lateness.
     pub(crate) late: u64,
     /// The limit of a process's sockets and files.
     pub(crate) descriptors: Option<usize>,
+    /// The streams of the kinds that have been on, each with the number of its draws, which
+    /// identifies its faults.
+    streams: BTreeMap<Kind, (Stream, u64)>,
 }
 
 impl HostFaults {
@@ -34,23 +37,9 @@ impl HostFaults {
     }
 }
 
-/// The faults of a host, and their choices.
+/// The faults of the hosts that have had any.
 #[derive(Debug, Default)]
-struct FaultsOfHost {
-    set: HostFaults,
-    /// The streams of the kinds that have been on, each with the number of its draws, which
-    /// identifies its faults.
-    streams: BTreeMap<Kind, (Stream, u64)>,
-}
-
-/// The faults of all hosts.
-#[derive(Debug, Default)]
-pub(crate) struct FaultsOfHosts {
-    /// By host; those that were asked for.
-    hosts: BTreeMap<usize, FaultsOfHost>,
-    /// Whether any host has had faults.
-    pub(super) are_any: bool,
-}
+pub(crate) struct FaultsOfHosts(BTreeMap<usize, HostFaults>);
 
 /// Returns the labels of the stream that decides whether a fault happens, and of that which gives
 /// its extent.
@@ -76,21 +65,20 @@ fn labels(kind: Kind) -> [&'static str; 2] {
 impl FaultsOfHosts {
     /// Changes the faults that the test has set for a host.
     pub(crate) fn change(&mut self, host: usize, f: impl FnOnce(&mut HostFaults)) {
-        f(&mut self.hosts.entry(host).or_default().set);
-        self.are_any = true;
+        f(self.0.entry(host).or_default());
     }
 
     /// Ends the random faults that the test has set.
     pub(super) fn heal(&mut self) {
-        for host in self.hosts.values_mut() {
-            host.set.rates.clear();
-            host.set.late = 0;
+        for host in self.0.values_mut() {
+            host.rates.clear();
+            host.late = 0;
         }
     }
 
     /// Returns the stream of a kind of fault on a host, for another draw.
     fn stream(&mut self, seed: u64, host: usize, kind: Kind) -> &mut (Stream, u64) {
-        let streams = &mut self.hosts.entry(host).or_default().streams;
+        let streams = &mut self.0.entry(host).or_default().streams;
         let begin = || (Stream::new(seed, labels(kind)[0], host, 0), 0);
         let stream = streams.entry(kind).or_insert_with(begin);
         stream.1 += 1;
@@ -99,7 +87,7 @@ impl FaultsOfHosts {
 
     /// Returns the limit of the sockets and files of a host's process, if there is one.
     pub(super) fn descriptors(&self, host: usize) -> Option<usize> {
-        self.hosts.get(&host)?.set.descriptors
+        self.0.get(&host)?.descriptors
     }
 }
 
@@ -109,12 +97,13 @@ impl Core {
     /// fault that is off draws nothing.
     #[inline]
     pub(super) fn fault_comes(&mut self, host: usize, kind: Kind) -> bool {
-        self.host_faults.are_any && self.is_fault_drawn(host, kind)
+        let are_any = !self.host_faults.0.is_empty() || !self.faults.by_chaos.is_empty();
+        are_any && self.is_fault_drawn(host, kind)
     }
 
     fn is_fault_drawn(&mut self, host: usize, kind: Kind) -> bool {
-        let own = self.host_faults.hosts.get(&host);
-        let own = own.and_then(|host| host.set.rates.get(&kind)).copied();
+        let own = self.host_faults.0.get(&host);
+        let own = own.and_then(|host| host.rates.get(&kind)).copied();
         let probability = self.faults.rate(kind, own.unwrap_or_default());
         if probability == Probability::default() {
             return false;
@@ -127,8 +116,8 @@ impl Core {
 
     /// Draws by how much a host's timer that is set now is late.
     pub(super) fn lateness(&mut self, host: usize) -> u64 {
-        let own = self.host_faults.hosts.get(&host);
-        let most = own.map_or(0, |host| host.set.late);
+        let own = self.host_faults.0.get(&host);
+        let most = own.map_or(0, |host| host.late);
         if most == 0 {
             return 0;
         }
@@ -170,7 +159,7 @@ impl Core {
         if !self.fault_comes(host, kind) {
             return None;
         }
-        let nth = self.host_faults.hosts.get(&host)?.streams.get(&kind)?.1;
+        let nth = self.host_faults.0.get(&host)?.streams.get(&kind)?.1;
         Some(Stream::new(self.seed, labels(kind)[1], host, nth as usize))
     }
 }
@@ -183,7 +172,7 @@ mod tests {
     fn a_fault_comes_by_the_host_s_own_probability_or_by_that_of_chaos() {
         let mut core = Core::of_test(1);
         let certain = Probability::new(1.0).unwrap();
-        assert!(!core.host_faults.are_any && !core.fault_comes(3, Kind::Short));
+        assert!(!core.fault_comes(3, Kind::Short));
         core.host_faults
             .change(3, |own| own.set(Kind::Short, certain));
         assert!(core.fault_comes(3, Kind::Short));
