@@ -5,7 +5,9 @@
 //! in one piece, which is copied without rearranging. Bytes that were taken out stay in front until
 //! they outnumber the others.
 
-use std::io::IoSliceMut;
+use std::io::{IoSlice, IoSliceMut};
+
+use super::errno::Errno;
 
 #[derive(Debug, Default)]
 pub(super) struct ByteQueue {
@@ -48,6 +50,28 @@ impl ByteQueue {
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.start = 0;
+    }
+
+    /// Takes bytes in from buffers, until it has `most`, and shows each part to `look`. Returns
+    /// their number.
+    pub(super) fn write(
+        &mut self,
+        buffers: &[IoSlice<'_>],
+        most: usize,
+        mut look: impl FnMut(&[u8]),
+    ) -> Result<usize, Errno> {
+        let (mut written, mut is_empty) = (0, true);
+        for bytes in buffers {
+            is_empty &= bytes.is_empty();
+            let part = &bytes[..bytes.len().min(most - self.len())];
+            self.push(part);
+            look(part);
+            written += part.len();
+        }
+        if written == 0 && !is_empty {
+            return Err(Errno::AGAIN);
+        }
+        Ok(written)
     }
 
     /// Copies bytes into buffers, and takes them out unless `keeps` is set. Returns their number.

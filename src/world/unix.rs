@@ -467,17 +467,8 @@ impl Network<'_> {
         }
         socket.base.take_error()?;
         let (to, _) = self.stream(peer).map_err(|_| Errno::PIPE)?;
-        let (mut written, mut is_empty, mut hash) = (0, true, 0);
-        for bytes in buffers {
-            is_empty &= bytes.is_empty();
-            let part = bytes.len().min(BUFFER - to.len());
-            to.push(&bytes[..part]);
-            hash = digest(hash, &bytes[..part]);
-            written += part;
-        }
-        if written == 0 && !is_empty {
-            return Err(Errno::AGAIN.into());
-        }
+        let mut hash = 0;
+        let written = to.write(buffers, BUFFER, |part| hash = digest(hash, part))?;
         if written > 0 {
             self.core.note(host, What::Local(hash, written));
             self.raise(peer, READABLE);

@@ -278,17 +278,7 @@ impl Socket {
             State::Connected | State::Closed => return Err(Errno::PIPE.into()),
             _ => return Err(Errno::NOTCONN.into()),
         }
-        let (mut written, mut is_empty) = (0, true);
-        for bytes in buffers {
-            is_empty &= bytes.is_empty();
-            let part = bytes.len().min(BUFFER - self.out.len());
-            self.out.push(&bytes[..part]);
-            written += part;
-        }
-        if written == 0 && !is_empty {
-            return Err(Errno::AGAIN.into());
-        }
-        Ok(written)
+        Ok(self.out.write(buffers, BUFFER, |_| ())?)
     }
 
     /// Ends writing: the FIN is to be sent behind the last byte.
