@@ -279,7 +279,7 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
             (0..count).map(|nth| from.wrapping_add(nth)).collect()
         }
     };
-    let variation = (replay.as_ref()).map(|replay| replay.variation(&run));
+    let variation = (replay.as_ref()).map(|replay| replay.resolve(&run));
     let mut variation = variation.unwrap_or_default();
     variation.until = until;
     assert!(
@@ -289,7 +289,7 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     // Makes a run again that has failed, as if the user had asked for it, and panics with its
     // report.
     let fail_again = |replay: Replay| -> ! {
-        let (seed, variation) = ([replay.seed], replay.variation(&run));
+        let (seed, variation) = ([replay.seed], replay.resolve(&run));
         let report = Jobs::new(&seed, threads, variation.clone()).run().failure;
         let report = report.unwrap_or_else(|| {
             panic!("POLDER_SIM={replay} has failed once, and has passed the second time")
@@ -306,7 +306,7 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
             fail_again(replay);
         }
     }
-    let names_choices = (replay.as_ref()).is_some_and(|replay| !replay.chosen.is_empty());
+    let names_choices = (replay.as_ref()).is_some_and(|replay| !replay.variation.chosen.is_empty());
     assert!(
         !(done.is_of_another_run || names_choices && done.schedules.is_none()),
         "polder::sim: POLDER_SIM names choices of a schedule that the run does not have, or that are \

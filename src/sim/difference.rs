@@ -42,7 +42,7 @@ pub(super) fn between(runs: &str, run: &Run<'_>) -> String {
     let in_turn = |replay: &Replay, comparison| {
         let setup = Setup {
             comparison,
-            variation: replay.variation(run),
+            variation: replay.resolve(run),
             is_quiet: true,
             ..Setup::default()
         };

@@ -17,6 +17,7 @@ use super::check::Report;
 use super::jobs::{BATCH, run_all};
 use super::replay::Replay;
 use super::threads::Threads;
+use crate::world::Variation;
 use crate::world::schedule::{Choice, MAX_CHOICES};
 
 /// The runs of one seed that are left.
@@ -93,14 +94,18 @@ pub(super) fn try_all(
     add: &mut dyn FnMut(&Report),
 ) -> Option<Replay> {
     let (mut left, mut runs, mut covered) = (Left::new(limit), 0, 0);
+    let replay = |chosen| {
+        let variation = Variation {
+            chosen,
+            ..Variation::default()
+        };
+        Replay::new(seed, variation)
+    };
     let mut first = Some(Arc::default());
     loop {
         let most = BATCH.min(limit - runs);
         let next = std::iter::from_fn(|| first.take().or_else(|| left.next()));
-        let batch: Vec<Replay> = next
-            .take(most)
-            .map(|chosen| Replay::chosen(seed, chosen))
-            .collect();
+        let batch: Vec<Replay> = next.take(most).map(replay).collect();
         if batch.is_empty() {
             break;
         }
@@ -112,7 +117,7 @@ pub(super) fn try_all(
             add(&report);
             if let Some(schedule) = &report.schedule {
                 covered += usize::from(schedule.is_covered);
-                left.add(&replay.chosen, &schedule.made);
+                left.add(&replay.variation.chosen, &schedule.made);
             }
         }
     }

@@ -28,6 +28,7 @@ use super::jobs::{BATCH, run_all};
 use super::picture;
 use super::replay::Replay;
 use super::threads::Threads;
+use crate::world::Variation;
 use crate::world::choice::Stream;
 use crate::world::coverage::{Feature, PLACES};
 use crate::world::edges;
@@ -126,12 +127,12 @@ impl Search {
             return replay;
         }
         if let Some(seed) = self.own.pop_front() {
-            return Replay::whole(seed, Arc::default());
+            return Replay::new(seed, Variation::default());
         }
         if self.entries.is_empty() || self.stream.below(NEW_SEEDS) == 0 {
             let seed = self.next_seed;
             self.next_seed = seed.wrapping_add(1);
-            return Replay::whole(seed, Arc::default());
+            return Replay::new(seed, Variation::default());
         }
         // Half of these runs continue one that was the first in a state, if there is any: events
         // are so many that few of the kept runs have come further than the others.
@@ -162,10 +163,9 @@ impl Search {
             _ => self.stream.below(reached_at + 1),
         };
         let salt = self.stream.next().max(1);
-        Replay::whole(
-            entry.replay.seed,
-            Arc::new(entry.replay.forks.fork_at(at, salt)),
-        )
+        let mut next = entry.replay.clone();
+        next.variation.forks = Arc::new(next.variation.forks.fork_at(at, salt));
+        next
     }
 
     /// Counts what a run has covered, and keeps the run if something is new.

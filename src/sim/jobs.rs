@@ -192,11 +192,7 @@ pub(super) fn run_all(batch: &[Replay], covers: bool, threads: &Threads<'_>) -> 
             let setup = Setup {
                 covers,
                 found: Some(format!("POLDER_SIM={replay} never ends:\n").into()),
-                variation: Variation {
-                    forks: replay.forks.clone(),
-                    chosen: replay.chosen.clone(),
-                    ..Variation::default()
-                },
+                variation: replay.variation.clone(),
                 ..Setup::default()
             };
             let report = threads.run(replay.seed, setup);

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::check::{Run, parse, variable};
 use crate::world::faults::Id;
-use crate::world::forks::Forks;
 use crate::world::{Setup, Simpler, Variation};
 
 /// A seed, and how a run differs from its own: `0x1d3:-1,-2,-4..8` leaves faults out; ranges
@@ -16,40 +15,29 @@ use crate::world::{Setup, Simpler, Variation};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Replay {
     pub(super) seed: u64,
-    pub(super) forks: Arc<Forks>,
+    /// The numbers of the faults that are left out.
     ranges: Vec<RangeInclusive<usize>>,
-    pub(super) simpler: Simpler,
-    /// The first choices of a run that is one of all.
-    pub(super) chosen: Arc<[u32]>,
+    /// All other differences.
+    pub(super) variation: Variation,
 }
 
 impl Replay {
-    /// Returns the replay of a run that leaves nothing out.
-    pub(super) fn whole(seed: u64, forks: Arc<Forks>) -> Replay {
+    /// Returns the replay of a run that leaves no fault out.
+    pub(super) fn new(seed: u64, variation: Variation) -> Replay {
         Replay {
             seed,
-            forks,
             ranges: Vec::new(),
-            simpler: Simpler::default(),
-            chosen: Arc::default(),
-        }
-    }
-
-    /// Returns the replay of a run that makes these choices first.
-    pub(super) fn chosen(seed: u64, chosen: Arc<[u32]>) -> Replay {
-        Replay {
-            chosen,
-            ..Replay::whole(seed, Arc::default())
+            variation,
         }
     }
 
     /// Returns whether it is the run of a seed, apart from its forks.
     pub(super) fn is_whole(&self) -> bool {
-        self.leaves_nothing_out() && self.chosen.is_empty()
+        self.leaves_nothing_out() && self.variation.chosen.is_empty()
     }
 
     fn leaves_nothing_out(&self) -> bool {
-        self.ranges.is_empty() && self.simpler == Simpler::default()
+        self.ranges.is_empty() && self.variation.simpler == Simpler::default()
     }
 
     /// # Panics
@@ -74,8 +62,13 @@ impl Replay {
             let (first, last) = (first.parse().ok()?, last.parse().ok()?);
             (1 <= first && first <= last).then_some(first..=last)
         };
-        let (mut ranges, mut simpler) = (Vec::new(), Simpler::default());
-        let (mut forks, mut chosen) = (Forks::default(), Vec::new());
+        let (mut ranges, mut variation) = (Vec::new(), Variation::default());
+        let Variation {
+            forks,
+            simpler,
+            chosen,
+            ..
+        } = &mut variation;
         for part in list.split(',').filter(|part| !part.is_empty()) {
             match part {
                 "mean" => simpler.is_even = true,
@@ -84,7 +77,7 @@ impl Replay {
                     None => ranges.push(range(part)?),
                     Some(("schedule", numbers)) => {
                         let numbers = numbers.split('.').map(|number| number.parse().ok());
-                        chosen = numbers.collect::<Option<_>>()?;
+                        *chosen = numbers.collect::<Option<_>>()?;
                     }
                     Some((word, number)) => {
                         let number = parse(number)?;
@@ -95,7 +88,7 @@ impl Replay {
                             if forks.iter().next_back().is_some_and(|(last, _)| last >= at) {
                                 return None; // A fork forgets those behind it.
                             }
-                            forks = forks.fork_at(at, number);
+                            *forks = Arc::new(forks.fork_at(at, number));
                         }
                     }
                 },
@@ -103,10 +96,8 @@ impl Replay {
         }
         Some(Replay {
             seed: parse(seed)?,
-            forks: Arc::new(forks),
             ranges,
-            simpler,
-            chosen: chosen.into(),
+            variation,
         })
     }
 
@@ -123,10 +114,8 @@ impl Replay {
         }
         Replay {
             seed,
-            forks: variation.forks.clone(),
             ranges,
-            simpler: variation.simpler.clone(),
-            chosen: variation.chosen.clone(),
+            variation: variation.clone(),
         }
     }
 
@@ -136,15 +125,12 @@ impl Replay {
     /// # Panics
     ///
     /// If there are fewer faults than were named.
-    pub(super) fn variation(&self, run: &Run<'_>) -> Variation {
-        let mut variation = Variation {
-            forks: self.forks.clone(),
-            chosen: self.chosen.clone(),
-            ..Variation::default()
-        };
+    pub(super) fn resolve(&self, run: &Run<'_>) -> Variation {
+        let mut variation = self.variation.clone();
         if self.leaves_nothing_out() {
             return variation;
         }
+        let simpler = std::mem::take(&mut variation.simpler);
         let setup = Setup {
             is_quiet: true,
             variation: variation.clone(),
@@ -161,7 +147,7 @@ impl Replay {
         let is_left_out = |number| self.ranges.iter().any(|range| range.contains(&number));
         let kept = (1..).zip(all).filter(|(number, _)| !is_left_out(*number));
         variation.kept = Some(Arc::new(kept.map(|(_, id)| id).collect()));
-        variation.simpler = self.simpler.clone();
+        variation.simpler = simpler;
         variation
     }
 }
@@ -172,15 +158,16 @@ impl fmt::Display for Replay {
             (first, last) if first == last => format!("-{first}"),
             (first, last) => format!("-{first}..{last}"),
         });
-        let forks = (self.forks.iter()).map(|(at, salt)| format!("fork{at}={salt:#x}"));
+        let forks = (self.variation.forks.iter()).map(|(at, salt)| format!("fork{at}={salt:#x}"));
         let mut parts: Vec<String> = forks.chain(ranges).collect();
-        let simpler = &self.simpler;
+        let simpler = &self.variation.simpler;
         parts.extend(simpler.is_even.then(|| "mean".to_owned()));
         parts.extend(simpler.is_fifo.then(|| "fifo".to_owned()));
         let chosen = simpler.chosen.iter();
         parts.extend(chosen.map(|(nth, number)| format!("choose{nth}={number}")));
-        if !self.chosen.is_empty() {
-            let numbers: Vec<String> = self.chosen.iter().map(u32::to_string).collect();
+        let chosen = &self.variation.chosen;
+        if !chosen.is_empty() {
+            let numbers: Vec<String> = chosen.iter().map(u32::to_string).collect();
             parts.push(format!("schedule={}", numbers.join(".")));
         }
         write!(f, "{:#x}:{}", self.seed, parts.join(","))

@@ -210,7 +210,7 @@ pub(crate) struct Simpler {
 }
 
 /// How a run differs from that of its seed alone.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Variation {
     pub(crate) forks: Arc<Forks>,
     /// The faults that may happen, if others are left out.
