@@ -99,12 +99,7 @@ impl<'a> Jobs<'a> {
 
     /// Runs all seeds, or stops early when one has failed.
     pub(super) fn run(self) -> Work<'a> {
-        thread::scope(|scope| {
-            for _ in 1..self.count {
-                scope.spawn(|| self.serve());
-            }
-            self.serve();
-        });
+        on_threads(self.count, || self.serve());
         std::mem::take(&mut *self.work.lock())
     }
 
@@ -204,15 +199,20 @@ pub(super) fn run_all(batch: &[Replay], covers: bool, threads: &Threads<'_>) -> 
     } else {
         count_jobs(batch.len())
     };
-    thread::scope(|scope| {
-        for _ in 1..jobs {
-            scope.spawn(serve);
-        }
-        serve();
-    });
+    on_threads(jobs, serve);
     let mut reports = std::mem::take(&mut *reports.lock());
     reports.sort_unstable_by_key(|(nth, _)| *nth);
     reports.into_iter().map(|(_, report)| report).collect()
+}
+
+/// Calls `serve` on this thread and on new ones, `jobs` in all. Returns when all have ended.
+fn on_threads(jobs: usize, serve: impl Fn() + Sync) {
+    thread::scope(|scope| {
+        for _ in 1..jobs {
+            scope.spawn(&serve);
+        }
+        serve();
+    });
 }
 
 /// Returns the number of parallel jobs for so many worlds: one per core, unless the environment

@@ -308,9 +308,9 @@ impl State {
         let left: Vec<String> = tasks.chain(sockets).chain(files).collect();
         if !left.is_empty() {
             let left = left.join("\n    ");
-            self.fail(format!(
-                "the process of {name:?} has returned, and leaves behind\n    {left}"
-            ));
+            world::fail(|| {
+                format!("the process of {name:?} has returned, and leaves behind\n    {left}")
+            });
         }
     }
 
@@ -331,11 +331,11 @@ impl State {
                 Turn::Next(now, poller) => (now, poller),
                 Turn::Stop => return,
                 Turn::WokenFromElsewhere => {
-                    return self.fail(
+                    return world::fail(|| {
                         "a task was woken by another thread: a world has one thread, and what \
                          others do comes at another moment each time"
-                            .into(),
-                    );
+                            .into()
+                    });
                 }
             };
             if is_done() {
@@ -348,12 +348,12 @@ impl State {
             (steps, total) = (steps + 1, total + 1);
             let (max, max_total) = (self.max_steps.get(), self.max_total.get());
             if steps > max {
-                return self.fail(format!("livelock: {max} steps without any time passing"));
+                return world::fail(|| format!("livelock: {max} steps without any time passing"));
             }
             if total > max_total {
-                return self.fail(format!(
-                    "the run has had {max_total} steps: see Sim::total_steps"
-                ));
+                return world::fail(|| {
+                    format!("the run has had {max_total} steps: see Sim::total_steps")
+                });
             }
             let now = match poller {
                 Some(poller) => {
@@ -431,11 +431,11 @@ impl State {
                 return Some(at);
             }
             Advance::Late(at) => self.fail_late(at),
-            Advance::Never => self.fail(
+            Advance::Never => world::fail(|| {
                 "deadlock: no task is ready, no timer is set, nothing is under way (another thread, \
                  if one was to wake a task, is no part of a world)"
-                    .into(),
-            ),
+                    .into()
+            }),
         }
         None
     }
@@ -480,9 +480,7 @@ impl State {
         }
         // If there is such a condition, that was the first failure, and is the one that counts.
         let limit = Seconds(self.limit.get());
-        self.fail(format!(
-            "the test has not ended within {limit}: see Sim::limit"
-        ));
+        world::fail(|| format!("the test has not ended within {limit}: see Sim::limit"));
     }
 
     /// Runs a call that was given to `unblock`, or drops it if its process has ended. It is foreign
@@ -571,17 +569,11 @@ impl State {
             is_missed.then_some(&condition.name)
         });
         if let Some(name) = missed {
-            self.fail(format!(
-                "eventually {name:?}: it was not true when the test ended"
-            ));
+            world::fail(|| format!("eventually {name:?}: it was not true when the test ended"));
         }
         if let Some(words) = forgotten(&self.histories.borrow()) {
             world::fail_because("a history was not checked", None, || words);
         }
-    }
-
-    pub(super) fn fail(&self, reason: String) {
-        world::fail(|| reason);
     }
 
     /// Describes what each process is doing, for the report of a failure.
