@@ -30,6 +30,7 @@ use crate::clock::{nanos_since_start, tick_after_nanos};
 use crate::runtime::Runtime;
 use crate::scheduler::Worker;
 use crate::sync::contain;
+use crate::world::blocking::PendingCall;
 use crate::world::choice::Stream;
 use crate::world::faults::Id;
 use crate::world::progress::{Call, Progress};
@@ -424,7 +425,9 @@ impl State {
         let latest = self.latest();
         match kernel(|kernel| kernel.advance(latest)) {
             Advance::Happened(at, due, chaos_is_due) => {
-                self.run_due(due);
+                if let Some(due) = due {
+                    self.run_due(due);
+                }
                 if chaos_is_due {
                     self.chaos_is_due();
                 }
@@ -485,11 +488,7 @@ impl State {
 
     /// Runs a call that was given to `unblock`, or drops it if its process has ended. It is foreign
     /// code.
-    #[cfg(feature = "blocking")]
-    fn run_due(&self, due: world::Due) {
-        let Some(due) = due else {
-            return;
-        };
+    fn run_due(&self, due: PendingCall) {
         let is_alive = kernel(|kernel| {
             let is_alive = kernel.core.processes.is_alive(due.process);
             kernel.begin_drop(due.process, !is_alive);
@@ -502,9 +501,6 @@ impl State {
         contain(|| drop(due.job));
         kernel(Kernel::end_drop);
     }
-
-    #[cfg(not(feature = "blocking"))]
-    fn run_due(&self, _: world::Due) {}
 
     /// Adds a function that is called with each event from now on.
     pub(super) fn observe(&self, observer: Observer) {
@@ -635,7 +631,6 @@ impl State {
         for process in 0..count {
             self.drop_process(process, true);
         }
-        #[cfg(feature = "blocking")]
         world::as_killed(|| {
             let jobs = world::with(|kernel| kernel.blocking.take_all(&mut kernel.core))
                 .unwrap_or_default();

@@ -59,7 +59,6 @@ pub(crate) enum What {
     #[cfg_attr(not(feature = "signal"), allow(dead_code))]
     Signal(u64),
     /// A call was given to `unblock`, and begins after this delay.
-    #[cfg_attr(not(feature = "blocking"), allow(dead_code))]
     Blocking(u64),
     /// This number of bytes of a file was written; zero if only its length was set.
     Written(u64, usize),

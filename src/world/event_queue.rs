@@ -8,10 +8,8 @@
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
-#[cfg(feature = "blocking")]
 use std::sync::Arc;
 
-#[cfg(feature = "blocking")]
 use super::blocking::PendingCall;
 use super::tcp::Segment;
 use super::udp::Datagram;
@@ -20,7 +18,6 @@ pub(super) enum Event {
     Segment(Box<Segment>),
     Datagram(Box<Datagram>),
     /// Boxed, so that an event is two words.
-    #[cfg(feature = "blocking")]
     Blocking(Box<PendingCall>),
     /// The retransmission timer of this socket.
     Retransmit(u32),
@@ -161,7 +158,6 @@ impl Events {
     }
 
     /// Takes out the calls of `unblock`, at the end of the world, ordered by time.
-    #[cfg(feature = "blocking")]
     pub(super) fn take_blocking(&mut self) -> Vec<Arc<dyn crate::sync::Job>> {
         let mut all = self.drain();
         all.sort_unstable_by_key(Entry::key);
@@ -272,7 +268,6 @@ mod tests {
         assert_eq!(events.all().count(), 3);
     }
 
-    #[cfg(feature = "blocking")]
     #[test]
     fn calls_are_taken_out_by_their_time() {
         use crate::sync::Job;

@@ -18,7 +18,8 @@
 
 pub(crate) mod address;
 pub(crate) mod answers;
-#[cfg(feature = "blocking")]
+// Without the feature nothing makes such a call.
+#[cfg_attr(not(feature = "blocking"), allow(dead_code))]
 pub(crate) mod blocking;
 mod bytes;
 pub(crate) mod choice;
@@ -75,6 +76,7 @@ use std::time::Instant;
 
 use self::core::Core;
 pub(crate) use self::core::note_poll;
+use blocking::PendingCall;
 pub(crate) use claims::{asks_for, buggify, checks_here, does_not_hold, note_sometimes};
 use errno::Errno;
 use event_queue::{Event, Events, Place};
@@ -121,7 +123,6 @@ pub(crate) struct Kernel {
     sockets: Sockets,
     pub(crate) names: names::Names,
     pub(crate) disks: disk_calls::Disks,
-    #[cfg(feature = "blocking")]
     pub(crate) blocking: blocking::Calls,
     /// The numbers of the actions of chaos that are due, which the world takes before anything else
     /// runs.
@@ -143,20 +144,12 @@ pub(crate) enum Turn {
 /// The result of letting time pass.
 pub(crate) enum Advance {
     /// An event has happened: its time, a call that is due then, and whether chaos is due.
-    Happened(u64, Due, bool),
+    Happened(u64, Option<PendingCall>, bool),
     /// The next event is at this time, which is after the limit.
     Late(u64),
     /// No event will ever happen.
     Never,
 }
-
-/// A call of `unblock` that is due.
-#[cfg(feature = "blocking")]
-pub(crate) type Due = Option<blocking::PendingCall>;
-
-/// Without `unblock` no call is ever due.
-#[cfg(not(feature = "blocking"))]
-pub(crate) type Due = Option<std::convert::Infallible>;
 
 thread_local! {
     /// [`World`] drops it: so the thread-local has no destructor, and accesses need not check for
@@ -284,7 +277,6 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         sockets: Sockets::default(),
         names: names::Names::new(seed),
         disks: disk_calls::Disks::new(seed),
-        #[cfg(feature = "blocking")]
         blocking: blocking::Calls::default(),
         due_chaos: VecDeque::new(),
         first_chaos: 0,
@@ -410,7 +402,7 @@ impl Kernel {
     /// Lets an event happen that [`next_event`](Self::next_event) has just returned. Returns a call
     /// that is due, if the event is one.
     #[must_use]
-    fn take_event(&mut self, place: Place) -> Due {
+    fn take_event(&mut self, place: Place) -> Option<PendingCall> {
         let (at, event) = self.core.events.take(place)?;
         self.core.set_now(at);
         let mut network = self.network();
@@ -438,7 +430,6 @@ impl Kernel {
             Event::Unreachable(id) => network.hear_of_router(id),
             Event::Deadline(poller) => self.core.pollers.fire(poller),
             Event::Chaos(number) => self.due_chaos.push_back(number),
-            #[cfg(feature = "blocking")]
             Event::Blocking(call) => return self.blocking.begin(*call, &self.core),
         }
         None
@@ -517,7 +508,6 @@ impl Kernel {
         if let Some(host) = self.core.processes.end_pause(id) {
             self.core.note(host, What::Resumed);
             self.end_suspension(id);
-            #[cfg(feature = "blocking")]
             self.blocking.resume(&mut self.core);
         }
     }
@@ -558,7 +548,6 @@ impl Kernel {
         let core = &mut self.core;
         core.end_partings();
         core.processes.pauses.clear();
-        #[cfg(feature = "blocking")]
         self.blocking.resume(core);
         self.names.heal();
         core.report.sites.are_off = true;

@@ -37,7 +37,6 @@ pub(crate) enum Call {
     /// A poll of a task.
     Poll,
     /// A function that was given to `unblock`.
-    #[cfg_attr(not(feature = "blocking"), allow(dead_code))]
     Unblock,
     /// A condition of the test.
     Condition,

@@ -61,7 +61,6 @@ pub(super) enum Action {
     /// The earliest timer of this poller's worker is due.
     Deadline(usize),
     /// The call of `unblock` with this number of its event is due.
-    #[cfg(feature = "blocking")]
     Blocking(u64),
     /// The first action of chaos is due.
     Chaos,
@@ -76,7 +75,6 @@ impl Transition {
     fn runs_code(self) -> bool {
         match self.action {
             Action::Run(_) => true,
-            #[cfg(feature = "blocking")]
             Action::Blocking(_) => true,
             _ => false,
         }
@@ -242,7 +240,6 @@ impl Kernel {
                 Event::Deadline(poller) => {
                     (core.pollers.host_of(*poller), Action::Deadline(*poller))
                 }
-                #[cfg(feature = "blocking")]
                 Event::Blocking(call) => {
                     let host = core.processes.host_of(call.process);
                     (host, Action::Blocking(number))
