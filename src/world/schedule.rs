@@ -73,11 +73,7 @@ impl Transition {
 
     /// Returns whether it runs code of a process.
     fn runs_code(self) -> bool {
-        match self.action {
-            Action::Run(_) => true,
-            Action::Blocking(_) => true,
-            _ => false,
-        }
+        matches!(self.action, Action::Run(_) | Action::Blocking(_))
     }
 }
 
