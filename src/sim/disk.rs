@@ -107,7 +107,7 @@ impl Disk {
     /// });
     /// ```
     pub fn latency(self, latency: Latency) -> Disk {
-        with_kernel(|kernel| kernel.disks.of(self.0).latency = latency);
+        with_kernel(|kernel| kernel.disks.of(self.0, kernel.core.seed).latency = latency);
         self
     }
 
@@ -127,7 +127,7 @@ impl Disk {
     /// });
     /// ```
     pub fn sync_latency(self, latency: Latency) -> Disk {
-        with_kernel(|kernel| kernel.disks.of(self.0).sync_latency = latency);
+        with_kernel(|kernel| kernel.disks.of(self.0, kernel.core.seed).sync_latency = latency);
         self
     }
 
@@ -147,7 +147,7 @@ impl Disk {
     /// });
     /// ```
     pub fn capacity(self, bytes: u64) -> Disk {
-        with_kernel(|kernel| kernel.disks.of(self.0).disk.capacity = Some(bytes));
+        with_kernel(|kernel| kernel.disks.of(self.0, kernel.core.seed).disk.capacity = Some(bytes));
         self
     }
 

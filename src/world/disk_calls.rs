@@ -32,12 +32,9 @@ const LATENCY: Latency = Latency::new(5_000, 95_001);
 /// The default latency of a sync: that of a disk without moving parts and without a battery.
 const SYNC_LATENCY: Latency = Latency::new(500_000, 1_000_001);
 
-/// The disks of all hosts.
-pub(crate) struct Disks {
-    seed: u64,
-    /// By host; each is created on first use.
-    list: BTreeMap<usize, DiskOfHost>,
-}
+/// The disks of all hosts, by host. Each is created on first use.
+#[derive(Default)]
+pub(crate) struct Disks(BTreeMap<usize, DiskOfHost>);
 
 /// A host's disk, and the latencies of its calls.
 #[derive(Debug)]
@@ -216,30 +213,25 @@ impl Drop for FileOfProcess {
 }
 
 impl Disks {
-    pub(super) fn new(seed: u64) -> Disks {
-        let list = BTreeMap::new();
-        Disks { seed, list }
-    }
-
     /// Describes what a power-off of a host could lose.
     pub(crate) fn describe_unsynced(&self, host: usize) -> Vec<String> {
-        let disk = self.list.get(&host);
+        let disk = self.0.get(&host);
         disk.map_or(Vec::new(), |own| own.disk.describe_unsynced())
     }
 
     pub(crate) fn find(&mut self, host: usize) -> Option<&mut DiskOfHost> {
-        self.list.get_mut(&host)
+        self.0.get_mut(&host)
     }
 
-    pub(crate) fn of(&mut self, host: usize) -> &mut DiskOfHost {
-        self.list.entry(host).or_insert_with(|| {
+    pub(crate) fn of(&mut self, host: usize, seed: u64) -> &mut DiskOfHost {
+        self.0.entry(host).or_insert_with(|| {
             let mut disk = Disk::default();
             disk.digest = digest;
             DiskOfHost {
                 disk,
                 latency: LATENCY,
                 sync_latency: SYNC_LATENCY,
-                stream: Stream::new(self.seed, "disk", host, 0),
+                stream: Stream::new(seed, "disk", host, 0),
                 losses: 0,
             }
         })
@@ -250,7 +242,7 @@ impl Disks {
             return Err(unsupported("a disk outside of a host's process"));
         }
         let (host, process) = core.processes.here()?;
-        let own = self.of(host);
+        let own = self.of(host, core.seed);
         let (kind, latency) = match call {
             Call::Read | Call::Look => (Kind::DiskRead, own.latency),
             Call::Write => (Kind::DiskWrite, own.latency),
@@ -290,7 +282,7 @@ impl Disks {
         core: &mut Core,
         f: impl FnOnce(&mut Disk) -> Result<R, Error>,
     ) -> io::Result<R> {
-        let disk = &mut self.of(host).disk;
+        let disk = &mut self.of(host, core.seed).disk;
         let result = f(disk);
         if let Some(note) = disk.note.take() {
             let what = match note {
@@ -305,13 +297,12 @@ impl Disks {
 
     /// Loses a part of what was not synced on a host's disk, at a power-off.
     pub(crate) fn lose_power(&mut self, host: usize, core: &mut Core) {
-        let seed = self.seed;
         let Some(own) = self.find(host).filter(|own| !own.disk.is_synced()) else {
             return;
         };
         own.losses += 1;
         let nth = own.losses;
-        let mut stream = Stream::new(seed ^ mix(nth), "unsynced", host, 0);
+        let mut stream = Stream::new(core.seed ^ mix(nth), "unsynced", host, 0);
         let (faults, now) = (&mut core.faults, core.time.now());
         let loss = own
             .disk
@@ -330,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_call_takes_the_latency_of_its_kind_and_fails_as_its_host_s_disk_does() {
-        let (mut disks, mut core) = (Disks::new(1), Core::of_test(1));
+        let (mut disks, mut core) = (Disks::default(), Core::of_test(1));
         assert!(
             disks.begin(Call::Read, &mut core).is_err(),
             "no process runs"
@@ -338,8 +329,8 @@ mod tests {
         let host = core.add_host("host");
         let (process, _) = core.start(host);
         core.set_current(Some(process));
-        disks.of(host).latency = Latency::new(7, 1);
-        disks.of(host).sync_latency = Latency::new(9, 1);
+        disks.of(host, 1).latency = Latency::new(7, 1);
+        disks.of(host, 1).sync_latency = Latency::new(9, 1);
         let certain = super::super::choice::Probability::new(1.0).unwrap();
         core.host_faults.change(host, |faults| {
             faults.set(Kind::DiskWrite, certain);
@@ -357,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_disk_stays_when_the_process_that_has_used_it_ends() {
-        let (mut disks, mut core) = (Disks::new(1), Core::of_test(1));
+        let (mut disks, mut core) = (Disks::default(), Core::of_test(1));
         let flags = OpenFlags {
             write: true,
             create: true,

@@ -46,8 +46,6 @@ struct Host {
     /// The datagrams and connects of a moment, by KiB.
     sent: Count,
     next_port: u16,
-    v4: Ipv4Addr,
-    v6: Ipv6Addr,
 }
 
 /// A count of something at one time: in a second, or at a moment.
@@ -100,10 +98,10 @@ impl Hosts {
     /// Adds a host, which has another name than those before. Returns its number.
     pub(super) fn add(&mut self, name: &str) -> usize {
         let index = self.list.len();
-        let Ok(number) = u16::try_from(index + 1) else {
-            panic!("polder::sim: a world has 65,535 hosts at most");
-        };
-        let [high, low] = number.to_be_bytes();
+        assert!(
+            index < usize::from(u16::MAX),
+            "polder::sim: a world has 65,535 hosts at most"
+        );
         self.list.push(Host {
             name: name.to_owned(),
             is_up: true,
@@ -111,8 +109,6 @@ impl Hosts {
             datagrams: Count::default(),
             sent: Count::default(),
             next_port: *PORTS.start(),
-            v4: Ipv4Addr::new(10, 0, high, low),
-            v6: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number),
         });
         self.numbers.insert(name.to_ascii_lowercase(), index);
         index
@@ -131,11 +127,13 @@ impl Hosts {
     }
 
     pub(crate) fn address(&self, host: usize, is_v6: bool) -> IpAddr {
-        let host = &self.list[host];
+        debug_assert!(host < self.list.len());
+        let number = host as u16 + 1;
+        let [high, low] = number.to_be_bytes();
         if is_v6 {
-            host.v6.into()
+            Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number).into()
         } else {
-            host.v4.into()
+            Ipv4Addr::new(10, 0, high, low).into()
         }
     }
 

@@ -276,7 +276,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         core: setup.core(seed),
         sockets: Sockets::default(),
         names: names::Names::new(seed),
-        disks: disk_calls::Disks::new(seed),
+        disks: disk_calls::Disks::default(),
         blocking: blocking::Calls::default(),
         due_chaos: VecDeque::new(),
         first_chaos: 0,
