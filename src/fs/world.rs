@@ -309,19 +309,7 @@ impl WorldStream {
 }
 
 /// A dropped call has done nothing.
-impl FileStream for WorldStream {
-    fn poll_position(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_written(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_settled(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-}
+impl FileStream for WorldStream {}
 
 impl AsyncRead for WorldStream {
     fn poll_read(
