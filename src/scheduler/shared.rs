@@ -377,7 +377,7 @@ impl Shared {
     /// Adds one to a counter of the worker at `index`, which only its thread writes, or to that of
     /// all other threads.
     #[inline]
-    fn count(&self, index: Option<usize>, counter: fn(&TaskCounters) -> &AtomicUsize) {
+    fn count(&self, index: Option<usize>, counter: impl Fn(&TaskCounters) -> &AtomicUsize) {
         if let Some(index) = index {
             let own = counter(&self.remotes[index].counters);
             let count = own.load(Ordering::Relaxed).wrapping_add(1);

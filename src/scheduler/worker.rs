@@ -532,11 +532,15 @@ impl Worker {
         if !self.local.takes_first() {
             return self.run_of_several(tasks);
         }
-        let ready = (0..tasks).map_while(|_| self.local.pop_first());
-        ready.fold(false, |_, runnable| {
+        let mut ran = 0;
+        while ran < tasks {
+            let Some(runnable) = self.local.pop_first() else {
+                break;
+            };
             self.local.run(runnable);
-            true
-        })
+            ran += 1;
+        }
+        ran > 0
     }
 
     /// [`run_ready`](Self::run_ready), for pool workers and for workers with a
