@@ -8,6 +8,8 @@ use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+#[cfg(all(unix, not(loom)))]
+use std::sync::TryLockError;
 use std::task::Waker;
 #[cfg(not(loom))]
 use std::task::{Context, Poll};
@@ -50,6 +52,16 @@ impl<T> Mutex<T> {
     #[cfg(loom)]
     pub(crate) fn new(value: T) -> Mutex<T> {
         Mutex(imp::Mutex::new(value))
+    }
+
+    /// Takes the lock, unless it is held.
+    #[cfg(all(unix, not(loom)))]
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     #[inline]

@@ -3,18 +3,21 @@
 //! Sockets and timers that the parent has made stay in its reactors until the child moves or drops
 //! them. If a thread of the parent held a lock of such a reactor at the moment of the fork, no
 //! thread of the child would ever release it. So `fork` itself takes these locks first, and both
-//! processes release them: of each reactor the table of sources, under which events are delivered
-//! (so the state of no source is locked by that, either), its remote timers, and the queue of timer
-//! operations.
+//! processes release them: of each reactor the table of sources, its remote timers, and the queue
+//! of timer operations. Events are delivered under the lock of the table, so no thread holds the
+//! state of a source to deliver one. (One that waits for a source, or ends its back-off, may hold
+//! it: a source that both threads use at that moment.)
 //!
-//! **Why this cannot hang.** Under these locks no foreign code runs, nothing waits in the kernel,
-//! and neither the registry's lock nor that of another reactor is taken; so a fork waits for
-//! microseconds. A signal handler that interrupts such a thread must not call `fork`, which is not
-//! async-signal-safe (POSIX.1-2024; `_Fork` is, and calls none of this).
+//! **Why this cannot hang.** A thread that forks only tries these locks, and holds none while it
+//! waits for another one: it lets go of all, yields, and tries again. Nothing waits in the kernel
+//! under them, so that takes microseconds. If it fails too often, the fork goes on without: the
+//! holder may be stopped, or be this thread, interrupted by a signal whose handler forks (`fork` is
+//! not async-signal-safe: POSIX.1-2024).
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard as StdMutexGuard};
+use std::thread;
 
 use super::driver::TimerOps;
 use super::registry::{self, Reactors};
@@ -23,54 +26,81 @@ use super::timer_heap::TimerHeap;
 use super::{MutexGuard, Reactor};
 use crate::sys;
 
-/// The locks of one reactor. They are released before the reactor may be dropped: in this order.
+/// How often a fork tries to take all locks. Most succeed at once, and where two threads do nothing
+/// but deliver events and fork, within ten attempts.
+const MAX_ATTEMPTS: usize = 10_000;
+
+/// The attempts that have failed. For tests.
+static FAILED: AtomicUsize = AtomicUsize::new(0);
+
+/// All locks, which are released in this order. A reactor that is dropped takes the registry's.
 struct Held {
+    guards: Vec<Guards>,
+    registry: StdMutexGuard<'static, Reactors>,
+    reactors: Vec<Arc<Reactor>>,
+}
+
+/// The locks of one reactor.
+struct Guards {
     _sources: MutexGuard<'static, SourceTable>,
     _remote_timers: MutexGuard<'static, TimerHeap>,
     _timer_ops: MutexGuard<'static, TimerOps>,
-    _reactor: Arc<Reactor>,
+}
+
+thread_local! {
+    /// The locks that this thread holds while it forks.
+    static HELD: Cell<Option<Held>> = const { Cell::new(None) };
 }
 
 impl Held {
-    fn new(reactor: Arc<Reactor>) -> Held {
-        // SAFETY: the reactor lives for as long as `reactor`, which is dropped after the guards.
-        let own: &'static Reactor = unsafe { &*Arc::as_ptr(&reactor) };
-        Held {
-            _sources: own.sources.lock(),
-            _remote_timers: own.remote_timers.lock(),
-            _timer_ops: own.timer_ops.lock(),
-            _reactor: reactor,
+    /// Takes all locks, unless one is held.
+    fn try_new() -> Option<Held> {
+        let mut held = Held {
+            guards: Vec::new(),
+            registry: registry::try_lock()?,
+            reactors: Vec::new(),
+        };
+        for reactor in held
+            .registry
+            .iter()
+            .filter_map(|(_, reactor)| reactor.upgrade())
+        {
+            // SAFETY: `held.reactors` has it from here on, and is dropped after the guards.
+            let own: &'static Reactor = unsafe { &*Arc::as_ptr(&reactor) };
+            held.reactors.push(reactor);
+            held.guards.push(Guards {
+                _sources: own.sources.try_lock()?,
+                _remote_timers: own.remote_timers.try_lock()?,
+                _timer_ops: own.timer_ops.try_lock()?,
+            });
         }
+        Some(held)
     }
-}
-
-/// The locks that this thread holds while it forks. The registry's is released first, as a reactor
-/// that is dropped takes it.
-type All = (StdMutexGuard<'static, Reactors>, Vec<Held>);
-
-thread_local! {
-    static HELD: Cell<Option<All>> = const { Cell::new(None) };
 }
 
 /// Takes the locks from now on. Threads that come here at the same time may each ask for it: see
 /// [`sys::at_fork`].
 pub(super) fn take_locks_at_fork() {
     static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
-    if !IS_ASKED_FOR.load(Ordering::Relaxed) && sys::at_fork(take, release) {
+    if !IS_ASKED_FOR.load(Ordering::Relaxed) && sys::at_fork(take, release, release_in_child) {
         IS_ASKED_FOR.store(true, Ordering::Relaxed);
     }
 }
 
 extern "C" fn take() {
-    // It fails at the end of a thread. Another call has taken the locks if this is asked for twice.
+    // It fails at the end of a thread.
     let _ = HELD.try_with(|held| {
-        let all = held.take().unwrap_or_else(|| {
-            let registry = registry::lock();
-            let reactors = registry.iter().filter_map(|(_, reactor)| reactor.upgrade());
-            let all = reactors.map(Held::new).collect();
-            (registry, all)
-        });
-        held.set(Some(all));
+        // There are some if this is asked for twice.
+        let mut all = held.take();
+        for _ in 0..MAX_ATTEMPTS {
+            all = all.or_else(Held::try_new);
+            if all.is_some() {
+                break;
+            }
+            FAILED.fetch_add(1, Ordering::Relaxed);
+            thread::yield_now();
+        }
+        held.set(all);
     });
 }
 
@@ -78,10 +108,17 @@ extern "C" fn release() {
     drop(HELD.try_with(Cell::take));
 }
 
+extern "C" fn release_in_child() {
+    if let Ok(Some(held)) = HELD.try_with(Cell::take) {
+        drop((held.guards, held.registry));
+        // To drop one could wait for locks of other crates.
+        std::mem::forget(held.reactors);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
-    use std::thread;
 
     use super::*;
     use crate::poller::{Backend, Poller};
@@ -98,9 +135,12 @@ mod tests {
                     let _sources = (nth == 0).then(|| reactor.sources.lock());
                     let _timers = (nth == 1).then(|| reactor.remote_timers.lock());
                     let _ops = (nth == 2).then(|| reactor.timer_ops.lock());
+                    let before = FAILED.load(Ordering::Relaxed);
                     holds.send(()).unwrap();
-                    // Until the fork waits.
-                    while registry::try_lock().is_some() && !is_over.load(Ordering::Relaxed) {
+                    // Until the fork has found it held.
+                    while FAILED.load(Ordering::Relaxed) == before
+                        && !is_over.load(Ordering::Relaxed)
+                    {
                         thread::yield_now();
                     }
                 });
@@ -114,11 +154,29 @@ mod tests {
                 }
                 let over = Over(is_over);
                 in_child(|| {
-                    drop(Held::new(reactor.clone()));
+                    drop(reactor.sources.lock());
+                    drop(reactor.remote_timers.lock());
+                    drop(reactor.timer_ops.lock());
                     true
                 });
                 std::mem::forget(over);
             });
         }
+    }
+
+    #[test]
+    fn threads_that_fork_and_drop_reactors_at_the_same_time_all_go_on() {
+        let reactor = || Reactor::new(Poller::new(Backend::default()).unwrap());
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..30 {
+                        let others = [reactor(), reactor()];
+                        in_child(|| true);
+                        drop(others);
+                    }
+                });
+            }
+        });
     }
 }

@@ -15,11 +15,11 @@ pub(super) type Reactors = Vec<(u64, Weak<Reactor>)>;
 /// threads do not exist in the child.
 static REGISTRY: PerProcess<Mutex<Reactors>> = PerProcess::new(Mutex::default);
 
-pub(super) fn lock() -> MutexGuard<'static, Reactors> {
+fn lock() -> MutexGuard<'static, Reactors> {
     (REGISTRY.get().lock()).unwrap_or_else(PoisonError::into_inner)
 }
 
-#[cfg(all(test, unix, not(loom)))]
+#[cfg(all(unix, not(loom)))]
 pub(super) fn try_lock() -> Option<MutexGuard<'static, Reactors>> {
     REGISTRY.get().try_lock().ok()
 }

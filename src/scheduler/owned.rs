@@ -24,11 +24,14 @@ use slab::Slab;
 
 use super::{Meta, TaskRef, trace, with_local};
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// The movable tasks that a pool worker was the first to poll, and that still have their futures.
 #[derive(Debug, Default)]
 pub(crate) struct MovableTasks {
     tasks: Mutex<Slab<TaskRef>>,
+    /// The length of the list, for those who may not wait. Written under its lock.
+    count: AtomicUsize,
 }
 
 impl MovableTasks {
@@ -46,18 +49,24 @@ impl MovableTasks {
     }
 
     pub(super) fn count(&self) -> usize {
-        self.tasks.lock().len()
+        self.count.load(Ordering::Relaxed)
     }
 
     /// Returns the task's index in the list.
     #[inline(never)]
     fn insert(&self, task: TaskRef) -> usize {
-        self.tasks.lock().insert(task)
+        let mut tasks = self.tasks.lock();
+        let index = tasks.insert(task);
+        self.count.store(tasks.len(), Ordering::Relaxed);
+        index
     }
 
     #[inline(never)]
     fn remove(&self, index: usize) {
-        let removed = self.tasks.lock().try_remove(index);
+        let mut tasks = self.tasks.lock();
+        let removed = tasks.try_remove(index);
+        self.count.store(tasks.len(), Ordering::Relaxed);
+        drop(tasks);
         drop(removed);
     }
 }

@@ -115,7 +115,11 @@ impl Replay {
         Replay {
             seed,
             ranges,
-            variation: variation.clone(),
+            variation: Variation {
+                kept: None,
+                until: None,
+                ..variation.clone()
+            },
         }
     }
 

@@ -90,13 +90,13 @@ pub(super) fn digest(start: u64, bytes: &[u8]) -> u64 {
     digest
 }
 
-/// The kind of a segment.
 /// Not inlined: [`What::numbers`] is, at every event.
 #[inline(never)]
 fn digest_of_name(name: &str) -> u64 {
     digest(0, name.as_bytes())
 }
 
+/// The kind of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flags {
     Syn,

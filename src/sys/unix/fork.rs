@@ -3,7 +3,8 @@
 //! Such a child has a copy of the memory and only the thread that called `fork`. The work of the
 //! parent's other threads is never completed there, and a lock that one of them held stays locked.
 //! So state that belongs to a process records its [`Process`], and the child makes its own: see
-//! [`PerProcess`](crate::sys::PerProcess).
+//! [`PerProcess`](crate::sys::PerProcess). (The child does use its parent's reactors, to move
+//! sources and timers out of them: see `reactor::fork`.)
 //!
 //! The C library calls a function of ours in each child (`pthread_atfork`), which counts. `vfork`
 //! and `posix_spawn` do not call it, and need not: such a child may only `exec`. `clone` called
@@ -54,12 +55,17 @@ fn count_forks() {
     }
 }
 
-/// Has each thread that calls `fork` call `before`, and then `after` in both processes. Returns
-/// `false` if memory is short. If it is called twice with the same functions, they are called twice.
+/// Has each thread that calls `fork` call `before`, and then `after` in this process and `in_child`
+/// in the child. Returns `false` if memory is short. If it is called twice with the same functions,
+/// they are called twice.
 #[cfg_attr(loom, allow(dead_code))]
-pub(crate) fn at_fork(before: extern "C" fn(), after: extern "C" fn()) -> bool {
-    // SAFETY: they are functions, which stay valid for as long as this code does.
-    unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) == 0 }
+pub(crate) fn at_fork(
+    before: extern "C" fn(),
+    after: extern "C" fn(),
+    in_child: extern "C" fn(),
+) -> bool {
+    // SAFETY: the functions stay valid for as long as this code does, and do not unwind.
+    unsafe { libc::pthread_atfork(Some(before), Some(after), Some(in_child)) == 0 }
 }
 
 #[cfg(all(test, not(loom)))]
