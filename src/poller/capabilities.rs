@@ -36,7 +36,8 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// All of them, without rounding: a backend says what it lacks.
+    /// All of them, without rounding: a backend says what it lacks. (That of Windows has few.)
+    #[cfg_attr(not(unix), allow(dead_code))]
     pub(super) const ALL: Capabilities = Capabilities {
         level: true,
         one_shot: true,
