@@ -9,8 +9,8 @@
 //! it: a source that both threads use at that moment.)
 //!
 //! **Why this cannot hang.** A thread that forks only tries these locks, and holds none while it
-//! waits for another one: it lets go of all, yields, and tries again. Nothing waits in the kernel
-//! under them, so that takes microseconds. If it fails too often, the fork goes on without: the
+//! waits for another one: it lets go of all, sleeps, and tries again. Nothing waits in the kernel
+//! under them, so that takes microseconds. If it fails for too long, the fork goes on without: the
 //! holder may be stopped, or be this thread, interrupted by a signal whose handler forks (`fork` is
 //! not async-signal-safe: POSIX.1-2024).
 
@@ -18,6 +18,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard as StdMutexGuard};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::driver::TimerOps;
 use super::registry::{self, Reactors};
@@ -26,9 +27,12 @@ use super::timer_heap::TimerHeap;
 use super::{MutexGuard, Reactor};
 use crate::sys;
 
-/// How often a fork tries to take all locks. Most succeed at once, and where two threads do nothing
-/// but deliver events and fork, within ten attempts.
-const MAX_ATTEMPTS: usize = 10_000;
+/// How long a fork tries to take all locks. Nearly always the first attempt succeeds; but on a busy
+/// machine a thread that holds one may be off its processor for some time.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// The time between two attempts, in which a thread that holds a lock can run.
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// The attempts that have failed. For tests.
 static FAILED: AtomicUsize = AtomicUsize::new(0);
@@ -91,14 +95,12 @@ extern "C" fn take() {
     // It fails at the end of a thread.
     let _ = HELD.try_with(|held| {
         // There are some if this is asked for twice.
-        let mut all = held.take();
-        for _ in 0..MAX_ATTEMPTS {
-            all = all.or_else(Held::try_new);
-            if all.is_some() {
-                break;
-            }
+        let mut all = held.take().or_else(Held::try_new);
+        let start = Instant::now();
+        while all.is_none() && start.elapsed() < LONGEST {
             FAILED.fetch_add(1, Ordering::Relaxed);
-            thread::yield_now();
+            thread::sleep(PAUSE);
+            all = Held::try_new();
         }
         held.set(all);
     });
