@@ -118,7 +118,8 @@ extern "C" fn release_in_child() {
     }
 }
 
-#[cfg(test)]
+// Miri cannot fork.
+#[cfg(all(test, not(miri)))]
 mod tests {
     use std::sync::mpsc;
 
