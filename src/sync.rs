@@ -57,11 +57,7 @@ impl<T> Mutex<T> {
     /// Takes the lock, unless it is held.
     #[cfg(all(unix, not(loom)))]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        match self.0.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        try_lock(&self.0)
     }
 
     #[inline]
@@ -69,6 +65,16 @@ impl<T> Mutex<T> {
         self.0
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Takes a lock of the standard library, poisoned or not, unless it is held.
+#[cfg(all(unix, not(loom)))]
+pub(crate) fn try_lock<T>(mutex: &imp::Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 

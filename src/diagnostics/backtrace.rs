@@ -108,8 +108,9 @@ impl fmt::Display for Backtrace {
                 }
             }
             for function in functions {
-                // Its callers are not shown, nor is it. (A task's future may have been inlined into
-                // polder's function: without debug information it has no separate line.)
+                // The callers of polder's polling function are not shown. The function itself is
+                // only if it comes first. (A task's future may have been inlined into it: without
+                // debug information it has no separate line.)
                 let polls_by_place = polls_by_place(&function);
                 if polls_by_place && lines.count > 0 {
                     return Ok(());

@@ -677,19 +677,22 @@ impl Wait {
                         json.text(key, address);
                     }
                 }
-                &mut json
             }
             Wait::Timer { due } => {
                 let (sign, left) = left_until(*due);
-                json.value("due_in", format_args!("{sign}{:.3}", Seconds(left)))
+                json.value("due_in", format_args!("{sign}{:.3}", Seconds(left)));
             }
             Wait::Event(address) | Wait::Latch(address) | Wait::TaskSet(address) => {
-                json.text("address", &format!("{address:#x}"))
+                json.text("address", &format!("{address:#x}"));
             }
-            Wait::Task(id) => json.value("id", id),
-            Wait::Signal(numbers) => json.value("numbers", format_args!("{numbers:?}")),
-            Wait::Blocking | Wait::Lookup | Wait::Elsewhere => &mut json,
-        };
+            Wait::Task(id) => {
+                json.value("id", id);
+            }
+            Wait::Signal(numbers) => {
+                json.value("numbers", format_args!("{numbers:?}"));
+            }
+            Wait::Blocking | Wait::Lookup | Wait::Elsewhere => {}
+        }
     }
 }
 
@@ -862,7 +865,11 @@ impl TaskDump {
 /// Two lines: the task, and what it waits for.
 impl fmt::Display for TaskDump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verb = self.id.map_or("called", |_| "spawned");
+        let verb = if self.id.is_some() {
+            "spawned"
+        } else {
+            "called"
+        };
         let times = Count(self.polls as usize, "poll");
         write!(f, "{}, {verb} at {}", self.title(), self.spawned_at)?;
         write!(f, ", at most {} old, {times}", Brief(self.age))?;

@@ -244,8 +244,10 @@ fn duration(text: &str) -> Option<Duration> {
 
 /// Returns what is before the first colon, and what is after it.
 fn first_part(text: &str) -> (&str, Option<&str>) {
-    let parts = text.split_once(':');
-    parts.map_or((text, None), |(first, rest)| (first, Some(rest)))
+    match text.split_once(':') {
+        Some((first, rest)) => (first, Some(rest)),
+        None => (text, None),
+    }
 }
 
 /// The value of `POLDER_DUMP`.

@@ -64,11 +64,10 @@ impl Held {
             registry: registry::try_lock()?,
             reactors: Vec::new(),
         };
-        for reactor in held
-            .registry
-            .iter()
-            .filter_map(|(_, reactor)| reactor.upgrade())
-        {
+        for (_, reactor) in &*held.registry {
+            let Some(reactor) = reactor.upgrade() else {
+                continue;
+            };
             // SAFETY: `held.reactors` has it from here on, and is dropped after the guards.
             let own: &'static Reactor = unsafe { &*Arc::as_ptr(&reactor) };
             held.reactors.push(reactor);

@@ -21,7 +21,7 @@ fn lock() -> MutexGuard<'static, Reactors> {
 
 #[cfg(all(unix, not(loom)))]
 pub(super) fn try_lock() -> Option<MutexGuard<'static, Reactors>> {
-    REGISTRY.get().try_lock().ok()
+    crate::sync::try_lock(REGISTRY.get())
 }
 
 /// Returns the id of a new reactor. Ids are never reused.

@@ -845,7 +845,7 @@ impl Plan {
         let rates = self.rates.iter().filter(|rate| rate.0 == kind);
         let parts = rates.map(|rate| rate.2).max().unwrap_or_default();
         let rate = Probability::of_ten_thousand(parts);
-        with_kernel(|kernel| kernel.core.faults.by_chaos.insert(kind, rate));
+        with_kernel(|kernel| kernel.core.set_rate_by_chaos(kind, rate));
     }
 
     fn end_order(&mut self) {

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::choice::Probability;
 use super::event::digest;
 use super::event_queue::{Event, Events};
 use super::faults::{Faults, Kind};
@@ -286,6 +287,12 @@ impl Core {
         self.report.trace.message(message);
     }
 
+    /// Sets the probability of a kind of fault by chaos, from now on.
+    pub(crate) fn set_rate_by_chaos(&mut self, kind: Kind, rate: Probability) {
+        self.faults.by_chaos.insert(kind, rate);
+        self.host_faults.are_any |= !kind.is_of_ways();
+    }
+
     /// Schedules a chaos action: at that time it is due, unless it is called off. Later calls need
     /// greater numbers.
     pub(crate) fn schedule_chaos(&mut self, at: u64, number: u64) {
@@ -338,7 +345,6 @@ pub(crate) fn note_poll(task: u64, site: &'static std::panic::Location<'static>)
 
 #[cfg(test)]
 mod tests {
-    use super::super::choice::Probability;
     use super::*;
 
     fn with_two_hosts() -> Core {

@@ -37,9 +37,15 @@ impl HostFaults {
     }
 }
 
-/// The faults of the hosts that have had any.
+/// The faults of all hosts.
 #[derive(Debug, Default)]
-pub(crate) struct FaultsOfHosts(BTreeMap<usize, HostFaults>);
+pub(crate) struct FaultsOfHosts {
+    /// By host; those that were asked for.
+    hosts: BTreeMap<usize, HostFaults>,
+    /// Whether any host has had faults, of its own or by chaos. Losses of messages are not among
+    /// them, so with these alone a call on a socket looks nothing up.
+    pub(super) are_any: bool,
+}
 
 /// Returns the labels of the stream that decides whether a fault happens, and of that which gives
 /// its extent.
@@ -65,12 +71,13 @@ fn labels(kind: Kind) -> [&'static str; 2] {
 impl FaultsOfHosts {
     /// Changes the faults that the test has set for a host.
     pub(crate) fn change(&mut self, host: usize, f: impl FnOnce(&mut HostFaults)) {
-        f(self.0.entry(host).or_default());
+        f(self.hosts.entry(host).or_default());
+        self.are_any = true;
     }
 
     /// Ends the random faults that the test has set.
     pub(super) fn heal(&mut self) {
-        for host in self.0.values_mut() {
+        for host in self.hosts.values_mut() {
             host.rates.clear();
             host.late = 0;
         }
@@ -78,7 +85,7 @@ impl FaultsOfHosts {
 
     /// Returns the stream of a kind of fault on a host, for another draw.
     fn stream(&mut self, seed: u64, host: usize, kind: Kind) -> &mut (Stream, u64) {
-        let streams = &mut self.0.entry(host).or_default().streams;
+        let streams = &mut self.hosts.entry(host).or_default().streams;
         let begin = || (Stream::new(seed, labels(kind)[0], host, 0), 0);
         let stream = streams.entry(kind).or_insert_with(begin);
         stream.1 += 1;
@@ -87,7 +94,7 @@ impl FaultsOfHosts {
 
     /// Returns the limit of the sockets and files of a host's process, if there is one.
     pub(super) fn descriptors(&self, host: usize) -> Option<usize> {
-        self.0.get(&host)?.descriptors
+        self.hosts.get(&host)?.descriptors
     }
 }
 
@@ -97,12 +104,11 @@ impl Core {
     /// fault that is off draws nothing.
     #[inline]
     pub(super) fn fault_comes(&mut self, host: usize, kind: Kind) -> bool {
-        let are_any = !self.host_faults.0.is_empty() || !self.faults.by_chaos.is_empty();
-        are_any && self.is_fault_drawn(host, kind)
+        self.host_faults.are_any && self.is_fault_drawn(host, kind)
     }
 
     fn is_fault_drawn(&mut self, host: usize, kind: Kind) -> bool {
-        let own = self.host_faults.0.get(&host);
+        let own = self.host_faults.hosts.get(&host);
         let own = own.and_then(|host| host.rates.get(&kind)).copied();
         let probability = self.faults.rate(kind, own.unwrap_or_default());
         if probability == Probability::default() {
@@ -116,7 +122,7 @@ impl Core {
 
     /// Draws by how much a host's timer that is set now is late.
     pub(super) fn lateness(&mut self, host: usize) -> u64 {
-        let own = self.host_faults.0.get(&host);
+        let own = self.host_faults.hosts.get(&host);
         let most = own.map_or(0, |host| host.late);
         if most == 0 {
             return 0;
@@ -159,7 +165,7 @@ impl Core {
         if !self.fault_comes(host, kind) {
             return None;
         }
-        let nth = self.host_faults.0.get(&host)?.streams.get(&kind)?.1;
+        let nth = self.host_faults.hosts.get(&host)?.streams.get(&kind)?.1;
         Some(Stream::new(self.seed, labels(kind)[1], host, nth as usize))
     }
 }
@@ -172,7 +178,7 @@ mod tests {
     fn a_fault_comes_by_the_host_s_own_probability_or_by_that_of_chaos() {
         let mut core = Core::of_test(1);
         let certain = Probability::new(1.0).unwrap();
-        assert!(!core.fault_comes(3, Kind::Short));
+        assert!(!core.host_faults.are_any && !core.fault_comes(3, Kind::Short));
         core.host_faults
             .change(3, |own| own.set(Kind::Short, certain));
         assert!(core.fault_comes(3, Kind::Short));

@@ -130,8 +130,8 @@ impl Keepalive {
             )
         };
         let idle = (self.idle).map(|time| seconds(TcpOption::KeepIdle, "idle time", time));
-        let interval = self.interval;
-        let interval = interval.map(|time| seconds(TcpOption::KeepInterval, "interval", time));
+        let interval =
+            (self.interval).map(|time| seconds(TcpOption::KeepInterval, "interval", time));
         let retries = self.retries.map(count);
         [idle, interval, retries].into_iter().flatten().collect()
     }
