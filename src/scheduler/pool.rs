@@ -158,11 +158,21 @@ impl Worker {
         }
     }
 
+    /// The part of [`before_foreign_code`](Self::before_foreign_code) for a pool worker.
+    #[inline(never)]
+    pub(super) fn before_foreign_code_in_pool(&self) {
+        let (index, shared) = (self.local.index, &**self.shared());
+        self.pool.begin_work(index, shared);
+        if self.searching.take() {
+            shared.idle.end_search(index, shared);
+        }
+    }
+
     fn poll_with(&self, seat: Seated<'_>) {
         self.pool.has_polled.set(true);
         let reactor = self.driver.reactor();
         if reactor.has_sources() {
-            self.wait_once(reactor, &Until::Now, || drop(seat))
+            self.wait_once(reactor, &Until::Now, Some(seat))
         } else {
             self.driver.forget_time()
         }
@@ -211,17 +221,24 @@ impl Worker {
         reactor.park();
         let until = self.driver.until(timeout);
         self.pool.has_polled.set(true);
-        self.wait_once(reactor, &until, || {
-            reactor.resume();
+        self.wait_once(reactor, &until, Some(seat));
+    }
+
+    /// Gives up the seat, if this worker has it: it no longer sleeps in the shard's poller.
+    #[inline]
+    pub(super) fn give_up(&self, seat: Option<Seated<'_>>) {
+        if let Some(seat) = seat {
+            self.driver.reactor().resume();
             drop(seat);
-        });
+        }
     }
 
     /// Sleeps in the worker's own poller, until it is notified.
     fn follow(&self, timeout: Option<Duration>) {
         let until = Until::after(timeout, now);
+        self.wait_once(&self.reactor, &until, None);
         // Timers are fired in a later turn, when the end of this wait is out of date.
-        self.wait_once(&self.reactor, &until, || self.driver.forget_time());
+        self.driver.forget_time();
     }
 
     /// Inspects the others, if this worker is the watch, and takes tasks that are ready on them.

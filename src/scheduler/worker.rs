@@ -48,6 +48,7 @@ use super::current::{self, Entered, Running};
 use super::local::Local;
 use super::main_future::{MainFuture, MainWaker};
 use super::pool::PoolWorker;
+use super::seat::Seated;
 use super::shared::{Drive, PoolRemote, Remote, Shared};
 use super::shutdown::ExitGuard;
 use crate::clock::now;
@@ -326,7 +327,7 @@ impl Worker {
                 }
             }
             if may_sleep || self.reactor.has_sources() {
-                let awake = |has_wakers| self.come_awake(has_wakers, || ());
+                let awake = |has_wakers| self.come_awake(has_wakers, None);
                 if let Err(error) = self.driver.wait_without_deadline(may_sleep, awake) {
                     let until = if may_sleep { Until::Never } else { Until::Now };
                     self.cannot_wait(&until, &error);
@@ -412,7 +413,7 @@ impl Worker {
             }
         }
         if let Some(until) = until {
-            self.wait_once(&self.reactor, &until, || ());
+            self.wait_once(&self.reactor, &until, None);
         }
     }
 
@@ -450,12 +451,12 @@ impl Worker {
         }
     }
 
-    /// Called when a wait has ended; `has_wakers` is whether wakers are called next. Calls `ended`
-    /// before that.
+    /// Called when a wait has ended; `has_wakers` is whether wakers are called next. Gives
+    /// up the `seat` before that.
     #[inline]
-    fn come_awake(&self, has_wakers: bool, ended: impl FnOnce()) {
+    fn come_awake(&self, has_wakers: bool, seat: Option<Seated<'_>>) {
         self.resume();
-        ended();
+        self.give_up(seat);
         if has_wakers {
             self.before_foreign_code();
         }
@@ -469,22 +470,19 @@ impl Worker {
         self.foreign_calls
             .set(self.foreign_calls.get().wrapping_add(1));
         if self.local.is_pool_worker() {
-            let (index, shared) = (self.local.index, &**self.shared());
-            self.pool.begin_work(index, shared);
-            if self.searching.take() {
-                shared.idle.end_search(index, shared);
-            }
+            self.before_foreign_code_in_pool();
         }
     }
 
-    /// Waits once, in the driver's reactor or in that of a pool worker: see [`Driver::wait`]. Calls
-    /// `ended` after that, before anything else runs.
-    pub(super) fn wait_once(&self, reactor: &Reactor, until: &Until, ended: impl FnOnce()) {
+    /// Waits once, in the driver's reactor or in that of a pool worker: see [`Driver::wait`]. Gives
+    /// up the `seat` after that, before anything else runs.
+    #[inline(never)]
+    pub(super) fn wait_once(&self, reactor: &Reactor, until: &Until, seat: Option<Seated<'_>>) {
         if self.is_broken.get() {
-            ended();
+            self.give_up(seat);
             return self.sleep_briefly(until);
         }
-        let awake = |has_wakers| self.come_awake(has_wakers, ended);
+        let awake = |has_wakers| self.come_awake(has_wakers, seat);
         if let Err(error) = self.driver.wait(reactor, until, awake) {
             self.cannot_wait(until, &error);
         }
