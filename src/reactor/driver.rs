@@ -260,11 +260,16 @@ impl Driver {
     pub(crate) fn read_clock(&self) -> Instant {
         let now = now();
         if self.end_of_tick.get().is_none_or(|end| now >= end) {
-            self.counters.set_tick(now);
-            self.end_of_tick
-                .set(Some(end_of_tick(self.counters.tick())));
+            self.begin_tick(now);
         }
         now
+    }
+
+    #[cold]
+    fn begin_tick(&self, now: Instant) {
+        self.counters.set_tick(now);
+        let end = end_of_tick(self.counters.tick());
+        self.end_of_tick.set(Some(end));
     }
 
     /// Returns when the worker should wake for its timers.
@@ -362,7 +367,6 @@ impl Driver {
     }
 
     /// Wakes the tasks with due timers. Calls `before` before foreign code runs, if any does.
-    #[inline]
     pub(crate) fn fire(&self, before: impl Fn()) {
         self.drop_wakers(&before);
         let reached = self.reached.take();

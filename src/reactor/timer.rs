@@ -134,7 +134,6 @@ impl TimerHandle {
     }
 
     /// Removes the timer. Dropping the handle does the same without a driver.
-    #[inline]
     pub(crate) fn remove(&mut self, here: Option<&Driver>) {
         // The waker is dropped outside all locks and borrows.
         match std::mem::replace(&mut self.heap, Heap::Removed) {

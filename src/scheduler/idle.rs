@@ -46,7 +46,6 @@ pub(super) struct Idle {
 
 impl Idle {
     /// Wakes an idle worker if there are tasks for it and no worker is searching.
-    #[inline]
     pub(super) fn wake_one(&self, workers: &impl IdleWorkers) {
         loop {
             fence(Ordering::SeqCst);

@@ -103,7 +103,7 @@ impl<T: Item> RunQueue<T> {
     /// that it has filled and sees null was emptied by a thread that has the item now, and runs it
     /// or queues it elsewhere. `true` may be stale, which costs the owner one more turn. For other
     /// threads both are hints.
-    #[inline]
+    #[inline(never)]
     pub(super) fn has_items(&self) -> bool {
         // A shortcut for an empty queue, the usual case when a worker asks.
         self.has_next() || (self.len() != 0 && self.filled_slots().any(is_filled))

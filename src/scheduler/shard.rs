@@ -63,7 +63,7 @@ pub(super) trait ShardedWorkers {
     fn wake_idle_of(&self, workers: Range<usize>) -> bool;
 
     /// The shard of the worker at `index`.
-    #[inline]
+    #[inline(never)]
     fn shard(&self, index: usize) -> &Shard {
         &self.shards()[index / self.workers_of_shard()]
     }

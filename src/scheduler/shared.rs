@@ -389,7 +389,7 @@ impl Shared {
 
     /// The number of tasks that have a future. Zero is exact for all tasks that were spawned before
     /// the call, and for all tasks that those have spawned.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn live_tasks(&self) -> usize {
         let ended = self.ended_tasks();
         self.spawned_tasks().wrapping_sub(ended)
@@ -405,7 +405,6 @@ impl Shared {
         self.sum(|tasks| &tasks.ended)
     }
 
-    #[inline]
     fn sum(&self, counter: fn(&TaskCounters) -> &AtomicUsize) -> usize {
         let remotes = self.remotes.iter().map(|remote| &remote.counters);
         remotes
@@ -617,7 +616,7 @@ impl Shared {
 
     /// An idle one of these pool workers. Rather one that follows than one that leads: otherwise
     /// its shard's poller would be left alone.
-    #[inline]
+    #[inline(never)]
     pub(super) fn find_idle_of(&self, workers: Range<usize>) -> Option<usize> {
         let reactor = |index: &usize| &self.remotes[*index].reactor;
         workers
