@@ -260,16 +260,11 @@ impl Driver {
     pub(crate) fn read_clock(&self) -> Instant {
         let now = now();
         if self.end_of_tick.get().is_none_or(|end| now >= end) {
-            self.begin_tick(now);
+            self.counters.set_tick(now);
+            self.end_of_tick
+                .set(Some(end_of_tick(self.counters.tick())));
         }
         now
-    }
-
-    #[cold]
-    fn begin_tick(&self, now: Instant) {
-        self.counters.set_tick(now);
-        let end = end_of_tick(self.counters.tick());
-        self.end_of_tick.set(Some(end));
     }
 
     /// Returns when the worker should wake for its timers.

@@ -213,24 +213,16 @@ impl Worker {
     }
 
     /// Sleeps in the shard's poller, and delivers what it reports.
-    fn lead(&self, seat: Seated<'_>, timeout: Option<Duration>) {
+    fn lead(&self, mut seat: Seated<'_>, timeout: Option<Duration>) {
         let reactor = self.driver.reactor();
         // Parks the shard's reactor too, so that a thread that sets an earlier timer from now on
         // notifies its poller. `until` below reads those that were set before, so the result says
         // nothing new.
         reactor.park();
+        seat.sleeps = true;
         let until = self.driver.until(timeout);
         self.pool.has_polled.set(true);
         self.wait_once(reactor, &until, Some(seat));
-    }
-
-    /// Gives up the seat, if this worker has it: it no longer sleeps in the shard's poller.
-    #[inline]
-    pub(super) fn give_up(&self, seat: Option<Seated<'_>>) {
-        if let Some(seat) = seat {
-            self.driver.reactor().resume();
-            drop(seat);
-        }
     }
 
     /// Sleeps in the worker's own poller, until it is notified.
@@ -306,11 +298,7 @@ impl Worker {
         let shared = self.shared();
         let reactor = shared.reactor_of(shard).clone();
         let driver = Driver::new(reactor, self.local.counters.clone());
-        let give_back = || {
-            seat.give_back(|| {
-                shared.wake_idle_of(shard.workers.clone());
-            });
-        };
+        let give_back = || seat.give_back(|| shared.wake_idle_of(shard.workers.clone()));
         if driver.reactor().has_sources() {
             // If the wait fails here, it fails on the shard's own threads too.
             let _ = driver.wait(driver.reactor(), &Until::Now, |has_wakers| {

@@ -30,14 +30,19 @@ pub(super) struct Seat(AtomicUsize);
 
 /// Has the seat, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Seated<'a>(&'a Seat);
+pub(super) struct Seated<'a> {
+    seat: &'a Seat,
+    /// Whether the shard's reactor is parked, because a worker sleeps in its poller.
+    pub(super) sleeps: bool,
+}
 
 impl Seat {
     /// Takes the seat, unless somebody has it.
     #[inline]
     pub(super) fn take(&self) -> Option<Seated<'_>> {
         let before = self.0.fetch_or(1, Ordering::Acquire);
-        (before % 2 == 0).then(|| Seated(self))
+        let sleeps = false;
+        (before % 2 == 0).then(|| Seated { seat: self, sleeps })
     }
 
     fn is_free(&self) -> bool {
@@ -54,17 +59,17 @@ impl Seated<'_> {
     /// Gives the seat up on a thread that will not come by again, as it belongs to another shard. A
     /// worker that has found the seat taken may be parked by now: `wake_idle` wakes an idle one. Or
     /// it parks later, and then sees that the seat is free.
-    pub(super) fn give_back(self, wake_idle: impl FnOnce()) {
+    pub(super) fn give_back<R>(self, wake_idle: impl FnOnce() -> R) -> R {
         drop(self);
         fence(Ordering::SeqCst);
-        wake_idle();
+        wake_idle()
     }
 }
 
 impl Drop for Seated<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.0.fetch_add(1, Ordering::Release);
+        self.seat.0.fetch_add(1, Ordering::Release);
     }
 }
 

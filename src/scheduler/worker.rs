@@ -456,7 +456,10 @@ impl Worker {
     #[inline]
     fn come_awake(&self, has_wakers: bool, seat: Option<Seated<'_>>) {
         self.resume();
-        self.give_up(seat);
+        if seat.as_ref().is_some_and(|seat| seat.sleeps) {
+            self.driver.reactor().resume();
+        }
+        drop(seat);
         if has_wakers {
             self.before_foreign_code();
         }
@@ -479,7 +482,7 @@ impl Worker {
     #[inline(never)]
     pub(super) fn wait_once(&self, reactor: &Reactor, until: &Until, seat: Option<Seated<'_>>) {
         if self.is_broken.get() {
-            self.give_up(seat);
+            self.come_awake(false, seat);
             return self.sleep_briefly(until);
         }
         let awake = |has_wakers| self.come_awake(has_wakers, seat);
@@ -519,7 +522,6 @@ impl Worker {
     /// afterwards.
     #[cold]
     fn sleep_briefly(&self, until: &Until) {
-        self.resume();
         let timeout = until.timeout();
         std::thread::sleep(timeout.map_or(RETRY_DELAY, |timeout| timeout.min(RETRY_DELAY)));
     }
