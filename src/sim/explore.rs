@@ -2,9 +2,9 @@
 //!
 //! Seeds are blind: each begins from nothing, and a bug that needs three unlikely steps needs all
 //! of them in one seed. An exploration keeps each run that has [covered](crate::world::coverage)
-//! something that none has before, and continues it in other ways: a *fork* keeps what happened
-//! until the new thing, and draws other numbers from there on. A fork that comes further is kept in
-//! turn.
+//! something that none has before, or a state much sooner, and continues it in other ways: a *fork*
+//! keeps what happened until the new thing, and draws other numbers from there on. A fork that
+//! comes further is kept in turn.
 //!
 //! **Deterministic.** Runs are made in batches, which are planned before the first of their runs
 //! and counted after the last one, in order. So the runs depend on the seeds, the corpus and the
@@ -93,6 +93,8 @@ struct Search {
     seen: Vec<u8>,
     /// In how many runs each feature was covered.
     hits: Vec<u32>,
+    /// How soon each feature was reached, in the fastest of the runs that were kept for it.
+    soonest: Vec<u64>,
     entries: Vec<Entry>,
     /// The runs of the corpus that were not made yet, which come first.
     corpus: VecDeque<Replay>,
@@ -112,6 +114,7 @@ impl Search {
         Search {
             seen: vec![0; places],
             hits: vec![0; places],
+            soonest: vec![u64::MAX; places],
             entries: Vec::new(),
             // A calm seed has no faults, however it is continued.
             next_seed: last.map_or(0, |last| last.wrapping_add(1)).max(FIRST_WILD),
@@ -147,8 +150,7 @@ impl Search {
         };
         let rarest = candidates.into_iter().min_by_key(|index| {
             let entry = &self.entries[*index];
-            let places = entry.found.iter().map(|feature| feature.place);
-            let hits = places.map(|place| self.hits[place]);
+            let hits = entry.found.iter().map(|feature| self.hits[feature.place]);
             let rarest = u64::from(hits.min().unwrap_or(u32::MAX));
             let rank = rarest.saturating_mul(1 + u64::from(entry.continued));
             (rank, *index)
@@ -175,8 +177,11 @@ impl Search {
             let index = feature.place;
             self.hits[index] = self.hits[index].saturating_add(1);
             let bit = 1 << feature.range;
-            if self.seen[index] & bit == 0 {
+            // After a state that is reached much sooner, more can follow before the run ends.
+            let is_sooner = feature.is_state() && feature.at < self.soonest[index] / 4 * 3;
+            if self.seen[index] & bit == 0 || is_sooner {
                 self.seen[index] |= bit;
+                self.soonest[index] = self.soonest[index].min(feature.at);
                 found.push(*feature);
             }
         }

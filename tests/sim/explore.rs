@@ -63,6 +63,36 @@ fn an_exploration_follows_states_among_events_that_are_always_new() {
     assert_contains(&text, &["it is open"]);
 }
 
+/// A lock of eight dials that has to be opened in 40 attempts, each of which has a chance of 1 in
+/// 64: a run that opens some of them with its last attempts has no time for the others.
+async fn open_in_time(sim: Sim) {
+    let mut open = 0;
+    for _ in 0..40 {
+        sim.sleep(ms(1)).await;
+        if sim.choose(64) == 5 {
+            open += 1;
+            sim.state("open", open);
+        }
+    }
+    assert!(open < 8, "it is open");
+}
+
+#[test]
+fn the_lock_in_time() {
+    if is_inner() {
+        // Without that, 15,000 runs from this seed on do not open it.
+        sim::check(3_000_000..3_000_001, open_in_time);
+    }
+}
+
+#[test]
+fn an_exploration_follows_runs_that_come_to_a_state_sooner() {
+    let path = corpus("time");
+    let (passes, text) = explore_test("explore::the_lock_in_time", "2000", &path, &[]);
+    assert!(!passes, "{text}");
+    assert_contains(&text, &["it is open"]);
+}
+
 /// A corpus that is not there yet.
 fn corpus(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("corpus-{name}"));
