@@ -87,9 +87,9 @@ pub enum Bug {
     KeptConflict,
     /// A leader commits an entry that only it has.
     EarlyAnswer,
-    /// A node that finds the end of its file damaged counts one node less from then on, as if it
-    /// had read a list of members that is too short. Once it has done so a few times, a minority
-    /// elects it.
+    /// A node that has found the end of its file damaged twice counts one node less from then on,
+    /// as if it had read a list of members that is too short, and again one less after four times.
+    /// After six a minority of four nodes elects it.
     ShrunkQuorum,
     /// What is written to the disk is not synced before a message promises it.
     MissingSync,

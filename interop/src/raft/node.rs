@@ -114,7 +114,7 @@ impl Node {
 
     fn is_majority(&self, count: usize) -> bool {
         let lost = if self.has(Bug::ShrunkQuorum) {
-            self.stored.damaged
+            self.stored.damaged / 2
         } else {
             0
         };

@@ -316,7 +316,7 @@ pub async fn test(sim: Sim, bug: Option<Bug>, by: By) {
 /// Elections among four nodes that have nothing else to do, with the usual chaos and faults of
 /// disks. A term must not have two leaders.
 pub async fn elections(sim: Sim, bug: Option<Bug>) {
-    let count = 4;
+    let (count, harm) = (4, 2 * HARM);
     let addresses: Vec<String> = (0..count).map(|id| format!("node-{id}:{PORT}")).collect();
     let node = |id| {
         let mut config = Config::new(id, addresses.clone(), sim.choose(u64::MAX));
@@ -325,7 +325,7 @@ pub async fn elections(sim: Sim, bug: Option<Bug>) {
     };
     let nodes: Vec<Node> = (0..count).map(node).collect();
     let hosts: Vec<_> = nodes.iter().map(|node| &node.host).collect();
-    let chaos = sim.chaos(HARM).cuts().holds().loss().pauses().resets();
+    let chaos = sim.chaos(harm).cuts().holds().loss().pauses().resets();
     chaos.crashes(&hosts).disks();
     let disks: Vec<Disk> = nodes.iter().map(|node| node.disk.clone()).collect();
     let (state, mut leaders) = (sim.clone(), BTreeMap::new());
@@ -335,5 +335,5 @@ pub async fn elections(sim: Sim, bug: Option<Bug>) {
         let mut led = disks.iter().map(Disk::led).enumerate();
         led.all(|(id, term)| term == 0 || *leaders.entry(term).or_insert(id) == id)
     });
-    sim.sleep(HARM).await;
+    sim.sleep(harm).await;
 }
