@@ -606,12 +606,6 @@ impl fmt::Debug for Poller {
     }
 }
 
-/// Other threads can use a poller while one waits.
-const _: () = {
-    const fn shared<T: Send + Sync>() {}
-    shared::<Poller>();
-};
-
 /// Fails, as epoll does, for a descriptor that is always ready and so cannot be waited for, and for
 /// one that only names a file (`O_PATH`).
 #[cfg(unix)]

@@ -104,9 +104,3 @@ impl fmt::Debug for AbortHandle {
             .finish()
     }
 }
-
-/// Auto traits, checked at compile time.
-const _: () = {
-    const fn send_and_sync<T: Send + Sync>() {}
-    send_and_sync::<AbortHandle>();
-};

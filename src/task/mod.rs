@@ -635,13 +635,3 @@ impl<T> Future for FallibleTask<T> {
             .map(|outcome| outcome.and_then(Outcome::take))
     }
 }
-
-/// Auto traits, checked at compile time.
-const _: () = {
-    const fn send<T: Send>() {}
-    const fn sync<T: Sync>() {}
-    send::<Task<u8>>();
-    sync::<Task<u8>>();
-    send::<Meta>();
-    sync::<Meta>();
-};
