@@ -32,7 +32,9 @@ pub(super) struct Seat(AtomicUsize);
 #[derive(Debug)]
 pub(super) struct Seated<'a> {
     seat: &'a Seat,
-    /// Whether the shard's reactor is parked, because a worker sleeps in its poller.
+    /// Whether its worker has parked the shard's reactor, to sleep in its poller. Only then does
+    /// the end of the wait resume that reactor: in a simulated world it may be parked for another
+    /// worker, between two turns.
     pub(super) sleeps: bool,
 }
 

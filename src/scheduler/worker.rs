@@ -451,8 +451,8 @@ impl Worker {
         }
     }
 
-    /// Called when a wait has ended; `has_wakers` is whether wakers are called next. Gives
-    /// up the `seat` before that.
+    /// Called when a wait has ended: resumes the worker, and the shard's reactor if it has slept
+    /// there, and gives up the `seat`. `has_wakers` is whether wakers are called next.
     #[inline]
     fn come_awake(&self, has_wakers: bool, seat: Option<Seated<'_>>) {
         self.resume();
@@ -518,10 +518,11 @@ impl Worker {
         }
     }
 
-    /// Sleeps when a wait is not possible. Anything that others send during the sleep is found
-    /// afterwards.
+    /// Sleeps when a wait is not possible, after [`come_awake`](Self::come_awake). Anything that
+    /// others send during the sleep is found afterwards.
     #[cold]
     fn sleep_briefly(&self, until: &Until) {
+        debug_assert!(self.reactor.is_awake(), "it has resumed");
         let timeout = until.timeout();
         std::thread::sleep(timeout.map_or(RETRY_DELAY, |timeout| timeout.min(RETRY_DELAY)));
     }

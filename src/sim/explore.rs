@@ -2,9 +2,9 @@
 //!
 //! Seeds are blind: each begins from nothing, and a bug that needs three unlikely steps needs all
 //! of them in one seed. An exploration keeps each run that has [covered](crate::world::coverage)
-//! something that none has before, or a state much sooner, and continues it in other ways: a *fork*
-//! keeps what happened until the new thing, and draws other numbers from there on. A fork that
-//! comes further is kept in turn.
+//! something that none has before, or that has come to a state much sooner than those kept for it.
+//! It continues such a run in other ways: a *fork* keeps what happened until the new thing, and
+//! draws other numbers from there on. A fork that comes further is kept in turn.
 //!
 //! **Deterministic.** Runs are made in batches, which are planned before the first of their runs
 //! and counted after the last one, in order. So the runs depend on the seeds, the corpus and the
@@ -78,10 +78,11 @@ impl Limit {
     }
 }
 
-/// A run that has covered something new.
+/// A run that was kept.
 struct Entry {
     replay: Replay,
-    /// The features that it was the first to reach, at least one: states alone, if there are any.
+    /// The features for which it was kept, at least one: those that it was the first to reach, and
+    /// states that it has reached much sooner. States alone, if there are any.
     found: Vec<Feature>,
     /// How often it was continued.
     continued: u32,
@@ -93,7 +94,8 @@ struct Search {
     seen: Vec<u8>,
     /// In how many runs each feature was covered.
     hits: Vec<u32>,
-    /// How soon each feature was reached, in the fastest of the runs that were kept for it.
+    /// How soon each feature was reached, in the fastest of the runs that were kept for it. (A run
+    /// that is kept for that alone lowers it by a quarter or more, so few are.)
     soonest: Vec<u64>,
     entries: Vec<Entry>,
     /// The runs of the corpus that were not made yet, which come first.
@@ -137,7 +139,7 @@ impl Search {
             self.next_seed = seed.wrapping_add(1);
             return Replay::new(seed, Variation::default());
         }
-        // Half of these runs continue one that was the first in a state, if there is any: events
+        // Half of these runs continue one that was kept for a state, if there is any: events
         // are so many that few of the kept runs have come further than the others.
         let reached_state = |index: &usize| self.entries[*index].found[0].is_state();
         let states: Vec<usize> = (0..self.entries.len()).filter(reached_state).collect();
@@ -170,7 +172,7 @@ impl Search {
         next
     }
 
-    /// Counts what a run has covered, and keeps the run if something is new.
+    /// Counts what a run has covered, and keeps the run if something is new, or was much sooner.
     fn add(&mut self, replay: Replay, report: &Report) {
         let mut found = Vec::new();
         for feature in &report.covered {

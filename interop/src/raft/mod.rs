@@ -87,9 +87,9 @@ pub enum Bug {
     KeptConflict,
     /// A leader commits an entry that only it has.
     EarlyAnswer,
-    /// A node that has found the end of its file damaged twice counts one node less from then on,
-    /// as if it had read a list of members that is too short, and again one less after four times.
-    /// After six a minority of four nodes elects it.
+    /// A node counts one node less with every second time that it finds the end of its file
+    /// damaged, as if it had read a list of members that is too short. After two times two of four
+    /// nodes elect it, which is no majority; after six it elects itself.
     ShrunkQuorum,
     /// What is written to the disk is not synced before a message promises it.
     MissingSync,
