@@ -352,8 +352,7 @@ step, no leaks allowed, and a limit of connections a second. madsim runs as by `
 What bounds polder where madsim is near it:
 
 * Instructions, as callgrind counts them: 15,200 of a heartbeat among 100 hosts (madsim 13,700), and
-  10,400 of a request without a pause (madsim 11,500). No function has more than a seventh. (The
-  machine of the table was slower than that of the other chapters: the ratios are what to read.)
+  10,400 of a request without a pause (madsim 11,500). No function has more than a seventh.
 * Each process has a runtime with a reactor and a scheduler, the real ones, driven one task at a
   time; madsim has one queue for all. So a heartbeat is more code than an instruction cache holds:
   lines of 38 KiB, and 22 KiB in madsim. That seems to cost little: for each instruction polder
