@@ -12,7 +12,8 @@ use super::{AsDescriptor, AsRawDescriptor};
 
 mod fork;
 #[cfg(all(test, not(loom)))]
-pub(crate) use fork::tests::in_child;
+#[allow(unused_imports, reason = "not every build has the tests that lock it")]
+pub(crate) use fork::tests::{CHILDREN, in_child};
 pub(crate) use fork::{Process, at_fork};
 pub(crate) mod local;
 mod rights;

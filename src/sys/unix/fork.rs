@@ -71,10 +71,17 @@ pub(crate) fn at_fork(
 #[cfg(all(test, not(loom)))]
 pub(super) mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::{PoisonError, RwLock};
+
+    /// Read-locked while a test has a child. A child has all descriptors of its parent, also those
+    /// of other tests, so what they close stays open until the child has ended. A test of what
+    /// closing causes immediately locks it to write.
+    pub(crate) static CHILDREN: RwLock<()> = RwLock::new(());
 
     /// Runs `check` in a child of `fork`, and panics unless it returns true there.
     pub(crate) fn in_child(check: impl FnOnce() -> bool) {
         const RIGHT: i32 = 7;
+        let _children = CHILDREN.read().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: of the state of other threads the child uses only what `check` is about, and it
         // ends by libc::_exit, without destructors. libc::alarm ends a child that hangs; both may
         // always be called.

@@ -4,12 +4,12 @@ use super::table::MAX_PAUSES;
 use super::*;
 use crate::Backend;
 use crate::poller::{AnySelector, Event, Interest, Mode, Poller, Request};
-use crate::sys::Process;
+use crate::sys::{CHILDREN, Process, in_child};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::thread;
 
 use io_uring::types;
@@ -105,6 +105,7 @@ fn crowd(poller: &Poller, count: u64, mode: Mode) -> Vec<(UnixStream, UnixStream
 
 #[test]
 fn what_its_owner_deregisters_and_closes_is_closed_at_once() {
+    let _no_children = CHILDREN.write().unwrap_or_else(PoisonError::into_inner);
     for mode in [Mode::Edge, Mode::OneShot] {
         let Some(poller) = poller(64, 256) else {
             return;
@@ -125,6 +126,7 @@ fn what_its_owner_deregisters_and_closes_is_closed_at_once() {
 
 #[test]
 fn what_is_closed_while_hundreds_are_ready_is_closed_at_once() {
+    let _no_children = CHILDREN.write().unwrap_or_else(PoisonError::into_inner);
     let Some(poller) = poller(256, 1024) else {
         return;
     };
@@ -144,6 +146,7 @@ fn what_is_closed_while_hundreds_are_ready_is_closed_at_once() {
 
 #[test]
 fn what_is_closed_with_an_event_on_the_way_is_closed_at_once() {
+    let _no_children = CHILDREN.write().unwrap_or_else(PoisonError::into_inner);
     for modified in [false, true] {
         let Some(poller) = poller(64, 256) else {
             return;
@@ -382,10 +385,10 @@ fn a_child_of_fork_gets_errors_and_its_parent_everything() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     register(&poller, &ours, 1, READABLE, Mode::Edge);
     assert!(poll_now(&poller).is_empty());
-    // SAFETY: the child only uses its copy of the poller, with a lock that no other thread
-    // holds, and ends without running any destructor but the poller's.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let mut poller = Some(poller);
+    in_child(|| {
+        // The child's copy, which it drops.
+        let poller = poller.take().unwrap();
         let kind = |result: io::Result<()>| result.map_err(|error| error.kind());
         let unsupported = Err(io::ErrorKind::Unsupported);
         let mut events = Events::new();
@@ -394,16 +397,9 @@ fn a_child_of_fork_gets_errors_and_its_parent_everything() {
             && kind(poller.modify(&ours, Token(2), READABLE, Mode::Edge)) == unsupported
             && kind(poller.deregister(&ours)) == unsupported;
         drop(poller);
-        // SAFETY: always allowed.
-        unsafe { libc::_exit(if is_refused { 7 } else { 1 }) };
-    }
-    assert!(child > 0, "{}", io::Error::last_os_error());
-    let mut status = 0;
-    // SAFETY: the kernel writes one number.
-    let waited = unsafe { libc::waitpid(child, &mut status, 0) };
-    assert_eq!(waited, child);
-    assert!(libc::WIFEXITED(status), "the child was killed: {status}");
-    assert_eq!(libc::WEXITSTATUS(status), 7, "the child was not refused");
+        is_refused
+    });
+    let poller = poller.unwrap();
     theirs.write_all(b"x").unwrap();
     let told: Vec<_> = next(&poller).iter().map(Event::token).collect();
     assert_eq!(told, [Token(1)]);
