@@ -227,6 +227,48 @@ impl Host {
         added.unwrap_or_else(|why| panic!("polder::sim: {why}"));
     }
 
+    /// Puts the host into the private network of a gateway, which translates addresses (NAT) as
+    /// Linux's masquerading does. It reaches the hosts outside through the gateway, and these see
+    /// the gateway's address, with the same port if it is free there. Only answers come in: what is
+    /// sent to its own address from outside is lost, and what comes to a port of the gateway's that
+    /// stands for it is passed on if it has sent something to exactly that address and port before,
+    /// and the gateway has not forgotten that. A flow of datagrams is forgotten after 30 s without
+    /// any, or after 120 s if it has had answers and has lasted for two seconds.
+    ///
+    /// Hosts behind one gateway reach each other, and the gateway reaches them. A gateway may be
+    /// behind another one. It need not run a process; without power it passes nothing on, and
+    /// forgets all flows. Links, cuts and holds are between neighbors: those of the private network
+    /// and the gateway, and the gateway and those outside. A broadcast stays among neighbors.
+    ///
+    /// Connections that exist, and datagram sockets that are connected, keep their way. So call
+    /// this before the host's processes start; or later, to move the host to another network, as a
+    /// phone does: then no answers come by the old way.
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    ///
+    /// polder::sim::check(0..10, |sim| async move {
+    ///     let (phone, router) = (sim.host("phone"), sim.host("router"));
+    ///     phone.behind_nat(&router);
+    ///     let socket = UdpSocket::bind("0.0.0.0:7").await?;
+    ///     phone.start(|| async {
+    ///         UdpSocket::bind("0.0.0.0:9").await?.send_to(b"hello", "test:7").await
+    ///     });
+    ///     let (_, from) = socket.recv_from(&mut [0; 8]).await?;
+    ///     assert_eq!(from, (router.address(), 9).into());
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the gateway is the host of the test itself, or is this host, or is behind it.
+    #[track_caller]
+    pub fn behind_nat(&self, gateway: &Host) {
+        let set = with_kernel(|kernel| kernel.core.hosts.set_gateway(self.index, gateway.index));
+        set.unwrap_or_else(|why| panic!("polder::sim: {why}"));
+    }
+
     /// Returns whether a process runs on the host.
     ///
     /// ```

@@ -65,6 +65,7 @@
 //!   and may be lost, which delays the connection.
 //! * **UDP**: datagrams that are lost, duplicated and reordered as the test configures; refused
 //!   ports; broadcast.
+//! * **NAT** for hosts behind a gateway ([`Host::behind_nat`]).
 //! * **Unix sockets** within a host, with names private to the host: streams, datagrams and pairs.
 //! * **Disks**: files of [`fs`](crate::fs). A power-off keeps what was synced, and a random part of
 //!   the rest.

@@ -32,6 +32,8 @@ pub(crate) struct Hosts {
     numbers: BTreeMap<String, usize>,
     /// The addresses that a test has added, with their hosts.
     added: BTreeMap<IpAddr, usize>,
+    /// The gateways of the hosts that are behind one.
+    gateways: BTreeMap<usize, usize>,
     /// The limits per second of a host's connects and datagrams, if there are any.
     pub(crate) max_connects: Option<u32>,
     pub(crate) max_datagrams: Option<u32>,
@@ -148,6 +150,42 @@ impl Hosts {
         }
     }
 
+    /// Puts a host into the private network of a gateway, or moves it there. Returns why that is
+    /// not possible, if it is not.
+    pub(crate) fn set_gateway(&mut self, host: usize, gateway: usize) -> Result<(), String> {
+        let above = |at: &usize| self.gateways.get(at).copied();
+        let is_its_own = std::iter::successors(Some(gateway), above).any(|at| at == host);
+        if gateway == TEST || is_its_own {
+            let [name, gateway] = [host, gateway].map(|host| self.name(host));
+            let cause = "it runs the test, or is behind that host itself";
+            return Err(format!(
+                "{gateway:?} cannot be the gateway of {name:?}: {cause}"
+            ));
+        }
+        self.gateways.insert(host, gateway);
+        Ok(())
+    }
+
+    /// Returns whether messages may be for another host than the one at which they arrive.
+    #[inline]
+    pub(super) fn have_gateways(&self) -> bool {
+        !self.gateways.is_empty()
+    }
+
+    /// Returns the next hop of a message between two hosts: the second one, if they are neighbors;
+    /// the gateway of the first one, if it has one. No host reaches a private network from outside.
+    pub(super) fn next_hop(&self, from: usize, to: usize) -> usize {
+        if !self.have_gateways() || from == to {
+            return to; // The common case.
+        }
+        let [above, below] = [from, to].map(|host| self.gateways.get(&host).copied());
+        if above == below || above == Some(to) || below == Some(from) {
+            to
+        } else {
+            above.unwrap_or(NOBODY)
+        }
+    }
+
     /// Returns all addresses of a host.
     pub(super) fn addresses(&self, host: usize) -> impl Iterator<Item = IpAddr> {
         let own = [false, true].map(|is_v6| [self.address(host, is_v6), loopback(is_v6)]);
@@ -176,8 +214,8 @@ impl Hosts {
         self.list[host].is_up = is_up;
     }
 
-    /// Returns the host of an address, seen from `host`, and the address there.
-    /// One of IPv4 that is mapped to IPv6 is that of IPv4.
+    /// Returns the host of an address, seen from `host`, or the gateway on the way there; and the
+    /// address. One of IPv4 that is mapped to IPv6 is that of IPv4.
     pub(super) fn locate(&self, host: usize, mut address: SocketAddr) -> (usize, SocketAddr) {
         let ip = address.ip().to_canonical();
         if ip.is_unspecified() {
@@ -196,10 +234,12 @@ impl Hosts {
         };
         let index = usize::from(number).wrapping_sub(1);
         let is_that = index < self.list.len() && self.address(index, ip.is_ipv6()) == ip;
-        if is_that {
-            return (index, address);
-        }
-        (self.added.get(&ip).copied().unwrap_or(NOBODY), address)
+        let owner = if is_that {
+            index
+        } else {
+            self.added.get(&ip).copied().unwrap_or(NOBODY)
+        };
+        (self.next_hop(host, owner), address)
     }
 
     /// Returns whether a socket of a host may be bound to an address.
@@ -347,6 +387,43 @@ mod tests {
         ] {
             assert!(hosts.add_address(1, ip(reserved)).is_err(), "{reserved}");
         }
+    }
+
+    #[test]
+    fn a_host_reaches_its_neighbors_and_others_by_its_gateway() {
+        let mut hosts = two();
+        let [inside, beside, within, gate] =
+            ["in", "beside", "within", "gate"].map(|name| hosts.add(name));
+        let far = 1;
+        for (host, gateway) in [(inside, gate), (beside, gate), (within, inside)] {
+            assert_eq!(hosts.set_gateway(host, gateway), Ok(()));
+        }
+        for (host, gateway) in [(gate, gate), (gate, inside), (gate, within), (far, TEST)] {
+            assert!(hosts.set_gateway(host, gateway).is_err());
+        }
+        for (from, to, next) in [
+            (TEST, far, far),
+            (far, gate, gate),
+            (far, inside, NOBODY),
+            (far, within, NOBODY),
+            (gate, far, far),
+            (gate, beside, beside),
+            (gate, within, NOBODY),
+            (inside, beside, beside),
+            (inside, gate, gate),
+            (inside, far, gate),
+            (inside, NOBODY, gate),
+            (inside, within, within),
+            (beside, within, gate),
+            (within, inside, inside),
+            (within, far, inside),
+            (within, within, within),
+        ] {
+            assert_eq!(hosts.next_hop(from, to), next, "{from} {to}");
+        }
+        let to = SocketAddr::new(hosts.address(far, false), 80);
+        assert_eq!(hosts.locate(within, to), (inside, to));
+        assert!(!hosts.may_bind(within, to));
     }
 
     #[test]

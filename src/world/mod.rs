@@ -12,8 +12,8 @@
 //!
 //! * [`Core`], which all others use: [`time`], the queue of events, [`hosts`], [`processes`] and
 //!   their [`pollers`], [`link`]s, [`faults`], and the [`report`];
-//! * [`Sockets`], all in one table, and [`Network`], which makes the calls on them; [`names`];
-//!   [`disk_calls`]; `blocking`;
+//! * [`Sockets`], all in one table, and [`Network`], which makes the calls on them, and uses
+//!   [`nat`]; [`names`]; [`disk_calls`]; `blocking`;
 //! * [`Kernel`], which does what needs several of these: it ends processes and lets events happen.
 
 pub(crate) mod address;
@@ -40,6 +40,7 @@ mod inbox;
 pub(crate) mod latency;
 pub(crate) mod link;
 pub(crate) mod names;
+mod nat;
 mod options;
 pub(crate) mod order;
 mod panics;

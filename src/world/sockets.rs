@@ -10,6 +10,7 @@ use super::address::Address;
 use super::core::Core;
 use super::errno::Errno;
 use super::faults::Kind;
+use super::nat::Nat;
 use super::ports::Ports;
 use super::table::{Socket, Table};
 use super::tcp::Tcp;
@@ -24,6 +25,7 @@ pub(crate) struct Sockets {
     /// The sockets of UDP by port.
     udp: Ports,
     names: Names,
+    nat: Nat,
 }
 
 /// The sockets and the parts that they use, for one call or event.
@@ -33,6 +35,7 @@ pub(crate) struct Network<'a> {
     pub(super) tcp: &'a mut Tcp,
     pub(super) udp: &'a mut Ports,
     pub(super) names: &'a mut Names,
+    pub(super) nat: &'a mut Nat,
 }
 
 impl Sockets {
@@ -43,6 +46,7 @@ impl Sockets {
             tcp: &mut self.tcp,
             udp: &mut self.udp,
             names: &mut self.names,
+            nat: &mut self.nat,
         }
     }
 }
@@ -140,6 +144,7 @@ impl Network<'_> {
         self.tcp.listeners.forget(host);
         self.udp.forget(host);
         self.names.forget(host);
+        self.nat.forget(host);
     }
 
     pub(super) fn accept(&mut self, id: u32) -> io::Result<(u32, Address)> {

@@ -34,14 +34,14 @@
 //!   puts the timer into the queue of events as soon as it may fire: when a segment is sent that
 //!   arrives only after the deadline, in either direction; when a segment is lost, held or refused;
 //!   when a socket is forgotten that owed an acknowledgement; when a segment arrives that
-//!   acknowledges nothing new. If none of these happens, the segment arrives before the deadline,
-//!   and so does its acknowledgement, which cancels the timer. (If a hole is left, its cause has
-//!   armed the timer.)
+//!   acknowledges nothing new; when a gateway [forwards](Network::forward) a segment. If none of
+//!   these happens, the segment arrives before the deadline, and so does its acknowledgement, which
+//!   cancels the timer. (If a hole is left, its cause has armed the timer.)
 //! * *A plain acknowledgement*: of all that is under way, to a peer that has nothing else to send,
-//!   while all ways are open ([`is_plain`](Network::is_plain)). It is stored in the receiving
-//!   socket. Any other operation on that socket [settles](Network::settle) it first: if its time
-//!   has come, it has arrived; if not, it becomes an event. When a way is cut or held, all are
-//!   settled.
+//!   while all ways are open, and over one link ([`is_plain`](Network::is_plain)). It is stored in
+//!   the receiving socket. Any other operation on that socket [settles](Network::settle) it first:
+//!   if its time has come, it has arrived; if not, it becomes an event. When a way is cut or held,
+//!   all are settled.
 //!
 //! The code is in parts: `socket` is one end of a connection; the methods of [`Network`] find the
 //! ends and have their timers (`connections`), send (`send`), receive (`receive`), and make the
@@ -67,6 +67,7 @@ use socket::State;
 
 use super::errno::Errno;
 use super::hosts::Hosts;
+use super::nat::Protocol;
 use super::ports::Ports;
 use super::registrations::Registrations;
 use super::sockets::Network;
@@ -113,8 +114,7 @@ impl Network<'_> {
         let is_v6 = local.is_ipv6();
         local.set_ip(local.ip().to_canonical());
         let is_free = |hosts: &Hosts, port| {
-            self.tcp.listeners.is_free(host, port)
-                && !self.tcp.is_connected_from(host, port, hosts, |_| true)
+            self.tcp.is_free(hosts, host, port) && self.nat.is_free(Protocol::Tcp, (host, port))
         };
         let (listeners, hosts) = (&self.tcp.listeners, &mut self.core.hosts);
         let local = listeners.bind(host, local, self.table, hosts, is_free)?;
@@ -141,7 +141,8 @@ impl Network<'_> {
         (socket.peer, socket.has_connected) = (Some((to, peer)), true);
         socket.base.is_v6 = is_v6;
         let id = self.insert(socket);
-        self.core.note(host, What::Connect(to, peer.port()));
+        let end = self.far_end((to, peer));
+        self.core.note(host, What::Connect(end, peer.port()));
         self.core.count_connect(host);
         self.core.count_sent(host, 0);
         self.send_flags(id, Flags::Syn);
@@ -158,13 +159,27 @@ impl Network<'_> {
         ids.sort_unstable();
         for id in ids {
             let is_between = self.table.tcp(id).is_some_and(|socket| {
-                let peer = socket.peer.map(|(host, _)| host);
+                let peer = socket.peer.map(|peer| self.far_end(peer));
                 let ends = [(a, Some(b)), (b, Some(a))];
                 socket.state == State::Connected && ends.contains(&(socket.base.host, peer))
             });
             if is_between {
                 self.fail(id, Errno::CONNRESET);
             }
+        }
+    }
+
+    /// Returns the host of a peer, beyond all gateways. `hop` is the first host on the way there.
+    fn far_end(&self, (hop, address): (usize, SocketAddr)) -> usize {
+        if !self.core.hosts.have_gateways() {
+            return hop;
+        }
+        let inside = self.nat.inside(Protocol::Tcp, address);
+        let next = self.core.hosts.locate(hop, inside.unwrap_or(address));
+        if next.0 == hop {
+            hop
+        } else {
+            self.far_end(next)
         }
     }
 

@@ -17,6 +17,7 @@ use super::errno::Errno;
 use super::event_queue::Event;
 use super::hosts::{Hosts, NOBODY};
 use super::inbox::{Inbox, OVERHEAD};
+use super::nat::{Effect, Protocol, Route};
 use super::sockets::Network;
 use super::table::{Base, Socket as Any};
 use super::trace::{Message, What, digest};
@@ -225,8 +226,10 @@ impl Socket {
             0..core.hosts.count()
         };
         for to in all {
-            datagram.to.0 = to;
-            transmit(datagram.clone(), core);
+            if core.hosts.next_hop(host, to) == to {
+                datagram.to.0 = to;
+                transmit(datagram.clone(), core);
+            }
         }
         Ok(bytes.len())
     }
@@ -270,7 +273,9 @@ impl Network<'_> {
         let mut base = Base::new(host, Some(process));
         base.is_v6 = local.is_ipv6();
         local.set_ip(local.ip().to_canonical());
-        let is_free = |_: &Hosts, port| self.udp.is_free(host, port);
+        let is_free = |_: &Hosts, port| {
+            self.udp.is_free(host, port) && self.nat.is_free(Protocol::Udp, (host, port))
+        };
         let local = (self.udp).bind(host, local, self.table, &mut self.core.hosts, is_free)?;
         let id = self.table.insert(Any::Udp(Box::new(Socket {
             base,
@@ -289,7 +294,7 @@ impl Network<'_> {
         }
     }
 
-    pub(super) fn datagram_arrives(&mut self, datagram: Datagram) {
+    pub(super) fn datagram_arrives(&mut self, mut datagram: Datagram) {
         if datagram.to.0 == NOBODY {
             return lose(&datagram, self.core);
         }
@@ -297,6 +302,12 @@ impl Network<'_> {
         self.core.message(|| datagram.message(now, false));
         let (host, local) = datagram.to;
         self.core.note(host, datagram.event(What::Datagram));
+        if self.core.hosts.have_gateways() && datagram.kind != Kind::Broadcast {
+            match self.forward_datagram(datagram) {
+                Some(own) => datagram = own,
+                None => return,
+            }
+        }
         let id = self.recipient_of_datagram(host, datagram.from.1, local);
         let recipient = id.and_then(|id| Some((id, self.table.udp(id).ok()?)));
         match (recipient, datagram.kind) {
@@ -328,6 +339,27 @@ impl Network<'_> {
                 self.core.raise(id, &mut socket.base, READABLE);
             }
         }
+    }
+
+    /// Forwards a datagram, if it has arrived at a gateway. Returns it if it is for the host itself.
+    fn forward_datagram(&mut self, mut datagram: Datagram) -> Option<Datagram> {
+        let effect = match datagram.kind {
+            Kind::Unreachable => Effect::Reports,
+            Kind::Data | Kind::Broadcast => Effect::Keeps,
+        };
+        let (udp, (from, to)) = (&*self.udp, (datagram.from, datagram.to));
+        let is_free = |_: &Hosts, port| udp.is_free(to.0, port);
+        let message = (Protocol::Udp, effect);
+        match self.nat.route(message, from, to, self.core, is_free) {
+            Route::Here => return Some(datagram),
+            Route::Lost => lose(&datagram, self.core),
+            Route::On(from, to, _) => {
+                (datagram.from, datagram.to) = (from, to);
+                datagram.sent = self.core.time.now();
+                transmit(datagram, self.core);
+            }
+        }
+        None
     }
 
     /// Returns the socket that receives a datagram from `from` to `to`.

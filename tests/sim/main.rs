@@ -23,6 +23,7 @@ mod look;
 mod migrating;
 mod mistakes;
 mod names;
+mod nat;
 mod paused;
 mod planted;
 mod platforms;

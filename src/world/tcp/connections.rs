@@ -11,6 +11,7 @@ use super::socket::{Socket, State};
 use super::{BUFFER, Tcp};
 use crate::world::event_queue::Event;
 use crate::world::hosts::Hosts;
+use crate::world::nat::Protocol;
 use crate::world::sockets::Network;
 use crate::world::table::Socket as Any;
 use crate::world::trace::Flags;
@@ -83,8 +84,10 @@ impl Network<'_> {
     pub(super) fn recipient(&self, segment: &Segment) -> Option<u32> {
         let (host, local) = segment.to;
         // Numbers are not reused, so two sockets that know each other's belong to one connection.
+        // (But a gateway may have forgotten it.)
         let is_it = self.table.tcp(segment.to_id).is_some_and(|socket| {
-            let is_known = segment.from_id != 0 && socket.peer_id == segment.from_id;
+            let has_number = segment.from_id != 0 && socket.peer_id == segment.from_id;
+            let is_known = has_number && !self.core.hosts.have_gateways();
             let ends = (socket.base.host, socket.local, socket.peer);
             socket.is_listed && (is_known || ends == (host, local, Some(segment.from)))
         });
@@ -113,11 +116,12 @@ impl Network<'_> {
         ip: IpAddr,
         peer: SocketAddr,
     ) -> io::Result<u16> {
-        let (tcp, table) = (&*self.tcp, &*self.table);
+        let (tcp, table, nat) = (&*self.tcp, &*self.table, &*self.nat);
         let was_accepted = |id| table.tcp(id).is_some_and(|socket| !socket.has_connected);
         self.core.hosts.free_port(host, |hosts, port| {
             let key = (host, SocketAddr::new(ip, port), peer);
             tcp.listeners.is_free(host, port)
+                && nat.is_free(Protocol::Tcp, (host, port))
                 && !tcp.connections.contains_key(&key)
                 && !tcp.is_connected_from(host, port, hosts, was_accepted)
         })
@@ -125,6 +129,11 @@ impl Network<'_> {
 }
 
 impl Tcp {
+    /// Returns whether no socket of a host has a port.
+    pub(super) fn is_free(&self, hosts: &Hosts, host: usize, port: u16) -> bool {
+        self.listeners.is_free(host, port) && !self.is_connected_from(host, port, hosts, |_| true)
+    }
+
     /// Returns whether a host has a connection from a port for which `counts` is true.
     pub(super) fn is_connected_from(
         &self,
@@ -285,6 +294,7 @@ impl Network<'_> {
         let ack = socket.acknowledgement();
         self.core.links.partings.are_none()
             && (peer.is_listed && peer.peer_id == id)
+            && socket.peer.is_some_and(|(host, _)| host == peer.base.host) // No gateway is between.
             && [0, socket.peer_id].contains(&socket.peer_timer.1)
             && peer.state == State::Connected
             && peer.ack_under_way.is_none()

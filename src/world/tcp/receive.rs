@@ -17,6 +17,12 @@ impl Network<'_> {
         let now = self.core.time.now();
         self.core.note(segment.to.0, segment.event(What::Segment));
         self.core.message(|| segment.message(now, false));
+        if self.core.hosts.have_gateways() {
+            match self.forward(segment) {
+                Some(own) => segment = own,
+                None => return,
+            }
+        }
         match (self.recipient(&segment), segment.flags) {
             (Some(id), _) => self.arrives_at(id, &mut segment),
             (None, Flags::Reset) => {}

@@ -11,7 +11,7 @@ pub(crate) struct Segment {
     pub(super) to: (usize, SocketAddr),
     /// The numbers of the sockets at both ends, as far as they are known; zero otherwise. They save
     /// a search, and identify the same sockets as the addresses: numbers are not reused, and a
-    /// socket keeps its addresses.
+    /// socket keeps its addresses. (With gateways the addresses decide.)
     pub(super) from_id: u32,
     pub(super) to_id: u32,
     /// The time at which it was sent.

@@ -2,10 +2,11 @@
 
 use super::segment::{PlainAck, Segment};
 use super::socket::State;
-use super::{LONGEST_RTO, NO_TIMER};
+use super::{LONGEST_RTO, NEVER, NO_TIMER};
 use crate::world::errno::Errno;
 use crate::world::event_queue::Event;
-use crate::world::hosts::NOBODY;
+use crate::world::hosts::{Hosts, NOBODY};
+use crate::world::nat::{Effect, Protocol, Route};
 use crate::world::sockets::Network;
 use crate::world::trace::{Flags, What};
 
@@ -152,6 +153,42 @@ impl Network<'_> {
         self.core.events.push(at, Event::Segment(segment));
     }
 
+    /// Forwards a segment, if it has arrived at a gateway. Returns it if it is for the host itself.
+    ///
+    /// Its sender's timer is armed: the whole way may take longer than to the deadline.
+    pub(super) fn forward(&mut self, mut segment: Box<Segment>) -> Option<Box<Segment>> {
+        let effect = match segment.flags {
+            Flags::Syn => Effect::Opens,
+            flags if segment.fin || flags == Flags::Reset => Effect::Ends,
+            _ => Effect::Keeps,
+        };
+        let (tcp, now) = (&*self.tcp, self.core.time.now());
+        let (from, to) = (segment.from, segment.to);
+        let is_free = |hosts: &Hosts, port| tcp.is_free(hosts, to.0, port);
+        let message = (Protocol::Tcp, effect);
+        let arrival = match self.nat.route(message, from, to, self.core, is_free) {
+            Route::Here => return Some(segment),
+            Route::Lost => None,
+            Route::On(from, to, arrival) => {
+                (segment.from, segment.to) = (from, to);
+                let len = HEADERS + segment.bytes.len();
+                let latency = self.core.send(segment.way(), &mut 0, len);
+                latency.map(|latency| {
+                    *arrival = (now + latency).max(*arrival);
+                    *arrival
+                })
+            }
+        };
+        self.arm_all(segment.timers());
+        (segment.timer, segment.calls_off) = (NEVER, 0);
+        segment.sent = now;
+        match arrival {
+            Some(at) => self.core.events.push(at, Event::Segment(segment)),
+            None => self.lose_segment(segment),
+        }
+        None
+    }
+
     /// Acknowledges what has arrived by a segment that carries nothing else. Differs from
     /// [`send_flags`](Self::send_flags) in that a plain acknowledgement is no event.
     fn acknowledge(&mut self, id: u32) {
@@ -215,8 +252,9 @@ impl Network<'_> {
         };
         let is_suspended = (self.core.links.partings).is_suspended(socket.base.host);
         if socket.state == State::Connecting && !is_suspended {
-            let peer = socket.peer.map_or(NOBODY, |(peer, _)| peer);
-            self.core.note(socket.base.host, What::Unreachable(peer));
+            let (host, peer) = (socket.base.host, socket.peer);
+            let peer = peer.map_or(NOBODY, |peer| self.far_end(peer));
+            self.core.note(host, What::Unreachable(peer));
             self.fail(id, Errno::HOSTUNREACH);
         }
     }

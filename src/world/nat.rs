@@ -1,0 +1,402 @@
+//! [`Nat`]: network address translation at the gateways of private networks, as Linux's
+//! masquerading does it.
+//!
+//! A host behind a gateway reaches the outside through it. There a message gets the gateway's own
+//! address as its source, with a port that stands for the inside address of its sender. A *flow* is
+//! what goes from one inside address to one remote address, and back: only what comes from there is
+//! translated back and passed on. All flows of an inside address have the same port, as long as
+//! there is any. (In the terms of RFC 4787: endpoint-independent mapping, address and
+//! port-dependent filtering.) A flow that is idle ends. That is noticed when a message looks for
+//! it: there is no event for it.
+//!
+//! [`Hosts::locate`] finds the next hop to an address. A message that arrives at a host without its
+//! destination address is to go on.
+//!
+//! Two differences from Linux: a port of the gateway stands for one inside address at a time, even
+//! if the remote addresses differ; and a message from outside without a flow begins none, it is for
+//! the gateway's own sockets.
+
+use std::net::SocketAddr;
+
+use super::core::Core;
+use super::hosts::Hosts;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// The idle times after which a flow ends, by Linux's names: `nf_conntrack_udp_timeout`,
+/// `udp_timeout_stream`, `tcp_timeout_syn_sent`, `tcp_timeout_established`, and
+/// `tcp_timeout_close_wait`, here after the first FIN or RST.
+const UDP: u64 = 30 * SECOND;
+const UDP_STREAM: u64 = 120 * SECOND;
+const TCP_UNANSWERED: u64 = 120 * SECOND;
+const TCP_ESTABLISHED: u64 = 5 * 24 * 3_600 * SECOND;
+const TCP_CLOSING: u64 = 60 * SECOND;
+
+/// The age from which on a flow of UDP with answers is a stream: Linux's nf_conntrack_udp_packet().
+const STREAM_AGE: u64 = 2 * SECOND;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Protocol {
+    Tcp,
+    Udp,
+}
+
+/// The effect of a message on its flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Effect {
+    /// A SYN begins a flow.
+    Opens,
+    /// Others begin one too: Linux picks up connections that it does not know
+    /// (`nf_conntrack_tcp_loose`).
+    Keeps,
+    /// A FIN or RST begins none.
+    Ends,
+    /// An error message of ICMP begins none, and does not keep it.
+    Reports,
+}
+
+/// A host and an address. As a destination it is the next hop, and the final address.
+type End = (usize, SocketAddr);
+
+/// The route of a message from the host at which it has arrived.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Route<'a> {
+    /// It is for the host itself.
+    Here,
+    /// It goes on, with this source and destination, not to arrive before the last number: the
+    /// arrival time of the message before it.
+    On(End, End, &'a mut u64),
+    Lost,
+}
+
+/// The flows through all gateways, in the order in which they have begun.
+#[derive(Debug, Default)]
+pub(super) struct Nat(Vec<Flow>);
+
+#[derive(Debug)]
+struct Flow {
+    protocol: Protocol,
+    inside: SocketAddr,
+    /// The gateway, and its address that stands for the inside one.
+    outside: End,
+    remote: SocketAddr,
+    begun: u64,
+    /// The time at which it ends, unless there is another message before.
+    until: u64,
+    is_answered: bool,
+    is_closing: bool,
+    /// The arrival times of the last messages to the outside and to the inside.
+    arrivals: [u64; 2],
+}
+
+impl Flow {
+    fn note(&mut self, effect: Effect, is_answer: bool, now: u64) {
+        match effect {
+            Effect::Opens => self.is_closing = false,
+            Effect::Keeps => {}
+            Effect::Ends => self.is_closing = true,
+            Effect::Reports => return,
+        }
+        self.is_answered |= is_answer;
+        let is_stream = self.is_answered && now - self.begun >= STREAM_AGE;
+        self.until = now
+            + match self.protocol {
+                Protocol::Udp if is_stream => UDP_STREAM,
+                Protocol::Udp => UDP,
+                Protocol::Tcp if self.is_closing => TCP_CLOSING,
+                Protocol::Tcp if self.is_answered => TCP_ESTABLISHED,
+                Protocol::Tcp => TCP_UNANSWERED,
+            };
+    }
+}
+
+impl Nat {
+    /// Returns the route of a message that has arrived at `to`, and notes it in its flow. `is_free`
+    /// is whether the gateway's own sockets leave a port free.
+    pub(super) fn route(
+        &mut self,
+        (protocol, effect): (Protocol, Effect),
+        from: End,
+        to: End,
+        core: &mut Core,
+        is_free: impl Fn(&Hosts, u16) -> bool,
+    ) -> Route<'_> {
+        let (now, gateway) = (core.time.now(), to.0);
+        let next = core.hosts.locate(gateway, to.1);
+        let goes_out = next.0 != gateway;
+        let is_its = |flow: &Flow| {
+            let (near, far) = if goes_out {
+                (flow.inside == from.1, flow.remote == to.1)
+            } else {
+                (flow.remote == from.1, flow.outside.1 == to.1)
+            };
+            near && far
+                && (flow.protocol, flow.outside.0) == (protocol, gateway)
+                && now < flow.until
+        };
+        let place = match self.0.iter().position(is_its) {
+            Some(place) => place,
+            None if !goes_out => return Route::Here,
+            None if matches!(effect, Effect::Ends | Effect::Reports) => return Route::Lost,
+            None => match self.begin(protocol, from.1, to, core, is_free) {
+                Some(place) => place,
+                None => return Route::Lost,
+            },
+        };
+        let flow = &mut self.0[place];
+        flow.note(effect, !goes_out, now);
+        if goes_out {
+            Route::On(flow.outside, next, &mut flow.arrivals[0])
+        } else {
+            let next = core.hosts.locate(gateway, flow.inside);
+            Route::On((gateway, from.1), next, &mut flow.arrivals[1])
+        }
+    }
+
+    /// Begins a flow, and forgets those that have ended. Returns its place; `None` if no port is
+    /// left.
+    fn begin(
+        &mut self,
+        protocol: Protocol,
+        inside: SocketAddr,
+        (gateway, remote): End,
+        core: &mut Core,
+        is_free: impl Fn(&Hosts, u16) -> bool,
+    ) -> Option<usize> {
+        let now = core.time.now();
+        self.0.retain(|flow| now < flow.until);
+        let ip = core.hosts.address(gateway, inside.is_ipv6());
+        let mut others = self.0.iter().filter(|flow| flow.outside.0 == gateway);
+        let other = others.find(|flow| (flow.protocol, flow.inside) == (protocol, inside));
+        let is_free = |hosts: &Hosts, port| {
+            self.inside(protocol, SocketAddr::new(ip, port)).is_none() && is_free(hosts, port)
+        };
+        let port = match other {
+            Some(other) => other.outside.1.port(),
+            None if is_free(&core.hosts, inside.port()) => inside.port(),
+            None => core.hosts.free_port(gateway, is_free).ok()?,
+        };
+        self.0.push(Flow {
+            protocol,
+            inside,
+            outside: (gateway, SocketAddr::new(ip, port)),
+            remote,
+            begun: now,
+            until: now,
+            is_answered: false,
+            is_closing: false,
+            arrivals: [0; 2],
+        });
+        Some(self.0.len() - 1)
+    }
+
+    /// Returns the inside address that an outside one stands for.
+    pub(super) fn inside(&self, protocol: Protocol, outside: SocketAddr) -> Option<SocketAddr> {
+        let stands = |flow: &&Flow| (flow.protocol, flow.outside.1) == (protocol, outside);
+        self.0.iter().find(stands).map(|flow| flow.inside)
+    }
+
+    /// Returns whether no flow has this port of a host, so that a socket of the host may have it.
+    pub(super) fn is_free(&self, protocol: Protocol, (host, port): (usize, u16)) -> bool {
+        let has = |flow: &Flow| {
+            (flow.protocol, flow.outside.0, flow.outside.1.port()) == (protocol, host, port)
+        };
+        !self.0.iter().any(has)
+    }
+
+    /// Forgets the flows through a host that has lost its power.
+    pub(super) fn forget(&mut self, host: usize) {
+        self.0.retain(|flow| flow.outside.0 != host);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UDP_KEEPS: (Protocol, Effect) = (Protocol::Udp, Effect::Keeps);
+
+    // Two hosts inside, their gateway, and two outside.
+    const ONE: usize = 1;
+    const TWO: usize = 2;
+    const GATEWAY: usize = 3;
+    const NEAR: usize = 4;
+    const FAR: usize = 5;
+
+    fn hosts() -> Core {
+        let mut core = Core::of_test(1);
+        for name in ["test", "one", "two", "gateway", "near", "far"] {
+            core.add_host(name);
+        }
+        for inside in [ONE, TWO] {
+            core.hosts.set_gateway(inside, GATEWAY).unwrap();
+        }
+        core
+    }
+
+    fn at(host: usize, port: u16) -> End {
+        (host, SocketAddr::from(([10, 0, 0, host as u8 + 1], port)))
+    }
+
+    /// Sends a message to an address by the gateway, of which the ports below 10 are taken. Returns
+    /// where it comes from, and where to; `None` if it is for the gateway itself; `Err` if it is
+    /// lost.
+    fn send(
+        nat: &mut Nat,
+        core: &mut Core,
+        message: (Protocol, Effect),
+        from: End,
+        to: End,
+    ) -> Result<Option<(End, End)>, ()> {
+        match nat.route(message, from, (GATEWAY, to.1), core, |_, port| port >= 10) {
+            Route::Here => Ok(None),
+            Route::On(from, to, _) => Ok(Some((from, to))),
+            Route::Lost => Err(()),
+        }
+    }
+
+    #[test]
+    fn an_inside_address_keeps_its_port_and_two_have_two() {
+        let (mut nat, mut core) = (Nat::default(), hosts());
+        let mut port = |from, to, protocol| {
+            let message = (protocol, Effect::Keeps);
+            let sent = send(&mut nat, &mut core, message, from, to);
+            let (from, next) = sent.unwrap().expect("it goes on");
+            assert_eq!((from.0, next), (GATEWAY, to));
+            from.1.port()
+        };
+        for to in [at(NEAR, 80), at(FAR, 80), at(FAR, 81)] {
+            assert_eq!(port(at(ONE, 50), to, Protocol::Udp), 50);
+            assert_eq!(port(at(TWO, 50), to, Protocol::Udp), 32_768);
+            assert_eq!(port(at(TWO, 50), to, Protocol::Tcp), 50, "another protocol");
+            assert_eq!(
+                port(at(ONE, 9), to, Protocol::Udp),
+                32_769,
+                "it is the gateway's own"
+            );
+        }
+        assert_eq!(port(at(TWO, 32_770), at(FAR, 80), Protocol::Udp), 32_770);
+        assert_eq!(
+            port(at(ONE, 8), at(FAR, 80), Protocol::Udp),
+            32_771,
+            "the next is taken"
+        );
+        for (port, is_free) in [(50, false), (51, true)] {
+            assert_eq!(nat.is_free(Protocol::Udp, (GATEWAY, port)), is_free);
+            assert!(nat.is_free(Protocol::Udp, (FAR, port)));
+        }
+    }
+
+    #[test]
+    fn only_answers_come_in() {
+        let (mut nat, mut core) = (Nat::default(), hosts());
+        let outside = at(GATEWAY, 50);
+        let sent = send(&mut nat, &mut core, UDP_KEEPS, at(ONE, 50), at(FAR, 80));
+        assert_eq!(sent, Ok(Some((outside, at(FAR, 80)))));
+        for (from, to, comes) in [
+            (at(FAR, 80), outside, true),
+            (at(FAR, 81), outside, false),
+            (at(NEAR, 80), outside, false),
+            (at(FAR, 80), at(GATEWAY, 51), false),
+        ] {
+            let passes = ((GATEWAY, from.1), at(ONE, 50));
+            let sent = send(&mut nat, &mut core, UDP_KEEPS, from, to);
+            assert_eq!(sent, Ok(comes.then_some(passes)), "{from:?} {to:?}");
+            let by_tcp = send(
+                &mut nat,
+                &mut core,
+                (Protocol::Tcp, Effect::Opens),
+                from,
+                to,
+            );
+            assert_eq!(by_tcp, Ok(None));
+        }
+        nat.forget(NEAR);
+        assert!(!nat.0.is_empty());
+        nat.forget(GATEWAY);
+        let late = send(&mut nat, &mut core, UDP_KEEPS, at(FAR, 80), outside);
+        assert_eq!(late, Ok(None));
+    }
+
+    #[test]
+    fn a_flow_ends_after_its_idle_time() {
+        use Effect::{Ends, Keeps, Opens, Reports};
+        use Protocol::{Tcp, Udp};
+        // The messages, each with its time in seconds and whether it comes from inside.
+        type Sent = (u64, bool, Effect);
+        let cases: [(Protocol, &[Sent], u64); 12] = [
+            (Udp, &[(0, true, Keeps)], 30),
+            (Udp, &[(0, true, Keeps), (20, true, Keeps)], 50),
+            (Udp, &[(0, true, Keeps), (1, false, Keeps)], 31),
+            (Udp, &[(0, true, Keeps), (2, false, Keeps)], 122),
+            (
+                Udp,
+                &[(0, true, Keeps), (1, false, Keeps), (2, true, Keeps)],
+                122,
+            ),
+            (Udp, &[(0, true, Keeps), (20, false, Reports)], 30),
+            (Tcp, &[(0, true, Opens)], 120),
+            (Tcp, &[(0, true, Keeps), (1, true, Keeps)], 121),
+            (Tcp, &[(0, true, Opens), (1, false, Keeps)], 432_001),
+            (
+                Tcp,
+                &[
+                    (0, true, Opens),
+                    (1, false, Keeps),
+                    (2, true, Ends),
+                    (3, false, Keeps),
+                ],
+                63,
+            ),
+            (Tcp, &[(0, true, Opens), (1, false, Ends)], 61),
+            (
+                Tcp,
+                &[(0, true, Opens), (1, false, Ends), (2, true, Opens)],
+                432_002,
+            ),
+        ];
+        for (protocol, messages, end) in cases {
+            for is_late in [false, true] {
+                let (mut nat, mut core) = (Nat::default(), hosts());
+                let mut send = |time, is_out, effect| {
+                    core.set_now(time);
+                    let (from, to) = if is_out {
+                        (at(ONE, 50), at(FAR, 80))
+                    } else {
+                        (at(FAR, 80), at(GATEWAY, 50))
+                    };
+                    send(&mut nat, &mut core, (protocol, effect), from, to)
+                };
+                for (time, is_out, effect) in messages {
+                    let sent = send(time * SECOND, *is_out, *effect);
+                    assert!(sent.is_ok_and(|sent| sent.is_some()));
+                }
+                let time = end * SECOND - u64::from(!is_late);
+                let answer = send(time, false, Keeps).expect("it is not lost");
+                assert_eq!(answer.is_none(), is_late, "{protocol:?} {messages:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_end_and_an_error_begin_no_flow() {
+        let (mut nat, mut core) = (Nat::default(), hosts());
+        for effect in [Effect::Ends, Effect::Reports] {
+            let message = (Protocol::Tcp, effect);
+            let sent = send(&mut nat, &mut core, message, at(ONE, 50), at(FAR, 80));
+            assert_eq!(sent, Err(()));
+        }
+        assert!(nat.0.is_empty());
+    }
+
+    #[test]
+    fn flows_that_have_ended_are_forgotten_when_another_begins() {
+        let (mut nat, mut core) = (Nat::default(), hosts());
+        for nth in 0..100 {
+            core.set_now(u64::from(nth) * 10 * SECOND);
+            let from = at(ONE, 50 + nth);
+            assert!(send(&mut nat, &mut core, UDP_KEEPS, from, at(FAR, 80)).is_ok());
+        }
+        assert_eq!(nat.0.len(), 3);
+    }
+}

@@ -1,0 +1,698 @@
+//! Hosts behind a gateway that translates their addresses: what gets through it, in which
+//! direction, and for how long.
+
+use std::cell::{Cell, RefCell};
+use std::io::{ErrorKind, Result};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream, UdpSocket};
+use polder::sim::{self, Host, Latency, Sim};
+use polder::time::{now, sleep, timeout};
+
+use super::{ask, echo, ms, secs};
+
+/// Puts the test's own host behind a gateway, and starts `outside`, a reflector and an echo.
+fn behind_gateway(sim: &Sim) -> Host {
+    let gateway = sim.host("gateway");
+    sim.host("test").behind_nat(&gateway);
+    sim.host("outside").start(|| async {
+        polder::spawn_local(reflector()).detach();
+        echo().await;
+    });
+    gateway
+}
+
+/// Answers each datagram to port 1 with the address that it has come from.
+async fn reflector() -> Result<()> {
+    let socket = UdpSocket::bind("[::]:1").await?;
+    loop {
+        let (_, from) = socket.recv_from(&mut [0; 64]).await?;
+        socket.send_to(from.to_string().as_bytes(), from).await?;
+    }
+}
+
+/// Returns the address that a [`reflector`] sees, or that sent this text.
+async fn received(socket: &UdpSocket) -> Result<SocketAddr> {
+    let mut bytes = [0; 64];
+    let len = timeout(secs(1), socket.recv(&mut bytes)).await??;
+    let text = std::str::from_utf8(&bytes[..len]).expect("an address");
+    Ok(text.parse().expect("an address"))
+}
+
+async fn reflected(socket: &UdpSocket, by: &str) -> Result<SocketAddr> {
+    socket.send_to(b"?", by).await?;
+    let mut seen = received(socket).await?;
+    seen.set_ip(seen.ip().to_canonical());
+    Ok(seen)
+}
+
+/// Whether nothing comes to a socket within a second.
+async fn is_silent(socket: &UdpSocket) -> bool {
+    timeout(secs(1), socket.recv(&mut [0; 64])).await.is_err()
+}
+
+#[test]
+fn a_server_sees_the_gateway_with_the_port_of_the_client() {
+    sim::check(0..10, |sim| async move {
+        let gateway = behind_gateway(&sim);
+        sim.host("server").start(|| async {
+            let listener = TcpListener::bind("[::]:2").await?;
+            loop {
+                let (mut stream, from) = listener.accept().await?;
+                stream.write_all(from.to_string().as_bytes()).await?;
+                drop(stream);
+            }
+            #[allow(unreachable_code)]
+            Result::Ok(())
+        });
+        sleep(ms(1)).await;
+        let outside = sim.host("outside");
+        let server = sim.host("server");
+        for (ip, reflector, server) in [
+            (gateway.address(), outside.address(), server.address()),
+            (
+                gateway.address_v6(),
+                outside.address_v6(),
+                server.address_v6(),
+            ),
+        ] {
+            let any = if ip.is_ipv4() { "0.0.0.0:9" } else { "[::]:9" };
+            let socket = UdpSocket::bind(any).await?;
+            socket.connect((reflector, 1)).await?;
+            socket.send(b"?").await?;
+            let seen = received(&socket).await?;
+            assert_eq!((seen.ip().to_canonical(), seen.port()), (ip, 9));
+            let mut stream = TcpStream::connect((server, 2)).await?;
+            let mut seen = String::new();
+            stream.read_to_string(&mut seen).await?;
+            let seen: SocketAddr = seen.parse().expect("an address");
+            assert_eq!(seen.ip().to_canonical(), ip);
+            assert_eq!(seen.port(), stream.local_addr()?.port());
+            // The client itself knows its own address, and the server's.
+            assert_ne!(stream.local_addr()?.ip(), ip);
+            assert_eq!(stream.peer_addr()?.ip(), server);
+        }
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn two_clients_with_one_port_get_two_and_neither_is_a_port_of_the_gateway_itself() {
+    sim::check(0..10, |sim| async move {
+        let gateway = behind_gateway(&sim);
+        let own = gateway.start(|| async {
+            let taken = UdpSocket::bind("0.0.0.0:9").await?;
+            sleep(secs(5)).await;
+            // It gets none of theirs either, if it asks for any.
+            let own = UdpSocket::bind("0.0.0.0:0").await?;
+            let seen = reflected(&own, "outside:1").await?;
+            drop(taken);
+            assert_eq!(
+                seen,
+                own.local_addr().map(|it| (seen.ip(), it.port()).into())?
+            );
+            Result::Ok(seen.port())
+        });
+        let other = sim.host("other");
+        other.behind_nat(&gateway);
+        let other = other.start(|| async {
+            let socket = UdpSocket::bind("0.0.0.0:32769").await?;
+            reflected(&socket, "outside:1").await
+        });
+        sleep(ms(100)).await;
+        let mut seen = vec![other.finished().within(secs(1)).await?.port()];
+        for port in [32_769, 9] {
+            let socket = UdpSocket::bind(("0.0.0.0", port)).await?;
+            let outside = reflected(&socket, "outside:1").await?;
+            assert_eq!(outside.ip(), gateway.address());
+            seen.push(outside.port());
+            // All flows of a socket have one port.
+            let server = sim.host("second");
+            if !server.is_up() {
+                server.start(reflector);
+                sleep(ms(1)).await;
+            }
+            assert_eq!(reflected(&socket, "second:1").await?, outside);
+        }
+        seen.push(own.finished().within(secs(10)).await?);
+        assert_eq!(seen[0], 32_769);
+        seen.push(9);
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 5, "{seen:?}");
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn nothing_comes_in_that_was_not_asked_for() {
+    sim::check(0..10, |sim| async move {
+        let gateway = behind_gateway(&sim);
+        let inside = sim.host("test").address();
+        let to = [inside, gateway.address()];
+        let refused = sim.host("stranger").start(move || async move {
+            sleep(secs(2)).await;
+            let mut refused = Vec::new();
+            for (ip, kind) in to
+                .into_iter()
+                .zip([ErrorKind::TimedOut, ErrorKind::ConnectionRefused])
+            {
+                // From the port that was asked, but of another host; and from another port.
+                for port in [1, 2] {
+                    let socket = UdpSocket::bind(("0.0.0.0", port)).await?;
+                    socket.connect((ip, 9)).await?;
+                    socket.send(b"!").await?;
+                    let error = timeout(secs(1), socket.recv(&mut [0; 4])).await;
+                    refused.push(
+                        error.map_or(ErrorKind::TimedOut, |it| it.unwrap_err().kind()) == kind,
+                    );
+                }
+                let error = TcpStream::connect_timeout((ip, 9), secs(5))
+                    .await
+                    .unwrap_err();
+                refused.push(error.kind() == kind);
+            }
+            Result::Ok(refused)
+        });
+        let _listener = TcpListener::bind("0.0.0.0:9").await?;
+        let socket = UdpSocket::bind("0.0.0.0:9").await?;
+        assert_eq!(reflected(&socket, "outside:1").await?.port(), 9);
+        sim.host("outside").kill();
+        sim.host("outside").start(move || async move {
+            let other = UdpSocket::bind("0.0.0.0:2").await?;
+            other.send_to(b"!", (to[1], 9)).await
+        });
+        assert!(timeout(secs(20), socket.recv(&mut [0; 4])).await.is_err());
+        let refused = refused.finished().within(secs(20)).await?;
+        assert_eq!(refused, [true; 6]);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn two_hosts_behind_two_gateways_reach_each_other_once_both_have_sent() {
+    sim::check(0..20, |sim| async move {
+        behind_gateway(&sim);
+        let (far, gateway) = (sim.host("far"), sim.host("other-gateway"));
+        far.behind_nat(&gateway);
+        // The rendezvous tells each address to the other host, and is gone.
+        sim.host("rendezvous").start(|| async {
+            let socket = UdpSocket::bind("0.0.0.0:1").await?;
+            let (_, one) = socket.recv_from(&mut [0; 4]).await?;
+            let (_, other) = socket.recv_from(&mut [0; 4]).await?;
+            socket.send_to(one.to_string().as_bytes(), other).await?;
+            socket.send_to(other.to_string().as_bytes(), one).await
+        });
+        sleep(ms(1)).await;
+        let punch = || async {
+            let socket = UdpSocket::bind("0.0.0.0:7").await?;
+            socket.send_to(b"?", "rendezvous:1").await?;
+            let peer = received(&socket).await?;
+            assert_eq!(peer.port(), 7);
+            loop {
+                socket.send_to(b"punch", peer).await?;
+                let mut bytes = [0; 8];
+                if let Ok(came) = timeout(ms(100), socket.recv_from(&mut bytes)).await {
+                    assert_eq!((&bytes[..5], came?), (&b"punch"[..], (5, peer)));
+                    return socket.send_to(b"punch", peer).await.map(|_| peer.ip());
+                }
+            }
+        };
+        let far = far.start(punch);
+        assert_eq!(punch().await?, gateway.address());
+        let near = far.finished().within(secs(1)).await?;
+        assert_eq!(near, sim.host("gateway").address());
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_flow_of_datagrams_ends_when_it_is_idle_and_a_keepalive_keeps_it() {
+    sim::check(0..5, |sim| async move {
+        let gateway = behind_gateway(&sim);
+        let port = Rc::new(Cell::new(0));
+        let known = port.clone();
+        // Sends to the flow when the port is set.
+        sim.host("sender").start(move || {
+            let port = known.clone();
+            async move {
+                let socket = UdpSocket::bind("0.0.0.0:3").await.unwrap();
+                loop {
+                    sleep(ms(10)).await;
+                    if port.get() != 0 {
+                        let to = ("gateway", port.take());
+                        socket.send_to(b"answer", to).await.unwrap();
+                    }
+                }
+            }
+        });
+        let socket = UdpSocket::bind("0.0.0.0:9").await?;
+        let comes = async |after: u64| {
+            sleep(secs(after)).await;
+            port.set(9);
+            !is_silent(&socket).await
+        };
+        let open = || socket.send_to(b"open", "sender:3");
+        // Without an answer, and with one that comes at once, it lasts for 30 seconds.
+        open().await?;
+        assert!(!comes(31).await);
+        open().await?;
+        assert!(comes(29).await, "before its end");
+        // It was older than two seconds: now it lasts for 120 seconds.
+        assert!(comes(118).await);
+        assert!(!comes(121).await);
+        open().await?;
+        assert!(comes(0).await);
+        assert!(!comes(31).await, "it was younger than two seconds");
+        // Kept alive from inside, without any answer.
+        for _ in 0..20 {
+            open().await?;
+            sleep(secs(25)).await;
+        }
+        assert!(comes(0).await);
+        // It has gone, and the port is another host's.
+        sleep(secs(200)).await;
+        let other = sim.host("other");
+        other.behind_nat(&gateway);
+        let other = other.start(|| async {
+            let socket = UdpSocket::bind("0.0.0.0:9").await?;
+            reflected(&socket, "outside:1").await
+        });
+        assert_eq!(other.finished().within(secs(1)).await?.port(), 9);
+        assert_ne!(reflected(&socket, "outside:1").await?.port(), 9);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_closed_port_refuses_datagrams_through_the_gateway_in_both_directions() {
+    sim::check(0..10, |sim| async move {
+        behind_gateway(&sim);
+        let socket = UdpSocket::bind("0.0.0.0:0").await?;
+        socket.connect("outside:5").await?;
+        socket.send(b"anybody?").await?;
+        let refused = timeout(secs(1), socket.recv(&mut [0; 4])).await?;
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        let server = sim.host("server").start(|| async {
+            let socket = UdpSocket::bind("0.0.0.0:1").await?;
+            let (_, from) = socket.recv_from(&mut [0; 4]).await?;
+            socket.connect(from).await?;
+            sleep(secs(1)).await;
+            socket.send(b"late").await?;
+            timeout(secs(1), socket.recv(&mut [0; 4])).await?
+        });
+        sleep(ms(1)).await;
+        let socket = UdpSocket::bind("0.0.0.0:0").await?;
+        socket.send_to(b"?", "server:1").await?;
+        sleep(ms(500)).await;
+        drop(socket);
+        let refused = server.finished().within(secs(5)).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        Result::Ok(())
+    });
+}
+
+/// Sends a line each time that the count grows, on one connection.
+async fn announcer(count: Rc<Cell<u32>>) -> Result<()> {
+    let listener = TcpListener::bind("0.0.0.0:4").await?;
+    let (mut stream, _) = listener.accept().await?;
+    let mut sent = 0;
+    loop {
+        if count.get() > sent {
+            sent = count.get();
+            stream.write_all(b"line").await?;
+        }
+        sleep(ms(10)).await;
+    }
+}
+
+#[test]
+fn a_gateway_without_power_forgets_its_flows_and_one_whose_process_is_killed_does_not() {
+    sim::check(0..10, |sim| async move {
+        let gateway = behind_gateway(&sim).start(std::future::pending::<()>);
+        let count = Rc::new(Cell::new(0));
+        let counted = count.clone();
+        let server = sim.host("server").start(move || announcer(counted.clone()));
+        sleep(ms(1)).await;
+        let mut stream = TcpStream::connect("server:4").await?;
+        let mut lines = async || {
+            count.set(count.get() + 1);
+            timeout(secs(5), stream.read_exact(&mut [0; 4])).await?
+        };
+        lines().await?;
+        gateway.kill();
+        lines().await?;
+        gateway.power_off();
+        assert_eq!(lines().await.unwrap_err().kind(), ErrorKind::TimedOut);
+        gateway.restart();
+        // The server speaks first: the gateway refuses.
+        sleep(secs(10)).await;
+        count.set(count.get() + 1);
+        let reset = server.finished().within(secs(1)).await.unwrap_err();
+        assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
+
+        // The client speaks first: the gateway takes the connection up again, with the same port.
+        let mut stream = TcpStream::connect("outside:1").await?;
+        ask(&mut stream).await?;
+        sleep(secs(1)).await; // All is acknowledged.
+        gateway.power_off();
+        assert!(timeout(secs(5), ask(&mut stream)).await.is_err());
+        gateway.restart();
+        timeout(secs(20), stream.read_exact(&mut [0; 4])).await??;
+        ask(&mut stream).await?;
+        // Unless another one has taken it.
+        let port = stream.local_addr()?.port();
+        sleep(secs(1)).await;
+        gateway.power_off();
+        gateway.restart();
+        let other = sim.host("other");
+        other.behind_nat(&gateway);
+        let other = other.start(move || async move {
+            // The other client uses the same port.
+            let mut streams = Vec::new();
+            loop {
+                let stream = TcpStream::connect("outside:1").await?;
+                if stream.local_addr()?.port() == port {
+                    return Result::Ok(stream);
+                }
+                streams.push(stream);
+            }
+        });
+        let _kept = other.finished().within(secs(5)).await?;
+        let reset = timeout(secs(5), ask(&mut stream)).await?.unwrap_err();
+        assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
+        // For ever without power: it times out.
+        let mut stream = TcpStream::connect("outside:1").await?;
+        gateway.power_off();
+        let silent = ask(&mut stream).await.unwrap_err();
+        assert_eq!(silent.kind(), ErrorKind::TimedOut);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn faults_of_both_links_delay_a_connection_and_do_not_end_it() {
+    sim::check(0..20, |sim| async move {
+        behind_gateway(&sim);
+        let mut stream = TcpStream::connect("outside:1").await?;
+        for (a, b) in [("test", "gateway"), ("gateway", "outside")] {
+            let cut = sim.cut(&[a], &[b]);
+            assert!(timeout(secs(5), ask(&mut stream)).await.is_err());
+            drop(cut);
+            timeout(secs(20), stream.read_exact(&mut [0; 4])).await??;
+            let hold = sim.hold(&[a], &[b]);
+            assert!(timeout(ms(150), ask(&mut stream)).await.is_err());
+            drop(hold);
+            timeout(ms(20), stream.read_exact(&mut [0; 4])).await??;
+            sim.link(a, b).loss(0.2);
+            for _ in 0..10 {
+                timeout(secs(300), ask(&mut stream)).await??;
+            }
+            sim.link(a, b).loss(0.0);
+        }
+        // There is no link between the ends.
+        let _cut = sim.cut(&["test"], &["outside"]);
+        ask(&mut stream).await?;
+        let suspended = sim.host("gateway").suspend();
+        assert!(timeout(secs(5), ask(&mut stream)).await.is_err());
+        drop(suspended);
+        timeout(secs(20), stream.read_exact(&mut [0; 4])).await??;
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn what_is_lost_on_one_of_two_links_is_sent_again_after_the_usual_time() {
+    // 150 ms for each way, so that an answer to the first segment comes after the first timeout,
+    // although each link is crossed before it.
+    sim::check(0..5, |sim| async move {
+        behind_gateway(&sim);
+        sim.link("gateway", "outside")
+            .latency(Latency::fixed(ms(150)));
+        sim.link("gateway", "test").latency(Latency::fixed(ms(1)));
+        let repeated = Rc::new(RefCell::new(Vec::new()));
+        let seen = repeated.clone();
+        sim.on_step(move |step| {
+            if step.to_string().contains("again") {
+                seen.borrow_mut().push(step.host.clone());
+            }
+        });
+        let mut stream = TcpStream::connect("outside:1").await?;
+        ask(&mut stream).await?;
+        sleep(secs(1)).await;
+        assert_eq!(*repeated.borrow(), ["test", "outside"]);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn many_bytes_come_in_their_order_through_a_gateway_and_a_closed_window_opens() {
+    sim::check(0..20, |sim| async move {
+        const LEN: usize = 400_000;
+        behind_gateway(&sim);
+        sim.links().latency(Latency::uniform(ms(1)..ms(40)));
+        let loss = [0.0, 0.02][sim.choose(2) as usize];
+        let again = Rc::new(Cell::new(0));
+        let seen = again.clone();
+        sim.on_step(move |step| {
+            seen.set(seen.get() + u32::from(step.to_string().contains("again")));
+        });
+        let server = sim.host("server").start(|| async {
+            let (mut stream, _) = TcpListener::bind("0.0.0.0:2").await?.accept().await?;
+            let bytes: Vec<u8> = (0..LEN).map(|n| (n % 251) as u8).collect();
+            stream.write_all(&bytes).await?;
+            let mut back = Vec::new();
+            stream.read_to_end(&mut back).await?;
+            Result::Ok(back == bytes)
+        });
+        sleep(ms(1)).await;
+        let mut stream = TcpStream::connect("server:2").await?;
+        sim.links().loss(loss);
+        let mut bytes = vec![0; LEN];
+        for part in bytes.chunks_mut(LEN / 4) {
+            stream.read_exact(part).await?;
+            if loss != 0.0 {
+                sleep(secs(3)).await; // The window closes.
+            }
+        }
+        if loss == 0.0 {
+            // Had any overtaken others, acknowledgements would have been repeated.
+            assert_eq!(again.get(), 0);
+        }
+        stream.write_all(&bytes).await?;
+        drop(stream);
+        assert!(server.finished().within(secs(600)).await?);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn neighbors_reach_each_other_directly_and_a_gateway_may_be_behind_another_one() {
+    sim::check(0..10, |sim| async move {
+        let gateway = behind_gateway(&sim);
+        let top = sim.host("top");
+        gateway.behind_nat(&top);
+        let neighbor = sim.host("neighbor");
+        neighbor.behind_nat(&gateway);
+        for host in [&neighbor, &gateway] {
+            host.start(|| async {
+                polder::spawn_local(reflector()).detach();
+                echo().await;
+            });
+        }
+        let inside = sim.host("test").address();
+        let socket = UdpSocket::bind("0.0.0.0:9").await?;
+        for (name, seen) in [
+            ("neighbor", inside),
+            ("gateway", inside),
+            ("outside", top.address()),
+        ] {
+            let by = format!("{name}:1");
+            assert_eq!(reflected(&socket, &by).await?, (seen, 9).into());
+            ask(&mut TcpStream::connect(&by).await?).await?;
+        }
+        // The gateway reaches those inside, and those outside, but not those behind another one.
+        gateway.kill();
+        let listener = TcpListener::bind("0.0.0.0:9").await?;
+        let from_gateway = gateway.start(move || async move {
+            ask(&mut TcpStream::connect("neighbor:1").await?).await?;
+            ask(&mut TcpStream::connect("outside:1").await?).await?;
+            TcpStream::connect((inside, 9)).await.map(drop)
+        });
+        assert_eq!(listener.accept().await?.1.ip(), gateway.address());
+        from_gateway.finished().within(secs(1)).await?;
+        let refused = top.start(move || async move {
+            TcpStream::connect_timeout((inside, 9), secs(5))
+                .await
+                .map(drop)
+        });
+        let refused = refused.finished().within(secs(9)).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::TimedOut);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_reset_strikes_the_connections_of_two_hosts_with_gateways_between_them() {
+    sim::check(0..10, |sim| async move {
+        let gateway = behind_gateway(&sim);
+        gateway.behind_nat(&sim.host("top"));
+        gateway.start(echo);
+        let mut near = TcpStream::connect("gateway:1").await?;
+        for (a, b) in [("test", "outside"), ("outside", "test")] {
+            let mut stream = TcpStream::connect("outside:1").await?;
+            ask(&mut stream).await?;
+            sim.reset("gateway", "outside");
+            sim.reset("top", "outside");
+            ask(&mut stream).await?;
+            sim.reset(a, b);
+            let reset = stream.read(&mut [0; 4]).await.unwrap_err();
+            assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
+            ask(&mut near).await?;
+        }
+        sim.reset("test", "gateway");
+        let reset = near.read(&mut [0; 4]).await.unwrap_err();
+        assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_router_beyond_the_gateway_reports_an_unreachable_host() {
+    sim::check(0..5, |sim| async move {
+        behind_gateway(&sim);
+        let _cut = sim.cut(&["gateway"], &["outside"]).unreachable();
+        let error = TcpStream::connect("outside:1").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::HostUnreachable);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_broadcast_stays_within_its_network() {
+    sim::check(0..5, |sim| async move {
+        let gateway = behind_gateway(&sim);
+        let neighbor = sim.host("neighbor");
+        neighbor.behind_nat(&gateway);
+        let heard = Rc::new(RefCell::new(Vec::new()));
+        for name in ["gateway", "neighbor", "outside", "stranger"] {
+            let heard = heard.clone();
+            let host = sim.host(name);
+            host.kill();
+            host.start(move || {
+                let heard = heard.clone();
+                async move {
+                    let socket = UdpSocket::bind("0.0.0.0:8").await.unwrap();
+                    let (_, from) = socket.recv_from(&mut [0; 4]).await.unwrap();
+                    heard.borrow_mut().push((name, from.ip()));
+                }
+            });
+        }
+        sleep(ms(1)).await;
+        let socket = UdpSocket::bind("0.0.0.0:8").await?;
+        socket.set_broadcast(true)?;
+        for to in ["255.255.255.255:8", "10.255.255.255:8"] {
+            socket.send_to(b"all", to).await?;
+        }
+        sleep(secs(1)).await;
+        let mut heard = heard.borrow().clone();
+        heard.sort_unstable();
+        let own: IpAddr = sim.host("test").address();
+        assert_eq!(heard, [("gateway", own), ("neighbor", own)]);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_host_that_moves_to_another_network_is_seen_with_another_address() {
+    sim::check(0..10, |sim| async move {
+        let old = behind_gateway(&sim);
+        let new = sim.host("mobile-network");
+        let socket = UdpSocket::bind("0.0.0.0:9").await?;
+        let mut stream = TcpStream::connect("outside:1").await?;
+        assert_eq!(reflected(&socket, "outside:1").await?.ip(), old.address());
+        sim.host("test").behind_nat(&new);
+        assert_eq!(reflected(&socket, "outside:1").await?.ip(), new.address());
+        let start = now();
+        assert_eq!(
+            ask(&mut stream).await.unwrap_err().kind(),
+            ErrorKind::TimedOut
+        );
+        assert!(now() - start > secs(600));
+        ask(&mut TcpStream::connect("outside:1").await?).await
+    });
+}
+
+#[test]
+fn a_seed_with_gateways_and_chaos_has_the_same_fingerprint_each_time() {
+    let busy = |sim: Sim| async move {
+        let gateway = sim.host("gateway").start(std::future::pending::<()>);
+        let asked = Rc::new(Cell::new(0));
+        let server = sim.host("outside").start(|| async {
+            polder::spawn_local(reflector()).detach();
+            echo().await;
+        });
+        for name in ["one", "other"] {
+            let host = sim.host(name);
+            host.behind_nat(&gateway);
+            let asked = asked.clone();
+            host.start(move || {
+                let asked = asked.clone();
+                async move {
+                    loop {
+                        let limit = ms(300);
+                        let Ok(socket) = UdpSocket::bind("0.0.0.0:9").await else {
+                            continue;
+                        };
+                        let _ = reflected(&socket, "outside:1").await;
+                        let Ok(mut stream) = TcpStream::connect_timeout("outside:1", limit).await
+                        else {
+                            continue;
+                        };
+                        while matches!(timeout(limit, ask(&mut stream)).await, Ok(Ok(()))) {
+                            asked.set(asked.get() + 1);
+                            sleep(ms(3)).await;
+                        }
+                    }
+                }
+            });
+        }
+        sim.chaos(secs(10))
+            .usual(&[&gateway, &server])
+            .suspensions();
+        sleep(secs(11)).await;
+        let before = asked.get();
+        sleep(secs(10)).await;
+        assert!(asked.get() > before, "they go on after all faults");
+    };
+    let run = || -> Vec<u64> {
+        let reports = (0..40).map(|seed| sim::run(seed, busy));
+        let fingerprint = |report: sim::Report| {
+            assert_eq!(report.failure, None);
+            report.fingerprint
+        };
+        reports.map(fingerprint).collect()
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+#[should_panic = "polder::sim: \"test\" cannot be the gateway of \"inside\""]
+fn the_host_of_the_test_is_no_gateway() {
+    sim::check(0..1, |sim| async move {
+        sim.host("inside").behind_nat(&sim.host("test"));
+    });
+}
+
+#[test]
+#[should_panic = "polder::sim: \"one\" cannot be the gateway of \"three\""]
+fn no_host_is_behind_itself() {
+    sim::check(0..1, |sim| async move {
+        let [one, two, three] = ["one", "two", "three"].map(|name| sim.host(name));
+        one.behind_nat(&two);
+        two.behind_nat(&three);
+        three.behind_nat(&one);
+    });
+}
