@@ -179,7 +179,7 @@ impl Hosts {
             return to; // The common case.
         }
         let [above, below] = [from, to].map(|host| self.gateways.get(&host).copied());
-        if above == below || above == Some(to) || below == Some(from) {
+        if above == below || below == Some(from) {
             to
         } else {
             above.unwrap_or(NOBODY)
