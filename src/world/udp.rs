@@ -341,7 +341,8 @@ impl Network<'_> {
         }
     }
 
-    /// Forwards a datagram, if it has arrived at a gateway. Returns it if it is for the host itself.
+    /// Forwards a datagram, if it has arrived at a gateway. Returns it if it is for the host
+    /// itself.
     fn forward_datagram(&mut self, mut datagram: Datagram) -> Option<Datagram> {
         let effect = match datagram.kind {
             Kind::Unreachable => Effect::Reports,
