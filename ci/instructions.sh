@@ -25,9 +25,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 program=$(ci/executable.sh bench instructions)
 
-# In a pool an idle worker watches the others by the clock, more often per wake on a slower machine: so many
-# instructions each time, which are not counted. (Measured: 906 instructions a wake with 0.04 reads of the clock, 911
-# with 0.06, 916 with 0.09, 921 with 0.12.)
+# In a pool an idle worker watches the others by the clock, more often per wake on a slower machine. Each read of the
+# clock comes with this number of instructions, which are subtracted. (Measured: 906 instructions a wake with 0.04 reads
+# of the clock, 911 with 0.06, 916 with 0.09, 921 with 0.12.)
 PER_WATCH=180
 
 # The figures of one kind of operation.

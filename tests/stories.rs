@@ -15,9 +15,7 @@ use polder::net::{TcpListener, TcpStream};
 use polder::time::{sleep, timeout};
 use polder::{Runtime, Task, future};
 
-/// Long: a thread that other programs keep off its processor raises no alarm, so on a machine with
-/// four times as much to do as it can, a stall may not be noticed for a minute.
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_secs(180); // A thread without a core raises no alarm.
 
 /// Set in the child: `fault`, or `none`.
 const CHILD: &str = "POLDER_STORY";

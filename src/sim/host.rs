@@ -241,8 +241,8 @@ impl Host {
     /// and the gateway, and the gateway and those outside. A broadcast stays among neighbors.
     ///
     /// Connections that exist, and datagram sockets that are connected, keep their way. So call
-    /// this before the host's processes start; or later, to move the host to another network, as a
-    /// phone does: then no answers come by the old way.
+    /// this before the host's processes start; or later, to move the host from behind one gateway
+    /// to behind another, as a phone does: then no answers come through the old gateway.
     ///
     /// ```
     /// use polder::net::UdpSocket;

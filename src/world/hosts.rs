@@ -172,6 +172,11 @@ impl Hosts {
         !self.gateways.is_empty()
     }
 
+    /// Returns whether a host is directly behind this gateway.
+    pub(super) fn is_behind(&self, host: usize, gateway: usize) -> bool {
+        self.gateways.get(&host) == Some(&gateway)
+    }
+
     /// Returns the next hop of a message between two hosts: the second one, if they are neighbors;
     /// the gateway of the first one, if it has one. No host reaches a private network from outside.
     pub(super) fn next_hop(&self, from: usize, to: usize) -> usize {
@@ -214,9 +219,16 @@ impl Hosts {
         self.list[host].is_up = is_up;
     }
 
-    /// Returns the host of an address, seen from `host`, or the gateway on the way there; and the
-    /// address. One of IPv4 that is mapped to IPv6 is that of IPv4.
-    pub(super) fn locate(&self, host: usize, mut address: SocketAddr) -> (usize, SocketAddr) {
+    /// Returns the next hop on the way from a host to an address, and the address: see
+    /// [`owner`](Self::owner).
+    pub(super) fn locate(&self, host: usize, address: SocketAddr) -> (usize, SocketAddr) {
+        let (owner, address) = self.owner(host, address);
+        (self.next_hop(host, owner), address)
+    }
+
+    /// Returns the host that has an address, seen from `host`; and the address. One of IPv4 that is
+    /// mapped to IPv6 is that of IPv4.
+    pub(super) fn owner(&self, host: usize, mut address: SocketAddr) -> (usize, SocketAddr) {
         let ip = address.ip().to_canonical();
         if ip.is_unspecified() {
             return (
@@ -234,12 +246,10 @@ impl Hosts {
         };
         let index = usize::from(number).wrapping_sub(1);
         let is_that = index < self.list.len() && self.address(index, ip.is_ipv6()) == ip;
-        let owner = if is_that {
-            index
-        } else {
-            self.added.get(&ip).copied().unwrap_or(NOBODY)
-        };
-        (self.next_hop(host, owner), address)
+        if is_that {
+            return (index, address);
+        }
+        (self.added.get(&ip).copied().unwrap_or(NOBODY), address)
     }
 
     /// Returns whether a socket of a host may be bound to an address.

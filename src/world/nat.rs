@@ -4,17 +4,20 @@
 //! A host behind a gateway reaches the outside through it. There a message gets the gateway's own
 //! address as its source, with a port that stands for the inside address of its sender. A *flow* is
 //! what goes from one inside address to one remote address, and back: only what comes from there is
-//! translated back and passed on. All flows of an inside address have the same port, as long as
-//! there is any. (In the terms of RFC 4787: endpoint-independent mapping, address and
-//! port-dependent filtering.) A flow that is idle ends. That is noticed when a message looks for
-//! it: there is no event for it.
+//! translated back and passed on. All flows of an inside address have the same port, while any of
+//! them exists. (In the terms of RFC 4787: endpoint-independent mapping, address and port-dependent
+//! filtering.) A flow that is idle ends. That is noticed when a message looks for it: there is no
+//! event for it.
 //!
 //! [`Hosts::locate`] finds the next hop to an address. A message that arrives at a host without its
-//! destination address is to go on.
+//! destination address is forwarded, if it comes from a host directly behind this one. What is
+//! translated back goes to such a host, or is lost: so messages go up, and then only down, and no
+//! message circles.
 //!
-//! Two differences from Linux: a port of the gateway stands for one inside address at a time, even
-//! if the remote addresses differ; and a message from outside without a flow begins none, it is for
-//! the gateway's own sockets.
+//! Differences from Linux: a port of the gateway stands for one inside address at a time, even if
+//! the remote addresses differ; if a socket of the gateway is bound to such a port, the flows lose
+//! it, and not the socket; a message from outside without a flow begins none, as it is for the
+//! gateway's own sockets; and a flow of TCP ends 60 s after a FIN or RST in all cases.
 
 use std::net::SocketAddr;
 
@@ -41,18 +44,17 @@ pub(super) enum Protocol {
     Udp,
 }
 
-/// The effect of a message on its flow.
+/// The kind of a message, as far as a flow depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Effect {
-    /// A SYN begins a flow.
-    Opens,
-    /// Others begin one too: Linux picks up connections that it does not know
+    Syn,
+    /// Begins a flow, too: Linux picks up connections that it does not know
     /// (`nf_conntrack_tcp_loose`).
-    Keeps,
-    /// A FIN or RST begins none.
-    Ends,
-    /// An error message of ICMP begins none, and does not keep it.
-    Reports,
+    Other,
+    /// Begins none.
+    FinOrRst,
+    /// An error message: begins none, and does not keep one.
+    Icmp,
 }
 
 /// A host and an address. As a destination it is the next hop, and the final address.
@@ -66,6 +68,7 @@ pub(super) enum Route<'a> {
     /// It goes on, with this source and destination, not to arrive before the last number: the
     /// arrival time of the message before it.
     On(End, End, &'a mut u64),
+    /// It goes nowhere from there.
     Lost,
 }
 
@@ -90,12 +93,17 @@ struct Flow {
 }
 
 impl Flow {
+    fn has(&self, protocol: Protocol, (host, port): (usize, u16)) -> bool {
+        (self.protocol, self.outside.0, self.outside.1.port()) == (protocol, host, port)
+    }
+
     fn note(&mut self, effect: Effect, is_answer: bool, now: u64) {
         match effect {
-            Effect::Opens => self.is_closing = false,
-            Effect::Keeps => {}
-            Effect::Ends => self.is_closing = true,
-            Effect::Reports => return,
+            // A new connection of the same addresses.
+            Effect::Syn if self.is_closing => (self.is_closing, self.is_answered) = (false, false),
+            Effect::Syn | Effect::Other => {}
+            Effect::FinOrRst => self.is_closing = true,
+            Effect::Icmp => return,
         }
         self.is_answered |= is_answer;
         let is_stream = self.is_answered && now - self.begun >= STREAM_AGE;
@@ -123,34 +131,71 @@ impl Nat {
     ) -> Route<'_> {
         let (now, gateway) = (core.time.now(), to.0);
         let next = core.hosts.locate(gateway, to.1);
-        let goes_out = next.0 != gateway;
-        let is_its = |flow: &Flow| {
-            let (near, far) = if goes_out {
-                (flow.inside == from.1, flow.remote == to.1)
-            } else {
-                (flow.remote == from.1, flow.outside.1 == to.1)
+        if next.0 == gateway {
+            let Some(place) = self.find_answer(protocol, from.1, to, now) else {
+                return Route::Here;
             };
-            near && far
-                && (flow.protocol, flow.outside.0) == (protocol, gateway)
-                && now < flow.until
+            let flow = &mut self.0[place];
+            let next = core.hosts.locate(gateway, flow.inside);
+            if !core.hosts.is_behind(next.0, gateway) {
+                return Route::Lost; // The host has moved.
+            }
+            flow.note(effect, true, now);
+            return Route::On((gateway, from.1), next, &mut flow.arrivals[1]);
+        }
+        let begins = !matches!(effect, Effect::FinOrRst | Effect::Icmp);
+        let place = match self.find(protocol, from.1, to, now) {
+            _ if !core.hosts.is_behind(from.0, gateway) => None,
+            None if begins => self.begin(protocol, from.1, to, core, is_free),
+            place => place,
         };
-        let place = match self.0.iter().position(is_its) {
-            Some(place) => place,
-            None if !goes_out => return Route::Here,
-            None if matches!(effect, Effect::Ends | Effect::Reports) => return Route::Lost,
-            None => match self.begin(protocol, from.1, to, core, is_free) {
-                Some(place) => place,
-                None => return Route::Lost,
-            },
+        let Some(place) = place else {
+            return Route::Lost;
         };
         let flow = &mut self.0[place];
-        flow.note(effect, !goes_out, now);
-        if goes_out {
-            Route::On(flow.outside, next, &mut flow.arrivals[0])
-        } else {
-            let next = core.hosts.locate(gateway, flow.inside);
-            Route::On((gateway, from.1), next, &mut flow.arrivals[1])
-        }
+        flow.note(effect, false, now);
+        Route::On(flow.outside, next, &mut flow.arrivals[0])
+    }
+
+    /// Returns the source that a remote host sees in a message from `from` that its gateway
+    /// forwards to `to`, and the end that it is for if it has a gateway.
+    pub(super) fn ends(
+        &self,
+        protocol: Protocol,
+        from: SocketAddr,
+        to: End,
+        now: u64,
+    ) -> (SocketAddr, SocketAddr) {
+        let source = self.find(protocol, from, to, now);
+        let answer = self.find_answer(protocol, from, to, now);
+        (
+            source.map_or(from, |place| self.0[place].outside.1),
+            answer.map_or(to.1, |place| self.0[place].inside),
+        )
+    }
+
+    /// Returns the place of the flow of a message from inside. `to` has the gateway's number.
+    fn find(&self, protocol: Protocol, from: SocketAddr, to: End, now: u64) -> Option<usize> {
+        self.0.iter().position(|flow| {
+            (flow.outside.0, flow.inside, flow.remote) == (to.0, from, to.1)
+                && flow.protocol == protocol
+                && now < flow.until
+        })
+    }
+
+    /// Returns the place of the flow of a message from outside to this address of the gateway.
+    fn find_answer(
+        &self,
+        protocol: Protocol,
+        from: SocketAddr,
+        to: End,
+        now: u64,
+    ) -> Option<usize> {
+        self.0.iter().position(|flow| {
+            (flow.outside, flow.remote) == (to, from)
+                && flow.protocol == protocol
+                && now < flow.until
+        })
     }
 
     /// Begins a flow, and forgets those that have ended. Returns its place; `None` if no port is
@@ -169,7 +214,9 @@ impl Nat {
         let mut others = self.0.iter().filter(|flow| flow.outside.0 == gateway);
         let other = others.find(|flow| (flow.protocol, flow.inside) == (protocol, inside));
         let is_free = |hosts: &Hosts, port| {
-            self.inside(protocol, SocketAddr::new(ip, port)).is_none() && is_free(hosts, port)
+            let outside = (gateway, SocketAddr::new(ip, port));
+            let mut others = self.0.iter().map(|flow| (flow.protocol, flow.outside));
+            others.all(|other| other != (protocol, outside)) && is_free(hosts, port)
         };
         let port = match other {
             Some(other) => other.outside.1.port(),
@@ -190,18 +237,17 @@ impl Nat {
         Some(self.0.len() - 1)
     }
 
-    /// Returns the inside address that an outside one stands for.
-    pub(super) fn inside(&self, protocol: Protocol, outside: SocketAddr) -> Option<SocketAddr> {
-        let stands = |flow: &&Flow| (flow.protocol, flow.outside.1) == (protocol, outside);
-        self.0.iter().find(stands).map(|flow| flow.inside)
+    /// Returns whether no flow has this port of a host, so that a socket of the host may have it.
+    pub(super) fn is_free(&self, protocol: Protocol, port: (usize, u16), now: u64) -> bool {
+        !self
+            .0
+            .iter()
+            .any(|flow| flow.has(protocol, port) && now < flow.until)
     }
 
-    /// Returns whether no flow has this port of a host, so that a socket of the host may have it.
-    pub(super) fn is_free(&self, protocol: Protocol, (host, port): (usize, u16)) -> bool {
-        let has = |flow: &Flow| {
-            (flow.protocol, flow.outside.0, flow.outside.1.port()) == (protocol, host, port)
-        };
-        !self.0.iter().any(has)
+    /// Ends the flows that have this port of a host, to which a socket of the host is bound.
+    pub(super) fn leave(&mut self, protocol: Protocol, port: (usize, u16)) {
+        self.0.retain(|flow| !flow.has(protocol, port));
     }
 
     /// Forgets the flows through a host that has lost its power.
@@ -214,7 +260,7 @@ impl Nat {
 mod tests {
     use super::*;
 
-    const UDP_KEEPS: (Protocol, Effect) = (Protocol::Udp, Effect::Keeps);
+    const DATAGRAM: (Protocol, Effect) = (Protocol::Udp, Effect::Other);
 
     // Two hosts inside, their gateway, and two outside.
     const ONE: usize = 1;
@@ -259,7 +305,7 @@ mod tests {
     fn an_inside_address_keeps_its_port_and_two_have_two() {
         let (mut nat, mut core) = (Nat::default(), hosts());
         let mut port = |from, to, protocol| {
-            let message = (protocol, Effect::Keeps);
+            let message = (protocol, Effect::Other);
             let sent = send(&mut nat, &mut core, message, from, to);
             let (from, next) = sent.unwrap().expect("it goes on");
             assert_eq!((from.0, next), (GATEWAY, to));
@@ -282,16 +328,23 @@ mod tests {
             "the next is taken"
         );
         for (port, is_free) in [(50, false), (51, true)] {
-            assert_eq!(nat.is_free(Protocol::Udp, (GATEWAY, port)), is_free);
-            assert!(nat.is_free(Protocol::Udp, (FAR, port)));
+            assert_eq!(nat.is_free(Protocol::Udp, (GATEWAY, port), 0), is_free);
+            assert!(nat.is_free(Protocol::Udp, (FAR, port), 0));
+            assert!(
+                nat.is_free(Protocol::Udp, (GATEWAY, port), UDP),
+                "they have ended"
+            );
         }
+        nat.leave(Protocol::Udp, (GATEWAY, 50));
+        assert!(nat.is_free(Protocol::Udp, (GATEWAY, 50), 0));
+        assert!(!nat.is_free(Protocol::Tcp, (GATEWAY, 50), 0));
     }
 
     #[test]
     fn only_answers_come_in() {
         let (mut nat, mut core) = (Nat::default(), hosts());
         let outside = at(GATEWAY, 50);
-        let sent = send(&mut nat, &mut core, UDP_KEEPS, at(ONE, 50), at(FAR, 80));
+        let sent = send(&mut nat, &mut core, DATAGRAM, at(ONE, 50), at(FAR, 80));
         assert_eq!(sent, Ok(Some((outside, at(FAR, 80)))));
         for (from, to, comes) in [
             (at(FAR, 80), outside, true),
@@ -300,59 +353,53 @@ mod tests {
             (at(FAR, 80), at(GATEWAY, 51), false),
         ] {
             let passes = ((GATEWAY, from.1), at(ONE, 50));
-            let sent = send(&mut nat, &mut core, UDP_KEEPS, from, to);
+            let sent = send(&mut nat, &mut core, DATAGRAM, from, to);
             assert_eq!(sent, Ok(comes.then_some(passes)), "{from:?} {to:?}");
-            let by_tcp = send(
-                &mut nat,
-                &mut core,
-                (Protocol::Tcp, Effect::Opens),
-                from,
-                to,
-            );
+            let by_tcp = send(&mut nat, &mut core, (Protocol::Tcp, Effect::Syn), from, to);
             assert_eq!(by_tcp, Ok(None));
         }
         nat.forget(NEAR);
         assert!(!nat.0.is_empty());
         nat.forget(GATEWAY);
-        let late = send(&mut nat, &mut core, UDP_KEEPS, at(FAR, 80), outside);
+        let late = send(&mut nat, &mut core, DATAGRAM, at(FAR, 80), outside);
         assert_eq!(late, Ok(None));
     }
 
     #[test]
     fn a_flow_ends_after_its_idle_time() {
-        use Effect::{Ends, Keeps, Opens, Reports};
+        use Effect::{FinOrRst, Icmp, Other, Syn};
         use Protocol::{Tcp, Udp};
         // The messages, each with its time in seconds and whether it comes from inside.
         type Sent = (u64, bool, Effect);
         let cases: [(Protocol, &[Sent], u64); 12] = [
-            (Udp, &[(0, true, Keeps)], 30),
-            (Udp, &[(0, true, Keeps), (20, true, Keeps)], 50),
-            (Udp, &[(0, true, Keeps), (1, false, Keeps)], 31),
-            (Udp, &[(0, true, Keeps), (2, false, Keeps)], 122),
+            (Udp, &[(0, true, Other)], 30),
+            (Udp, &[(0, true, Other), (20, true, Other)], 50),
+            (Udp, &[(0, true, Other), (1, false, Other)], 31),
+            (Udp, &[(0, true, Other), (2, false, Other)], 122),
             (
                 Udp,
-                &[(0, true, Keeps), (1, false, Keeps), (2, true, Keeps)],
+                &[(0, true, Other), (1, false, Other), (2, true, Other)],
                 122,
             ),
-            (Udp, &[(0, true, Keeps), (20, false, Reports)], 30),
-            (Tcp, &[(0, true, Opens)], 120),
-            (Tcp, &[(0, true, Keeps), (1, true, Keeps)], 121),
-            (Tcp, &[(0, true, Opens), (1, false, Keeps)], 432_001),
+            (Udp, &[(0, true, Other), (20, false, Icmp)], 30),
+            (Tcp, &[(0, true, Syn)], 120),
+            (Tcp, &[(0, true, Other), (1, true, Other)], 121),
+            (Tcp, &[(0, true, Syn), (1, false, Other)], 432_001),
             (
                 Tcp,
                 &[
-                    (0, true, Opens),
-                    (1, false, Keeps),
-                    (2, true, Ends),
-                    (3, false, Keeps),
+                    (0, true, Syn),
+                    (1, false, Other),
+                    (2, true, FinOrRst),
+                    (3, false, Other),
                 ],
                 63,
             ),
-            (Tcp, &[(0, true, Opens), (1, false, Ends)], 61),
+            (Tcp, &[(0, true, Syn), (1, false, FinOrRst)], 61),
             (
                 Tcp,
-                &[(0, true, Opens), (1, false, Ends), (2, true, Opens)],
-                432_002,
+                &[(0, true, Syn), (1, false, FinOrRst), (2, true, Syn)],
+                122,
             ),
         ];
         for (protocol, messages, end) in cases {
@@ -372,7 +419,7 @@ mod tests {
                     assert!(sent.is_ok_and(|sent| sent.is_some()));
                 }
                 let time = end * SECOND - u64::from(!is_late);
-                let answer = send(time, false, Keeps).expect("it is not lost");
+                let answer = send(time, false, Other).expect("it is not lost");
                 assert_eq!(answer.is_none(), is_late, "{protocol:?} {messages:?}");
             }
         }
@@ -381,7 +428,7 @@ mod tests {
     #[test]
     fn an_end_and_an_error_begin_no_flow() {
         let (mut nat, mut core) = (Nat::default(), hosts());
-        for effect in [Effect::Ends, Effect::Reports] {
+        for effect in [Effect::FinOrRst, Effect::Icmp] {
             let message = (Protocol::Tcp, effect);
             let sent = send(&mut nat, &mut core, message, at(ONE, 50), at(FAR, 80));
             assert_eq!(sent, Err(()));
@@ -395,7 +442,7 @@ mod tests {
         for nth in 0..100 {
             core.set_now(u64::from(nth) * 10 * SECOND);
             let from = at(ONE, 50 + nth);
-            assert!(send(&mut nat, &mut core, UDP_KEEPS, from, at(FAR, 80)).is_ok());
+            assert!(send(&mut nat, &mut core, DATAGRAM, from, at(FAR, 80)).is_ok());
         }
         assert_eq!(nat.0.len(), 3);
     }

@@ -66,7 +66,7 @@ pub(crate) use socket::Socket;
 use socket::State;
 
 use super::errno::Errno;
-use super::hosts::Hosts;
+use super::hosts::{Hosts, NOBODY};
 use super::nat::Protocol;
 use super::ports::Ports;
 use super::registrations::Registrations;
@@ -113,8 +113,9 @@ impl Network<'_> {
         let (host, process) = self.core.processes.here()?;
         let is_v6 = local.is_ipv6();
         local.set_ip(local.ip().to_canonical());
+        let (protocol, now) = (Protocol::Tcp, self.core.time.now());
         let is_free = |hosts: &Hosts, port| {
-            self.tcp.is_free(hosts, host, port) && self.nat.is_free(Protocol::Tcp, (host, port))
+            self.tcp.is_free(hosts, host, port) && self.nat.is_free(protocol, (host, port), now)
         };
         let (listeners, hosts) = (&self.tcp.listeners, &mut self.core.hosts);
         let local = listeners.bind(host, local, self.table, hosts, is_free)?;
@@ -123,6 +124,7 @@ impl Network<'_> {
         (socket.base.backlog, socket.base.is_v6) = (backlog, is_v6);
         let id = self.table.insert(Any::Tcp(Box::new(socket)));
         self.tcp.listeners.add(host, local.port(), id);
+        self.nat.leave(protocol, (host, local.port()));
         Ok(id)
     }
 
@@ -141,7 +143,7 @@ impl Network<'_> {
         (socket.peer, socket.has_connected) = (Some((to, peer)), true);
         socket.base.is_v6 = is_v6;
         let id = self.insert(socket);
-        let end = self.far_end((to, peer));
+        let end = self.far_end(SocketAddr::new(ip, port), (to, peer));
         self.core.note(host, What::Connect(end, peer.port()));
         self.core.count_connect(host);
         self.core.count_sent(host, 0);
@@ -159,7 +161,7 @@ impl Network<'_> {
         ids.sort_unstable();
         for id in ids {
             let is_between = self.table.tcp(id).is_some_and(|socket| {
-                let peer = socket.peer.map(|peer| self.far_end(peer));
+                let peer = socket.peer.map(|peer| self.far_end(socket.local, peer));
                 let ends = [(a, Some(b)), (b, Some(a))];
                 socket.state == State::Connected && ends.contains(&(socket.base.host, peer))
             });
@@ -169,18 +171,20 @@ impl Network<'_> {
         }
     }
 
-    /// Returns the host of a peer, beyond all gateways. `hop` is the first host on the way there.
-    fn far_end(&self, (hop, address): (usize, SocketAddr)) -> usize {
-        if !self.core.hosts.have_gateways() {
-            return hop;
+    /// Returns the host at the other end of a connection, beyond all gateways. `hop` is the first
+    /// host on the way there.
+    fn far_end(&self, mut from: SocketAddr, (mut hop, mut to): (usize, SocketAddr)) -> usize {
+        while self.core.hosts.have_gateways() && hop != NOBODY {
+            let ends = self
+                .nat
+                .ends(Protocol::Tcp, from, (hop, to), self.core.time.now());
+            let next = self.core.hosts.locate(hop, ends.1);
+            if next.0 == hop {
+                break;
+            }
+            (from, (hop, to)) = (ends.0, next);
         }
-        let inside = self.nat.inside(Protocol::Tcp, address);
-        let next = self.core.hosts.locate(hop, inside.unwrap_or(address));
-        if next.0 == hop {
-            hop
-        } else {
-            self.far_end(next)
-        }
+        hop
     }
 
     /// Ends a connection by RST, unless it has ended before, and forgets it.

@@ -273,8 +273,9 @@ impl Network<'_> {
         let mut base = Base::new(host, Some(process));
         base.is_v6 = local.is_ipv6();
         local.set_ip(local.ip().to_canonical());
+        let (protocol, now) = (Protocol::Udp, self.core.time.now());
         let is_free = |_: &Hosts, port| {
-            self.udp.is_free(host, port) && self.nat.is_free(Protocol::Udp, (host, port))
+            self.udp.is_free(host, port) && self.nat.is_free(protocol, (host, port), now)
         };
         let local = (self.udp).bind(host, local, self.table, &mut self.core.hosts, is_free)?;
         let id = self.table.insert(Any::Udp(Box::new(Socket {
@@ -284,6 +285,7 @@ impl Network<'_> {
             inbox: Inbox::default(),
         })));
         self.udp.add(host, local.port(), id);
+        self.nat.leave(protocol, (host, local.port()));
         Ok(id)
     }
 
@@ -345,8 +347,8 @@ impl Network<'_> {
     /// itself.
     fn forward_datagram(&mut self, mut datagram: Datagram) -> Option<Datagram> {
         let effect = match datagram.kind {
-            Kind::Unreachable => Effect::Reports,
-            Kind::Data | Kind::Broadcast => Effect::Keeps,
+            Kind::Unreachable => Effect::Icmp,
+            Kind::Data | Kind::Broadcast => Effect::Other,
         };
         let (udp, (from, to)) = (&*self.udp, (datagram.from, datagram.to));
         let is_free = |_: &Hosts, port| udp.is_free(to.0, port);

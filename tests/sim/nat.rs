@@ -147,6 +147,26 @@ fn two_clients_with_one_port_get_two_and_neither_is_a_port_of_the_gateway_itself
 }
 
 #[test]
+fn a_socket_of_the_gateway_takes_the_port_that_it_is_bound_to() {
+    sim::check(0..10, |sim| async move {
+        let gateway = behind_gateway(&sim);
+        sleep(ms(1)).await;
+        let socket = UdpSocket::bind("0.0.0.0:9").await?;
+        assert_eq!(reflected(&socket, "outside:1").await?.port(), 9);
+        let own = gateway.start(|| async {
+            let own = UdpSocket::bind("0.0.0.0:9").await?;
+            let seen = reflected(&own, "outside:1").await?;
+            sleep(secs(5)).await;
+            Result::Ok(seen.port())
+        });
+        sleep(secs(1)).await;
+        assert_ne!(reflected(&socket, "outside:1").await?.port(), 9);
+        assert_eq!(own.finished().within(secs(9)).await?, 9);
+        Result::Ok(())
+    });
+}
+
+#[test]
 fn nothing_comes_in_that_was_not_asked_for() {
     sim::check(0..10, |sim| async move {
         let gateway = behind_gateway(&sim);
@@ -650,6 +670,50 @@ fn a_host_that_moves_to_another_network_is_seen_with_another_address() {
         );
         assert!(now() - start > secs(600));
         ask(&mut TcpStream::connect("outside:1").await?).await
+    });
+}
+
+#[test]
+fn no_message_circles_between_gateways_that_have_moved() {
+    sim::check(0..10, |sim| async move {
+        let [a, b, c] = ["a", "b", "c"].map(|name| sim.host(name));
+        a.behind_nat(&b);
+        let socket = UdpSocket::bind("0.0.0.0:1").await?;
+        let seen = Rc::new(Cell::new(0));
+        let count = seen.clone();
+        sim.on_step(move |_| count.set(count.get() + 1));
+        let send = || async {
+            UdpSocket::bind("0.0.0.0:9")
+                .await?
+                .send_to(b"?", "test:1")
+                .await
+        };
+        a.start(send).finished().within(secs(1)).await?;
+        let (_, from) = socket.recv_from(&mut [0; 8]).await?;
+        assert_eq!(from.ip(), b.address());
+        // Each has a flow of the other now.
+        a.behind_nat(&c);
+        b.behind_nat(&a);
+        b.start(|| async {
+            UdpSocket::bind("0.0.0.0:8")
+                .await?
+                .send_to(b"?", "test:1")
+                .await
+        });
+        let (_, other) = socket.recv_from(&mut [0; 8]).await?;
+        assert_eq!(other.ip(), c.address());
+        seen.set(0);
+        for to in [
+            from,
+            other,
+            SocketAddr::new(a.address(), 9),
+            SocketAddr::new(a.address(), 8),
+        ] {
+            socket.send_to(b"!", to).await?;
+        }
+        sleep(secs(1)).await;
+        assert!(seen.get() < 100, "{} events", seen.get());
+        Result::Ok(())
     });
 }
 

@@ -117,11 +117,12 @@ impl Network<'_> {
         peer: SocketAddr,
     ) -> io::Result<u16> {
         let (tcp, table, nat) = (&*self.tcp, &*self.table, &*self.nat);
+        let now = self.core.time.now();
         let was_accepted = |id| table.tcp(id).is_some_and(|socket| !socket.has_connected);
         self.core.hosts.free_port(host, |hosts, port| {
             let key = (host, SocketAddr::new(ip, port), peer);
             tcp.listeners.is_free(host, port)
-                && nat.is_free(Protocol::Tcp, (host, port))
+                && nat.is_free(Protocol::Tcp, (host, port), now)
                 && !tcp.connections.contains_key(&key)
                 && !tcp.is_connected_from(host, port, hosts, was_accepted)
         })

@@ -158,9 +158,9 @@ impl Network<'_> {
     /// Its sender's timer is armed: the whole way may take longer than to the deadline.
     pub(super) fn forward(&mut self, mut segment: Box<Segment>) -> Option<Box<Segment>> {
         let effect = match segment.flags {
-            Flags::Syn => Effect::Opens,
-            flags if segment.fin || flags == Flags::Reset => Effect::Ends,
-            _ => Effect::Keeps,
+            Flags::Syn => Effect::Syn,
+            flags if segment.fin || flags == Flags::Reset => Effect::FinOrRst,
+            _ => Effect::Other,
         };
         let (tcp, now) = (&*self.tcp, self.core.time.now());
         let (from, to) = (segment.from, segment.to);
@@ -253,7 +253,7 @@ impl Network<'_> {
         let is_suspended = (self.core.links.partings).is_suspended(socket.base.host);
         if socket.state == State::Connecting && !is_suspended {
             let (host, peer) = (socket.base.host, socket.peer);
-            let peer = peer.map_or(NOBODY, |peer| self.far_end(peer));
+            let peer = peer.map_or(NOBODY, |peer| self.far_end(socket.local, peer));
             self.core.note(host, What::Unreachable(peer));
             self.fail(id, Errno::HOSTUNREACH);
         }

@@ -226,7 +226,7 @@ impl Socket {
             State::Closed => "was connected to",
         };
         let (host, peer) = self.peer.unwrap_or((self.base.host, self.local));
-        let (name, port) = (hosts.name(hosts.locate(host, peer).0), peer.port());
+        let (name, port) = (hosts.name(hosts.owner(host, peer).0), peer.port());
         let waits = self.base.waits();
         let mut text = format!("{}, {state} {name}:{port}{waits}", self.local);
         if self.has_peer_fin() {
