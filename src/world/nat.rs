@@ -358,6 +358,11 @@ mod tests {
             let by_tcp = send(&mut nat, &mut core, (Protocol::Tcp, Effect::Syn), from, to);
             assert_eq!(by_tcp, Ok(None));
         }
+        let passing = send(&mut nat, &mut core, DATAGRAM, at(FAR, 80), at(NEAR, 80));
+        assert_eq!(passing, Err(()), "it comes from no host inside");
+        core.hosts.set_gateway(ONE, NEAR).unwrap();
+        let late = send(&mut nat, &mut core, DATAGRAM, at(FAR, 80), outside);
+        assert_eq!(late, Err(()), "the host has moved");
         nat.forget(NEAR);
         assert!(!nat.0.is_empty());
         nat.forget(GATEWAY);

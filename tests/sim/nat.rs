@@ -695,7 +695,7 @@ fn no_message_circles_between_gateways_that_have_moved() {
         a.behind_nat(&c);
         b.behind_nat(&a);
         b.start(|| async {
-            UdpSocket::bind("0.0.0.0:8")
+            UdpSocket::bind("0.0.0.0:9")
                 .await?
                 .send_to(b"?", "test:1")
                 .await
@@ -707,7 +707,7 @@ fn no_message_circles_between_gateways_that_have_moved() {
             from,
             other,
             SocketAddr::new(a.address(), 9),
-            SocketAddr::new(a.address(), 8),
+            SocketAddr::new(a.address(), 10),
         ] {
             socket.send_to(b"!", to).await?;
         }
