@@ -229,11 +229,11 @@ impl Host {
 
     /// Puts the host into the private network of a gateway, which translates addresses (NAT) as
     /// Linux's masquerading does. It reaches the hosts outside through the gateway, and these see
-    /// the gateway's address, with the same port if it is free there. Only answers come in: what is
-    /// sent to its own address from outside is lost, and what comes to a port of the gateway's that
-    /// stands for it is passed on if it has sent something to exactly that address and port before,
-    /// and the gateway has not forgotten that. A flow of datagrams is forgotten after 30 s without
-    /// any, or after 120 s if it has had answers and has lasted for two seconds.
+    /// the gateway's address, with the same port if it is free there. Only answers come in. A
+    /// message from outside to the host's own address is lost. A message to a port of the gateway
+    /// that stands for the host is passed on if the host has sent something to exactly that sender
+    /// before, and the gateway has not forgotten that. A flow of datagrams is forgotten after 30 s
+    /// without any, or after 120 s if it has had answers and has lasted for two seconds.
     ///
     /// Hosts behind one gateway reach each other, and the gateway reaches them. A gateway may be
     /// behind another one. It need not run a process; without power it passes nothing on, and

@@ -3,16 +3,16 @@
 //!
 //! A host behind a gateway reaches the outside through it. There a message gets the gateway's own
 //! address as its source, with a port that stands for the inside address of its sender. A *flow* is
-//! what goes from one inside address to one remote address, and back: only what comes from there is
-//! translated back and passed on. All flows of an inside address have the same port, while any of
-//! them exists. (In the terms of RFC 4787: endpoint-independent mapping, address and port-dependent
-//! filtering.) A flow that is idle ends. That is noticed when a message looks for it: there is no
-//! event for it.
+//! the messages from one inside address to one remote address, and back: only messages from there
+//! are translated back and passed on. All flows of an inside address have the same port, while any
+//! of them exists. (In the terms of RFC 4787: endpoint-independent mapping, address and
+//! port-dependent filtering.) A flow that is idle ends. That is noticed when a message looks for
+//! it: there is no event for it.
 //!
 //! [`Hosts::locate`] finds the next hop to an address. A message that arrives at a host without its
-//! destination address is forwarded, if it comes from a host directly behind this one. What is
-//! translated back goes to such a host, or is lost: so messages go up, and then only down, and no
-//! message circles.
+//! destination address is forwarded, if it comes from a host directly behind this one. A message
+//! that is translated back goes to such a host, or is lost. So messages go up, and then only down:
+//! none circles.
 //!
 //! Differences from Linux: a port of the gateway stands for one inside address at a time, even if
 //! the remote addresses differ; if a socket of the gateway is bound to such a port, the flows lose
@@ -35,7 +35,7 @@ const TCP_UNANSWERED: u64 = 120 * SECOND;
 const TCP_ESTABLISHED: u64 = 5 * 24 * 3_600 * SECOND;
 const TCP_CLOSING: u64 = 60 * SECOND;
 
-/// The age from which on a flow of UDP with answers is a stream: Linux's nf_conntrack_udp_packet().
+/// The age at which a flow of UDP with answers becomes a stream: Linux's nf_conntrack_udp_packet().
 const STREAM_AGE: u64 = 2 * SECOND;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +44,7 @@ pub(super) enum Protocol {
     Udp,
 }
 
-/// The kind of a message, as far as a flow depends on it.
+/// The effect of a message on its flow, by the kind of the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Effect {
     Syn,
@@ -132,7 +132,7 @@ impl Nat {
         let (now, gateway) = (core.time.now(), to.0);
         let next = core.hosts.locate(gateway, to.1);
         if next.0 == gateway {
-            let Some(place) = self.find_answer(protocol, from.1, to, now) else {
+            let Some(place) = self.find(protocol, true, from.1, to, now) else {
                 return Route::Here;
             };
             let flow = &mut self.0[place];
@@ -144,7 +144,7 @@ impl Nat {
             return Route::On((gateway, from.1), next, &mut flow.arrivals[1]);
         }
         let begins = !matches!(effect, Effect::FinOrRst | Effect::Icmp);
-        let place = match self.find(protocol, from.1, to, now) {
+        let place = match self.find(protocol, false, from.1, to, now) {
             _ if !core.hosts.is_behind(from.0, gateway) => None,
             None if begins => self.begin(protocol, from.1, to, core, is_free),
             place => place,
@@ -157,44 +157,42 @@ impl Nat {
         Route::On(flow.outside, next, &mut flow.arrivals[0])
     }
 
-    /// Returns the source that a remote host sees in a message from `from` that its gateway
-    /// forwards to `to`, and the end that it is for if it has a gateway.
-    pub(super) fn ends(
+    /// Returns the source and the destination of a message after the gateway that `to` names has
+    /// translated one of them. They are the same if it has no flow for the message.
+    pub(super) fn translated(
         &self,
         protocol: Protocol,
         from: SocketAddr,
         to: End,
         now: u64,
     ) -> (SocketAddr, SocketAddr) {
-        let source = self.find(protocol, from, to, now);
-        let answer = self.find_answer(protocol, from, to, now);
+        let [out, back] = [false, true].map(|is_answer| {
+            let place = self.find(protocol, is_answer, from, to, now)?;
+            Some(&self.0[place])
+        });
         (
-            source.map_or(from, |place| self.0[place].outside.1),
-            answer.map_or(to.1, |place| self.0[place].inside),
+            out.map_or(from, |flow| flow.outside.1),
+            back.map_or(to.1, |flow| flow.inside),
         )
     }
 
-    /// Returns the place of the flow of a message from inside. `to` has the gateway's number.
-    fn find(&self, protocol: Protocol, from: SocketAddr, to: End, now: u64) -> Option<usize> {
-        self.0.iter().position(|flow| {
-            (flow.outside.0, flow.inside, flow.remote) == (to.0, from, to.1)
-                && flow.protocol == protocol
-                && now < flow.until
-        })
-    }
-
-    /// Returns the place of the flow of a message from outside to this address of the gateway.
-    fn find_answer(
+    /// Returns the place of the flow of a message that has arrived at the gateway that `to` names:
+    /// of an answer, or of a message from inside.
+    fn find(
         &self,
         protocol: Protocol,
+        is_answer: bool,
         from: SocketAddr,
         to: End,
         now: u64,
     ) -> Option<usize> {
         self.0.iter().position(|flow| {
-            (flow.outside, flow.remote) == (to, from)
-                && flow.protocol == protocol
-                && now < flow.until
+            let is_between = if is_answer {
+                (flow.remote, flow.outside) == (from, to)
+            } else {
+                (flow.inside, flow.outside.0, flow.remote) == (from, to.0, to.1)
+            };
+            is_between && flow.protocol == protocol && now < flow.until
         })
     }
 
@@ -239,10 +237,8 @@ impl Nat {
 
     /// Returns whether no flow has this port of a host, so that a socket of the host may have it.
     pub(super) fn is_free(&self, protocol: Protocol, port: (usize, u16), now: u64) -> bool {
-        !self
-            .0
-            .iter()
-            .any(|flow| flow.has(protocol, port) && now < flow.until)
+        let mut flows = self.0.iter();
+        !flows.any(|flow| flow.has(protocol, port) && now < flow.until)
     }
 
     /// Ends the flows that have this port of a host, to which a socket of the host is bound.

@@ -174,15 +174,14 @@ impl Network<'_> {
     /// Returns the host at the other end of a connection, beyond all gateways. `hop` is the first
     /// host on the way there.
     fn far_end(&self, mut from: SocketAddr, (mut hop, mut to): (usize, SocketAddr)) -> usize {
-        while self.core.hosts.have_gateways() && hop != NOBODY {
-            let ends = self
-                .nat
-                .ends(Protocol::Tcp, from, (hop, to), self.core.time.now());
-            let next = self.core.hosts.locate(hop, ends.1);
+        let (hosts, now) = (&self.core.hosts, self.core.time.now());
+        while hosts.have_gateways() && hop != NOBODY {
+            let (source, end) = self.nat.translated(Protocol::Tcp, from, (hop, to), now);
+            let next = hosts.locate(hop, end);
             if next.0 == hop {
                 break;
             }
-            (from, (hop, to)) = (ends.0, next);
+            (from, (hop, to)) = (source, next);
         }
         hop
     }

@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, RwLockWriteGuard};
 use std::thread;
 
 use io_uring::types;
@@ -43,6 +43,11 @@ fn poller(submissions: u32, completions: u32) -> Option<Poller> {
         }
     };
     Some(Poller::with(Backend::IoUring, selector, Process::current()))
+}
+
+/// Keeps other tests from having children until it is dropped.
+fn no_children() -> RwLockWriteGuard<'static, ()> {
+    CHILDREN.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn tcp_pair() -> (TcpStream, TcpStream) {
@@ -105,7 +110,7 @@ fn crowd(poller: &Poller, count: u64, mode: Mode) -> Vec<(UnixStream, UnixStream
 
 #[test]
 fn what_its_owner_deregisters_and_closes_is_closed_at_once() {
-    let _no_children = CHILDREN.write().unwrap_or_else(PoisonError::into_inner);
+    let _no_children = no_children();
     for mode in [Mode::Edge, Mode::OneShot] {
         let Some(poller) = poller(64, 256) else {
             return;
@@ -126,7 +131,7 @@ fn what_its_owner_deregisters_and_closes_is_closed_at_once() {
 
 #[test]
 fn what_is_closed_while_hundreds_are_ready_is_closed_at_once() {
-    let _no_children = CHILDREN.write().unwrap_or_else(PoisonError::into_inner);
+    let _no_children = no_children();
     let Some(poller) = poller(256, 1024) else {
         return;
     };
@@ -146,7 +151,7 @@ fn what_is_closed_while_hundreds_are_ready_is_closed_at_once() {
 
 #[test]
 fn what_is_closed_with_an_event_on_the_way_is_closed_at_once() {
-    let _no_children = CHILDREN.write().unwrap_or_else(PoisonError::into_inner);
+    let _no_children = no_children();
     for modified in [false, true] {
         let Some(poller) = poller(64, 256) else {
             return;
