@@ -69,7 +69,7 @@ impl std::error::Error for Failed {
 /// and that callers recognise by their number, are returned unchanged:
 /// [`Interrupted`](io::ErrorKind::Interrupted), and running out of descriptors.
 #[cold]
-pub(crate) fn failed(call: &'static str, cause: impl Into<io::Error>) -> io::Error {
+pub(in crate::poller) fn failed(call: &'static str, cause: impl Into<io::Error>) -> io::Error {
     explained(call, cause.into(), None)
 }
 

@@ -87,7 +87,7 @@
 mod backend;
 mod backends;
 mod capabilities;
-pub(crate) mod error;
+mod error;
 mod event;
 mod selector;
 
@@ -101,6 +101,8 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::{self, AsDescriptor, BorrowedDescriptor, HasDescriptor, Process};
 
 pub use backend::Backend;
+#[cfg(all(unix, feature = "signal"))]
+pub(crate) use backends::notifier::WakeDescriptor;
 pub use capabilities::Capabilities;
 use error::{busy, of_the_parent};
 pub(crate) use event::Ready;

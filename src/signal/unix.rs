@@ -1,18 +1,20 @@
-//! The thread on Unix, and how a handler notifies it: by an eventfd, or by a socket pair where
-//! eventfds do not exist or are refused.
+//! The thread on Unix, and how a handler notifies it: by an eventfd or a socket pair, as a poller
+//! is notified.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::registry::{COUNTS, start_thread};
-use crate::poller::error::failed;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
-/// The object that handlers notify. They share it, so it is never closed.
-pub(super) type Thread = Arc<Wake>;
+use super::registry::{COUNTS, start_thread};
+use crate::poller::WakeDescriptor;
+
+/// The descriptor to which handlers write, and from which the thread reads. They share it, so it is
+/// never closed.
+pub(super) type Thread = Arc<WakeDescriptor>;
 
 /// How long the thread sleeps after an unexpected error of `read`. It then checks the counters
 /// anyway: a signal may be late, but is not lost.
@@ -22,15 +24,24 @@ const ERROR_PAUSE: Duration = Duration::from_millis(10);
 /// iterator is not used, since it panics if receiving fails with an error that it does not expect:
 /// Ctrl-C would no longer work.
 pub(super) fn start() -> io::Result<Thread> {
-    let wake = Arc::new(Wake::new()?);
+    let wake = Arc::new(that_blocks(WakeDescriptor::new()?)?);
     let its_wake = wake.clone();
-    start_thread(move || match its_wake.wait() {
-        Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-            std::thread::sleep(ERROR_PAUSE);
-        }
+    start_thread(move || match wait(&its_wake) {
+        Err(error) if error != Errno::INTR => std::thread::sleep(ERROR_PAUSE),
         _ => {}
     })?;
     Ok(wake)
+}
+
+/// Has reads block.
+fn that_blocks(wake: WakeDescriptor) -> io::Result<WakeDescriptor> {
+    rustix::fs::fcntl_setfl(wake.descriptor(), OFlags::empty())?;
+    Ok(wake)
+}
+
+/// Sleeps until a handler has written.
+fn wait(wake: &WakeDescriptor) -> rustix::io::Result<usize> {
+    rustix::io::read(wake.descriptor(), &mut [0; 64])
 }
 
 /// Whether the system has a signal with this number that programs may use: the C library reserves
@@ -41,75 +52,15 @@ pub(super) fn exists(number: i32) -> bool {
     (1..COUNTS.len() as i32).contains(&number) && asked() == 0
 }
 
-/// For handlers: makes one system call, `write`, which is async-signal-safe (signal-safety(7)); up
-/// to eight, if it fails.
-pub(super) fn notify(wake: &Thread) {
-    wake.notify();
-}
-
 /// How often a handler tries to notify the thread, if it is interrupted or memory is short: it has
 /// no other way to reach the thread.
 const ATTEMPTS: usize = 8;
 
-/// An eventfd, since writing to it needs no memory; a socket pair where that does not exist, or is
-/// refused, as a sandbox may do.
-#[derive(Debug)]
-pub(super) struct Wake {
-    /// Blocks.
-    reader: OwnedFd,
-    /// The other end of a socket pair, which never blocks. An eventfd has one descriptor, and would
-    /// block only after 2^64 - 1 unread notifications.
-    writer: Option<OwnedFd>,
-}
-
-impl Wake {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    fn new() -> io::Result<Wake> {
-        use rustix::event::{EventfdFlags, eventfd};
-
-        Wake::with(eventfd(0, EventfdFlags::CLOEXEC))
-    }
-
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    fn new() -> io::Result<Wake> {
-        Wake::pair()
-    }
-
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    fn with(eventfd: rustix::io::Result<OwnedFd>) -> io::Result<Wake> {
-        let writer = None;
-        eventfd
-            .map(|reader| Wake { reader, writer })
-            .or_else(|refused| {
-                // If one descriptor fails for lack of resources, two fail as well; we report the
-                // first error.
-                Wake::pair().map_err(|_| failed("eventfd", refused))
-            })
-    }
-
-    fn pair() -> io::Result<Wake> {
-        let (reader, writer) = UnixStream::pair().map_err(|error| failed("socketpair", error))?;
-        writer.set_nonblocking(true)?;
-        Ok(Wake {
-            reader: reader.into(),
-            writer: Some(writer.into()),
-        })
-    }
-
-    fn wait(&self) -> io::Result<()> {
-        rustix::io::read(&self.reader, &mut [0; 64])?;
-        Ok(())
-    }
-
-    /// Called by handlers. If a socket has no room, unread bytes are pending, so the thread will
-    /// check the counters.
-    fn notify(&self) {
-        let writer = self.writer.as_ref().unwrap_or(&self.reader);
-        (0..ATTEMPTS).find(|_| {
-            let written = rustix::io::write(writer, &1_u64.to_ne_bytes());
-            matches!(written, Ok(_) | Err(rustix::io::Errno::AGAIN))
-        });
-    }
+/// For handlers: makes one system call, `write`, which is async-signal-safe (signal-safety(7));
+/// more only if it fails. If a socket has no room, unread bytes are pending, so the thread will
+/// check the counters.
+pub(super) fn notify(wake: &Thread) {
+    (0..ATTEMPTS).find(|_| wake.try_write().is_ok());
 }
 
 #[cfg(test)]
@@ -121,12 +72,15 @@ mod tests {
     /// Far more than any buffer has room for.
     const MANY: usize = 100_000;
 
-    fn wakes() -> Vec<Wake> {
-        vec![
-            Wake::new().expect("one descriptor, or two"),
+    /// An eventfd, if there is one, and a socket pair.
+    fn wakes() -> Vec<Thread> {
+        let made = [
+            WakeDescriptor::new(),
             #[cfg(any(target_os = "linux", target_os = "android"))]
-            Wake::with(Err(rustix::io::Errno::NOSYS)).expect("a socket pair"),
-        ]
+            WakeDescriptor::or_pair(Err(Errno::NOSYS.into())),
+        ];
+        let that_block = made.map(|made| that_blocks(made.expect("one descriptor, or two")));
+        that_block.map(|wake| Arc::new(wake.unwrap())).into()
     }
 
     /// Calls `f` on another thread, within a minute.
@@ -140,45 +94,32 @@ mod tests {
     }
 
     #[test]
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    fn where_an_eventfd_is_refused_a_socket_pair_connects_handler_and_thread() {
-        for refusal in [
-            rustix::io::Errno::NOSYS,
-            rustix::io::Errno::PERM,
-            rustix::io::Errno::NOMEM,
-        ] {
-            let wake = Wake::with(Err(refusal)).expect("a socket pair is there");
-            assert!(wake.writer.is_some(), "{wake:?}");
-        }
-    }
-
-    #[test]
     fn handlers_never_block_however_late_the_thread_is_and_it_learns_that_something_came() {
-        for wake in wakes().into_iter().map(Arc::new) {
+        for wake in wakes() {
             let notified = wake.clone();
             soon("a handler blocks", move || {
-                (0..MANY).for_each(|_| notified.notify());
+                (0..MANY).for_each(|_| notify(&notified));
             });
             soon("what the handlers said is lost", move || {
-                wake.wait().expect("it can be read");
+                wait(&wake).expect("it can be read");
             });
         }
     }
 
     #[test]
     fn a_notification_after_the_thread_has_read_all_others_is_not_lost() {
-        for wake in wakes().into_iter().map(Arc::new) {
+        for wake in wakes() {
             for _ in 0..1_000 {
-                wake.notify();
-                wake.wait().expect("it can be read");
+                notify(&wake);
+                wait(&wake).expect("it can be read");
             }
             // No notification is left: the thread sleeps until the next one.
             let sleeper = wake.clone();
             let (woken, is_woken) = mpsc::channel();
-            std::thread::spawn(move || woken.send(sleeper.wait()));
+            std::thread::spawn(move || woken.send(wait(&sleeper)));
             let early = is_woken.recv_timeout(Duration::from_millis(20));
             assert!(early.is_err(), "it comes back for nothing: {early:?}");
-            wake.notify();
+            notify(&wake);
             let woken = is_woken.recv_timeout(Duration::from_secs(60));
             woken.expect("it is woken").expect("it can be read");
         }

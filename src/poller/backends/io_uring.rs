@@ -83,7 +83,7 @@ use io_uring::opcode;
 use rustix::io::Errno;
 
 use super::epoll::{GRID, LONGEST, on_grid};
-use super::notifier::{Imp, Notifier, Wire};
+use super::notifier::{Notifier, WakeDescriptor, Wire};
 use crate::poller::error::failed;
 use crate::poller::{
     BorrowedDescriptor, Capabilities, Change, Events, Ready, Selector, Token, Until,
@@ -129,7 +129,7 @@ pub(in crate::poller) struct Uring {
     notifier: Notifier,
     table: Mutex<Table>,
     /// An eventfd for a foreign loop; the kernel writes to it when there is something to collect.
-    exposed: OnceLock<Imp>,
+    exposed: OnceLock<WakeDescriptor>,
     /// The first moment from which a timeout was requested; the grid is the multiples of [`GRID`]
     /// from here.
     origin: OnceLock<Instant>,
@@ -450,7 +450,7 @@ impl Selector for Uring {
 
     fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
         if self.exposed.get().is_none() {
-            let made = Imp::eventfd()?;
+            let made = WakeDescriptor::eventfd()?;
             let mut table = self.table.lock();
             let _ = self.exposed.set(made);
             if table.waiting {

@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::lines::{Line, Lines};
-use super::notifier::{Imp, Notifier, Wire};
+use super::notifier::{Notifier, WakeDescriptor, Wire};
 use crate::poller::error::failed;
 use crate::poller::{
     BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Request,
@@ -127,7 +127,7 @@ struct FilterState {
 enum Wake {
     User(Arc<Queue>),
     /// For systems without user events.
-    Descriptor(Imp),
+    Descriptor(WakeDescriptor),
 }
 
 impl Wire for Wake {
@@ -171,7 +171,7 @@ impl Wake {
     }
 
     fn of_descriptor(queue: &Queue) -> io::Result<Wake> {
-        let imp = Imp::new()?;
+        let imp = WakeDescriptor::new()?;
         let number = imp.descriptor().as_raw_fd() as usize;
         let flags = EV_ADD | EV_CLEAR | EV_RECEIPT;
         let change = sys::kevent_of(number, EVFILT_READ, flags, OUR_STAMP);

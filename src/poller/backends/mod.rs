@@ -45,7 +45,7 @@ mod lines;
 #[cfg(unix)]
 mod long_timeout;
 #[cfg(unix)]
-mod notifier;
+pub(super) mod notifier;
 #[cfg(unix)]
 pub(super) mod poll;
 #[cfg(all(

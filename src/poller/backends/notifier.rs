@@ -1,15 +1,14 @@
 //! Ends a wait from another thread: an eventfd, or a socket pair where there is no eventfd.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::poller::BorrowedDescriptor;
 use crate::poller::error::failed;
 use crate::sync::atomic::{AtomicU32, Ordering};
-
-pub(super) use imp::Imp;
 
 /// A descriptor that becomes readable when a thread calls [`notify`](Notifier::notify).
 ///
@@ -34,9 +33,9 @@ pub(super) use imp::Imp;
 /// [`acknowledge`](Notifier::acknowledge). Ending the round (`AcqRel`) makes visible what the
 /// callers did before. A byte without `PENDING` is left over, or a [`kick`](Notifier::kick): the
 /// waiter looks around, and its wait goes on.
-pub(super) struct Notifier<W = Imp> {
+pub(super) struct Notifier<W = WakeDescriptor> {
     state: AtomicU32,
-    imp: W,
+    wire: W,
 }
 
 const PENDING: u32 = 1;
@@ -63,19 +62,19 @@ pub(super) trait Wire {
 
 impl Notifier {
     pub(super) fn new() -> io::Result<Notifier> {
-        Ok(Notifier::with(imp::Imp::new()?))
+        Ok(Notifier::with(WakeDescriptor::new()?))
     }
 
     pub(super) fn descriptor(&self) -> BorrowedDescriptor<'_> {
-        self.imp.descriptor()
+        self.wire.descriptor()
     }
 }
 
 impl<W: Wire> Notifier<W> {
-    pub(super) fn with(imp: W) -> Notifier<W> {
+    pub(super) fn with(wire: W) -> Notifier<W> {
         Notifier {
             state: AtomicU32::new(0),
-            imp,
+            wire,
         }
     }
 
@@ -87,7 +86,7 @@ impl<W: Wire> Notifier<W> {
             }
             let began = before & PENDING == 0;
             let mine = before | PENDING;
-            let result = self.imp.write();
+            let result = self.wire.write();
             let after = match result {
                 Ok(()) => mine | WRITTEN,
                 Err(_) if began => end_of(mine),
@@ -107,13 +106,13 @@ impl<W: Wire> Notifier<W> {
 
     /// Makes the descriptor readable without a notification: the waiter wakes up and looks around.
     pub(super) fn kick(&self) -> io::Result<()> {
-        self.imp.write()
+        self.wire.write()
     }
 
     /// Called when the descriptor was seen readable: empties it, and returns whether there was a
     /// notification.
     pub(super) fn consume(&self) -> bool {
-        self.imp.drain();
+        self.wire.drain();
         self.end_round()
     }
 
@@ -123,8 +122,8 @@ impl<W: Wire> Notifier<W> {
         allow(dead_code, reason = "not everywhere is it watched for edges")
     )]
     pub(super) fn acknowledge(&self) -> bool {
-        if self.imp.fills_up() {
-            self.imp.drain();
+        if self.wire.fills_up() {
+            self.wire.drain();
         }
         self.end_round()
     }
@@ -150,121 +149,109 @@ fn end_of(state: u32) -> u32 {
     (state & !(PENDING | WRITTEN)).wrapping_add(ROUND)
 }
 
-/// Writes to a descriptor, which is readable if it is full.
-fn write(descriptor: impl AsFd, bytes: &[u8], call: &'static str) -> io::Result<()> {
-    match retry_on_intr(|| rustix::io::write(&descriptor, bytes)) {
-        Ok(_) | Err(Errno::AGAIN) => Ok(()),
-        Err(error) => Err(failed(call, error)),
+/// An eventfd, since writing to it needs no memory; a socket pair where there is none, or where it
+/// is refused, as a sandbox may do.
+#[derive(Debug)]
+pub(crate) struct WakeDescriptor {
+    reader: OwnedFd,
+    /// The other end of a socket pair. An eventfd has one descriptor, and is full only after
+    /// 2^64 - 2 writes.
+    writer: Option<OwnedFd>,
+}
+
+impl WakeDescriptor {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(crate) fn new() -> io::Result<WakeDescriptor> {
+        WakeDescriptor::or_pair(WakeDescriptor::eventfd())
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub(crate) fn new() -> io::Result<WakeDescriptor> {
+        WakeDescriptor::pair()
+    }
+
+    /// If there is no descriptor for an eventfd, there are none for a pair either: returns the
+    /// first error.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(crate) fn or_pair(eventfd: io::Result<WakeDescriptor>) -> io::Result<WakeDescriptor> {
+        eventfd.or_else(|refused| WakeDescriptor::pair().map_err(|_| refused))
+    }
+
+    /// An eventfd, and never a pair: for the kernel to write to.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(super) fn eventfd() -> io::Result<WakeDescriptor> {
+        use rustix::event::{EventfdFlags, eventfd};
+
+        let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        Ok(WakeDescriptor {
+            reader: made.map_err(|error| failed("eventfd", error))?,
+            writer: None,
+        })
+    }
+
+    fn pair() -> io::Result<WakeDescriptor> {
+        // A pair of sockets rather than a pipe: the standard library makes it close-on-exec on
+        // every Unix.
+        let (reader, writer) = UnixStream::pair().map_err(|error| failed("socketpair", error))?;
+        reader.set_nonblocking(true)?;
+        writer.set_nonblocking(true)?;
+        Ok(WakeDescriptor {
+            reader: reader.into(),
+            writer: Some(writer.into()),
+        })
+    }
+
+    /// Returns the descriptor that becomes readable.
+    pub(crate) fn descriptor(&self) -> BorrowedDescriptor<'_> {
+        self.reader.as_fd()
+    }
+
+    /// Makes it readable by one system call, `write`, which a signal handler may make. If it is
+    /// full, it is readable.
+    pub(crate) fn try_write(&self) -> rustix::io::Result<()> {
+        let writer = self.writer.as_ref().unwrap_or(&self.reader);
+        match rustix::io::write(writer, &1_u64.to_ne_bytes()) {
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-mod imp {
-    use super::pair::Pair;
+impl Wire for WakeDescriptor {
+    fn write(&self) -> io::Result<()> {
+        retry_on_intr(|| self.try_write()).map_err(|error| {
+            let call = match self.writer {
+                None => "write to an eventfd",
+                Some(_) => "write to a socket pair",
+            };
+            failed(call, error)
+        })
+    }
+
+    // Separate, so that the loop over events, which calls it, has more registers.
+    #[inline(never)]
+    fn drain(&self) {
+        const ROOM: usize = 64;
+        // A read that failed leaves the byte, and the next wait wakes up once more.
+        let read = || rustix::io::read(&self.reader, &mut [0; ROOM]);
+        while retry_on_intr(read) == Ok(ROOM) {}
+    }
+
+    fn fills_up(&self) -> bool {
+        self.writer.is_some()
+    }
+}
+
+#[cfg(all(test, not(loom), any(target_os = "linux", target_os = "android")))]
+mod tests {
     use super::*;
-    use rustix::event::{EventfdFlags, eventfd};
-    use std::os::fd::OwnedFd;
 
-    pub(in super::super) enum Imp {
-        Eventfd(OwnedFd),
-        /// Sandboxes may refuse an eventfd.
-        Pair(Pair),
-    }
-
-    impl Imp {
-        pub(in super::super) fn new() -> io::Result<Imp> {
-            Imp::eventfd().or_else(|refused| {
-                // If there is no descriptor for an eventfd, there are none for a pair either; we
-                // return the first error.
-                Pair::new().map(Imp::Pair).map_err(|_| refused)
-            })
-        }
-
-        /// An eventfd, and never a pair: for the kernel to write to.
-        pub(in super::super) fn eventfd() -> io::Result<Imp> {
-            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-            let made = eventfd(0, flags).map(Imp::Eventfd);
-            made.map_err(|error| failed("eventfd", error))
-        }
-
-        pub(in super::super) fn descriptor(&self) -> BorrowedDescriptor<'_> {
-            match self {
-                Imp::Eventfd(eventfd) => eventfd.as_fd(),
-                Imp::Pair(pair) => pair.descriptor(),
-            }
-        }
-    }
-
-    impl Wire for Imp {
-        fn write(&self) -> io::Result<()> {
-            match self {
-                // It is full if the counter is at its maximum, after 2^64 - 2 writes.
-                Imp::Eventfd(eventfd) => write(eventfd, &1u64.to_ne_bytes(), "write to an eventfd"),
-                Imp::Pair(pair) => pair.write(),
-            }
-        }
-
-        // Separate, so that the loop over events, which calls it, has more registers.
-        #[inline(never)]
-        fn drain(&self) {
-            match self {
-                Imp::Eventfd(eventfd) => {
-                    // A read that failed for another reason leaves the byte, and the next wait
-                    // wakes up once more.
-                    let _ = retry_on_intr(|| rustix::io::read(eventfd, &mut [0; 8]));
-                }
-                Imp::Pair(pair) => pair.drain(),
-            }
-        }
-
-        fn fills_up(&self) -> bool {
-            matches!(self, Imp::Pair(_))
-        }
-    }
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-mod imp {
-    pub(in super::super) use super::pair::Pair as Imp;
-}
-
-mod pair {
-    use super::*;
-    use std::os::unix::net::UnixStream;
-
-    pub(in super::super) struct Pair {
-        read: UnixStream,
-        write: UnixStream,
-    }
-
-    impl Pair {
-        pub(in super::super) fn new() -> io::Result<Pair> {
-            // A pair of sockets rather than a pipe: the standard library makes it close-on-exec
-            // on every Unix.
-            let (read, write) = UnixStream::pair().map_err(|error| failed("socketpair", error))?;
-            read.set_nonblocking(true)?;
-            write.set_nonblocking(true)?;
-            Ok(Pair { read, write })
-        }
-
-        pub(in super::super) fn descriptor(&self) -> BorrowedDescriptor<'_> {
-            self.read.as_fd()
-        }
-    }
-
-    impl Wire for Pair {
-        fn write(&self) -> io::Result<()> {
-            write(&self.write, &[1], "write to a socket pair")
-        }
-
-        fn drain(&self) {
-            const ROOM: usize = 64;
-            let read = || rustix::io::read(&self.read, &mut [0; ROOM]);
-            while retry_on_intr(read) == Ok(ROOM) {}
-        }
-
-        fn fills_up(&self) -> bool {
-            true
+    #[test]
+    fn where_an_eventfd_is_refused_there_is_a_socket_pair() {
+        for refusal in [Errno::NOSYS, Errno::PERM, Errno::NOMEM] {
+            let made =
+                WakeDescriptor::or_pair(Err(refusal.into())).expect("a socket pair is there");
+            assert!(made.writer.is_some(), "{made:?}");
         }
     }
 }
@@ -336,9 +323,9 @@ mod loom_tests {
         /// waits for ever.
         fn wait(&self) {
             loop {
-                let mut bytes = self.notifier.imp.bytes.lock();
+                let mut bytes = self.notifier.wire.bytes.lock();
                 while *bytes == 0 {
-                    bytes = self.notifier.imp.readable.wait(bytes).unwrap();
+                    bytes = self.notifier.wire.readable.wait(bytes).unwrap();
                 }
                 drop(bytes);
                 if self.notifier.consume() {

@@ -33,7 +33,7 @@ use rustix::io::Errno;
 
 use super::lines::Lines;
 use super::long_timeout::{self, LongTimeout, Part};
-use super::notifier::{Imp, Notifier, Wire};
+use super::notifier::{Notifier, WakeDescriptor, Wire};
 use crate::poller::{
     BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Selector, Until,
 };
@@ -59,7 +59,7 @@ pub(super) struct Report {
 }
 
 /// A poller for a kernel interface that keeps no state.
-pub(super) struct TablePoller<W = Imp> {
+pub(super) struct TablePoller<W = WakeDescriptor> {
     capabilities: Capabilities,
     notifier: Notifier<W>,
     /// The notifier's descriptor.

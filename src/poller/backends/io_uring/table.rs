@@ -11,7 +11,7 @@ use rustix::io_uring::IoringEnterFlags;
 use super::NUMBER;
 use super::ring::{Call, NO_IOWAIT, NOTIFIER, ORDER, TIMEOUT, poll, ready, remove, user_data};
 use crate::poller::backends::lines::{Line, Lines};
-use crate::poller::backends::notifier::{Imp, Notifier};
+use crate::poller::backends::notifier::{Notifier, WakeDescriptor};
 use crate::poller::error::failed;
 use crate::poller::{Event, Events, Interest, Mode, Ready, Request};
 use crate::sync::MutexGuard;
@@ -157,7 +157,7 @@ impl Table {
 
     /// Makes the ring write to the eventfd that a foreign loop polls.
     #[cold]
-    pub(super) fn signal(&mut self, exposed: &Imp) -> io::Result<()> {
+    pub(super) fn signal(&mut self, exposed: &WakeDescriptor) -> io::Result<()> {
         let number = exposed.descriptor().as_raw_fd();
         let registered = self.ring().submitter().register_eventfd(number);
         registered.map_err(|error| failed("io_uring_register", error))?;
