@@ -29,8 +29,9 @@ use crate::blocking::Unblock;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct DirBuilder {
-    recursive: bool,
-    mode: Option<u32>,
+    pub(super) recursive: bool,
+    #[cfg(unix)]
+    pub(super) mode: Option<u32>,
 }
 
 impl DirBuilder {
@@ -101,9 +102,13 @@ impl DirBuilder {
     ///
     /// Same as those functions.
     pub fn create<P: AsRef<Path>>(&self, path: P) -> impl Future<Output = io::Result<()>> + use<P> {
-        let DirBuilder { recursive, mode } = *self;
-        let path = path.as_ref().to_owned();
-        async move { kernel_call!(create_dir(path, recursive, mode)) }
+        let (path, builder) = (path.as_ref().to_owned(), self.clone());
+        async move {
+            kernel_call!(
+                super::world::create_dir(&path, builder.recursive),
+                move || { builder.to_system().create(path) }
+            )
+        }
     }
 }
 

@@ -294,7 +294,11 @@ impl OpenOptions {
     /// open.
     pub fn open<P: AsRef<Path>>(&self, path: P) -> impl Future<Output = io::Result<File>> + use<P> {
         let (path, options) = (path.as_ref().to_owned(), self.clone());
-        async move { kernel_call!(open(path, options)) }
+        async move {
+            kernel_call!(super::world::open(&path, options.to_world()), move || {
+                options.to_system().open(path).map(File::from)
+            })
+        }
     }
 }
 

@@ -45,14 +45,15 @@
 //! return times, fail with [`Unsupported`](io::ErrorKind::Unsupported); modes and flags of options
 //! are ignored. Other errors are those of Linux.
 
-/// Calls the function of this name of the simulated world that this thread is in, or of the system.
+/// Makes a call of the simulated world that this thread is in, or has a thread of the pool make one
+/// of the system.
 macro_rules! kernel_call {
-    ($function:ident $arguments:tt) => {{
+    ($world:expr, $system:expr) => {{
         #[cfg(feature = "sim")]
         if $crate::world::is_here() {
-            return $crate::fs::world::$function $arguments.await;
+            return $world.await;
         }
-        $crate::fs::system::$function $arguments.await
+        $crate::fs::system::on_thread($system).await
     }};
 }
 
@@ -114,7 +115,8 @@ async fn link<P: AsRef<Path>, Q: AsRef<Path>>(
 ///
 /// Cancel safe: dropping the future has no effect.
 pub async fn canonicalize<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
-    kernel_call!(canonicalize(path.as_ref()))
+    let path = path.as_ref().to_owned();
+    kernel_call!(world::canonicalize(&path), || std::fs::canonicalize(path))
 }
 
 /// Copies the bytes of a file, and its permissions, to another one, which is created or replaced.
@@ -142,7 +144,8 @@ pub async fn canonicalize<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
 ///
 /// Not cancel safe: if the future is dropped, any part may have been copied.
 pub async fn copy<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<u64> {
-    kernel_call!(copy(from.as_ref(), to.as_ref()))
+    let (from, to) = (from.as_ref().to_owned(), to.as_ref().to_owned());
+    kernel_call!(world::copy(&from, &to), || std::fs::copy(from, to))
 }
 
 /// Creates a directory.
@@ -248,7 +251,10 @@ pub async fn hard_link<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> 
 ///
 /// Cancel safe: dropping the future has no effect.
 pub async fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
-    kernel_call!(metadata_at(path.as_ref(), true))
+    let path = path.as_ref().to_owned();
+    kernel_call!(world::metadata_at(&path), || {
+        std::fs::metadata(path).map(Metadata::of_system)
+    })
 }
 
 /// Reads a whole file.
@@ -273,7 +279,8 @@ pub async fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
 ///
 /// Cancel safe: dropping the future has no effect.
 pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
-    kernel_call!(read(path.as_ref()))
+    let path = path.as_ref().to_owned();
+    kernel_call!(world::read(&path), || std::fs::read(path))
 }
 
 /// Lists a directory. (A simulated one is sorted by name.)
@@ -303,7 +310,10 @@ pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
 ///
 /// Cancel safe: dropping the future has no effect.
 pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
-    kernel_call!(read_dir(path.as_ref()))
+    let path = path.as_ref().to_owned();
+    kernel_call!(world::read_dir(&path), || {
+        std::fs::read_dir(path).map(ReadDir::of_system)
+    })
 }
 
 /// Returns where a symbolic link leads to.
@@ -377,7 +387,8 @@ pub async fn read_to_string<P: AsRef<Path>>(path: P) -> io::Result<String> {
 ///
 /// [As the others](self#cancel-safety).
 pub async fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
-    kernel_call!(remove_dir(path.as_ref()))
+    let path = path.as_ref().to_owned();
+    kernel_call!(world::remove_dir(&path), || std::fs::remove_dir(path))
 }
 
 /// Removes a directory with everything in it. Symbolic links are removed, and not followed.
@@ -405,7 +416,10 @@ pub async fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// Not cancel safe: if the future is dropped, any part may have been removed.
 pub async fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
-    kernel_call!(remove_dir_all(path.as_ref()))
+    let path = path.as_ref().to_owned();
+    kernel_call!(world::remove_dir_all(&path), || {
+        std::fs::remove_dir_all(path)
+    })
 }
 
 /// Removes a file. Open handles can still read and write it (on Unix).
@@ -433,7 +447,8 @@ pub async fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// [As the others](self#cancel-safety).
 pub async fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
-    kernel_call!(remove_file(path.as_ref()))
+    let path = path.as_ref().to_owned();
+    kernel_call!(world::remove_file(&path), || std::fs::remove_file(path))
 }
 
 /// Renames a file or directory, atomically where both names are on one file system. A file with the
@@ -464,7 +479,8 @@ pub async fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// [As the others](self#cancel-safety).
 pub async fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<()> {
-    kernel_call!(rename(from.as_ref(), to.as_ref()))
+    let (from, to) = (from.as_ref().to_owned(), to.as_ref().to_owned());
+    kernel_call!(world::rename(&from, &to), || std::fs::rename(from, to))
 }
 
 /// Sets the permissions of a file or directory.
@@ -521,7 +537,10 @@ pub async fn set_permissions<P: AsRef<Path>>(path: P, permissions: Permissions) 
 ///
 /// Cancel safe: dropping the future has no effect.
 pub async fn symlink_metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
-    kernel_call!(metadata_at(path.as_ref(), false))
+    let path = path.as_ref().to_owned();
+    kernel_call!(world::metadata_at(&path), || {
+        std::fs::symlink_metadata(path).map(Metadata::of_system)
+    })
 }
 
 /// Returns whether a path exists.
@@ -577,7 +596,11 @@ pub async fn try_exists<P: AsRef<Path>>(path: P) -> io::Result<bool> {
 /// Not cancel safe: if the future is dropped, the file may have been created or truncated, and any
 /// number of the first bytes may have been written.
 pub async fn write<P: AsRef<Path>, C: AsRef<[u8]>>(path: P, contents: C) -> io::Result<()> {
-    kernel_call!(write(path.as_ref(), contents.as_ref()))
+    let (path, contents) = (path.as_ref().to_owned(), contents.as_ref());
+    kernel_call!(world::write(&path, contents), {
+        let contents = contents.to_owned();
+        || std::fs::write(path, contents)
+    })
 }
 
 /// Symbolic links of Unix: see [`symlink`](unix::symlink).

@@ -1,10 +1,9 @@
 //! Files of the system: each call blocks, and is made by a thread of the pool. An open file is
 //! read, written and sought in by [`Unblock`]; what needs no position does not wait for that.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::future::poll_fn;
 use std::io::{self, SeekFrom};
-use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -12,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use futures_lite::io::AsyncSeek;
 
 use super::file::{FileStream, OpenOptions};
-use super::{DirEntry, File, FileType, Metadata, Permissions, ReadDir};
+use super::{DirBuilder, DirEntry, FileType, Metadata, Permissions, ReadDir};
 use crate::blocking::{Class, POOL, Unblock};
 
 /// Has a thread of the pool call `f`. Dropping the future cancels the call if it has not begun.
@@ -21,76 +20,6 @@ pub(super) async fn on_thread<R: Send + 'static>(
 ) -> io::Result<R> {
     let call = POOL.get().call(Class::Call, f)?;
     poll_fn(|cx| call.poll_output(cx)).await?
-}
-
-pub(super) async fn canonicalize(path: &Path) -> io::Result<PathBuf> {
-    let path = path.to_owned();
-    on_thread(|| fs::canonicalize(path)).await
-}
-
-pub(super) async fn copy(from: &Path, to: &Path) -> io::Result<u64> {
-    let (from, to) = (from.to_owned(), to.to_owned());
-    on_thread(|| fs::copy(from, to)).await
-}
-
-/// Creates a directory. The mode is for Unix.
-pub(super) async fn create_dir(
-    path: PathBuf,
-    recursive: bool,
-    mode: Option<u32>,
-) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(recursive);
-    #[cfg(unix)]
-    if let Some(mode) = mode {
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, mode);
-    }
-    #[cfg(not(unix))]
-    let _ = mode;
-    on_thread(move || builder.create(path)).await
-}
-
-/// Returns the metadata of what a symbolic link leads to, or of the link itself.
-pub(super) async fn metadata_at(path: &Path, follows: bool) -> io::Result<Metadata> {
-    let path = path.to_owned();
-    let metadata = move || {
-        if follows {
-            fs::metadata(path)
-        } else {
-            fs::symlink_metadata(path)
-        }
-    };
-    on_thread(|| metadata().map(Metadata::of_system)).await
-}
-
-pub(super) async fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let path = path.to_owned();
-    on_thread(|| fs::read(path)).await
-}
-
-pub(super) async fn remove_dir(path: &Path) -> io::Result<()> {
-    let path = path.to_owned();
-    on_thread(|| fs::remove_dir(path)).await
-}
-
-pub(super) async fn remove_dir_all(path: &Path) -> io::Result<()> {
-    let path = path.to_owned();
-    on_thread(|| fs::remove_dir_all(path)).await
-}
-
-pub(super) async fn remove_file(path: &Path) -> io::Result<()> {
-    let path = path.to_owned();
-    on_thread(|| fs::remove_file(path)).await
-}
-
-pub(super) async fn rename(from: &Path, to: &Path) -> io::Result<()> {
-    let (from, to) = (from.to_owned(), to.to_owned());
-    on_thread(|| fs::rename(from, to)).await
-}
-
-pub(super) async fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
-    let (path, contents) = (path.to_owned(), contents.to_owned());
-    on_thread(|| fs::write(path, contents)).await
 }
 
 /// The number of entries of a directory that a thread reads at a time. Larger batches do not reduce
@@ -116,17 +45,29 @@ impl Iterator for Batches {
     }
 }
 
-pub(super) async fn read_dir(path: &Path) -> io::Result<ReadDir> {
-    let path = path.to_owned();
-    let entries = on_thread(|| fs::read_dir(path)).await?;
-    Ok(ReadDir {
-        entries: Vec::new().into_iter(),
-        rest: Some(Unblock::new(Batches(entries))),
-    })
+impl ReadDir {
+    pub(super) fn of_system(entries: fs::ReadDir) -> ReadDir {
+        ReadDir {
+            entries: Vec::new().into_iter(),
+            rest: Some(Unblock::new(Batches(entries))),
+        }
+    }
+}
+
+impl DirBuilder {
+    pub(super) fn to_system(&self) -> fs::DirBuilder {
+        let mut system = fs::DirBuilder::new();
+        system.recursive(self.recursive);
+        #[cfg(unix)]
+        if let Some(mode) = self.mode {
+            std::os::unix::fs::DirBuilderExt::mode(&mut system, mode);
+        }
+        system
+    }
 }
 
 impl OpenOptions {
-    fn to_system(&self) -> fs::OpenOptions {
+    pub(super) fn to_system(&self) -> fs::OpenOptions {
         let mut system = fs::OpenOptions::new();
         system.read(self.read).write(self.write).append(self.append);
         system
@@ -161,11 +102,6 @@ pub(super) type Handle = Arc<fs::File>;
 #[cfg(not(feature = "sim"))]
 pub(super) fn handle(file: Handle) -> Handle {
     file
-}
-
-pub(super) async fn open(path: PathBuf, options: OpenOptions) -> io::Result<File> {
-    let open = move || options.to_system().open(path);
-    on_thread(open).await.map(File::from)
 }
 
 /// Calls `f` with an open file. It uses no position, so it does not wait for the operation in

@@ -48,9 +48,9 @@ pub(super) async fn copy(from: &Path, to: &Path) -> io::Result<u64> {
     Ok(bytes.len() as u64)
 }
 
-pub(super) async fn create_dir(path: PathBuf, recursive: bool, _: Option<u32>) -> io::Result<()> {
+pub(super) async fn create_dir(path: &Path, recursive: bool) -> io::Result<()> {
     if !recursive {
-        return finish(begin(Call::Write), |disk| disk.create_dir(&path)).await;
+        return finish(begin(Call::Write), |disk| disk.create_dir(path)).await;
     }
     let mut missing = Vec::new();
     // As the standard library does: up to the nearest existing ancestor, and back down.
@@ -76,8 +76,8 @@ async fn make_dir(path: &Path) -> io::Result<()> {
     finish(begin(Call::Write), make).await
 }
 
-/// See [`system::metadata_at`]. There are no links.
-pub(super) async fn metadata_at(path: &Path, _: bool) -> io::Result<Metadata> {
+/// Also for a link itself, since there are none.
+pub(super) async fn metadata_at(path: &Path) -> io::Result<Metadata> {
     let meta = finish(begin(Call::Look), |disk| disk.meta(path)).await?;
     Ok(Metadata::of_world(meta))
 }
@@ -174,7 +174,7 @@ impl Metadata {
 }
 
 impl OpenOptions {
-    fn to_world(&self) -> OpenFlags {
+    pub(super) fn to_world(&self) -> OpenFlags {
         OpenFlags {
             read: self.read,
             write: self.write,
@@ -212,8 +212,8 @@ fn usable(file: &system::Handle) -> io::Result<&system::Handle> {
     Ok(file)
 }
 
-pub(super) async fn open(path: PathBuf, options: OpenOptions) -> io::Result<File> {
-    let file = Arc::new(open_here(&path, options.to_world()).await?);
+pub(super) async fn open(path: &Path, flags: OpenFlags) -> io::Result<File> {
+    let file = Arc::new(open_here(path, flags).await?);
     Ok(File {
         handle: Handle::World(file.clone()),
         stream: Box::new(WorldStream {
