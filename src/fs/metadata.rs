@@ -281,14 +281,11 @@ impl FileType {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Permissions {
-    #[cfg(unix)]
+    /// Elsewhere than on Unix, with all bits, or without those of [`WRITE`].
     mode: u32,
-    #[cfg(not(unix))]
-    is_readonly: bool,
 }
 
 /// The bits of a mode that permit writing.
-#[cfg(unix)]
 const WRITE: u32 = 0o222;
 
 impl Permissions {
@@ -302,10 +299,7 @@ impl Permissions {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn readonly(&self) -> bool {
-        #[cfg(unix)]
-        return self.mode & WRITE == 0;
-        #[cfg(not(unix))]
-        self.is_readonly
+        self.mode & WRITE == 0
     }
 
     /// Sets whether it may be written. On Unix that is for everybody, as in the standard library;
@@ -321,15 +315,10 @@ impl Permissions {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn set_readonly(&mut self, readonly: bool) {
-        #[cfg(unix)]
         if readonly {
             self.mode &= !WRITE;
         } else {
             self.mode |= WRITE;
-        }
-        #[cfg(not(unix))]
-        {
-            self.is_readonly = readonly;
         }
     }
 
@@ -379,12 +368,7 @@ impl Permissions {
     /// Returns permissions for everything.
     #[cfg(feature = "sim")]
     pub(super) fn all() -> Permissions {
-        Permissions {
-            #[cfg(unix)]
-            mode: 0o777,
-            #[cfg(not(unix))]
-            is_readonly: false,
-        }
+        Permissions { mode: 0o777 }
     }
 
     /// Returns the standard library's permissions for a file with those that `current` returns.
@@ -400,7 +384,7 @@ impl Permissions {
         #[cfg(not(unix))]
         {
             let mut permissions = current()?;
-            permissions.set_readonly(self.is_readonly);
+            permissions.set_readonly(self.readonly());
             Ok(permissions)
         }
     }
@@ -408,11 +392,8 @@ impl Permissions {
     fn of_system(permissions: std::fs::Permissions) -> Permissions {
         #[cfg(unix)]
         let mode = std::os::unix::fs::PermissionsExt::mode(&permissions);
-        Permissions {
-            #[cfg(unix)]
-            mode,
-            #[cfg(not(unix))]
-            is_readonly: permissions.readonly(),
-        }
+        #[cfg(not(unix))]
+        let mode = if permissions.readonly() { 0o555 } else { 0o777 };
+        Permissions { mode }
     }
 }
