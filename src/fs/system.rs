@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use futures_lite::io::AsyncSeek;
 
 use super::file::{FileStream, OpenOptions};
-use super::{DirBuilder, DirEntry, FileType, Metadata, Permissions, ReadDir};
+use super::{DirBuilder, DirEntry, FileType, Metadata, Permissions, ReadDir, call_system};
 use crate::blocking::{Class, POOL, Unblock};
 
 /// Has a thread of the pool call `f`. Dropping the future cancels the call if it has not begun.
@@ -105,13 +105,14 @@ pub(super) fn handle(file: Handle) -> Handle {
 }
 
 /// Calls `f` with an open file. It uses no position, so it does not wait for the operation in
-/// progress.
+/// progress. Fails if this thread runs a world, in which the call would end at a time that no seed
+/// determines.
 async fn call_open<R: Send + 'static>(
     file: &Handle,
     f: impl FnOnce(&fs::File) -> io::Result<R> + Send + 'static,
 ) -> io::Result<R> {
     let file = file.clone();
-    on_thread(move || f(&file)).await
+    call_system("a file of the system", move || f(&file)).await
 }
 
 pub(super) async fn sync(file: &Handle, with_metadata: bool) -> io::Result<()> {

@@ -16,7 +16,6 @@ use power_loss::{Disk, Error, Meta, OpenFlags};
 
 use super::file::{FileStream, OpenOptions};
 use super::{DirEntry, File, FileType, Metadata, Permissions, ReadDir, system};
-use crate::runtime::not_simulated;
 use crate::time::{Sleep, sleep};
 use crate::world::disk_calls::{Begun, Call, FileOfProcess, begin, io_error};
 use crate::world::unsupported;
@@ -205,13 +204,6 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// Fails for a file of the system if this thread runs a world, in which the call would end at a
-/// time that no seed determines.
-fn usable(file: &system::Handle) -> io::Result<&system::Handle> {
-    not_simulated("a file of the system")?;
-    Ok(file)
-}
-
 pub(super) async fn open(path: &Path, flags: OpenFlags) -> io::Result<File> {
     let file = Arc::new(open_here(path, flags).await?);
     Ok(File {
@@ -236,7 +228,7 @@ async fn open_here(path: &Path, flags: OpenFlags) -> io::Result<FileOfProcess> {
 
 pub(super) async fn sync(file: &Handle, with_metadata: bool) -> io::Result<()> {
     match file {
-        Handle::System(file) => system::sync(usable(file)?, with_metadata).await,
+        Handle::System(file) => system::sync(file, with_metadata).await,
         Handle::World(file) => {
             let begun = file.begin(Call::Sync);
             let last = file.look(|disk| disk.begin_sync(file.number()))?;
@@ -247,7 +239,7 @@ pub(super) async fn sync(file: &Handle, with_metadata: bool) -> io::Result<()> {
 
 pub(super) async fn set_len(file: &Handle, length: u64) -> io::Result<()> {
     match file {
-        Handle::System(file) => system::set_len(usable(file)?, length).await,
+        Handle::System(file) => system::set_len(file, length).await,
         Handle::World(file) => {
             let set = |disk: &mut Disk| disk.set_len(file.number(), length);
             finish(file.begin(Call::Write), set).await
@@ -257,7 +249,7 @@ pub(super) async fn set_len(file: &Handle, length: u64) -> io::Result<()> {
 
 pub(super) async fn metadata(file: &Handle) -> io::Result<Metadata> {
     match file {
-        Handle::System(file) => system::metadata(usable(file)?).await,
+        Handle::System(file) => system::metadata(file).await,
         Handle::World(file) => {
             let meta = |disk: &mut Disk| disk.meta_of_open(file.number());
             let meta = finish(file.begin(Call::Look), meta).await?;
@@ -268,7 +260,7 @@ pub(super) async fn metadata(file: &Handle) -> io::Result<Metadata> {
 
 pub(super) async fn set_permissions(file: &Handle, permissions: Permissions) -> io::Result<()> {
     match file {
-        Handle::System(file) => system::set_permissions(usable(file)?, permissions).await,
+        Handle::System(file) => system::set_permissions(file, permissions).await,
         Handle::World(_) => Err(unsupported("a file's permissions")),
     }
 }
