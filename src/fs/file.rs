@@ -10,8 +10,13 @@ use std::task::{Context, Poll, ready};
 
 use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
 
-use super::{Metadata, Permissions, kernel};
+use super::system::call_open;
+#[cfg(feature = "sim")]
+use super::world;
+use super::{Metadata, Permissions};
 use crate::blocking::Unblock;
+#[cfg(feature = "sim")]
+use crate::world::disk_calls::FileOfProcess;
 
 /// Options for opening a file, like those of the standard library.
 ///
@@ -295,7 +300,7 @@ impl OpenOptions {
     pub fn open<P: AsRef<Path>>(&self, path: P) -> impl Future<Output = io::Result<File>> + use<P> {
         let (path, options) = (path.as_ref().to_owned(), self.clone());
         async move {
-            kernel_call!(super::world::open(&path, options.to_world()), move || {
+            kernel_call!(world::open(&path, options.to_world()), move || {
                 options.to_system().open(path).map(File::from)
             })
         }
@@ -369,8 +374,26 @@ pub(super) trait FileStream:
 /// metadata need no position and do not wait: flush before these, if a write may have been dropped.
 /// (In a simulated world a dropped operation is never made.)
 pub struct File {
-    pub(super) handle: kernel::Handle,
+    pub(super) handle: Handle,
     pub(super) stream: Box<dyn FileStream>,
+}
+
+pub(super) enum Handle {
+    System(Arc<std::fs::File>),
+    #[cfg(feature = "sim")]
+    World(Arc<FileOfProcess>),
+}
+
+/// Makes a call of a simulated world with an open file of it, or has a thread of the pool make one
+/// with a file of the system.
+macro_rules! open_call {
+    ($self:ident, $file:ident, $world:expr, $system:expr) => {
+        match &$self.handle {
+            Handle::System(file) => call_open(file, $system).await,
+            #[cfg(feature = "sim")]
+            Handle::World($file) => $world.await,
+        }
+    };
 }
 
 impl File {
@@ -510,7 +533,7 @@ impl File {
     ///
     /// If the future is dropped, the sync may go on.
     pub async fn sync_all(&self) -> io::Result<()> {
-        kernel::sync(&self.handle, true).await
+        open_call!(self, file, world::sync(file), |file| file.sync_all())
     }
 
     /// [`sync_all`](Self::sync_all) without the metadata that are not needed to read the bytes,
@@ -538,7 +561,7 @@ impl File {
     ///
     /// That of [`sync_all`](Self::sync_all).
     pub async fn sync_data(&self) -> io::Result<()> {
-        kernel::sync(&self.handle, false).await
+        open_call!(self, file, world::sync(file), |file| file.sync_data())
     }
 
     /// Truncates the file to `length` bytes, or extends it with zeroes. The position does not
@@ -566,7 +589,9 @@ impl File {
     ///
     /// [As the others](super#cancel-safety).
     pub async fn set_len(&self, length: u64) -> io::Result<()> {
-        kernel::set_len(&self.handle, length).await
+        open_call!(self, file, world::set_len(file, length), move |file| {
+            file.set_len(length)
+        })
     }
 
     /// Returns the metadata of the file, even after it was renamed or removed.
@@ -588,7 +613,9 @@ impl File {
     ///
     /// Cancel safe: dropping the future has no effect.
     pub async fn metadata(&self) -> io::Result<Metadata> {
-        kernel::metadata(&self.handle).await
+        open_call!(self, file, world::metadata(file), |file| {
+            file.metadata().map(Metadata::of_system)
+        })
     }
 
     /// Sets the permissions of the file.
@@ -615,7 +642,10 @@ impl File {
     ///
     /// [As the others](super#cancel-safety).
     pub async fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
-        kernel::set_permissions(&self.handle, permissions).await
+        open_call!(self, file, world::set_permissions(file), move |file| {
+            let current = || Ok(file.metadata()?.permissions());
+            file.set_permissions(permissions.to_system(current)?)
+        })
     }
 
     /// Returns the file as the standard library's, at the position that the program has seen, once
@@ -644,7 +674,12 @@ impl File {
         poll_fn(|cx| self.stream.poll_position(cx)).await?;
         poll_fn(|cx| self.stream.poll_settled(cx)).await?;
         drop(self.stream);
-        kernel::into_std(self.handle)
+        match self.handle {
+            // A dropped call may go on.
+            Handle::System(file) => Arc::try_unwrap(file).or_else(|file| file.try_clone()),
+            #[cfg(feature = "sim")]
+            Handle::World(_) => Err(crate::world::unsupported("a file of the standard library")),
+        }
     }
 }
 
@@ -656,7 +691,7 @@ impl From<std::fs::File> for File {
     fn from(file: std::fs::File) -> File {
         let file = Arc::new(file);
         File {
-            handle: kernel::handle(file.clone()),
+            handle: Handle::System(file.clone()),
             stream: Box::new(Unblock::new(file)),
         }
     }
@@ -711,6 +746,10 @@ impl AsyncSeek for File {
 
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.handle.fmt(f)
+        match &self.handle {
+            Handle::System(file) => file.fmt(f),
+            #[cfg(feature = "sim")]
+            Handle::World(file) => file.fmt(f),
+        }
     }
 }

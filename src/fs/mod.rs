@@ -70,11 +70,6 @@ use std::path::{Path, PathBuf};
 pub use self::dir::{DirBuilder, DirEntry, ReadDir};
 pub use self::file::{File, OpenOptions};
 pub use self::metadata::{FileType, Metadata, Permissions};
-/// For open files, which with the feature `sim` may be those of a simulated world.
-#[cfg(not(feature = "sim"))]
-use self::system as kernel;
-#[cfg(feature = "sim")]
-use self::world as kernel;
 use crate::runtime::not_simulated;
 
 /// Has a thread call `f`, for what only the system has. In a simulated world it fails.

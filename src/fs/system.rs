@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use futures_lite::io::AsyncSeek;
 
 use super::file::{FileStream, OpenOptions};
-use super::{DirBuilder, DirEntry, FileType, Metadata, Permissions, ReadDir, call_system};
+use super::{DirBuilder, DirEntry, FileType, ReadDir, call_system};
 use crate::blocking::{Class, POOL, Unblock};
 
 /// Has a thread of the pool call `f`. Dropping the future cancels the call if it has not begun.
@@ -96,58 +96,18 @@ impl OpenOptions {
     }
 }
 
-/// An open file.
-pub(super) type Handle = Arc<fs::File>;
-
-#[cfg(not(feature = "sim"))]
-pub(super) fn handle(file: Handle) -> Handle {
-    file
-}
-
 /// Calls `f` with an open file. It uses no position, so it does not wait for the operation in
 /// progress. Fails if this thread runs a world, in which the call would end at a time that no seed
 /// determines.
-async fn call_open<R: Send + 'static>(
-    file: &Handle,
+pub(super) async fn call_open<R: Send + 'static>(
+    file: &Arc<fs::File>,
     f: impl FnOnce(&fs::File) -> io::Result<R> + Send + 'static,
 ) -> io::Result<R> {
     let file = file.clone();
     call_system("a file of the system", move || f(&file)).await
 }
 
-pub(super) async fn sync(file: &Handle, with_metadata: bool) -> io::Result<()> {
-    call_open(file, move |file| {
-        if with_metadata {
-            file.sync_all()
-        } else {
-            file.sync_data()
-        }
-    })
-    .await
-}
-
-pub(super) async fn set_len(file: &Handle, length: u64) -> io::Result<()> {
-    call_open(file, move |file| file.set_len(length)).await
-}
-
-pub(super) async fn metadata(file: &Handle) -> io::Result<Metadata> {
-    call_open(file, |file| file.metadata().map(Metadata::of_system)).await
-}
-
-pub(super) async fn set_permissions(file: &Handle, permissions: Permissions) -> io::Result<()> {
-    call_open(file, move |file| {
-        let current = || Ok(file.metadata()?.permissions());
-        file.set_permissions(permissions.to_system(current)?)
-    })
-    .await
-}
-
-pub(super) fn into_std(file: Handle) -> io::Result<fs::File> {
-    // A dropped call may go on.
-    Arc::try_unwrap(file).or_else(|file| file.try_clone())
-}
-
-impl FileStream for Unblock<Handle> {
+impl FileStream for Unblock<Arc<fs::File>> {
     fn poll_position(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.is_ahead() {
             return Poll::Ready(Ok(()));

@@ -1,9 +1,7 @@
 //! Files of a simulated world: each call is a [`Disk`]'s, after the time that it takes.
 //!
-//! The functions with a path are called on threads that run a world; those of open files forward to
-//! `system` if that has the file.
+//! The functions with a path are called on threads that run a world.
 
-use std::fmt;
 use std::future::Future;
 use std::io::{self, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -14,8 +12,8 @@ use std::task::{Context, Poll, ready};
 use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
 use power_loss::{Disk, Error, Meta, OpenFlags};
 
-use super::file::{FileStream, OpenOptions};
-use super::{DirEntry, File, FileType, Metadata, Permissions, ReadDir, system};
+use super::file::{FileStream, Handle, OpenOptions};
+use super::{DirEntry, File, FileType, Metadata, Permissions, ReadDir};
 use crate::time::{Sleep, sleep};
 use crate::world::disk_calls::{Begun, Call, FileOfProcess, begin, io_error};
 use crate::world::unsupported;
@@ -185,25 +183,6 @@ impl OpenOptions {
     }
 }
 
-/// An open file of either kind.
-pub(super) enum Handle {
-    System(system::Handle),
-    World(Arc<FileOfProcess>),
-}
-
-pub(super) fn handle(file: system::Handle) -> Handle {
-    Handle::System(file)
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Handle::System(file) => file.fmt(f),
-            Handle::World(file) => file.fmt(f),
-        }
-    }
-}
-
 pub(super) async fn open(path: &Path, flags: OpenFlags) -> io::Result<File> {
     let file = Arc::new(open_here(path, flags).await?);
     Ok(File {
@@ -226,50 +205,25 @@ async fn open_here(path: &Path, flags: OpenFlags) -> io::Result<FileOfProcess> {
     wait(begin(call)).await?.open(path, flags)
 }
 
-pub(super) async fn sync(file: &Handle, with_metadata: bool) -> io::Result<()> {
-    match file {
-        Handle::System(file) => system::sync(file, with_metadata).await,
-        Handle::World(file) => {
-            let begun = file.begin(Call::Sync);
-            let last = file.look(|disk| disk.begin_sync(file.number()))?;
-            wait(begun).await?.finish_sync(file, last)
-        }
-    }
+pub(super) async fn sync(file: &FileOfProcess) -> io::Result<()> {
+    let begun = file.begin(Call::Sync);
+    let last = file.look(|disk| disk.begin_sync(file.number()))?;
+    wait(begun).await?.finish_sync(file, last)
 }
 
-pub(super) async fn set_len(file: &Handle, length: u64) -> io::Result<()> {
-    match file {
-        Handle::System(file) => system::set_len(file, length).await,
-        Handle::World(file) => {
-            let set = |disk: &mut Disk| disk.set_len(file.number(), length);
-            finish(file.begin(Call::Write), set).await
-        }
-    }
+pub(super) async fn set_len(file: &FileOfProcess, length: u64) -> io::Result<()> {
+    let set = |disk: &mut Disk| disk.set_len(file.number(), length);
+    finish(file.begin(Call::Write), set).await
 }
 
-pub(super) async fn metadata(file: &Handle) -> io::Result<Metadata> {
-    match file {
-        Handle::System(file) => system::metadata(file).await,
-        Handle::World(file) => {
-            let meta = |disk: &mut Disk| disk.meta_of_open(file.number());
-            let meta = finish(file.begin(Call::Look), meta).await?;
-            Ok(Metadata::of_world(meta))
-        }
-    }
+pub(super) async fn metadata(file: &FileOfProcess) -> io::Result<Metadata> {
+    let meta = |disk: &mut Disk| disk.meta_of_open(file.number());
+    let meta = finish(file.begin(Call::Look), meta).await?;
+    Ok(Metadata::of_world(meta))
 }
 
-pub(super) async fn set_permissions(file: &Handle, permissions: Permissions) -> io::Result<()> {
-    match file {
-        Handle::System(file) => system::set_permissions(file, permissions).await,
-        Handle::World(_) => Err(unsupported("a file's permissions")),
-    }
-}
-
-pub(super) fn into_std(file: Handle) -> io::Result<std::fs::File> {
-    match file {
-        Handle::System(file) => system::into_std(file),
-        Handle::World(_) => Err(unsupported("a file of the standard library")),
-    }
+pub(super) async fn set_permissions(_: &FileOfProcess) -> io::Result<()> {
+    Err(unsupported("a file's permissions"))
 }
 
 /// The reads and writes of a file that a simulated process has open.
