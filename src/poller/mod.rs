@@ -610,25 +610,12 @@ impl fmt::Debug for Poller {
 
 /// Fails, as epoll does, for a descriptor that is always ready and so cannot be waited for, and for
 /// one that only names a file (`O_PATH`).
-#[cfg(unix)]
 fn refuse_files(descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-    use rustix::event::PollFlags;
-
-    if crate::sys::is_file(&descriptor)? {
+    if sys::is_file(&descriptor)? {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             "a regular file cannot be waited for: it is always ready",
         ));
     }
-    let ready = crate::sys::poll_now(&descriptor, PollFlags::empty())?;
-    if ready.contains(PollFlags::NVAL) {
-        Err(rustix::io::Errno::BADF.into())
-    } else {
-        Ok(())
-    }
-}
-
-#[cfg(windows)]
-fn refuse_files(_: BorrowedDescriptor<'_>) -> io::Result<()> {
-    Ok(()) // A `BorrowedSocket` is a socket.
+    sys::is_ready(&descriptor, false).map(drop)
 }
