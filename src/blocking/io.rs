@@ -28,6 +28,7 @@ use futures_lite::stream::Stream;
 
 use super::pool::{Call, Class, POOL};
 use crate::scheduler::budget::{consume, restore};
+use crate::scheduler::not_simulated;
 use crate::sync::contain;
 
 /// The maximum number of bytes in one call, unless [`Unblock::with_capacity`] sets another one.
@@ -158,13 +159,7 @@ fn unpoisoned<R>(locked: LockResult<R>) -> R {
 /// Fails in a simulated world, since the work of another thread would finish at a time that no seed
 /// determines.
 fn check() -> io::Result<()> {
-    #[cfg(feature = "sim")]
-    if crate::world::is_here() {
-        return Err(crate::world::unsupported(
-            "a file of the system, or io::Unblock",
-        ));
-    }
-    Ok(())
+    not_simulated("a file of the system, or io::Unblock")
 }
 
 /// Calls `operation` again as long as it was interrupted.

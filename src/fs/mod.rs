@@ -70,7 +70,7 @@ use std::path::{Path, PathBuf};
 pub use self::dir::{DirBuilder, DirEntry, ReadDir};
 pub use self::file::{File, OpenOptions};
 pub use self::metadata::{FileType, Metadata, Permissions};
-use crate::runtime::not_simulated;
+use crate::scheduler::not_simulated;
 
 /// Has a thread call `f`, for what only the system has. In a simulated world it fails.
 async fn call_system<R: Send + 'static>(

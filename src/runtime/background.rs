@@ -7,7 +7,7 @@ use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Runtime, single_worker};
-use crate::scheduler::{BusyPollConfig, Shared};
+use crate::scheduler::{BusyPollConfig, Shared, not_simulated};
 use crate::sys::{PerProcess, start_thread};
 
 #[derive(Default)]
@@ -26,7 +26,7 @@ static BACKGROUND: PerProcess<Background> = PerProcess::new(Background::default)
 /// If it cannot be started, because descriptors or threads are exhausted; the next call tries
 /// again. If its thread has panicked.
 pub(crate) fn shared() -> io::Result<&'static Arc<Shared>> {
-    super::not_simulated(super::ANOTHER_RUNTIME)?;
+    not_simulated(super::ANOTHER_RUNTIME)?;
     let background = BACKGROUND.get();
     match background.shared.get() {
         Some(shared) if shared.is_closing() => Err(io::Error::other(

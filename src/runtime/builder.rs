@@ -13,7 +13,7 @@ use super::{Handle, Runtime};
 use crate::clock::now;
 use crate::diagnostics::{Stall, Tracing, Watch, observe};
 use crate::poller::{Backend, Poller};
-use crate::scheduler::{BusyPollConfig, Pollers, Shared, Slot, Worker};
+use crate::scheduler::{BusyPollConfig, Pollers, Shared, Slot, Worker, not_simulated};
 use crate::sync::contain;
 use crate::sys::{invalid, start_thread_with_stack};
 
@@ -512,7 +512,7 @@ impl Builder {
     /// an empty list, for zero or more than 1,024 workers, and for a name with a NUL byte; and the
     /// system's error if descriptors or threads are exhausted.
     pub fn build(self) -> io::Result<Runtime> {
-        super::not_simulated(super::ANOTHER_RUNTIME)?;
+        not_simulated(super::ANOTHER_RUNTIME)?;
         let workers = self.workers.unwrap_or(1);
         if !(1..=MAX_WORKERS).contains(&workers) {
             let words = format!("a runtime has 1 to {MAX_WORKERS} workers, not {workers}");

@@ -44,7 +44,7 @@ use std::time::Duration;
 use crate::clock::now;
 use crate::diagnostics::{self, Dump, Metrics, PATIENCE, Trace, WorkerSnapshot, observe};
 use crate::poller::{Backend, Poller};
-use crate::scheduler::{BusyPollConfig, EVENT_INTERVAL, Pollers, Shared, Worker};
+use crate::scheduler::{BusyPollConfig, EVENT_INTERVAL, Pollers, Shared, Worker, not_simulated};
 use crate::sys::BorrowedDescriptor;
 use crate::task::{Name, Task};
 use crate::telemetry::Label;
@@ -654,16 +654,6 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         Ok(runtime) => runtime.block_on(future),
         Err(error) => panic!("polder::block_on: {error}"),
     }
-}
-
-/// Fails in a simulated world, which does not have `what`.
-pub(crate) fn not_simulated(what: &str) -> io::Result<()> {
-    #[cfg(feature = "sim")]
-    if crate::world::is_here() {
-        return Err(crate::world::unsupported(what));
-    }
-    let _ = what;
-    Ok(())
 }
 
 /// What [`not_simulated`] refuses: each process has only the runtime that is made for it.

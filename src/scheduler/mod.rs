@@ -48,6 +48,7 @@ mod worker;
 #[cfg(feature = "sim")]
 mod world;
 
+use std::io;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -228,6 +229,16 @@ impl Meta {
     fn set_waits_for(&self, leaf: u64) {
         self.waits_for.store(leaf, Ordering::Relaxed);
     }
+}
+
+/// Fails in a simulated world, which does not have `what`.
+pub(crate) fn not_simulated(what: &str) -> io::Result<()> {
+    #[cfg(feature = "sim")]
+    if crate::world::is_here() {
+        return Err(crate::world::unsupported(what));
+    }
+    let _ = what;
+    Ok(())
 }
 
 /// Returns a new id, which no task has.

@@ -15,7 +15,7 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 use super::{BACKLOG, Kernel, PAUSES, Receive, Socket, SocketType, is_would_block};
 use crate::io::operation::Operation;
 use crate::reactor::{Direction, Io};
-use crate::runtime::not_simulated;
+use crate::scheduler::not_simulated;
 use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor, invalid};
 use crate::time::Timer;
 
