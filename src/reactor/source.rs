@@ -49,7 +49,7 @@ use super::{Driver, Reactor, Token};
 use crate::poller::{Change, Interest, Mode, Poller, Ready, Request};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{MutexGuard, NeedsClone, drop_all, wake_all};
-use crate::sys::{self, AsDescriptor, BorrowedDescriptor, LentDescriptor, OwnedDescriptor};
+use crate::sys::{self, AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 #[cfg(all(feature = "sim", not(loom)))]
 use crate::world::{SimSocket, SimSocketId};
 
@@ -107,7 +107,7 @@ pub(crate) struct Source {
 #[derive(Debug)]
 enum Held {
     Owned(OwnedDescriptor),
-    Lent(LentDescriptor),
+    Lent(BorrowedDescriptor<'static>),
 }
 
 /// A waiter for a source, or one that was woken and has not come back.
@@ -670,7 +670,7 @@ impl Io {
     /// If the descriptor that is lent in its place cannot be opened.
     #[cfg(all(feature = "sim", not(loom)))]
     pub(crate) fn simulated(socket: SimSocket, kind: SourceKind) -> io::Result<Io> {
-        let placeholder = LentDescriptor::of_static(crate::world::placeholder()?);
+        let placeholder = crate::world::placeholder()?;
         let mut io = Io::with(Held::Lent(placeholder), kind, Trust::Events);
         let source = Arc::get_mut(&mut io.source).expect("nobody else has it yet");
         source.simulated = Some(socket);
@@ -686,7 +686,7 @@ impl Io {
     #[cfg(not(loom))]
     pub(crate) unsafe fn lent(descriptor: BorrowedDescriptor<'_>) -> Io {
         // SAFETY: the caller promises it.
-        let descriptor = unsafe { LentDescriptor::new(descriptor) };
+        let descriptor = unsafe { sys::lend(descriptor) };
         Io::with(Held::Lent(descriptor), SourceKind::Lent, Trust::Kernel)
     }
 

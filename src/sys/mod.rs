@@ -74,24 +74,12 @@ pub(crate) fn start_thread_with_stack(
     builder.spawn(run)
 }
 
-/// A descriptor that is owned elsewhere, without the lifetime of a borrow.
-#[derive(Debug)]
-pub(crate) struct LentDescriptor(BorrowedDescriptor<'static>);
-
-impl LentDescriptor {
-    /// Wraps a descriptor that is never closed.
-    #[cfg(all(feature = "sim", not(loom)))]
-    pub(crate) fn of_static(descriptor: BorrowedDescriptor<'static>) -> LentDescriptor {
-        LentDescriptor(descriptor)
-    }
-
-    /// # Safety
-    ///
-    /// The descriptor must stay open for as long as this is used.
-    pub(crate) unsafe fn new(descriptor: BorrowedDescriptor<'_>) -> LentDescriptor {
-        // SAFETY: the caller promises it; the borrow is lent for no longer than this lives.
-        LentDescriptor(unsafe { BorrowedDescriptor::borrow_raw(descriptor.as_raw_descriptor()) })
-    }
+/// Returns a descriptor that is owned elsewhere, without the lifetime of the borrow.
+///
+/// # Safety
+///
+/// The descriptor must stay open for as long as the result is used.
+pub(crate) unsafe fn lend(descriptor: BorrowedDescriptor<'_>) -> BorrowedDescriptor<'static> {
+    // SAFETY: the caller promises that it is open.
+    unsafe { BorrowedDescriptor::borrow_raw(descriptor.as_raw_descriptor()) }
 }
-
-lend_descriptor!([] LentDescriptor, |lent| lent.0);

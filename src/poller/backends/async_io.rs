@@ -59,8 +59,7 @@ use crate::poller::{
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::{
-    self, AsDescriptor, AsRawDescriptor, LentDescriptor, OwnedDescriptor, Process, Race,
-    RawDescriptor,
+    self, AsDescriptor, AsRawDescriptor, OwnedDescriptor, Process, Race, RawDescriptor,
 };
 
 /// Opens the backend.
@@ -299,7 +298,7 @@ impl Source {
 /// never lets go of it.
 enum Watched {
     /// The caller's own, listed in [`LENT`].
-    Lent(LentDescriptor),
+    Lent(BorrowedDescriptor<'static>),
     Duplicate(OwnedDescriptor),
 }
 
@@ -314,7 +313,7 @@ impl Watched {
             // SAFETY: it is not used once the descriptor is closed: a caller that registers with us
             // deregisters before that, and then this is dropped. See "Why `register` is unsafe" in
             // the module above.
-            .then(|| Watched::Lent(unsafe { LentDescriptor::new(descriptor) }))
+            .then(|| Watched::Lent(unsafe { sys::lend(descriptor) }))
     }
 
     fn watch(descriptor: BorrowedDescriptor<'_>) -> io::Result<Async<Watched>> {
