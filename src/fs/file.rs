@@ -35,7 +35,7 @@ use crate::world::disk_calls::FileOfProcess;
 /// # })?;
 /// # std::io::Result::Ok(())
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct OpenOptions {
     pub(super) read: bool,
     pub(super) write: bool,
@@ -43,14 +43,8 @@ pub struct OpenOptions {
     pub(super) truncate: bool,
     pub(super) create: bool,
     pub(super) create_new: bool,
-    #[cfg(unix)]
-    pub(super) mode: Option<u32>,
-    #[cfg(unix)]
-    pub(super) custom_flags: i32,
-    #[cfg(windows)]
-    pub(super) share_mode: Option<u32>,
-    #[cfg(windows)]
-    pub(super) custom_flags: u32,
+    /// Those that only the system has.
+    pub(super) system: std::fs::OpenOptions,
 }
 
 impl OpenOptions {
@@ -66,7 +60,15 @@ impl OpenOptions {
     /// # })
     /// ```
     pub fn new() -> OpenOptions {
-        OpenOptions::default()
+        OpenOptions {
+            read: false,
+            write: false,
+            append: false,
+            truncate: false,
+            create: false,
+            create_new: false,
+            system: std::fs::OpenOptions::new(),
+        }
     }
 
     /// Sets whether the file is opened for reading.
@@ -211,7 +213,7 @@ impl OpenOptions {
     /// ```
     #[cfg(unix)]
     pub fn mode(&mut self, mode: u32) -> &mut OpenOptions {
-        self.mode = Some(mode);
+        std::os::unix::fs::OpenOptionsExt::mode(&mut self.system, mode);
         self
     }
 
@@ -233,7 +235,7 @@ impl OpenOptions {
     /// ```
     #[cfg(unix)]
     pub fn custom_flags(&mut self, flags: i32) -> &mut OpenOptions {
-        self.custom_flags = flags;
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut self.system, flags);
         self
     }
 
@@ -248,7 +250,7 @@ impl OpenOptions {
     /// ```
     #[cfg(windows)]
     pub fn share_mode(&mut self, mode: u32) -> &mut OpenOptions {
-        self.share_mode = Some(mode);
+        std::os::windows::fs::OpenOptionsExt::share_mode(&mut self.system, mode);
         self
     }
 
@@ -265,7 +267,7 @@ impl OpenOptions {
     /// ```
     #[cfg(windows)]
     pub fn custom_flags(&mut self, flags: u32) -> &mut OpenOptions {
-        self.custom_flags = flags;
+        std::os::windows::fs::OpenOptionsExt::custom_flags(&mut self.system, flags);
         self
     }
 
@@ -304,6 +306,12 @@ impl OpenOptions {
                 options.to_system().open(path).map(File::from)
             })
         }
+    }
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions::new()
     }
 }
 

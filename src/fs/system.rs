@@ -68,30 +68,10 @@ impl DirBuilder {
 
 impl OpenOptions {
     pub(super) fn to_system(&self) -> fs::OpenOptions {
-        let mut system = fs::OpenOptions::new();
+        let mut system = self.system.clone();
         system.read(self.read).write(self.write).append(self.append);
-        system
-            .truncate(self.truncate)
-            .create(self.create)
-            .create_new(self.create_new);
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::OpenOptionsExt;
-
-            system.custom_flags(self.custom_flags);
-            if let Some(mode) = self.mode {
-                system.mode(mode);
-            }
-        }
-        #[cfg(windows)]
-        {
-            use std::os::windows::fs::OpenOptionsExt;
-
-            system.custom_flags(self.custom_flags);
-            if let Some(mode) = self.share_mode {
-                system.share_mode(mode);
-            }
-        }
+        system.truncate(self.truncate).create(self.create);
+        system.create_new(self.create_new);
         system
     }
 }
