@@ -186,10 +186,7 @@ pub(crate) use std::os::fd::AsFd as HasDescriptor;
 
 /// Returns the number of readable bytes, if the system reports it for such a descriptor.
 pub(crate) fn readable_bytes(descriptor: &impl AsFd) -> Option<u64> {
-    #[cfg(not(any(target_os = "espidf", target_os = "horizon", target_os = "vita")))]
-    return rustix::io::ioctl_fionread(descriptor).ok();
-    #[cfg(any(target_os = "espidf", target_os = "horizon", target_os = "vita"))]
-    return None;
+    rustix::io::ioctl_fionread(descriptor).ok()
 }
 
 /// Whether a read, or a write, would not block right now: the level, regardless of earlier events.
