@@ -32,7 +32,6 @@
 //!   its filter.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -97,7 +96,7 @@ struct Kqueue {
 
 /// Buffer to which the kernel writes events.
 #[derive(Default)]
-struct Buffer(Vec<MaybeUninit<Kevent>>);
+struct Buffer(Vec<Kevent>);
 
 // SAFETY: an event is not `Send` only because its `udata` has a pointer type. All of ours were made
 // from integers and are read as such.
@@ -182,19 +181,12 @@ impl Wake {
 
 /// Applies one change, which must have `EV_RECEIPT`.
 fn change_one(queue: &Queue, change: Kevent) -> Result<(), Errno> {
-    let mut receipt = [MaybeUninit::uninit()];
+    let mut receipt = [change];
     let count = retry_on_intr(|| queue.kevent(&[change], &mut receipt, Some(Duration::ZERO)))?;
-    match written(&receipt, count).first().map_or(0, sys::error) {
+    match receipt[..count].first().map_or(0, sys::error) {
         0 => Ok(()),
         number => Err(Errno::from_raw_os_error(number)),
     }
-}
-
-/// Returns the first `count` events of a list, which a call has written.
-fn written(events: &[MaybeUninit<Kevent>], count: usize) -> &[Kevent] {
-    let events = &events[..count];
-    // SAFETY: the call that returned `count` has written that many, from the first on.
-    unsafe { std::slice::from_raw_parts(events.as_ptr().cast(), events.len()) }
 }
 
 impl Kqueue {
@@ -238,15 +230,14 @@ impl Kqueue {
         if count == 0 {
             return Ok(());
         }
-        let changes = &changes[..count];
-        let mut receipts = [MaybeUninit::uninit(); 4];
-        let receipts = &mut receipts[..count];
+        let mut receipts = changes;
+        let (changes, receipts) = (&changes[..count], &mut receipts[..count]);
         // The receipts leave no room for events.
         let count = retry_on_intr(|| self.queue.kevent(changes, receipts, Some(Duration::ZERO)))
             .map_err(|error| failed("kevent", error))?;
         own.filters = Interest::NONE;
         let (mut refused, mut is_broken) = (None, false);
-        for (change, receipt) in changes.iter().zip(written(receipts, count)) {
+        for (change, receipt) in changes.iter().zip(&receipts[..count]) {
             let number = sys::error(receipt);
             if change.flags & EV_ADD == 0 {
                 // A missing filter was one-shot and reported, or its descriptor was closed behind
@@ -383,7 +374,8 @@ impl Selector for Kqueue {
         let limit = events.limit();
         let buffer = &mut self.buffer.lock().0;
         if buffer.len() < limit {
-            buffer.resize(limit, MaybeUninit::uninit());
+            let unused = sys::kevent_of(OURS, EVFILT_TIMER, 0, OUR_STAMP);
+            buffer.resize(limit, unused);
         }
         let count = (self.queue)
             .kevent(&[], &mut buffer[..limit], cut)
@@ -397,7 +389,7 @@ impl Selector for Kqueue {
         if count > 0 {
             let mut last = None;
             let mut table = self.table.lock();
-            for report in written(buffer, count) {
+            for report in &buffer[..count] {
                 match report.filter {
                     EVFILT_TIMER => *self.armed.lock() = None,
                     EVFILT_READ | EVFILT_WRITE if sys::stamp(report) != OUR_STAMP => {

@@ -69,7 +69,7 @@ impl Queue {
     pub(super) fn kevent(
         &self,
         changes: &[Kevent],
-        events: &mut [MaybeUninit<Kevent>],
+        events: &mut [Kevent],
         timeout: Option<Duration>,
     ) -> Result<usize, Errno> {
         #[cfg(test)]
@@ -85,7 +85,7 @@ impl Queue {
                 self.0.as_raw_fd(),
                 changes.as_ptr(),
                 changes.len() as _,
-                events.as_mut_ptr().cast(),
+                events.as_mut_ptr(),
                 events.len() as _,
                 timeout.as_ref().map_or(ptr::null(), ptr::from_ref),
             )
