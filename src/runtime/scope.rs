@@ -5,11 +5,12 @@
 //! caller until then.
 //!
 //! **Why it is sound.** The lifetime of a future is erased when it is spawned. The future is then
-//! in a [`ScopedBody`], which keeps an entry in the scope's list until the future is dropped:
-//! because it is done, was cancelled, or its runtime ends. `scope` drives the runtime until the
-//! list is empty, and does not unwind before: a panic of the caller's future is caught, and a panic
-//! of a task is its outcome. If the runtime fails meanwhile, it drops every task; if it cannot,
-//! since the scope is within one of them, the process is aborted.
+//! in a [`Reporting`], which has an [`Entry`] in the scope's list, and removes it when the future
+//! was dropped, and its memory is free: because it is done, was cancelled, or its runtime ends.
+//! `scope` drives the runtime until the list is empty, and does not unwind before: a panic of the
+//! caller's future is caught, and a panic of a task is its outcome. If the runtime fails meanwhile,
+//! it drops every task; if it cannot, since the scope is within one of them, the process is
+//! aborted.
 //!
 //! The list is behind a lock. So the accesses of tasks to borrowed data happen before `scope`
 //! returns. When the list is empty and the caller's future is dropped, no code is left that could
@@ -27,7 +28,7 @@ use std::thread;
 
 use super::Runtime;
 use super::spawn::{spawn_local_on, spawn_on};
-use super::task_set::{MemberId, Members, Report, Reporting};
+use super::task_set::{Members, Report, Reporting};
 use crate::scheduler::{self, Shared};
 use crate::sync::{Handoff, contain};
 use crate::task::{AbortHandle, Task};
@@ -154,14 +155,6 @@ impl ScopeState {
         self.tasks.len() == 0
     }
 
-    /// Called when the future of the task at `index` was dropped.
-    fn ended(&self, index: usize) {
-        self.tasks.remove(index);
-        if self.is_empty() {
-            self.waiter.update_and_wake(|()| ());
-        }
-    }
-
     /// Waits until no task is left.
     async fn wait(&self) {
         // Under the lock of the waker. The last task leaves the list before it takes that lock.
@@ -196,7 +189,7 @@ impl<'scope> Scope<'scope, '_> {
         let (future, result) = self.with_result(future);
         let future: Pin<Box<dyn Future<Output = ()> + Send + 'scope>> = Box::pin(future);
         // SAFETY: only the lifetime changes, and the future is dropped before `'scope` ends. `add`
-        // puts it into a `ScopedBody`, which frees its entry in the list after the future was
+        // puts it into a `Reporting`, which frees its entry in the list after the future was
         // dropped; and `Runtime::scope`, which lent this scope for `'scope`, does not return before
         // all entries are free.
         let future: Pin<Box<dyn Future<Output = ()> + Send>> =
@@ -259,20 +252,16 @@ impl<'scope> Scope<'scope, '_> {
 
     /// Spawns a future after its lifetime was erased. Its entry is added before anything can fail,
     /// and removed when it is dropped.
-    fn add<D: ?Sized, T>(
+    fn add<F: Future<Output = ()>, T>(
         &self,
-        future: Pin<Box<D>>,
+        future: F,
         result: Arc<ScopedResult<T>>,
-        spawn: impl FnOnce(ScopedBody<D>) -> Task<()>,
+        spawn: impl FnOnce(Reporting<F, Entry>) -> Task<()>,
     ) -> ScopedTask<'scope, T> {
-        let id = self.state.tasks.add();
-        let task = spawn(ScopedBody {
-            future: Some(future),
-            id,
-            scope: self.state.clone(),
+        let abort = self.state.tasks.spawn(|index| {
+            let scope = self.state.clone();
+            spawn(Reporting::new(future, Entry { index, scope }))
         });
-        let abort = task.abort_handle();
-        self.state.tasks.put(id, task);
         ScopedTask {
             result,
             abort,
@@ -289,29 +278,18 @@ impl fmt::Debug for Scope<'_, '_> {
     }
 }
 
-/// A future that may borrow, and its entry in the list of its scope: see the head of this file.
-struct ScopedBody<D: ?Sized> {
-    /// `None` once it is dropped.
-    future: Option<Pin<Box<D>>>,
-    id: MemberId,
+/// The entry of a future that may borrow, in the list of its scope: see the head of this file.
+struct Entry {
+    index: usize,
     scope: Arc<ScopeState>,
 }
 
-impl<D: Future<Output = ()> + ?Sized> Future for ScopedBody<D> {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.future {
-            Some(future) => future.as_mut().poll(cx),
-            None => Poll::Ready(()),
+impl Report<()> for Entry {
+    fn report(self, _: Option<thread::Result<()>>) {
+        self.scope.tasks.remove(self.index);
+        if self.scope.is_empty() {
+            self.scope.waiter.update_and_wake(|()| ());
         }
-    }
-}
-
-impl<D: ?Sized> Drop for ScopedBody<D> {
-    fn drop(&mut self) {
-        contain(|| self.future = None);
-        self.scope.ended(self.id.index);
     }
 }
 

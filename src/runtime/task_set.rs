@@ -81,13 +81,6 @@ pub struct TaskSet<T> {
     deferred: bool,
 }
 
-/// One of several tasks: its index, and a serial number, since an index is reused.
-#[derive(Clone, Copy)]
-pub(super) struct MemberId {
-    pub(super) index: usize,
-    serial: u64,
-}
-
 /// The tasks that were not joined yet.
 #[derive(Default)]
 pub(super) struct Members(Mutex<MemberList>);
@@ -102,32 +95,33 @@ struct MemberList {
 }
 
 struct Member {
+    /// Identifies the task, since an index is reused.
     serial: u64,
     /// `None` until it is spawned, and once it is being cancelled.
     task: Option<Task<()>>,
 }
 
 impl Members {
-    /// Adds a task that is about to be spawned.
-    pub(super) fn add(&self) -> MemberId {
+    /// Adds a task, which `spawn` spawns: it is given the index of the task. The entry exists
+    /// before the task is spawned: its end is reported even if spawning panics.
+    pub(super) fn spawn(&self, spawn: impl FnOnce(usize) -> Task<()>) -> AbortHandle {
         let mut list = self.0.lock();
         list.added += 1;
         let serial = list.added;
         let index = list.tasks.insert(Member { serial, task: None });
-        MemberId { index, serial }
-    }
-
-    /// Stores the handle of a spawned task. If the task was removed meanwhile, its handle is not
-    /// needed.
-    pub(super) fn put(&self, id: MemberId, task: Task<()>) {
+        drop(list);
+        let task = spawn(index);
+        let abort = task.abort_handle();
         let mut list = self.0.lock();
         let is_closed = list.closed;
-        let left = match list.tasks.get_mut(id.index) {
-            Some(member) if member.serial == id.serial && !is_closed => member.task.replace(task),
+        // If the task was removed meanwhile, its handle is not needed.
+        let left = match list.tasks.get_mut(index) {
+            Some(member) if member.serial == serial && !is_closed => member.task.replace(task),
             _ => Some(task),
         };
         drop(list);
         drop(left);
+        abort
     }
 
     /// Cancels all tasks, and tasks that are added from now on. Their entries stay.
@@ -340,23 +334,20 @@ impl<T> TaskSet<T> {
         self.spawn_at(crate::blocking::unblock_at(f, site), site)
     }
 
-    /// The entry exists before the task is spawned: the end is reported even if spawning panics.
     fn spawn_with<F: Future<Output = T>>(
         &mut self,
         future: F,
         label: Label,
         spawn: impl FnOnce(Reporting<F, Place<T>>, Label) -> Task<()>,
     ) -> AbortHandle {
-        let id = self.members.add();
-        let place = Place {
-            index: id.index,
-            outcomes: self.outcomes.clone(),
-            site: label.site,
-        };
-        let task = spawn(Reporting::new(future, place), label);
-        let abort = task.abort_handle();
-        self.members.put(id, task);
-        abort
+        self.members.spawn(|index| {
+            let place = Place {
+                index,
+                outcomes: self.outcomes.clone(),
+                site: label.site,
+            };
+            spawn(Reporting::new(future, place), label)
+        })
     }
 
     /// Waits for the next task to end, and returns its output, or `None` if no task is left.
