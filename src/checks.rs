@@ -79,7 +79,7 @@ macro_rules! sometimes {
             match $name {
                 name => {
                     if $crate::__checks::asks_for(name) && $condition {
-                        $crate::__checks::was_true(name);
+                        $crate::__checks::note_sometimes(name, true);
                     }
                 }
             }
@@ -116,19 +116,6 @@ macro_rules! buggify {
     };
 }
 
-/// Whether a world makes the fault of this name happen.
-#[cfg(feature = "sim")]
-pub fn buggify(name: &str) -> bool {
-    world::buggify(name)
-}
-
-/// Whether a world makes the fault of this name happen: there is none.
-#[cfg(not(feature = "sim"))]
-#[inline(always)]
-pub const fn buggify(_: &str) -> bool {
-    false
-}
-
 /// Whether a world checks the conditions stated here.
 #[cfg(feature = "sim")]
 #[inline]
@@ -143,39 +130,27 @@ pub const fn checks_here() -> bool {
     false
 }
 
-/// Reports that an `always!` condition is false.
-#[cfg(feature = "sim")]
-#[cold]
-#[track_caller]
-pub fn does_not_hold(name: &str) {
-    world::does_not_hold(name, std::panic::Location::caller());
-}
-
-/// Does nothing: there is no world.
+// Without worlds the macros name these too, but never call them.
 #[cfg(not(feature = "sim"))]
-pub fn does_not_hold(_: &str) {}
-
-/// Whether a world counts this condition, and has not seen it true yet.
+pub use none::{asks_for, buggify, does_not_hold, note_sometimes};
 #[cfg(feature = "sim")]
-#[inline]
-pub fn asks_for(name: &str) -> bool {
-    world::is_here() && world::asks_for(name)
-}
+pub use world::{asks_for, buggify, does_not_hold, note_sometimes};
 
-/// Whether a world counts this condition: there is none.
 #[cfg(not(feature = "sim"))]
-#[inline(always)]
-pub const fn asks_for(_: &str) -> bool {
-    false
-}
+mod none {
+    /// Whether a world counts this condition, and has not seen it true yet: there is none.
+    pub fn asks_for(_: &str) -> bool {
+        false
+    }
 
-/// Reports that a `sometimes!` condition is true.
-#[cfg(feature = "sim")]
-#[cold]
-pub fn was_true(name: &str) {
-    world::note_sometimes(name, true);
-}
+    /// Whether a world makes the fault of this name happen: there is none.
+    pub fn buggify(_: &str) -> bool {
+        false
+    }
 
-/// Does nothing: there is no world.
-#[cfg(not(feature = "sim"))]
-pub fn was_true(_: &str) {}
+    /// Does nothing: there is no world.
+    pub fn does_not_hold(_: &str) {}
+
+    /// Does nothing: there is no world.
+    pub fn note_sometimes(_: &str, _: bool) {}
+}

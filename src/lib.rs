@@ -283,7 +283,7 @@ pub mod __testing {
 #[cfg(not(loom))]
 #[doc(hidden)]
 pub mod __checks {
-    pub use crate::checks::{asks_for, buggify, checks_here, does_not_hold, was_true};
+    pub use crate::checks::{asks_for, buggify, checks_here, does_not_hold, note_sometimes};
 }
 
 /// The README's examples run too.
