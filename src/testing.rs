@@ -59,50 +59,37 @@ where
     let backends = Backend::available();
     assert!(!backends.is_empty(), "{name}: there is no backend here");
     for backend in backends {
-        let drive = move |report: &dyn Fn(Handle)| {
-            let runtime = Runtime::builder().backend(backend).build();
-            let runtime = runtime.unwrap_or_else(|error| panic!("no runtime: {error}"));
-            report(runtime.handle());
-            runtime.worker.block_on(test(), site).check();
-        };
-        within(name, backend, limit, drive);
-    }
-}
-
-/// Calls `drive`, which reports the handle of its runtime, for the dump.
-fn within(
-    name: &str,
-    backend: Backend,
-    limit: Duration,
-    drive: impl FnOnce(&dyn Fn(Handle)) + Send + 'static,
-) {
-    let (sender, receiver) = mpsc::channel::<()>();
-    let handle = Arc::new(OnceLock::new());
-    let reported = handle.clone();
-    let thread = thread::Builder::new()
-        .name(name.into())
-        .spawn(move || {
-            // Dropped when the test has returned or panicked, which the watchdog notices.
-            let _sender = sender;
-            drive(&|handle| drop(reported.set(handle)));
-        })
-        .unwrap_or_else(|error| panic!("{name}: cannot start a thread: {error}"));
-    // The dump reports conditions that have lasted since the previous look.
-    let rest = diagnostics::look_before(limit);
-    let mut result = receiver.recv_timeout(limit - rest);
-    if let Err(mpsc::RecvTimeoutError::Timeout) = result {
-        handle.get().map(Handle::dump);
-        result = receiver.recv_timeout(rest);
-    }
-    if let Err(mpsc::RecvTimeoutError::Timeout) = result {
-        if let Some(handle) = handle.get() {
-            eprint!("{name}, on {backend}: {}", handle.dump());
+        let (sender, receiver) = mpsc::channel::<()>();
+        let handle = Arc::new(OnceLock::new());
+        let reported = handle.clone();
+        let thread = thread::Builder::new()
+            .name(name.into())
+            .spawn(move || {
+                // Dropped when the test has returned or panicked, which the watchdog notices.
+                let _sender = sender;
+                let runtime = Runtime::builder().backend(backend).build();
+                let runtime = runtime.unwrap_or_else(|error| panic!("no runtime: {error}"));
+                let _ = reported.set(runtime.handle());
+                runtime.worker.block_on(test(), site).check();
+            })
+            .unwrap_or_else(|error| panic!("{name}: cannot start a thread: {error}"));
+        // The dump reports conditions that have lasted since the previous look.
+        let rest = diagnostics::look_before(limit);
+        let mut result = receiver.recv_timeout(limit - rest);
+        if let Err(mpsc::RecvTimeoutError::Timeout) = result {
+            handle.get().map(Handle::dump);
+            result = receiver.recv_timeout(rest);
         }
-        panic!("{name}, on {backend}: not done after {limit:?}");
-    }
-    if let Err(panic) = thread.join() {
-        eprintln!("{name}: failed on {backend}");
-        resume_unwind(panic);
+        if let Err(mpsc::RecvTimeoutError::Timeout) = result {
+            if let Some(handle) = handle.get() {
+                eprint!("{name}, on {backend}: {}", handle.dump());
+            }
+            panic!("{name}, on {backend}: not done after {limit:?}");
+        }
+        if let Err(panic) = thread.join() {
+            eprintln!("{name}: failed on {backend}");
+            resume_unwind(panic);
+        }
     }
 }
 
