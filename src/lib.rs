@@ -168,10 +168,6 @@ mod checks;
 mod clock;
 #[cfg(not(loom))]
 pub mod diagnostics;
-#[cfg(loom)]
-mod diagnostics {
-    mod trace_ring;
-}
 #[cfg(not(loom))]
 pub mod event;
 #[cfg(all(feature = "fs", not(loom)))]

@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::watchdog::{Stall, Tell, watch};
-use super::{Dump, PATIENCE, Trace, Tracing, trace};
+use super::{Dump, PATIENCE, Trace, trace};
 use crate::scheduler::Shared;
 use crate::sync::Mutex;
 use crate::sys::{self, PerProcess, start_thread};
@@ -106,11 +106,12 @@ pub(super) fn watch_stalls(shared: &Arc<Shared>) {
     }
 }
 
-/// Returns `Some` if a new runtime is to be traced although its builder does not say so.
-pub(super) fn tracing() -> Option<Tracing> {
+/// Returns how many events are kept of each worker if a new runtime is to be traced although its
+/// builder does not say so.
+pub(super) fn tracing() -> Option<usize> {
     let observer = observer().filter(|observer| observer.trace.is_some())?;
     let has_file = observer.traced.load(Ordering::Relaxed) < TRACED_RUNTIMES;
-    has_file.then(|| Tracing::new(TRACED_EVENTS))
+    has_file.then_some(TRACED_EVENTS)
 }
 
 /// Adds a new runtime to the list.

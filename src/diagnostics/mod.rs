@@ -50,8 +50,6 @@ mod sockets;
 #[cfg(all(unix, feature = "environment"))]
 mod top;
 mod trace;
-mod trace_log;
-mod trace_ring;
 mod watchdog;
 
 #[cfg(feature = "backtrace")]
@@ -61,7 +59,6 @@ pub use hints::Hint;
 pub use metrics::{Histogram, Metrics, WorkerMetrics};
 pub(crate) use snapshot::{PATIENCE, WorkerSnapshot};
 pub use trace::Trace;
-pub(crate) use trace_log::Tracing;
 pub(crate) use watchdog::Watch;
 pub use watchdog::{Activity, Stall};
 
@@ -70,18 +67,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::scheduler::Shared;
+use crate::telemetry::TraceLog;
 
-/// Starts observing a new runtime as its builder and the environment ask. Called before any of its
-/// workers starts.
+/// Starts observing a new runtime as its builder and the environment ask; `trace` is the number of
+/// events that are kept of each worker. Called before any of its workers starts.
 pub(crate) fn observe(
     mut shared: Shared,
     watch: Option<Watch>,
-    trace: Option<Tracing>,
+    trace: Option<usize>,
 ) -> io::Result<Arc<Shared>> {
     #[cfg(feature = "environment")]
     let trace = trace.or_else(environment::tracing);
-    if let Some(tracing) = trace {
-        (tracing.begin)(&mut shared, tracing.capacity);
+    if let Some(capacity) = trace {
+        let log = TraceLog::new(capacity);
+        for remote in shared.remotes() {
+            remote.reactor.counters().set_trace(log.ring());
+        }
+        shared.trace = Some(Arc::new(log));
     }
     let shared = Arc::new(shared);
     match watch {

@@ -1,6 +1,6 @@
 //! The latest events of a runtime, as a file for trace viewers.
 //!
-//! Events are kept in rings (`trace_log`, `trace_ring`), which are read here while the workers run.
+//! Events are kept in rings (`telemetry::trace_log`), which are read here while the workers run.
 //! The format is the JSON of Chromium's `about:tracing`, which Perfetto reads ("Trace Event
 //! Format": `ph` is the kind of an event: X a slice with a duration, i an instant, s and f the two
 //! ends of an arrow, b and e those of overlapping events; `ts` and `dur` are in microseconds).
@@ -14,12 +14,10 @@ use super::dump::Count;
 use super::json::Json;
 use super::pairs::Pairs;
 use super::seconds::Seconds;
-use super::trace_log::TraceLog;
-use super::trace_ring::{Event, Ring};
 use crate::clock::now;
 use crate::scheduler::Shared;
 use crate::task::Name;
-use crate::telemetry::{MAIN_FUTURE, Traced, What};
+use crate::telemetry::{Event, MAIN_FUTURE, Ring, Traced, What};
 
 /// The latest events of a runtime, from [`Runtime::trace`](crate::Runtime::trace).
 ///
@@ -66,9 +64,10 @@ impl Track {
 impl Trace {
     /// Returns `None` if the runtime is not traced.
     pub(crate) fn of(shared: &Shared) -> Option<Trace> {
-        let log = TraceLog::of(shared)?;
-        let workers = log.workers.iter().enumerate();
-        let mut tracks: Vec<Track> = workers
+        let log = shared.trace.as_ref()?;
+        let remotes = shared.remotes().iter();
+        let rings = remotes.filter_map(|remote| remote.reactor.counters().trace());
+        let mut tracks: Vec<Track> = (rings.enumerate())
             .map(|(index, ring)| Track::new(format!("worker {index}"), ring))
             .collect();
         tracks.push(Track::new("other threads".into(), &log.others));

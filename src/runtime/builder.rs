@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::resolver::Resolver;
 use super::{Handle, Runtime};
 use crate::clock::now;
-use crate::diagnostics::{Stall, Tracing, Watch, observe};
+use crate::diagnostics::{Stall, Watch, observe};
 use crate::poller::{Backend, Poller};
 use crate::scheduler::{BusyPollConfig, Pollers, Shared, Slot, Worker, not_simulated};
 use crate::sync::contain;
@@ -54,7 +54,8 @@ pub struct Builder {
     on_thread_stop: Option<ThreadHook>,
     resolver: Option<Resolver>,
     watch: Option<Watch>,
-    trace: Option<Tracing>,
+    /// The number of events that are kept of each worker.
+    trace: Option<usize>,
 }
 
 /// A function that is called on a worker's thread. (A builder stays consistent after a panic; the
@@ -431,7 +432,7 @@ impl Builder {
     /// ```
     #[doc(alias("perfetto", "flight_recorder"))]
     pub fn trace(mut self, events_per_worker: usize) -> Builder {
-        self.trace = Some(Tracing::new(events_per_worker));
+        self.trace = Some(events_per_worker);
         self
     }
 

@@ -62,7 +62,7 @@ use crate::poller::Poller;
 use crate::reactor::{Driver, Reactor};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
-use crate::telemetry::{Counter, Tracer, requests::Requests};
+use crate::telemetry::{Counter, TraceLog, requests::Requests};
 
 /// A value of a higher module, kept with the runtime.
 pub(crate) type Slot = Arc<dyn Any + Send + Sync>;
@@ -110,7 +110,7 @@ pub(crate) struct Shared {
     /// State that the last dump has left for the next one: see `diagnostics::hints`.
     pub(crate) earlier: Mutex<Option<Slot>>,
     /// The trace of the workers' activity, if it is recorded.
-    pub(crate) trace: Option<Arc<dyn Tracer>>,
+    pub(crate) trace: Option<Arc<TraceLog>>,
     /// See [`is_simulated`](Self::is_simulated).
     #[cfg(feature = "sim")]
     pub(crate) is_simulated: bool,

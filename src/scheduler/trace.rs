@@ -1,8 +1,8 @@
 //! Trace events of a runtime's tasks, if it is traced: see `diagnostics::trace`.
 //!
-//! A worker passes its own events to the [`Recorder`](crate::telemetry::Recorder) among its
-//! counters. Events from several threads go to the runtime's [`Tracer`](crate::telemetry::Tracer):
-//! spawns, wakes and ends on threads that are not workers of the runtime, and calls of `unblock`.
+//! A worker keeps its own events in the ring among its counters. Events from several threads go to
+//! the runtime's [`TraceLog`](crate::telemetry::TraceLog): spawns, wakes and ends on threads that
+//! are not workers of the runtime, and calls of `unblock`.
 
 use super::{Meta, with_worker_of};
 use crate::telemetry::What;
@@ -38,6 +38,6 @@ fn happened(meta: &Meta, what: What) {
 
 /// The trace of the runtime that this thread drives, if it is traced.
 #[cfg(feature = "blocking")]
-pub(crate) fn current_trace() -> Option<std::sync::Arc<dyn crate::telemetry::Tracer>> {
+pub(crate) fn current_trace() -> Option<std::sync::Arc<crate::telemetry::TraceLog>> {
     super::with_local(|local| local.shared.trace.clone()).flatten()
 }

@@ -11,11 +11,12 @@
 // loom's.
 use std::panic::Location;
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::trace::{Recorder, What};
+use super::trace::What;
+use super::trace_ring::Ring;
 use crate::clock::tick;
 
 /// One poll in this many is timed: then the two clock readings cost each poll a nanosecond.
@@ -112,20 +113,20 @@ pub(crate) struct Counters {
     pub(crate) longest_queue: Counter,
     /// Durations of one poll in [`SAMPLE`].
     pub(crate) poll_times: Histogram,
-    /// Recorder of its trace events, if tracing is on.
-    trace: OnceLock<Arc<dyn Recorder>>,
+    /// Its trace events, if tracing is on.
+    trace: OnceLock<Ring>,
 }
 
 impl Counters {
-    /// Sets the recorder of its trace events, before the worker starts.
-    pub(crate) fn set_trace(&self, trace: Arc<dyn Recorder>) {
+    /// Sets where its trace events are kept, before the worker starts.
+    pub(crate) fn set_trace(&self, trace: Ring) {
         let set = self.trace.set(trace);
         debug_assert!(set.is_ok(), "a runtime is traced once");
     }
 
-    /// Returns the recorder of its trace events, if tracing is on. Written on the worker's thread.
+    /// Returns where its trace events are kept, if tracing is on. Written on the worker's thread.
     #[inline]
-    pub(crate) fn trace(&self) -> Option<&Arc<dyn Recorder>> {
+    pub(crate) fn trace(&self) -> Option<&Ring> {
         self.trace.get()
     }
 

@@ -6,7 +6,8 @@
 //! * [`counters`]: what a worker has done so far, written by its own thread only;
 //! * [`identity`]: a task's id, its name, and the place of its spawn;
 //! * [`leaf`]: what a task waits for, as a word in its metadata;
-//! * [`trace`]: single events, if the runtime is traced;
+//! * [`trace`]: single events, if the runtime is traced, which are kept in [`trace_log`] and
+//!   [`trace_ring`];
 //! * [`requests`]: questions that only the worker's own thread can answer.
 
 mod counters;
@@ -14,9 +15,13 @@ mod identity;
 mod leaf;
 pub(crate) mod requests;
 mod trace;
+mod trace_log;
+mod trace_ring;
 
 pub(crate) use counters::{BUCKETS, Counter, Counters, Histogram, MAIN_FUTURE, SAMPLE};
 pub use identity::{Id, Name};
 pub(crate) use identity::{Ids, Label};
 pub(crate) use leaf::Leaf;
-pub(crate) use trace::{Recorder, Traced, Tracer, What};
+pub(crate) use trace::{Traced, What};
+pub(crate) use trace_log::TraceLog;
+pub(crate) use trace_ring::{Event, Ring};

@@ -1,4 +1,4 @@
-//! The latest events of one worker, kept for a later reader: see `trace`.
+//! The latest events of one worker, kept for a later reader: see `diagnostics::trace`.
 //!
 //! A [`Ring`] is written by one thread at a time, without a lock and without waiting, and may be
 //! read by any thread. When it is full, the oldest event is overwritten.
@@ -14,15 +14,16 @@ use std::panic::Location;
 use std::ptr;
 use std::time::{Duration, Instant};
 
+use super::trace::What;
+use crate::clock::now;
 use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
-use crate::telemetry::{Recorder, What};
 
 /// An action of a worker.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Event {
+pub(crate) struct Event {
     /// The time since the trace began.
-    pub(super) at: Duration,
-    pub(super) what: What,
+    pub(crate) at: Duration,
+    pub(crate) what: What,
 }
 
 /// The number of lower bits of an event's first word that hold its kind.
@@ -31,7 +32,7 @@ const KIND_BITS: u32 = 8;
 /// The limit of a worker's events: 1.5 GiB of memory.
 const MAX_EVENTS: usize = 1 << 26;
 
-pub(super) struct Ring {
+pub(crate) struct Ring {
     start: Instant,
     slots: Box<[Slot]>,
     /// The number of events that were begun, and of those that are done.
@@ -66,7 +67,7 @@ impl Ring {
     }
 
     /// Returns the latest events, the oldest first, and the number of events before them.
-    pub(super) fn events(&self) -> (Vec<Event>, u64) {
+    pub(crate) fn events(&self) -> (Vec<Event>, u64) {
         let len = self.slots.len() as u64;
         let done = self.done.load(Ordering::Acquire);
         let first = done.saturating_sub(len);
@@ -86,11 +87,16 @@ impl Ring {
         });
         (events.collect(), first_whole)
     }
-}
 
-/// Called only by the thread that writes.
-impl Recorder for Ring {
-    fn push_at(&self, at: Instant, what: What) {
+    /// Records an event that happens now. Called only by the thread that writes.
+    #[inline(never)]
+    pub(crate) fn push(&self, what: What) {
+        self.push_at(now(), what);
+    }
+
+    /// Records an event that happened at `at`. Called only by the thread that writes.
+    #[inline(never)]
+    pub(crate) fn push_at(&self, at: Instant, what: What) {
         let at = at.saturating_duration_since(self.start).as_nanos() as u64;
         let (kind, number, site) = into_parts(what);
         let count = self.done.load(Ordering::Relaxed);
@@ -158,7 +164,6 @@ fn from_parts(kind: u64, number: u64, site: Option<&'static Location<'static>>) 
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::clock::now;
     use loom::sync::Arc;
 
     /// Each event has the same value as its time and as its number; a torn one does not.
@@ -191,7 +196,6 @@ mod loom_tests {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::clock::now;
 
     #[test]
     fn a_ring_keeps_the_last_events_as_they_were() {
