@@ -295,9 +295,9 @@ pub enum Wait {
 
 impl Dump {
     /// `own` holds the snapshots of the workers of this thread.
-    pub(crate) fn of(shared: &Shared, own: Vec<WorkerSnapshot>, patience: Duration) -> Dump {
+    pub(crate) fn of(shared: &Shared, own: Vec<WorkerSnapshot>) -> Dump {
         let live = shared.live_tasks();
-        let snapshot = SharedSnapshot::take(shared, own, patience);
+        let snapshot = SharedSnapshot::take(shared, own);
         let now = now();
         let mut clues = Clues::new(now, snapshot.has_unknown_waits());
         let SharedSnapshot { workers, tasks, .. } = snapshot;

@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::watchdog::{Stall, Tell, watch};
-use super::{Dump, PATIENCE, Trace, trace};
+use super::{Dump, Trace, trace};
 use crate::scheduler::Shared;
 use crate::sync::Mutex;
 use crate::sys::{self, PerProcess, start_thread};
@@ -294,7 +294,7 @@ impl DumpSetting {
         }
         for (_, runtime) in runtimes {
             // Writing to a string does not fail.
-            let _ = write!(text, "{}", Dump::of(&runtime, Vec::new(), PATIENCE));
+            let _ = write!(text, "{}", Dump::of(&runtime, Vec::new()));
             write_trace(&runtime, false);
         }
         let Some(path) = &self.path else {
@@ -332,7 +332,7 @@ fn start(setting: DumpSetting) -> io::Result<()> {
             let look = time.saturating_sub(super::look_before(time));
             thread::sleep(look);
             for (_, runtime) in open_runtimes() {
-                Dump::of(&runtime, Vec::new(), PATIENCE);
+                Dump::of(&runtime, Vec::new());
             }
             thread::sleep(time.saturating_sub(start.elapsed()));
             setting.dump(&format!("{time:?} after its first runtime was built"));

@@ -15,7 +15,7 @@ use super::environment::open_runtimes;
 use super::json::Json;
 use super::pairs::Pairs;
 use super::top::Tell;
-use super::{Dump, Metrics, PATIENCE, TaskDump};
+use super::{Dump, Metrics, TaskDump};
 use crate::scheduler::Shared;
 use crate::task::Name;
 
@@ -116,7 +116,7 @@ impl Tell for Lines {
 /// none for a while.
 fn write_runtime(out: &mut String, number: usize, runtime: &Shared, before: Option<&Last>) -> Last {
     let at = Instant::now();
-    let dump = Dump::of(runtime, Vec::new(), PATIENCE);
+    let dump = Dump::of(runtime, Vec::new());
     let metrics = Metrics::of(runtime);
     let mut json = Json::object(out);
     json.value("number", number)

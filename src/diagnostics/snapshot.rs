@@ -29,7 +29,7 @@ use crate::sync::atomic::Ordering;
 use crate::task::Id;
 
 /// How long a worker has to begin its answer: a longer poll delays other tasks far too long.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long a worker has to finish an answer that it has begun. It runs no foreign code meanwhile,
 /// so it does finish: later with more tasks, and on a busy machine.
@@ -194,11 +194,7 @@ pub(super) struct SharedSnapshot {
 impl SharedSnapshot {
     /// `own` holds the data of the workers of the runtime that belong to this thread: usually one,
     /// or none.
-    pub(super) fn take(
-        shared: &Shared,
-        mut own: Vec<WorkerSnapshot>,
-        patience: Duration,
-    ) -> SharedSnapshot {
+    pub(super) fn take(shared: &Shared, mut own: Vec<WorkerSnapshot>) -> SharedSnapshot {
         let start = now();
         let mut snapshot = SharedSnapshot::default();
         let mut answers = Vec::new();
@@ -240,7 +236,7 @@ impl SharedSnapshot {
                 (snapshot.tasks).push(TaskRecord::of(None, None, meta, start));
             }
         });
-        let deadline = now() + patience;
+        let deadline = now() + PATIENCE;
         let remotes = shared.remotes().iter().enumerate();
         for ((index, remote), (mut answer, request)) in remotes.zip(answers) {
             if let Some((tick, request)) = request {
@@ -341,15 +337,13 @@ mod tests {
     use crate::scheduler::{Question, with_local};
     use std::sync::{Arc, mpsc};
 
-    const SHORT: Duration = Duration::from_millis(50);
-
     /// A question that occupies a worker until the patience of the next asker is over.
     #[derive(Debug)]
     struct Slow;
 
     impl Question for Slow {
         fn answer(&self, _: &Local, _: &Driver) {
-            std::thread::sleep(4 * SHORT);
+            std::thread::sleep(3 * PATIENCE);
         }
     }
 
@@ -370,7 +364,7 @@ mod tests {
         // On a busy machine it may not have begun by then.
         let has_answered = (0..20).any(|_| {
             shared.remote(0).requests.ask(Arc::new(Slow));
-            let snapshot = SharedSnapshot::take(&shared, Vec::new(), SHORT);
+            let snapshot = SharedSnapshot::take(&shared, Vec::new());
             !matches!(
                 snapshot.workers[0].state,
                 WorkerState::Silent { .. } | WorkerState::NotDriven

@@ -42,7 +42,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::clock::now;
-use crate::diagnostics::{self, Dump, Metrics, PATIENCE, Trace, WorkerSnapshot, observe};
+use crate::diagnostics::{self, Dump, Metrics, Trace, WorkerSnapshot, observe};
 use crate::poller::{Backend, Poller};
 use crate::scheduler::{BusyPollConfig, EVENT_INTERVAL, Pollers, Shared, Worker, not_simulated};
 use crate::sys::BorrowedDescriptor;
@@ -411,7 +411,7 @@ impl Runtime {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn dump(&self) -> Dump {
-        Dump::of(self.shared(), self.snapshots(), PATIENCE)
+        Dump::of(self.shared(), self.snapshots())
     }
 
     /// Describes the tasks of a simulated process, in lines. The hints of a later dump are those
@@ -567,12 +567,7 @@ impl Runtime {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
             drop(panic); // Its message has been printed.
         }
-        // If no task is left, no worker is asked.
-        let patience = match self.shared().live_tasks() {
-            0 => Duration::ZERO,
-            _ => PATIENCE,
-        };
-        Dump::of(self.shared(), self.snapshots(), patience)
+        self.dump()
     }
 }
 
