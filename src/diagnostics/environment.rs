@@ -61,9 +61,8 @@ struct Observer {
     stalls: Option<(Duration, Tell)>,
     /// The file of the first runtime's trace.
     trace: Option<PathBuf>,
-    /// The number of runtimes that were built, and of those that are traced.
+    /// The number of runtimes that were built.
     built: AtomicUsize,
-    traced: AtomicUsize,
     /// The runtimes to be dumped and traced.
     runtimes: Mutex<Vec<Noted>>,
 }
@@ -110,7 +109,7 @@ pub(super) fn watch_stalls(shared: &Arc<Shared>) {
 /// builder does not say so.
 pub(super) fn tracing() -> Option<usize> {
     let observer = observer().filter(|observer| observer.trace.is_some())?;
-    let has_file = observer.traced.load(Ordering::Relaxed) < TRACED_RUNTIMES;
+    let has_file = observer.built.load(Ordering::Relaxed) < TRACED_RUNTIMES;
     has_file.then_some(TRACED_EVENTS)
 }
 
@@ -119,13 +118,11 @@ pub(super) fn note_runtime(shared: &Arc<Shared>) {
     let Some(observer) = observer() else {
         return;
     };
+    let number = observer.built.fetch_add(1, Ordering::Relaxed);
     let path = observer.trace.as_ref().filter(|_| shared.trace.is_some());
-    let trace = path.and_then(|path| {
-        let number = observer.traced.fetch_add(1, Ordering::Relaxed);
-        numbered(path, number)
-    });
+    let trace = path.and_then(|path| numbered(path, number));
     let noted = Noted {
-        number: observer.built.fetch_add(1, Ordering::Relaxed),
+        number,
         shared: Arc::downgrade(shared),
         trace,
         written: None,
