@@ -199,12 +199,11 @@ impl Clues {
 
     /// `dump` is complete except for its hints.
     pub(super) fn hints(mut self, shared: &Shared, dump: &Dump) -> Vec<Hint> {
-        let (pool, burdened) = (pool(), burdened(dump));
-        let full = pool.and_then(|pool| pool.full);
+        let (pool, burdened) = (POOL.get().load(), burdened(dump));
         let polls = dump.tasks.iter().map(|task| u64::from(task.polls));
         self.polls = (dump.tasks.len(), polls.sum());
         self.burdened = burdened.map(|(worker, _)| worker);
-        self.full_pool = pool.filter(|_| full.is_some()).map(|pool| pool.done);
+        self.full_pool = pool.full.map(|_| pool.done);
         // Other threads may take dumps at the same time: each compares with an earlier one.
         let earlier = shared.earlier.lock().clone();
         let earlier = (earlier.as_ref()).and_then(|earlier| earlier.downcast_ref::<Clues>());
@@ -221,7 +220,8 @@ impl Clues {
                 hints.extend(burdened.map(|(worker, ready)| Hint::Uneven { worker, ready }));
             }
             if earlier.full_pool == self.full_pool {
-                hints.extend(full.map(|(waiting, running)| Hint::PoolIsFull { waiting, running }));
+                let hint = |(waiting, running)| Hint::PoolIsFull { waiting, running };
+                hints.extend(pool.full.map(hint));
             }
         }
         if let Some(earlier) = earlier {
@@ -269,12 +269,6 @@ impl Clues {
     }
 }
 
-/// Returns the load of the pool. Without these features nothing uses it.
-fn pool() -> Option<Load> {
-    let has_pool = cfg!(any(feature = "net", feature = "blocking"));
-    has_pool.then(|| POOL.get().load())
-}
-
 /// Whether a task waits for a signal other than SIGUSR1, which may be what requested the dump.
 fn waits_for_signal() -> bool {
     #[cfg(all(unix, feature = "signal"))]
@@ -285,7 +279,7 @@ fn waits_for_signal() -> bool {
     return false;
 }
 
-fn nothing_wakes(dump: &Dump, has_unknown_waits: bool, pool: Option<Load>) -> Option<Hint> {
+fn nothing_wakes(dump: &Dump, has_unknown_waits: bool, pool: Load) -> Option<Hint> {
     let sleeps = |state: &WorkerState| {
         matches!(
             state,
@@ -304,7 +298,7 @@ fn nothing_wakes(dump: &Dump, has_unknown_waits: bool, pool: Option<Load>) -> Op
     };
     let is_stuck = dump.untold == 0
         && !has_unknown_waits
-        && pool.is_none_or(|pool| pool.is_idle)
+        && pool.is_idle
         && !waits_for_signal()
         && !dump.tasks.is_empty()
         && dump.workers.iter().all(|worker| sleeps(&worker.state))
