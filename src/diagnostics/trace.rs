@@ -221,7 +221,7 @@ impl Writer<'_> {
                     self.end_sleep(index, &mut open, at);
                     self.instant("ready", index, at, "fd", descriptor);
                 }
-                What::TimerFired(late) => self.instant("timer", index, at, "late_us", Micros(late)),
+                What::TimerFired(late) => self.instant("timer", index, at, "late_us", micros(late)),
                 What::Ended(id) => self.instant("ended", index, at, "task", id),
                 What::Spawned((id, _)) | What::Woken(id) => {
                     let name = match event.what {
@@ -319,7 +319,7 @@ impl Writer<'_> {
     ) -> Json<'_> {
         let mut slice = self.begin("X", name, track, Some(start));
         slice
-            .value("dur", Micros(end.saturating_sub(start)))
+            .value("dur", micros(end.saturating_sub(start)))
             .text("cat", category);
         slice
     }
@@ -335,7 +335,7 @@ impl Writer<'_> {
             .value("pid", 1)
             .value("tid", track + 1);
         if let Some(at) = at {
-            event.value("ts", Micros(at));
+            event.value("ts", micros(at));
         }
         event
     }
@@ -344,16 +344,7 @@ impl Writer<'_> {
 /// The beginning of each trace: a file that begins otherwise was not made by us.
 pub(super) const FIRST_WORDS: &str = "{\"otherData\":{\"polder\":\"";
 
-/// Microseconds, with three decimals.
-struct Micros(Duration);
-
-impl fmt::Display for Micros {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}.{:03}",
-            self.0.as_micros() as u64,
-            self.0.subsec_nanos() % 1_000
-        )
-    }
+/// Microseconds: the seconds of a duration that is a million times as long.
+fn micros(duration: Duration) -> Seconds {
+    Seconds(duration * 1_000_000)
 }
