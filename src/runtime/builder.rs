@@ -485,10 +485,11 @@ impl Builder {
         F: Future<Output = io::Result<Vec<IpAddr>>> + Send + 'static,
     {
         let resolver = AssertUnwindSafe(resolver);
-        let look_up = move |host| -> super::resolver::BoxedLookup { Box::pin((*resolver)(host)) };
-        self.resolver = Some(Resolver::new(look_up, |shared, lookup| {
-            Box::new(Handle::of(shared).spawn_named("name lookup", lookup))
-        }));
+        self.resolver = Some(Resolver {
+            id: 0,
+            look_up: Arc::new(move |host| Box::pin((*resolver)(host))),
+            spawn: |shared, lookup| Box::new(Handle::of(shared).spawn_named("name lookup", lookup)),
+        });
         self
     }
 

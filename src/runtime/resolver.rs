@@ -35,17 +35,6 @@ pub(crate) type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) type BoxedLookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
 impl Resolver {
-    pub(crate) fn new(
-        look_up: impl Fn(String) -> BoxedLookup + Send + Sync + UnwindSafe + RefUnwindSafe + 'static,
-        spawn: Spawn,
-    ) -> Resolver {
-        Resolver {
-            id: 0,
-            look_up: Arc::new(look_up),
-            spawn,
-        }
-    }
-
     /// Returns the builder's resolver for one of its runtimes.
     pub(crate) fn for_runtime(&self) -> Resolver {
         static NEXT_ID: AtomicUsize = AtomicUsize::new(1);

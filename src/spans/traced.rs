@@ -94,6 +94,8 @@ impl Drop for TaskSpan {
 #[derive(Debug)]
 struct Traced {
     span: Span,
+    /// The id of the span.
+    id: u64,
     /// Set by the first poll.
     waker: Option<TracedWaker>,
 }
@@ -103,26 +105,19 @@ impl Traced {
     fn new(task: NewTask<'_>) -> Option<Box<Traced>> {
         let mut span = Span::none();
         contain(|| span = task_span(task));
-        let traced = Traced { span, waker: None };
-        (!traced.span.is_disabled()).then(|| Box::new(traced))
+        // It has none if it is disabled.
+        let id = span.id()?.into_u64();
+        let waker = None;
+        Some(Box::new(Traced { span, id, waker }))
     }
 
     #[inline(never)]
     fn poll<T>(&mut self, own: &Waker, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
-        if self.waker.is_none() {
-            self.waker = self
-                .span
-                .id()
-                .map(|id| TracedWaker::new(own, id.into_u64()));
-        }
-        let Traced { span, waker } = self;
-        within(span, || match waker {
-            None => poll(&mut Context::from_waker(own)),
-            Some(traced) => {
-                let result = poll(&mut Context::from_waker(&traced.waker));
-                contain(|| traced.tell_count());
-                result
-            }
+        let waker = (self.waker).get_or_insert_with(|| TracedWaker::new(own, self.id));
+        within(&self.span, || {
+            let result = poll(&mut Context::from_waker(&waker.waker));
+            contain(|| waker.tell_count());
+            result
         })
     }
 
