@@ -29,7 +29,7 @@
 //! ```
 
 // Metrics are counted where the events happen, by the thread that causes them: see
-// `reactor::counters`. They are read from any thread, without a lock and without involving the
+// `telemetry::counters`. They are read from any thread, without a lock and without involving the
 // workers, and so even while the workers are stuck. A dump asks the workers: see `snapshot`.
 
 #[cfg(feature = "backtrace")]

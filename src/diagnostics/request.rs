@@ -1,4 +1,4 @@
-//! A question to a worker, and the wait for its answer: see `scheduler::request`.
+//! A question to a worker, and the wait for its answer: see `telemetry::requests`.
 
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::Instant;

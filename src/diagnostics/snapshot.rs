@@ -42,7 +42,7 @@ pub(super) struct TaskRecord {
     waker: usize,
     /// Its state, and what it waits for, are found out later.
     pub(super) task: TaskDump,
-    /// The word that its leaf futures have written: see `scheduler::leaf`.
+    /// The word that its leaf futures have written: see `telemetry::leaf`.
     pub(super) leaf: u64,
     /// Whether it was seen running.
     pub(super) runs: bool,

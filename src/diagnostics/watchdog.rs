@@ -1,7 +1,7 @@
 //! Stalls: polls that keep a worker from all other work.
 //!
 //! **The worker reads no clock for it.** Its counters always show how many polls it has begun, and
-//! the task of the current one (`reactor::counters`). The watchdog thread, which runs only on
+//! the task of the current one (`telemetry::counters`). The watchdog thread, which runs only on
 //! request, reads them every half of the threshold, and adds up the time between readings that show
 //! the same poll. It reads no memory of a task: the id and the spawn site are numbers next to the
 //! counters.

@@ -1,8 +1,9 @@
 //! The storage for the events of a traced runtime: see `diagnostics::trace`, which reads them.
 //!
-//! A worker writes its own events to a [`Ring`] among its counters. Spawns, wakes and ends on threads that are not
-//! workers of the runtime, and calls of `unblock`, come from several threads: they go to one more
-//! ring, behind a lock. All locks here are held only briefly, and no foreign code runs under them.
+//! A worker writes its own events to a [`Ring`] among its counters. Spawns, wakes and ends on
+//! threads that are not workers of the runtime, and calls of `unblock`, come from several threads:
+//! they go to one more ring, behind a lock. All locks here are held only briefly, and no foreign
+//! code runs under them.
 
 use std::collections::VecDeque;
 use std::time::{Instant, SystemTime};
