@@ -128,7 +128,8 @@ impl fmt::Display for Backtrace {
     }
 }
 
-/// Whether a function is polder's polling function, by its source file.
+/// Whether a function is polder's polling function, by its source file. (With line tables alone the
+/// name of an inlined function has no path.)
 fn polls_by_place(function: &Function) -> bool {
     // src/diagnostics/backtrace.rs, or its path in a program that depends on polder.
     let source = Path::new(file!()).ancestors().nth(2);
