@@ -101,10 +101,6 @@ impl SocketType {
         !self.is_internet() && self.r#type() == Type::STREAM
     }
 
-    fn is_stream(self) -> bool {
-        self.r#type() == Type::STREAM && !self.is_listener()
-    }
-
     fn r#type(self) -> Type {
         match self {
             SocketType::UdpSocket => Type::DGRAM,
@@ -346,7 +342,8 @@ impl Socket {
         cx: &mut Context<'_>,
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        if self.is_read_of_nothing(bytes) {
+        // As in all reads of streams: without room, it does not wait.
+        if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
         // Checked before the loop, so that it is compiled once for each kernel; the system's pays
@@ -360,7 +357,7 @@ impl Socket {
     }
 
     pub(super) fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        if self.is_read_of_nothing(bytes) {
+        if bytes.is_empty() {
             return Ok(0);
         }
         let attempt = |seen| Ok(self.after_read(seen, self.kernel().read(bytes)?));
@@ -372,14 +369,14 @@ impl Socket {
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
-        if self.are_reads_of_nothing(buffers) {
+        if is_read_of_nothing(buffers) {
             return Poll::Ready(Ok(0));
         }
         self.read_vectored(buffers).poll(cx)
     }
 
     pub(super) fn try_read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        if self.are_reads_of_nothing(buffers) {
+        if is_read_of_nothing(buffers) {
             return Ok(0);
         }
         self.read_vectored(buffers).attempt()
@@ -387,16 +384,6 @@ impl Socket {
 
     fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> Operation<'_, impl Attempt<usize>> {
         self.reading(|seen| Ok(self.after_read(seen, self.kernel().read_vectored(buffers)?)))
-    }
-
-    /// Whether it is a stream's read into an empty buffer, which returns zero and does not wait.
-    #[inline]
-    fn is_read_of_nothing(&self, bytes: &[u8]) -> bool {
-        bytes.is_empty() && self.system.socket_type.is_stream()
-    }
-
-    fn are_reads_of_nothing(&self, buffers: &[IoSliceMut<'_>]) -> bool {
-        buffers.iter().all(|buffer| self.is_read_of_nothing(buffer))
     }
 
     /// Clears the readiness after a read that has drained the socket, and was not the end.
@@ -430,7 +417,7 @@ impl Socket {
 
     /// Peeks at the bytes of a stream.
     pub(super) async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        if self.is_read_of_nothing(bytes) {
+        if bytes.is_empty() {
             return Ok(0);
         }
         self.recv(bytes, Receive::Peek).await
@@ -441,7 +428,7 @@ impl Socket {
         cx: &mut Context<'_>,
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        if self.is_read_of_nothing(bytes) {
+        if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
         self.recv(bytes, Receive::Peek).poll(cx)
@@ -559,6 +546,10 @@ fn no_peer(socket_type: SocketType) -> io::Result<SockAddr> {
     } else {
         SockAddr::unix("")
     }
+}
+
+fn is_read_of_nothing(buffers: &[IoSliceMut<'_>]) -> bool {
+    buffers.iter().all(|buffer| buffer.is_empty())
 }
 
 fn is_would_block(error: &io::Error) -> bool {

@@ -13,8 +13,7 @@ use std::net::Shutdown;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 
 use super::{BACKLOG, Kernel, PAUSES, Receive, Socket, SocketType, is_would_block};
-use crate::io::operation::Operation;
-use crate::reactor::{Direction, Io};
+use crate::reactor::Io;
 use crate::scheduler::not_simulated;
 use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor, invalid};
 use crate::time::Timer;
@@ -195,7 +194,7 @@ async fn connect_created(
             other => other.map(drop),
         }
     };
-    Operation::new(socket.io(), Direction::Write, is_connected).await?;
+    socket.writing(is_connected).await?;
     Ok(socket)
 }
 

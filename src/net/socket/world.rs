@@ -14,8 +14,7 @@ use super::options::{Flag, Number, Opt, Options};
 use super::system::{self, System};
 pub(in crate::net) use super::system::{adopt, bind_with, connect_with};
 use super::{BACKLOG, Kernel, Receive, Socket, SocketType};
-use crate::io::operation::Operation;
-use crate::reactor::{Direction, Io};
+use crate::reactor::Io;
 use crate::sys::TcpOption;
 use crate::world::{self, SimSocket, SimSocketId, address::Address, unsupported};
 
@@ -79,7 +78,8 @@ pub(in crate::net) fn pair(socket_type: SocketType) -> io::Result<(Socket, Socke
     if !world::is_here() {
         return system::pair(socket_type);
     }
-    let [a, b] = SimSocket::new_ones(|network| network.pair(socket_type.is_stream()))?;
+    let is_stream = socket_type == SocketType::UnixStream;
+    let [a, b] = SimSocket::new_ones(|network| network.pair(is_stream))?;
     Ok((wrap(a, socket_type)?, wrap(b, socket_type)?))
 }
 
@@ -108,7 +108,7 @@ pub(in crate::net) async fn connect(
             Err(io::ErrorKind::WouldBlock.into())
         }
     };
-    Operation::new(socket.io(), Direction::Write, is_connected).await?;
+    socket.writing(is_connected).await?;
     Ok(socket)
 }
 
