@@ -50,15 +50,13 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_m
 
 /// The public type that a socket belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(not(unix), allow(dead_code, reason = "there are no Unix sockets"))]
 pub(super) enum SocketType {
     TcpStream,
     TcpListener,
     UdpSocket,
-    #[cfg(unix)]
     UnixStream,
-    #[cfg(unix)]
     UnixListener,
-    #[cfg(unix)]
     UnixDatagram,
 }
 
@@ -67,7 +65,6 @@ impl SocketType {
     fn kind(self, plain: bool) -> SourceKind {
         match self {
             SocketType::TcpStream if plain => SourceKind::TcpStream,
-            #[cfg(unix)]
             SocketType::UnixStream => SourceKind::UnixStream,
             _ => SourceKind::Other,
         }
@@ -85,7 +82,6 @@ impl SocketType {
     fn accepted(self) -> SocketType {
         match self {
             SocketType::TcpListener => SocketType::TcpStream,
-            #[cfg(unix)]
             SocketType::UnixListener => SocketType::UnixStream,
             other => other,
         }
@@ -103,9 +99,7 @@ impl SocketType {
 
     fn r#type(self) -> Type {
         match self {
-            SocketType::UdpSocket => Type::DGRAM,
-            #[cfg(unix)]
-            SocketType::UnixDatagram => Type::DGRAM,
+            SocketType::UdpSocket | SocketType::UnixDatagram => Type::DGRAM,
             _ => Type::STREAM,
         }
     }
@@ -122,11 +116,8 @@ impl SocketType {
             SocketType::TcpStream => "a TCP stream",
             SocketType::TcpListener => "a TCP listener",
             SocketType::UdpSocket => "a UDP socket",
-            #[cfg(unix)]
             SocketType::UnixStream => "a Unix stream",
-            #[cfg(unix)]
             SocketType::UnixListener => "a Unix listener",
-            #[cfg(unix)]
             SocketType::UnixDatagram => "a Unix datagram socket",
         }
     }

@@ -330,7 +330,6 @@ fn create(socket_type: SocketType, domain: Domain) -> io::Result<socket2::Socket
     let protocol = match socket_type {
         SocketType::TcpStream | SocketType::TcpListener => Some(Protocol::TCP),
         SocketType::UdpSocket => Some(Protocol::UDP),
-        #[cfg(unix)]
         _ => None,
     };
     let socket = socket2::Socket::new(domain, socket_type.r#type(), protocol)?;
