@@ -495,15 +495,18 @@ impl Summary {
     }
 }
 
-/// The live connections, and the counts of those that have ended.
+/// The live connections, the counts of those that have ended, and the errors since the last one was
+/// accepted.
 pub(super) struct Connections {
     tasks: TaskSet<()>,
     summary: Summary,
     settings: Settings,
+    trouble: Trouble,
 }
 
 impl Connections {
     fn add<F>(&mut self, handler: impl FnOnce() -> F, spawn: Spawn<F>) {
+        self.trouble = Trouble::default();
         self.summary.accepted += 1;
         // A handler may panic before there is a future.
         match catch_unwind(AssertUnwindSafe(handler)) {
@@ -511,6 +514,22 @@ impl Connections {
             Err(panic) => self.summary.count(Err(panic)),
         }
         self.summary.most_at_once = self.summary.most_at_once.max(self.tasks.len());
+    }
+
+    /// Counts an error of `accept`, and reports it unless it is the same as the last one. Returns
+    /// its consequence.
+    fn note_error(
+        &mut self,
+        error: &io::Error,
+        report: &mut dyn FnMut(&io::Error),
+    ) -> AfterAcceptError {
+        self.summary.errors += 1;
+        let code = Some((error.kind(), error.raw_os_error()));
+        if std::mem::replace(&mut self.trouble.last, code) != code {
+            spans::accept_failed(error);
+            report(error);
+        }
+        after_accept_error(error)
     }
 
     async fn join_all(&mut self) {
@@ -556,8 +575,8 @@ impl<L, H, U> Serve<'_, L, H, U> {
             tasks: TaskSet::new(),
             summary: Summary::default(),
             settings: self.settings,
+            trouble: Trouble::default(),
         };
-        let mut trouble = Trouble::default();
         let error = {
             let mut until = pin!(self.until);
             // Kept across rounds; dropped before the listener that it borrows.
@@ -571,7 +590,7 @@ impl<L, H, U> Serve<'_, L, H, U> {
                         connections.summary.count(result);
                         return Poll::Ready(Turn::Again);
                     }
-                    if let Some(rest) = &mut trouble.rest {
+                    if let Some(rest) = &mut connections.trouble.rest {
                         return Pin::new(rest).poll(cx).map(|_| Turn::Again);
                     }
                     if accept.is_none() && connections.tasks.len() < self.settings.limit {
@@ -586,20 +605,17 @@ impl<L, H, U> Serve<'_, L, H, U> {
                 });
                 let turn = turn.await;
                 // The timer has ended it, or the end of a connection.
-                trouble.rest = None;
+                connections.trouble.rest = None;
                 match turn {
                     Turn::Stop => break None,
                     Turn::Again => {}
                     Turn::Accepted(Ok((stream, address))) => {
-                        trouble = Trouble::default();
                         connections.add(|| (self.handler)(stream, address), spawn);
                     }
                     Turn::Accepted(Err(error)) => {
-                        connections.summary.errors += 1;
-                        trouble.tell(&error, &mut *self.on_error);
-                        match after_accept_error(&error) {
+                        match connections.note_error(&error, &mut *self.on_error) {
                             AfterAcceptError::End => break Some(error),
-                            what => trouble.count(what),
+                            what => connections.trouble.count(what),
                         }
                     }
                 }
@@ -607,17 +623,8 @@ impl<L, H, U> Serve<'_, L, H, U> {
         };
         let Settings { grace, drains, .. } = self.settings;
         if error.is_none() && drains && !grace.is_zero() {
-            let (listener, connections) = (&self.listener, &mut connections);
-            let on_error = &mut *self.on_error;
-            drain(
-                listener,
-                connections,
-                self.handler,
-                spawn,
-                trouble,
-                on_error,
-            )
-            .await;
+            let (listener, on_error) = (&self.listener, &mut *self.on_error);
+            drain(listener, &mut connections, self.handler, spawn, on_error).await;
         }
         drop(self.listener);
         (connections, error)
@@ -631,7 +638,6 @@ async fn drain<L: Listener, F>(
     connections: &mut Connections,
     mut handler: impl FnMut(L::Stream, L::Address) -> F,
     spawn: Spawn<F>,
-    mut trouble: Trouble,
     on_error: &mut (dyn FnMut(&io::Error) + Send),
 ) {
     for _ in 0..MAX_QUEUED {
@@ -648,17 +654,11 @@ async fn drain<L: Listener, F>(
             accepted = poll_once(accept).await;
         }
         match accepted {
-            Some(Ok((stream, address))) => {
-                trouble = Trouble::default();
-                connections.add(|| handler(stream, address), spawn);
-            }
-            Some(Err(error)) => {
-                connections.summary.errors += 1;
-                trouble.tell(&error, on_error);
-                if after_accept_error(&error) != AfterAcceptError::Again {
-                    break;
-                }
-            }
+            Some(Ok((stream, address))) => connections.add(|| handler(stream, address), spawn),
+            Some(Err(error)) => match connections.note_error(&error, on_error) {
+                AfterAcceptError::Again => {}
+                _ => break,
+            },
             None => break,
         }
     }
@@ -676,15 +676,6 @@ struct Trouble {
 }
 
 impl Trouble {
-    /// Reports an error unless it is the same as the last one.
-    fn tell(&mut self, error: &io::Error, report: &mut dyn FnMut(&io::Error)) {
-        let code = Some((error.kind(), error.raw_os_error()));
-        if std::mem::replace(&mut self.last, code) != code {
-            spans::accept_failed(error);
-            report(error);
-        }
-    }
-
     fn count(&mut self, what: AfterAcceptError) {
         self.count = self.count.saturating_add(1);
         if what == AfterAcceptError::Rest || self.count > AT_ONCE {
