@@ -1,10 +1,10 @@
 //! [`serve_on_workers`]: a loop of [`serve`](super::serve) on each worker, with a separate listener
 //! and handler.
 //!
-//! A coordinator spawns the loops, each on its worker, waits for the end, and collects their
-//! results. They share a [`Latch`], which the coordinator sets to stop them. Each loop also sets it
-//! when it stops accepting for any reason: an error, a panic, or the end of its runtime. So the
-//! listeners close together, and all grace periods begin at the same time.
+//! The server's future spawns the loops, each on its worker, waits for the end, and collects their
+//! results. They share a [`Latch`], which the future sets to stop them. Each loop also sets it when
+//! it stops accepting for any reason: an error, a panic, or the end of its runtime. So the listeners
+//! close together, and all grace periods begin at the same time.
 
 use std::fmt;
 use std::future::{Future, IntoFuture, pending};
@@ -314,65 +314,44 @@ where
     type IntoFuture = Pin<Box<dyn Future<Output = io::Result<Vec<Summary>>> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let ServeOnWorkers {
-            listeners,
-            create,
-            until,
-            on_error,
-            settings,
-        } = self;
-        let create = Arc::new(create);
-        let spawn = move |index, listener, stop: &Arc<Latch>| {
-            let (create, on_error) = (create.clone(), on_error.clone());
-            let stop = StopAll(stop.clone());
-            let handle = Handle::current();
-            let worker = index % handle.workers();
-            handle.spawn_on_at(worker, settings.site, move || async move {
-                let serve = Serve {
-                    listener,
-                    handler: create(worker),
-                    until: stop.0.wait(),
-                    on_error: Box::new(move |error| on_error(error)),
-                    settings,
-                };
-                let (connections, error) = serve
-                    .run(|tasks, connection, site| drop(tasks.spawn_local_at(connection, site)))
-                    .await;
-                drop(stop);
-                connections.end(error).await
-            })
-        };
-        let loops = move |stop: &Arc<Latch>| {
-            settings.check()?;
-            if listeners.is_empty() {
+        Box::pin(async move {
+            self.settings.check()?;
+            if self.listeners.is_empty() {
                 return Err(invalid("serve_on_workers: there is no listener"));
             }
-            let listeners = listeners.into_iter().enumerate();
-            Ok(listeners
-                .map(|(index, listener)| spawn(index, listener, stop))
-                .collect())
-        };
-        // Boxed here, where everything that a listener contributes is `'static`.
-        Box::pin(coordinate(Box::new(loops), until))
+            let stop = Arc::new(Latch::new());
+            let create = Arc::new(self.create);
+            let handle = Handle::current();
+            let spawn = |(index, listener)| {
+                let (create, on_error) = (create.clone(), self.on_error.clone());
+                let (stop, settings) = (StopAll(stop.clone()), self.settings);
+                let worker = index % handle.workers();
+                handle.spawn_on_at(worker, settings.site, move || async move {
+                    let serve = Serve {
+                        listener,
+                        handler: create(worker),
+                        until: stop.0.wait(),
+                        on_error: Box::new(move |error| on_error(error)),
+                        settings,
+                    };
+                    let (connections, error) = serve
+                        .run(|tasks, connection, site| drop(tasks.spawn_local_at(connection, site)))
+                        .await;
+                    drop(stop);
+                    connections.end(error).await
+                })
+            };
+            let loops = self.listeners.into_iter().enumerate().map(spawn).collect();
+            or(self.until, stop.wait()).await;
+            stop.set();
+            join(loops).await
+        })
     }
 }
 
-type Loop = Task<io::Result<Summary>>;
-
-/// Spawns the loops, which end when the latch is set.
-type Start = Box<dyn FnOnce(&Arc<Latch>) -> io::Result<Vec<Loop>> + Send>;
-
-/// Starts the loops, and waits for the end signal and for the loops to end. Compiled once.
-async fn coordinate(
-    start: Start,
-    until: Pin<Box<dyn Future<Output = ()> + Send + '_>>,
-) -> io::Result<Vec<Summary>> {
-    let stop = Arc::new(Latch::new());
-    let loops = start(&stop)?;
-    or(until, stop.wait()).await;
-    stop.set();
+/// Waits for the loops to end. All have ended before the first failure is reported.
+async fn join(loops: Vec<Task<io::Result<Summary>>>) -> io::Result<Vec<Summary>> {
     let (mut summaries, mut failure, mut panic) = (Vec::new(), None, None);
-    // All loops end before the first failure is reported.
     for each in loops {
         match AssertUnwindSafe(each.fallible()).catch_unwind().await {
             Ok(Some(Ok(summary))) => summaries.push(summary),
