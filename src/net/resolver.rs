@@ -10,8 +10,8 @@
 //! the call is dropped, and is never made if no thread has begun it; a task is cancelled. An entry
 //! is removed from the list either by the thread that has the answer, or by the drop of its
 //! `Lookup`, whichever comes first; each recognises its own entry by its [`Question`]. No `Lookup`
-//! is dropped under the lock of the list, since its drop takes that lock; and no task is spawned
-//! under it, since spawning may drop the task immediately.
+//! is dropped under the lock of the list, since its drop takes that lock; and no call or task begins
+//! under it, since it may be dropped immediately.
 //!
 //! **A child of `fork`** has its own list. A lookup that was in progress in the parent is an error
 //! there: the pool's threads are the parent's, and one may have held the lock of its list.
@@ -28,7 +28,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
 
-use crate::blocking::{Call, Class, POOL};
+use crate::blocking::{Class, POOL};
 use crate::event::Latch;
 use crate::runtime::{Handle, Resolver};
 use crate::scheduler::waits_for;
@@ -84,9 +84,8 @@ static LOOKUPS: PerProcess<Lookups> = PerProcess::new(|| Lookups::new(ask));
 /// One lookup, shared by all its waiters.
 struct Lookup {
     question: Arc<Question>,
-    _call: Option<Call<()>>,
-    /// The task of a runtime's own resolver, which is cancelled when this is dropped.
-    task: OnceLock<Box<dyn Send + Sync>>,
+    /// The call, or the task of a runtime's own resolver, which is cancelled when this is dropped.
+    work: OnceLock<Box<dyn Send + Sync>>,
 }
 
 /// The state that a lookup shares with the thread or task that performs it.
@@ -132,7 +131,7 @@ impl Lookups {
             }
             Some(Err((kind, words))) => Err(io::Error::new(*kind, words.clone())),
             None => Err(io::Error::other(
-                "the name lookup panicked, or the runtime of its resolver has ended",
+                "the name lookup panicked or did not begin, or the runtime of its resolver has ended",
             )),
         }
     }
@@ -154,20 +153,9 @@ impl Lookups {
             answer: OnceLock::new(),
             answered: Latch::new(),
         });
-        let call = match own {
-            None => {
-                // A thread may have the answer immediately: it waits for the lock before it removes
-                // the entry.
-                let question = question.clone();
-                let ask = move || Tell(question).ask();
-                Some(POOL.get().call(Class::Lookup, ask)?)
-            }
-            Some(_) => None,
-        };
         let lookup = Arc::new(Lookup {
             question: question.clone(),
-            _call: call,
-            task: OnceLock::new(),
+            work: OnceLock::new(),
         });
         let entry = Entry {
             question: question.clone(),
@@ -179,12 +167,16 @@ impl Lookups {
             Err(place) => list.insert(place, entry),
         }
         drop(list);
-        if let Some((handle, resolver)) = own {
-            // The end of the task is always reported, even if the task is dropped here.
-            let ask = Box::pin(Tell(question).ask_own(resolver.clone()));
-            let task = (resolver.spawn)(&handle.shared, ask);
-            let _ = lookup.task.set(task);
-        }
+        // The end is always reported, even if the call or the task is dropped here.
+        let tell = Tell(question);
+        let work = match own {
+            None => Box::new(POOL.get().call(Class::Lookup, move || tell.ask())?),
+            Some((handle, resolver)) => {
+                let ask = Box::pin(tell.ask_own(resolver.clone()));
+                (resolver.spawn)(&handle.shared, ask)
+            }
+        };
+        let _ = lookup.work.set(work);
         Ok(lookup)
     }
 }
