@@ -102,10 +102,8 @@ struct Pipe {
 #[derive(Default)]
 struct State {
     bytes: VecDeque<u8>,
-    /// Whether writing has ended.
+    /// Whether writing has ended, by either side.
     has_ended: bool,
-    /// Whether reading has ended.
-    is_abandoned: bool,
     /// The wakers of a read that waits for bytes, or for the end, and of a write that waits for
     /// room, or for the reader to be dropped.
     wakers: [Option<Waker>; 2],
@@ -177,7 +175,7 @@ impl Pipe {
     fn poll_write(&self, cx: &Context<'_>, buffers: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let is_empty = buffers.iter().all(|buffer| buffer.is_empty());
         let attempt = |state: &mut State| {
-            if state.has_ended || state.is_abandoned {
+            if state.has_ended {
                 return Some(Err(io::ErrorKind::BrokenPipe.into()));
             }
             let mut room = self.limit - state.bytes.len();
@@ -195,10 +193,10 @@ impl Pipe {
         self.poll(cx, WRITER, attempt)
     }
 
-    /// Changes the state permanently, and wakes both sides.
-    fn end(&self, change: impl FnOnce(&mut State)) {
+    /// Ends writing, and wakes both sides.
+    fn end(&self) {
         let mut state = self.state.lock();
-        change(&mut state);
+        state.has_ended = true;
         let woken = std::mem::take(&mut state.wakers);
         drop(state);
         wake_all(woken.into_iter().flatten());
@@ -247,19 +245,17 @@ impl AsyncWrite for DuplexStream {
     }
 
     fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.writes.end(|state| state.has_ended = true);
+        self.writes.end();
         Poll::Ready(Ok(()))
     }
 }
 
 impl Drop for DuplexStream {
     fn drop(&mut self) {
-        self.writes.end(|state| state.has_ended = true);
-        self.reads.end(|state| {
-            state.is_abandoned = true;
-            // They will not be read.
-            state.bytes = VecDeque::new();
-        });
+        self.writes.end();
+        self.reads.end();
+        // They will not be read.
+        self.reads.state.lock().bytes = VecDeque::new();
     }
 }
 
