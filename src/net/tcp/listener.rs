@@ -3,10 +3,9 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use socket2::SockAddr;
 
@@ -352,18 +351,16 @@ socket!(TcpListener, std::net::TcpListener, [local_addr]);
 #[must_use = "streams do nothing unless they are polled"]
 pub struct Incoming<'a, S = TcpStream> {
     listener: &'a Socket,
-    accept: Option<Accept<'a>>,
-    streams: PhantomData<fn() -> S>,
+    accept: Option<Accept<'a, S>>,
 }
 
-type Accept<'a> = Pin<Box<dyn Future<Output = io::Result<(Socket, SockAddr)>> + Send + Sync + 'a>>;
+type Accept<'a, S> = Pin<Box<dyn Future<Output = io::Result<S>> + Send + Sync + 'a>>;
 
 impl<'a, S> Incoming<'a, S> {
     pub(crate) fn new(listener: &'a Socket) -> Incoming<'a, S> {
         Incoming {
             listener,
             accept: None,
-            streams: PhantomData,
         }
     }
 }
@@ -373,12 +370,11 @@ impl<S: Stream> futures_lite::Stream for Incoming<'_, S> {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let listener = self.listener;
-        let accept = self
-            .accept
-            .get_or_insert_with(|| Box::pin(listener.accept().into_future()));
-        let result = std::task::ready!(accept.as_mut().poll(cx));
+        let accept = || async { Ok(S::from_socket(listener.accept().await?.0)) };
+        let accepting = self.accept.get_or_insert_with(|| Box::pin(accept()));
+        let result = ready!(accepting.as_mut().poll(cx));
         self.accept = None;
-        Poll::Ready(Some(result.map(|(socket, _)| S::from_socket(socket))))
+        Poll::Ready(Some(result))
     }
 }
 
