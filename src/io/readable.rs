@@ -119,8 +119,8 @@ pub struct ReadableOwned<T>(pub(super) WaiterGuard<Arc<Async<T>>>);
 pub struct WritableOwned<T>(pub(super) WaiterGuard<Arc<Async<T>>>);
 
 macro_rules! waiting {
-    ($($name:literal: $future:ty, <$($parameter:tt),*>;)*) => {$(
-        impl<$($parameter),*> Future for $future {
+    ($($name:literal: $future:ty;)*) => {$(
+        impl<T> Future for $future {
             type Output = io::Result<()>;
 
             fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -128,10 +128,7 @@ macro_rules! waiting {
             }
         }
 
-        /// No field is pinned.
-        impl<$($parameter),*> Unpin for $future {}
-
-        impl<$($parameter),*> fmt::Debug for $future {
+        impl<T> fmt::Debug for $future {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.debug_struct($name).finish_non_exhaustive()
             }
@@ -140,8 +137,8 @@ macro_rules! waiting {
 }
 
 waiting! {
-    "Readable": Readable<'_, T>, <T>;
-    "Writable": Writable<'_, T>, <T>;
-    "ReadableOwned": ReadableOwned<T>, <T>;
-    "WritableOwned": WritableOwned<T>, <T>;
+    "Readable": Readable<'_, T>;
+    "Writable": Writable<'_, T>;
+    "ReadableOwned": ReadableOwned<T>;
+    "WritableOwned": WritableOwned<T>;
 }
