@@ -3,15 +3,15 @@
 //! A socket here is plain data that names one of the kernel's. Each call looks for the kernel of
 //! this thread, and fails on a thread that is not in the socket's world.
 
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::sync::OnceLock;
 
 use super::address::Address;
 use super::errno::Errno;
 use super::options::Options;
 use super::sockets::Network;
-use super::{Kernel, READABLE, refused, with, with_world};
-use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor, TcpOption};
+use super::{Kernel, refused, with, with_world};
+use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 
 /// Names a socket of a world, and closes it on drop.
 #[derive(Debug)]
@@ -114,32 +114,6 @@ impl SimSocketId {
         Ok((SimSocket(SimSocketId { number, ..self }), peer))
     }
 
-    /// Returns the number of bytes read, and whether nothing is left to read: neither bytes, nor an
-    /// end, nor an error.
-    pub(crate) fn read(self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)> {
-        self.with(|network, id| {
-            let read = network.read(id, buffers, false)?;
-            let is_empty = network.ready(id)? & READABLE == 0;
-            Ok((read, is_empty))
-        })
-    }
-
-    pub(crate) fn peek(self, bytes: &mut [u8]) -> io::Result<usize> {
-        let buffers = &mut [IoSliceMut::new(bytes)];
-        self.with(|network, id| network.read(id, buffers, true))
-    }
-
-    /// Receives a datagram, or peeks at it if `keeps` is set.
-    pub(crate) fn receive(self, bytes: &mut [u8], keeps: bool) -> io::Result<(usize, Address)> {
-        self.with(|network, id| network.receive(id, bytes, keeps))
-    }
-
-    /// Returns whether receiving was shut down, although a receive would block.
-    pub(crate) fn has_ended(self) -> bool {
-        let ended = self.with(|network, id| Ok(network.has_ended(id)));
-        ended.unwrap_or(false)
-    }
-
     /// Returns whether the socket is ready for reading, or for writing.
     pub(crate) fn is_ready(self, for_what: u8) -> bool {
         let ready = self.with(|network, id| network.ready(id));
@@ -165,13 +139,5 @@ impl SimSocketId {
 
     pub(crate) fn options<R>(self, f: impl FnOnce(&mut Options) -> R) -> io::Result<R> {
         self.with(|network, id| Ok(f(&mut network.table.base(id)?.options)))
-    }
-
-    pub(crate) fn set_keepalive(self, on: bool) -> io::Result<()> {
-        self.with(|network, id| network.set_keepalive(id, on))
-    }
-
-    pub(crate) fn set_tcp_option(self, option: TcpOption, value: u32) -> io::Result<()> {
-        self.with(|network, id| network.set_option(id, option, value))
     }
 }

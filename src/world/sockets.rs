@@ -62,7 +62,7 @@ impl Network<'_> {
 
     /// Returns a socket's current readiness.
     #[inline]
-    pub(super) fn ready(&self, id: u32) -> io::Result<u8> {
+    pub(crate) fn ready(&self, id: u32) -> io::Result<u8> {
         Ok(match self.table.get(id)? {
             Socket::Tcp(socket) => socket.ready(),
             Socket::Udp(socket) => socket.ready(),
@@ -111,7 +111,7 @@ impl Network<'_> {
     }
 
     /// Returns whether receiving was shut down, although a receive would block.
-    pub(super) fn has_ended(&self, id: u32) -> bool {
+    pub(crate) fn has_ended(&self, id: u32) -> bool {
         match self.table.find(id) {
             Some(Socket::Unix(socket)) => socket.has_ended(),
             _ => false,
@@ -173,7 +173,7 @@ impl Network<'_> {
         Ok((accepted, peer))
     }
 
-    pub(super) fn read(
+    pub(crate) fn read(
         &mut self,
         id: u32,
         buffers: &mut [IoSliceMut<'_>],
@@ -233,7 +233,7 @@ impl Network<'_> {
     }
 
     /// Receives a datagram, or peeks at it if `keeps` is set.
-    pub(super) fn receive(
+    pub(crate) fn receive(
         &mut self,
         id: u32,
         bytes: &mut [u8],

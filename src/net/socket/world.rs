@@ -140,11 +140,15 @@ impl Kernel for World {
     }
 
     fn read(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
-        self.0.read(&mut [IoSliceMut::new(bytes)])
+        self.read_vectored(&mut [IoSliceMut::new(bytes)])
     }
 
     fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)> {
-        self.0.read(buffers)
+        self.0.with(|network, id| {
+            let read = network.read(id, buffers, false)?;
+            let is_drained = network.ready(id)? & world::READABLE == 0;
+            Ok((read, is_drained))
+        })
     }
 
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
@@ -156,14 +160,13 @@ impl Kernel for World {
     }
 
     fn recv(&self, bytes: &mut [u8], receive: Receive) -> io::Result<usize> {
-        match receive {
-            Receive::Take => Ok(self.recv_from(bytes, receive)?.0),
-            Receive::Peek => self.0.peek(bytes),
-        }
+        let (buffers, keeps) = (&mut [IoSliceMut::new(bytes)], receive == Receive::Peek);
+        (self.0).with(|network, id| network.read(id, buffers, keeps))
     }
 
     fn recv_from(&self, bytes: &mut [u8], receive: Receive) -> io::Result<(usize, SockAddr)> {
-        let (length, from) = self.0.receive(bytes, receive == Receive::Peek)?;
+        let keeps = receive == Receive::Peek;
+        let (length, from) = (self.0).with(|network, id| network.receive(id, bytes, keeps))?;
         Ok((length, from.to_system()?))
     }
 
@@ -173,7 +176,9 @@ impl Kernel for World {
     }
 
     fn has_ended(&self) -> bool {
-        self.0.has_ended()
+        (self.0)
+            .with(|network, id| Ok(network.has_ended(id)))
+            .unwrap_or(false)
     }
 
     fn has_room(&self) -> bool {
@@ -215,13 +220,17 @@ impl Options for World {
     fn set(&self, option: Opt) -> io::Result<()> {
         match option {
             Opt::Flag(Flag::Broadcast, on) => self.0.options(|options| options.broadcast = on),
-            Opt::Flag(Flag::Keepalive, on) => self.0.set_keepalive(on),
+            Opt::Flag(Flag::Keepalive, on) => {
+                self.0.with(|network, id| network.set_keepalive(id, on))
+            }
             Opt::Flag(Flag::Nodelay, on) => self.0.options(|options| options.nodelay = on),
             Opt::Flag(Flag::Passrights, false) => Ok(()),
             Opt::Flag(Flag::Passrights, true) => Err(unsupported("passing descriptors")),
             Opt::Linger(linger) => self.0.options(|options| options.set_linger(linger)),
             Opt::Number(Number::Ttl, ttl) => self.0.options(|options| options.set_ttl(ttl))?,
-            Opt::Tcp(option, value) => self.0.set_tcp_option(option, value),
+            Opt::Tcp(option, value) => self
+                .0
+                .with(|network, id| network.set_option(id, option, value)),
             Opt::Flag(Flag::MulticastLoopV4 | Flag::MulticastLoopV6, _)
             | Opt::Number(Number::MulticastTtlV4, _)
             | Opt::Join(_)
