@@ -84,9 +84,6 @@ pub(in crate::net) fn adopt(
 /// Binds to one address; a listener also listens.
 pub(in crate::net) fn bind(socket_type: SocketType, address: &SockAddr) -> io::Result<Socket> {
     let socket = create(socket_type, address.domain())?;
-    if sys::REUSES_ADDRESS && socket_type == SocketType::TcpListener {
-        socket.set_reuse_address(true)?;
-    }
     bind_and_listen(&socket, socket_type, address)?;
     Ok(wrap(socket.into(), socket_type))
 }
@@ -101,9 +98,6 @@ pub(in crate::net) fn bind_balanced(
     let mut sockets: Vec<Socket> = Vec::new();
     while sockets.len() < count {
         let socket = create(socket_type, address.domain())?;
-        if sys::REUSES_ADDRESS {
-            socket.set_reuse_address(true)?;
-        }
         if !sys::set_balanced(&socket)? {
             return Ok(vec![bind(socket_type, address)?; count]);
         }
@@ -334,6 +328,9 @@ fn create(socket_type: SocketType, domain: Domain) -> io::Result<socket2::Socket
     };
     let socket = socket2::Socket::new(domain, socket_type.r#type(), protocol)?;
     socket.set_nonblocking(true)?;
+    if sys::REUSES_ADDRESS && socket_type == SocketType::TcpListener {
+        socket.set_reuse_address(true)?;
+    }
     refuse_descriptors(&socket, socket_type);
     Ok(socket)
 }
