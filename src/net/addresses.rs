@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::happy_eyeballs::race;
 use super::resolver::look_up;
+use super::socket::{Socket, SocketType, kernel};
 use crate::clock::now;
 use crate::sys::invalid;
 use crate::time::timeout;
@@ -175,33 +176,27 @@ fn not_bound(action: &str, address: SocketAddr, error: io::Error) -> io::Error {
 }
 
 /// Connects to the addresses as RFC 8305 says: see [`race`].
-pub(super) async fn first_to_connect<A, T, F>(
-    host: A,
-    mut attempt: impl FnMut(SocketAddr) -> F,
-) -> io::Result<T>
-where
-    A: AsyncToSocketAddrs,
-    F: Future<Output = io::Result<T>>,
-{
+pub(super) async fn first_to_connect<A: AsyncToSocketAddrs>(host: A) -> io::Result<Socket> {
     match lookup(&host).await? {
-        Addresses::One(address) => attempt(address).await,
+        Addresses::One(address) => connect_to(address).await,
         Addresses::Many(_) if !A::MANY => unreachable!("it is one address"),
         Addresses::Many(addresses) => {
-            let result = race(addresses, attempt).await;
+            let result = race(addresses, connect_to).await;
             result.unwrap_or_else(|| Err(no_addresses()))
         }
     }
 }
 
-/// [`first_that_works`] within `limit`. Each address gets an equal share of the remaining time.
-pub(super) async fn first_that_works_within<T, F>(
+async fn connect_to(address: SocketAddr) -> io::Result<Socket> {
+    kernel::connect(SocketType::TcpStream, &address.into()).await
+}
+
+/// Connects to the first address that answers within `limit`. Each gets an equal share of the
+/// remaining time.
+pub(super) async fn first_to_connect_within(
     limit: Duration,
     host: impl AsyncToSocketAddrs,
-    mut attempt: impl FnMut(SocketAddr) -> F,
-) -> io::Result<T>
-where
-    F: Future<Output = io::Result<T>>,
-{
+) -> io::Result<Socket> {
     let start = now();
     let left = || limit.saturating_sub(now().duration_since(start));
     let late = |what: std::fmt::Arguments<'_>, time: Duration| {
@@ -214,7 +209,7 @@ where
     let mut result = Err(no_addresses());
     for (tried, address) in addresses.iter().enumerate() {
         let share = left() / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
-        result = match timeout(share, attempt(*address)).await {
+        result = match timeout(share, connect_to(*address)).await {
             Ok(Ok(it)) => return Ok(it),
             Ok(error) => error,
             Err(_) => Err(late(format_args!("{address} did not answer"), share)),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_lite::{AsyncRead, AsyncWrite};
 
-use crate::net::addresses::{AsyncToSocketAddrs, first_that_works_within, first_to_connect};
+use crate::net::addresses::{AsyncToSocketAddrs, first_to_connect, first_to_connect_within};
 use crate::net::macros::{Stream, socket};
 use crate::net::readiness::{readable_and_writable, try_reads, try_writes};
 use crate::net::socket::{Flag, Number, Opt, Socket, SocketType, internet, kernel};
@@ -84,7 +84,7 @@ impl TcpStream {
     /// Cancel safe: dropping the future closes the socket. For a name, see
     /// [`resolve`](crate::net::resolve).
     pub async fn connect(address: impl AsyncToSocketAddrs) -> io::Result<TcpStream> {
-        first_to_connect(address, connect_to).await.map(TcpStream)
+        first_to_connect(address).await.map(TcpStream)
     }
 
     /// Connects to the first of `address`'s addresses that answers within `duration`, which
@@ -119,9 +119,8 @@ impl TcpStream {
         address: impl AsyncToSocketAddrs,
         duration: Duration,
     ) -> io::Result<TcpStream> {
-        first_that_works_within(duration, address, connect_to)
-            .await
-            .map(TcpStream)
+        let connect = first_to_connect_within(duration, address);
+        connect.await.map(TcpStream)
     }
 
     /// Connects a socket with options that are set already, and which may be bound: see [the
@@ -382,10 +381,6 @@ impl TcpStream {
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.0.set(Opt::Number(Number::Ttl, ttl))
     }
-}
-
-async fn connect_to(address: SocketAddr) -> io::Result<Socket> {
-    kernel::connect(SocketType::TcpStream, &address.into()).await
 }
 
 impl Stream for TcpStream {
