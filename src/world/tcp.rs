@@ -228,11 +228,14 @@ impl Network<'_> {
 
 /// The user's calls on sockets.
 impl Network<'_> {
-    /// Returns whether connecting is done, or the error that has ended the connection.
-    pub(crate) fn is_connected(&mut self, id: u32) -> io::Result<bool> {
+    /// Returns `Ok` if connecting is done, or the error that has ended the connection.
+    pub(crate) fn finish_connect(&mut self, id: u32) -> io::Result<()> {
         let socket = self.table.tcp_mut(id).ok_or_else(gone)?;
         socket.base.take_error()?;
-        Ok(socket.state != State::Connecting)
+        if socket.state == State::Connecting {
+            return Err(Errno::AGAIN.into());
+        }
+        Ok(())
     }
 
     pub(super) fn read_tcp(

@@ -101,14 +101,8 @@ pub(in crate::net) async fn connect(
     let socket = SimSocket::new(|network| network.connect(address.internet()?))?;
     let id = socket.id();
     let socket = wrap(socket, socket_type)?;
-    let is_connected = |_| {
-        if id.with(|network, id| network.is_connected(id))? {
-            Ok(())
-        } else {
-            Err(io::ErrorKind::WouldBlock.into())
-        }
-    };
-    socket.writing(is_connected).await?;
+    let finish = |_| id.with(|network, id| network.finish_connect(id));
+    socket.writing(finish).await?;
     Ok(socket)
 }
 
