@@ -15,11 +15,10 @@
 //! another and takes its wake, and none wakes another by displacing it, which could go on forever.
 
 use std::io;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker, ready};
 
-use super::operation::{self, HasIo, Operation, WaiterGuard};
+use super::operation::{self, Operation};
 use crate::reactor::{Direction, Io, Source, WaiterId};
 use crate::scheduler::budget;
 use crate::sync::atomic::{AtomicU8, Ordering};
@@ -121,20 +120,11 @@ impl LentIo {
     }
 }
 
-/// Waits until the descriptor is ready, in a future that has an identity as a waiter.
-pub(super) fn poll_ready<H: Deref<Target: HasIo>>(
-    waiter: &mut WaiterGuard<H>,
-    cx: &Context<'_>,
-) -> Poll<io::Result<()>> {
-    let (source, direction, register) = waiter.parts(cx.waker());
-    poll_level(register, source, cx, direction)
-}
-
 /// Waits until the descriptor is ready. An end of file or an error counts as ready.
 ///
 /// This is the loop of [`operation::poll`] for an attempt that only asks the kernel, which does
 /// not have to be asked again whether the readiness is used up.
-fn poll_level(
+pub(super) fn poll_level(
     mut register: impl FnMut() -> io::Result<bool>,
     source: &Source,
     cx: &Context<'_>,

@@ -192,7 +192,7 @@ impl HasIo for Io {
 /// is removed when the future is dropped. (An operation that never waits needs none.)
 pub(crate) struct WaiterGuard<H: Deref<Target: HasIo>> {
     handle: H,
-    pub(crate) direction: Direction,
+    direction: Direction,
     id: Option<WaiterId>,
 }
 

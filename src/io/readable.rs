@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::Async;
-use super::lent::poll_ready;
+use super::lent::poll_level;
 use super::operation::WaiterGuard;
 
 /// The future of [`Async::readable`].
@@ -124,7 +124,8 @@ macro_rules! waiting {
             type Output = io::Result<()>;
 
             fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                poll_ready(&mut self.0, cx)
+                let (source, direction, register) = self.0.parts(cx.waker());
+                poll_level(register, source, cx, direction)
             }
         }
 
