@@ -95,16 +95,15 @@ pub(in crate::net) fn bind_balanced(
     address: &SockAddr,
     count: usize,
 ) -> io::Result<Vec<Socket>> {
-    let mut sockets: Vec<Socket> = Vec::new();
-    while sockets.len() < count {
+    let (mut sockets, mut bound) = (Vec::new(), address.clone());
+    for _ in 0..count {
         let socket = create(socket_type, address.domain())?;
         if !sys::set_balanced(&socket)? {
             return Ok(vec![bind(socket_type, address)?; count]);
         }
-        // The first address may ask for a free port.
-        let first = sockets.first().map(|first| first.kernel().local_addr());
-        let first = first.transpose()?;
-        bind_and_listen(&socket, socket_type, first.as_ref().unwrap_or(address))?;
+        bind_and_listen(&socket, socket_type, &bound)?;
+        // The first one may have asked for a free port.
+        bound = socket.local_addr()?;
         sockets.push(wrap(socket.into(), socket_type));
     }
     Ok(sockets)
