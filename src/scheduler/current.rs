@@ -226,27 +226,23 @@ pub(crate) fn driver() -> Option<Rc<Driver>> {
 /// notifies.
 #[inline]
 pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
-    with_current(|current| match current {
-        Some(current) if current.driver.drives(reactor) => {
-            let is_movable = || with_running(Meta::is_movable).unwrap_or(false);
-            if current.local.is_pool_worker() && !is_movable() {
-                Some(Own::No)
-            } else {
-                Some(Running::get().own(waker))
-            }
+    with_current(|current| {
+        let Current { local, driver } = current?;
+        let is_here = driver.drives(reactor);
+        let is_own = if local.is_pool_worker() {
+            // A movable task may be woken by any worker of its pool, so a source that waits with
+            // another one of its reactors stays there.
+            driver.reactor().shares_pool_with(reactor)
+                && with_running(Meta::is_movable).unwrap_or(false)
+        } else {
+            is_here
+        };
+        if is_own {
+            Some(Running::get().own(waker))
+        } else {
+            is_here.then_some(Own::No)
         }
-        Some(current) => own_in_pool(current.driver.reactor(), reactor, waker),
-        None => None,
     })
-}
-
-/// [`own`] for a reactor that this thread does not drive. A movable task may be woken by any worker
-/// of its pool, so a source that waits with another one of its reactors stays there.
-#[cold]
-fn own_in_pool(here: &Reactor, reactor: &Reactor, waker: &Waker) -> Option<Own> {
-    let is_movable = || with_running(Meta::is_movable).unwrap_or(false);
-    let may_stay = here.shares_pool_with(reactor) && is_movable();
-    may_stay.then(|| Running::get().own(waker))
 }
 
 /// Unparks the worker of `reactor`. Costs no atomic operation if this thread drives that worker and
