@@ -307,22 +307,16 @@ impl Local {
         self.ready.borrow_mut().pop_front()
     }
 
-    /// Takes the next task to run. In a simulated world the chooser decides.
-    pub(super) fn pop(&self) -> Option<Runnable> {
-        match (self.chooser(), &self.pool) {
-            (Some(chooser), _) => chooser.next(self),
-            (None, Some(pool)) => self.pop_own(pool),
-            (None, None) => self.pop_first(),
-        }
-    }
-
-    /// [`pop`](Self::pop) of a pool worker: the task that was woken to run next, or else the first
-    /// of its two queues, alternately.
+    /// Takes the next task to run. In a simulated world the chooser decides. On a pool worker it is
+    /// the task that was woken to run next, or else the first of the two queues, alternately.
     #[inline(always)]
-    pub(super) fn pop_own(&self, pool: &PoolRemote) -> Option<Runnable> {
+    pub(super) fn pop(&self) -> Option<Runnable> {
         if let Some(chooser) = self.chooser() {
             return chooser.next(self);
         }
+        let Some(pool) = &self.pool else {
+            return self.pop_first();
+        };
         let in_row = self.nexts_in_row.get();
         if in_row < NEXTS_IN_ROW {
             if let Some(runnable) = pool.queue.pop_next() {

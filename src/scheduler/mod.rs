@@ -443,11 +443,11 @@ mod tests {
         (0..4).for_each(|_| local.push_movable(spawn()));
         let mut order = Vec::new();
         for _ in 0..8 {
-            let task = worker.next_of_pool(local.pool()).unwrap();
+            let task = worker.next_of_pool().unwrap();
             order.push(ids.contains(&id(&task)));
             worker.shared().inject_queue.push(spawn());
             local.takes_new.set(true);
-            drop(worker.next_of_pool(local.pool()));
+            drop(worker.next_of_pool());
         }
         assert_eq!(order, [true, false].repeat(4));
         drop_tasks(&worker);
@@ -463,12 +463,12 @@ mod tests {
         let ids: Vec<_> = own.iter().map(id).collect();
         own.into_iter().for_each(|task| local.push_movable(task));
         (0..100).for_each(|_| shared.inject_queue.push(spawn()));
-        let mut running = worker.next_of_pool(local.pool()).unwrap();
+        let mut running = worker.next_of_pool().unwrap();
         assert_eq!(id(&running), ids[0]);
         let mut new = 0;
         loop {
             assert!(local.schedule_if_own(running, true).is_none());
-            running = worker.next_of_pool(local.pool()).unwrap();
+            running = worker.next_of_pool().unwrap();
             if ids.contains(&id(&running)) {
                 break;
             }
@@ -491,9 +491,9 @@ mod tests {
         let polled = spawn();
         polled.metadata().begin_poll(0);
         shared.inject_queue.push(polled);
-        let first = worker.next_of_pool(local.pool()).unwrap();
+        let first = worker.next_of_pool().unwrap();
         assert!(local.schedule_if_own(first, true).is_none());
-        let next = worker.next_of_pool(local.pool()).unwrap();
+        let next = worker.next_of_pool().unwrap();
         assert_eq!(id(&next), last);
         drop(next);
         drop_tasks(&worker);

@@ -49,7 +49,7 @@ use super::local::Local;
 use super::main_future::{MainFuture, MainWaker};
 use super::pool::PoolWorker;
 use super::seat::Seated;
-use super::shared::{Drive, PoolRemote, Remote, Shared};
+use super::shared::{Drive, Remote, Shared};
 use super::shutdown::ExitGuard;
 use crate::clock::now;
 use crate::poller::Until;
@@ -551,9 +551,10 @@ impl Worker {
         let local = &*self.local;
         let mut ran = 0;
         while ran < tasks {
-            let next = match &local.pool {
-                None => local.pop(),
-                Some(pool) => self.next_of_pool(pool),
+            let next = if local.is_pool_worker() {
+                self.next_of_pool()
+            } else {
+                local.pop()
             };
             let Some(runnable) = next else { break };
             if let Some(chooser) = local.chooser() {
@@ -568,8 +569,9 @@ impl Worker {
 
     /// Takes the next task of a pool worker.
     #[inline(always)]
-    pub(super) fn next_of_pool(&self, pool: &PoolRemote) -> Option<Runnable> {
+    pub(super) fn next_of_pool(&self) -> Option<Runnable> {
         let local = &*self.local;
+        let pool = local.pool();
         let runs = pool.runs.get();
         let injected = if runs == local.injected_at.get() {
             local.postpone_injected();
@@ -580,7 +582,7 @@ impl Worker {
         } else {
             None
         };
-        let next = injected.or_else(|| local.pop_own(pool));
+        let next = injected.or_else(|| local.pop());
         let next = next.or_else(|| local.take_injected())?;
         self.pool.begin_work(local.index, &local.shared);
         if next.metadata().index() != local.index {
