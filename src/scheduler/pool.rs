@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use super::seat::{Seated, Sleep, Sleeper, SleepingWorker};
 use super::shard::{Shard, ShardedWorkers};
 use super::shared::Shared;
-use super::watch::{INTERVAL, WatchedWorkers};
+use super::watch::INTERVAL;
 use super::worker::Worker;
 use crate::clock::now;
 use crate::poller::Until;
@@ -98,12 +98,6 @@ impl PoolWorker {
         }
     }
 
-    /// The worker is about to run a task, or a waker: others watch over it, if it has slept.
-    #[inline]
-    pub(super) fn begin_work(&self, index: usize, shared: &Shared) {
-        (self.sleeper).begin_work(|| &shared.shard(index).watch, shared);
-    }
-
     /// Whether the worker is the watch, and its next inspection is due.
     pub(super) fn is_inspection_due(&self, now: Instant) -> bool {
         let next = self.next_inspection.get();
@@ -161,10 +155,10 @@ impl Worker {
     /// The part of [`before_foreign_code`](Self::before_foreign_code) for a pool worker.
     #[inline(never)]
     pub(super) fn before_foreign_code_in_pool(&self) {
-        let (index, shared) = (self.local.index, &**self.shared());
-        self.pool.begin_work(index, shared);
+        let shared = &**self.shared();
+        self.pool.sleeper.begin_work(shared);
         if self.searching.take() {
-            shared.idle.end_search(index, shared);
+            shared.idle.end_search(self.local.index, shared);
         }
     }
 
@@ -183,8 +177,7 @@ impl Worker {
         let (shared, pool) = (&**self.shared(), &self.pool);
         self.local.counters.parks.add(1);
         let was_watch = pool.sleeper.is_watch();
-        let shard = self.shard();
-        let sleep = (pool.sleeper).fall_asleep(&shard.seat, &shard.watch, self, shared);
+        let sleep = pool.sleeper.fall_asleep(self, shared);
         if let Sleep::No(seat) = sleep {
             self.resume();
             if let Some(seat) = seat {

@@ -21,7 +21,8 @@
 
 use std::cell::Cell;
 
-use super::watch::{Watch, WatchedWorkers};
+use super::shard::{Shard, ShardedWorkers};
+use super::watch::Watch;
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// The right to wait in a shard's poller. Odd while it is taken; each use adds two.
@@ -142,22 +143,19 @@ impl Sleeper {
 
     /// The worker is about to run a task, or a waker: others watch over it, if it has slept.
     #[inline]
-    pub(super) fn begin_work<'a>(
-        &self,
-        watch: impl FnOnce() -> &'a Watch,
-        others: &impl WatchedWorkers,
-    ) {
+    pub(super) fn begin_work(&self, workers: &impl ShardedWorkers) {
         if !self.has_begun.get() {
-            self.begin_work_after_sleep(watch(), others);
+            self.begin_work_after_sleep(workers);
         }
     }
 
     #[cold]
-    fn begin_work_after_sleep(&self, watch: &Watch, others: &impl WatchedWorkers) {
+    fn begin_work_after_sleep(&self, workers: &impl ShardedWorkers) {
+        let watch = &workers.shard(self.index).watch;
         self.has_begun.set(true);
         self.was_woken.set(false);
         self.end_watch(watch);
-        watch.begin_work(self.index, others);
+        watch.begin_work(self.index, workers);
     }
 
     fn end_watch(&self, watch: &Watch) {
@@ -169,17 +167,16 @@ impl Sleeper {
     /// Parks the worker, which has nothing to do, and decides how it sleeps.
     pub(super) fn fall_asleep<'a>(
         &self,
-        seat: &'a Seat,
-        watch: &Watch,
         worker: &impl SleepingWorker,
-        others: &impl WatchedWorkers,
+        workers: &'a impl ShardedWorkers,
     ) -> Sleep<'a> {
+        let Shard { seat, watch, .. } = workers.shard(self.index);
         self.has_begun.set(false);
         if !self.others_work.get() {
             self.end_watch(watch);
         }
         // Another one of this shard that is awake will want the seat back.
-        let leaves_seat = self.was_woken.get() && others.is_other_awake(self.index);
+        let leaves_seat = self.was_woken.get() && workers.is_other_awake(self.index);
         let taken = if leaves_seat { None } else { seat.take() };
         if worker.park(taken.is_some()) || worker.has_tasks() {
             return Sleep::No(taken);
@@ -190,7 +187,7 @@ impl Sleeper {
         }
         if !self.is_watch.get() {
             let expects = worker.have_others_worked();
-            if watch.watches(self.index, expects, others) {
+            if watch.watches(self.index, expects, workers) {
                 self.is_watch.set(true);
                 self.others_work.set(true);
             }
@@ -212,6 +209,7 @@ mod loom_tests {
     use crate::reactor::parking::{Parking, Since};
     use crate::sync::atomic::AtomicBool;
     use loom::sync::Arc;
+    use std::ops::Range;
 
     const ASLEEP: usize = 1;
     const LEADS: usize = 2;
@@ -221,8 +219,7 @@ mod loom_tests {
     /// the inspections; so the models end where all that sleep would stay asleep, but for the
     /// watch.
     struct World {
-        seat: Seat,
-        watch: Watch,
+        shards: [Shard; 1],
         workers: Vec<Worker>,
         /// Whether others count as having worked when a worker falls asleep.
         have_worked: AtomicBool,
@@ -242,22 +239,23 @@ mod loom_tests {
         seat: Cell<Option<Seated<'a>>>,
     }
 
-    impl WatchedWorkers for World {
-        fn is_other_awake(&self, index: usize) -> bool {
-            let mut others = (0..self.workers.len()).filter(|&other| other != index);
-            others.any(|other| !self.workers[other].parking.is_parked())
+    impl ShardedWorkers for World {
+        fn shards(&self) -> &[Shard] {
+            &self.shards
         }
 
-        fn needs_watch(&self, index: usize) -> bool {
-            self.is_other_awake(index)
+        fn workers_of_shard(&self) -> usize {
+            self.workers.len()
         }
 
-        fn wake_idle(&self, _: usize) {
-            for worker in &self.workers {
-                if worker.parking.is_parked() && worker.parking.unpark() {
-                    return;
-                }
-            }
+        fn is_parked(&self, index: usize) -> bool {
+            self.workers[index].parking.is_parked()
+        }
+
+        fn wake_idle_of(&self, workers: Range<usize>) -> bool {
+            let parked = |worker: &&Worker| worker.parking.is_parked();
+            let idle = self.workers[workers].iter().find(parked);
+            idle.map(|worker| worker.parking.unpark()).is_some()
         }
     }
 
@@ -288,8 +286,7 @@ mod loom_tests {
         fn sleep(&self) {
             let world = self.world;
             loop {
-                let sleep = (self.sleeper).fall_asleep(&world.seat, &world.watch, self, world);
-                let state = match sleep {
+                let state = match self.sleeper.fall_asleep(self, world) {
                     Sleep::No(seat) => {
                         // It collects what has come.
                         world.workers[self.index].parking.resume();
@@ -326,13 +323,14 @@ mod loom_tests {
 
         /// A worker of another shard polls.
         fn poll_from_outside(&self) {
-            if let Some(seat) = self.world.seat.take() {
-                seat.give_back(|| self.world.wake_idle(0));
+            let shard = &self.world.shards[0];
+            if let Some(seat) = shard.seat.take() {
+                seat.give_back(|| self.world.wake_idle_of(shard.workers.clone()));
             }
         }
 
         fn work(&self) {
-            (self.sleeper).begin_work(|| &self.world.watch, self.world);
+            self.sleeper.begin_work(self.world);
         }
 
         /// If it was woken meanwhile, goes to sleep again.
@@ -347,8 +345,7 @@ mod loom_tests {
     impl World {
         fn new(workers: usize, have_worked: bool) -> Arc<World> {
             Arc::new(World {
-                seat: Seat::default(),
-                watch: Watch::default(),
+                shards: [Shard::new(0..workers)],
                 workers: (0..workers)
                     .map(|_| Worker {
                         parking: Parking::default(),

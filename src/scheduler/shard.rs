@@ -25,7 +25,7 @@
 use std::ops::Range;
 
 use super::seat::Seat;
-use super::watch::{Watch, WatchedWorkers};
+use super::watch::Watch;
 
 /// Pool workers that share a reactor. On its own cache lines, since its workers write it in each
 /// turn.
@@ -49,7 +49,7 @@ impl Shard {
     }
 }
 
-/// The workers of a pool, as far as their shards need them.
+/// The workers of a pool, as far as their shards, seats and watches need them.
 pub(super) trait ShardedWorkers {
     /// In the order of the workers' indices. All but the last one have
     /// [`workers_of_shard`](Self::workers_of_shard) workers.
@@ -75,14 +75,14 @@ pub(super) trait ShardedWorkers {
             !shard.workers.contains(&index) && !workers.any(|worker| self.is_parked(worker))
         })
     }
-}
 
-impl<W: ShardedWorkers> WatchedWorkers for W {
+    /// Whether another worker of its shard than the one at `index` is awake.
     fn is_other_awake(&self, index: usize) -> bool {
         let mut workers = self.shard(index).workers.clone();
         workers.any(|other| other != index && !self.is_parked(other))
     }
 
+    /// Whether the worker at `index`, which is idle, has others to watch.
     fn needs_watch(&self, index: usize) -> bool {
         let is_left_to_another = || {
             let mut others = self.shards().iter();
@@ -92,8 +92,8 @@ impl<W: ShardedWorkers> WatchedWorkers for W {
             || self.full_shards_beside(index).next().is_some() && !is_left_to_another()
     }
 
-    /// If one that is woken has woken by itself, it goes by the watch's mark before it sleeps
-    /// again.
+    /// Wakes an idle worker, if there is one, to watch the one at `index`. (If that has woken by
+    /// itself, it goes by the watch's mark before it sleeps again.)
     fn wake_idle(&self, index: usize) {
         if self.wake_idle_of(self.shard(index).workers.clone()) {
             return;

@@ -27,6 +27,7 @@
 
 use std::time::Duration;
 
+use super::shard::ShardedWorkers;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// How often the watch looks. What becomes due while all others compute waits for the next look at
@@ -35,18 +36,6 @@ use crate::sync::atomic::{AtomicBool, Ordering, fence};
 ///
 /// Under Miri a look takes longer than that, so the watch would do nothing else.
 pub(super) const INTERVAL: Duration = Duration::from_micros(if cfg!(miri) { 50_000 } else { 400 });
-
-/// The facts about pool workers that [`Watch`] needs.
-pub(super) trait WatchedWorkers {
-    /// Whether a worker other than the one at `index`, with which it shares the watch, is awake.
-    fn is_other_awake(&self, index: usize) -> bool;
-
-    /// Whether the worker at `index`, which is idle, has others to watch.
-    fn needs_watch(&self, index: usize) -> bool;
-
-    /// Wakes an idle worker, if there is one, to watch the one at `index`.
-    fn wake_idle(&self, index: usize);
-}
 
 #[derive(Debug, Default)]
 pub(super) struct Watch {
@@ -66,7 +55,7 @@ impl Watch {
         &self,
         index: usize,
         expects: bool,
-        workers: &impl WatchedWorkers,
+        workers: &impl ShardedWorkers,
     ) -> bool {
         (expects || workers.needs_watch(index)) && !self.is_kept.swap(true, Ordering::Relaxed)
     }
@@ -81,7 +70,7 @@ impl Watch {
     /// The worker at `index` begins to work after a sleep: makes sure that an idle worker watches,
     /// if there is one. If it was the watch itself, it has given that up.
     #[inline]
-    pub(super) fn begin_work(&self, index: usize, workers: &impl WatchedWorkers) {
+    pub(super) fn begin_work(&self, index: usize, workers: &impl ShardedWorkers) {
         fence(Ordering::SeqCst);
         if !self.is_kept() {
             workers.wake_idle(index);
@@ -92,47 +81,64 @@ impl Watch {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::scheduler::shard::Shard;
     use std::cell::Cell;
+    use std::ops::Range;
 
-    #[derive(Default)]
+    /// Two, in one shard.
     struct Workers {
-        needs_watch: bool,
+        shards: [Shard; 1],
+        are_awake: bool,
         woken: Cell<usize>,
     }
 
-    impl WatchedWorkers for Workers {
-        fn is_other_awake(&self, _: usize) -> bool {
-            unreachable!("`needs_watch` says it")
+    impl Workers {
+        fn new(are_awake: bool) -> Workers {
+            Workers {
+                shards: [Shard::new(0..2)],
+                are_awake,
+                woken: Cell::default(),
+            }
+        }
+    }
+
+    impl ShardedWorkers for Workers {
+        fn shards(&self) -> &[Shard] {
+            &self.shards
         }
 
-        fn needs_watch(&self, _: usize) -> bool {
-            self.needs_watch
+        fn workers_of_shard(&self) -> usize {
+            2
         }
 
-        fn wake_idle(&self, _: usize) {
+        fn is_parked(&self, _: usize) -> bool {
+            !self.are_awake
+        }
+
+        fn wake_idle_of(&self, _: Range<usize>) -> bool {
             self.woken.set(self.woken.get() + 1);
+            true
         }
     }
 
     #[test]
     fn one_idle_worker_watches_while_another_one_is_awake_or_expected_to_be() {
-        for (needs_watch, expects) in [(true, false), (false, true)] {
-            let watch = Watch::default();
-            let workers = Workers {
-                needs_watch,
-                woken: Cell::default(),
-            };
+        for (are_awake, expects) in [(true, false), (false, true)] {
+            let workers = Workers::new(are_awake);
+            let watch = &workers.shards[0].watch;
             assert!(watch.watches(0, expects, &workers));
             assert!(!watch.watches(1, expects, &workers), "there is one");
             watch.give_up();
             assert!(watch.watches(1, expects, &workers));
         }
-        assert!(!Watch::default().watches(0, false, &Workers::default()));
+        let asleep = Workers::new(false);
+        assert!(!asleep.shards[0].watch.watches(0, false, &asleep));
     }
 
     #[test]
     fn who_begins_to_work_wakes_an_idle_worker_unless_one_watches() {
-        let (watch, workers) = (Watch::default(), Workers::default());
+        let workers = Workers::new(false);
+        let watch = &workers.shards[0].watch;
         watch.begin_work(0, &workers);
         assert_eq!(workers.woken.get(), 1);
         assert!(watch.watches(0, true, &workers));
@@ -145,7 +151,7 @@ mod tests {
 mod loom_tests {
     use super::*;
     use crate::reactor::parking::Parking;
-    use crate::scheduler::shard::{Shard, ShardedWorkers};
+    use crate::scheduler::shard::Shard;
     use loom::sync::Arc;
     use std::ops::Range;
 

@@ -584,7 +584,7 @@ impl Worker {
         };
         let next = injected.or_else(|| local.pop());
         let next = next.or_else(|| local.take_injected())?;
-        self.pool.begin_work(local.index, &local.shared);
+        self.pool.sleeper.begin_work(&*local.shared);
         if next.metadata().index() != local.index {
             next.metadata().assign(local.index);
         }
