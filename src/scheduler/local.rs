@@ -273,8 +273,9 @@ impl Local {
             Some(chooser) => chooser.injected(&self.shared).into_iter().for_each(take),
             None => {
                 // One more than there is room for, since the first is not queued.
-                let max = self.pool().queue.room() + 1;
-                self.shared.take_injected_share(max, &mut take);
+                let room = self.pool().queue.room() + 1;
+                let share = self.shared.injected() / self.shared.workers() + 1;
+                self.shared.inject_queue.take(share.min(room), &mut take);
             }
         }
         self.counters.remote_wakes.add(wakes);

@@ -550,12 +550,6 @@ impl Shared {
         !self.inject_queue.is_empty()
     }
 
-    /// Takes a pool worker's share of the injected tasks, at most `max`, and passes them to `f`.
-    pub(super) fn take_injected_share(&self, max: usize, f: impl FnMut(Runnable)) {
-        let share = self.injected() / self.workers() + 1;
-        self.inject_queue.take(share.min(max), f);
-    }
-
     /// Takes an injected task, or a movable one that is ready on any pool worker. For a worker that
     /// closes the runtime: the pool worker may have exited, or be in the middle of a task.
     pub(crate) fn take_any(&self) -> Option<Runnable> {
