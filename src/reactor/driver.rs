@@ -108,53 +108,46 @@ pub(super) enum TimerOp {
     Reset(Option<Instant>),
 }
 
-/// Operations for the driver: only the last one for each timer, which replaces the earlier ones. So
-/// they take no more memory than the timers do, however long the worker is not driven. (The key of
-/// a timer with a pending removal is not reused until the driver has applied the removal.)
+/// Operations for the driver, of which the last one for each timer counts. The earlier ones are
+/// swept out now and then: so they take no more memory than the timers do, however long the worker
+/// is not driven. (The key of a timer with a pending removal is not reused until the driver has
+/// applied the removal.)
 #[derive(Debug, Default)]
 pub(super) struct TimerOps {
-    /// In the order of the requests, which decides among equal deadlines. `None` if replaced by a
-    /// later one.
-    ops: Vec<Option<(Key, TimerOp)>>,
-    /// By key: the operation's place in `ops`, if it has one.
-    places: Vec<usize>,
-    /// Number of operations that were not replaced.
-    len: usize,
+    /// In the order of the requests, which decides among equal deadlines.
+    ops: Vec<(Key, TimerOp)>,
+    /// The number of operations that the last sweep has left.
+    left: usize,
 }
 
 impl TimerOps {
+    /// Earlier operations that are always tolerated: sweeping them out costs time for each.
+    const FEW: usize = 64;
+
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.ops.len()
     }
 
     pub(super) fn push(&mut self, key: Key, op: TimerOp) {
-        let index = key.index();
-        if self.places.len() <= index {
-            self.places.resize(index + 1, 0);
-        }
-        let before = self.ops.get_mut(self.places[index]);
-        let is_key = |op: &mut (Key, TimerOp)| op.0 == key;
-        let replaced = before.and_then(|op| op.take_if(is_key));
-        self.len += usize::from(replaced.is_none());
-        self.places[index] = self.ops.len();
-        self.ops.push(Some((key, op)));
-        if self.ops.len() > 2 * self.len + TimerOps::FEW {
-            self.ops.retain(Option::is_some);
-            for (place, op) in self.ops.iter().enumerate() {
-                let key = op.as_ref().map(|(key, _)| key.index());
-                self.places[key.expect("the others were left out")] = place;
-            }
+        self.ops.push((key, op));
+        if self.ops.len() > 2 * self.left + TimerOps::FEW {
+            self.sweep();
         }
     }
 
-    /// Replaced operations that are always tolerated: sweeping them out costs time for each.
-    const FEW: usize = 64;
+    /// Leaves the last operation of each timer.
+    fn sweep(&mut self) {
+        let keys = self.ops.iter().map(|(key, _)| key.index() + 1).max();
+        let mut has_later = vec![false; keys.unwrap_or(0)];
+        self.ops.reverse();
+        (self.ops).retain(|(key, _)| !std::mem::replace(&mut has_later[key.index()], true));
+        self.ops.reverse();
+        self.left = self.ops.len();
+    }
 
     /// Takes all operations, in their order.
-    pub(super) fn take(&mut self) -> impl Iterator<Item = (Key, TimerOp)> + use<> {
-        // `places` stays: its stale indices are harmless, because `push` compares keys.
-        self.len = 0;
-        std::mem::take(&mut self.ops).into_iter().flatten()
+    pub(super) fn take(&mut self) -> Vec<(Key, TimerOp)> {
+        std::mem::take(self).ops
     }
 }
 
@@ -576,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_more_operations_than_timers() {
+    fn operations_are_never_many_more_than_twice_the_timers() {
         let (one, other, when) = two();
         let mut ops = TimerOps::default();
         for i in 0..1_000 {
@@ -584,10 +577,8 @@ mod tests {
             ops.push(one, TimerOp::Reset(Some(later)));
             ops.push(other, TimerOp::Reset(Some(later)));
             ops.push(one, TimerOp::Reset(None));
+            assert!(ops.len() <= 4 + TimerOps::FEW, "{}", ops.len());
         }
-        assert_eq!(ops.len(), 2);
-        let (places, len) = (ops.places.len(), ops.ops.len());
-        assert!(places <= 2 && len <= 4 + TimerOps::FEW, "{places} {len}");
     }
 
     /// Equal deadlines fire in the order in which they were set, on any thread.
@@ -599,7 +590,8 @@ mod tests {
         ops.push(other, TimerOp::Reset(Some(when)));
         ops.push(one, TimerOp::Reset(None));
         ops.push(one, TimerOp::Reset(Some(when)));
-        let taken: Vec<_> = ops.take().collect();
+        ops.sweep();
+        let taken = ops.take();
         assert_eq!(ops.len(), 0);
         let resets = (taken.iter()).all(|(_, op)| matches!(op, TimerOp::Reset(Some(_))));
         let keys: Vec<Key> = taken.iter().map(|(key, _)| *key).collect();

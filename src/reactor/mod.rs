@@ -371,7 +371,7 @@ impl Reactor {
         self.timer_op_count.load(Ordering::Relaxed) > 0
     }
 
-    fn take_timer_ops(&self) -> impl Iterator<Item = (Key, TimerOp)> + use<> {
+    fn take_timer_ops(&self) -> Vec<(Key, TimerOp)> {
         let mut ops = self.timer_ops.lock();
         self.timer_op_count.store(0, Ordering::Relaxed);
         ops.take()
