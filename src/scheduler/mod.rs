@@ -271,40 +271,36 @@ pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
     if runnable.metadata().is_traced() {
         trace::scheduled(runnable.metadata());
     }
-    let remote = with_current(|current| match current {
+    // Nothing here runs foreign code, so the worker may stay borrowed.
+    with_current(|current| match current {
         Some(Current { local, .. }) if Arc::ptr_eq(&local.shared, &runnable.metadata().shared) => {
-            local.schedule_if_own(runnable, info.woken_while_running)
+            if let Some(runnable) = local.schedule_if_own(runnable, info.woken_while_running) {
+                schedule_elsewhere(local, runnable);
+            }
         }
-        _ => Some(runnable),
+        _ => schedule_from_outside(runnable),
     });
-    if let Some(runnable) = remote {
-        schedule_remote(runnable);
+}
+
+/// Schedules a task of the runtime of `local`, the current worker, to which it does not belong.
+#[inline(never)]
+fn schedule_elsewhere(local: &Local, runnable: Runnable) {
+    let is_injected = push_remote(&local.shared, runnable);
+    // The first task that a pool worker's task spawns: see "Waking" in `shared`. (Foreign code that
+    // runs between two tasks, such as a waker, may block on what it spawns.)
+    if is_injected && (!local.runs_task.get() || local.owes_wake.replace(true)) {
+        local.shared.wake_one();
     }
 }
 
-/// Schedules a task that does not belong to the current worker.
+/// Schedules a task on a thread that drives no worker of its runtime.
 #[inline(never)]
-fn schedule_remote(runnable: Runnable) {
-    // Once the task is in a queue it may run, end, and drop its reference to `Shared`. The current
-    // worker's reference serves as well, if it is of the same runtime; that avoids counting
-    // references on a cache line that all workers use. Nothing here runs foreign code, so the
-    // worker may stay borrowed.
-    with_current(|current| match current {
-        Some(Current { local, .. }) if Arc::ptr_eq(&local.shared, &runnable.metadata().shared) => {
-            let is_injected = push_remote(&local.shared, runnable);
-            // The first task that a pool worker's task spawns: see "Waking" in `shared`. (Foreign
-            // code that runs between two tasks, such as a waker, may block on what it spawns.)
-            if is_injected && (!local.runs_task.get() || local.owes_wake.replace(true)) {
-                local.shared.wake_one();
-            }
-        }
-        _ => {
-            let shared = Arc::clone(&runnable.metadata().shared);
-            if push_remote(&shared, runnable) {
-                shared.wake_one();
-            }
-        }
-    });
+fn schedule_from_outside(runnable: Runnable) {
+    // Once the task is in a queue it may run, end, and drop its reference to `Shared`.
+    let shared = Arc::clone(&runnable.metadata().shared);
+    if push_remote(&shared, runnable) {
+        shared.wake_one();
+    }
 }
 
 /// Pushes a task that stays to its worker's inbox, and a movable one to the inject queue of
