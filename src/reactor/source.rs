@@ -334,33 +334,32 @@ impl Source {
                 SourceKind::Lent => Interest::NONE,
             };
         }
-        let result = match state.registrations.with(reactor) {
-            Some(_) => Ok(false),
-            None => {
-                let request = Request {
-                    token,
-                    interest,
-                    mode,
-                };
-                let registered = self.change(reactor.poller(), Change::Register(request));
-                registered.map(|()| true)
-            }
+        let is_there = state.registrations.with(reactor).is_some();
+        let request = Request {
+            token,
+            interest,
+            mode,
         };
-        if let Ok(true) = result {
-            (state.registrations).add(Registration::new(reactor.clone(), token, interest));
-            // A reactor that closes marks itself first and then visits the sources in its table.
-            // Either it visits this source after this critical section, or its mark is seen here.
-            if !reactor.is_closed() {
-                return Ok(());
-            }
-            let left = self.deregister(state.registrations.remove(reactor));
+        let result = if is_there {
+            Ok(())
+        } else {
+            self.change(reactor.poller(), Change::Register(request))
+        };
+        if is_there || result.is_err() {
             drop(state);
-            left.free_tokens();
-            return Err(super::closed());
+            drop(reactor.remove(token));
+            return result;
         }
+        (state.registrations).add(Registration::new(reactor.clone(), token, interest));
+        // A reactor that closes marks itself first and then visits the sources in its table.
+        // Either it visits this source after this critical section, or its mark is seen here.
+        if !reactor.is_closed() {
+            return Ok(());
+        }
+        let left = self.deregister(state.registrations.remove(reactor));
         drop(state);
-        drop(reactor.remove(token));
-        result.map(drop)
+        left.free_tokens();
+        Err(super::closed())
     }
 
     #[inline]
