@@ -2,7 +2,8 @@
 //!
 //! Each direction has two counters: `events` counts reported events, and `spent` is the event up to
 //! which the readiness was used up. While they differ, an operation is worth a try. `state`, behind
-//! a lock, holds the [waiters](Waiters), and the owner's data that must change together with them.
+//! a lock, holds the [waiters](Waiters), and the source's registrations, which must change together
+//! with them.
 //!
 //! **The protocol.**
 //!
@@ -30,6 +31,7 @@
 
 use std::task::Waker;
 
+use super::registration::Registrations;
 use super::waiters::{WaiterId, Waiters};
 use crate::poller::Ready;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -89,7 +91,7 @@ impl Snapshot {
 const STICKY: u8 = Ready::CLOSED.0 | Ready::ERROR.0 | Ready::PRIORITY.0 | Ready::UNKNOWN.0;
 
 #[derive(Debug)]
-pub(super) struct Readiness<R> {
+pub(super) struct Readiness {
     /// By direction. Written under the lock.
     events: [AtomicU32; 2],
     /// By direction. Written by the operation that has tried.
@@ -98,27 +100,24 @@ pub(super) struct Readiness<R> {
     sticky: AtomicU8,
     /// Whether `state` may hold a waker: a hint to read without the lock. Written under it.
     has_waker: AtomicBool,
-    state: Mutex<State<R>>,
+    state: Mutex<State>,
 }
 
-/// Data protected by the lock. `registrations` belongs to the owner.
-#[derive(Debug)]
-pub(super) struct State<R> {
+/// Data protected by the lock.
+#[derive(Debug, Default)]
+pub(super) struct State {
     pub(super) waiters: Waiters,
-    pub(super) registrations: R,
+    pub(super) registrations: Registrations,
 }
 
-impl<R> Readiness<R> {
-    pub(super) fn new(registrations: R) -> Readiness<R> {
+impl Readiness {
+    pub(super) fn new() -> Readiness {
         Readiness {
             events: [AtomicU32::new(1), AtomicU32::new(1)],
             spent: [AtomicU32::new(0), AtomicU32::new(0)],
             sticky: AtomicU8::new(0),
             has_waker: AtomicBool::new(false),
-            state: Mutex::new(State {
-                waiters: Waiters::default(),
-                registrations,
-            }),
+            state: Mutex::default(),
         }
     }
 
@@ -161,7 +160,7 @@ impl<R> Readiness<R> {
     }
 
     #[inline]
-    pub(super) fn lock(&self) -> MutexGuard<'_, State<R>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
@@ -182,7 +181,7 @@ impl<R> Readiness<R> {
     #[inline]
     pub(super) fn register_waker(
         &self,
-        state: &mut State<R>,
+        state: &mut State,
         direction: Direction,
         id: WaiterId,
         waker: &Waker,
@@ -202,7 +201,7 @@ impl<R> Readiness<R> {
     #[inline]
     pub(super) fn deliver(
         &self,
-        state: &mut State<R>,
+        state: &mut State,
         ready: Ready,
         is_on_worker: bool,
         wakers: &mut Vec<Waker>,
@@ -228,7 +227,7 @@ impl<R> Readiness<R> {
 
     /// Sets the sticky flags among `ready`, while the lock is held.
     #[inline]
-    pub(super) fn set_sticky_flags(&self, _: &mut State<R>, ready: Ready) {
+    pub(super) fn set_sticky_flags(&self, _: &mut State, ready: Ready) {
         if ready.0 & STICKY != 0 {
             let sticky = self.sticky.load(Ordering::Relaxed) | (ready.0 & STICKY);
             self.sticky.store(sticky, Ordering::Relaxed);
@@ -259,7 +258,7 @@ mod loom_tests {
     /// A socket that holds a number of bytes, with an edge for each arrival. Its reader takes what
     /// there is, clears, waits, and is "woken" by the waker's count.
     struct World {
-        readiness: Readiness<()>,
+        readiness: Readiness,
         bytes: AtomicUsize,
         woken: std::sync::Arc<Wakes>,
     }
@@ -280,7 +279,7 @@ mod loom_tests {
     impl World {
         fn new() -> Arc<World> {
             Arc::new(World {
-                readiness: Readiness::new(()),
+                readiness: Readiness::new(),
                 bytes: AtomicUsize::new(0),
                 woken: std::sync::Arc::new(Wakes {
                     count: AtomicUsize::new(0),
@@ -528,11 +527,11 @@ mod tests {
         (nobody.clone(), nobody.into())
     }
 
-    fn wait(readiness: &Readiness<()>, direction: Direction, id: u32, waker: &Waker) {
+    fn wait(readiness: &Readiness, direction: Direction, id: u32, waker: &Waker) {
         wait_as(readiness, direction, WaiterId::handle(id), waker);
     }
 
-    fn wait_as(readiness: &Readiness<()>, direction: Direction, id: WaiterId, waker: &Waker) {
+    fn wait_as(readiness: &Readiness, direction: Direction, id: WaiterId, waker: &Waker) {
         readiness.clear(direction, readiness.snapshot(direction));
         let mut spare = Spare::clone_of(waker);
         let left =
@@ -542,7 +541,7 @@ mod tests {
 
     #[test]
     fn a_waiter_that_comes_again_replaces_its_waker() {
-        let readiness = Readiness::new(());
+        let readiness = Readiness::new();
         let (first, first_waker) = waker();
         let (second, second_waker) = waker();
         for id in [1, 2, 1, 2, 2, 1] {
@@ -561,7 +560,7 @@ mod tests {
 
     #[test]
     fn a_waiter_that_goes_leaves_no_waker() {
-        let readiness = Readiness::new(());
+        let readiness = Readiness::new();
         let (nobody, waker) = waker();
         for id in 1..4 {
             wait(&readiness, Direction::Read, id, &waker);
@@ -582,7 +581,7 @@ mod tests {
 
     /// Returns the names of the waiters in the order in which an event wakes them.
     #[cfg(not(miri))]
-    fn order(readiness: &Readiness<()>, names: &[(&'static str, Waker)]) -> Vec<&'static str> {
+    fn order(readiness: &Readiness, names: &[(&'static str, Waker)]) -> Vec<&'static str> {
         let mut wakers = Vec::new();
         readiness.deliver(&mut readiness.lock(), Ready::READABLE, false, &mut wakers);
         let name = |waker: &Waker| {
@@ -602,7 +601,7 @@ mod tests {
     #[cfg(not(miri))]
     #[test]
     fn those_who_wait_are_woken_in_their_order() {
-        let readiness = Readiness::new(());
+        let readiness = Readiness::new();
         let names = ["a", "b", "c", "x", "y", "z"].map(|name| (name, waker().1));
         let future = |index: usize| {
             let id = WaiterId::future(index as u32);
@@ -637,7 +636,7 @@ mod tests {
     /// An event that comes after the query is not answered by it.
     #[test]
     fn an_event_while_the_kernel_is_asked_is_seen() {
-        let readiness = Readiness::new(());
+        let readiness = Readiness::new();
         let seen = readiness.snapshot(Direction::Read);
         let is_ready = readiness.refresh(Direction::Read, seen, |has_event| {
             assert!(!has_event, "none has come yet");
@@ -660,7 +659,7 @@ mod tests {
     #[cfg(not(miri))]
     #[test]
     fn a_waker_is_cloned_before_the_lock_is_taken_and_not_in_vain() {
-        let readiness = Readiness::new(());
+        let readiness = Readiness::new();
         let (nobody, first) = waker();
         let register = |waker: &Waker, spare: &mut Spare| {
             readiness.clear(Direction::Read, readiness.snapshot(Direction::Read));
@@ -690,7 +689,7 @@ mod tests {
 
     /// Waits, with a waker that is kept after an event.
     #[cfg(not(miri))]
-    fn wait_kept(readiness: &Readiness<()>, id: u32, waker: &Waker) -> Result<bool, NeedsClone> {
+    fn wait_kept(readiness: &Readiness, id: u32, waker: &Waker) -> Result<bool, NeedsClone> {
         readiness.clear(Direction::Read, readiness.snapshot(Direction::Read));
         let mut spare = readiness.spare(waker);
         loop {
@@ -721,7 +720,7 @@ mod tests {
         }
         let count = Arc::new(Count(Default::default()));
         let waker = Waker::from(count.clone());
-        let readiness = Readiness::new(());
+        let readiness = Readiness::new();
         let deliver = || {
             let mut wakers = Vec::new();
             readiness.deliver(&mut readiness.lock(), Ready::READABLE, true, &mut wakers);
@@ -750,7 +749,7 @@ mod tests {
     #[cfg(not(miri))]
     #[test]
     fn a_kept_waker_of_one_who_was_woken_gives_way_to_the_next_waiter() {
-        let readiness = Readiness::new(());
+        let readiness = Readiness::new();
         let (first, first_waker) = waker();
         let (second, second_waker) = waker();
         assert_eq!(wait_kept(&readiness, 1, &first_waker), Ok(true));
@@ -778,7 +777,7 @@ mod tests {
 
     #[test]
     fn an_event_wakes_its_direction_only() {
-        let readiness = Readiness::new(());
+        let readiness = Readiness::new();
         let (_nobody, waker) = waker();
         wait(&readiness, Direction::Read, 1, &waker);
         wait(&readiness, Direction::Write, 1, &waker);

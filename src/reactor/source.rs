@@ -86,7 +86,7 @@ pub(crate) enum Trust {
 
 #[derive(Debug)]
 pub(crate) struct Source {
-    readiness: Readiness<Registrations>,
+    readiness: Readiness,
     descriptor: Held,
     kind: SourceKind,
     trust: Trust,
@@ -295,7 +295,7 @@ impl Source {
     fn move_to(
         self: &Arc<Self>,
         reactor: &Arc<Reactor>,
-        mut state: MutexGuard<'_, State<Registrations>>,
+        mut state: MutexGuard<'_, State>,
         direction: Direction,
         id: WaiterId,
     ) -> io::Result<()> {
@@ -446,7 +446,7 @@ impl Source {
         token: Token,
         ready: Ready,
         before: Interest,
-        state: &mut State<Registrations>,
+        state: &mut State,
         wakers: &mut Vec<Waker>,
     ) {
         let reactor = &**driver.reactor();
@@ -483,7 +483,7 @@ impl Source {
     }
 
     /// Acts like an event in both directions, for waiters that have to try.
-    fn deliver_both(&self, state: &mut State<Registrations>, wakers: &mut Vec<Waker>) {
+    fn deliver_both(&self, state: &mut State, wakers: &mut Vec<Waker>) {
         let both = Ready::READABLE | Ready::WRITABLE;
         self.readiness.deliver(state, both, false, wakers);
     }
@@ -623,7 +623,7 @@ impl Source {
 
 /// Returns the directions that have waiters.
 #[inline]
-fn awaited(state: &State<Registrations>) -> Interest {
+fn awaited(state: &State) -> Interest {
     interest_in(|direction| state.waiters.contains(direction))
 }
 
@@ -692,7 +692,7 @@ impl Io {
     fn with(descriptor: Held, kind: SourceKind, trust: Trust) -> Io {
         Io {
             source: Arc::new(Source {
-                readiness: Readiness::new(Registrations::default()),
+                readiness: Readiness::new(),
                 descriptor,
                 kind,
                 trust,
