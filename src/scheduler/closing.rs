@@ -169,7 +169,7 @@ mod loom_tests {
                 exited: AtomicUsize::new(0),
                 live: AtomicUsize::new(1),
                 task: AtomicUsize::new(task),
-                inbox: MutexQueue::new(),
+                inbox: MutexQueue::default(),
                 main: Parking::default(),
                 notified: Mutex::new(false),
                 woken: Condvar::new(),

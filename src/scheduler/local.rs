@@ -22,6 +22,7 @@ use super::mutex_queue::capacity;
 use super::shared::{PoolRemote, Remote, Shared};
 use super::{INDEX, MOVABLE, Meta, Runnable, TaskRef};
 use crate::clock::now;
+use crate::sync::atomic::Ordering;
 use crate::telemetry::{Counters, Ids, Leaf, SAMPLE, Traced, What};
 
 /// The maximum number of consecutive runs of tasks that the previous task has woken. Such a task
@@ -524,7 +525,7 @@ impl Local {
         if is_sample {
             self.measure_queue();
             self.counters.set_tick(start);
-            meta.begin_poll_at(self.counters.tick());
+            meta.polled.store(self.counters.tick(), Ordering::Relaxed);
         }
         runnable.run();
         let end = self.poll_ends(id);

@@ -218,11 +218,6 @@ impl Meta {
         before == 0
     }
 
-    /// Sets the time of the poll, after the clock was read since the poll began.
-    fn begin_poll_at(&self, tick: u32) {
-        self.polled.store(tick, Ordering::Relaxed);
-    }
-
     /// Records the leaf that the task waits for: [`Leaf::NOTHING`] if it was woken, and
     /// [`Leaf::WOKEN_WHILE_RUNNING`] if that was while it ran, by itself or by another thread.
     #[inline]

@@ -60,15 +60,17 @@ pub(super) fn capacity(usual: usize) -> usize {
     usual
 }
 
-impl<T> MutexQueue<T> {
-    pub(super) fn new() -> MutexQueue<T> {
+impl<T> Default for MutexQueue<T> {
+    fn default() -> MutexQueue<T> {
         MutexQueue {
             list: Mutex::new(VecDeque::with_capacity(capacity(CAPACITY))),
             count: AtomicUsize::new(0),
             pushed: AtomicUsize::new(0),
         }
     }
+}
 
+impl<T> MutexQueue<T> {
     #[inline]
     pub(super) fn push(&self, item: T) {
         let mut list = self.list.lock();
@@ -160,7 +162,7 @@ mod tests {
     /// others.
     #[test]
     fn what_is_taken_comes_in_order_and_no_more_than_was_asked_for() {
-        let queue = MutexQueue::new();
+        let queue = MutexQueue::default();
         let mut taken = Vec::new();
         queue.take(1, |item| taken.push(item));
         (0..5).for_each(|item| queue.push(item));
@@ -172,7 +174,7 @@ mod tests {
 
     #[test]
     fn what_was_pushed_is_counted_after_it_was_taken_too() {
-        let queue = MutexQueue::new();
+        let queue = MutexQueue::default();
         queue.push(1);
         queue.push(2);
         queue.drain(&mut VecDeque::new());
@@ -199,7 +201,7 @@ mod loom_tests {
     impl World {
         fn new() -> Arc<World> {
             Arc::new(World {
-                inbox: MutexQueue::new(),
+                inbox: MutexQueue::default(),
                 parking: Parking::default(),
                 notified: Mutex::new(false),
                 woken: Condvar::new(),

@@ -76,8 +76,8 @@ pub(crate) struct Pollers {
     pub(crate) main: Poller,
 }
 
-/// State that the workers of one runtime share.
-#[derive(Debug)]
+/// State that the workers of one runtime share. By default there are none.
+#[derive(Debug, Default)]
 pub(crate) struct Shared {
     remotes: Box<[Arc<Remote>]>,
     /// Movable tasks that no pool worker has. Unused without pool workers. A thread that adds one
@@ -188,7 +188,7 @@ impl Remote {
         let is_pool_worker = reactor.pool().is_some();
         Remote {
             reactor,
-            inbox: MutexQueue::new(),
+            inbox: MutexQueue::default(),
             pool: is_pool_worker.then(Arc::default),
             counters: TaskCounters::default(),
             staying: Counter::default(),
@@ -235,11 +235,6 @@ impl Remote {
         self.drive() != Drive::None && !self.reactor.is_parked()
     }
 
-    /// The reactor that the worker drives: of a pool worker, the pool's.
-    pub(super) fn driven_reactor(&self) -> &Arc<Reactor> {
-        self.reactor.pool().unwrap_or(&self.reactor)
-    }
-
     /// The number of wakes of its tasks that came from other threads.
     pub(crate) fn sent(&self) -> usize {
         self.inbox.pushed()
@@ -275,24 +270,11 @@ impl Shared {
         remotes.push(Arc::new(Remote::new(Reactor::new(pollers.main))));
         Shared {
             remotes: remotes.into(),
-            inject_queue: MutexQueue::new(),
-            idle: Idle::default(),
             workers_of_shard: shards
                 .first()
                 .map_or(0, |shard: &Shard| shard.workers.len()),
             shards: shards.into(),
-            external: TaskCounters::default(),
-            closing: ClosingFlag::default(),
-            failure: OnceLock::new(),
-            leaving: AtomicUsize::new(0),
-            exited: AtomicUsize::new(0),
-            last_task_waiters: AtomicUsize::new(0),
-            late: AtomicUsize::new(0),
-            resolver: Mutex::new(None),
-            earlier: Mutex::new(None),
-            trace: None,
-            #[cfg(feature = "sim")]
-            is_simulated: false,
+            ..Shared::default()
         }
     }
 

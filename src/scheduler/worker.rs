@@ -101,12 +101,11 @@ impl Worker {
         let busy_poll = BusyPoll::new(busy_poll);
         let local = Local::new(shared.clone(), index);
         local.counters.set_tick(now());
+        let reactor = shared.remote(index).reactor.clone();
+        let driven = reactor.pool().unwrap_or(&reactor).clone();
         Worker {
-            driver: Rc::new(Driver::new(
-                shared.remote(index).driven_reactor().clone(),
-                local.counters.clone(),
-            )),
-            reactor: shared.remote(index).reactor.clone(),
+            driver: Rc::new(Driver::new(driven, local.counters.clone())),
+            reactor,
             needs_collect: Cell::new(true),
             is_plain: Cell::new(
                 !local.is_pool_worker() && !busy_poll.is_enabled() && local.shared.trace.is_none(),

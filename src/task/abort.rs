@@ -30,10 +30,10 @@ pub(crate) trait Abort: Send + Sync + UnwindSafe + RefUnwindSafe {
 /// });
 /// ```
 #[derive(Clone)]
-pub struct AbortHandle(Target);
+pub struct AbortHandle(pub(super) Target);
 
 #[derive(Clone)]
-enum Target {
+pub(super) enum Target {
     Task(TaskRef),
     #[cfg_attr(
         not(feature = "blocking"),
@@ -43,15 +43,6 @@ enum Target {
 }
 
 impl AbortHandle {
-    pub(super) fn of_task(task: TaskRef) -> AbortHandle {
-        AbortHandle(Target::Task(task))
-    }
-
-    #[cfg(feature = "blocking")]
-    pub(super) fn of_call(call: Arc<dyn Abort>) -> AbortHandle {
-        AbortHandle(Target::Call(call))
-    }
-
     /// Cancels the task, unless it is done. Does not wait: the task's worker drops the future,
     /// between two polls, as described at [`Task::cancel`](super::Task::cancel).
     ///

@@ -40,6 +40,7 @@ use crate::blocking::Call;
 use crate::scheduler::{self, Meta, Runnable, Shared, TaskRef, budget, waits_for};
 use crate::spans::{Kind, NewTask, TaskSpan};
 use crate::telemetry::{Label, Leaf};
+use abort::Target;
 use body::Body;
 
 #[cfg(feature = "blocking")]
@@ -466,9 +467,9 @@ impl<T: Send + 'static> Task<T> {
     #[must_use = "dropping the handle has no effect"]
     pub fn abort_handle(&self) -> AbortHandle {
         match &self.inner {
-            Inner::Spawned { reference, .. } => AbortHandle::of_task(reference.clone()),
+            Inner::Spawned { reference, .. } => AbortHandle(Target::Task(reference.clone())),
             #[cfg(feature = "blocking")]
-            Inner::Blocking(call) => AbortHandle::of_call(call.shared().clone()),
+            Inner::Blocking(call) => AbortHandle(Target::Call(call.shared().clone())),
         }
     }
 }
