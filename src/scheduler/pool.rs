@@ -360,9 +360,9 @@ impl ShardedWorkers for Shared {
         &self.shards
     }
 
-    #[inline]
-    fn workers_of_shard(&self) -> usize {
-        self.workers_of_shard
+    #[inline(never)]
+    fn shard(&self, index: usize) -> &Shard {
+        &self.shards[index / self.workers_of_shard]
     }
 
     #[inline]

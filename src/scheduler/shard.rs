@@ -51,22 +51,15 @@ impl Shard {
 
 /// The workers of a pool, as far as their shards, seats and watches need them.
 pub(super) trait ShardedWorkers {
-    /// In the order of the workers' indices. All but the last one have
-    /// [`workers_of_shard`](Self::workers_of_shard) workers.
     fn shards(&self) -> &[Shard];
 
-    fn workers_of_shard(&self) -> usize;
+    /// The shard of the worker at `index`.
+    fn shard(&self, index: usize) -> &Shard;
 
     fn is_parked(&self, index: usize) -> bool;
 
     /// Wakes an idle one of these workers. Returns whether there was any.
     fn wake_idle_of(&self, workers: Range<usize>) -> bool;
-
-    /// The shard of the worker at `index`.
-    #[inline(never)]
-    fn shard(&self, index: usize) -> &Shard {
-        &self.shards()[index / self.workers_of_shard()]
-    }
 
     /// The full shards, except that of the worker at `index`.
     fn full_shards_beside(&self, index: usize) -> impl Iterator<Item = &Shard> {

@@ -84,7 +84,8 @@ pub(crate) struct Shared {
     /// calls [`wake_one`](Self::wake_one) afterwards, immediately or soon.
     pub(super) inject_queue: MutexQueue<Runnable>,
     pub(super) idle: Idle,
-    /// The pool workers by the reactors that they share. Empty without pool workers.
+    /// The pool workers by the reactors that they share, in the order of their indices. Empty
+    /// without pool workers.
     pub(super) shards: Box<[Shard]>,
     /// The number of workers of each shard but the last, apart from the lines that shards write.
     pub(super) workers_of_shard: usize,

@@ -107,8 +107,8 @@ mod tests {
             &self.shards
         }
 
-        fn workers_of_shard(&self) -> usize {
-            2
+        fn shard(&self, _: usize) -> &Shard {
+            &self.shards[0]
         }
 
         fn is_parked(&self, _: usize) -> bool {
@@ -172,8 +172,8 @@ mod loom_tests {
             &self.shards
         }
 
-        fn workers_of_shard(&self) -> usize {
-            self.shards[0].workers.len()
+        fn shard(&self, index: usize) -> &Shard {
+            &self.shards[index / self.shards[0].workers.len()]
         }
 
         fn is_parked(&self, index: usize) -> bool {
