@@ -318,7 +318,10 @@ impl Reactor {
         self.closed.store(true, Ordering::Release);
         registry::remove(self.id);
         self.remote_timers.lock().fire_all(wakers);
-        let sources = std::mem::take(&mut *self.sources.lock()).into_sources();
+        let mut table = self.sources.lock();
+        let sources = std::mem::take(&mut *table).into_sources();
+        self.source_count.store(0, Ordering::Relaxed);
+        drop(table);
         for source in sources {
             source.orphan(self, wakers);
         }
@@ -448,16 +451,16 @@ impl Reactor {
             return Err(closed());
         }
         let token = table.insert(source);
-        self.source_count.store(table.len(), Ordering::Relaxed);
+        (self.source_count).store(self.sources() + 1, Ordering::Relaxed);
         Ok(token)
     }
 
     /// Removes a source. The result must be dropped outside all locks.
     fn remove(&self, token: Token) -> Option<Arc<Source>> {
         let mut table = self.sources.lock();
-        let source = table.remove(token);
-        self.source_count.store(table.len(), Ordering::Relaxed);
-        source
+        let source = table.remove(token)?;
+        (self.source_count).store(self.sources() - 1, Ordering::Relaxed);
+        Some(source)
     }
 }
 

@@ -13,7 +13,6 @@ use super::{Source, Token};
 pub(super) struct SourceTable {
     sources: Vec<Slot>,
     free: Vec<u32>,
-    len: usize,
 }
 
 #[derive(Debug)]
@@ -30,10 +29,6 @@ impl SourceTable {
     /// Returns the sources in the table.
     pub(super) fn into_sources(self) -> impl Iterator<Item = Arc<Source>> {
         self.sources.into_iter().filter_map(|slot| slot.source)
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.len
     }
 
     /// Returns the number of places, free ones included.
@@ -65,7 +60,6 @@ impl SourceTable {
         });
         let place = &mut self.sources[index as usize];
         place.source = Some(source);
-        self.len += 1;
         Token(u64::from(place.generation) << 32 | u64::from(index))
     }
 
@@ -84,7 +78,6 @@ impl SourceTable {
         let index = token.0 as u32;
         let place = &mut self.sources[index as usize];
         place.generation += 1;
-        self.len -= 1;
         if place.generation != LAST_GENERATION {
             self.free.push(index);
         }
@@ -128,7 +121,6 @@ mod tests {
             "a late removal removes the next owner"
         );
         assert!(Arc::ptr_eq(table.get(new).unwrap(), second.source()));
-        assert_eq!(table.len(), 1);
     }
 
     /// The last generation is never handed out: the poller's own tokens are there.
