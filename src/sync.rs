@@ -145,6 +145,7 @@ impl Spare {
     }
 
     /// Stores the clone in `slot`, or renews the waker that is already there.
+    #[inline]
     pub(crate) fn store(
         &mut self,
         slot: &mut Option<Waker>,
@@ -163,12 +164,6 @@ impl Spare {
     #[inline]
     pub(crate) fn put(&mut self, old: Waker) {
         self.0 = Some(old);
-    }
-
-    /// Swaps the clone with the waker in `slot`, if there is one.
-    #[inline]
-    pub(crate) fn swap(&mut self, slot: &mut Option<Waker>) {
-        std::mem::swap(&mut self.0, slot);
     }
 }
 

@@ -12,7 +12,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use super::driver::{Driver, TimerOp};
-use super::timer_heap::{Fired, Key, TimerHeap};
+use super::timer_heap::{Key, TimerHeap};
 use super::{Reactor, registry};
 use crate::sync::{Spare, drop_all};
 
@@ -70,29 +70,16 @@ impl TimerHandle {
     /// Returns the state. If the timer is pending, makes `waker` the one to be woken.
     #[inline]
     pub(crate) fn state(&self, here: Option<&Driver>, waker: &Waker) -> TimerState {
-        match self.with_heap(here, |timers| timers.will_wake(self.key, waker)) {
-            Some(Ok(true)) => self.pending(),
-            Some(Ok(false)) => self.set_waker(here, waker),
-            Some(Err(Fired)) => TimerState::Fired,
-            None => TimerState::NotVisible,
-        }
-    }
-
-    /// Replaces the waker. Cloning it may have changed the timer's state.
-    fn set_waker(&self, here: Option<&Driver>, waker: &Waker) -> TimerState {
-        let mut spare = Spare::clone_of(waker);
-        match self.with_heap(here, |timers| timers.set_waker(self.key, &mut spare)) {
-            Some(Ok(())) => self.pending(),
-            Some(Err(Fired)) => TimerState::Fired,
-            None => TimerState::NotVisible,
-        }
-    }
-
-    #[inline]
-    fn pending(&self) -> TimerState {
-        match self.heap {
-            Heap::Remote(_) => TimerState::PendingRemote,
-            _ => TimerState::Pending,
+        // (Cloning the waker may change the state.)
+        let is_pending = Spare::retry(waker, |spare| {
+            self.with_heap(here, |timers| timers.renew_waker(self.key, waker, spare))
+                .transpose()
+        });
+        match (is_pending, &self.heap) {
+            (None, _) => TimerState::NotVisible,
+            (Some(false), _) => TimerState::Fired,
+            (Some(true), Heap::Remote(_)) => TimerState::PendingRemote,
+            (Some(true), _) => TimerState::Pending,
         }
     }
 

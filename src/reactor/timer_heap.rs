@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::sync::Spare;
+use crate::sync::{NeedsClone, Spare};
 
 #[derive(Debug, Default)]
 pub(crate) struct TimerHeap {
@@ -150,28 +150,21 @@ impl TimerHeap {
         );
     }
 
-    /// Whether a pending timer already wakes `waker`; `Err` if it has fired.
+    /// Makes a pending timer wake `waker`. Returns whether it is pending: not if it has fired.
     #[inline]
-    pub(crate) fn will_wake(&self, key: Key, waker: &Waker) -> Result<bool, Fired> {
-        let entry = &self.entries[key.0 as usize];
-        match &entry.waker {
-            _ if entry.node == NONE => Err(Fired),
-            Some(old) => Ok(old.will_wake(waker)),
-            // The waker was taken when the timer fired, before the timer was set again.
-            None => Ok(false),
-        }
-    }
-
-    /// Swaps the waker of a pending timer with the one in `spare`; `Err` if the timer has fired.
-    pub(crate) fn set_waker(&mut self, key: Key, spare: &mut Spare) -> Result<(), Fired> {
+    pub(crate) fn renew_waker(
+        &mut self,
+        key: Key,
+        waker: &Waker,
+        spare: &mut Spare,
+    ) -> Result<bool, NeedsClone> {
         let entry = &mut self.entries[key.0 as usize];
-        match entry.node {
-            NONE => Err(Fired),
-            _ => {
-                spare.swap(&mut entry.waker);
-                Ok(())
-            }
+        let is_pending = entry.node != NONE;
+        if is_pending {
+            // (It has none if the timer has fired, and was set again then.)
+            spare.store(&mut entry.waker, waker)?;
         }
+        Ok(is_pending)
     }
 
     /// Takes a timer out of the heap, so that it is neither pending nor fired; the waker stays.
@@ -344,10 +337,6 @@ impl TimerHeap {
     }
 }
 
-/// Error: the timer has fired.
-#[derive(Debug)]
-pub(crate) struct Fired;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -405,7 +394,8 @@ mod tests {
         expected.push(3);
         assert!(bench.fire(4).is_empty());
         assert_eq!(bench.fire(5), expected);
-        assert!(bench.deadlines.will_wake(keys[0], Waker::noop()).is_err());
+        let waits = (bench.deadlines).renew_waker(keys[0], Waker::noop(), &mut Spare::default());
+        assert_eq!(waits, Ok(false));
     }
 
     #[test]
@@ -465,8 +455,10 @@ mod tests {
                         model.remove(&(*old, *old_order, name));
                         // A timer that has fired has no waker until it is polled.
                         bench.deadlines.reset(*key, Some(bench.at(when)));
-                        let mut spare = Spare::clone_of(&bench.waker(name));
-                        bench.deadlines.set_waker(*key, &mut spare).unwrap();
+                        let waker = bench.waker(name);
+                        let mut spare = Spare::clone_of(&waker);
+                        let waits = bench.deadlines.renew_waker(*key, &waker, &mut spare);
+                        assert_eq!(waits, Ok(true));
                         (*old, *old_order) = (when, order);
                         model.insert((when, order, name));
                     }
