@@ -22,7 +22,6 @@
 use std::net::SocketAddr;
 
 use super::core::Core;
-use super::hosts::Hosts;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -38,7 +37,7 @@ const TCP_CLOSING: u64 = 60 * SECOND;
 /// The age at which a flow of UDP with answers becomes a stream: Linux's nf_conntrack_udp_packet().
 const STREAM_AGE: u64 = 2 * SECOND;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Protocol {
     Tcp,
     Udp,
@@ -127,7 +126,7 @@ impl Nat {
         from: End,
         to: End,
         core: &mut Core,
-        is_free: impl Fn(&Hosts, u16) -> bool,
+        is_free: impl Fn(u16) -> bool,
     ) -> Route<'_> {
         let (now, gateway) = (core.time.now(), to.0);
         let next = core.hosts.locate(gateway, to.1);
@@ -204,21 +203,21 @@ impl Nat {
         inside: SocketAddr,
         (gateway, remote): End,
         core: &mut Core,
-        is_free: impl Fn(&Hosts, u16) -> bool,
+        is_free: impl Fn(u16) -> bool,
     ) -> Option<usize> {
         let now = core.time.now();
         self.0.retain(|flow| now < flow.until);
         let ip = core.hosts.address(gateway, inside.is_ipv6());
         let mut others = self.0.iter().filter(|flow| flow.outside.0 == gateway);
         let other = others.find(|flow| (flow.protocol, flow.inside) == (protocol, inside));
-        let is_free = |hosts: &Hosts, port| {
+        let is_free = |port| {
             let outside = (gateway, SocketAddr::new(ip, port));
             let mut others = self.0.iter().map(|flow| (flow.protocol, flow.outside));
-            others.all(|other| other != (protocol, outside)) && is_free(hosts, port)
+            others.all(|other| other != (protocol, outside)) && is_free(port)
         };
         let port = match other {
             Some(other) => other.outside.1.port(),
-            None if is_free(&core.hosts, inside.port()) => inside.port(),
+            None if is_free(inside.port()) => inside.port(),
             None => core.hosts.free_port(gateway, is_free).ok()?,
         };
         self.0.push(Flow {
@@ -290,7 +289,7 @@ mod tests {
         from: End,
         to: End,
     ) -> Result<Option<(End, End)>, ()> {
-        match nat.route(message, from, (GATEWAY, to.1), core, |_, port| port >= 10) {
+        match nat.route(message, from, (GATEWAY, to.1), core, |port| port >= 10) {
             Route::Here => Ok(None),
             Route::On(from, to, _) => Ok(Some((from, to))),
             Route::Lost => Err(()),

@@ -1,70 +1,71 @@
-//! [`Ports`]: the sockets of one protocol that are bound to each port of a host.
+//! [`Ports`]: the sockets that have each port of a host.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::errno::Errno;
-use super::hosts::Hosts;
-use super::table::Table;
+use super::nat::Protocol;
 
 #[derive(Debug, Default)]
-pub(super) struct Ports(BTreeMap<(usize, u16), Vec<u32>>);
+pub(super) struct Ports {
+    /// The sockets that are bound to each port: those of UDP, and TCP's listeners.
+    bound: BTreeMap<(Protocol, usize, u16), Vec<u32>>,
+    /// The connections of TCP.
+    pub(super) connections: BTreeMap<Connection, u32>,
+}
+
+/// The host of a connection, its own address, as port and IP address, and the peer's.
+pub(super) type Connection = (usize, u16, IpAddr, SocketAddr);
+
+/// Returns the key of the connection of a host from `local` to `peer`.
+pub(super) fn connection(host: usize, local: SocketAddr, peer: SocketAddr) -> Connection {
+    (host, local.port(), local.ip(), peer)
+}
 
 impl Ports {
-    pub(super) fn at(&self, host: usize, port: u16) -> &[u32] {
-        self.0.get(&(host, port)).map_or(&[], Vec::as_slice)
+    /// Returns the sockets that are bound to a port.
+    pub(super) fn at(&self, protocol: Protocol, (host, port): (usize, u16)) -> &[u32] {
+        let bound = self.bound.get(&(protocol, host, port));
+        bound.map_or(&[], Vec::as_slice)
     }
 
-    pub(super) fn is_free(&self, host: usize, port: u16) -> bool {
-        self.at(host, port).is_empty()
+    /// Returns whether no socket of a host has a port.
+    pub(super) fn is_free(&self, protocol: Protocol, port: (usize, u16)) -> bool {
+        let is_connected =
+            protocol == Protocol::Tcp && self.connections_from(port).next().is_some();
+        self.at(protocol, port).is_empty() && !is_connected
     }
 
-    pub(super) fn add(&mut self, host: usize, port: u16, number: u32) {
-        self.0.entry((host, port)).or_default().push(number);
+    /// Returns the connections that a host has from a port.
+    pub(super) fn connections_from(&self, (host, port): (usize, u16)) -> impl Iterator<Item = u32> {
+        let least = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let all = self
+            .connections
+            .range(connection(host, SocketAddr::new(least.ip(), port), least)..);
+        let from = all.take_while(move |(key, _)| (key.0, key.1) == (host, port));
+        from.map(|(_, id)| *id)
     }
 
-    pub(super) fn remove(&mut self, host: usize, port: u16, number: u32) {
-        if let Some(others) = self.0.get_mut(&(host, port)) {
+    pub(super) fn add(&mut self, protocol: Protocol, (host, port): (usize, u16), number: u32) {
+        let bound = self.bound.entry((protocol, host, port)).or_default();
+        bound.push(number);
+    }
+
+    pub(super) fn remove(&mut self, protocol: Protocol, (host, port): (usize, u16), number: u32) {
+        if let Some(others) = self.bound.get_mut(&(protocol, host, port)) {
             others.retain(|other| *other != number);
             if others.is_empty() {
-                self.0.remove(&(host, port));
+                self.bound.remove(&(protocol, host, port));
             }
         }
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.bound.is_empty()
     }
 
-    /// Forgets all ports of a host.
+    /// Forgets the bound sockets of a host.
     pub(super) fn forget(&mut self, host: usize) {
-        self.0.retain(|(other, _), _| *other != host);
-    }
-
-    /// Returns the address of a new socket that is bound to `local`: with a port for which
-    /// `is_free` is true, if it asks for any.
-    pub(super) fn bind(
-        &self,
-        host: usize,
-        mut local: SocketAddr,
-        table: &Table,
-        hosts: &mut Hosts,
-        is_free: impl Fn(&Hosts, u16) -> bool,
-    ) -> io::Result<SocketAddr> {
-        let ip = local.ip();
-        if !hosts.may_bind(host, local) {
-            return Err(Errno::ADDRNOTAVAIL.into());
-        }
-        if local.port() == 0 {
-            local.set_port(hosts.free_port(host, is_free)?);
-        }
-        let others = self.at(host, local.port()).iter();
-        let mut others = others.filter_map(|number| table.local_ip(*number));
-        if others.any(|other| other == ip || other.is_unspecified() || ip.is_unspecified()) {
-            return Err(Errno::ADDRINUSE.into());
-        }
-        Ok(local)
+        self.bound.retain(|(_, other, _), _| *other != host);
     }
 }

@@ -4,15 +4,15 @@
 //! protocol. A call that a protocol does not have fails.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 
 use super::address::Address;
 use super::core::Core;
 use super::errno::Errno;
 use super::faults::Kind;
-use super::nat::Nat;
+use super::nat::{Nat, Protocol};
 use super::ports::Ports;
-use super::table::{Socket, Table};
+use super::table::{Base, Socket, Table};
 use super::tcp::Tcp;
 use super::unix::Names;
 use super::{READABLE, WRITABLE, gone, unsupported};
@@ -22,8 +22,7 @@ use super::{READABLE, WRITABLE, gone, unsupported};
 pub(crate) struct Sockets {
     pub(super) table: Table,
     pub(super) tcp: Tcp,
-    /// The sockets of UDP by port.
-    udp: Ports,
+    ports: Ports,
     names: Names,
     nat: Nat,
 }
@@ -33,7 +32,7 @@ pub(crate) struct Network<'a> {
     pub(super) core: &'a mut Core,
     pub(super) table: &'a mut Table,
     pub(super) tcp: &'a mut Tcp,
-    pub(super) udp: &'a mut Ports,
+    pub(super) ports: &'a mut Ports,
     pub(super) names: &'a mut Names,
     pub(super) nat: &'a mut Nat,
 }
@@ -44,7 +43,7 @@ impl Sockets {
             core,
             table: &mut self.table,
             tcp: &mut self.tcp,
-            udp: &mut self.udp,
+            ports: &mut self.ports,
             names: &mut self.names,
             nat: &mut self.nat,
         }
@@ -141,10 +140,45 @@ impl Network<'_> {
     /// Forgets the sockets of a host that has lost its power, without sending anything.
     pub(super) fn forget_all(&mut self, host: usize) {
         self.forget_sockets(host);
-        self.tcp.listeners.forget(host);
-        self.udp.forget(host);
+        self.ports.forget(host);
         self.names.forget(host);
         self.nat.forget(host);
+    }
+
+    /// Creates a socket of the running process by `make`, which is bound to `local`: with a free
+    /// port, if it asks for any.
+    pub(super) fn bind(
+        &mut self,
+        protocol: Protocol,
+        mut local: SocketAddr,
+        make: impl FnOnce(Base, SocketAddr) -> Socket,
+    ) -> io::Result<u32> {
+        let (host, process) = self.core.processes.here()?;
+        let mut base = Base::new(host, Some(process));
+        base.is_v6 = local.is_ipv6();
+        let ip = local.ip().to_canonical();
+        local.set_ip(ip);
+        if !self.core.hosts.may_bind(host, local) {
+            return Err(Errno::ADDRNOTAVAIL.into());
+        }
+        if local.port() == 0 {
+            let (ports, nat, now) = (&*self.ports, &*self.nat, self.core.time.now());
+            let port = self.core.hosts.free_port(host, |port| {
+                let port = (host, port);
+                ports.is_free(protocol, port) && nat.is_free(protocol, port, now)
+            })?;
+            local.set_port(port);
+        }
+        let port = (host, local.port());
+        let others = self.ports.at(protocol, port).iter();
+        let mut others = others.filter_map(|number| self.table.local_ip(*number));
+        if others.any(|other| other == ip || other.is_unspecified() || ip.is_unspecified()) {
+            return Err(Errno::ADDRINUSE.into());
+        }
+        let id = self.table.insert(make(base, local));
+        self.ports.add(protocol, port, id);
+        self.nat.leave(protocol, port);
+        Ok(id)
     }
 
     pub(super) fn accept(&mut self, id: u32) -> io::Result<(u32, Address)> {

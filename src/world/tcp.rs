@@ -56,7 +56,7 @@ mod socket;
 #[cfg(test)]
 mod tcp_tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 
@@ -66,9 +66,8 @@ pub(crate) use socket::Socket;
 use socket::State;
 
 use super::errno::Errno;
-use super::hosts::{Hosts, NOBODY};
+use super::hosts::NOBODY;
 use super::nat::Protocol;
-use super::ports::Ports;
 use super::registrations::Registrations;
 use super::sockets::Network;
 use super::table::{Base, Socket as Any};
@@ -91,12 +90,9 @@ const LONGEST_RTO: u64 = 120_000_000_000;
 const NEVER: u64 = u64::MAX;
 const NO_TIMER: (u64, u32) = (NEVER, 0);
 
-/// By what TCP finds its sockets, and what it has to do for them.
+/// What TCP has to do for its sockets.
 #[derive(Debug, Default)]
 pub(super) struct Tcp {
-    pub(super) listeners: Ports,
-    /// By host, own address and the peer's.
-    connections: BTreeMap<(usize, SocketAddr, SocketAddr), u32>,
     spare: Spare,
     /// The connections in TIME_WAIT, each with the end of it, in that order.
     ended: VecDeque<(u64, u32)>,
@@ -109,23 +105,11 @@ pub(super) struct Tcp {
 
 /// Calls that make sockets, and the ends of connections.
 impl Network<'_> {
-    pub(crate) fn listen(&mut self, mut local: SocketAddr, backlog: usize) -> io::Result<u32> {
-        let (host, process) = self.core.processes.here()?;
-        let is_v6 = local.is_ipv6();
-        local.set_ip(local.ip().to_canonical());
-        let (protocol, now) = (Protocol::Tcp, self.core.time.now());
-        let is_free = |hosts: &Hosts, port| {
-            self.tcp.is_free(hosts, host, port) && self.nat.is_free(protocol, (host, port), now)
-        };
-        let (listeners, hosts) = (&self.tcp.listeners, &mut self.core.hosts);
-        let local = listeners.bind(host, local, self.table, hosts, is_free)?;
-        let base = Base::new(host, Some(process));
-        let mut socket = Socket::new(base, State::Listening, local);
-        (socket.base.backlog, socket.base.is_v6) = (backlog, is_v6);
-        let id = self.table.insert(Any::Tcp(Box::new(socket)));
-        self.tcp.listeners.add(host, local.port(), id);
-        self.nat.leave(protocol, (host, local.port()));
-        Ok(id)
+    pub(crate) fn listen(&mut self, local: SocketAddr, backlog: usize) -> io::Result<u32> {
+        self.bind(Protocol::Tcp, local, |mut base, local| {
+            base.backlog = backlog;
+            Any::Tcp(Box::new(Socket::new(base, State::Listening, local)))
+        })
     }
 
     /// Starts to connect.
@@ -288,7 +272,7 @@ impl Network<'_> {
             State::Listening => {
                 let (host, port) = (socket.base.host, socket.local.port());
                 let mut waiting = Vec::from(std::mem::take(&mut socket.base.queue));
-                self.tcp.listeners.remove(host, port, id);
+                self.ports.remove(Protocol::Tcp, (host, port), id);
                 self.remove(id);
                 // And those that are not in its queue yet.
                 waiting.extend(self.table.ids(host).into_iter().filter(|other| {

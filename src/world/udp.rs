@@ -268,31 +268,22 @@ pub(super) fn lose(datagram: &Datagram, core: &mut Core) {
 
 /// Sockets by their ports, and datagrams that have come.
 impl Network<'_> {
-    pub(crate) fn bind_udp(&mut self, mut local: SocketAddr) -> io::Result<u32> {
-        let (host, process) = self.core.processes.here()?;
-        let mut base = Base::new(host, Some(process));
-        base.is_v6 = local.is_ipv6();
-        local.set_ip(local.ip().to_canonical());
-        let (protocol, now) = (Protocol::Udp, self.core.time.now());
-        let is_free = |_: &Hosts, port| {
-            self.udp.is_free(host, port) && self.nat.is_free(protocol, (host, port), now)
-        };
-        let local = (self.udp).bind(host, local, self.table, &mut self.core.hosts, is_free)?;
-        let id = self.table.insert(Any::Udp(Box::new(Socket {
-            base,
-            local,
-            peer: None,
-            inbox: Inbox::default(),
-        })));
-        self.udp.add(host, local.port(), id);
-        self.nat.leave(protocol, (host, local.port()));
-        Ok(id)
+    pub(crate) fn bind_udp(&mut self, local: SocketAddr) -> io::Result<u32> {
+        self.bind(Protocol::Udp, local, |base, local| {
+            Any::Udp(Box::new(Socket {
+                base,
+                local,
+                peer: None,
+                inbox: Inbox::default(),
+            }))
+        })
     }
 
     pub(super) fn close_udp(&mut self, id: u32) {
         if let Some(Any::Udp(socket)) = self.table.remove(id) {
             // The port is the one that it was bound to, even after it was connected.
-            self.udp.remove(socket.base.host, socket.local.port(), id);
+            let port = (socket.base.host, socket.local.port());
+            self.ports.remove(Protocol::Udp, port, id);
         }
     }
 
@@ -350,8 +341,8 @@ impl Network<'_> {
             Kind::Unreachable => Effect::Icmp,
             Kind::Data | Kind::Broadcast => Effect::Other,
         };
-        let (udp, (from, to)) = (&*self.udp, (datagram.from, datagram.to));
-        let is_free = |_: &Hosts, port| udp.is_free(to.0, port);
+        let (from, to) = (datagram.from, datagram.to);
+        let is_free = |port| self.ports.is_free(Protocol::Udp, (to.0, port));
         let message = (Protocol::Udp, effect);
         match self.nat.route(message, from, to, self.core, is_free) {
             Route::Here => return Some(datagram),
@@ -372,7 +363,7 @@ impl Network<'_> {
         from: SocketAddr,
         to: SocketAddr,
     ) -> Option<u32> {
-        let all = self.udp.at(host, to.port()).iter();
+        let all = self.ports.at(Protocol::Udp, (host, to.port())).iter();
         let mut suits = |id: u32| self.table.udp(id).ok()?.suits(from, to);
         let suiting = all.filter_map(|id| Some((suits(*id)?, *id)));
         suiting.max_by_key(|(how, _)| *how).map(|(_, id)| id)
@@ -429,7 +420,7 @@ mod tests {
         for number in network.open(0, 0) {
             network.close(number);
         }
-        assert!(network.udp.is_empty() && network.table.count() == 0);
+        assert!(network.ports.is_empty() && network.table.count() == 0);
     }
 
     #[test]

@@ -4,14 +4,14 @@
 //! segments may come for it.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
+use super::BUFFER;
 use super::segment::Segment;
 use super::socket::{Socket, State};
-use super::{BUFFER, Tcp};
 use crate::world::event_queue::Event;
-use crate::world::hosts::Hosts;
 use crate::world::nat::Protocol;
+use crate::world::ports::connection;
 use crate::world::sockets::Network;
 use crate::world::table::Socket as Any;
 use crate::world::trace::Flags;
@@ -21,9 +21,9 @@ impl Network<'_> {
     /// Inserts an end of a connection, which segments then find. Returns its number.
     pub(super) fn insert(&mut self, socket: Socket) -> u32 {
         let (_, peer) = socket.peer.expect("it has a peer");
-        let key = (socket.base.host, socket.local, peer);
+        let key = connection(socket.base.host, socket.local, peer);
         let id = self.table.insert(Any::Tcp(Box::new(socket)));
-        if let Some(before) = self.tcp.connections.insert(key, id) {
+        if let Some(before) = self.ports.connections.insert(key, id) {
             if let Some(other) = self.settle(before) {
                 other.is_listed = false;
             }
@@ -56,7 +56,8 @@ impl Network<'_> {
         if let (true, Some(peer)) = (socket.is_listed, socket.peer) {
             let (host, local) = (socket.base.host, socket.local);
             socket.is_listed = false;
-            self.tcp.connections.remove(&(host, local, peer.1));
+            let key = connection(host, local, peer.1);
+            self.ports.connections.remove(&key);
             self.warn_peer(local, peer);
         }
     }
@@ -70,7 +71,8 @@ impl Network<'_> {
                 continue;
             };
             if let Some(peer) = socket.peer {
-                self.tcp.connections.remove(&(host, socket.local, peer.1));
+                let key = connection(host, socket.local, peer.1);
+                self.ports.connections.remove(&key);
                 gone.push((socket.local, peer));
             }
             self.arm(socket.peer_timer.1);
@@ -94,8 +96,13 @@ impl Network<'_> {
         if is_it {
             return Some(segment.to_id);
         }
-        let key = (host, local, segment.from.1);
-        self.tcp.connections.get(&key).copied()
+        self.connected(host, local, segment.from.1)
+    }
+
+    /// Returns the connection of a host from `local` to `peer`, if there is one.
+    fn connected(&self, host: usize, local: SocketAddr, peer: SocketAddr) -> Option<u32> {
+        let key = connection(host, local, peer);
+        self.ports.connections.get(&key).copied()
     }
 
     pub(super) fn listener_at(&self, host: usize, local: SocketAddr) -> Option<u32> {
@@ -104,7 +111,7 @@ impl Network<'_> {
                 at == local.ip() || at.is_unspecified() && (at.is_ipv6() || local.is_ipv4())
             })
         };
-        let listeners = self.tcp.listeners.at(host, local.port());
+        let listeners = self.ports.at(Protocol::Tcp, (host, local.port()));
         listeners.iter().find(takes).copied()
     }
 
@@ -116,40 +123,16 @@ impl Network<'_> {
         ip: IpAddr,
         peer: SocketAddr,
     ) -> io::Result<u16> {
-        let (tcp, table, nat) = (&*self.tcp, &*self.table, &*self.nat);
+        let (ports, table, nat) = (&*self.ports, &*self.table, &*self.nat);
         let now = self.core.time.now();
-        let was_accepted = |id| table.tcp(id).is_some_and(|socket| !socket.has_connected);
-        self.core.hosts.free_port(host, |hosts, port| {
-            let key = (host, SocketAddr::new(ip, port), peer);
-            tcp.listeners.is_free(host, port)
-                && nat.is_free(Protocol::Tcp, (host, port), now)
-                && !tcp.connections.contains_key(&key)
-                && !tcp.is_connected_from(host, port, hosts, was_accepted)
-        })
-    }
-}
-
-impl Tcp {
-    /// Returns whether no socket of a host has a port.
-    pub(super) fn is_free(&self, hosts: &Hosts, host: usize, port: u16) -> bool {
-        self.listeners.is_free(host, port) && !self.is_connected_from(host, port, hosts, |_| true)
-    }
-
-    /// Returns whether a host has a connection from a port for which `counts` is true.
-    pub(super) fn is_connected_from(
-        &self,
-        host: usize,
-        port: u16,
-        hosts: &Hosts,
-        counts: impl Fn(u32) -> bool,
-    ) -> bool {
-        let least = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        hosts.addresses(host).any(|ip| {
-            let local = SocketAddr::new(ip, port);
-            let from = self.connections.range((host, local, least)..);
-            let mut from =
-                from.take_while(|((at, address, _), _)| (*at, *address) == (host, local));
-            from.any(|(_, id)| counts(*id))
+        let has_connected = |id| table.tcp(id).is_some_and(|socket| socket.has_connected);
+        self.core.hosts.free_port(host, |port| {
+            let key = connection(host, SocketAddr::new(ip, port), peer);
+            let port = (host, port);
+            ports.at(Protocol::Tcp, port).is_empty()
+                && nat.is_free(Protocol::Tcp, port, now)
+                && !ports.connections.contains_key(&key)
+                && ports.connections_from(port).all(has_connected)
         })
     }
 }
@@ -207,14 +190,14 @@ impl Network<'_> {
     /// Returns the other end of a connection, if it is connected.
     pub(super) fn peer_of(&self, socket: &Socket) -> Option<&Socket> {
         let (host, address) = socket.peer?;
-        let id = self.tcp.connections.get(&(host, address, socket.local))?;
-        let peer = self.table.tcp(*id);
+        let id = self.connected(host, address, socket.local)?;
+        let peer = self.table.tcp(id);
         peer.filter(|peer| peer.state == State::Connected)
     }
 
     /// Notes that one end of a connection has gone. Its `peer`, the other end, may have to probe.
     pub(super) fn warn_peer(&mut self, local: SocketAddr, (host, address): (usize, SocketAddr)) {
-        if let Some(id) = self.tcp.connections.get(&(host, address, local)).copied() {
+        if let Some(id) = self.connected(host, address, local) {
             self.start_timer(id);
         }
     }

@@ -5,7 +5,7 @@ use super::socket::State;
 use super::{LONGEST_RTO, NEVER, NO_TIMER};
 use crate::world::errno::Errno;
 use crate::world::event_queue::Event;
-use crate::world::hosts::{Hosts, NOBODY};
+use crate::world::hosts::NOBODY;
 use crate::world::nat::{Effect, Protocol, Route};
 use crate::world::sockets::Network;
 use crate::world::trace::{Flags, What};
@@ -162,9 +162,8 @@ impl Network<'_> {
             flags if segment.fin || flags == Flags::Reset => Effect::FinOrRst,
             _ => Effect::Other,
         };
-        let (tcp, now) = (&*self.tcp, self.core.time.now());
-        let (from, to) = (segment.from, segment.to);
-        let is_free = |hosts: &Hosts, port| tcp.is_free(hosts, to.0, port);
+        let (from, to, now) = (segment.from, segment.to, self.core.time.now());
+        let is_free = |port| self.ports.is_free(Protocol::Tcp, (to.0, port));
         let message = (Protocol::Tcp, effect);
         let arrival = match self.nat.route(message, from, to, self.core, is_free) {
             Route::Here => return Some(segment),
