@@ -64,21 +64,8 @@ impl Network<'_> {
 
     /// Forgets the sockets of a host that has lost its power, without sending anything.
     pub(in crate::world) fn forget_sockets(&mut self, host: usize) {
-        let mut gone = Vec::new();
         for id in self.table.ids(host) {
-            self.settle(id);
-            let Some(Any::Tcp(socket)) = self.table.remove(id) else {
-                continue;
-            };
-            if let Some(peer) = socket.peer {
-                let key = connection(host, socket.local, peer.1);
-                self.ports.connections.remove(&key);
-                gone.push((socket.local, peer));
-            }
-            self.arm(socket.peer_timer.1);
-        }
-        for (local, peer) in gone {
-            self.warn_peer(local, peer);
+            self.remove(id);
         }
     }
 
