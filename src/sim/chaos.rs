@@ -11,8 +11,8 @@
 //! its hosts from a list, whether or not they are up. If it has nothing to act on, it has no
 //! effect.
 //!
-//! **Timing.** The kernel keeps the times (`Core::schedule_chaos`). The world's loop asks after
-//! each event which actions are due, and performs them between two steps. A crash may wait for some
+//! **Timing.** The kernel keeps the times (`Core::schedule_chaos`). An action that is
+//! due is an event, and the world's loop performs it, between two steps. A crash may wait for some
 //! steps of its process, so that it interrupts what the process does at one moment. Every fault
 //! ends with the chaos, except for the jump of a clock. [`Sim::quiesce`](super::Sim::quiesce)
 //! cancels everything that is scheduled, including the ends of faults, since it heals everything
@@ -864,14 +864,12 @@ impl Plan {
 }
 
 impl State {
-    /// Performs the actions that are due. Called between two steps, so no process is in the middle
-    /// of one.
-    pub(super) fn chaos_is_due(&self) {
-        while let Some(number) = with_kernel(|kernel| kernel.due_chaos.pop_front()) {
-            let action = self.chaos.borrow_mut().actions.remove(&number);
-            if let Some(action) = action {
-                action(self);
-            }
+    /// Performs the action of this number, which is due. Called between two steps, so no process is
+    /// in the middle of one.
+    pub(super) fn chaos_is_due(&self, number: u64) {
+        let action = self.chaos.borrow_mut().actions.remove(&number);
+        if let Some(action) = action {
+            action(self);
         }
     }
 

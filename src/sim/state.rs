@@ -36,7 +36,7 @@ use crate::world::faults::Id;
 use crate::world::progress::{Call, Progress};
 use crate::world::step::Step;
 use crate::world::trace::{Seconds, What};
-use crate::world::{self, Advance, Kernel, Turn, Variation};
+use crate::world::{self, Advance, Due, Kernel, Turn, Variation};
 
 /// Default limit of steps and events at one moment: a program that exceeds it is in a livelock.
 const MAX_STEPS: u64 = 100_000;
@@ -424,12 +424,11 @@ impl State {
     fn advance(&self) -> Option<u64> {
         let latest = self.latest();
         match kernel(|kernel| kernel.advance(latest)) {
-            Advance::Happened(at, due, chaos_is_due) => {
-                if let Some(due) = due {
-                    self.run_due(due);
-                }
-                if chaos_is_due {
-                    self.chaos_is_due();
+            Advance::Happened(at, due) => {
+                match due {
+                    Some(Due::Call(call)) => self.run_due(call),
+                    Some(Due::Chaos(number)) => self.chaos_is_due(number),
+                    None => {}
                 }
                 return Some(at);
             }

@@ -67,7 +67,7 @@ mod udp;
 mod unix;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -126,9 +126,6 @@ pub(crate) struct Kernel {
     pub(crate) names: names::Names,
     pub(crate) disks: disk_calls::Disks,
     pub(crate) blocking: blocking::Calls,
-    /// The numbers of the actions of chaos that are due, which the world takes before anything else
-    /// runs.
-    pub(crate) due_chaos: VecDeque<u64>,
     /// The lowest number of an action that was not called off.
     first_chaos: u64,
 }
@@ -145,12 +142,19 @@ pub(crate) enum Turn {
 
 /// The result of letting time pass.
 pub(crate) enum Advance {
-    /// An event has happened: its time, a call that is due then, and whether chaos is due.
-    Happened(u64, Option<PendingCall>, bool),
+    /// An event has happened: its time, and what the world has to run.
+    Happened(u64, Option<Due>),
     /// The next event is at this time, which is after the limit.
     Late(u64),
     /// No event will ever happen.
     Never,
+}
+
+/// What the world runs when its time has come.
+pub(crate) enum Due {
+    Call(PendingCall),
+    /// The action of chaos of this number.
+    Chaos(u64),
 }
 
 thread_local! {
@@ -280,7 +284,6 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         names: names::Names::new(seed),
         disks: disk_calls::Disks::default(),
         blocking: blocking::Calls::default(),
-        due_chaos: VecDeque::new(),
         first_chaos: 0,
     };
     KERNEL.set(ManuallyDrop::new(Some(Box::new(kernel))));
@@ -354,7 +357,7 @@ impl Kernel {
                 && !next.is_some_and(|(_, place)| self.core.events.is_forward(place)) =>
             {
                 // A timer that was chosen, and does not matter any more.
-                Advance::Happened(self.core.time.now(), None, false)
+                Advance::Happened(self.core.time.now(), None)
             }
             None => Advance::Never,
             Some((at, _)) if at > latest => Advance::Late(at),
@@ -364,8 +367,7 @@ impl Kernel {
                 } else {
                     Some(first)
                 };
-                let due = place.and_then(|place| self.take_event(place));
-                Advance::Happened(at, due, !self.due_chaos.is_empty())
+                Advance::Happened(at, place.and_then(|place| self.take_event(place)))
             }
         }
     }
@@ -401,10 +403,10 @@ impl Kernel {
         }
     }
 
-    /// Lets an event happen that [`next_event`](Self::next_event) has just returned. Returns a call
-    /// that is due, if the event is one.
+    /// Lets an event happen that [`next_event`](Self::next_event) has just returned. Returns what
+    /// is due, if the event is that.
     #[must_use]
-    fn take_event(&mut self, place: Place) -> Option<PendingCall> {
+    fn take_event(&mut self, place: Place) -> Option<Due> {
         let (at, event) = self.core.events.take(place)?;
         self.core.set_now(at);
         let mut network = self.network();
@@ -431,8 +433,10 @@ impl Kernel {
             Event::Keepalive(id) => network.keep_alive(id),
             Event::Unreachable(id) => network.hear_of_router(id),
             Event::Deadline(poller) => self.core.pollers.fire(poller),
-            Event::Chaos(number) => self.due_chaos.push_back(number),
-            Event::Blocking(call) => return self.blocking.begin(*call, &self.core),
+            Event::Chaos(number) => return Some(Due::Chaos(number)),
+            Event::Blocking(call) => {
+                return self.blocking.begin(*call, &self.core).map(Due::Call);
+            }
         }
         None
     }
@@ -526,7 +530,6 @@ impl Kernel {
     /// Calls off all actions of chaos with a number below this one.
     pub(crate) fn call_off_chaos(&mut self, first: u64) {
         self.first_chaos = first;
-        self.due_chaos.clear();
     }
 
     /// Separates two sets of hosts from now on, in both directions, or delays what they send.

@@ -57,10 +57,11 @@ impl Script<'_> {
         self.waits += 1;
         self.kernel.call_off_chaos(self.waits);
         self.kernel.core.schedule_chaos(at, self.waits);
-        while self.kernel.due_chaos.pop_front().is_none() {
-            let advance = self.kernel.advance(u64::MAX);
-            assert!(matches!(advance, Advance::Happened(..)));
-            if waits_for_bytes && self.received() != before {
+        loop {
+            let Advance::Happened(_, due) = self.kernel.advance(u64::MAX) else {
+                panic!("an action is scheduled");
+            };
+            if due.is_some() || waits_for_bytes && self.received() != before {
                 break;
             }
         }
