@@ -114,7 +114,7 @@ impl SimSocketId {
         Ok((SimSocket(SimSocketId { number, ..self }), peer))
     }
 
-    /// Returns whether the socket is ready for reading, or for writing.
+    /// Returns whether the socket has any of this readiness.
     pub(crate) fn is_ready(self, for_what: u8) -> bool {
         let ready = self.with(|network, id| network.ready(id));
         ready.is_ok_and(|ready| ready & for_what != 0)

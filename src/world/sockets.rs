@@ -109,14 +109,6 @@ impl Network<'_> {
         Ok((base.shown(local), peer.map(|peer| base.shown(peer))))
     }
 
-    /// Returns whether receiving was shut down, although a receive would block.
-    pub(crate) fn has_ended(&self, id: u32) -> bool {
-        match self.table.find(id) {
-            Some(Socket::Unix(socket)) => socket.has_ended(),
-            _ => false,
-        }
-    }
-
     /// Closes a socket after its last handle or its process has gone.
     pub(super) fn close(&mut self, id: u32) {
         match self.table.find(id) {

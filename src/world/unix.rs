@@ -124,10 +124,6 @@ impl Socket {
         matches!(self.kind, Kind::Datagram(_))
     }
 
-    pub(super) fn has_ended(&self) -> bool {
-        self.is_datagram() && self.is_shut[READ]
-    }
-
     pub(super) fn describe(&self) -> String {
         let (name, waits) = (self.name.describe(), self.base.waits());
         match &self.kind {

@@ -170,9 +170,8 @@ impl Kernel for World {
     }
 
     fn has_ended(&self) -> bool {
-        (self.0)
-            .with(|network, id| Ok(network.has_ended(id)))
-            .unwrap_or(false)
+        // A datagram socket is closed if its receiving was shut down, and never otherwise.
+        self.0.is_ready(world::CLOSED)
     }
 
     fn has_room(&self) -> bool {
