@@ -183,6 +183,44 @@ impl Events {
     }
 }
 
+/// A timer that is set far more often than it fires. So at most one of its events counts: when that
+/// comes, the deadline may be later, and gets another event, or there may be none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Timer {
+    pub(super) deadline: Option<u64>,
+    /// The time of the event in the queue that counts, if there is one.
+    pub(super) event: Option<u64>,
+}
+
+impl Timer {
+    /// Returns the deadline, if no event of the timer comes by then.
+    pub(super) fn unarmed(&self) -> Option<u64> {
+        self.deadline
+            .filter(|at| self.event.is_none_or(|event| event > *at))
+    }
+
+    /// Pushes `event`, which is that of the timer, unless one comes by the deadline.
+    pub(super) fn arm(&mut self, events: &mut Events, event: Event) {
+        if let Some(at) = self.unarmed() {
+            self.event = Some(at);
+            events.push(at, event);
+        }
+    }
+
+    /// Returns whether the timer fires by its event at this time; if not, that is to be dropped.
+    pub(super) fn is_due(&mut self, at: u64, events: &mut Events, event: Event) -> bool {
+        if self.event != Some(at) {
+            return false;
+        }
+        let is_due = self.deadline.is_some_and(|deadline| deadline <= at);
+        if !is_due {
+            self.event = None;
+            self.arm(events, event);
+        }
+        is_due
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::choice::Stream;
@@ -266,6 +304,19 @@ mod tests {
         events.bring_forward(99);
         assert!(matches!(events.first(), Some((7, Event::Chaos(1), _))));
         assert_eq!(events.all().count(), 3);
+    }
+
+    #[test]
+    fn a_timer_is_put_into_the_queue_once() {
+        let (mut timer, mut events) = (Timer::default(), Events::default());
+        let mut arm = |deadline, times| {
+            timer.deadline = deadline;
+            (0..times).for_each(|_| timer.arm(&mut events, Event::Retransmit(1)));
+            events.all().count()
+        };
+        assert_eq!(arm(None, 1), 0, "it is not set");
+        assert_eq!(arm(Some(9), 2), 1);
+        assert_eq!(arm(Some(8), 1), 2);
     }
 
     #[test]

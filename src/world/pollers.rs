@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::event_queue::{Event, Events};
+use super::event_queue::{Event, Events, Timer};
 use super::order::{Order, Queue};
 use super::registrations::Registration;
 use super::seam::SimSocketId;
@@ -47,10 +47,10 @@ struct Poller {
     events: VecDeque<u32>,
     /// The deadline that was armed last and has not passed, by the host's clock.
     timer: Option<Instant>,
-    deadline: Option<u64>,
     /// The delay that is added to the timer.
     late: u64,
-    deadline_event: Option<u64>,
+    /// When the timer is due, by the world's time.
+    alarm: Timer,
     /// Chooses the next of the worker's ready tasks; if it is a pool's, the worker that polls it.
     schedule: Queue,
     /// If it is the poller of a pool: those of the pool's workers, and the one that was chosen
@@ -92,9 +92,8 @@ impl Pollers {
                 is_ready: false,
                 events: VecDeque::new(),
                 timer: None,
-                deadline: None,
                 late: 0,
-                deadline_event: None,
+                alarm: Timer::default(),
                 schedule: Queue::new(seed, "tasks", number, self.order),
                 members: (has_pool && number == first).then(|| (members.clone(), pool - 1)),
             });
@@ -243,21 +242,16 @@ impl Pollers {
         let (now, poller) = (time.now(), &mut self.list[number]);
         let timer = poller.timer.map(|timer| time.nanos_at(timer));
         let due = timer.and_then(|timer| time.when(poller.host, timer));
-        poller.deadline = due.map(|due| {
+        poller.alarm.deadline = due.map(|due| {
             let due = due.max(now);
             let late = due.saturating_add(poller.late);
             // Setting a clock delays nothing that is already due.
-            match poller.deadline.filter(|_| due == now) {
+            match poller.alarm.deadline.filter(|_| due == now) {
                 Some(before) => late.min(before.max(now)),
                 None => late,
             }
         });
-        if let Some(at) = poller.deadline {
-            if poller.deadline_event.is_none_or(|event| event > at) {
-                poller.deadline_event = Some(at);
-                events.push(at, Event::Deadline(number));
-            }
-        }
+        poller.alarm.arm(events, Event::Deadline(number));
     }
 
     /// Takes away the delays of all timers.
@@ -272,25 +266,14 @@ impl Pollers {
     /// Returns whether this event of the poller's timer still applies; if not, it is dropped.
     pub(super) fn is_due(&mut self, number: usize, at: u64, events: &mut Events) -> bool {
         let poller = &mut self.list[number];
-        if poller.deadline_event != Some(at) {
-            return false;
-        }
-        match poller.deadline {
-            Some(deadline) if poller.is_alive && deadline <= at => return true,
-            // It was postponed meanwhile.
-            Some(deadline) if poller.is_alive => {
-                poller.deadline_event = Some(deadline);
-                events.push(deadline, Event::Deadline(number));
-            }
-            _ => poller.deadline_event = None,
-        }
-        false
+        let event = Event::Deadline(number);
+        poller.is_alive && poller.alarm.is_due(at, events, event)
     }
 
     /// Wakes a worker because its timer is due.
     pub(super) fn fire(&mut self, number: usize) {
         let poller = &mut self.list[number];
-        (poller.timer, poller.deadline, poller.deadline_event) = (None, None, None);
+        (poller.timer, poller.alarm) = (None, Timer::default());
         self.wake(number);
     }
 }

@@ -192,7 +192,7 @@ impl Network<'_> {
         if is_kept && socket.is_over() {
             return;
         }
-        (socket.timer, socket.owes_ack) = (None, false);
+        (socket.timer.deadline, socket.owes_ack) = (None, false);
         socket.out.clear();
         if !is_kept {
             return self.remove(id);

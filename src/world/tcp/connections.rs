@@ -131,7 +131,7 @@ impl Network<'_> {
     pub(super) fn set_timer(&mut self, id: u32) {
         let now = self.core.time.now();
         if let Some(socket) = self.table.tcp_mut(id) {
-            socket.timer = Some(now + socket.timeout(now));
+            socket.timer.deadline = Some(now + socket.timeout(now));
         }
         #[cfg(test)]
         if self.tcp.has_all_events {
@@ -142,16 +142,14 @@ impl Network<'_> {
     /// Starts the timer, if something has to be retransmitted unless it is acknowledged in time, or
     /// if a closed window has to be probed.
     pub(super) fn start_timer(&mut self, id: u32) {
-        let Some(socket) = self.table.tcp(id).filter(|socket| socket.timer.is_none()) else {
+        let socket = self.table.tcp(id);
+        let Some(socket) = socket.filter(|socket| socket.timer.deadline.is_none()) else {
             return;
         };
         let is_under_way = socket.acked < socket.next || socket.is_opening();
         if is_under_way || self.must_probe(id) {
-            let now = self.core.time.now();
-            if let Some(socket) = self.table.tcp_mut(id) {
-                socket.timer = Some(now + socket.timeout(now));
-                socket.arm(id, &mut self.core.events);
-            }
+            self.set_timer(id);
+            self.arm(id);
         }
     }
 
@@ -207,7 +205,8 @@ impl Network<'_> {
                 continue;
             };
             socket.postpone(asleep, now);
-            socket.arm(id, &mut self.core.events);
+            let event = Event::Retransmit(id);
+            socket.timer.arm(&mut self.core.events, event);
             if let Some(at) = socket.keepalive_at {
                 self.core.events.push(at, Event::Keepalive(id));
             }
@@ -222,28 +221,25 @@ impl Network<'_> {
     /// Puts a socket's timer into the queue of events, if it is set. The socket need not exist.
     pub(crate) fn arm(&mut self, id: u32) {
         if let Some(socket) = self.table.tcp_mut(id) {
-            socket.arm(id, &mut self.core.events);
+            let event = Event::Retransmit(id);
+            socket.timer.arm(&mut self.core.events, event);
         }
     }
 
     /// Returns whether this timer event of the socket still applies; if not, it is dropped.
     pub(crate) fn timer_is_due(&mut self, id: u32, at: u64) -> bool {
         // Segments that arrive at the same moment come after it.
-        let socket = self.settle_by(id, at.saturating_sub(1));
-        let Some(socket) = socket.filter(|socket| socket.timer_event == Some(at)) else {
+        self.settle_by(id, at.saturating_sub(1));
+        let Some(socket) = self.table.tcp_mut(id) else {
             return false;
         };
-        let (host, is_set) = (socket.base.host, socket.timer == Some(at));
-        // The timers of a machine that is suspended are set again when it resumes.
-        let is_suspended = self.core.links.partings.is_suspended(host);
-        let is_due = is_set && !is_suspended;
-        if !is_due {
-            self.table.tcp_at(id).timer_event = None;
-            if !is_suspended {
-                self.arm(id);
-            }
+        if self.core.links.partings.is_suspended(socket.base.host) {
+            // The timers of a machine that is suspended are armed when it resumes.
+            socket.timer.event.take_if(|event| *event == at);
+            return false;
         }
-        is_due
+        let event = Event::Retransmit(id);
+        socket.timer.is_due(at, &mut self.core.events, event)
     }
 }
 

@@ -129,7 +129,7 @@ impl Network<'_> {
         socket.limit = socket.limit.max(segment.limit);
         if socket.acked == socket.next {
             // Nothing is under way, except perhaps a probe. The peer is alive.
-            (socket.retries, socket.timer) = (0, None);
+            (socket.retries, socket.timer.deadline) = (0, None);
             if opens {
                 socket.forget_backoff();
             }

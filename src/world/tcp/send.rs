@@ -4,7 +4,7 @@ use super::segment::{PlainAck, Segment};
 use super::socket::State;
 use super::{LONGEST_RTO, NEVER, NO_TIMER};
 use crate::world::errno::Errno;
-use crate::world::event_queue::Event;
+use crate::world::event_queue::{Event, Timer};
 use crate::world::hosts::NOBODY;
 use crate::world::nat::{Effect, Protocol, Route};
 use crate::world::sockets::Network;
@@ -55,7 +55,7 @@ impl Network<'_> {
             if !may_send {
                 break;
             }
-            if socket.acked == next && socket.timer.is_none() {
+            if socket.acked == next && socket.timer.deadline.is_none() {
                 self.set_timer(id);
             }
             self.send_at(id, next);
@@ -69,7 +69,7 @@ impl Network<'_> {
         let Some(socket) = self.table.tcp_mut(id) else {
             return;
         };
-        (socket.timer, socket.timer_event) = (None, None);
+        socket.timer = Timer::default();
         let may_probe = socket.state == State::Connected && socket.acked == socket.next;
         let must_probe = !may_probe || self.must_probe(id);
         let socket = self.table.tcp_at(id);

@@ -11,7 +11,7 @@ use super::{BUFFER, LONGEST_RTO, NEVER, NO_TIMER, SEGMENT, SHORTEST_RTO};
 use crate::world::bytes::ByteQueue;
 use crate::world::core::Core;
 use crate::world::errno::Errno;
-use crate::world::event_queue::{Event, Events};
+use crate::world::event_queue::Timer;
 use crate::world::hosts::Hosts;
 use crate::world::inbox::unread;
 use crate::world::table::Base;
@@ -70,8 +70,7 @@ pub(crate) struct Socket {
     pub(super) rto: u64,
     smoothed: Option<(u64, u64)>,
     pub(super) timed: Option<(u64, u64)>,
-    pub(super) timer: Option<u64>,
-    pub(super) timer_event: Option<u64>,
+    pub(super) timer: Timer,
     /// The time of the first retransmission or probe since the peer has last acknowledged anything
     /// new, or opened its window.
     pub(super) stalled: Option<u64>,
@@ -126,8 +125,7 @@ impl Socket {
             rto: FIRST_RTO,
             smoothed: None,
             timed: None,
-            timer: None,
-            timer_event: None,
+            timer: Timer::default(),
             stalled: None,
             heard: 0,
             probes: 0,
@@ -289,7 +287,7 @@ impl Socket {
     /// Notes that the handshake is done, for this side.
     pub(super) fn open(&mut self) {
         self.state = State::Connected;
-        (self.timer, self.retries, self.rto) = (None, 0, SHORTEST_RTO);
+        (self.timer.deadline, self.retries, self.rto) = (None, 0, SHORTEST_RTO);
     }
 
     /// Notes that a segment is sent: it announces the room, and carries an acknowledgement.
@@ -359,10 +357,7 @@ impl Socket {
         let fits = end.min(self.limit).saturating_sub(seq);
         let len = fits.min(SEGMENT as u64) as usize;
         segment.seq = seq;
-        segment.timer = match (self.timer, self.timer_event) {
-            (Some(timer), event) if event.is_none_or(|event| event > timer) => timer,
-            _ => NEVER,
-        };
+        segment.timer = self.timer.unarmed().unwrap_or(NEVER);
         let bytes = &self.out.as_slice()[start..start + len];
         segment.bytes.extend_from_slice(bytes);
         segment.fin = self.wants_fin && seq + len as u64 == end;
@@ -380,20 +375,11 @@ impl Socket {
         }
     }
 
-    /// Puts its timer into the queue of events, if it is set.
-    pub(super) fn arm(&mut self, id: u32, events: &mut Events) {
-        if let Some(at) = self.timer {
-            if self.timer_event.is_none_or(|event| event > at) {
-                self.timer_event = Some(at);
-                events.push(at, Event::Retransmit(id));
-            }
-        }
-    }
-
     /// Moves all times of it that its host has not lived through, as it was suspended for that long
     /// until now. (A timer that was set meanwhile has no more than its whole timeout left.)
     pub(super) fn postpone(&mut self, asleep: u64, now: u64) {
-        self.timer = (self.timer).map(|at| (at + asleep).min(now + self.rto));
+        let deadline = self.timer.deadline;
+        self.timer.deadline = deadline.map(|at| (at + asleep).min(now + self.rto));
         self.keepalive_at = self.keepalive_at.map(|at| at + asleep);
         let moved = |at: u64| (at + asleep).min(now);
         self.heard = moved(self.heard);
@@ -403,7 +389,7 @@ impl Socket {
 
     /// Notes that a part of what was sent is acknowledged.
     pub(super) fn restart_timing(&mut self) {
-        (self.retries, self.equal_acks, self.timer) = (0, 0, None);
+        (self.retries, self.equal_acks, self.timer.deadline) = (0, 0, None);
         self.forget_backoff();
     }
 
@@ -556,29 +542,17 @@ mod tests {
     #[test]
     fn the_times_of_a_socket_move_by_a_suspension_and_none_of_the_past_into_the_future() {
         let mut socket = connected();
-        (socket.timer, socket.keepalive_at, socket.rto) = (Some(110), Some(120), 20);
+        (socket.timer.deadline, socket.keepalive_at, socket.rto) = (Some(110), Some(120), 20);
         (socket.heard, socket.stalled, socket.timed) = (90, Some(80), Some((5, 95)));
         socket.postpone(50, 150);
-        assert_eq!((socket.timer, socket.keepalive_at), (Some(160), Some(170)));
+        let timers = (socket.timer.deadline, socket.keepalive_at);
+        assert_eq!(timers, (Some(160), Some(170)));
         assert_eq!((socket.heard, socket.stalled), (140, Some(130)));
         assert_eq!(socket.timed, Some((5, 145)));
         // Its process was killed during the suspension, and the FIN was sent then.
-        (socket.timer, socket.timed) = (Some(190), Some((6, 170)));
+        (socket.timer.deadline, socket.timed) = (Some(190), Some((6, 170)));
         socket.postpone(50, 200);
-        assert_eq!(socket.timer, Some(220));
+        assert_eq!(socket.timer.deadline, Some(220));
         assert_eq!((socket.heard, socket.timed), (190, Some((6, 200))));
-    }
-
-    #[test]
-    fn a_timer_is_put_into_the_queue_once() {
-        let (mut socket, mut events) = (connected(), Events::default());
-        socket.arm(1, &mut events);
-        assert!(events.first().is_none(), "it is not set");
-        socket.timer = Some(9);
-        (0..2).for_each(|_| socket.arm(1, &mut events));
-        assert_eq!(events.all().count(), 1);
-        socket.timer = Some(8);
-        socket.arm(1, &mut events);
-        assert_eq!(events.all().count(), 2);
     }
 }
