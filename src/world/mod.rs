@@ -415,7 +415,7 @@ impl Kernel {
             Event::Segment(segment) => match network.core.pass(segment.way()) {
                 Passage::Lost => network.lose_segment(segment),
                 Passage::Held => {
-                    network.arm_all(segment.timers());
+                    network.arm_all(&segment);
                     let held = (segment.way(), Event::Segment(segment));
                     network.core.links.held.push(held);
                 }

@@ -57,7 +57,7 @@ pub(super) enum Effect {
 }
 
 /// A host and an address. As a destination it is the next hop, and the final address.
-type End = (usize, SocketAddr);
+pub(super) type End = (usize, SocketAddr);
 
 /// The route of a message from the host at which it has arrived.
 #[derive(PartialEq, Eq, Debug)]

@@ -213,9 +213,11 @@ impl Network<'_> {
         }
     }
 
-    /// Arms the timers that are only set because a segment arrives before their deadlines.
-    pub(crate) fn arm_all(&mut self, timers: [u32; 2]) {
-        timers.into_iter().for_each(|id| self.arm(id));
+    /// Arms the timers that are only set because a segment arrives before their deadlines: it does
+    /// not, or not now.
+    pub(crate) fn arm_all(&mut self, segment: &Segment) {
+        self.arm(segment.from_id);
+        self.arm(segment.calls_off);
     }
 
     /// Puts a socket's timer into the queue of events, if it is set. The socket need not exist.

@@ -34,7 +34,9 @@ impl Network<'_> {
 
     /// Refuses a segment for which there is no socket, by a RST.
     fn refuse(&mut self, segment: &Segment) {
-        let reset = self.tcp.spare.make(|bytes| segment.refusal(bytes));
+        let (ends, ids) = ([segment.to, segment.from], [0, segment.from_id]);
+        let mut reset = self.tcp.spare.make(ends, ids, Flags::Reset);
+        (reset.seq, reset.ack) = (segment.ack, segment.seq);
         self.send_segment(None, reset);
         self.arm(segment.from_id);
     }

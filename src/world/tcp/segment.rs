@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 
 use super::NEVER;
+use crate::world::nat::End;
 use crate::world::trace::{Flags, Message, What, digest};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
-    pub(super) from: (usize, SocketAddr),
-    pub(super) to: (usize, SocketAddr),
+    pub(super) from: End,
+    pub(super) to: End,
     /// The numbers of the sockets at both ends, as far as they are known; zero otherwise. They save
     /// a search, and identify the same sockets as the addresses: numbers are not reused, and a
     /// socket keeps its addresses. (With gateways the addresses decide.)
@@ -30,12 +31,6 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Returns the sockets that need their timers armed, if these are only set and this segment
-    /// does not arrive now.
-    pub(crate) fn timers(&self) -> [u32; 2] {
-        [self.from_id, self.calls_off]
-    }
-
     /// Returns the hosts that it goes from and to.
     pub(crate) fn way(&self) -> (usize, usize) {
         (self.from.0, self.to.0)
@@ -65,25 +60,6 @@ impl Segment {
             is_lost,
         }
     }
-
-    /// Returns the segment that refuses this one, for which there is no socket: a RST.
-    pub(super) fn refusal(&self, bytes: Vec<u8>) -> Segment {
-        Segment {
-            from: self.to,
-            to: self.from,
-            from_id: 0,
-            to_id: self.from_id,
-            sent: 0,
-            flags: Flags::Reset,
-            seq: self.ack,
-            bytes,
-            fin: false,
-            ack: self.seq,
-            limit: 0,
-            timer: NEVER,
-            calls_off: 0,
-        }
-    }
 }
 
 /// A segment that acknowledges all that is under way, and changes nothing else.
@@ -105,9 +81,30 @@ impl Spare {
         self.0.push(segment);
     }
 
-    /// Creates a segment, in the memory of one that is done. It is made with an empty vector.
+    /// Creates a segment from one socket to another, whose numbers are `ids`, in the memory of one
+    /// that is done. It has no bytes, and its offsets are zero.
     #[inline(always)]
-    pub(super) fn make(&mut self, segment: impl FnOnce(Vec<u8>) -> Segment) -> Box<Segment> {
+    pub(super) fn make(
+        &mut self,
+        [from, to]: [End; 2],
+        ids: [u32; 2],
+        flags: Flags,
+    ) -> Box<Segment> {
+        let segment = |bytes| Segment {
+            from,
+            to,
+            from_id: ids[0],
+            to_id: ids[1],
+            sent: 0,
+            flags,
+            seq: 0,
+            bytes,
+            fin: false,
+            ack: 0,
+            limit: 0,
+            timer: NEVER,
+            calls_off: 0,
+        };
         let Some(mut place) = self.0.pop() else {
             return Box::new(segment(Vec::new()));
         };

@@ -147,7 +147,7 @@ impl Network<'_> {
             at = at.max(socket.arrival);
             (socket.arrival, socket.link) = (at, link);
             if at >= segment.timer || at >= peer_timer.0 {
-                self.arm_all(segment.timers());
+                self.arm_all(&segment);
             }
         }
         self.core.events.push(at, Event::Segment(segment));
@@ -178,7 +178,7 @@ impl Network<'_> {
                 })
             }
         };
-        self.arm_all(segment.timers());
+        self.arm_all(&segment);
         (segment.timer, segment.calls_off) = (NEVER, 0);
         segment.sent = now;
         match arrival {
@@ -233,7 +233,7 @@ impl Network<'_> {
         self.core.note(segment.to.0, segment.event(What::Lost));
         self.core.message(|| segment.message(now, true));
         self.warn_peer(segment.from.1, segment.to);
-        self.arm_all(segment.timers());
+        self.arm_all(&segment);
         let (from, to) = segment.way();
         if segment.flags == Flags::Syn && self.core.links.partings.is_unreachable(from, to) {
             let event = Event::Unreachable(segment.from_id);

@@ -306,23 +306,12 @@ impl Socket {
         flags: Flags,
         spare: &mut Spare,
     ) -> Option<Box<Segment>> {
-        let to = self.peer?;
+        let ends = [(self.base.host, self.local), self.peer?];
         self.announce();
-        Some(spare.make(|bytes| Segment {
-            from: (self.base.host, self.local),
-            to,
-            from_id: id,
-            to_id: self.peer_id,
-            sent: 0,
-            flags,
-            seq: self.next,
-            bytes,
-            fin: false,
-            ack: self.acknowledgement(),
-            limit: self.announced,
-            timer: NEVER,
-            calls_off: 0,
-        }))
+        let mut segment = spare.make(ends, [id, self.peer_id], flags);
+        (segment.seq, segment.ack) = (self.next, self.acknowledgement());
+        segment.limit = self.announced;
+        Some(segment)
     }
 
     /// Returns a plain acknowledgement that is under way to it as a segment.
@@ -332,22 +321,11 @@ impl Socket {
         ack: PlainAck,
         spare: &mut Spare,
     ) -> Option<Box<Segment>> {
-        let from = self.peer?;
-        Some(spare.make(|bytes| Segment {
-            from,
-            to: (self.base.host, self.local),
-            from_id: self.peer_id,
-            to_id: id,
-            sent: ack.sent,
-            flags: Flags::Ack,
-            seq: ack.seq,
-            bytes,
-            fin: false,
-            ack: self.next,
-            limit: ack.limit,
-            timer: NEVER,
-            calls_off: id,
-        }))
+        let ends = [self.peer?, (self.base.host, self.local)];
+        let mut segment = spare.make(ends, [self.peer_id, id], Flags::Ack);
+        (segment.sent, segment.calls_off) = (ack.sent, id);
+        (segment.seq, segment.ack, segment.limit) = (ack.seq, self.next, ack.limit);
+        Some(segment)
     }
 
     /// Fills a segment with the bytes at `seq`, or the FIN if it is there.
