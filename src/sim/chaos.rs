@@ -933,7 +933,7 @@ impl State {
     fn reset(&self, mut harm: Harm) {
         if let Some((a, b)) = pair(&mut harm.stream, count_hosts()) {
             if comes(Fault::new(harm.id, harm.at, vec![a], vec![b])) {
-                with_kernel(|kernel| kernel.reset_between(a, b));
+                with_kernel(|kernel| kernel.network().reset_between(a, b));
             }
         }
     }

@@ -372,7 +372,7 @@ impl Sim {
     #[track_caller]
     pub fn reset(&self, a: &str, b: &str) {
         let (a, b) = (find(a), find(b));
-        with_kernel(|kernel| kernel.reset_between(a, b));
+        with_kernel(|kernel| kernel.network().reset_between(a, b));
     }
 
     /// Injects faults chosen by the seed, for `duration` from now on: see [`Chaos`].

@@ -205,7 +205,7 @@ impl Core {
     }
 
     /// Sets when the timers of a host are due, as its clock is another one.
-    fn follow_clock(&mut self, host: usize) {
+    pub(super) fn follow_clock(&mut self, host: usize) {
         self.show_time();
         for poller in self.processes.pollers_on(host) {
             self.pollers.arm(poller, &self.time, &mut self.events);
@@ -238,28 +238,6 @@ impl Core {
     pub(crate) fn pause(&mut self, host: usize) -> PauseId {
         self.note(host, What::Paused);
         self.processes.pause(host)
-    }
-
-    /// Pauses a process with all of its machine: its monotonic clock stands still, its kernel does
-    /// nothing, and its network card is off.
-    pub(super) fn suspend(&mut self, host: usize) -> PauseId {
-        self.note(host, What::Suspended);
-        let id = self.processes.pause(host);
-        if self.links.partings.suspend(id, host) {
-            self.time.suspend(host);
-            self.follow_clock(host);
-        }
-        id
-    }
-
-    /// Ends a suspension, if this pause is one. If it was the last one of its host, returns that,
-    /// and how long it was suspended.
-    pub(super) fn end_suspension(&mut self, id: PauseId) -> Option<(usize, u64)> {
-        let host = self.links.partings.resume(id)?;
-        let asleep = self.time.resume(host);
-        self.follow_clock(host);
-        self.deliver_held();
-        Some((host, asleep))
     }
 
     /// Sets the order of processes and tasks, from now on.

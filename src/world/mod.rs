@@ -94,7 +94,6 @@ pub(crate) use panics::{
     as_killed, fail_by_held_panic, fail_by_panic, fail_unless_permitted, note_panic,
     panic_is_taken, panic_was_contained, task_has_panicked,
 };
-use parting::{How, PartingId};
 use pollers::Pollers;
 pub(crate) use pollers::{PollerOfWorker, choose_task};
 use processes::Processes;
@@ -501,10 +500,17 @@ impl Kernel {
         self.network().forget_all(host);
     }
 
-    /// Suspends a host.
+    /// Pauses a process with all of its machine: its monotonic clock stands still, its kernel does
+    /// nothing, and its network card is off.
     pub(crate) fn suspend(&mut self, host: usize) -> PauseId {
         self.network().settle_all();
-        let id = self.core.suspend(host);
+        let core = &mut self.core;
+        core.note(host, What::Suspended);
+        let id = core.processes.pause(host);
+        if core.links.partings.suspend(id, host) {
+            core.time.suspend(host);
+            core.follow_clock(host);
+        }
         self.network().warn_peers(host);
         id
     }
@@ -518,8 +524,13 @@ impl Kernel {
         }
     }
 
+    /// Ends a suspension, if this pause is one.
     fn end_suspension(&mut self, id: PauseId) {
-        if let Some((host, asleep)) = self.core.end_suspension(id) {
+        let core = &mut self.core;
+        if let Some(host) = core.links.partings.resume(id) {
+            let asleep = core.time.resume(host);
+            core.follow_clock(host);
+            core.deliver_held();
             self.network().postpone_timers(host, asleep);
         }
     }
@@ -530,18 +541,6 @@ impl Kernel {
     /// Calls off all actions of chaos with a number below this one.
     pub(crate) fn call_off_chaos(&mut self, first: u64) {
         self.first_chaos = first;
-    }
-
-    /// Separates two sets of hosts from now on, in both directions, or delays what they send.
-    pub(crate) fn part(&mut self, these: &[usize], others: &[usize], how: How) -> PartingId {
-        self.network().settle_all();
-        self.core.part(these, others, how)
-    }
-
-    /// Resets all connections between two hosts, on both sides at the same moment.
-    pub(crate) fn reset_between(&mut self, a: usize, b: usize) {
-        self.core.note(a, What::Reset(b));
-        self.network().reset_between(a, b);
     }
 
     /// Ends all cuts, holds, pauses and suspensions, and the random faults of hosts and names.

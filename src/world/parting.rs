@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Kernel;
 use super::core::Core;
 use super::event::What;
 use super::processes::PauseId;
@@ -147,17 +148,19 @@ impl Partings {
     }
 }
 
-impl Core {
+impl Kernel {
     /// Separates two sets of hosts from now on, in both directions, or delays what they send.
-    pub(super) fn part(&mut self, these: &[usize], others: &[usize], how: How) -> PartingId {
+    pub(crate) fn part(&mut self, these: &[usize], others: &[usize], how: How) -> PartingId {
+        self.network().settle_all();
+        let core = &mut self.core;
         let pairs = these.iter().flat_map(|a| others.iter().map(|b| (*a, *b)));
         let pairs = pairs.filter(|(a, b)| a != b);
         let noted: Vec<(usize, usize)> = pairs.take(MAX_NOTED).collect();
         let [begins, _] = how.told();
         for (a, b) in &noted {
-            self.note(*a, begins(*b));
+            core.note(*a, begins(*b));
         }
-        let partings = &mut self.links.partings;
+        let partings = &mut core.links.partings;
         partings.count += 1;
         let number = partings.count;
         let parting = Parting {
@@ -171,7 +174,9 @@ impl Core {
         partings.list.insert(number, parting);
         PartingId(number)
     }
+}
 
+impl Core {
     /// Opens the direction from the other hosts to these, unless another parting applies to it.
     pub(crate) fn make_one_way(&mut self, id: PartingId) {
         if let Some(parting) = self.links.partings.list.get_mut(&id.0) {

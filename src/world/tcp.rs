@@ -137,7 +137,8 @@ impl Network<'_> {
     }
 
     /// Resets all connections between two hosts, on both sides at the same moment.
-    pub(super) fn reset_between(&mut self, a: usize, b: usize) {
+    pub(crate) fn reset_between(&mut self, a: usize, b: usize) {
+        self.core.note(a, What::Reset(b));
         let mut ids = self.table.ids(a);
         if a != b {
             ids.extend(self.table.ids(b));

@@ -131,7 +131,7 @@ impl Script<'_> {
                 "healed".into()
             }
             (12, _) if self.choices.below(4) == 0 => {
-                kernel.reset_between(host, other);
+                kernel.network().reset_between(host, other);
                 "reset".into()
             }
             (13, _) if self.choices.below(3) == 0 => {
