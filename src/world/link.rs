@@ -241,16 +241,6 @@ impl Links {
         self.held.retain(|(way, _)| *way != (host, host));
     }
 
-    /// Takes the messages that are no longer held, in the order of their arrival.
-    pub(super) fn take_released(&mut self) -> Vec<Event> {
-        let all = std::mem::take(&mut self.held).into_iter();
-        let partings = &self.partings;
-        let (held, released): (Vec<_>, Vec<_>) =
-            all.partition(|((from, to), _)| partings.is_held(*from, *to));
-        self.held = held;
-        released.into_iter().map(|(_, event)| event).collect()
-    }
-
     /// Returns the latency that the chaos of this number has drawn for a link, to replace its own.
     fn latency_by_chaos(
         &mut self,

@@ -213,11 +213,15 @@ impl Core {
         self.deliver_held();
     }
 
-    /// Delivers held messages where no hold applies any more.
+    /// Delivers held messages where no hold applies any more, in the order of their arrival.
     pub(super) fn deliver_held(&mut self) {
-        let now = self.time.now();
-        for event in self.links.take_released() {
-            self.events.push(now, event);
+        let (now, links) = (self.time.now(), &mut self.links);
+        for (way, event) in std::mem::take(&mut links.held) {
+            if links.partings.is_held(way.0, way.1) {
+                links.held.push((way, event));
+            } else {
+                self.events.push(now, event);
+            }
         }
     }
 }
