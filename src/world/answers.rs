@@ -68,12 +68,53 @@ thread_local! {
 struct OfThisThread;
 
 impl libc_answers::Answers for OfThisThread {
-    fn time(&self, clock: Clock) -> Option<Duration> {
-        time(clock)
+    /// Returns the time since the clock's zero, if this thread is in a world.
+    fn time(&self, which: Clock) -> Option<Duration> {
+        ANSWERS.with(|answers| {
+            if !answers.is_in_world.get() {
+                return None;
+            }
+            answers.for_the_time.set(answers.for_the_time.get() + 1);
+            let shown = Duration::from_nanos(answers.shown.get());
+            Some(match which {
+                Clock::Monotonic => START.saturating_add(shown),
+                Clock::Wall => {
+                    let (even, ahead) = (START_OF_DAY.saturating_add(shown), answers.wall.get());
+                    let apart = Duration::from_nanos(ahead.unsigned_abs());
+                    // Not before 1970: many programs do not expect such times.
+                    if ahead < 0 {
+                        even.saturating_sub(apart)
+                    } else {
+                        even.saturating_add(apart)
+                    }
+                }
+            })
+        })
     }
 
+    /// Fills `bytes`, if this thread is in a world, and returns whether it is. A request for no
+    /// bytes is not counted: getrandom makes one, once in a process, to find out whether the kernel
+    /// has the call.
     fn fill(&self, bytes: &mut [MaybeUninit<u8>]) -> bool {
-        fill(bytes)
+        ANSWERS.with(|answers| {
+            if !answers.is_in_world.get() {
+                return false;
+            }
+            if bytes.is_empty() {
+                return true;
+            }
+            answers.for_randomness.set(answers.for_randomness.get() + 1);
+            let nth = answers.nth.replace(answers.nth.get() + 1);
+            let mut stream =
+                Stream::new(answers.seed.get(), "libc", answers.step.get() as usize, nth);
+            for part in bytes.chunks_mut(8) {
+                let number = stream.next().to_le_bytes();
+                for (byte, random) in part.iter_mut().zip(number) {
+                    byte.write(random);
+                }
+            }
+            true
+        })
     }
 }
 
@@ -122,62 +163,16 @@ pub(crate) fn asked() -> Asked {
     })
 }
 
-/// Returns the time since the clock's zero, if this thread is in a world.
-fn time(which: Clock) -> Option<Duration> {
-    ANSWERS.with(|answers| {
-        if !answers.is_in_world.get() {
-            return None;
-        }
-        answers.for_the_time.set(answers.for_the_time.get() + 1);
-        let shown = Duration::from_nanos(answers.shown.get());
-        Some(match which {
-            Clock::Monotonic => START.saturating_add(shown),
-            Clock::Wall => {
-                let (even, ahead) = (START_OF_DAY.saturating_add(shown), answers.wall.get());
-                let apart = Duration::from_nanos(ahead.unsigned_abs());
-                // Not before 1970: many programs do not expect such times.
-                if ahead < 0 {
-                    even.saturating_sub(apart)
-                } else {
-                    even.saturating_add(apart)
-                }
-            }
-        })
-    })
-}
-
-/// Fills `bytes`, if this thread is in a world, and returns whether it is. A request for no bytes
-/// is not counted: getrandom makes one, once in a process, to find out whether the kernel has the
-/// call.
-fn fill(bytes: &mut [MaybeUninit<u8>]) -> bool {
-    ANSWERS.with(|answers| {
-        if !answers.is_in_world.get() {
-            return false;
-        }
-        if bytes.is_empty() {
-            return true;
-        }
-        answers.for_randomness.set(answers.for_randomness.get() + 1);
-        let nth = answers.nth.replace(answers.nth.get() + 1);
-        let mut stream = Stream::new(answers.seed.get(), "libc", answers.step.get() as usize, nth);
-        for part in bytes.chunks_mut(8) {
-            let number = stream.next().to_le_bytes();
-            for (byte, random) in part.iter_mut().zip(number) {
-                byte.write(random);
-            }
-        }
-        true
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use libc_answers::Answers as _;
+
     use super::*;
 
     fn drawn(len: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; len];
         let mut room = vec![MaybeUninit::new(0); len];
-        let is_filled = fill(&mut room);
+        let is_filled = OfThisThread.fill(&mut room);
         for (byte, random) in bytes.iter_mut().zip(room) {
             // SAFETY: all of `MaybeUninit::new` above is initialised.
             *byte = unsafe { random.assume_init() };
@@ -205,23 +200,29 @@ mod tests {
 
     #[test]
     fn questions_are_answered_and_counted_in_a_world_only() {
-        assert_eq!((time(Clock::Wall), drawn(4)), (None, None));
+        assert_eq!((OfThisThread.time(Clock::Wall), drawn(4)), (None, None));
         begin(1);
-        let start = time(Clock::Monotonic).unwrap();
+        let start = OfThisThread.time(Clock::Monotonic).unwrap();
         show(1_500_000_000);
         assert_eq!(
-            time(Clock::Monotonic).unwrap() - start,
+            OfThisThread.time(Clock::Monotonic).unwrap() - start,
             Duration::from_millis(1_500)
         );
-        assert_eq!(time(Clock::Wall).unwrap().as_secs(), 1_767_225_601);
+        assert_eq!(
+            OfThisThread.time(Clock::Wall).unwrap().as_secs(),
+            1_767_225_601
+        );
         show_wall(-2_000_000_000);
-        assert_eq!(time(Clock::Wall).unwrap().as_secs(), 1_767_225_599);
+        assert_eq!(
+            OfThisThread.time(Clock::Wall).unwrap().as_secs(),
+            1_767_225_599
+        );
         show_wall(i64::MIN);
-        assert_eq!(time(Clock::Wall), Some(Duration::ZERO));
+        assert_eq!(OfThisThread.time(Clock::Wall), Some(Duration::ZERO));
         assert_ne!(drawn(8), drawn(8));
         let counted = asked();
         assert_eq!((counted.for_the_time, counted.for_randomness), (5, 2));
         end();
-        assert_eq!(time(Clock::Monotonic), None);
+        assert_eq!(OfThisThread.time(Clock::Monotonic), None);
     }
 }
