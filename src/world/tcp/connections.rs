@@ -130,9 +130,8 @@ impl Network<'_> {
     /// the queue of events: see the documentation of `tcp`.
     pub(super) fn set_timer(&mut self, id: u32) {
         let now = self.core.time.now();
-        if let Some(socket) = self.table.tcp_mut(id) {
-            socket.timer.deadline = Some(now + socket.timeout(now));
-        }
+        let socket = self.table.tcp_at(id);
+        socket.timer.deadline = Some(now + socket.timeout(now));
         #[cfg(test)]
         if self.tcp.has_all_events {
             self.arm(id);
@@ -297,9 +296,7 @@ impl Network<'_> {
 
     #[inline(never)]
     fn settle_now(&mut self, id: u32, now: u64) {
-        let Some(socket) = self.table.tcp_mut(id) else {
-            return;
-        };
+        let socket = self.table.tcp_at(id);
         let Some(ack) = socket.ack_under_way.take() else {
             return;
         };

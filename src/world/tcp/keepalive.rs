@@ -114,10 +114,8 @@ impl Network<'_> {
 
     /// Sets the keepalive timer. The event of an earlier deadline no longer applies.
     fn set_keepalive_timer(&mut self, id: u32, at: u64) {
-        if let Some(socket) = self.table.tcp_mut(id) {
-            socket.keepalive_at = Some(at);
-            self.core.events.push(at, Event::Keepalive(id));
-        }
+        self.table.tcp_at(id).keepalive_at = Some(at);
+        self.core.events.push(at, Event::Keepalive(id));
     }
 }
 

@@ -34,9 +34,8 @@ impl Network<'_> {
         let Some(mut segment) = self.segment(id, Flags::Data) else {
             return;
         };
-        if let Some(socket) = self.table.tcp_mut(id) {
-            socket.fill(&mut segment, seq, self.core.time.now());
-        }
+        let socket = self.table.tcp_at(id);
+        socket.fill(&mut segment, seq, self.core.time.now());
         self.send_segment(Some(id), segment);
     }
 
