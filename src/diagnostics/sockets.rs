@@ -11,7 +11,7 @@ pub(super) fn describe(source: &Source) -> Description {
     #[cfg(feature = "sim")]
     if let Some(socket) = source.simulated() {
         let [local, peer] = [socket.local_addr(), socket.peer_addr()]
-            .map(|address| address.ok().and_then(|address| address.describe()));
+            .map(|address| text(&address.ok()?.to_system().ok()?));
         return (socket.kind(), local, peer);
     }
     let (kind, local, peer) = describe_descriptor(source.descriptor());

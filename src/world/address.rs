@@ -45,15 +45,6 @@ impl Address {
         }
     }
 
-    /// Describes the address, for reports. `None` for an unnamed one.
-    pub(crate) fn describe(&self) -> Option<String> {
-        match self {
-            Address::Internet(address) => Some(address.to_string()),
-            Address::Unix(Name::Unnamed) => None,
-            Address::Unix(name) => Some(name.describe()),
-        }
-    }
-
     pub(crate) fn internet(&self) -> io::Result<SocketAddr> {
         match self {
             Address::Internet(address) => Ok(*address),
