@@ -22,6 +22,7 @@
 use std::net::SocketAddr;
 
 use super::core::Core;
+use super::ports::Ports;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -118,15 +119,15 @@ impl Flow {
 }
 
 impl Nat {
-    /// Returns the route of a message that has arrived at `to`, and notes it in its flow. `is_free`
-    /// is whether the gateway's own sockets leave a port free.
+    /// Returns the route of a message that has arrived at `to`, and notes it in its flow. `ports` are
+    /// those of the gateway's own sockets.
     pub(super) fn route(
         &mut self,
         (protocol, effect): (Protocol, Effect),
         from: End,
         to: End,
         core: &mut Core,
-        is_free: impl Fn(u16) -> bool,
+        ports: &Ports,
     ) -> Route<'_> {
         let (now, gateway) = (core.time.now(), to.0);
         let next = core.hosts.locate(gateway, to.1);
@@ -145,7 +146,7 @@ impl Nat {
         let begins = !matches!(effect, Effect::FinOrRst | Effect::Icmp);
         let place = match self.find(protocol, false, from.1, to, now) {
             _ if !core.hosts.is_behind(from.0, gateway) => None,
-            None if begins => self.begin(protocol, from.1, to, core, is_free),
+            None if begins => self.begin(protocol, from.1, to, core, ports),
             place => place,
         };
         let Some(place) = place else {
@@ -203,7 +204,7 @@ impl Nat {
         inside: SocketAddr,
         (gateway, remote): End,
         core: &mut Core,
-        is_free: impl Fn(u16) -> bool,
+        ports: &Ports,
     ) -> Option<usize> {
         let now = core.time.now();
         self.0.retain(|flow| now < flow.until);
@@ -213,7 +214,8 @@ impl Nat {
         let is_free = |port| {
             let outside = (gateway, SocketAddr::new(ip, port));
             let mut others = self.0.iter().map(|flow| (flow.protocol, flow.outside));
-            others.all(|other| other != (protocol, outside)) && is_free(port)
+            others.all(|other| other != (protocol, outside))
+                && ports.is_free(protocol, (gateway, port))
         };
         let port = match other {
             Some(other) => other.outside.1.port(),
@@ -289,7 +291,11 @@ mod tests {
         from: End,
         to: End,
     ) -> Result<Option<(End, End)>, ()> {
-        match nat.route(message, from, (GATEWAY, to.1), core, |port| port >= 10) {
+        let mut ports = Ports::default();
+        for port in 0..10 {
+            ports.add(message.0, (GATEWAY, port), 1);
+        }
+        match nat.route(message, from, (GATEWAY, to.1), core, &ports) {
             Route::Here => Ok(None),
             Route::On(from, to, _) => Ok(Some((from, to))),
             Route::Lost => Err(()),

@@ -342,9 +342,8 @@ impl Network<'_> {
             Kind::Data | Kind::Broadcast => Effect::Other,
         };
         let (from, to) = (datagram.from, datagram.to);
-        let is_free = |port| self.ports.is_free(Protocol::Udp, (to.0, port));
         let message = (Protocol::Udp, effect);
-        match self.nat.route(message, from, to, self.core, is_free) {
+        match self.nat.route(message, from, to, self.core, self.ports) {
             Route::Here => return Some(datagram),
             Route::Lost => lose(&datagram, self.core),
             Route::On(from, to, _) => {

@@ -162,9 +162,8 @@ impl Network<'_> {
             _ => Effect::Other,
         };
         let (from, to, now) = (segment.from, segment.to, self.core.time.now());
-        let is_free = |port| self.ports.is_free(Protocol::Tcp, (to.0, port));
         let message = (Protocol::Tcp, effect);
-        let arrival = match self.nat.route(message, from, to, self.core, is_free) {
+        let arrival = match self.nat.route(message, from, to, self.core, self.ports) {
             Route::Here => return Some(segment),
             Route::Lost => None,
             Route::On(from, to, arrival) => {
