@@ -236,11 +236,6 @@ impl Links {
         }
     }
 
-    /// Loses what a host that has lost its power has sent to itself.
-    pub(super) fn forget_own(&mut self, host: usize) {
-        self.held.retain(|(way, _)| *way != (host, host));
-    }
-
     /// Returns the latency that the chaos of this number has drawn for a link, to replace its own.
     fn latency_by_chaos(
         &mut self,

@@ -493,10 +493,11 @@ impl Kernel {
         }
     }
 
-    /// Powers a host off: its connections and listeners are forgotten.
+    /// Powers a host off: its connections and listeners are forgotten, and what it has sent to
+    /// itself is lost.
     pub(crate) fn power_off(&mut self, host: usize) {
         self.core.hosts.set_up(host, false);
-        self.core.links.forget_own(host);
+        self.core.links.held.retain(|(way, _)| *way != (host, host));
         self.network().forget_all(host);
     }
 
