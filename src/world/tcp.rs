@@ -195,6 +195,7 @@ impl Network<'_> {
         }
         (socket.timer.deadline, socket.owes_ack) = (None, false);
         socket.out.clear();
+        socket.end = socket.end.min(socket.acked); // The other bytes are lost.
         if !is_kept {
             return self.remove(id);
         }

@@ -160,7 +160,7 @@ impl Network<'_> {
         };
         let is_blocked = socket.state == State::Connected
             && socket.acked == socket.next
-            && socket.next < socket.end()
+            && socket.next < socket.end
             && socket.next >= socket.limit;
         if !is_blocked {
             return false; // The common case: no lookup of the peer is needed.
@@ -266,7 +266,7 @@ impl Network<'_> {
             && [0, socket.peer_id].contains(&socket.peer_timer.1)
             && peer.state == State::Connected
             && peer.ack_under_way.is_none()
-            && (peer.acked < ack && ack == peer.next && peer.next == peer.end())
+            && (peer.acked < ack && ack == peer.next && peer.next == peer.end)
             && !peer.wants_fin
             && peer.out.len() < BUFFER
     }

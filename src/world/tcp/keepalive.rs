@@ -51,7 +51,7 @@ impl Socket {
 
     /// Returns whether nothing waits to be sent or to be acknowledged.
     fn is_idle(&self) -> bool {
-        self.out.is_empty() && (!self.wants_fin || self.fin_acked)
+        self.out.is_empty() && (!self.wants_fin || self.fin_acked())
     }
 }
 

@@ -140,14 +140,8 @@ impl Network<'_> {
         if is_news {
             let was_full = socket.out.len() == BUFFER;
             let bytes = (segment.ack - socket.acked).min(socket.out.len() as u64) as usize;
-            let is_last = socket.wants_fin
-                && segment.ack == socket.next
-                && segment.ack == socket.acked + socket.out.len() as u64 + 1;
             socket.out.consume(bytes);
             socket.acked = segment.ack;
-            if is_last {
-                socket.fin_acked = true;
-            }
             socket.restart_timing();
             if let Some((_, sent)) = socket.timed.take_if(|(behind, _)| *behind <= segment.ack) {
                 socket.measure(self.core.time.now() - sent);
@@ -157,7 +151,7 @@ impl Network<'_> {
                 self.raise(id, WRITABLE);
             }
             // More of the bytes that were under way is missing.
-            if goes_on && !is_last {
+            if goes_on {
                 self.send_at(id, acked);
             }
         } else if segment.ack == socket.acked

@@ -46,10 +46,10 @@ impl Network<'_> {
         }
         loop {
             let socket = self.table.tcp_at(id);
-            if socket.state != State::Connected || socket.fin_acked {
+            if socket.state != State::Connected || socket.fin_acked() {
                 return;
             }
-            let (next, end) = (socket.next, socket.end());
+            let (next, end) = (socket.next, socket.end);
             let may_send = next < end && next < socket.limit || next == end && socket.wants_fin;
             if !may_send {
                 break;

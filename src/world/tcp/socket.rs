@@ -51,11 +51,11 @@ pub(crate) struct Socket {
     pub(super) out: ByteQueue,
     pub(super) acked: u64,
     pub(super) next: u64,
+    /// The offset behind the last byte that was written, which is that of the FIN.
+    pub(super) end: u64,
     pub(super) wants_fin: bool,
     pub(super) limit: u64,
     pub(super) equal_acks: u32,
-    /// Whether the peer has acknowledged the FIN too.
-    pub(super) fin_acked: bool,
     /// Whether both directions have ended, and it is about to be forgotten.
     pub(super) has_ended: bool,
     /// Whether it has connected, rather than been accepted.
@@ -112,10 +112,10 @@ impl Socket {
             out: ByteQueue::default(),
             acked: 0,
             next: 0,
+            end: 0,
             wants_fin: false,
             limit: 0,
             equal_acks: 0,
-            fin_acked: false,
             has_ended: false,
             has_connected: false,
             ends_last: false,
@@ -144,9 +144,9 @@ impl Socket {
         }
     }
 
-    /// Returns the offset behind the last byte that was written, which is that of the FIN.
-    pub(super) fn end(&self) -> u64 {
-        self.acked + self.out.len() as u64 - u64::from(self.fin_acked)
+    /// Returns whether the peer has acknowledged the FIN too.
+    pub(super) fn fin_acked(&self) -> bool {
+        self.acked > self.end
     }
 
     /// Returns whether it is connected, and everything was sent and acknowledged.
@@ -171,7 +171,7 @@ impl Socket {
     /// Returns whether both sides have ended, and know it: for the user it is no longer connected.
     /// (Linux keeps the rest, TIME_WAIT, apart from the socket, which is closed.)
     pub(super) fn is_over(&self) -> bool {
-        self.fin_acked && self.has_peer_fin()
+        self.fin_acked() && self.has_peer_fin()
     }
 
     pub(super) fn acknowledgement(&self) -> u64 {
@@ -231,8 +231,8 @@ impl Socket {
             text += ", the peer has ended";
         }
         // Not counting the FIN, behind the last byte.
-        let sent = self.next.min(self.end());
-        let (under_way, unsent) = (sent.saturating_sub(self.acked), self.end() - sent);
+        let sent = self.next.min(self.end);
+        let (under_way, unsent) = (sent.saturating_sub(self.acked), self.end - sent);
         for (count, what) in [(under_way, "not acknowledged"), (unsent, "not sent yet")] {
             if count > 0 {
                 text += &format!(", {count} bytes {what}");
@@ -276,7 +276,9 @@ impl Socket {
             State::Connected | State::Closed => return Err(Errno::PIPE.into()),
             _ => return Err(Errno::NOTCONN.into()),
         }
-        Ok(self.out.write(buffers, BUFFER, |_| ())?)
+        let written = self.out.write(buffers, BUFFER, |_| ())?;
+        self.end += written as u64;
+        Ok(written)
     }
 
     /// Ends writing: the FIN is to be sent behind the last byte.
@@ -330,7 +332,7 @@ impl Socket {
 
     /// Fills a segment with the bytes at `seq`, or the FIN if it is there.
     pub(super) fn fill(&mut self, segment: &mut Segment, seq: u64, now: u64) {
-        let end = self.end();
+        let end = self.end;
         let start = (seq - self.acked) as usize;
         let fits = end.min(self.limit).saturating_sub(seq);
         let len = fits.min(SEGMENT as u64) as usize;
@@ -471,7 +473,7 @@ mod tests {
         assert_eq!(socket.ready() & WRITABLE, 0);
         socket.end_writing();
         let (mut sent, mut fins) = (0, 0);
-        while socket.next < socket.end() {
+        while socket.next < socket.end {
             let mut part = segment(&mut socket, Flags::Data);
             socket.fill(&mut part, socket.next, 0);
             (sent, fins) = (sent + part.bytes.len(), fins + usize::from(part.fin));
