@@ -22,7 +22,7 @@
 use std::net::SocketAddr;
 
 use super::core::Core;
-use super::ports::Ports;
+use super::ports::{Ports, Protocol};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -37,12 +37,6 @@ const TCP_CLOSING: u64 = 60 * SECOND;
 
 /// The age at which a flow of UDP with answers becomes a stream: Linux's nf_conntrack_udp_packet().
 const STREAM_AGE: u64 = 2 * SECOND;
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Protocol {
-    Tcp,
-    Udp,
-}
 
 /// The effect of a message on its flow, by the kind of the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

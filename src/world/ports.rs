@@ -3,7 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::nat::Protocol;
+/// A protocol with ports.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Protocol {
+    Tcp,
+    Udp,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Ports {
@@ -38,9 +43,7 @@ impl Ports {
     /// Returns the connections that a host has from a port.
     pub(super) fn connections_from(&self, (host, port): (usize, u16)) -> impl Iterator<Item = u32> {
         let least = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let all = self
-            .connections
-            .range(connection(host, SocketAddr::new(least.ip(), port), least)..);
+        let all = self.connections.range((host, port, least.ip(), least)..);
         let from = all.take_while(move |(key, _)| (key.0, key.1) == (host, port));
         from.map(|(_, id)| *id)
     }

@@ -67,7 +67,7 @@ use socket::State;
 
 use super::errno::Errno;
 use super::hosts::NOBODY;
-use super::nat::Protocol;
+use super::ports::Protocol;
 use super::registrations::Registrations;
 use super::sockets::Network;
 use super::table::{Base, Socket as Any};

@@ -6,7 +6,8 @@ use super::{LONGEST_RTO, NEVER, NO_TIMER};
 use crate::world::errno::Errno;
 use crate::world::event_queue::{Event, Timer};
 use crate::world::hosts::NOBODY;
-use crate::world::nat::{Effect, Protocol, Route};
+use crate::world::nat::{Effect, Route};
+use crate::world::ports::Protocol;
 use crate::world::sockets::Network;
 use crate::world::trace::{Flags, What};
 

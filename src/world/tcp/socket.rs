@@ -43,7 +43,7 @@ pub(crate) struct Socket {
     pub(super) peer_id: u32,
     /// The number of the link to the peer, once something was sent; zero before.
     pub(super) link: u32,
-    /// Whether arriving segments find it: it is in `Tcp::connections`.
+    /// Whether arriving segments find it: it is in `Ports::connections`.
     pub(super) is_listed: bool,
     /// Whether an acknowledgement is due before the next event, unless a segment is sent before.
     pub(super) owes_ack: bool,
