@@ -1,7 +1,6 @@
 //! [`check`] and [`run`]: run worlds from seeds, and report on them.
 
 use std::any::Any;
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::future::Future;
@@ -546,16 +545,15 @@ where
         state: state.clone(),
     };
     let host = state.host("test");
-    let is_done = Rc::new(Cell::new(false));
     let (_, runtime) = state.start(host);
     let driven = catch_unwind(AssertUnwindSafe(|| {
         with_kernel(|kernel| kernel.core.set_current(Some(0)));
         runtime.worker.within(|| {
-            let main = to_its_end(test(sim), is_done.clone());
+            let main = to_its_end(test(sim), state.clone());
             runtime.spawn_main(main, site);
         });
         with_kernel(|kernel| kernel.core.set_current(None));
-        state.run(&|| is_done.get());
+        state.run();
     }));
     drop(runtime);
     if let Err(panic) = driven {
@@ -578,7 +576,7 @@ where
 }
 
 /// The main task of the world: runs the test, and checks its result.
-async fn to_its_end<F>(test: F, is_done: Rc<Cell<bool>>)
+async fn to_its_end<F>(test: F, state: Rc<State>)
 where
     F: Future,
     F::Output: Outcome,
@@ -594,7 +592,7 @@ where
         }
         Err(panic) => fail_by(panic),
     }
-    is_done.set(true);
+    state.is_done.set(true);
 }
 
 /// Fails the run because its test has panicked.

@@ -36,7 +36,7 @@ use crate::world::faults::Id;
 use crate::world::progress::{Call, Progress};
 use crate::world::step::Step;
 use crate::world::trace::{Seconds, What};
-use crate::world::{self, Advance, Due, Kernel, Turn, Variation};
+use crate::world::{self, Advance, Due, Kernel, Variation};
 
 /// Default limit of steps and events at one moment: a program that exceeds it is in a livelock.
 const MAX_STEPS: u64 = 100_000;
@@ -83,6 +83,8 @@ pub(super) struct State {
     until: Option<u64>,
     pub(super) max_steps: Cell<u64>,
     pub(super) max_total: Cell<u64>,
+    /// Whether the test's future has completed.
+    pub(super) is_done: Cell<bool>,
     /// Whether the test has ended, and its processes are being dropped.
     has_ended: Cell<bool>,
     /// Whether a process that returns must leave nothing behind.
@@ -321,25 +323,17 @@ impl State {
         number
     }
 
-    /// Drives the world until `is_done` returns `true`, or something has failed.
-    pub(super) fn run(&self, is_done: &dyn Fn() -> bool) {
+    /// Drives the world until the test is done, or something has failed.
+    pub(super) fn run(&self) {
         let (mut steps, mut total, mut moment) = (0, 0_u64, 0);
         loop {
             // Processes that were killed since must not run, even if that happened outside of a
             // step.
             self.drop_ended();
-            let (now, poller) = match kernel(|kernel| kernel.turn(is_done)) {
-                Turn::Next(now, poller) => (now, poller),
-                Turn::Stop => return,
-                Turn::WokenFromElsewhere => {
-                    return world::fail(|| {
-                        "a task was woken by another thread: a world has one thread, and what \
-                         others do comes at another moment each time"
-                            .into()
-                    });
-                }
+            let Some((now, poller)) = kernel(|kernel| kernel.turn(self.is_done.get())) else {
+                return;
             };
-            if is_done() {
+            if self.is_done.get() {
                 return self.check_at_end();
             }
             // An event does not always advance the time: a latency may be zero.

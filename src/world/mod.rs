@@ -129,14 +129,14 @@ pub(crate) struct Kernel {
     first_chaos: u64,
 }
 
-/// The next action of the world.
-pub(crate) enum Turn {
-    /// The run has failed, or has diverged.
-    Stop,
-    /// A task was woken by another thread.
-    WokenFromElsewhere,
-    /// The time, and the poller of the worker that runs next, if any is ready.
-    Next(u64, Option<usize>),
+/// The time, and the poller of the worker that runs next, if any is ready.
+pub(crate) type Turn = (u64, Option<usize>);
+
+/// An event that the kernel leaves to the world, which performs it before anything else runs.
+pub(crate) enum Due {
+    Call(PendingCall),
+    /// The action of chaos with this number.
+    Chaos(u64),
 }
 
 /// The result of letting time pass.
@@ -147,13 +147,6 @@ pub(crate) enum Advance {
     Late(u64),
     /// No event will ever happen.
     Never,
-}
-
-/// What the world runs when its time has come.
-pub(crate) enum Due {
-    Call(PendingCall),
-    /// The action of chaos of this number.
-    Chaos(u64),
 }
 
 thread_local! {
@@ -327,23 +320,28 @@ impl Kernel {
 
 /// The loop that drives the world.
 impl Kernel {
-    /// Returns what the loop does next. A test that `is_done` has no more choices.
-    pub(crate) fn turn(&mut self, is_done: &dyn Fn() -> bool) -> Turn {
+    /// Returns what the loop does next. `None` if the run is over: it has failed, which it also does
+    /// here if another thread has woken a task, or has diverged. A test that `is_done` has no more
+    /// choices.
+    pub(crate) fn turn(&mut self, is_done: bool) -> Option<Turn> {
         let core = &mut self.core;
         time::restart_readings();
         if core.report.is_over() {
-            return Turn::Stop;
+            return None;
         }
         if core.pollers.were_woken_from_elsewhere() {
-            return Turn::WokenFromElsewhere;
+            let reason = "a task was woken by another thread: a world has one thread, and what \
+                          others do comes at another moment each time";
+            core.report.fail(reason.into(), None, reason.into());
+            return None;
         }
         let (now, processes) = (core.time.now(), &core.processes);
-        if core.schedule.is_some() && !is_done() {
+        if core.schedule.is_some() && !is_done {
             return self.choose_turn(now);
         }
         let is_paused = |host| processes.is_paused(host);
         let is_paused = (!processes.pauses.is_empty()).then_some(is_paused);
-        Turn::Next(now, core.pollers.next(is_paused))
+        Some((now, core.pollers.next(is_paused)))
     }
 
     /// Lets the next event happen, unless it is later than `latest`. Call this only when no worker

@@ -169,16 +169,16 @@ impl Kernel {
     }
 
     /// Returns what the schedule has next: a worker that is ready, or an event at this moment.
-    pub(super) fn choose_turn(&mut self, now: u64) -> Turn {
+    pub(super) fn choose_turn(&mut self, now: u64) -> Option<Turn> {
         let core = &self.core;
         let schedule = core.schedule.as_ref();
         if schedule.is_some_and(|schedule| schedule.is_covered) {
-            return Turn::Stop;
+            return None;
         }
         let may_run = |poller: &usize| !core.processes.is_paused(core.pollers.host_of(*poller));
         let ready: Vec<usize> = core.pollers.ready().filter(may_run).collect();
         if ready.is_empty() {
-            return Turn::Next(now, None);
+            return Some((now, None));
         }
         let due = self.events_at(now);
         let core = &mut self.core;
@@ -189,17 +189,13 @@ impl Kernel {
         let arrive = due.iter().map(|(_, transition)| *transition);
         let possible: Vec<Transition> = ready.iter().map(run).chain(arrive).collect();
         let schedule = core.schedule.as_mut();
-        match schedule.and_then(|schedule| schedule.choose_transition(&possible)) {
-            None => Turn::Stop,
-            Some(place) if place < ready.len() => {
-                core.pollers.take_ready(ready[place]);
-                Turn::Next(now, Some(ready[place]))
-            }
-            Some(place) => {
-                core.events.bring_forward(due[place - ready.len()].0);
-                Turn::Next(now, None)
-            }
+        let place = schedule.and_then(|schedule| schedule.choose_transition(&possible))?;
+        let chosen = ready.get(place).copied();
+        match chosen {
+            Some(poller) => core.pollers.take_ready(poller),
+            None => core.events.bring_forward(due[place - ready.len()].0),
         }
+        Some((now, chosen))
     }
 
     /// Returns the place of the event that the schedule has next, at the time `at` of the first
