@@ -254,16 +254,18 @@ fn assert_few(seeds: usize) {
 fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     let run = |seed, setup| threads.run(seed, setup);
     // Within another world these variables are for that one.
-    let asked = |name| variable(name).filter(|_| !world::is_here());
-    if let Some(runs) = asked("POLDER_SIM_DIFF") {
+    let is_outer = !world::is_here();
+    if let Some(runs) = difference::runs_from_environment().filter(|_| is_outer) {
         panic!("{}", difference::between(&runs, &run));
     }
-    let until = asked("POLDER_SIM_UNTIL").map(|text| time_from(&text));
-    let limit = asked("POLDER_SIM_EXPLORE").map(|text| Limit::from(&text));
+    let what = "a time such as 12.3s or 50ms";
+    let until = from_environment("POLDER_SIM_UNTIL", what, parse_time).filter(|_| is_outer);
+    let limit = Limit::from_environment().filter(|_| is_outer);
     let replay = Replay::from_environment();
     let one = replay.as_ref().map(|replay| replay.seed);
     let one = one.or_else(|| number_from("POLDER_SEED"));
-    let (count, from) = (number_from("POLDER_SEEDS"), first_seed());
+    let count = number_from("POLDER_SEEDS");
+    let from = from_environment("POLDER_SEED_FROM", "a number", parse_first_seed);
     assert!(
         !seeds.is_empty() && count != Some(0),
         "polder::sim: there is no seed to run: a test that runs nothing shows nothing"
@@ -711,42 +713,35 @@ fn describe(report: &Report, failure: Option<world::Failure>, state: &State) -> 
     })
 }
 
-/// Returns the first seed, if `POLDER_SEED_FROM` sets it.
-fn first_seed() -> Option<u64> {
-    let name = "POLDER_SEED_FROM";
-    if variable(name).is_some_and(|text| text == "random") {
+/// Parses the first seed: a number, or `random`.
+fn parse_first_seed(text: &str) -> Option<u64> {
+    match text {
         // The keys of a map are the standard library's only source of randomness. Seeds of 48 bits
         // are long enough, and none of them is a calm one.
-        return Some((RandomState::new().build_hasher().finish() >> 16).max(10));
+        "random" => Some((RandomState::new().build_hasher().finish() >> 16).max(10)),
+        _ => parse(text),
     }
-    number_from(name)
 }
 
-/// Returns an environment variable. An empty one counts as unset.
-pub(super) fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|text| !text.is_empty())
+/// Returns the value of an environment variable. An empty one counts as unset. `what` says what the
+/// value has to be.
+///
+/// # Panics
+///
+/// If it is malformed.
+pub(super) fn from_environment<T>(
+    name: &str,
+    what: &str,
+    parse: fn(&str) -> Option<T>,
+) -> Option<T> {
+    let text = env::var(name).ok().filter(|text| !text.is_empty())?;
+    let value = parse(&text);
+    Some(value.unwrap_or_else(|| panic!("polder::sim: {name} is {what}: not {text:?}")))
 }
 
 /// Returns a number from an environment variable.
 pub(super) fn number_from(name: &str) -> Option<u64> {
-    let text = variable(name)?;
-    let number = parse(&text);
-    Some(number.unwrap_or_else(|| panic!("polder::sim: {name} is not a number: {text:?}")))
-}
-
-/// Returns the time of a world at which `POLDER_SIM_UNTIL` stops it: `12.3s`. Reports print
-/// microseconds, of which the last nanosecond is meant.
-fn time_from(text: &str) -> u64 {
-    let (digits, unit) = match text.strip_suffix("ms") {
-        Some(digits) => (digits, 1_000.0),
-        None => (text.trim_end_matches('s'), 1.0),
-    };
-    let number: Option<f64> = digits.trim_end().parse().ok();
-    let time = number.and_then(|number| Duration::try_from_secs_f64(number / unit).ok());
-    let words =
-        || panic!("polder::sim: POLDER_SIM_UNTIL is a time such as 12.3s or 50ms: not {text:?}");
-    let micros = time.unwrap_or_else(words) + Duration::from_nanos(500);
-    nanos(Duration::from_micros(micros.as_micros() as u64)).saturating_add(999)
+    from_environment(name, "a number", parse)
 }
 
 /// Parses a number: decimal, or hexadecimal after `0x`.
@@ -755,6 +750,19 @@ pub(super) fn parse(text: &str) -> Option<u64> {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
     }
+}
+
+/// Parses a time of a world: `12.3s`. Reports print microseconds, of which the last nanosecond is
+/// meant.
+fn parse_time(text: &str) -> Option<u64> {
+    let (digits, unit) = match text.strip_suffix("ms") {
+        Some(digits) => (digits, 1_000.0),
+        None => (text.trim_end_matches('s'), 1.0),
+    };
+    let number: f64 = digits.trim_end().parse().ok()?;
+    let time = Duration::try_from_secs_f64(number / unit).ok()?;
+    let micros = (time + Duration::from_nanos(500)).as_micros();
+    Some(nanos(Duration::from_micros(micros as u64)).saturating_add(999))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::check::{Report, Run};
+use super::check::{Report, Run, from_environment};
 use super::replay::Replay;
 use crate::world::Setup;
 use crate::world::link::nanos;
@@ -26,19 +26,18 @@ pub(super) fn in_words(difference: &Difference) -> String {
     text
 }
 
-/// Runs two variations of a seed, and describes their first difference.
-///
-/// # Panics
-///
-/// If `runs` are not two values as of `POLDER_SIM`, separated by a space.
-pub(super) fn between(runs: &str, run: &Run<'_>) -> String {
-    let parsed: Vec<_> = runs.split_whitespace().map(Replay::parse).collect();
-    let [Some(one), Some(other)] = &parsed[..] else {
-        panic!(
-            "polder::sim: POLDER_SIM_DIFF is two runs, as of POLDER_SIM, separated by a space, \
-             such as '0x7 0x7:-3': not {runs:?}"
-        );
-    };
+/// Returns the runs that `POLDER_SIM_DIFF` compares.
+pub(super) fn runs_from_environment() -> Option<[Replay; 2]> {
+    let what = "two runs, as of POLDER_SIM, separated by a space, such as '0x7 0x7:-3'";
+    from_environment("POLDER_SIM_DIFF", what, |text| {
+        let runs: Option<Vec<Replay>> = text.split_whitespace().map(Replay::parse).collect();
+        runs?.try_into().ok()
+    })
+}
+
+/// Makes two runs, and describes their first difference.
+pub(super) fn between(runs: &[Replay; 2], run: &Run<'_>) -> String {
+    let [one, other] = runs;
     let in_turn = |replay: &Replay, comparison| {
         let setup = Setup {
             comparison,

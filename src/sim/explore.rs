@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{env, fs, io};
 
-use super::check::{Report, test_name, variable};
+use super::check::{Report, from_environment, test_name};
 use super::jobs::{BATCH, run_all};
 use super::picture;
 use super::replay::Replay;
@@ -51,30 +51,20 @@ pub(super) enum Limit {
 }
 
 impl Limit {
-    /// # Panics
-    ///
-    /// If the value of `POLDER_SIM_EXPLORE` is malformed.
-    pub(super) fn from(text: &str) -> Limit {
-        Limit::parse(text).unwrap_or_else(|| {
-            panic!(
-                "polder::sim: POLDER_SIM_EXPLORE is a number of runs, or a time such as 60s or \
-                 10m: not {text:?}"
-            )
-        })
+    pub(super) fn from_environment() -> Option<Limit> {
+        let what = "a number of runs, or a time such as 60s or 10m";
+        from_environment("POLDER_SIM_EXPLORE", what, Limit::parse)
     }
 
     fn parse(text: &str) -> Option<Limit> {
-        let time = |digits: &str, unit: u64| {
-            let seconds = digits.parse::<u64>().ok()?.checked_mul(unit)?;
-            Some(Limit::Time(Duration::from_secs(seconds)))
+        let seconds = if let Some(seconds) = text.strip_suffix('s') {
+            seconds.parse().ok()?
+        } else if let Some(minutes) = text.strip_suffix('m') {
+            minutes.parse::<u64>().ok()?.checked_mul(60)?
+        } else {
+            return text.parse().ok().map(Limit::Runs);
         };
-        match text.strip_suffix('s') {
-            Some(digits) => time(digits, 1),
-            None => match text.strip_suffix('m') {
-                Some(digits) => time(digits, 60),
-                None => text.parse().ok().map(Limit::Runs),
-            },
-        }
+        Some(Limit::Time(Duration::from_secs(seconds)))
     }
 }
 
@@ -271,8 +261,9 @@ fn corpus() -> PathBuf {
     }
     let nth = CHECKS.get() + 1;
     CHECKS.set(nth);
-    if let Some(path) = variable("POLDER_SIM_CORPUS") {
-        return path.into();
+    let path = |path: &str| Some(PathBuf::from(path));
+    if let Some(path) = from_environment("POLDER_SIM_CORPUS", "a path", path) {
+        return path;
     }
     let program = env::current_exe().unwrap_or_default();
     let program = program.file_stem().unwrap_or_default().to_string_lossy();

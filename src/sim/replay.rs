@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::check::{Run, parse, variable};
+use super::check::{Run, from_environment, parse};
 use crate::world::faults::Id;
 use crate::world::{Setup, Simpler, Variation};
 
@@ -40,18 +40,10 @@ impl Replay {
         self.ranges.is_empty() && self.variation.simpler == Simpler::default()
     }
 
-    /// # Panics
-    ///
-    /// If the variable is set, and malformed.
     pub(super) fn from_environment() -> Option<Replay> {
-        let text = variable("POLDER_SIM")?;
-        let parsed = Replay::parse(&text);
-        assert!(
-            parsed.is_some(),
-            "polder::sim: POLDER_SIM is a seed, and numbers of faults that are left out, such as \
-             0x1d3:-1,-2,-4..8, or what else a report prints: not {text:?}"
-        );
-        parsed
+        let what = "a seed, and numbers of faults that are left out, such as 0x1d3:-1,-2,-4..8, \
+                    or what else a report prints";
+        from_environment("POLDER_SIM", what, Replay::parse)
     }
 
     pub(super) fn parse(text: &str) -> Option<Replay> {
