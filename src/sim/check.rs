@@ -17,7 +17,7 @@ use super::chaos::ONLY_CALM;
 use super::difference;
 use super::exhaustive::try_all;
 use super::explore::{Limit, explore};
-use super::jobs::Jobs;
+use super::jobs::run_seeds;
 use super::panics;
 use super::picture::{self, Scene};
 use super::replay::Replay;
@@ -291,13 +291,13 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     // report.
     let fail_again = |replay: Replay| -> ! {
         let (seed, variation) = ([replay.seed], replay.resolve(&run));
-        let report = Jobs::new(&seed, threads, variation.clone()).run().failure;
+        let report = run_seeds(&seed, threads, variation.clone()).failure;
         let report = report.unwrap_or_else(|| {
             panic!("POLDER_SIM={replay} has failed once, and has passed the second time")
         });
         panic!("{}", explain(&report, &run, Some(&replay), &variation))
     };
-    let mut done = Jobs::new(&seeds, threads, variation.clone()).run();
+    let mut done = run_seeds(&seeds, threads, variation.clone());
     if let Some(report) = done.failure {
         panic!("{}", explain(&report, &run, replay.as_ref(), &variation));
     }

@@ -7,11 +7,19 @@ use super::check::{Report, Run, from_environment};
 use super::replay::Replay;
 use crate::world::Setup;
 use crate::world::link::nanos;
-use crate::world::trace::{Comparison, Difference, Recorded, Seconds};
+use crate::world::trace::{Comparison, Recorded, Seconds};
 
-/// Describes the event in which the second run differs, and those before it.
-pub(super) fn in_words(difference: &Difference) -> String {
-    let mut text = String::new();
+/// Describes the event in which a run differs from the one that it was compared with, and those
+/// before it.
+pub(super) fn in_words(second: &Report) -> String {
+    let at = Seconds(nanos(second.time));
+    let mut text = format!("first at {at}, event {}\n", second.events);
+    let Some(difference) = &second.difference else {
+        if second.has_diverged {
+            text += "  It is later than the events of which the words are kept.\n";
+        }
+        return text;
+    };
     if !difference.before.is_empty() {
         let _ = write!(text, "  Both had before:\n{}", difference.before);
     }
@@ -50,7 +58,6 @@ pub(super) fn between(runs: &[Replay; 2], run: &Run<'_>) -> String {
     let mut first = in_turn(one, Comparison::Record(Recorded::default()));
     let recorded = std::mem::take(&mut first.recorded);
     let second = in_turn(other, Comparison::Compare(recorded));
-    let at = Seconds(nanos(second.time));
     let end = |report: &Report| {
         let at = Seconds(nanos(report.time));
         let how = if report.failure.is_some() {
@@ -64,23 +71,14 @@ pub(super) fn between(runs: &[Replay; 2], run: &Run<'_>) -> String {
         && first.events == second.events
         && first.failure.is_some() == second.failure.is_some();
     let [one, other] = [one, other].map(|run| run.to_string().trim_end_matches(':').to_owned());
-    match &second.difference {
-        Some(difference) => {
-            let words = in_words(difference);
-            format!(
-                "{one} and {other} differ first at {at}, event {}\n{words}",
-                second.events
-            )
-        }
-        None if second.has_diverged => {
-            format!("{one} and {other} differ first at {at}, later than is kept")
-        }
-        None if is_same => format!("{one} and {other} are the same run"),
-        None => {
-            let (first, second) = (end(&first), end(&second));
-            format!(
-                "{one} and {other} are the same as far as both go: the first {first}, the second {second}"
-            )
-        }
+    if second.has_diverged {
+        format!("{one} and {other} differ {}", in_words(&second))
+    } else if is_same {
+        format!("{one} and {other} are the same run")
+    } else {
+        let (first, second) = (end(&first), end(&second));
+        format!(
+            "{one} and {other} are the same as far as both go: the first {first}, the second {second}"
+        )
     }
 }

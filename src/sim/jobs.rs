@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::check::{Report, number_from};
@@ -24,16 +24,13 @@ use super::replay::Replay;
 use super::threads::Threads;
 use crate::sync::Mutex;
 use crate::world::edges;
-use crate::world::link::nanos;
-use crate::world::trace::{Comparison, Recorded, Seconds};
+use crate::world::trace::{Comparison, Recorded};
 use crate::world::{Setup, Variation};
 
-/// Runs the seeds of a call of `check`.
-pub(super) struct Jobs<'a> {
+/// The jobs of a call of `check`.
+struct Jobs<'a> {
     threads: &'a Threads<'a>,
     variation: Variation,
-    /// The number of parallel jobs.
-    count: usize,
     first: Option<u64>,
     /// Whether every seed runs twice.
     checks_all: bool,
@@ -76,33 +73,28 @@ impl Work<'_> {
     }
 }
 
-impl<'a> Jobs<'a> {
-    /// Creates the jobs for these seeds.
-    pub(super) fn new(
-        seeds: &'a [u64],
-        threads: &'a Threads<'a>,
-        variation: Variation,
-    ) -> Jobs<'a> {
-        Jobs {
-            threads,
-            variation,
-            count: count_jobs(seeds.len()),
-            first: seeds.first().copied(),
-            checks_all: number_from("POLDER_SIM_CHECK").is_some_and(|number| number != 0),
-            has_checked_shared: AtomicBool::new(false),
-            work: Mutex::new(Work {
-                left: seeds.iter(),
-                ..Work::default()
-            }),
-        }
-    }
+/// Runs all seeds, or stops early when one has failed.
+pub(super) fn run_seeds<'a>(
+    seeds: &'a [u64],
+    threads: &'a Threads<'a>,
+    variation: Variation,
+) -> Work<'a> {
+    let jobs = Jobs {
+        threads,
+        variation,
+        first: seeds.first().copied(),
+        checks_all: number_from("POLDER_SIM_CHECK").is_some_and(|number| number != 0),
+        has_checked_shared: AtomicBool::new(false),
+        work: Mutex::new(Work {
+            left: seeds.iter(),
+            ..Work::default()
+        }),
+    };
+    on_threads(count_jobs(seeds.len()), || jobs.serve());
+    std::mem::take(&mut *jobs.work.lock())
+}
 
-    /// Runs all seeds, or stops early when one has failed.
-    pub(super) fn run(self) -> Work<'a> {
-        on_threads(self.count, || self.serve());
-        std::mem::take(&mut *self.work.lock())
-    }
-
+impl Jobs<'_> {
     fn next(&self) -> Option<u64> {
         let mut work = self.work.lock();
         match work.failure {
@@ -176,22 +168,17 @@ pub(super) const BATCH: usize = 32;
 /// order, with the features of each run if it `covers` any. With edges there is one job: their
 /// counters belong to the whole process.
 pub(super) fn run_all(batch: &[Replay], covers: bool, threads: &Threads<'_>) -> Vec<Report> {
-    let next = AtomicUsize::new(0);
-    let reports = Mutex::new(Vec::new());
+    let mut reports: Vec<Option<Report>> = batch.iter().map(|_| None).collect();
+    let left = Mutex::new(batch.iter().zip(&mut reports));
     let serve = || {
-        loop {
-            let nth = next.fetch_add(1, Ordering::Relaxed);
-            let Some(replay) = batch.get(nth) else {
-                return;
-            };
+        while let Some((replay, report)) = { left.lock().next() } {
             let setup = Setup {
                 covers,
                 found: Some(format!("POLDER_SIM={replay} never ends:\n").into()),
                 variation: replay.variation.clone(),
                 ..Setup::default()
             };
-            let report = threads.run(replay.seed, setup);
-            reports.lock().push((nth, report));
+            *report = Some(threads.run(replay.seed, setup));
         }
     };
     let jobs = if covers && edges::counts().len() > 0 {
@@ -200,9 +187,7 @@ pub(super) fn run_all(batch: &[Replay], covers: bool, threads: &Threads<'_>) -> 
         count_jobs(batch.len())
     };
     on_threads(jobs, serve);
-    let mut reports = std::mem::take(&mut *reports.lock());
-    reports.sort_unstable_by_key(|(nth, _)| *nth);
-    reports.into_iter().map(|(_, report)| report).collect()
+    reports.into_iter().flatten().collect()
 }
 
 /// Calls `serve` on this thread and on new ones, `jobs` in all. Returns when all have ended.
@@ -217,24 +202,18 @@ fn on_threads(jobs: usize, serve: impl Fn() + Sync) {
 
 /// Returns the number of parallel jobs for so many worlds: one per core, unless the environment
 /// sets another number.
-pub(super) fn count_jobs(worlds: usize) -> usize {
+fn count_jobs(worlds: usize) -> usize {
     let count = number_from("POLDER_SIM_JOBS").map(|count| count as usize);
     let cores = || thread::available_parallelism().map_or(1, usize::from);
     count.unwrap_or_else(cores).clamp(1, worlds.max(1))
 }
 
 fn diverged(first: &Report, second: &Report, is_used: bool) -> String {
-    let (seed, at) = (second.seed, Seconds(nanos(second.time)));
+    let difference = difference::in_words(second);
     let mut text = format!(
-        "seed {seed:#x}: two runs of it differ, first at {at}, event {}\n",
-        second.events
+        "seed {:#x}: two runs of it differ, {difference}",
+        second.seed
     );
-    if second.difference.is_none() && second.has_diverged {
-        text += "  It is later than the events of which the words are kept.\n";
-    }
-    if let Some(difference) = &second.difference {
-        text += &difference::in_words(difference);
-    }
     // Anything that only the first run has seen came later.
     for seen in &second.seen {
         let _ = writeln!(text, "  Seen until there: {seen}.");
