@@ -72,20 +72,6 @@ pub(super) struct Condition {
 }
 
 impl Condition {
-    pub(super) fn new<H: Holds>(
-        name: &str,
-        within: u64,
-        mut condition: impl FnMut() -> H + 'static,
-    ) -> Condition {
-        Condition {
-            name: name.to_owned(),
-            call: Box::new(move |why| condition().holds(why)),
-            why: String::new(),
-            was_true: false,
-            within,
-        }
-    }
-
     pub(super) fn holds(&mut self) -> bool {
         let holds = (self.call)(&mut self.why);
         self.was_true |= holds;
@@ -109,8 +95,20 @@ pub(super) struct Conditions {
 }
 
 impl Conditions {
-    pub(super) fn add(&self, condition: Condition) {
-        self.added.borrow_mut().push(condition);
+    /// Adds a condition, with its time after `quiesce`.
+    pub(super) fn add<H: Holds>(
+        &self,
+        name: &str,
+        within: u64,
+        mut condition: impl FnMut() -> H + 'static,
+    ) {
+        self.added.borrow_mut().push(Condition {
+            name: name.to_owned(),
+            call: Box::new(move |why| condition().holds(why)),
+            why: String::new(),
+            was_true: false,
+            within,
+        });
         self.were_true.set(false);
     }
 

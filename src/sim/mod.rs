@@ -122,7 +122,6 @@ use std::time::Duration;
 use crate::time::{Sleep, sleep};
 use crate::world;
 use crate::world::parting::How;
-use conditions::Condition;
 use host::assert_workers;
 use links::Parting;
 use state::{State, kernel as with_kernel};
@@ -592,8 +591,7 @@ impl Sim {
     /// assert!(report.failure.unwrap().contains("always \"at most one\""));
     /// ```
     pub fn always<H: Holds>(&self, name: &str, condition: impl FnMut() -> H + 'static) {
-        let condition = Condition::new(name, 0, condition);
-        self.state.always.add(condition);
+        self.state.always.add(name, 0, condition);
     }
 
     /// Requires `condition` to be true at some moment for at least one of the seeds of [`check`],
@@ -612,8 +610,7 @@ impl Sim {
     /// });
     /// ```
     pub fn sometimes(&self, name: &str, condition: impl FnMut() -> bool + 'static) {
-        let condition = Condition::new(name, 0, condition);
-        self.state.sometimes.add(condition);
+        self.state.sometimes.add(name, 0, condition);
     }
 
     /// Tells an exploration (`POLDER_SIM_EXPLORE`, see [`check`]) the state that something has come
@@ -690,8 +687,7 @@ impl Sim {
         condition: impl FnMut() -> H + 'static,
     ) {
         let within = world::link::nanos(within);
-        let condition = Condition::new(name, within, condition);
-        self.state.eventually.add(condition);
+        self.state.eventually.add(name, within, condition);
     }
 
     /// Returns the history of the operations with these inputs and outputs. There is one for each
