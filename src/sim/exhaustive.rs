@@ -22,10 +22,10 @@ use crate::world::schedule::{Choice, MAX_CHOICES};
 
 /// The runs of one seed that are left.
 struct Left {
-    /// By the number of alternatives that they take.
-    runs: Vec<VecDeque<Next>>,
-    count: usize,
-    /// The limit of `count`: more will not be made.
+    /// In the order in which they are made. Each run adds those that take one alternative more, so
+    /// those with the fewest alternatives come first.
+    runs: VecDeque<Next>,
+    /// The limit of their number: more will not be made.
     limit: usize,
     /// Whether all other runs are or were in the list.
     is_complete: bool,
@@ -43,8 +43,7 @@ impl Left {
     /// Returns an empty list, for the runs behind the one that takes no alternative.
     fn new(limit: usize) -> Left {
         Left {
-            runs: Vec::new(),
-            count: 0,
+            runs: VecDeque::new(),
             limit,
             is_complete: true,
         }
@@ -52,8 +51,7 @@ impl Left {
 
     /// Takes the next run, and returns its first choices.
     fn next(&mut self) -> Option<Arc<[u32]>> {
-        let next = self.runs.iter_mut().find_map(VecDeque::pop_front)?;
-        self.count -= 1;
+        let next = self.runs.pop_front()?;
         let until = next.made[..next.place].iter().map(|choice| choice.taken);
         Some(until.chain([next.other]).collect())
     }
@@ -61,21 +59,16 @@ impl Left {
     /// Adds the runs that take one alternative more than a run that was `given` these choices, and
     /// has `made` those.
     fn add(&mut self, given: &[u32], made: &[Choice]) {
-        let level = given.iter().filter(|taken| **taken > 0).count();
-        if self.runs.len() == level {
-            self.runs.push(VecDeque::new());
-        }
         let made: Arc<[Choice]> = made.into();
         self.is_complete &= made.len() < MAX_CHOICES;
         for place in given.len()..made.len() {
             for other in 1..made[place].count {
-                if self.count == self.limit {
+                if self.runs.len() == self.limit {
                     self.is_complete = false;
                     return;
                 }
                 let made = made.clone();
-                self.runs[level].push_back(Next { made, place, other });
-                self.count += 1;
+                self.runs.push_back(Next { made, place, other });
             }
         }
     }
@@ -123,7 +116,7 @@ pub(super) fn try_all(
     }
     let passed = runs - covered;
     assert!(
-        left.count == 0 && left.is_complete,
+        left.runs.is_empty() && left.is_complete,
         "polder::sim: of the orders of an exhaustive test {passed} have passed, and there are more \
          than its limit of {limit} runs allows: raise it, or make the program smaller. Some of the \
          orders of a larger one are tried by seeds"
@@ -159,7 +152,7 @@ mod tests {
         tried.sort();
         tried.dedup();
         assert_eq!(tried.len(), 4 + 3);
-        assert!(left.is_complete && left.count == 0);
+        assert!(left.is_complete && left.runs.is_empty());
     }
 
     #[test]
@@ -172,6 +165,6 @@ mod tests {
                 count: 1_000,
             }],
         );
-        assert_eq!((left.count, left.is_complete), (10, false));
+        assert_eq!((left.runs.len(), left.is_complete), (10, false));
     }
 }
