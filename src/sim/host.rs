@@ -25,7 +25,6 @@ use crate::signal::Signal;
 use crate::sync::{contain, wake_all};
 use crate::task::panic_message;
 use crate::time::timeout;
-use crate::world::host_faults::HostFaults;
 #[cfg(feature = "blocking")]
 use crate::world::latency::Latency;
 use crate::world::trace::{Seconds, What};
@@ -376,8 +375,7 @@ impl Host {
     /// });
     /// ```
     pub fn descriptors(&self, most: usize) {
-        let limit = |own: &mut HostFaults| own.descriptors = Some(most);
-        with_kernel(|kernel| kernel.core.host_faults.change(self.index, limit));
+        self.faults().change(|own| own.descriptors = Some(most));
     }
 
     /// Sets the number of workers of the processes that start on the host from now on, as

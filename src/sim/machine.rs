@@ -281,7 +281,7 @@ impl Faults {
         self.change(|own| own.set(kind, probability))
     }
 
-    fn change(self, f: impl FnOnce(&mut HostFaults)) -> Faults {
+    pub(super) fn change(self, f: impl FnOnce(&mut HostFaults)) -> Faults {
         with_kernel(|kernel| kernel.core.host_faults.change(self.0, f));
         self
     }

@@ -197,9 +197,8 @@ impl State {
     pub(super) fn host(&self, name: &str) -> usize {
         let index = kernel(|kernel| kernel.core.add_host(name));
         let mut hosts = self.hosts.borrow_mut();
-        while hosts.len() <= index {
-            hosts.push(HostSlot::default());
-        }
+        let count = hosts.len().max(index + 1);
+        hosts.resize_with(count, HostSlot::default);
         index
     }
 
