@@ -457,10 +457,8 @@ fn smallest(
 ) -> Option<Report> {
     let setup = |records| Setup {
         records,
-        is_quiet: true,
         found: report.failure.as_deref().map(Arc::from),
-        variation: variation.clone(),
-        ..Setup::default()
+        ..Setup::quiet(variation.clone())
     };
     let count = events.unwrap_or_else(|| run(report.seed, setup(None)).events);
     let mut smallest = run(report.seed, setup(Some(count)));

@@ -49,9 +49,7 @@ pub(super) fn between(runs: &[Replay; 2], run: &Run<'_>) -> String {
     let in_turn = |replay: &Replay, comparison| {
         let setup = Setup {
             comparison,
-            variation: replay.resolve(run),
-            is_quiet: true,
-            ..Setup::default()
+            ..Setup::quiet(replay.resolve(run))
         };
         run(replay.seed, setup)
     };

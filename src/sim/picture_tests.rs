@@ -12,8 +12,8 @@ use crate::future::yield_now;
 use crate::net::UdpSocket;
 use crate::runtime::Handle;
 use crate::time::interval;
-use crate::world::Setup;
 use crate::world::trace::{self, Flags};
+use crate::world::{Setup, Variation};
 
 #[test]
 fn the_recording_of_a_run_becomes_events_messages_and_faults() {
@@ -175,8 +175,7 @@ fn a_run_that_is_described_is_the_same_run() {
         let run = |records| {
             let setup = Setup {
                 records,
-                is_quiet: true,
-                ..Setup::default()
+                ..Setup::quiet(Variation::default())
             };
             threads.run(seed, setup)
         };

@@ -127,12 +127,7 @@ impl Replay {
             return variation;
         }
         let simpler = std::mem::take(&mut variation.simpler);
-        let setup = Setup {
-            is_quiet: true,
-            variation: variation.clone(),
-            ..Setup::default()
-        };
-        let all = run(self.seed, setup).faults;
+        let all = run(self.seed, Setup::quiet(variation.clone())).faults;
         let ends = self.ranges.iter().map(|range| *range.end());
         let most = ends.max().unwrap_or(0);
         assert!(

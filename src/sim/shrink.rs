@@ -51,10 +51,8 @@ impl Search<'_> {
         // For the case that this run never ends.
         let found = format!("{found}  A smaller run of it, POLDER_SIM={replay}, never ends:\n");
         let setup = Setup {
-            is_quiet: true,
             found: Some(found.into()),
-            variation: variation.clone(),
-            ..Setup::default()
+            ..Setup::quiet(variation.clone())
         };
         let other = (self.run)(report.seed, setup);
         let is_same = (other.details).is_some_and(|details| details.cause == self.cause);

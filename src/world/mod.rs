@@ -231,6 +231,15 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
+    /// Returns the setup of a run that prints no panics.
+    pub(crate) fn quiet(variation: Variation) -> Setup {
+        Setup {
+            is_quiet: true,
+            variation,
+            ..Setup::default()
+        }
+    }
+
     fn core(self, seed: u64) -> Core {
         static WORLDS: AtomicU32 = AtomicU32::new(0);
         let variation = self.variation;
