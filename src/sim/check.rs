@@ -302,8 +302,7 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
         panic!("{}", explain(&report, &run, replay.as_ref(), &variation));
     }
     if let (Some((seed, limit)), None) = (done.schedules, &replay) {
-        let mut add = |report: &Report| report.add_sometimes(&mut done.sometimes);
-        if let Some(replay) = try_all(seed, limit, threads, &mut add) {
+        if let Some(replay) = try_all(seed, limit, threads, &mut done.sometimes) {
             fail_again(replay);
         }
     }

@@ -10,10 +10,9 @@
 //! made in batches, and the results are counted in order, so neither the runs nor what they find
 //! depends on threads.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::check::Report;
 use super::jobs::{BATCH, run_all};
 use super::replay::Replay;
 use super::threads::Threads;
@@ -74,8 +73,8 @@ impl Left {
     }
 }
 
-/// Makes all runs of a seed, and calls `add` with the report of each. Returns one that fails, if
-/// there is one; prints how many there are otherwise.
+/// Makes all runs of a seed, and adds to `sometimes` which conditions were true. Returns one that
+/// fails, if there is one; prints how many there are otherwise.
 ///
 /// # Panics
 ///
@@ -84,7 +83,7 @@ pub(super) fn try_all(
     seed: u64,
     limit: usize,
     threads: &Threads<'_>,
-    add: &mut dyn FnMut(&Report),
+    sometimes: &mut BTreeMap<String, bool>,
 ) -> Option<Replay> {
     let (mut left, mut runs, mut covered) = (Left::new(limit), 0, 0);
     let replay = |chosen| {
@@ -107,7 +106,7 @@ pub(super) fn try_all(
             if report.failure.is_some() {
                 return Some(replay.clone());
             }
-            add(&report);
+            report.add_sometimes(sometimes);
             if let Some(schedule) = &report.schedule {
                 covered += usize::from(schedule.is_covered);
                 left.add(&replay.variation.chosen, &schedule.made);
