@@ -315,25 +315,21 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     if until.is_some() {
         println!("the run has ended before the time of POLDER_SIM_UNTIL, and has not failed");
     }
-    if one.is_none() {
-        // With other seeds than the test's own it may be chance.
-        tell_strikes(
-            &done.strikes,
-            seeds.len(),
-            count.is_none() && from.is_none(),
-        );
+    if one.is_some() {
+        return; // What follows is about many seeds.
     }
+    // With other seeds than the test's own it may be chance.
+    let is_required = count.is_none() && from.is_none();
+    tell_strikes(&done.strikes, seeds.len(), is_required);
     // Not expected of one seed, or with `POLDER_SEEDS`.
     let is_expected = |name: &str| name != ONLY_CALM || seeds.len() > 1 && count.is_none();
     let never = (done.sometimes.iter()).find(|(name, was_true)| !**was_true && is_expected(name));
-    if let (Some((name, _)), None) = (never, one) {
+    if let Some((name, _)) = never {
         let count = seeds.len();
         panic!("sometimes {name:?}: it was not true for any of {count} seeds");
     }
-    if let (Some(limit), None) = (limit, one) {
-        if let Some(replay) = explore(&seeds, limit, threads) {
-            fail_again(replay);
-        }
+    if let Some(replay) = limit.and_then(|limit| explore(&seeds, limit, threads)) {
+        fail_again(replay);
     }
 }
 
