@@ -22,22 +22,22 @@ use polder::net::UdpSocket;
 use polder::time::sleep;
 use polder::{Backend, Runtime};
 
-use support::{LIMIT, eventually, message, on_every_backend, passed, runtime_of};
+use support::{LIMIT, eventually, message, on_every_backend, passed, runtime_of, test_of};
 
 const CHILD: &str = "POLDER_ENDS_CHILD";
 
 /// Runs `child` in a separate process, on these backends and with 1, 2 and 4 workers, and passes
 /// its output to `judge`. A child that does not end is a failure.
-fn in_children(
-    test: &str,
+fn in_children<F: Fn(Backend, usize)>(
     backends: impl Fn(Backend) -> bool,
-    child: fn(Backend, usize),
+    child: F,
     judge: fn(&Output),
 ) {
     if let Ok(workers) = std::env::var(CHILD) {
         let backend = Backend::from_env().expect("the first process has set it");
         return child(backend, workers.parse().expect("a number"));
     }
+    let test = test_of::<F>();
     for backend in Backend::available().into_iter().filter(|it| backends(*it)) {
         for workers in [1, 2, 4] {
             let mut process = Command::new(std::env::current_exe().unwrap())
@@ -85,7 +85,6 @@ fn exit_within_a_task_of_a_thread_local_runtime_ends_the_process() {
         });
     }
     in_children(
-        "exit_within_a_task_of_a_thread_local_runtime_ends_the_process",
         |_| true,
         exit,
         |output| assert_eq!(output.status.code(), Some(STATUS), "{output:?}"),
@@ -267,12 +266,7 @@ fn a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on
         drop(tasks);
         println!("ended");
     }
-    in_children(
-        "a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on_its_thread",
-        can_break,
-        end,
-        has_ended,
-    );
+    in_children(can_break, end, has_ended);
 }
 
 /// The runtime is dropped while the panic of a failed wait unwinds: a second failure must not
@@ -309,10 +303,5 @@ fn a_runtime_that_is_dropped_by_the_panic_of_its_failed_wait_drops_its_tasks() {
         eventually("the task is dropped", || count.load(Ordering::SeqCst) == 1);
         println!("ended");
     }
-    in_children(
-        "a_runtime_that_is_dropped_by_the_panic_of_its_failed_wait_drops_its_tasks",
-        can_break,
-        end,
-        has_ended,
-    );
+    in_children(can_break, end, has_ended);
 }

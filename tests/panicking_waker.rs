@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use polder::Timer;
 
-use support::{on_every_backend, runtime, within};
+use support::{with_every_runtime, within};
 
 /// A waker that panics when it is woken, and counts that.
 #[derive(Default)]
@@ -38,8 +38,7 @@ fn poll(timer: &mut Timer, waker: Waker) {
 
 #[test]
 fn a_waker_that_panics_takes_no_other_wake_up_with_it() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let panics = Arc::<Panics>::default();
         runtime.block_on(async {
             let due = soon();

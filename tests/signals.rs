@@ -22,7 +22,7 @@ use polder::{Runtime, Timer};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::raise;
 
-use support::{eventually, message, on_every_backend, runtime, within};
+use support::{eventually, in_every_kernel_runtime, message, on_every_backend, runtime, within};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -75,18 +75,16 @@ fn poll_with(listener: &mut CtrlC, count: &Arc<Count>) -> Poll<std::io::Result<(
 #[test]
 fn two_listeners_both_get_one_signal() {
     let _alone = alone();
-    on_every_backend(|backend| {
-        runtime(backend).block_on(async {
-            let (mut one, mut two) = (ctrl_c(), ctrl_c());
-            assert!(poll_once(&mut one).await.is_none());
-            assert!(poll_once(&mut two).await.is_none());
-            let task = polder::spawn(ctrl_c());
-            interrupt_from_another_thread();
-            let (one, two) = zip(one, two).await;
-            one.expect("the handler is there");
-            two.expect("the handler is there");
-            task.await.expect("the handler is there");
-        });
+    in_every_kernel_runtime(|_| async {
+        let (mut one, mut two) = (ctrl_c(), ctrl_c());
+        assert!(poll_once(&mut one).await.is_none());
+        assert!(poll_once(&mut two).await.is_none());
+        let task = polder::spawn(ctrl_c());
+        interrupt_from_another_thread();
+        let (one, two) = zip(one, two).await;
+        one.expect("the handler is there");
+        two.expect("the handler is there");
+        task.await.expect("the handler is there");
     });
 }
 
@@ -121,23 +119,21 @@ fn listeners_in_two_runtimes_on_two_threads_both_get_one_signal() {
 #[test]
 fn dropping_a_listener_leaves_the_other() {
     let _alone = alone();
-    on_every_backend(|backend| {
-        runtime(backend).block_on(async {
-            let counts = [(); 3].map(|()| Arc::<Count>::default());
-            let [mut first, mut second, mut third] = [(); 3].map(|()| ctrl_c());
-            assert!(poll_with(&mut first, &counts[0]).is_pending());
-            assert!(poll_with(&mut second, &counts[1]).is_pending());
-            assert!(poll_with(&mut third, &counts[2]).is_pending());
-            drop(first);
-            drop(third);
-            assert_eq!(Arc::strong_count(&counts[0]), 1, "a waker is left");
-            assert_eq!(Arc::strong_count(&counts[2]), 1, "a waker is left");
-            let again = ctrl_c(); // It may have a place that has become free.
-            interrupt_from_another_thread();
-            second.await.expect("the handler is there");
-            again.await.expect("the handler is there");
-            assert_eq!((counts[0].get(), counts[2].get()), (0, 0));
-        });
+    in_every_kernel_runtime(|_| async {
+        let counts = [(); 3].map(|()| Arc::<Count>::default());
+        let [mut first, mut second, mut third] = [(); 3].map(|()| ctrl_c());
+        assert!(poll_with(&mut first, &counts[0]).is_pending());
+        assert!(poll_with(&mut second, &counts[1]).is_pending());
+        assert!(poll_with(&mut third, &counts[2]).is_pending());
+        drop(first);
+        drop(third);
+        assert_eq!(Arc::strong_count(&counts[0]), 1, "a waker is left");
+        assert_eq!(Arc::strong_count(&counts[2]), 1, "a waker is left");
+        let again = ctrl_c(); // It may have a place that has become free.
+        interrupt_from_another_thread();
+        second.await.expect("the handler is there");
+        again.await.expect("the handler is there");
+        assert_eq!((counts[0].get(), counts[2].get()), (0, 0));
     });
 }
 
@@ -179,14 +175,12 @@ fn a_signal_before_the_listener_was_made_is_not_told() {
 #[test]
 fn each_signal_is_told_to_whoever_waits_for_it() {
     let _alone = alone();
-    on_every_backend(|backend| {
-        runtime(backend).block_on(async {
-            for _ in 0..5 {
-                let listener = ctrl_c();
-                interrupt_from_another_thread();
-                listener.await.expect("the handler is there");
-            }
-        });
+    in_every_kernel_runtime(|_| async {
+        for _ in 0..5 {
+            let listener = ctrl_c();
+            interrupt_from_another_thread();
+            listener.await.expect("the handler is there");
+        }
     });
 }
 
@@ -306,25 +300,23 @@ fn numbers_of_no_signal_and_of_signals_that_cannot_be_had_are_errors() {
 fn a_signal_without_a_name_is_listened_to_by_its_number() {
     let _alone = alone();
     let (first, last) = (libc::SIGRTMIN() + 1, libc::SIGRTMAX());
-    on_every_backend(move |backend| {
-        runtime(backend).block_on(async {
-            let signals = [first, last, libc::SIGPWR]
-                .map(|number| Signal::try_from(number).expect("it is a signal"));
-            let mut all = Signals::new(signals).expect("they can be listened to");
-            let mut one = Signals::new([signals[1]]).expect("it can be listened to");
-            let names = [Signal::Term, Signal::Other(libc::SIGTERM)];
-            let mut both = Signals::new(names).expect("the same one twice");
-            for signal in signals {
-                assert!(poll_once(all.next()).await.is_none(), "{signal} was told");
-                send(signal.number().expect("it has one"));
-                assert_eq!(all.next().await, Some(signal));
-            }
-            assert_eq!(one.next().await, Some(Signal::Other(last)));
-            assert!(poll_once(one.next()).await.is_none(), "it is told once");
-            send(libc::SIGTERM);
-            let told = [both.next().await, both.next().await];
-            assert_eq!(told, names.map(Some));
-        });
+    in_every_kernel_runtime(move |_| async move {
+        let signals = [first, last, libc::SIGPWR]
+            .map(|number| Signal::try_from(number).expect("it is a signal"));
+        let mut all = Signals::new(signals).expect("they can be listened to");
+        let mut one = Signals::new([signals[1]]).expect("it can be listened to");
+        let names = [Signal::Term, Signal::Other(libc::SIGTERM)];
+        let mut both = Signals::new(names).expect("the same one twice");
+        for signal in signals {
+            assert!(poll_once(all.next()).await.is_none(), "{signal} was told");
+            send(signal.number().expect("it has one"));
+            assert_eq!(all.next().await, Some(signal));
+        }
+        assert_eq!(one.next().await, Some(Signal::Other(last)));
+        assert!(poll_once(one.next()).await.is_none(), "it is told once");
+        send(libc::SIGTERM);
+        let told = [both.next().await, both.next().await];
+        assert_eq!(told, names.map(Some));
     });
     assert_eq!(Signal::Other(last).to_string(), format!("signal {last}"));
 }
@@ -333,36 +325,34 @@ fn a_signal_without_a_name_is_listened_to_by_its_number() {
 #[cfg(unix)]
 fn each_listener_gets_the_signals_that_it_asked_for() {
     let _alone = alone();
-    on_every_backend(|backend| {
-        runtime(backend).block_on(async {
-            let listen = |signals: &[Signal]| {
-                Signals::new(signals.iter().copied()).expect("they can be listened to")
-            };
-            let mut both = listen(&[Signal::Term, Signal::Hup, Signal::Term]);
-            let mut hup = listen(&[Signal::Hup]);
-            let task = polder::spawn({
-                let mut term = listen(&[Signal::Term]);
-                async move { term.next().await }
-            });
-            assert!(poll_once(hup.next()).await.is_none());
-            send(libc::SIGTERM);
-            assert_eq!(both.next().await, Some(Signal::Term));
-            assert_eq!(task.await, Some(Signal::Term));
-            assert!(
-                poll_once(hup.next()).await.is_none(),
-                "it asked for another"
-            );
-            send(libc::SIGHUP);
-            assert_eq!(both.next().await, Some(Signal::Hup));
-            assert_eq!(hup.next().await, Some(Signal::Hup));
-            assert!(poll_once(both.next()).await.is_none(), "each is told once");
-            // Ctrl-C is one of these signals.
-            let mut int = listen(&[Signal::Int]);
-            let listener = ctrl_c();
-            interrupt_from_another_thread();
-            assert_eq!(int.next().await, Some(Signal::Int));
-            listener.await.expect("the handler is there");
+    in_every_kernel_runtime(|_| async {
+        let listen = |signals: &[Signal]| {
+            Signals::new(signals.iter().copied()).expect("they can be listened to")
+        };
+        let mut both = listen(&[Signal::Term, Signal::Hup, Signal::Term]);
+        let mut hup = listen(&[Signal::Hup]);
+        let task = polder::spawn({
+            let mut term = listen(&[Signal::Term]);
+            async move { term.next().await }
         });
+        assert!(poll_once(hup.next()).await.is_none());
+        send(libc::SIGTERM);
+        assert_eq!(both.next().await, Some(Signal::Term));
+        assert_eq!(task.await, Some(Signal::Term));
+        assert!(
+            poll_once(hup.next()).await.is_none(),
+            "it asked for another"
+        );
+        send(libc::SIGHUP);
+        assert_eq!(both.next().await, Some(Signal::Hup));
+        assert_eq!(hup.next().await, Some(Signal::Hup));
+        assert!(poll_once(both.next()).await.is_none(), "each is told once");
+        // Ctrl-C is one of these signals.
+        let mut int = listen(&[Signal::Int]);
+        let listener = ctrl_c();
+        interrupt_from_another_thread();
+        assert_eq!(int.next().await, Some(Signal::Int));
+        listener.await.expect("the handler is there");
     });
 }
 

@@ -16,7 +16,8 @@ use polder::{Async, Timer};
 
 use crate::probe::std_accept_from;
 use crate::support::{
-    eventually, in_every_runtime, on_every_backend, on_every_backend_alone, runtime,
+    eventually, in_every_kernel_runtime, in_every_runtime, on_every_backend, runtime,
+    with_every_runtime, with_every_runtime_alone,
 };
 
 /// Counts its wakes.
@@ -219,8 +220,7 @@ fn an_operation_that_never_wants_what_is_there_does_not_hold_the_loop() {
 #[test]
 fn tasks_that_poll_one_source_neither_lose_nor_wake_each_other() {
     const TASKS: usize = 20;
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, _| {
         let (near, mut far) = pair();
         let near = Arc::new(near);
         let polls = Arc::new(AtomicUsize::new(0));
@@ -310,8 +310,7 @@ fn tasks_of_two_runtimes_poll_one_source_and_one_of_the_runtimes_stands_still() 
 
 #[test]
 fn wakers_that_polled_and_were_woken_are_let_go() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let (near, mut far) = pair();
         let counts: Vec<_> = (0..100).map(|_| Arc::<Count>::default()).collect();
         // The waits of a task belong to the runtime that runs it.
@@ -370,21 +369,19 @@ fn a_wait_that_is_given_up_leaves_no_waker() {
 /// A poll cannot report that its waiter gave up; yet such wakers do not accumulate.
 #[test]
 fn pollers_that_gave_up_leave_few_wakers() {
-    on_every_backend(|backend| {
-        runtime(backend).block_on(async {
-            let (near, _far) = pair();
-            let counts: Vec<_> = (0..5_000).map(|_| Arc::<Count>::default()).collect();
-            for count in &counts {
-                let waker = Waker::from(count.clone());
-                let (mut near, mut byte) = (&near, [0]);
-                let mut read = near.read(&mut byte);
-                let polled = Pin::new(&mut read).poll(&mut Context::from_waker(&waker));
-                assert!(polled.is_pending());
-            }
-            let left = (counts.iter()).filter(|count| Arc::strong_count(count) > 1);
-            let left = left.count();
-            assert!(left < 1_000, "{left} wakers of nobody are left");
-        });
+    in_every_kernel_runtime(|_| async {
+        let (near, _far) = pair();
+        let counts: Vec<_> = (0..5_000).map(|_| Arc::<Count>::default()).collect();
+        for count in &counts {
+            let waker = Waker::from(count.clone());
+            let (mut near, mut byte) = (&near, [0]);
+            let mut read = near.read(&mut byte);
+            let polled = Pin::new(&mut read).poll(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+        }
+        let left = (counts.iter()).filter(|count| Arc::strong_count(count) > 1);
+        let left = left.count();
+        assert!(left < 1_000, "{left} wakers of nobody are left");
     });
 }
 

@@ -10,13 +10,21 @@ use std::time::Instant;
 
 use polder::Backend;
 
-use crate::support::{LIMIT, backends, passed, storm};
+use crate::support::{LIMIT, backends, passed, storm, test_of};
 
 const VARIABLE: &str = "POLDER_CONFORMANCE_CHILD";
 
-/// Runs `rule`, of the test with the full name `test`, in its own process for each backend, and
-/// passes the output to `judge`.
-pub fn in_children(test: &str, rule: impl FnOnce(Backend), judge: impl Fn(Backend, &Output)) {
+/// Runs `rule`, a closure in the calling test, in its own process for each backend.
+pub fn in_children(rule: impl FnOnce(Backend)) {
+    in_children_and_judge(rule, |_, _| {});
+}
+
+/// Like [`in_children`], and passes the output to `judge`.
+pub fn in_children_and_judge<R>(rule: R, judge: impl Fn(Backend, &Output))
+where
+    R: FnOnce(Backend),
+{
+    let test = test_of::<R>();
     if std::env::var_os(VARIABLE).is_some() {
         return storm::within(|| rule(Backend::from_env().expect("the first process has set it")));
     }

@@ -15,8 +15,9 @@ use polder::{Backend, Runtime, Task, Timer, future};
 use crate::descriptor::wait_until_readable;
 use crate::probe::{poll_with, tcp_pair};
 use crate::support::{
-    LIMIT, on_every_backend, on_every_backend_alone, on_every_backend_with_several, runtime,
-    runtime_of, share, sized,
+    LIMIT, in_every_kernel_runtime_alone, on_every_backend, on_every_backend_alone,
+    on_every_backend_with_several, runtime, runtime_of, share, sized, with_every_runtime,
+    with_every_runtime_alone, with_every_runtime_of_several,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -52,23 +53,20 @@ impl Drop for SetsOnDrop {
 /// after the last check for ready tasks.
 #[test]
 fn a_waker_whose_destructor_wakes_a_task_does_not_leave_it_lying() {
-    on_every_backend_alone(|backend| {
-        runtime(backend).block_on(async {
-            let event = Arc::new(Event::new());
-            let timer = timer_with(Arc::new(SetsOnDrop(event.clone())));
-            let waits = polder::spawn(async move { event.wait().await });
-            future::yield_now().await;
-            future::yield_now().await;
-            thread::spawn(move || drop(timer)).join().unwrap();
-            waits.await;
-        });
+    in_every_kernel_runtime_alone(|_| async {
+        let event = Arc::new(Event::new());
+        let timer = timer_with(Arc::new(SetsOnDrop(event.clone())));
+        let waits = polder::spawn(async move { event.wait().await });
+        future::yield_now().await;
+        future::yield_now().await;
+        thread::spawn(move || drop(timer)).join().unwrap();
+        waits.await;
     });
 }
 
 #[test]
 fn a_waker_whose_destructor_wakes_a_task_tells_a_foreign_loop() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, _| {
         let Ok(descriptor) = runtime.backend_fd() else {
             return;
         };
@@ -106,8 +104,7 @@ impl Drop for PanicsOnDrop {
 
 #[test]
 fn a_waker_whose_destructor_panics_ends_no_worker() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, _| {
         let (sender, receiver) = mpsc::channel();
         let task = runtime.spawn(async move {
             let timer = timer_with(Arc::new(PanicsOnDrop));
@@ -127,8 +124,7 @@ fn a_waker_whose_destructor_panics_ends_no_worker() {
 /// does afterwards.
 #[test]
 fn closing_does_not_wait_for_a_worker_that_waits_for_a_task_that_never_began() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, workers| {
         let (here, arrived) = mpsc::channel();
         let free = Arc::new(AtomicBool::new(false));
         for _ in 1..workers {
@@ -186,8 +182,7 @@ fn runtimes_close_while_their_tasks_spawn_and_block_on_each_other() {
 
 #[test]
 fn run_leaves_no_task_whether_tasks_await_or_detach_others() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, backend| {
         let ended = Arc::new(AtomicUsize::new(0));
         for round in 0..sized(backend, 3_000) {
             let tasks = round % 5 + 1;

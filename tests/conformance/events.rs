@@ -8,7 +8,9 @@ use std::time::Duration;
 use polder::event::{Event, Latch};
 use polder::{Runtime, TaskSet, future, task};
 
-use crate::support::{in_every_runtime, in_every_runtime_alone, on_every_backend, runtime, until};
+use crate::support::{
+    in_every_runtime, in_every_runtime_alone, on_every_backend, runtime, until, with_every_runtime,
+};
 
 #[test]
 fn a_set_before_the_wait_is_kept_and_two_are_one() {
@@ -53,8 +55,7 @@ fn what_is_over_ends_also_beside_a_future_that_always_takes_the_whole_budget() {
 
 #[test]
 fn a_set_from_another_thread_wakes_a_runtime_that_sleeps() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let event = Arc::new(Event::new());
         let answered = Arc::new(Event::new());
         let setter = thread::spawn({

@@ -75,11 +75,6 @@ impl Child {
     }
 }
 
-/// Runs `rule` in its own process for each backend.
-fn alone(test: &str, rule: impl FnOnce(Backend)) {
-    in_children(&format!("fork::{test}"), rule, |_, _| {});
-}
-
 /// Whether a child can have a runtime: async-io's reactor is its parent's.
 fn has_runtimes(backend: Backend) -> bool {
     backend != Backend::AsyncIo
@@ -110,7 +105,7 @@ async fn talks() {
 /// libuv: fork_timer.
 #[test]
 fn a_child_drives_runtimes_of_its_own() {
-    alone("a_child_drives_runtimes_of_its_own", |backend| {
+    in_children(|backend| {
         polder::block_on(talks());
         let runtime = Runtime::new().unwrap();
         runtime.block_on(talks());
@@ -139,7 +134,7 @@ fn a_child_drives_runtimes_of_its_own() {
 /// The case of a task that itself forks.
 #[test]
 fn a_child_of_a_task_drives_a_runtime_of_its_own() {
-    alone("a_child_of_a_task_drives_a_runtime_of_its_own", |backend| {
+    in_children(|backend| {
         polder::block_on(async {
             talks().await;
             let child = fork(|| {
@@ -155,8 +150,7 @@ fn a_child_of_a_task_drives_a_runtime_of_its_own() {
 
 #[test]
 fn in_a_child_timers_and_sockets_work_in_an_executor_of_any_kind() {
-    let test = "in_a_child_timers_and_sockets_work_in_an_executor_of_any_kind";
-    alone(test, |backend| {
+    in_children(|backend| {
         let used = async {
             Timer::after(SOON).await;
             talks().await;
@@ -184,8 +178,7 @@ fn in_a_child_timers_and_sockets_work_in_an_executor_of_any_kind() {
 /// libuv: fork_timer, started by the parent.
 #[test]
 fn a_timer_that_the_parent_waits_for_fires_in_the_child_too() {
-    let test = "a_timer_that_the_parent_waits_for_fires_in_the_child_too";
-    alone(test, |backend| {
+    in_children(|backend| {
         let mut timer = Timer::after(20 * SOON);
         plainly(async { assert!(future::poll_once(&mut timer).await.is_none()) });
         let inherited = Cell::new(Some(timer));
@@ -201,8 +194,7 @@ fn a_timer_that_the_parent_waits_for_fires_in_the_child_too() {
 
 #[test]
 fn a_child_waits_for_no_lock_that_a_thread_of_its_parent_has_held() {
-    let test = "a_child_waits_for_no_lock_that_a_thread_of_its_parent_has_held";
-    alone(test, |backend| {
+    in_children(|backend| {
         let (mut near, mut far) = polder::block_on(tcp_pair());
         // The background runtime's thread always has a timer to fire and an event to deliver.
         for nth in 0..20 {
@@ -240,40 +232,36 @@ fn a_child_waits_for_no_lock_that_a_thread_of_its_parent_has_held() {
 /// libuv: fork_socketpair.
 #[test]
 fn a_child_uses_the_sockets_that_its_parent_has_made() {
-    alone(
-        "a_child_uses_the_sockets_that_its_parent_has_made",
-        |backend| {
-            let listener = polder::block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-            let child = fork(|| {
-                if !has_runtimes(backend) {
-                    return;
-                }
-                polder::block_on(async {
-                    let (mut stream, _) = listener.accept().await.unwrap();
-                    stream.write_all(b"from the child").await.unwrap();
-                });
-            });
+    in_children(|backend| {
+        let listener = polder::block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let child = fork(|| {
+            if !has_runtimes(backend) {
+                return;
+            }
             polder::block_on(async {
-                if !has_runtimes(backend) {
-                    return;
-                }
-                let address = listener.local_addr().unwrap();
-                let mut stream = TcpStream::connect(address).await.unwrap();
-                let mut text = String::new();
-                stream.read_to_string(&mut text).await.unwrap();
-                assert_eq!(text, "from the child");
+                let (mut stream, _) = listener.accept().await.unwrap();
+                stream.write_all(b"from the child").await.unwrap();
             });
-            child.ends();
-        },
-    );
+        });
+        polder::block_on(async {
+            if !has_runtimes(backend) {
+                return;
+            }
+            let address = listener.local_addr().unwrap();
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).await.unwrap();
+            assert_eq!(text, "from the child");
+        });
+        child.ends();
+    });
 }
 
 /// libuv: fork_socketpair_started. The child uses a socket that its parent waits for, and closes
 /// its own copies of others. The parent, which waits all the time, is not affected.
 #[test]
 fn what_a_child_does_with_its_parents_sockets_ends_no_wait_of_the_parents() {
-    let test = "what_a_child_does_with_its_parents_sockets_ends_no_wait_of_the_parents";
-    alone(test, |backend| {
+    in_children(|backend| {
         let runtime = Runtime::new().unwrap();
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -322,8 +310,7 @@ fn what_a_child_does_with_its_parents_sockets_ends_no_wait_of_the_parents() {
 #[test]
 #[cfg(feature = "blocking")]
 fn blocking_calls_work_in_a_child_although_the_parents_threads_are_idle() {
-    let test = "blocking_calls_work_in_a_child_although_the_parents_threads_are_idle";
-    alone(test, |_| {
+    in_children(|_| {
         assert_eq!(plainly(polder::unblock(|| 4)), 4);
         // The pool has a thread now, which waits half a second for the next call.
         fork(|| {
@@ -342,9 +329,7 @@ fn blocking_calls_work_in_a_child_although_the_parents_threads_are_idle() {
 #[test]
 #[cfg(feature = "blocking")]
 fn a_call_under_way_when_its_process_forks_is_a_panic_in_the_child_and_ends_in_the_parent() {
-    let test =
-        "a_call_under_way_when_its_process_forks_is_a_panic_in_the_child_and_ends_in_the_parent";
-    alone(test, |_| {
+    in_children(|_| {
         let (go_on, wait) = std::sync::mpsc::channel();
         let (begins, begun) = std::sync::mpsc::channel();
         let task = polder::unblock(move || {
@@ -368,8 +353,7 @@ fn a_call_under_way_when_its_process_forks_is_a_panic_in_the_child_and_ends_in_t
 #[test]
 #[cfg(feature = "blocking")]
 fn an_unblock_in_use_when_its_process_forks_is_an_error_in_the_child() {
-    let test = "an_unblock_in_use_when_its_process_forks_is_an_error_in_the_child";
-    alone(test, |_| {
+    in_children(|_| {
         let (reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
         let mut reader = polder::io::Unblock::new(reader);
         let mut byte = [0];
@@ -388,8 +372,7 @@ fn an_unblock_in_use_when_its_process_forks_is_an_error_in_the_child() {
 #[test]
 #[cfg(all(feature = "fs", target_os = "linux"))]
 fn a_file_in_use_when_its_process_forks_is_an_error_in_the_child_and_others_are_not() {
-    let test = "a_file_in_use_when_its_process_forks_is_an_error_in_the_child_and_others_are_not";
-    alone(test, |_| {
+    in_children(|_| {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
@@ -415,8 +398,7 @@ fn a_file_in_use_when_its_process_forks_is_an_error_in_the_child_and_others_are_
 /// The case of a name lookup under way during the fork is a test in src/net/resolver.rs.
 #[test]
 fn names_are_looked_up_in_a_child_although_the_parents_threads_are_idle() {
-    let test = "names_are_looked_up_in_a_child_although_the_parents_threads_are_idle";
-    alone(test, |_| {
+    in_children(|_| {
         plainly(polder::net::resolve("localhost:1")).unwrap();
         fork(|| {
             plainly(polder::net::resolve("localhost:2")).unwrap();
@@ -461,9 +443,7 @@ mod signals {
     /// libuv: fork_signal_to_child.
     #[test]
     fn a_signal_to_the_child_reaches_listeners_old_and_new_and_none_of_the_parents() {
-        let test =
-            "signals::a_signal_to_the_child_reaches_listeners_old_and_new_and_none_of_the_parents";
-        alone(test, |_| {
+        in_children(|_| {
             // (A storm of signals uses SIGUSR2: see `support`.)
             let mut inherited = Signals::new([Signal::Usr1, Signal::Winch]).unwrap();
             // Registered, so that the signal thread is in use.
@@ -499,8 +479,7 @@ mod signals {
 
     #[test]
     fn a_listener_that_only_the_parent_has_used_wakes_in_the_child() {
-        let test = "signals::a_listener_that_only_the_parent_has_used_wakes_in_the_child";
-        alone(test, |_| {
+        in_children(|_| {
             let mut signals = Signals::new([Signal::Usr1]).unwrap();
             plainly(async { assert!(future::poll_once(signals.next()).await.is_none()) });
             fork(|| {
@@ -518,8 +497,7 @@ mod signals {
     /// libuv: fork_signal_to_child_closed, fork_close_signal_in_child.
     #[test]
     fn a_listener_dropped_in_the_child_ends_none_of_the_parents() {
-        let test = "signals::a_listener_dropped_in_the_child_ends_none_of_the_parents";
-        alone(test, |_| {
+        in_children(|_| {
             let mut signals = Signals::new([Signal::Usr1]).unwrap();
             plainly(async { assert!(future::poll_once(signals.next()).await.is_none()) });
             let signals = Cell::new(Some(signals));
@@ -545,7 +523,7 @@ mod signals {
 
 #[test]
 fn stalls_are_reported_in_a_child_too() {
-    alone("stalls_are_reported_in_a_child_too", |backend| {
+    in_children(|backend| {
         if !has_runtimes(backend) {
             return;
         }
@@ -570,9 +548,7 @@ fn stalls_are_reported_in_a_child_too() {
 /// Kernel objects shared by the two processes are not used by both.
 #[test]
 fn a_runtime_driven_in_a_child_of_its_process_ends_with_words_and_goes_on_in_the_parent() {
-    let test =
-        "a_runtime_driven_in_a_child_of_its_process_ends_with_words_and_goes_on_in_the_parent";
-    alone(test, |_| {
+    in_children(|_| {
         for workers in [1, 2] {
             let runtime = Runtime::builder().workers(workers).build().unwrap();
             runtime.block_on(talks());
@@ -625,8 +601,7 @@ fn a_runtime_driven_in_a_child_of_its_process_ends_with_words_and_goes_on_in_the
 fn a_poller_of_its_parents_gives_a_child_errors_and_its_parent_everything() {
     use polder::poller::{Events, Interest, Mode, Poller, Token};
 
-    let test = "a_poller_of_its_parents_gives_a_child_errors_and_its_parent_everything";
-    alone(test, |backend| {
+    in_children(|backend| {
         let poller = Poller::new(backend).unwrap();
         let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         // SAFETY: it is deregistered before it is closed.

@@ -37,7 +37,6 @@ fn change_limit(change: impl FnOnce(&mut libc::rlimit)) {
 /// touch memory outside the set.
 #[test]
 fn rule_21_descriptors_beyond_fd_setsize_are_served_beside_others() {
-    const ME: &str = "numbers::rule_21_descriptors_beyond_fd_setsize_are_served_beside_others";
     let rule = |backend| {
         allow(2_600);
         let poller = Poller::new(backend).expect("it is available");
@@ -72,21 +71,19 @@ fn rule_21_descriptors_beyond_fd_setsize_are_served_beside_others() {
             poller.deregister(ours.as_fd()).unwrap();
         }
     };
-    in_children(ME, rule, |_, _| {});
+    in_children(rule);
 }
 
 /// poll(2) takes no more descriptors than the current limit of the process.
 #[test]
 fn rule_21_a_limit_that_is_lowered_below_what_is_waited_for_loses_nothing() {
-    const ME: &str =
-        "numbers::rule_21_a_limit_that_is_lowered_below_what_is_waited_for_loses_nothing";
     let rule = |backend| {
         for workers in [1, 2] {
             allow(400);
             serve_below_the_limit(backend, workers);
         }
     };
-    in_children(ME, rule, |_, _| {});
+    in_children(rule);
 }
 
 fn serve_below_the_limit(backend: Backend, workers: usize) {

@@ -14,12 +14,11 @@ use polder::runtime::Scope;
 use polder::time::sleep;
 
 use crate::probe::OnDrop;
-use crate::support::{message, on_every_backend, runtime, sized, until};
+use crate::support::{message, on_every_backend, runtime, sized, until, with_every_runtime};
 
 #[test]
 fn a_scope_ends_when_all_its_tasks_have_ended() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, backend| {
         for _ in 0..sized(backend, 50) {
             let mut numbers = vec![0; 20];
             let ended = AtomicUsize::new(0);
@@ -49,8 +48,7 @@ fn a_scope_ends_when_all_its_tasks_have_ended() {
 
 #[test]
 fn tasks_of_a_scope_are_awaited_there_and_local_ones_share_cells() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let (text, count) = (String::from("text"), Cell::new(0));
         let length = runtime.scope(async |scope| {
             let length = scope.spawn(async {
@@ -73,8 +71,7 @@ fn tasks_of_a_scope_are_awaited_there_and_local_ones_share_cells() {
 /// panic continues.
 #[test]
 fn a_scope_whose_future_panics_cancels_its_tasks_first() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let (started, dropped) = (Event::new(), AtomicUsize::new(0));
         let panic = catch_unwind(AssertUnwindSafe(|| {
             runtime.scope(async |scope| {
@@ -105,8 +102,7 @@ fn a_scope_whose_future_panics_cancels_its_tasks_first() {
 
 #[test]
 fn a_panic_of_a_scopes_task_reaches_who_awaits_it_or_the_scope_when_all_have_ended() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let others = AtomicUsize::new(0);
         let panic = catch_unwind(AssertUnwindSafe(|| {
             runtime.scope(async |scope| {
@@ -134,8 +130,7 @@ fn a_panic_of_a_scopes_task_reaches_who_awaits_it_or_the_scope_when_all_have_end
 
 #[test]
 fn a_task_of_a_scope_can_be_aborted() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let dropped = AtomicUsize::new(0);
         runtime.scope(async |scope| {
             let guard = OnDrop(|| {
@@ -169,8 +164,7 @@ fn what_is_spawned_after_the_scopes_future_has_panicked_is_cancelled_too() {
             });
         }
     }
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let dropped = AtomicUsize::new(0);
         let scoped = catch_unwind(AssertUnwindSafe(|| {
             runtime.scope(async |scope| {
@@ -216,8 +210,7 @@ fn scopes_nest() {
 /// Forgetting a handle does not end its task: the scope waits until the task completes.
 #[test]
 fn a_scope_waits_for_tasks_whose_handles_are_forgotten() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let mut number = 0;
         let go_on = Arc::new(Event::new());
         let other = go_on.clone();
@@ -268,8 +261,7 @@ fn a_local_task_of_a_scope_is_refused_where_another_worker_or_another_runtime_is
 
 #[test]
 fn a_task_of_a_scope_is_finished_once_it_is_done_or_cancelled() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let event = Event::new();
         runtime.scope(async |scope| {
             let done = scope.spawn(async { event.wait().await });

@@ -17,7 +17,8 @@ use polder::time::sleep;
 use crate::peer::{TcpPeer, beside};
 use crate::streams::listening;
 use crate::support::{
-    LIMIT, a_turn, in_every_runtime, is_in_world, on_every_backend, runtime, sized, until,
+    LIMIT, a_turn, in_every_kernel_runtime, in_every_runtime, is_in_world, on_every_backend, sized,
+    until,
 };
 
 async fn listen() -> (TcpListener, SocketAddr) {
@@ -990,40 +991,38 @@ mod errors {
 /// A dump can name a connection only by the place where its server was made.
 #[test]
 fn dumps_tell_connections_by_the_place_of_the_call_of_serve() {
-    on_every_backend(|backend| {
-        runtime(backend).block_on(async {
-            let (listener, address) = listen().await;
-            let stop = Latch::new();
-            let begun = AtomicUsize::new(0);
-            let begun = Arc::new(begun);
-            let handler = {
+    in_every_kernel_runtime(|_| async {
+        let (listener, address) = listen().await;
+        let stop = Latch::new();
+        let begun = AtomicUsize::new(0);
+        let begun = Arc::new(begun);
+        let handler = {
+            let begun = begun.clone();
+            move |_stream, _peer| {
                 let begun = begun.clone();
-                move |_stream, _peer| {
-                    let begun = begun.clone();
-                    async move {
-                        begun.fetch_add(1, Ordering::SeqCst);
-                        std::future::pending::<()>().await;
-                    }
+                async move {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    std::future::pending::<()>().await;
                 }
-            };
-            let (server, line) = (serve(listener, handler), line!());
-            let client = async {
-                let _stream = TcpStream::connect(address).await.unwrap();
-                until("it is served", || begun.load(Ordering::SeqCst) == 1).await;
-                until("the dump has the connection", || {
-                    let dump = polder::Handle::current().dump();
-                    let is_here = |site: &std::panic::Location<'_>| {
-                        site.file().ends_with("tests/conformance/serve.rs") && site.line() == line
-                    };
-                    dump.tasks.iter().any(|task| is_here(task.spawned_at))
-                })
-                .await;
-                stop.set();
-            };
-            zip(server.until(stop.wait()).into_future(), client)
-                .await
-                .0
-                .unwrap();
-        });
+            }
+        };
+        let (server, line) = (serve(listener, handler), line!());
+        let client = async {
+            let _stream = TcpStream::connect(address).await.unwrap();
+            until("it is served", || begun.load(Ordering::SeqCst) == 1).await;
+            until("the dump has the connection", || {
+                let dump = polder::Handle::current().dump();
+                let is_here = |site: &std::panic::Location<'_>| {
+                    site.file().ends_with("tests/conformance/serve.rs") && site.line() == line
+                };
+                dump.tasks.iter().any(|task| is_here(task.spawned_at))
+            })
+            .await;
+            stop.set();
+        };
+        zip(server.until(stop.wait()).into_future(), client)
+            .await
+            .0
+            .unwrap();
     });
 }

@@ -125,6 +125,25 @@ pub fn on_every_backend_with_several(rule: impl Fn(Backend, usize) + Clone + Sen
     }
 }
 
+/// Like [`on_every_backend`], with a new runtime.
+pub fn with_every_runtime(rule: impl Fn(Runtime, Backend) + Clone + Send + 'static) {
+    on_every_backend(move |backend| rule(runtime(backend), backend));
+}
+
+/// Like [`on_every_backend_alone`], with a new runtime.
+pub fn with_every_runtime_alone(rule: impl Fn(Runtime, Backend) + Clone + Send + 'static) {
+    on_every_backend_alone(move |backend| rule(runtime(backend), backend));
+}
+
+/// Like [`on_every_backend_with_several`], with a new runtime.
+pub fn with_every_runtime_of_several(
+    rule: impl Fn(Runtime, Backend, usize) + Clone + Send + 'static,
+) {
+    on_every_backend_with_several(move |backend, workers| {
+        rule(runtime(backend), backend, workers);
+    });
+}
+
 /// Runs `rule` with this number of workers. Returns whether `rule` has made a runtime.
 fn run(
     rule: &(impl Fn(Backend) + Clone + Send + 'static),
@@ -149,9 +168,16 @@ pub fn in_every_runtime<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static)
 where
     F: Future<Output = ()> + 'static,
 {
-    let on_kernels = rule.clone();
-    on_every_backend(move |backend| runtime(backend).block_on(on_kernels(backend)));
+    in_every_kernel_runtime(rule.clone());
     in_a_world(rule, false);
+}
+
+/// Like [`in_every_runtime`], but not in a world: for rules that use what worlds do not simulate.
+pub fn in_every_kernel_runtime<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static)
+where
+    F: Future<Output = ()>,
+{
+    on_every_backend(move |backend| runtime(backend).block_on(rule(backend)));
 }
 
 /// Like [`in_every_runtime`], on all backends at the same time: for rules that mostly wait.
@@ -175,9 +201,16 @@ pub fn in_every_runtime_alone<F>(rule: impl Fn(Backend) -> F + Clone + Send + 's
 where
     F: Future<Output = ()> + 'static,
 {
-    let on_kernels = rule.clone();
-    on_every_backend_alone(move |backend| runtime(backend).block_on(on_kernels(backend)));
+    in_every_kernel_runtime_alone(rule.clone());
     in_a_world(rule, true);
+}
+
+/// Like [`in_every_kernel_runtime`], with one worker.
+pub fn in_every_kernel_runtime_alone<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static)
+where
+    F: Future<Output = ()>,
+{
+    on_every_backend_alone(move |backend| runtime(backend).block_on(rule(backend)));
 }
 
 fn in_a_world<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static, is_alone: bool)
@@ -275,6 +308,17 @@ fn test() -> String {
         _ => (std::env::args().skip(1))
             .find(|argument| !argument.starts_with('-'))
             .expect("a test that runs on the main thread is named by an argument"),
+    }
+}
+
+/// Returns the full name of the test in which a closure or function is written, given its type:
+/// what `--exact` takes.
+pub fn test_of<F>() -> &'static str {
+    let name = std::any::type_name::<F>();
+    let (_crate, name) = name.split_once("::").expect("it is in a crate");
+    match name.split_once("::{{closure}}") {
+        Some((test, _)) => test,
+        None => name.rsplit_once("::").expect("it is in a test").0,
     }
 }
 

@@ -20,22 +20,23 @@ use polder::task::{self, AbortHandle};
 use polder::time::{MissedTickBehavior, interval, sleep};
 use polder::{Handle, Runtime, Task, TaskSet, Timer, future};
 
-use crate::child::in_children;
+use crate::child::{in_children, in_children_and_judge};
 use crate::peer::beside;
 use crate::probe::{
     Alive, Mailbox, OnDrop, Signal, hold, join_all, own_waker, poll_with, tcp_pair,
 };
 use crate::support::{
-    LIMIT, eventually, in_every_runtime, in_every_runtime_alone, is_in_world, message,
-    on_every_backend, on_every_backend_alone, on_every_backend_with_several, runtime, sized, until,
+    LIMIT, eventually, in_every_kernel_runtime, in_every_kernel_runtime_alone, in_every_runtime,
+    in_every_runtime_alone, is_in_world, message, on_every_backend, on_every_backend_with_several,
+    runtime, sized, until, with_every_runtime, with_every_runtime_alone,
+    with_every_runtime_of_several,
 };
 
 // 44: driven, and reached from other threads.
 
 #[test]
 fn spawned_work_runs_only_while_the_runtime_is_driven() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, _| {
         let step = Arc::new(AtomicUsize::new(0));
         let task = runtime.spawn({
             let step = step.clone();
@@ -196,8 +197,7 @@ fn ten_thousand_spawns_from_each_of_eight_threads_all_run() {
 
 #[test]
 fn what_one_thread_spawns_starts_in_its_order() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, backend| {
         let each = sized(backend, 20_000);
         // The number of tasks that have started, by spawning thread.
         let started: Arc<[AtomicUsize; 4]> = Arc::default();
@@ -239,8 +239,7 @@ fn what_one_thread_spawns_starts_in_its_order() {
 
 #[test]
 fn local_spawns_start_in_their_order() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let order = Rc::new(RefCell::new(Vec::new()));
         let spawn = |index: usize| {
             let order = order.clone();
@@ -265,8 +264,7 @@ fn local_spawns_start_in_their_order() {
 
 #[test]
 fn block_on_returns_under_full_load() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         burden_on(&runtime);
         assert_eq!(runtime.block_on(async { 1 }), 1);
         runtime.block_on(async {
@@ -570,8 +568,7 @@ fn events_latches_and_tasks_that_are_done_let_others_run() {
 
 #[test]
 fn a_panicking_task_takes_nobody_with_it() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let others: Vec<_> = (0..10)
             .map(|index| {
                 runtime.spawn(async move {
@@ -652,8 +649,7 @@ fn whoever_awaits_a_panicking_task_sees_its_panic() {
 
 #[test]
 fn a_panic_of_block_ons_future_reaches_its_caller_and_the_runtime_goes_on() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let task = runtime.spawn(async {
             sleep(Duration::from_millis(1)).await;
             9
@@ -672,7 +668,6 @@ fn a_panic_of_block_ons_future_reaches_its_caller_and_the_runtime_goes_on() {
 
 #[test]
 fn a_panic_that_nobody_awaits_is_reported() {
-    const ME: &str = "tasks::a_panic_that_nobody_awaits_is_reported";
     let rule = |backend| {
         let runtime = runtime(backend);
         runtime
@@ -689,7 +684,7 @@ fn a_panic_that_nobody_awaits_is_reported() {
         eventually("it has panicked", || blocking.is_finished());
         drop(blocking);
     };
-    in_children(ME, rule, |backend, output| {
+    in_children_and_judge(rule, |backend, output| {
         let text = String::from_utf8_lossy(&output.stderr);
         let reports: Vec<_> = text
             .lines()
@@ -768,8 +763,7 @@ fn dropping_a_task_drops_its_future_promptly() {
 
 #[test]
 fn a_future_is_dropped_on_its_worker_wherever_its_task_is_cancelled() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, _| {
         let worker = thread::current().id();
         for begun in [false, true] {
             for wait in [false, true] {
@@ -799,8 +793,7 @@ fn a_future_is_dropped_on_its_worker_wherever_its_task_is_cancelled() {
 
 #[test]
 fn cancel_waits_until_the_future_is_dropped() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let alive = Alive::default();
         let slow = || {
             let guard = Cell::new(Some(alive.guard()));
@@ -850,8 +843,7 @@ fn cancel_waits_until_the_future_is_dropped() {
 
 #[test]
 fn cancelling_races_with_running_and_with_ending() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, backend| {
         let alive = Alive::default();
         let tasks = Mailbox::<Task<usize>>::default();
         let rounds = sized(backend, 5_000);
@@ -1042,40 +1034,38 @@ fn an_abort_from_within_the_poll_of_the_awaiting_side_is_not_lost() {
 /// first poll, awaited before or not, and with a fallible handle or not.
 #[test]
 fn awaiting_an_aborted_task_waits_until_its_future_is_dropped() {
-    on_every_backend(|backend| {
-        runtime(backend).block_on(async {
-            for round in 0..8 {
-                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                let address = listener.local_addr().unwrap();
-                let alive = Alive::default();
-                // The listener is dropped before the guard.
-                let things = (listener, alive.guard());
-                let mut task = polder::spawn(async move {
-                    let things = things;
-                    things.0.accept().await.map(drop)
-                });
-                let abort = task.abort_handle();
-                if round & 1 != 0 {
-                    a_few_turns().await;
-                }
-                if round & 2 != 0 {
-                    assert!(future::poll_once(&mut task).await.is_none());
-                }
-                abort.abort();
-                if round & 4 != 0 {
-                    assert!(task.fallible().await.is_none());
-                } else {
-                    let awaited = AssertUnwindSafe(task).catch_unwind().await;
-                    assert!(awaited.is_err(), "awaiting an aborted task panics");
-                }
-                assert!(abort.is_finished());
-                assert_eq!(alive.count(), 0);
-                // A child of another test also holds it, between its `fork` and its `exec`.
-                eventually("the port is free", || {
-                    std::net::TcpListener::bind(address).is_ok()
-                });
+    in_every_kernel_runtime(|_| async {
+        for round in 0..8 {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let alive = Alive::default();
+            // The listener is dropped before the guard.
+            let things = (listener, alive.guard());
+            let mut task = polder::spawn(async move {
+                let things = things;
+                things.0.accept().await.map(drop)
+            });
+            let abort = task.abort_handle();
+            if round & 1 != 0 {
+                a_few_turns().await;
             }
-        });
+            if round & 2 != 0 {
+                assert!(future::poll_once(&mut task).await.is_none());
+            }
+            abort.abort();
+            if round & 4 != 0 {
+                assert!(task.fallible().await.is_none());
+            } else {
+                let awaited = AssertUnwindSafe(task).catch_unwind().await;
+                assert!(awaited.is_err(), "awaiting an aborted task panics");
+            }
+            assert!(abort.is_finished());
+            assert_eq!(alive.count(), 0);
+            // A child of another test also holds it, between its `fork` and its `exec`.
+            eventually("the port is free", || {
+                std::net::TcpListener::bind(address).is_ok()
+            });
+        }
     });
 }
 
@@ -1187,25 +1177,23 @@ fn a_function_that_blocks_knows_its_task() {
 /// A call that waits for a thread of the pool is aborted.
 #[test]
 fn awaiting_an_aborted_call_waits_until_its_function_is_dropped() {
-    on_every_backend_alone(|backend| {
-        runtime(backend).block_on(async {
-            for _ in 0..20 {
-                let alive = Alive::default();
-                let guard = alive.guard();
-                // The drop is slow, so that the other side can arrive before it ends.
-                let slow = OnDrop(|| thread::sleep(Duration::from_millis(2)));
-                let call = polder::unblock(move || drop((slow, guard)));
-                let abort = call.abort_handle();
-                let other = beside(async move { abort.abort() });
-                call.fallible().await;
-                assert_eq!(
-                    alive.count(),
-                    0,
-                    "what the function held is dropped by then"
-                );
-                other.join().await;
-            }
-        });
+    in_every_kernel_runtime_alone(|_| async {
+        for _ in 0..20 {
+            let alive = Alive::default();
+            let guard = alive.guard();
+            // The drop is slow, so that the other side can arrive before it ends.
+            let slow = OnDrop(|| thread::sleep(Duration::from_millis(2)));
+            let call = polder::unblock(move || drop((slow, guard)));
+            let abort = call.abort_handle();
+            let other = beside(async move { abort.abort() });
+            call.fallible().await;
+            assert_eq!(
+                alive.count(),
+                0,
+                "what the function held is dropped by then"
+            );
+            other.join().await;
+        }
     });
 }
 
@@ -1248,8 +1236,7 @@ fn a_destructor_of_a_cancelled_future_knows_its_task() {
 
 #[test]
 fn a_panic_in_a_futures_destructor_is_contained() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         runtime.block_on(async {
             // Cancelled before its first poll, after its first poll, and with a wait for its end.
             drop(polder::spawn(hold(bomb())));
@@ -1307,34 +1294,31 @@ fn a_panic_in_a_futures_destructor_is_contained() {
 
 #[test]
 fn a_panic_in_an_outputs_destructor_is_contained() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
-        runtime.block_on(async {
-            polder::spawn(async { bomb() }).detach();
-            a_few_turns().await;
-            let task = polder::spawn_local(async { bomb() });
-            a_few_turns().await;
-            assert!(task.is_finished());
-            drop(task);
-            // Detached after it is done.
-            let task = polder::spawn(async { bomb() });
-            a_few_turns().await;
-            task.detach();
-            // Cancelled from another thread while it ends.
-            let task = polder::spawn(async { bomb() });
-            let thread = thread::spawn(move || drop(task));
-            a_few_turns().await;
-            thread.join().unwrap();
-            a_few_turns().await;
-            // The panic's payload panics when it is dropped.
-            let task = polder::spawn(async { panic_any(Mutex::new(Some(bomb()))) });
-            a_few_turns().await;
-            let task: Task<()> = task;
-            drop(task);
-            drop(polder::unblock(bomb));
-            polder::unblock(bomb).detach();
-            io_and_timers().await;
-        });
+    in_every_kernel_runtime(|_| async {
+        polder::spawn(async { bomb() }).detach();
+        a_few_turns().await;
+        let task = polder::spawn_local(async { bomb() });
+        a_few_turns().await;
+        assert!(task.is_finished());
+        drop(task);
+        // Detached after it is done.
+        let task = polder::spawn(async { bomb() });
+        a_few_turns().await;
+        task.detach();
+        // Cancelled from another thread while it ends.
+        let task = polder::spawn(async { bomb() });
+        let thread = thread::spawn(move || drop(task));
+        a_few_turns().await;
+        thread.join().unwrap();
+        a_few_turns().await;
+        // The panic's payload panics when it is dropped.
+        let task = polder::spawn(async { panic_any(Mutex::new(Some(bomb()))) });
+        a_few_turns().await;
+        let task: Task<()> = task;
+        drop(task);
+        drop(polder::unblock(bomb));
+        polder::unblock(bomb).detach();
+        io_and_timers().await;
     });
 }
 
@@ -1359,8 +1343,7 @@ fn is_finished_tells_done_cancelled_and_panicked() {
 
 #[test]
 fn a_fallible_task_gives_none_where_a_task_would_panic() {
-    on_every_backend(|backend| {
-        let first = runtime(backend);
+    with_every_runtime(|first, backend| {
         assert_eq!(first.block_on(first.spawn(async { 1 }).fallible()), Some(1));
         let kept = first.spawn(hold(()));
         let fallible = first.spawn_local(hold(())).fallible();
@@ -1404,8 +1387,7 @@ fn a_large_future_does_not_overflow_the_stack_of_a_worker() {
             polder::spawn(async move { set.join_next().await.unwrap() })
         },
     ];
-    on_every_backend_with_several(move |backend, _| {
-        let runtime = runtime(backend);
+    with_every_runtime_of_several(move |runtime, _, _| {
         for spawn in spawns {
             let spawner = runtime.spawn(async move { spawn().await });
             assert_eq!(runtime.block_on(spawner), SIZE);
@@ -1495,7 +1477,6 @@ fn spawn_local_on_a_plain_thread_panics_with_words() {
 /// failure here would abort the process.
 #[test]
 fn a_wakers_destructor_may_run_a_runtime() {
-    const ME: &str = "tasks::a_wakers_destructor_may_run_a_runtime";
     struct Runs(Arc<AtomicUsize>);
     impl std::task::Wake for Runs {
         fn wake(self: Arc<Self>) {}
@@ -1533,7 +1514,7 @@ fn a_wakers_destructor_may_run_a_runtime() {
         a_few_turns().await;
         assert_eq!(ran.load(SeqCst), 6, "a waker was left behind");
     };
-    in_children(ME, |backend| runtime(backend).block_on(rule), |_, _| {});
+    in_children(|backend| runtime(backend).block_on(rule));
 }
 
 // Rule 58, the part about `unblock`.
@@ -1638,6 +1619,5 @@ fn the_blocking_pool_grows_and_retires_idle_threads() {
             eventually("idle threads are retired", || threads() == 0);
         }
     };
-    let test = "tasks::the_blocking_pool_grows_and_retires_idle_threads";
-    in_children(test, rule, |_, _| ());
+    in_children(rule);
 }

@@ -15,10 +15,10 @@ use polder::future::{poll_once, yield_now};
 use polder::stream::StreamExt;
 use polder::{TaskSet, Timer};
 
-use crate::child::in_children;
+use crate::child::in_children_and_judge;
 use crate::support::{
-    LIMIT, in_every_runtime, in_every_runtime_alone, on_every_backend, on_every_backend_alone,
-    runtime, sized, until, within,
+    LIMIT, in_every_kernel_runtime_alone, in_every_runtime, in_every_runtime_alone,
+    on_every_backend, runtime, sized, until, with_every_runtime, within,
 };
 
 /// Counts drops.
@@ -244,17 +244,12 @@ fn a_panic_that_nobody_takes_is_reported() {
             yield_now().await;
         });
     };
-    in_children(
-        "taskset::a_panic_that_nobody_takes_is_reported",
-        rule,
-        judge,
-    );
+    in_children_and_judge(rule, judge);
 }
 
 #[test]
 fn dropping_a_set_cancels_its_tasks() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let dropped = Arc::new(AtomicUsize::new(0));
         let mut set = TaskSet::new();
         runtime.block_on(async {
@@ -311,40 +306,37 @@ fn cancel_all_waits_until_the_futures_are_dropped_and_keeps_what_was_done() {
 
 #[test]
 fn calls_that_block_are_joined_with_their_output_or_panic_and_cancelled() {
-    on_every_backend_alone(|backend| {
-        runtime(backend).block_on(async {
-            let mut set = TaskSet::new();
-            let (began, ended) = (Arc::new(Event::new()), Arc::new(Event::new()));
-            let (go, goes) = std::sync::mpsc::channel::<()>();
-            let abort = set.spawn_blocking({
-                let (began, ended) = (began.clone(), ended.clone());
-                move || {
-                    began.set();
-                    let _ = goes.recv();
-                    ended.set();
-                    5
-                }
-            });
-            began.wait().await;
-            assert_eq!(poll_once(set.join_next()).await, None, "it has not ended");
-            abort.abort();
-            assert_eq!(set.join_next().await, None, "nothing waits for it");
-            drop(go);
-            ended.wait().await;
+    in_every_kernel_runtime_alone(|_| async {
+        let mut set = TaskSet::new();
+        let (began, ended) = (Arc::new(Event::new()), Arc::new(Event::new()));
+        let (go, goes) = std::sync::mpsc::channel::<()>();
+        let abort = set.spawn_blocking({
+            let (began, ended) = (began.clone(), ended.clone());
+            move || {
+                began.set();
+                let _ = goes.recv();
+                ended.set();
+                5
+            }
+        });
+        began.wait().await;
+        assert_eq!(poll_once(set.join_next()).await, None, "it has not ended");
+        abort.abort();
+        assert_eq!(set.join_next().await, None, "nothing waits for it");
+        drop(go);
+        ended.wait().await;
 
-            set.spawn_blocking(|| 6);
-            assert_eq!(set.join_next().await, Some(6));
-            set.spawn_blocking(|| panic!("on purpose"));
-            let panic = set.join_next_result().await.unwrap().unwrap_err();
-            assert_eq!(panic.downcast_ref(), Some(&"on purpose"));
-        })
+        set.spawn_blocking(|| 6);
+        assert_eq!(set.join_next().await, Some(6));
+        set.spawn_blocking(|| panic!("on purpose"));
+        let panic = set.join_next_result().await.unwrap().unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&"on purpose"));
     });
 }
 
 #[test]
 fn detached_tasks_run_on() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let done = Arc::new(AtomicUsize::new(0));
         runtime.block_on(async {
             let mut set = TaskSet::new();

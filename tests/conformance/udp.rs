@@ -12,7 +12,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::descriptor::{Owned, is_inherited, is_nonblocking, number_of};
 use crate::streams::{Count, assert_no_wake_up, has_ipv6, poll_future, some_turns};
-use crate::support::{in_every_runtime, on_every_backend, runtime, sized};
+use crate::support::{in_every_runtime, on_every_backend, runtime, sized, with_every_runtime};
 
 /// Far longer than any datagram needs over loopback.
 const SOON: Duration = Duration::from_secs(10);
@@ -262,8 +262,7 @@ fn one_udp_socket_is_received_from_and_sent_to_by_reference() {
 
 #[test]
 fn sending_on_a_udp_socket_wakes_nobody_for_nothing() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let far = net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = far.local_addr().unwrap();
         let mut bytes = [0; 64];

@@ -23,7 +23,7 @@ use crate::descriptor::{Owned, is_inherited, is_nonblocking, number_of};
 use crate::streams::{
     Count, Random, assert_no_wake_up, fill, poll_future, poll_read, poll_write, some_turns, unix,
 };
-use crate::support::{in_every_runtime, on_every_backend, runtime};
+use crate::support::{in_every_kernel_runtime, in_every_runtime, with_every_runtime};
 
 /// Far longer than any wake needs.
 const SOON: Duration = Duration::from_secs(10);
@@ -178,74 +178,70 @@ fn a_stream_of_ones_own_takes_descriptors_only_where_that_is_allowed() {
 
 #[test]
 fn descriptors_arrive_with_the_bytes_that_they_were_sent_with() {
-    on_every_backend(|backend| {
-        runtime(backend).block_on(async {
-            let (near, far) = UnixStream::pair().unwrap();
-            let (mut bytes, mut fds) = ([0; 64], Vec::new());
-            let empty = far.recv_fds(&mut [], &mut fds).await.unwrap_err();
-            assert_eq!(empty.kind(), ErrorKind::InvalidInput);
-            let alone = near.send_fds(b"", &[near.as_fd()]).await.unwrap_err();
-            assert_eq!(alone.kind(), ErrorKind::InvalidInput);
-            let many = near.send_fds(b"many", &[near.as_fd(); 254]).await;
-            assert_eq!(many.unwrap_err().kind(), ErrorKind::InvalidInput);
-            if !far.passrights().unwrap() {
-                let refused = near.send_fds(b"refused", &[near.as_fd()]).await;
-                assert_eq!(refused.unwrap_err().kind(), ErrorKind::PermissionDenied);
-            }
-            far.set_passrights(true).unwrap();
+    in_every_kernel_runtime(|_| async {
+        let (near, far) = UnixStream::pair().unwrap();
+        let (mut bytes, mut fds) = ([0; 64], Vec::new());
+        let empty = far.recv_fds(&mut [], &mut fds).await.unwrap_err();
+        assert_eq!(empty.kind(), ErrorKind::InvalidInput);
+        let alone = near.send_fds(b"", &[near.as_fd()]).await.unwrap_err();
+        assert_eq!(alone.kind(), ErrorKind::InvalidInput);
+        let many = near.send_fds(b"many", &[near.as_fd(); 254]).await;
+        assert_eq!(many.unwrap_err().kind(), ErrorKind::InvalidInput);
+        if !far.passrights().unwrap() {
+            let refused = near.send_fds(b"refused", &[near.as_fd()]).await;
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::PermissionDenied);
+        }
+        far.set_passrights(true).unwrap();
 
-            let count = Count::new();
-            let mut receives = Box::pin(far.recv_fds(&mut bytes, &mut fds));
-            assert!(poll_future(&mut receives, &count).is_pending());
-            let most = near.send_fds(b"most", &[near.as_fd(); 253]).await;
-            assert_eq!(most.unwrap(), 4);
-            count.until_woken().await;
-            assert_eq!(receives.await.unwrap(), 4);
-            assert_eq!((&bytes[..4], fds.len()), (&b"most"[..], 253));
-            // Each is the sender's stream, and is closed in a program that this process starts.
-            for fd in fds.drain(..) {
-                assert!(fcntl_getfd(&fd).unwrap().contains(FdFlags::CLOEXEC));
-                assert!(UnixStream::try_from(fd).unwrap().try_write(b"x").is_ok());
-            }
-            let mut read = 0;
-            while read < 253 {
-                read += far.recv_fds(&mut bytes, &mut fds).await.unwrap();
-            }
-            assert_eq!((read, fds.len()), (253, 0));
+        let count = Count::new();
+        let mut receives = Box::pin(far.recv_fds(&mut bytes, &mut fds));
+        assert!(poll_future(&mut receives, &count).is_pending());
+        let most = near.send_fds(b"most", &[near.as_fd(); 253]).await;
+        assert_eq!(most.unwrap(), 4);
+        count.until_woken().await;
+        assert_eq!(receives.await.unwrap(), 4);
+        assert_eq!((&bytes[..4], fds.len()), (&b"most"[..], 253));
+        // Each is the sender's stream, and is closed in a program that this process starts.
+        for fd in fds.drain(..) {
+            assert!(fcntl_getfd(&fd).unwrap().contains(FdFlags::CLOEXEC));
+            assert!(UnixStream::try_from(fd).unwrap().try_write(b"x").is_ok());
+        }
+        let mut read = 0;
+        while read < 253 {
+            read += far.recv_fds(&mut bytes, &mut fds).await.unwrap();
+        }
+        assert_eq!((read, fds.len()), (253, 0));
 
-            // Two messages with descriptors are received by two calls.
-            for name in [b"1", b"2"] {
-                near.send_fds(name, &[near.as_fd()]).await.unwrap();
-            }
-            for count in [1, 2] {
-                assert_eq!(far.recv_fds(&mut bytes, &mut fds).await.unwrap(), 1);
-                assert_eq!(fds.len(), count);
-            }
-            drop((near, std::mem::take(&mut fds)));
-            assert_eq!(far.recv_fds(&mut bytes, &mut fds).await.unwrap(), 0);
-        })
+        // Two messages with descriptors are received by two calls.
+        for name in [b"1", b"2"] {
+            near.send_fds(name, &[near.as_fd()]).await.unwrap();
+        }
+        for count in [1, 2] {
+            assert_eq!(far.recv_fds(&mut bytes, &mut fds).await.unwrap(), 1);
+            assert_eq!(fds.len(), count);
+        }
+        drop((near, std::mem::take(&mut fds)));
+        assert_eq!(far.recv_fds(&mut bytes, &mut fds).await.unwrap(), 0);
     });
 }
 
 #[test]
 fn bytes_with_descriptors_wait_for_room() {
-    on_every_backend(|backend| {
-        runtime(backend).block_on(async {
-            let (near, far) = UnixStream::pair().unwrap();
-            far.set_passrights(true).unwrap();
-            while near.try_write(&[0; 4096]).is_ok() {}
-            let fds = [near.as_fd()];
-            let mut sends = Box::pin(near.send_fds(b"sent", &fds));
-            assert!(poll_future(&mut sends, &Count::new()).is_pending());
-            let receives = async {
-                let (mut bytes, mut fds) = ([0; 65536], Vec::new());
-                while fds.is_empty() {
-                    far.recv_fds(&mut bytes, &mut fds).await.unwrap();
-                }
-            };
-            let (sent, ()) = zip(sends, receives).await;
-            assert_eq!(sent.unwrap(), 4);
-        })
+    in_every_kernel_runtime(|_| async {
+        let (near, far) = UnixStream::pair().unwrap();
+        far.set_passrights(true).unwrap();
+        while near.try_write(&[0; 4096]).is_ok() {}
+        let fds = [near.as_fd()];
+        let mut sends = Box::pin(near.send_fds(b"sent", &fds));
+        assert!(poll_future(&mut sends, &Count::new()).is_pending());
+        let receives = async {
+            let (mut bytes, mut fds) = ([0; 65536], Vec::new());
+            while fds.is_empty() {
+                far.recv_fds(&mut bytes, &mut fds).await.unwrap();
+            }
+        };
+        let (sent, ()) = zip(sends, receives).await;
+        assert_eq!(sent.unwrap(), 4);
     });
 }
 
@@ -435,8 +431,7 @@ fn urgent_data_of_a_unix_stream_loses_nothing() {
 
 #[test]
 fn sending_on_a_unix_stream_wakes_nobody_for_nothing() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let (mut near, mut far) = unix::pair();
         let mut bytes = vec![0; 1 << 20];
         // Registered, at least for reading.
@@ -468,8 +463,7 @@ fn sending_on_a_unix_stream_wakes_nobody_for_nothing() {
 
 #[test]
 fn sending_a_unix_datagram_wakes_nobody_for_nothing() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let (near, far) = net::UnixDatagram::pair().unwrap();
         let near = UnixDatagram::try_from(near).unwrap();
         let mut bytes = [0; 64];

@@ -306,51 +306,45 @@ fn what_foreign_threads_do_to_a_runtime_that_nobody_drives_keeps_memory_bounded(
     use crate::child::{in_children, resident};
 
     const TIMES: usize = if cfg!(tsan) { 30_000 } else { 300_000 };
-    const NAME: &str =
-        "waiters::what_foreign_threads_do_to_a_runtime_that_nobody_drives_keeps_memory_bounded";
-    in_children(
-        NAME,
-        |backend| {
-            let runtime = runtime(backend);
-            let mut timers = [Timer::after(FAR), Timer::after(FAR), Timer::after(FAR)];
-            runtime.block_on(async {
-                for timer in &mut timers {
-                    assert!(future::poll_once(timer).await.is_none());
+    in_children(|backend| {
+        let runtime = runtime(backend);
+        let mut timers = [Timer::after(FAR), Timer::after(FAR), Timer::after(FAR)];
+        runtime.block_on(async {
+            for timer in &mut timers {
+                assert!(future::poll_once(timer).await.is_none());
+            }
+        });
+        let event = Arc::new(Event::new());
+        let task = runtime.spawn({
+            let event = event.clone();
+            async move {
+                loop {
+                    event.wait().await;
                 }
-            });
-            let event = Arc::new(Event::new());
-            let task = runtime.spawn({
-                let event = event.clone();
-                async move {
-                    loop {
-                        event.wait().await;
-                    }
+            }
+        });
+        runtime.turn(Duration::ZERO);
+        let thread = std::thread::spawn(move || {
+            let [one, two, three] = &mut timers;
+            let mut round = |i: u64| {
+                let due = Instant::now() + FAR + Duration::from_millis(i);
+                one.set_at(due);
+                two.set_at(due);
+                match i % 2 {
+                    0 => three.clear(),
+                    _ => three.set_at(due),
                 }
-            });
-            runtime.turn(Duration::ZERO);
-            let thread = std::thread::spawn(move || {
-                let [one, two, three] = &mut timers;
-                let mut round = |i: u64| {
-                    let due = Instant::now() + FAR + Duration::from_millis(i);
-                    one.set_at(due);
-                    two.set_at(due);
-                    match i % 2 {
-                        0 => three.clear(),
-                        _ => three.set_at(due),
-                    }
-                    event.set();
-                };
-                (0..1_000).for_each(&mut round);
-                let before = resident();
-                (0..TIMES as u64).for_each(&mut round);
-                resident().saturating_sub(before)
-            });
-            let grown = thread.join().unwrap();
-            assert!(grown < 4 << 20, "{grown} bytes for {TIMES} rounds");
-            drop(task);
-        },
-        |_, _| {},
-    );
+                event.set();
+            };
+            (0..1_000).for_each(&mut round);
+            let before = resident();
+            (0..TIMES as u64).for_each(&mut round);
+            resident().saturating_sub(before)
+        });
+        let grown = thread.join().unwrap();
+        assert!(grown < 4 << 20, "{grown} bytes for {TIMES} rounds");
+        drop(task);
+    });
 }
 
 // 64: a runtime that was left is not woken.

@@ -34,7 +34,7 @@ use crate::probe::{
 };
 use crate::support::{
     LIMIT, eventually, message, on_every_backend, on_every_backend_alone,
-    on_every_backend_with_several, runtime_of, share,
+    on_every_backend_with_several, runtime_of, share, with_every_runtime_of_several,
 };
 
 /// The full size on the default backend, a tenth of it on the others: there is no run with one
@@ -106,8 +106,7 @@ impl<F> Drop for OnOneThread<F> {
 
 #[test]
 fn a_future_that_is_not_send_is_polled_and_dropped_only_on_its_worker() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, backend, _| {
         let elsewhere = Arc::new(AtomicUsize::new(0));
         let alive = Alive::default();
         let signals: Arc<Vec<Signal>> = Arc::new((0..40).map(|_| Signal::default()).collect());
@@ -195,8 +194,7 @@ fn a_future_that_is_not_send_is_polled_and_dropped_only_on_its_worker() {
 
 #[test]
 fn block_ons_future_and_local_tasks_stay_on_the_thread_that_drives() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, workers| {
         let main = here();
         let elsewhere = Arc::new(AtomicUsize::new(0));
         let questions = Mailbox::<usize>::default();
@@ -267,8 +265,7 @@ fn block_ons_future_and_local_tasks_stay_on_the_thread_that_drives() {
 
 #[test]
 fn as_many_tasks_as_there_are_workers_block_their_threads_at_once() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, backend, workers| {
         let handle = runtime.handle();
         for round in 0..sized(backend, 300) {
             let barrier = Arc::new(Barrier::new(workers));
@@ -302,8 +299,7 @@ fn as_many_tasks_as_there_are_workers_block_their_threads_at_once() {
 
 #[test]
 fn a_worker_that_is_stuck_keeps_no_new_task_from_the_others() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, workers| {
         // All but one are stuck.
         let (free, stuck) = mpsc::channel::<()>();
         let stuck = Arc::new(Mutex::new(stuck));
@@ -349,8 +345,7 @@ fn a_worker_that_is_stuck_keeps_no_new_task_from_the_others() {
 /// none.
 #[test]
 fn a_worker_that_is_stuck_keeps_no_new_task_from_one_that_is_always_busy() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, workers| {
         let (free, stuck) = mpsc::channel::<()>();
         let stuck = Arc::new(Mutex::new(stuck));
         let stop = Arc::new(AtomicBool::new(false));
@@ -392,8 +387,7 @@ fn a_worker_that_is_stuck_keeps_no_new_task_from_one_that_is_always_busy() {
 /// spawning task drives another runtime.
 #[test]
 fn a_nested_block_on_may_wait_for_a_task_of_the_outer_runtime() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, backend, _| {
         for _ in 0..sized(backend, 200) {
             let task = runtime.spawn(async {
                 let inner = polder::spawn(async { here() });
@@ -411,8 +405,7 @@ fn a_nested_block_on_may_wait_for_a_task_of_the_outer_runtime() {
 /// workers at the same moment: see the head of `src/scheduler/idle.rs`.
 #[test]
 fn no_new_task_is_left_lying_while_workers_are_woken_by_other_things() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, backend, workers| {
         let signals: Arc<Vec<Signal>> = Arc::new((0..workers).map(|_| Signal::default()).collect());
         let echoes = Arc::new(AtomicUsize::new(0));
         // Each worker has a task that is woken from elsewhere, and a socket, so that the worker
@@ -490,8 +483,6 @@ fn a_thousand_connections_that_one_task_accepts_are_served_by_all_workers() {
     use std::collections::{HashMap, HashSet};
     use std::io::{Read, Write};
 
-    const ME: &str =
-        "workers::a_thousand_connections_that_one_task_accepts_are_served_by_all_workers";
     const CLIENTS: usize = 1_000;
     let rule = |backend| {
         crate::numbers::allow(2 * CLIENTS as libc::rlim_t + 100);
@@ -548,7 +539,7 @@ fn a_thousand_connections_that_one_task_accepts_are_served_by_all_workers() {
         });
         drop(clients);
     };
-    in_children(ME, rule, |_, _| {});
+    in_children(rule);
 }
 
 /// Returns the number of times that threads with names beginning with `name` have gone to sleep.
@@ -851,7 +842,6 @@ fn timer_of_an_hour() -> Timer {
 #[cfg(target_os = "linux")]
 #[test]
 fn hundreds_of_ends_in_the_middle_of_everything_leave_no_descriptor_thread_or_memory() {
-    const ME: &str = "workers::hundreds_of_ends_in_the_middle_of_everything_leave_no_descriptor_thread_or_memory";
     let rule = |backend| {
         let one = |round: usize| end_in_the_middle(backend, 2 + 2 * (round / 4 % 2), round);
         let left = || [entries("/proc/self/fd"), entries("/proc/self/task")];
@@ -866,15 +856,14 @@ fn hundreds_of_ends_in_the_middle_of_everything_leave_no_descriptor_thread_or_me
         // Each runtime has two to five pollers, queues and threads.
         assert!(more < 8_000_000, "{more} bytes more memory");
     };
-    in_children(ME, rule, |_, _| {});
+    in_children(rule);
 }
 
 // Failures in one place.
 
 #[test]
 fn a_panic_in_a_task_harms_no_worker() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, _| {
         runtime.block_on(async {
             for _ in 0..5 {
                 let tasks = spread(&runtime, |_| async {
@@ -931,7 +920,6 @@ fn numbers_of_workers_and_names_that_cannot_be_are_errors_with_words() {
 #[cfg(target_os = "linux")]
 #[test]
 fn build_without_enough_descriptors_is_an_error_that_leaks_nothing() {
-    const ME: &str = "workers::build_without_enough_descriptors_is_an_error_that_leaks_nothing";
     let rule = |backend| {
         let left = || [entries("/proc/self/fd"), entries("/proc/self/task")];
         drop(runtime_of(backend, 3));
@@ -957,13 +945,12 @@ fn build_without_enough_descriptors_is_an_error_that_leaks_nothing() {
         assert!((4..100).contains(&failed), "it failed {failed} times");
         eventually("all is gone", || no_more(left(), before));
     };
-    in_children(ME, rule, |_, _| {});
+    in_children(rule);
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn builds_that_fail_again_and_again_leave_no_memory() {
-    const ME: &str = "workers::builds_that_fail_again_and_again_leave_no_memory";
     let rule = |backend| {
         let fail = || {
             let result = Runtime::builder().backend(backend).workers(64).build();
@@ -976,13 +963,12 @@ fn builds_that_fail_again_and_again_leave_no_memory() {
         let more = resident().saturating_sub(before);
         assert!(more < 5_000_000, "{more} bytes more memory");
     };
-    in_children(ME, rule, |_, _| {});
+    in_children(rule);
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn build_without_enough_threads_is_an_error_that_leaks_nothing() {
-    const ME: &str = "workers::build_without_enough_threads_is_an_error_that_leaks_nothing";
     let rule = |backend| {
         let left = || [entries("/proc/self/fd"), entries("/proc/self/task")];
         drop(runtime_of(backend, 3));
@@ -1019,15 +1005,14 @@ fn build_without_enough_threads_is_an_error_that_leaks_nothing() {
             "it failed {failed} times of {most}"
         );
     };
-    in_children(ME, rule, |_, _| {});
+    in_children(rule);
 }
 
 // Runtimes within, next to and after each other.
 
 #[test]
 fn runtimes_of_several_workers_are_made_inside_tasks_of_others() {
-    on_every_backend_with_several(|backend, workers| {
-        let outer = runtime_of(backend, workers);
+    with_every_runtime_of_several(|outer, backend, workers| {
         let within = move |index: usize| {
             let inner = runtime_of(backend, workers);
             assert!(Handle::try_current().is_some());
@@ -1063,8 +1048,7 @@ fn runtimes_of_several_workers_are_made_inside_tasks_of_others() {
 
 #[test]
 fn a_nested_block_on_inside_a_workers_task_drives_its_own() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, _| {
         let tasks = spread(&runtime, |_| async {
             let thread = here();
             polder::block_on(async {
@@ -1088,8 +1072,7 @@ fn a_nested_block_on_inside_a_workers_task_drives_its_own() {
 
 #[test]
 fn handles_spawn_from_plain_threads_and_after_the_end() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, _| {
         let alive = Alive::default();
         let threads: Vec<_> = (0..4)
             .map(|index| {
@@ -1128,8 +1111,7 @@ fn handles_spawn_from_plain_threads_and_after_the_end() {
 
 #[test]
 fn tasks_await_tasks_of_other_workers() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, backend, workers| {
         for _ in 0..sized(backend, 50) {
             // Each task waits for the one before it, on another worker.
             let slots: Arc<Vec<Mailbox<Task<usize>>>> =
@@ -1240,8 +1222,7 @@ fn a_dump_names_the_socket_of_a_task_whose_worker_has_another_poller() {
 
 #[test]
 fn a_stream_goes_round_the_workers_and_loses_nothing() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, backend, workers| {
         let rounds = sized(backend, 300);
         let slots: Arc<Vec<Mailbox<TcpStream>>> =
             Arc::new((0..workers).map(|_| Mailbox::default()).collect());
@@ -1322,8 +1303,7 @@ fn two_tasks_on_two_workers_read_and_write_one_stream() {
 
 #[test]
 fn timers_set_on_one_worker_fire_on_another() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, backend, workers| {
         let slots: Arc<Vec<Mailbox<(Timer, Instant)>>> =
             Arc::new((0..workers).map(|_| Mailbox::default()).collect());
         let rounds = sized(backend, 100);
@@ -1386,8 +1366,7 @@ fn tasks_that_wait_for_their_own_children_go_deep() {
 
 #[test]
 fn a_storm_of_spawns_from_four_threads_and_every_worker_all_runs() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, backend, workers| {
         let each = sized(backend, 5_000);
         let done = Arc::new(AtomicUsize::new(0));
         let begin = Arc::new(Barrier::new(4));
@@ -1435,8 +1414,7 @@ fn a_storm_of_spawns_from_four_threads_and_every_worker_all_runs() {
 /// Each worker's task is woken by an event that another worker sets, round-robin.
 #[test]
 fn events_go_round_the_workers() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, backend, workers| {
         let rounds = sized(backend, 3_000);
         let events: Arc<Vec<Event>> = Arc::new((0..workers).map(|_| Event::new()).collect());
         let tasks = spread(&runtime, |index| {
@@ -1484,8 +1462,7 @@ async fn woken_by_blocking<F: Future>(future: F) -> F::Output {
 /// fewest tasks. A socket's waker is called directly after the wait, a timer's somewhat later.
 #[test]
 fn a_waker_may_block_on_a_task_that_it_spawns_into_its_own_runtime() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, backend, workers| {
         let rounds = sized(backend, 100);
         let turns: Arc<Vec<Event>> = Arc::new((0..workers).map(|_| Event::new()).collect());
         let (send, to_send) = mpsc::channel::<SocketAddr>();

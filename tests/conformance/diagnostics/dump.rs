@@ -19,8 +19,8 @@ use polder::time::{sleep, timeout};
 use polder::{Handle, TaskSet, future};
 
 use crate::support::{
-    eventually, in_every_runtime, in_every_runtime_alone, on_every_backend, on_every_backend_alone,
-    on_every_backend_with_several, runtime, runtime_of, sized,
+    eventually, in_every_runtime, in_every_runtime_alone, on_every_backend_alone, runtime, sized,
+    with_every_runtime, with_every_runtime_alone, with_every_runtime_of_several,
 };
 
 /// Longer than any test takes.
@@ -255,8 +255,7 @@ fn what_is_readable_and_not_read_is_told() {
 
 #[test]
 fn a_worker_that_computes_is_told_with_the_task_that_it_runs() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let (go_on, wait) = mpsc::channel::<()>();
         let waiting = runtime.spawn(future::pending::<()>());
         let begun = Arc::new(AtomicBool::new(false));
@@ -302,8 +301,7 @@ fn a_worker_that_computes_is_told_with_the_task_that_it_runs() {
 
 #[test]
 fn a_runtime_that_is_not_driven_is_told_on_its_thread() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, _| {
         let waits = runtime.spawn_local(sleep(LONG));
         assert_eq!(find(&runtime.dump(), waits.id()).state, TaskState::New);
         runtime.turn(Duration::ZERO);
@@ -325,8 +323,7 @@ fn a_runtime_that_is_not_driven_is_told_on_its_thread() {
 
 #[test]
 fn an_embedded_runtime_answers_where_its_loop_turns_and_is_not_driven_where_it_does_not() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, _| {
         let task = runtime.spawn_local(sleep(LONG));
         let id = task.id();
         if runtime.backend_fd().is_err() {
@@ -372,8 +369,7 @@ fn main_states(dump: &Dump) -> Vec<TaskState> {
 
 #[test]
 fn the_future_of_block_on_that_takes_a_dump_runs_and_one_that_was_woken_is_ready() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, _| {
         let event = Arc::new(Event::new());
         let within = runtime.block_on(async {
             // Dumps by a task that runs between two polls of the future.
@@ -450,8 +446,7 @@ fn what_users_and_peers_say_is_escaped() {
 
 #[test]
 fn a_hundred_thousand_tasks_are_told_in_few_lines() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, backend| {
         let count = sized(backend, 100_000);
         let stop = Arc::new(Latch::new());
         let spawn = || {
@@ -471,8 +466,7 @@ fn a_hundred_thousand_tasks_are_told_in_few_lines() {
 
 #[test]
 fn dumps_in_a_storm_of_spawns_wakes_and_ends_tell_each_task_once() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, backend| {
         let rounds = sized(backend, 3_000);
         let done = Arc::new(AtomicBool::new(false));
         let handle = runtime.handle();
@@ -534,8 +528,7 @@ fn dumps_in_a_storm_of_spawns_wakes_and_ends_tell_each_task_once() {
 /// Tasks of pool workers appear in a dump even if the main worker is not driven.
 #[test]
 fn movable_tasks_are_told_though_nobody_drives_the_main_worker() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, _| {
         let event = Arc::new(Event::new());
         let task = runtime.spawn({
             let event = event.clone();

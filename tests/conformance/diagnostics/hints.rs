@@ -17,8 +17,8 @@ use polder::time::sleep;
 use polder::{Handle, Runtime, Task, TaskSet, future};
 
 use crate::support::{
-    eventually, on_every_backend, on_every_backend_alone, on_every_backend_alone_in_parallel,
-    on_every_backend_with_several, runtime, runtime_of, sized,
+    eventually, on_every_backend_alone_in_parallel, runtime, sized, with_every_runtime,
+    with_every_runtime_alone, with_every_runtime_of_several,
 };
 
 /// Longer than any test takes.
@@ -91,8 +91,7 @@ fn ids(tasks: &[TaskRef]) -> Vec<Id> {
 
 #[test]
 fn tasks_that_nothing_will_wake_are_told() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let event = Arc::new(Event::new());
         let waits = runtime.spawn({
             let event = event.clone();
@@ -119,8 +118,7 @@ impl Wake for Wrapped {
 /// A timer, a timer behind the waker of another crate, and a socket.
 #[test]
 fn tasks_that_a_timer_or_a_socket_will_wake_are_no_hint() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, _| {
         let timer = runtime.spawn(sleep(LONG));
         while_driven(&runtime, |handle| no_hint(handle, 1));
         drop(timer);
@@ -230,8 +228,7 @@ fn what_is_read_slowly_is_no_hint() {
 /// Regardless of the wait that a poll registered last.
 #[test]
 fn a_call_that_blocks_and_a_signal_are_no_hint() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, _| {
         // The calls block until the sender is dropped.
         let (go_on, wait) = mpsc::channel::<()>();
         let wait = Arc::new(Mutex::new(wait));
@@ -273,8 +270,7 @@ fn a_call_that_blocks_and_a_signal_are_no_hint() {
 /// Two tasks that wake each other, on two workers: each looks idle while the other is inspected.
 #[test]
 fn tasks_of_two_workers_that_wake_each_other_are_no_hint() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, _| {
         let events: [Arc<Event>; 2] = Default::default();
         let tasks = [0, 1].map(|side| {
             let events = events.clone();
@@ -324,8 +320,7 @@ fn awaits(runtime: &Runtime) -> (Task<()>, Slot, Arc<Event>) {
 
 #[test]
 fn tasks_that_await_each_other_are_told_in_their_order() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let made: Vec<_> = (0..3).map(|_| awaits(&runtime)).collect();
         let order: Vec<Id> = made.iter().map(|it| it.0.id()).collect();
         let (tasks, rest): (Vec<_>, Vec<_>) =
@@ -352,8 +347,7 @@ fn tasks_that_await_each_other_are_told_in_their_order() {
 
 #[test]
 fn a_chain_of_tasks_is_no_hint() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let first = runtime.spawn(sleep(LONG));
         let chain = (0..3).fold(first, |task, _| runtime.spawn(task));
         while_driven(&runtime, |handle| no_hint(handle, 4));
@@ -363,8 +357,7 @@ fn a_chain_of_tasks_is_no_hint() {
 
 #[test]
 fn a_task_that_wakes_itself_again_and_again_is_told() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, _| {
         let spins = runtime.spawn(async {
             loop {
                 future::yield_now().await;
@@ -386,8 +379,7 @@ fn a_task_that_wakes_itself_again_and_again_is_told() {
 /// Two tasks that wake each other: neither is idle, and neither wakes itself.
 #[test]
 fn tasks_that_wake_each_other_are_no_hint() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, _| {
         let events: [Arc<Event>; 2] = Default::default();
         let tasks = [0, 1].map(|side| {
             let (mine, other) = (events[side].clone(), events[1 - side].clone());
@@ -415,8 +407,7 @@ fn is_parked(dump: &Dump, worker: usize) -> bool {
 
 #[test]
 fn a_worker_that_keeps_all_the_load_is_told() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, backend, _| {
         let count = sized(backend, 64).max(32);
         let spin = || async {
             loop {

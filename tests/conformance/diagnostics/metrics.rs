@@ -12,7 +12,7 @@ use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
 use polder::time::sleep;
 
-use crate::support::{eventually, on_every_backend, runtime, until};
+use crate::support::{eventually, on_every_backend, runtime, until, with_every_runtime};
 
 /// Returns the sum over all workers.
 fn sum(metrics: &Metrics, number: impl Fn(&polder::diagnostics::WorkerMetrics) -> usize) -> usize {
@@ -21,8 +21,7 @@ fn sum(metrics: &Metrics, number: impl Fn(&polder::diagnostics::WorkerMetrics) -
 
 #[test]
 fn tasks_are_counted_when_they_are_spawned_polled_and_ended() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let before = runtime.metrics();
         assert_eq!((before.spawned, before.ended, before.tasks), (0, 0, 0));
         let yields = || async {
@@ -49,8 +48,7 @@ fn tasks_are_counted_when_they_are_spawned_polled_and_ended() {
 
 #[test]
 fn events_timers_and_used_up_budgets_are_counted() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let exchange = async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let mut near = TcpStream::connect(listener.local_addr().unwrap())
@@ -92,8 +90,7 @@ fn events_timers_and_used_up_budgets_are_counted() {
 
 #[test]
 fn a_wake_by_another_thread_is_counted_where_the_task_is() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let handle = runtime.handle();
         let (sender, receiver) = mpsc::channel();
         let task = runtime.spawn(async move {
@@ -125,8 +122,7 @@ fn a_wake_by_another_thread_is_counted_where_the_task_is() {
 
 #[test]
 fn the_processor_time_of_a_worker_grows_while_it_computes_and_not_while_it_sleeps() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let used = |runtime: &Runtime| {
             let metrics = runtime.metrics();
             let times = metrics.workers.iter().filter_map(|it| it.cpu_time);
@@ -191,8 +187,7 @@ fn metrics_are_read_while_a_worker_is_stuck() {
 
 #[test]
 fn one_poll_in_64_is_timed() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         runtime.block_on(runtime.spawn(async {
             for _ in 0..1_000 {
                 future::yield_now().await;
@@ -211,8 +206,7 @@ fn one_poll_in_64_is_timed() {
 
 #[test]
 fn numbers_are_written_as_openmetrics_text() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, backend| {
         runtime.block_on(runtime.spawn(async {
             for _ in 0..200 {
                 future::yield_now().await;

@@ -10,7 +10,7 @@ use std::thread;
 
 use polder::{Runtime, future, task};
 
-use crate::support::{in_every_runtime, on_every_backend, runtime};
+use crate::support::{in_every_runtime, on_every_backend, with_every_runtime};
 
 #[test]
 fn a_task_knows_its_id_and_its_name_and_nobody_else_does() {
@@ -57,8 +57,7 @@ fn a_waker_that_a_task_wakes_as_it_ends_is_in_no_task() {
 
 #[test]
 fn every_spawn_has_a_form_with_a_name() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let name = || async { task::name().map(|name| name.to_string()) };
         let by_handle = thread::spawn({
             let handle = runtime.handle();
@@ -77,8 +76,7 @@ fn every_spawn_has_a_form_with_a_name() {
 
 #[test]
 fn no_two_tasks_have_the_same_id_whoever_spawns_them() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let (sender, receiver) = mpsc::channel();
         let spawners: Vec<_> = (0..4)
             .map(|_| {

@@ -21,8 +21,8 @@ use serde_json::Value;
 use super::dump::{find, told};
 use super::hints::Wrapped;
 use crate::support::{
-    in_every_runtime, in_every_runtime_alone, on_every_backend, on_every_backend_alone, runtime,
-    until,
+    in_every_kernel_runtime, in_every_kernel_runtime_alone, in_every_runtime,
+    in_every_runtime_alone, on_every_backend_alone, until,
 };
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(3_600);
@@ -99,37 +99,35 @@ fn a_task_whose_peer_does_not_read_is_told_to_write() {
 
 #[test]
 fn a_timer_whose_worker_does_not_get_round_to_it_is_told_to_be_overdue() {
-    on_every_backend_alone(|backend| {
-        runtime(backend).block_on(async {
-            let later = polder::spawn(sleep(LONG));
-            let mut delay = Duration::from_millis(5);
-            let late = loop {
-                let start = std::time::Instant::now();
-                let late = polder::spawn(sleep(delay));
-                future::yield_now().await;
-                // Otherwise the turn may have fired it.
-                if start.elapsed() < delay {
-                    break late;
-                }
-                delay *= 2;
-            };
-            // The worker cannot reach its timers: nothing else may have fired this one.
-            thread::sleep(4 * delay);
-            let dump = Handle::current().dump();
-            let [Wait::Timer { due }] = find(&dump, late.id()).waits_for[..] else {
-                panic!("{dump}");
-            };
-            assert!(due < std::time::Instant::now(), "{dump}");
-            let text = dump.to_string();
-            assert!(text.contains("timer overdue by "), "{text}");
-            assert!(text.contains("timer due in "), "{text}");
-            let due_in = |id| match &in_json(&dump, id)[..] {
-                [timer] if timer["kind"] == "timer" => timer["due_in"].as_f64().unwrap(),
-                other => panic!("{other:?}"),
-            };
-            assert!(due_in(late.id()) < 0.0 && due_in(later.id()) > LONG.as_secs_f64() / 2.0);
-            drop(later);
-        });
+    in_every_kernel_runtime_alone(|_| async {
+        let later = polder::spawn(sleep(LONG));
+        let mut delay = Duration::from_millis(5);
+        let late = loop {
+            let start = std::time::Instant::now();
+            let late = polder::spawn(sleep(delay));
+            future::yield_now().await;
+            // Otherwise the turn may have fired it.
+            if start.elapsed() < delay {
+                break late;
+            }
+            delay *= 2;
+        };
+        // The worker cannot reach its timers: nothing else may have fired this one.
+        thread::sleep(4 * delay);
+        let dump = Handle::current().dump();
+        let [Wait::Timer { due }] = find(&dump, late.id()).waits_for[..] else {
+            panic!("{dump}");
+        };
+        assert!(due < std::time::Instant::now(), "{dump}");
+        let text = dump.to_string();
+        assert!(text.contains("timer overdue by "), "{text}");
+        assert!(text.contains("timer due in "), "{text}");
+        let due_in = |id| match &in_json(&dump, id)[..] {
+            [timer] if timer["kind"] == "timer" => timer["due_in"].as_f64().unwrap(),
+            other => panic!("{other:?}"),
+        };
+        assert!(due_in(late.id()) < 0.0 && due_in(later.id()) > LONG.as_secs_f64() / 2.0);
+        drop(later);
     });
 }
 
@@ -166,18 +164,16 @@ fn a_task_that_waits_for_a_file_or_the_like_is_told_so() {
             Ok(0)
         }
     }
-    on_every_backend(|backend| {
-        runtime(backend).block_on(async {
-            let (go_on, wait) = mpsc::channel();
-            let mut slow = Unblock::new(Slow(wait));
-            let reads = polder::spawn(async move { slow.read(&mut [0]).await });
-            let is_it = |waits: &[Wait]| *waits == [Wait::Blocking];
-            let dump = when_told(reads.id(), "a thread reads", is_it).await;
-            assert_eq!(in_json(&dump, reads.id())[0]["kind"], "blocking call");
-            assert!(dump.to_string().contains("blocking call"), "{dump}");
-            drop(go_on);
-            assert_eq!(reads.await.unwrap(), 0);
-        });
+    in_every_kernel_runtime(|_| async {
+        let (go_on, wait) = mpsc::channel();
+        let mut slow = Unblock::new(Slow(wait));
+        let reads = polder::spawn(async move { slow.read(&mut [0]).await });
+        let is_it = |waits: &[Wait]| *waits == [Wait::Blocking];
+        let dump = when_told(reads.id(), "a thread reads", is_it).await;
+        assert_eq!(in_json(&dump, reads.id())[0]["kind"], "blocking call");
+        assert!(dump.to_string().contains("blocking call"), "{dump}");
+        drop(go_on);
+        assert_eq!(reads.await.unwrap(), 0);
     });
 }
 
@@ -295,30 +291,28 @@ fn unix_sockets_and_what_is_no_socket_are_told_by_their_kinds() {
     use polder::Async;
     use polder::net::unix::{UnixDatagram, UnixStream};
 
-    on_every_backend(|backend| {
-        runtime(backend).block_on(async {
-            let (near, mut far) = UnixStream::pair().unwrap();
-            let stream = polder::spawn(async move { drop(far.read(&mut [0]).await) });
-            let (sender, receiver) = UnixDatagram::pair().unwrap();
-            let datagram = polder::spawn(async move { drop(receiver.recv(&mut [0]).await) });
-            let (end, begin) = rustix::pipe::pipe().unwrap();
-            let pipe = Async::new(end).unwrap();
-            let other = polder::spawn(async move { drop(pipe.readable().await) });
-            for (id, kind) in [
-                (stream.id(), "Unix stream"),
-                (datagram.id(), "Unix datagram"),
-                (other.id(), "descriptor"),
-            ] {
-                let is_it = |waits: &[Wait]| is_reading(waits, kind);
-                let dump = when_told(id, kind, is_it).await;
-                assert_eq!(in_json(&dump, id)[0]["socket"], kind);
-                let text = dump.to_string();
-                assert!(
-                    text.contains(&format!("reads {kind} (descriptor ")),
-                    "{text}"
-                );
-            }
-            drop((near, sender, begin));
-        });
+    in_every_kernel_runtime(|_| async {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let stream = polder::spawn(async move { drop(far.read(&mut [0]).await) });
+        let (sender, receiver) = UnixDatagram::pair().unwrap();
+        let datagram = polder::spawn(async move { drop(receiver.recv(&mut [0]).await) });
+        let (end, begin) = rustix::pipe::pipe().unwrap();
+        let pipe = Async::new(end).unwrap();
+        let other = polder::spawn(async move { drop(pipe.readable().await) });
+        for (id, kind) in [
+            (stream.id(), "Unix stream"),
+            (datagram.id(), "Unix datagram"),
+            (other.id(), "descriptor"),
+        ] {
+            let is_it = |waits: &[Wait]| is_reading(waits, kind);
+            let dump = when_told(id, kind, is_it).await;
+            assert_eq!(in_json(&dump, id)[0]["socket"], kind);
+            let text = dump.to_string();
+            assert!(
+                text.contains(&format!("reads {kind} (descriptor ")),
+                "{text}"
+            );
+        }
+        drop((near, sender, begin));
     });
 }

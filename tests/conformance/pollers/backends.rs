@@ -121,22 +121,26 @@ fn environment_is_heeded() {
 
 #[test]
 fn the_environment_chooses_the_backend() {
-    const NAME: &str = "pollers::backends::the_environment_chooses_the_backend";
-    in_a_child(NAME, &[], environment_is_heeded);
-    in_a_child(NAME, &[("POLDER_BACKEND", "")], environment_is_heeded);
+    let in_a_child = |variables: &[_]| {
+        in_a_child(variables, || {
+            environment_is_heeded();
+        })
+    };
+    in_a_child(&[]);
+    in_a_child(&[("POLDER_BACKEND", "")]);
     for backend in Backend::available() {
-        let variables = [("POLDER_BACKEND", backend.name())];
-        in_a_child(NAME, &variables, environment_is_heeded);
+        in_a_child(&[("POLDER_BACKEND", backend.name())]);
     }
 }
 
 #[test]
 fn an_environment_that_names_no_backend_is_an_error() {
-    const NAME: &str = "pollers::backends::an_environment_that_names_no_backend_is_an_error";
     let available: Vec<_> = Backend::available().iter().map(|b| b.name()).collect();
     let absent = NAMES.into_iter().filter(|name| !available.contains(name));
     for name in ["fax", " "].into_iter().chain(absent.take(1)) {
-        in_a_child(NAME, &[("POLDER_BACKEND", name)], environment_is_heeded);
+        in_a_child(&[("POLDER_BACKEND", name)], || {
+            environment_is_heeded();
+        });
     }
 }
 
@@ -194,8 +198,7 @@ fn a_list_of_which_none_can_be_opened_says_why_of_each() {
 #[cfg(unix)]
 #[test]
 fn a_list_for_which_there_are_no_descriptors_says_so() {
-    const NAME: &str = "pollers::backends::a_list_for_which_there_are_no_descriptors_says_so";
-    in_a_child(NAME, &[], || {
+    in_a_child(&[], || {
         let mut wishes = Backend::available();
         // Its reactor is per process, and panics if it cannot be created.
         wishes.retain(|backend| *backend != Backend::AsyncIo);
@@ -222,11 +225,10 @@ fn the_rest_of_the_list_is_there() {
 
 #[test]
 fn the_environment_may_have_a_list() {
-    const NAME: &str = "pollers::backends::the_environment_may_have_a_list";
     let first = absent()[0].name();
     for backend in Backend::available() {
         let list = format!("{first},{backend},poll");
-        in_a_child(NAME, &[("POLDER_BACKEND", &list)], || {
+        in_a_child(&[("POLDER_BACKEND", &list)], || {
             the_rest_of_the_list_is_there();
         });
     }
@@ -236,8 +238,6 @@ fn the_environment_may_have_a_list() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_ring_that_is_refused_is_passed_over_and_alone_says_why() {
-    const NAME: &str =
-        "pollers::backends::a_ring_that_is_refused_is_passed_over_and_alone_says_why";
     const ERRNO: &str = "POLDER_TEST_ERRNO";
     let reasons = [
         (libc::EPERM, io::ErrorKind::PermissionDenied, "seccomp"),
@@ -247,7 +247,7 @@ fn a_ring_that_is_refused_is_passed_over_and_alone_says_why() {
     for (errno, ..) in reasons {
         let number = errno.to_string();
         let variables = [("POLDER_BACKEND", "io-uring,poll"), (ERRNO, &*number)];
-        in_a_child(NAME, &variables, || {
+        in_a_child(&variables, || {
             let errno: libc::c_int = std::env::var(ERRNO).unwrap().parse().unwrap();
             let Some((_, kind, reason)) = reasons.into_iter().find(|it| it.0 == errno) else {
                 panic!("an errno of another test");

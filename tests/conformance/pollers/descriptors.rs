@@ -29,8 +29,7 @@ fn descriptors() -> HashMap<RawFd, libc::c_int> {
 
 #[test]
 fn rule_23_all_descriptors_are_close_on_exec() {
-    const NAME: &str = "pollers::descriptors::rule_23_all_descriptors_are_close_on_exec";
-    in_a_child(NAME, &[], || {
+    in_a_child(&[], || {
         // Returns the descriptors that a child process inherits.
         let inherited = || {
             let list = "for n in 3 4 5 6 7 8 9; do (true <&$n) 2>/dev/null && echo $n; done; true";
@@ -84,8 +83,7 @@ fn rule_23_all_descriptors_are_close_on_exec() {
 
 #[test]
 fn rule_23_a_poller_that_goes_leaves_no_descriptor_and_no_registration_behind() {
-    const NAME: &str = "pollers::descriptors::rule_23_a_poller_that_goes_leaves_no_descriptor_and_no_registration_behind";
-    in_a_child(NAME, &[], || {
+    in_a_child(&[], || {
         in_every_mode(|poller, mode| {
             let (ours, mut theirs) = local_pair();
             theirs.write_all(b"x").unwrap();
@@ -105,9 +103,7 @@ fn rule_23_a_poller_that_goes_leaves_no_descriptor_and_no_registration_behind() 
 
 #[test]
 fn a_poller_that_cannot_be_opened_is_an_error_and_leaks_nothing() {
-    const NAME: &str =
-        "pollers::descriptors::a_poller_that_cannot_be_opened_is_an_error_and_leaks_nothing";
-    in_a_child(NAME, &[], || {
+    in_a_child(&[], || {
         on_every_backend(|backend| {
             let before = descriptors();
             let highest = before.keys().max().unwrap() + 1;

@@ -36,7 +36,7 @@ use socket2::{Domain, Type};
 
 use crate::descriptor::{AsDescriptor, borrow};
 use crate::probe::std_accept_from;
-use crate::support::{LIMIT, backends, eventually, passed, within};
+use crate::support::{LIMIT, backends, eventually, passed, test_of, within};
 
 const NONE: Interest = Interest::NONE;
 const READABLE: Interest = Interest::READABLE;
@@ -344,9 +344,10 @@ fn fails<T: std::fmt::Debug>(result: io::Result<T>, kind: io::ErrorKind, what: &
 
 const CHILD: &str = "POLDER_TEST_CHILD";
 
-/// Runs `rule` in its own process: this program, restricted to the test with the full name `name`,
-/// with `variables` in its environment. Such a test does nothing else.
-fn in_a_child(name: &str, variables: &[(&str, &str)], rule: impl FnOnce()) {
+/// Runs `rule`, a closure in the calling test, in its own process: this program, restricted to that
+/// test, with `variables` in its environment. Such a test does nothing else.
+fn in_a_child<R: FnOnce()>(variables: &[(&str, &str)], rule: R) {
+    let name = test_of::<R>();
     if std::env::var_os(CHILD).is_some() {
         return rule();
     }

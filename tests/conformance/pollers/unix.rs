@@ -181,9 +181,7 @@ impl Victim {
 
 #[test]
 fn rule_11_a_descriptor_closed_behind_the_pollers_back_harms_nobody() {
-    const NAME: &str =
-        "pollers::unix::rule_11_a_descriptor_closed_behind_the_pollers_back_harms_nobody";
-    in_a_child(NAME, &[], || {
+    in_a_child(&[], || {
         in_every_mode(|poller, mode| {
             for (when, waits_before, dup) in [
                 ("before the first wait", false, false),
@@ -228,9 +226,7 @@ fn rule_11_a_descriptor_closed_behind_the_pollers_back_harms_nobody() {
 
 #[test]
 fn rule_11_a_descriptor_closed_while_a_thread_waits_harms_nobody() {
-    const NAME: &str =
-        "pollers::unix::rule_11_a_descriptor_closed_while_a_thread_waits_harms_nobody";
-    in_a_child(NAME, &[], || {
+    in_a_child(&[], || {
         in_every_mode(|poller, mode| {
             let (ours, mut theirs) = local_pair();
             let ours = Source::new(poller, ours, 1, READABLE, mode);
@@ -260,9 +256,7 @@ fn ours_alone(backend: Backend) -> bool {
 
 #[test]
 fn rule_11_the_next_owner_of_a_number_that_was_found_closed_can_use_it() {
-    const NAME: &str =
-        "pollers::unix::rule_11_the_next_owner_of_a_number_that_was_found_closed_can_use_it";
-    in_a_child(NAME, &[], || {
+    in_a_child(&[], || {
         in_every_mode(|poller, mode| {
             // The adapter to `polling` keeps a table, and its kernels do not report a closed
             // descriptor, so it cannot notice.

@@ -16,13 +16,13 @@ use polder::{Runtime, Timer, future};
 use super::{blocking, one_byte, send_byte};
 use crate::probe::{Alive, OnDrop, Signal, hold, poll_with, tcp_pair};
 use crate::support::{
-    LIMIT, eventually, on_every_backend, on_every_backend_alone, runtime, within,
+    LIMIT, eventually, on_every_backend, runtime, with_every_runtime, with_every_runtime_alone,
+    within,
 };
 
 #[test]
 fn run_returns_exactly_when_no_task_is_left() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         runtime.run();
         let done = Arc::new(AtomicUsize::new(0));
         fn generation(left: usize, done: Arc<AtomicUsize>) -> future::Boxed<()> {
@@ -84,8 +84,7 @@ fn run_returns_exactly_when_no_task_is_left() {
 
 #[test]
 fn a_turn_of_no_time_never_blocks() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         assert!(!runtime.turn(Duration::ZERO), "there was nothing to do");
         let (mut stream, mut peer) = runtime.block_on(tcp_pair());
         runtime.spawn(sleep(Duration::from_secs(3_600))).detach();
@@ -116,8 +115,7 @@ fn a_turn_of_no_time_never_blocks() {
 
 #[test]
 fn a_turn_without_a_limit_sleeps_until_there_is_something_to_do() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, _| {
         let happened = Arc::new(AtomicBool::new(false));
         let (mut stream, mut peer) = runtime.block_on(tcp_pair());
         let signal = Signal::default();
@@ -178,8 +176,7 @@ fn a_turn_without_a_limit_sleeps_until_there_is_something_to_do() {
 #[test]
 #[cfg(all(unix, feature = "signal"))]
 fn a_turn_without_a_limit_is_not_ended_by_a_signal() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, _| {
         let handled = polder::signal::Signals::new([polder::signal::Signal::Winch]).unwrap();
         // SAFETY: always allowed.
         let thread = unsafe { libc::pthread_self() } as usize;
@@ -206,8 +203,7 @@ fn a_turn_without_a_limit_is_not_ended_by_a_signal() {
 /// The result of a turn is true if the kernel or the clock had something, even if both had.
 #[test]
 fn a_turn_that_finds_an_event_and_a_timer_at_once_had_something_to_do() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, _| {
         // No task is woken, so a task cannot be the reason for the turn's result.
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(woken.clone());

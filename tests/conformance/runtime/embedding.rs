@@ -14,7 +14,10 @@ use polder::{Backend, Runtime, Task, Timer, future};
 use super::{blocking, one_byte, send_byte};
 use crate::descriptor::{is_readable, wait_until_readable};
 use crate::probe::{Alive, OnDrop, Signal, hold, join_all, tcp_pair};
-use crate::support::{on_every_backend, on_every_backend_alone, runtime, sized};
+use crate::support::{
+    on_every_backend, on_every_backend_alone, runtime, sized, with_every_runtime,
+    with_every_runtime_alone,
+};
 
 fn has_descriptor(backend: Backend) -> bool {
     Poller::new(backend).unwrap().capabilities().descriptor
@@ -22,8 +25,7 @@ fn has_descriptor(backend: Backend) -> bool {
 
 #[test]
 fn the_descriptor_is_where_the_capability_says_so() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, backend| {
         match runtime.backend_fd() {
             Ok(_) => assert!(has_descriptor(backend)),
             Err(error) => {
@@ -60,8 +62,7 @@ fn foreign_loop(runtime: &Runtime, mut done: impl FnMut() -> bool) -> usize {
 
 #[test]
 fn a_foreign_loop_drives_sockets_and_timers() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, backend| {
         // Queued before the descriptor is requested.
         let task = runtime.spawn(async {
             let (mut a, mut b) = tcp_pair().await;
@@ -94,8 +95,7 @@ fn a_foreign_loop_drives_sockets_and_timers() {
 
 #[test]
 fn a_foreign_loop_is_told_of_spawns_and_wakes_from_any_thread() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, backend| {
         let signal = Signal::default();
         let done = |task: Task<()>| foreign_loop(&runtime, || task.is_finished());
         let wait = || {
@@ -139,8 +139,7 @@ fn a_foreign_loop_is_told_of_spawns_and_wakes_from_any_thread() {
 
 #[test]
 fn a_foreign_loop_runs_more_tasks_than_one_turn_does() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, _| {
         let _ = runtime.backend_fd();
         let count = Rc::new(Cell::new(0));
         for _ in 0..1_000 {
@@ -231,8 +230,7 @@ fn embedding_begins_within_a_task_and_survives_nested_turns() {
 
 #[test]
 fn next_timeout_says_how_long_a_foreign_loop_may_sleep() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, _| {
         assert_eq!(runtime.next_timeout(), None);
         let task = runtime.spawn(async {
             future::yield_now().await;

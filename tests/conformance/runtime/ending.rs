@@ -21,12 +21,13 @@ use crate::child::{entries, in_children, resident};
 use crate::probe::{Alive, Mailbox, OnDrop, Signal, hold, own_waker, poll_with, tcp_pair};
 #[cfg(target_os = "linux")]
 use crate::support::eventually;
-use crate::support::{LIMIT, on_every_backend, on_every_backend_alone, runtime, sized, within};
+use crate::support::{
+    LIMIT, on_every_backend, runtime, sized, with_every_runtime, with_every_runtime_alone, within,
+};
 
 #[test]
 fn dropping_the_runtime_drops_every_future() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let alive = Alive::default();
         let guard = || alive.guard();
         let local = |thing| runtime.spawn_local(hold(thing)).detach();
@@ -436,7 +437,6 @@ fn dropping_the_runtime_races_with_wakes_cancels_and_spawns() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_thousand_runtimes_leave_no_descriptor_thread_or_memory() {
-    const ME: &str = "runtime::ending::a_thousand_runtimes_leave_no_descriptor_thread_or_memory";
     let rule = |backend| {
         let one = |round: usize| {
             let runtime = runtime(backend);
@@ -487,7 +487,7 @@ fn a_thousand_runtimes_leave_no_descriptor_thread_or_memory() {
         // A thousand leaked queues or buffers would be more.
         assert!(more < 3_000_000, "{more} bytes more memory");
     };
-    in_children(ME, rule, |_, _| {});
+    in_children(rule);
 }
 
 #[test]
@@ -555,8 +555,7 @@ fn shutdown_lets_tasks_finish_and_counts_those_that_did_not() {
 
 #[test]
 fn whoever_waits_for_the_last_task_sleeps_meanwhile() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, _| {
         let handle = runtime.handle();
         let parks = || handle.metrics().workers[0].parks;
         // The worker sleeps for each of these timers.
@@ -673,8 +672,7 @@ fn a_runtime_is_driven_while_a_thread_ends() {
 
 #[test]
 fn a_leaked_runtime_harms_nothing() {
-    on_every_backend_alone(|backend| {
-        let leaked = runtime(backend);
+    with_every_runtime_alone(|leaked, backend| {
         let alive = Alive::default();
         let (mut stream, mut peer, timer) = leaked.block_on(async {
             let (mut stream, peer) = tcp_pair().await;
@@ -736,8 +734,7 @@ fn a_runtime_that_is_dropped_while_a_panic_unwinds_drops_its_futures() {
 
 #[test]
 fn a_handle_tells_the_backend_as_its_runtime_does_also_from_afar_and_after_its_end() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, backend| {
         let handle = runtime.handle();
         assert_eq!((runtime.backend(), handle.backend()), (backend, backend));
         let here = runtime.block_on(async { Handle::current().backend() });
@@ -782,8 +779,6 @@ fn a_destructor_at_the_end_may_wait_for_what_it_spawns() {
 #[cfg(target_os = "linux")]
 #[test]
 fn where_a_workers_thread_cannot_start_what_was_sent_to_it_is_dropped() {
-    const ME: &str =
-        "runtime::ending::where_a_workers_thread_cannot_start_what_was_sent_to_it_is_dropped";
     const WORKERS: usize = 8;
     const STACK: usize = 64 << 20;
     let rule = |backend| {
@@ -810,5 +805,5 @@ fn where_a_workers_thread_cannot_start_what_was_sent_to_it_is_dropped() {
         assert!(sent.load(SeqCst), "the first worker has not started");
         assert_eq!(alive.count(), 0);
     };
-    in_children(ME, rule, |_, _| {});
+    in_children(rule);
 }

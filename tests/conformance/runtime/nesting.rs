@@ -20,7 +20,6 @@ use crate::support::{eventually, on_every_backend, runtime, sized, within};
 
 #[test]
 fn a_nested_block_on_drives_only_its_own_tasks() {
-    const ME: &str = "runtime::nesting::a_nested_block_on_drives_only_its_own_tasks";
     let rule = |_| {
         polder::block_on(async {
             let outer_ran = Arc::new(AtomicBool::new(false));
@@ -53,7 +52,7 @@ fn a_nested_block_on_drives_only_its_own_tasks() {
         });
         assert!(Handle::try_current().is_none());
     };
-    in_children(ME, rule, |_, _| {});
+    in_children(rule);
 }
 
 #[test]
@@ -91,7 +90,6 @@ fn each_future_of_nested_block_ons_is_woken_by_its_own_waker() {
 /// since nothing else could end a hang.
 #[test]
 fn a_foreign_executor_within_a_task_is_served_what_is_ready() {
-    const ME: &str = "runtime::nesting::a_foreign_executor_within_a_task_is_served_what_is_ready";
     let rule = |backend| {
         within(Duration::from_secs(20), "the foreign executor", move || {
             runtime(backend).block_on(async {
@@ -107,7 +105,7 @@ fn a_foreign_executor_within_a_task_is_served_what_is_ready() {
             });
         });
     };
-    in_children(ME, rule, |_, _| {});
+    in_children(rule);
 }
 
 #[test]
@@ -209,7 +207,6 @@ fn two_runtimes_on_two_threads_pass_sockets_timers_and_tasks() {
 
 #[test]
 fn sockets_timers_and_spawn_work_on_plain_threads() {
-    const ME: &str = "runtime::nesting::sockets_timers_and_spawn_work_on_plain_threads";
     let rule = |backend| {
         let threads: Vec<_> = (0..4)
             .map(|_| {
@@ -266,7 +263,7 @@ fn sockets_timers_and_spawn_work_on_plain_threads() {
             "on {backend}"
         );
     };
-    in_children(ME, rule, |_, _| {});
+    in_children(rule);
 }
 
 /// A waker is foreign code. If one panics, every other waiter must still be woken, and the
@@ -279,7 +276,6 @@ fn a_waker_that_panics_leaves_nobody_else_waiting() {
             panic!("on purpose, in a waker");
         }
     }
-    const ME: &str = "runtime::nesting::a_waker_that_panics_leaves_nobody_else_waiting";
     let rule = |backend| {
         let timers = |good: Waker| {
             let far = Duration::from_secs(3_600);
@@ -319,7 +315,7 @@ fn a_waker_that_panics_leaves_nobody_else_waiting() {
             },
         );
     };
-    in_children(ME, rule, |_, _| {});
+    in_children(rule);
 }
 
 /// Nothing of polder is pending meanwhile. async-io calls the wakers of its timers and sockets on

@@ -20,14 +20,13 @@ use crate::child::entries;
 use crate::child::in_children;
 use crate::probe::{Mailbox, Signal, hold, own_waker, poll_with, tcp_pair};
 use crate::support::{
-    LIMIT, eventually, on_every_backend, on_every_backend_with_several, runtime, runtime_of, until,
-    within,
+    LIMIT, eventually, in_every_kernel_runtime, on_every_backend, runtime, runtime_of, until,
+    with_every_runtime, with_every_runtime_of_several, within,
 };
 
 #[test]
 fn a_stream_and_a_timer_that_outlive_their_runtime_work_in_the_next() {
-    on_every_backend(|backend| {
-        let first = runtime(backend);
+    with_every_runtime(|first, backend| {
         let (mut stream, mut peer, listener, timer, mut far) = first.block_on(async {
             let (mut stream, peer) = tcp_pair().await;
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -118,8 +117,7 @@ fn waits_of_other_threads_go_on_when_the_runtime_that_they_are_in_goes() {
 /// A future that is polled by hand is woken through its foreign waker, so that it is polled again.
 #[test]
 fn foreign_wakers_that_wait_in_a_runtime_are_called_when_it_goes() {
-    on_every_backend(|backend| {
-        let first = runtime(backend);
+    with_every_runtime(|first, backend| {
         let (timer_wakes, timer_waker) = Wakes::new();
         let (stream_wakes, stream_waker) = Wakes::new();
         let (task_wakes, task_waker) = Wakes::new();
@@ -161,8 +159,7 @@ fn foreign_wakers_that_wait_in_a_runtime_are_called_when_it_goes() {
 
 #[test]
 fn a_waker_may_be_called_when_its_runtime_is_gone() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, backend| {
         let wakers = Mailbox::default();
         for ends in [true, false] {
             let wakers = wakers.clone();
@@ -201,7 +198,6 @@ fn a_waker_may_be_called_when_its_runtime_is_gone() {
 
 #[test]
 fn a_stream_connected_in_one_block_on_is_read_in_the_next() {
-    const ME: &str = "runtime::outliving::a_stream_connected_in_one_block_on_is_read_in_the_next";
     // In its own process, since the free function takes its backend from the environment.
     let rule = |_| {
         let (mut stream, mut peer) = polder::block_on(async {
@@ -230,13 +226,12 @@ fn a_stream_connected_in_one_block_on_is_read_in_the_next() {
             async { peer.write_all(&[0]).await.unwrap() },
         ));
     };
-    in_children(ME, rule, |_, _| {});
+    in_children(rule);
 }
 
 #[test]
 fn a_stream_made_in_block_ons_future_moves_into_a_task_while_the_future_ends() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, backend| {
         let (task, mut peer) = runtime.block_on(async {
             let (mut stream, peer) = tcp_pair().await;
             // The stream waits in this future first.
@@ -331,8 +326,7 @@ fn sees_the_end(mut peer: &std::net::TcpStream) {
 
 #[test]
 fn what_is_dropped_elsewhere_closes_while_its_runtime_is_not_driven() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         for _ in 0..3 {
             let (near, far) = runtime.block_on(waited_for());
             thread::spawn(move || drop(near)).join().unwrap();
@@ -380,8 +374,6 @@ fn what_is_dropped_elsewhere_closes_while_its_runtime_sleeps_or_has_other_work()
 #[cfg(target_os = "linux")]
 #[test]
 fn a_stream_that_outlives_its_runtime_keeps_no_descriptor_of_it() {
-    const ME: &str =
-        "runtime::outliving::a_stream_that_outlives_its_runtime_keeps_no_descriptor_of_it";
     let rule = |backend| {
         let descriptors = || entries("/proc/self/fd");
         let read_in_a_task = || {
@@ -405,7 +397,7 @@ fn a_stream_that_outlives_its_runtime_keeps_no_descriptor_of_it() {
         let streams = [(); 3].map(|()| read_in_a_task());
         assert_eq!(descriptors(), before + streams.len());
     };
-    in_children(ME, rule, |_, _| {});
+    in_children(rule);
 }
 
 /// A worker about to sleep notices that another thread has dropped a timer, and drops the timer's
@@ -421,17 +413,15 @@ fn the_waker_of_a_timer_that_is_dropped_elsewhere_is_dropped_before_its_worker_s
             self.0.send(());
         }
     }
-    on_every_backend(|backend| {
-        runtime(backend).block_on(async {
-            let dropped = Signal::default();
-            let waker = Waker::from(Arc::new(SaysWhenDropped(dropped.clone())));
-            let mut timer = Timer::after(Duration::from_secs(3_600));
-            assert!(poll_with(&mut timer, &waker).is_pending());
-            drop(waker);
-            // This thread is awake meanwhile, and has nothing to do afterwards but sleep.
-            thread::spawn(move || drop(timer)).join().unwrap();
-            dropped.receive().await;
-        });
+    in_every_kernel_runtime(|_| async {
+        let dropped = Signal::default();
+        let waker = Waker::from(Arc::new(SaysWhenDropped(dropped.clone())));
+        let mut timer = Timer::after(Duration::from_secs(3_600));
+        assert!(poll_with(&mut timer, &waker).is_pending());
+        drop(waker);
+        // This thread is awake meanwhile, and has nothing to do afterwards but sleep.
+        thread::spawn(move || drop(timer)).join().unwrap();
+        dropped.receive().await;
     });
 }
 
@@ -439,8 +429,7 @@ fn the_waker_of_a_timer_that_is_dropped_elsewhere_is_dropped_before_its_worker_s
 /// own turn, unless another worker takes over.
 #[test]
 fn what_is_dropped_elsewhere_closes_while_its_worker_is_blocked() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, _| {
         for _ in 0..5 {
             let (streams, receive) = mpsc::channel();
             let (release, is_released) = mpsc::channel::<()>();
@@ -461,8 +450,7 @@ fn what_is_dropped_elsewhere_closes_while_its_worker_is_blocked() {
 /// The main worker drops the task that owns the socket, which the task's own worker polls.
 #[test]
 fn a_socket_whose_worker_is_blocked_closes_while_its_runtime_ends() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, _| {
         let (peers, receive) = mpsc::channel();
         let (release, is_released) = mpsc::channel::<()>();
         let task = runtime.spawn(async move {
@@ -491,8 +479,6 @@ fn a_socket_whose_worker_is_blocked_closes_while_its_runtime_ends() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_worker_that_was_helped_goes_on_where_no_descriptor_is_left() {
-    const ME: &str =
-        "runtime::outliving::a_worker_that_was_helped_goes_on_where_no_descriptor_is_left";
     let rule = |backend| {
         let runtime = runtime_of(backend, 2);
         let (addresses, receive) = mpsc::channel();
@@ -542,5 +528,5 @@ fn a_worker_that_was_helped_goes_on_where_no_descriptor_is_left() {
         runtime.block_on(task);
         drop(all);
     };
-    in_children(ME, rule, |_, _| {});
+    in_children(rule);
 }

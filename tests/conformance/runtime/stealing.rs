@@ -22,6 +22,7 @@ use polder::{Handle, Runtime, Task, Timer, future};
 use crate::probe::{Mailbox, join_all, tcp_pair};
 use crate::support::{
     LIMIT, eventually, on_every_backend_alone, on_every_backend_with_several, runtime_of, share,
+    with_every_runtime_of_several,
 };
 
 fn here() -> ThreadId {
@@ -119,8 +120,7 @@ fn until_set(
 
 #[test]
 fn a_task_that_another_thread_wakes_waits_for_no_worker_that_computes() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, workers| {
         after_few_looks(|| {
             let events = events(workers);
             let wait = until_set(&events);
@@ -131,8 +131,7 @@ fn a_task_that_another_thread_wakes_waits_for_no_worker_that_computes() {
 
 #[test]
 fn a_task_that_its_worker_wakes_before_it_computes_does_not_wait_for_it() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, workers| {
         for _ in 0..8 {
             let events = events(workers);
             let wait = until_set(&events);
@@ -143,8 +142,7 @@ fn a_task_that_its_worker_wakes_before_it_computes_does_not_wait_for_it() {
 
 #[test]
 fn tasks_that_yield_wait_for_no_worker_that_computes() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, _| {
         for _ in 0..8 {
             beside_blocked_workers(&runtime, |_| future::yield_now(), |_| {}, |_| {});
         }
@@ -158,8 +156,7 @@ fn soon(index: usize) -> impl Future<Output = ()> + Send {
 
 #[test]
 fn a_timer_that_is_due_waits_for_no_worker_that_computes() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, _| {
         for _ in 0..8 {
             beside_blocked_workers(&runtime, soon, |_| {}, |_| {});
         }
@@ -168,8 +165,7 @@ fn a_timer_that_is_due_waits_for_no_worker_that_computes() {
 
 #[test]
 fn a_socket_that_is_readable_waits_for_no_worker_that_computes() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, workers| {
         let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         after_few_looks(|| {
             let addresses: Arc<Mutex<Vec<Option<SocketAddr>>>> =
@@ -213,8 +209,7 @@ fn always_busy(runtime: &Handle) -> Task<()> {
 /// No worker is idle: only the one that has work can look at the others.
 #[test]
 fn what_is_ready_waits_for_no_worker_that_computes_while_the_others_have_work() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, workers| {
         for _ in 0..8 {
             let events = events(workers);
             let busy = RefCell::new(None);
@@ -237,8 +232,7 @@ fn what_is_ready_waits_for_no_worker_that_computes_while_the_others_have_work() 
 /// The same for tasks that their worker has woken before it computes.
 #[test]
 fn a_backlog_waits_for_no_worker_that_computes_while_the_others_have_work() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, workers| {
         for _ in 0..8 {
             let events = events(workers);
             let handle = runtime.handle();
@@ -262,8 +256,7 @@ fn a_backlog_waits_for_no_worker_that_computes_while_the_others_have_work() {
 /// A worker begins to compute after all others have gone to sleep, with a backlog behind the task.
 #[test]
 fn a_backlog_behind_a_task_that_computes_is_run_by_those_that_slept() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, backend, _| {
         for _ in 0..share(backend.name() == "epoll", 20) {
             let event = Arc::new(Event::new());
             let (done, is_done) = mpsc::channel::<()>();
@@ -307,8 +300,7 @@ fn a_backlog_behind_a_task_that_computes_is_run_by_those_that_slept() {
 /// All workers sleep. The one that waits in the poller gets an event, and its task computes.
 #[test]
 fn what_comes_due_beside_the_only_worker_that_is_awake_does_not_wait_for_it() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, backend, _| {
         let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         for _ in 0..share(backend.name() == "epoll", 20) {
             let (done, is_done) = mpsc::channel::<()>();
@@ -410,8 +402,7 @@ fn what_is_left_behind_a_poll_that_goes_on_is_taken_without_a_sleep_in_between()
 /// The number of tasks on a worker decides how many new ones it takes.
 #[test]
 fn tasks_that_were_taken_from_a_worker_count_there_no_more() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, backend, _| {
         for _ in 0..share(backend.name() == "epoll", 10) {
             taken_from_a_blocked_worker(&runtime, |_| {});
         }
@@ -425,8 +416,7 @@ fn tasks_that_were_taken_from_a_worker_count_there_no_more() {
 /// A worker that idles for less time than it works, and works for longer than the delay of a look.
 #[test]
 fn a_worker_that_works_and_idles_by_turns_looks_after_those_that_compute() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, workers| {
         let events = events(workers);
         let (stop, rounds) = <(Arc<AtomicBool>, Arc<AtomicUsize>)>::default();
         let works_by_turns = || {
@@ -596,8 +586,7 @@ where
 /// Each of two tasks runs next, since the other one has just woken it; meanwhile a third is ready.
 #[test]
 fn two_tasks_that_wake_each_other_let_a_third_one_run() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, _| {
         on_the_only_free_worker(&runtime, || async {
             let third = Mailbox::<()>::default();
             let has_run = Arc::new(AtomicBool::new(false));
@@ -638,8 +627,7 @@ fn two_tasks_that_wake_each_other_let_a_third_one_run() {
 /// task to the waking worker.
 #[test]
 fn nothing_is_lost_where_tasks_move_at_every_poll() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, backend, workers| {
         let rounds = share(backend == polder::Backend::default(), 1_000);
         let walkers = 16 * workers;
         let mailboxes = |count| -> Arc<Vec<Mailbox<usize>>> {
@@ -694,8 +682,7 @@ fn nothing_is_lost_where_tasks_move_at_every_poll() {
 /// that they are moved, stolen and brought back all the time.
 #[test]
 fn nothing_is_lost_while_tasks_move_all_the_time() {
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, backend, workers| {
         let rounds = share(backend == polder::Backend::default(), 200);
         let tasks = 8 * workers;
         let boxes: Arc<Vec<Mailbox<usize>>> =
@@ -807,8 +794,7 @@ fn a_task_that_is_polled_after_its_first_worker_has_exited_is_dropped() {
     }
     thread_local!(static AT_EXIT: RefCell<Option<AtExit>> = const { RefCell::new(None) });
 
-    on_every_backend_with_several(|backend, workers| {
-        let runtime = runtime_of(backend, workers);
+    with_every_runtime_of_several(|runtime, _, workers| {
         let barrier = Arc::new(Barrier::new(workers));
         let blocked = Arc::new(AtomicUsize::new(0));
         let is_ready = Arc::new(AtomicBool::new(false));

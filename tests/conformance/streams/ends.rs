@@ -12,7 +12,9 @@ use polder::{Runtime, future};
 
 use super::{Count, StdStream, Stream, fill, pair, poll_read, reset, some_turns, with_peer};
 use crate::descriptor::{has_ended, tells_no_end_behind_data};
-use crate::support::{eventually, in_every_runtime, is_in_world, on_every_backend, runtime};
+use crate::support::{
+    eventually, in_every_runtime, is_in_world, on_every_backend, runtime, with_every_runtime,
+};
 
 /// Waits until the kernel has the peer's end of file.
 async fn end_has_arrived(stream: &Stream) {
@@ -135,8 +137,7 @@ fn data_and_end_together_a_short_read_loses_no_end() {
 
 #[test]
 fn a_half_closed_peer_takes_writes_and_does_not_make_the_loop_spin() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let (mut near, mut far) = pair();
         let mut bytes = [0; 64];
         let count = Count::new();
@@ -165,8 +166,7 @@ fn a_half_closed_peer_takes_writes_and_does_not_make_the_loop_spin() {
 
 #[test]
 fn after_our_own_shutdown_of_writing_reading_goes_on() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let (mut near, mut far) = pair();
         let mut bytes = [0; 64];
         let count = Count::new();
@@ -255,8 +255,7 @@ fn a_reply_comes_before_the_reset_that_follows_it() {
 
 #[test]
 fn a_reset_wakes_a_reader_and_a_writer_that_wait() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let (mut near, far) = pair();
         let mut writer = near.clone();
         runtime.block_on(async {
@@ -287,8 +286,7 @@ fn a_reset_wakes_a_reader_and_a_writer_that_wait() {
 
 #[test]
 fn an_end_that_nobody_waits_for_does_not_make_the_loop_spin() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         type End = fn(StdStream);
         let ends: [(&str, End); 3] = [
             ("an end", drop),

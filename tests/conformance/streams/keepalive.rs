@@ -158,7 +158,7 @@ mod silence {
 
     use super::super::{StdStream, Stream, pair};
     use super::{ErrorKind, ms, secs};
-    use crate::support::{LIMIT, on_every_backend_alone, runtime, within};
+    use crate::support::{LIMIT, in_every_kernel_runtime_alone, runtime, within};
 
     /// Returns a connection to a peer that has fallen silent.
     fn silent() -> (Stream, StdStream) {
@@ -175,26 +175,24 @@ mod silence {
 
     #[test]
     fn a_connection_that_ends_by_its_user_timeout_wakes_its_reader_and_its_writer() {
-        on_every_backend_alone(|backend| {
-            runtime(backend).block_on(async {
-                let (near, _far) = silent();
-                near.set_user_timeout(Some(ms(1))).unwrap();
-                let (mut reader, mut writer) = (near.clone(), near);
-                let read = async { reader.read(&mut [0; 8]).await };
-                let write = async { writer.write_all(&vec![0; 64 << 20]).await };
-                let (read, write) = zip(read, write).await;
-                // The system reports the error once, to whichever comes first.
-                let is_read = read.is_err();
-                match (is_read, write) {
-                    (true, Err(error)) if error.kind() == ErrorKind::BrokenPipe => {
-                        assert_timed_out(read);
-                    }
-                    (_, write) => {
-                        assert!(is_read || matches!(read, Ok(0)), "{read:?}");
-                        assert_timed_out(write);
-                    }
+        in_every_kernel_runtime_alone(|_| async {
+            let (near, _far) = silent();
+            near.set_user_timeout(Some(ms(1))).unwrap();
+            let (mut reader, mut writer) = (near.clone(), near);
+            let read = async { reader.read(&mut [0; 8]).await };
+            let write = async { writer.write_all(&vec![0; 64 << 20]).await };
+            let (read, write) = zip(read, write).await;
+            // The system reports the error once, to whichever comes first.
+            let is_read = read.is_err();
+            match (is_read, write) {
+                (true, Err(error)) if error.kind() == ErrorKind::BrokenPipe => {
+                    assert_timed_out(read);
                 }
-            });
+                (_, write) => {
+                    assert!(is_read || matches!(read, Ok(0)), "{read:?}");
+                    assert_timed_out(write);
+                }
+            }
         });
     }
 

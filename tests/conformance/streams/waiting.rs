@@ -15,7 +15,9 @@ use super::{
     Count, StdStream, Stream, both, connection, fill, fill_up, pair, poll_read, poll_write, reset,
     some_turns, with_peer,
 };
-use crate::support::{LIMIT, a_turn, in_every_runtime, on_every_backend, runtime, within};
+use crate::support::{
+    LIMIT, a_turn, in_every_runtime, on_every_backend, runtime, with_every_runtime, within,
+};
 
 /// Far longer than any wake needs, and shorter than the rule's own deadline, so that a lost wake is
 /// reported by name.
@@ -371,8 +373,7 @@ fn halves_in_two_runtimes_lose_no_wake() {
 /// A waiter that a clone left in an idle runtime does not make other clones wait for that runtime.
 #[test]
 fn a_read_given_up_in_an_idle_runtime_holds_no_clone_back() {
-    on_every_backend(|backend| {
-        let idle = runtime(backend);
+    with_every_runtime(|idle, backend| {
         let (mut near, mut far) = pair();
         let mut clone = near.clone();
         idle.block_on(async {
@@ -399,8 +400,7 @@ fn a_read_given_up_in_an_idle_runtime_holds_no_clone_back() {
 /// no other waiter has to.
 #[test]
 fn a_reader_in_an_idle_runtime_holds_no_writer_back() {
-    on_every_backend(|backend| {
-        let idle = runtime(backend);
+    with_every_runtime(|idle, backend| {
         let (near, mut far) = pair();
         let (mut reader, mut writer) = near.into_split();
         let task = idle.spawn(async move { reader.read_exact(&mut [0]).await });
@@ -432,8 +432,7 @@ fn a_reader_in_an_idle_runtime_holds_no_writer_back() {
 /// Both wait at the same time, in two driven runtimes; then one runtime is no longer driven.
 #[test]
 fn a_wait_goes_on_when_another_waiters_runtime_falls_idle() {
-    on_every_backend(|backend| {
-        let first = runtime(backend);
+    with_every_runtime(|first, backend| {
         let (mut near, mut far) = pair();
         let mut clone = near.clone();
         let (sender, receiver) = mpsc::channel();
@@ -508,8 +507,7 @@ fn streams_closed_by_another_thread_disturb_nobody_who_waits() {
 /// runtime.
 #[test]
 fn a_runtime_that_ends_takes_nobody_elses_wait_along() {
-    on_every_backend(|backend| {
-        let ending = runtime(backend);
+    with_every_runtime(|ending, backend| {
         let (mut near, mut far) = pair();
         let mut clone = near.clone();
         // Registered with the ending runtime, with a waiter there.

@@ -16,7 +16,7 @@ use polder::time::{sleep, sleep_until, timeout, timeout_at};
 
 use super::{Count, FAR, Random, drive_until, last_instant, ms, past, poll_now, poll_with};
 use crate::support::{
-    a_turn, in_every_runtime, in_every_runtime_alone, is_in_world, on_every_backend, runtime,
+    a_turn, in_every_runtime, in_every_runtime_alone, is_in_world, with_every_runtime,
 };
 
 #[test]
@@ -137,8 +137,7 @@ fn a_pending_timer_that_is_set_to_the_past_is_ready_at_the_next_poll() {
 /// The waiter is woken, without a poll in between.
 #[test]
 fn a_pending_timer_that_is_set_to_the_past_wakes_whoever_waits() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let count = Count::new();
         let mut timer = Timer::after(FAR);
         runtime.block_on(async { assert!(poll_with(&mut timer, &count).is_pending()) });
@@ -238,8 +237,7 @@ fn a_timer_that_is_set_anew_to_the_same_deadline_is_the_last_of_its_equals() {
 
 #[test]
 fn deadlines_too_far_away_never_panic() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let far = [
             Duration::MAX,
             Duration::MAX - Duration::from_nanos(1),

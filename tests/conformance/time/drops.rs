@@ -13,7 +13,7 @@ use polder::time::interval;
 use polder::time::{sleep, timeout};
 
 use super::{Count, FAR, Random, ms, past, poll_now, poll_with};
-use crate::support::{eventually, in_every_runtime, on_every_backend, runtime, until};
+use crate::support::{eventually, in_every_runtime, runtime, until, with_every_runtime};
 
 /// A waker that drops all of its timers, including the one that wakes it.
 #[derive(Default)]
@@ -57,8 +57,7 @@ fn a_timer_may_be_dropped_inside_a_waker() {
 
 #[test]
 fn a_timer_may_be_dropped_on_another_thread_while_it_fires() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, _| {
         let mut random = Random(39);
         for _ in 0..20 {
             let count = Count::new();
@@ -83,8 +82,7 @@ fn a_timer_may_be_dropped_on_another_thread_while_it_fires() {
 
 #[test]
 fn a_dropped_timer_leaves_no_waker_behind() {
-    on_every_backend(|backend| {
-        let first = runtime(backend);
+    with_every_runtime(|first, backend| {
         let second = runtime(backend);
         let case = |what: &str, f: &dyn Fn(&mut Timer, &Arc<Count>)| {
             let count = Count::new();

@@ -15,7 +15,8 @@ use super::{Asleep, Count, FAR, Random, Shared, ms, past, poll_now, poll_with, s
 use crate::child::{all_descriptors, in_children};
 use crate::descriptor::wait_until_readable;
 use crate::support::{
-    LIMIT, eventually, on_every_backend, on_every_backend_alone, runtime, within,
+    LIMIT, eventually, on_every_backend, runtime, with_every_runtime, with_every_runtime_alone,
+    within,
 };
 
 #[test]
@@ -134,8 +135,7 @@ fn a_timer_of_a_plain_thread_shortens_the_sleep_of_the_background() {
 /// The deadline that the worker sleeps for, compared with a search of a list.
 #[test]
 fn a_runtime_sleeps_until_the_earliest_of_its_timers() {
-    on_every_backend(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime(|runtime, backend| {
         let other = crate::support::runtime(backend);
         let mut random = Random(142);
         // Each timer with its deadline, if it belongs to the runtime, and whether it does: a
@@ -254,8 +254,7 @@ fn timers_that_many_threads_set_at_once_fire_for_the_last_of_it() {
 /// A sleeping foreign loop is woken too.
 #[test]
 fn a_timer_that_is_set_nearer_between_turns_makes_the_descriptor_readable() {
-    on_every_backend_alone(|backend| {
-        let runtime = runtime(backend);
+    with_every_runtime_alone(|runtime, backend| {
         let mut random = Random(51);
         let Ok(descriptor) = runtime.backend_fd() else {
             let poller = polder::poller::Poller::new(backend).expect("it is available");
@@ -366,7 +365,6 @@ fn printing_a_timer_does_not_disturb_its_runtime() {
 #[cfg(target_os = "linux")]
 #[test]
 fn timers_fire_though_no_descriptor_is_left() {
-    const ME: &str = "time::threads::timers_fire_though_no_descriptor_is_left";
     let rule = |backend| {
         let runtime = runtime(backend);
         let all = all_descriptors();
@@ -379,7 +377,7 @@ fn timers_fire_though_no_descriptor_is_left() {
         });
         drop(all);
     };
-    in_children(ME, rule, |_, _| {});
+    in_children(rule);
 }
 
 /// A foreign loop gets a deadline from the kernel, which needs a descriptor: it is opened when
@@ -387,8 +385,6 @@ fn timers_fire_though_no_descriptor_is_left() {
 #[cfg(target_os = "linux")]
 #[test]
 fn an_embedded_runtime_keeps_its_deadlines_though_no_descriptor_is_left() {
-    const ME: &str =
-        "time::threads::an_embedded_runtime_keeps_its_deadlines_though_no_descriptor_is_left";
     let rule = |backend| {
         let (embedded, late) = (runtime(backend), runtime(backend));
         if embedded.backend_fd().is_err() {
@@ -407,5 +403,5 @@ fn an_embedded_runtime_keeps_its_deadlines_though_no_descriptor_is_left() {
         drop(all);
         late.backend_fd().expect("now there is one");
     };
-    in_children(ME, rule, |_, _| {});
+    in_children(rule);
 }
