@@ -21,6 +21,7 @@ use polder::future::poll_once;
 use polder::net::UdpSocket;
 use polder::time::sleep;
 use polder::{Backend, Runtime};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use support::{LIMIT, eventually, message, on_every_backend, passed, runtime_of, test_of};
 
@@ -28,16 +29,16 @@ const CHILD: &str = "POLDER_ENDS_CHILD";
 
 /// Runs `child` in a separate process, on these backends and with 1, 2 and 4 workers, and passes
 /// its output to `judge`. A child that does not end is a failure.
-fn in_children<F: Fn(Backend, usize)>(
+fn in_children(
     backends: impl Fn(Backend) -> bool,
-    child: F,
+    child: impl Fn(Backend, usize),
     judge: fn(&Output),
 ) {
     if let Ok(workers) = std::env::var(CHILD) {
         let backend = Backend::from_env().expect("the first process has set it");
         return child(backend, workers.parse().expect("a number"));
     }
-    let test = test_of::<F>();
+    let test = test_of(&child);
     for backend in Backend::available().into_iter().filter(|it| backends(*it)) {
         for workers in [1, 2, 4] {
             let mut process = Command::new(std::env::current_exe().unwrap())
@@ -160,12 +161,11 @@ fn break_pollers() {
         // afterwards. All its users get an error from the kernel.
         assert_eq!(unsafe { libc::dup2(null.as_raw_fd(), number) }, number);
     }
-    let limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
+    let limit = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
     };
-    // SAFETY: the kernel reads one `rlimit`.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+    setrlimit(Resource::Nofile, limit).unwrap();
 }
 
 /// Asserts that the child printed its last line, "ended", and succeeded.

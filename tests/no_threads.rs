@@ -13,22 +13,16 @@ use std::panic::AssertUnwindSafe;
 use polder::Task;
 use polder::future::FutureExt;
 use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom, Unblock};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{LIMIT, address_space, message, within};
 
 /// Less than the stack of a thread, and enough for everything else here.
 const LEFT: u64 = 1 << 20;
 
-fn limit_address_space(limit: impl FnOnce(libc::rlimit) -> u64) {
-    let mut now = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the kernel writes one `rlimit`, and there is room for it.
-    let result = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut now) };
-    assert_eq!(result, 0);
-    now.rlim_cur = limit(now);
-    // SAFETY: the kernel reads one `rlimit`.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &now) }, 0);
+fn limit_address_space(limit: impl FnOnce(Rlimit) -> Option<u64>) {
+    let mut now = getrlimit(Resource::As);
+    now.current = limit(now.clone());
+    setrlimit(Resource::As, now).unwrap();
 }
 
 fn check(error: impl std::fmt::Display) {
@@ -47,7 +41,7 @@ fn without_a_thread_to_be_had_what_blocks_is_refused_with_words_and_goes_on_late
             #[cfg(feature = "fs")]
             let mut open = polder::fs::File::from(std::fs::File::open("Cargo.toml").unwrap());
 
-            limit_address_space(|_| address_space() + LEFT);
+            limit_address_space(|_| Some(address_space() + LEFT));
             let task: Task<()> = polder::unblock(|| ());
             let panic = AssertUnwindSafe(task).catch_unwind().await;
             check(message(&*panic.unwrap_err()));
@@ -66,7 +60,7 @@ fn without_a_thread_to_be_had_what_blocks_is_refused_with_words_and_goes_on_late
             check(message(&*panic.await.unwrap_err()));
             #[cfg(feature = "net")]
             check(polder::net::resolve("localhost:1").await.unwrap_err());
-            limit_address_space(|now| now.rlim_max);
+            limit_address_space(|now| now.maximum);
 
             assert_eq!(polder::unblock(|| 5).await, 5);
             #[cfg(feature = "fs")]

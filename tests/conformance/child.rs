@@ -9,6 +9,8 @@ use std::thread;
 use std::time::Instant;
 
 use polder::Backend;
+#[cfg(unix)]
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::support::{LIMIT, backends, passed, storm, test_of};
 
@@ -20,11 +22,8 @@ pub fn in_children(rule: impl FnOnce(Backend)) {
 }
 
 /// Like [`in_children`], and passes the output to `judge`.
-pub fn in_children_and_judge<R>(rule: R, judge: impl Fn(Backend, &Output))
-where
-    R: FnOnce(Backend),
-{
-    let test = test_of::<R>();
+pub fn in_children_and_judge(rule: impl FnOnce(Backend), judge: impl Fn(Backend, &Output)) {
+    let test = test_of(&rule);
     if std::env::var_os(VARIABLE).is_some() {
         return storm::within(|| rule(Backend::from_env().expect("the first process has set it")));
     }
@@ -106,33 +105,30 @@ pub fn no_more(now: [usize; 2], before: [usize; 2]) -> bool {
     now[0] <= before[0] && now[1] <= before[1]
 }
 
-/// The type of a resource's number, in glibc and in other C libraries.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-type Resource = libc::__rlimit_resource_t;
-#[cfg(all(target_os = "linux", not(target_env = "gnu")))]
-type Resource = libc::c_int;
+/// Sets a resource limit of the process, as far as that is allowed.
+#[cfg(unix)]
+pub fn limit(resource: Resource, to: u64) {
+    let mut limit = getrlimit(resource);
+    limit.current = Some(limit.maximum.map_or(to, |maximum| maximum.min(to)));
+    setrlimit(resource, limit).expect("a process may lower its limits");
+}
 
-/// Sets a resource limit of the process.
-#[cfg(target_os = "linux")]
-pub fn limit(resource: Resource, to: usize) {
-    let limit = libc::rlimit {
-        rlim_cur: to as libc::rlim_t,
-        rlim_max: libc::RLIM_INFINITY,
-    };
-    // Only the soft limit changes.
-    let mut now = limit;
-    // SAFETY: the kernel writes one `rlimit`, and reads one.
-    let result = unsafe {
-        libc::getrlimit(resource, &mut now);
-        now.rlim_cur = limit.rlim_cur.min(now.rlim_max);
-        libc::setrlimit(resource, &now)
-    };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+/// Raises the process's limit of descriptors to `needed`, if it is lower.
+#[cfg(unix)]
+pub fn allow_descriptors(needed: u64) {
+    let now = getrlimit(Resource::Nofile);
+    if now.current.is_some_and(|current| current < needed) {
+        assert!(
+            now.maximum.is_none_or(|maximum| maximum >= needed),
+            "this test needs {needed} descriptors: {now:?}"
+        );
+        limit(Resource::Nofile, needed);
+    }
 }
 
 /// Takes all descriptors of the process, until the result is dropped.
 #[cfg(target_os = "linux")]
 pub fn all_descriptors() -> Vec<std::fs::File> {
-    limit(libc::RLIMIT_NOFILE, 64);
+    limit(Resource::Nofile, 64);
     std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect()
 }

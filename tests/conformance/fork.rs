@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
 use polder::{Backend, Runtime, Timer, future};
+use rustix::process::{Pid, WaitOptions, waitpid};
 
 use crate::child::in_children;
 use crate::probe::tcp_pair;
@@ -25,7 +26,7 @@ const SECONDS: u32 = 20;
 
 const SOON: Duration = Duration::from_millis(5);
 
-struct Child(libc::pid_t);
+struct Child(Pid);
 
 /// Forks. The child runs `f` and exits.
 #[must_use]
@@ -42,36 +43,29 @@ fn fork(f: impl FnOnce()) -> Child {
         unsafe { libc::_exit(result.is_err().into()) };
     }
     assert!(child > 0, "{}", io::Error::last_os_error());
-    Child(child)
+    Child(Pid::from_raw(child).unwrap())
 }
 
 impl Child {
     #[cfg(feature = "signal")]
-    fn kill(&self, signal: libc::c_int) {
-        // SAFETY: the child was not waited for, so the process id is still its own.
-        assert_eq!(unsafe { libc::kill(self.0, signal) }, 0);
+    fn kill(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(self.0, signal).unwrap();
     }
 
     /// Waits until the child ends, and asserts that it ends in time and without an error.
     #[track_caller]
     fn ends(self) {
         let start = Instant::now();
-        let mut status = 0;
-        loop {
-            // SAFETY: the kernel writes one number.
-            match unsafe { libc::waitpid(self.0, &mut status, libc::WNOHANG) } {
-                0 => assert!(start.elapsed() < LIMIT, "the child has not ended"),
-                child => {
-                    assert_eq!(child, self.0, "{}", io::Error::last_os_error());
-                    break;
-                }
+        let status = loop {
+            match waitpid(Some(self.0), WaitOptions::NOHANG).unwrap() {
+                Some((_, status)) => break status,
+                None => assert!(start.elapsed() < LIMIT, "the child has not ended"),
             }
             std::thread::sleep(Duration::from_millis(1));
-        }
-        if libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGALRM {
-            panic!("the child hangs");
-        }
-        assert_eq!(status, 0, "the child has failed");
+        };
+        let hangs = status.terminating_signal() == Some(libc::SIGALRM);
+        assert!(!hangs, "the child hangs");
+        assert_eq!(status.exit_status(), Some(0), "the child has failed");
     }
 }
 
@@ -468,7 +462,7 @@ mod signals {
                 ends.give();
             });
             listens.take();
-            child.kill(libc::SIGUSR1);
+            child.kill(rustix::process::Signal::USR1);
             ends.take();
             child.ends();
             plainly(async { assert!(future::poll_once(inherited.next()).await.is_none()) });
@@ -510,7 +504,7 @@ mod signals {
                 sent.take();
             });
             dropped.take();
-            child.kill(libc::SIGUSR1);
+            child.kill(rustix::process::Signal::USR1);
             sent.give();
             child.ends();
             let mut signals = signals.take().unwrap();

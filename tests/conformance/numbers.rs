@@ -1,6 +1,6 @@
 //! Rule 21: descriptors with high numbers.
 
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
@@ -10,35 +10,17 @@ use std::time::Duration;
 use polder::Backend;
 use polder::io::AsyncWriteExt;
 use polder::poller::{Events, Interest, Mode, Poller, Token};
+use rustix::process::Resource;
 
-use crate::child::in_children;
+use crate::child::{allow_descriptors, in_children, limit};
 use crate::support::{LIMIT, runtime_of};
-
-/// Raises this process's limit to `needed` descriptors.
-pub fn allow(needed: libc::rlim_t) {
-    change_limit(|limit| limit.rlim_cur = limit.rlim_cur.max(needed));
-}
-
-fn change_limit(change: impl FnOnce(&mut libc::rlimit)) {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the kernel writes one `rlimit` to where one is.
-    let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
-    assert_eq!(result, 0, "{}", io::Error::last_os_error());
-    change(&mut limit);
-    // SAFETY: the kernel reads one `rlimit`.
-    let result = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
-    assert_eq!(result, 0, "{}", io::Error::last_os_error());
-}
 
 /// In libc the sets of `select` end at 1,024, in the kernels they do not; higher numbers would
 /// touch memory outside the set.
 #[test]
 fn rule_21_descriptors_beyond_fd_setsize_are_served_beside_others() {
     let rule = |backend| {
-        allow(2_600);
+        allow_descriptors(2_600);
         let poller = Poller::new(backend).expect("it is available");
         let mut pairs = Vec::new();
         // The last number below libc's limit, the first above it, and some in other words of the
@@ -79,7 +61,7 @@ fn rule_21_descriptors_beyond_fd_setsize_are_served_beside_others() {
 fn rule_21_a_limit_that_is_lowered_below_what_is_waited_for_loses_nothing() {
     let rule = |backend| {
         for workers in [1, 2] {
-            allow(400);
+            allow_descriptors(400);
             serve_below_the_limit(backend, workers);
         }
     };
@@ -124,7 +106,7 @@ fn serve_below_the_limit(backend: Backend, workers: usize) {
         move || {
             // All of them are registered.
             echoes(&mut peers);
-            change_limit(|limit| limit.rlim_cur = 40);
+            limit(Resource::Nofile, 40);
             echoes(&mut peers);
             // Wakes, timers and changes of interest.
             let (sender, slept) = mpsc::channel();
@@ -135,7 +117,7 @@ fn serve_below_the_limit(backend: Backend, workers: usize) {
             handle.spawn(sleep).detach();
             slept.recv_timeout(LIMIT).expect("the timer fires");
             (&blocked).read_exact(&mut vec![0; 4 << 20]).unwrap();
-            change_limit(|limit| limit.rlim_cur = 400);
+            limit(Resource::Nofile, 400);
             echoes(&mut peers);
         }
     });

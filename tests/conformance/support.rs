@@ -311,9 +311,9 @@ fn test() -> String {
     }
 }
 
-/// Returns the full name of the test in which a closure or function is written, given its type:
-/// what `--exact` takes.
-pub fn test_of<F>() -> &'static str {
+/// Returns the full name of the test in which this closure or function is written: what `--exact`
+/// takes.
+pub fn test_of<F>(_: &F) -> &'static str {
     let name = std::any::type_name::<F>();
     let (_crate, name) = name.split_once("::").expect("it is in a crate");
     match name.split_once("::{{closure}}") {

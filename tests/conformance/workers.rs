@@ -24,9 +24,11 @@ use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpStream, UdpSocket};
 use polder::time::{sleep, timeout};
 use polder::{Backend, Handle, Runtime, Task, Timer, future};
+#[cfg(target_os = "linux")]
+use rustix::process::Resource;
 
 #[cfg(unix)]
-use crate::child::in_children;
+use crate::child::{allow_descriptors, in_children};
 #[cfg(target_os = "linux")]
 use crate::child::{entries, limit, no_more, resident};
 use crate::probe::{
@@ -485,7 +487,7 @@ fn a_thousand_connections_that_one_task_accepts_are_served_by_all_workers() {
 
     const CLIENTS: usize = 1_000;
     let rule = |backend| {
-        crate::numbers::allow(2 * CLIENTS as libc::rlim_t + 100);
+        allow_descriptors(2 * CLIENTS as u64 + 100);
         let runtime = runtime_of(backend, 4);
         // The thread that polled each connection last.
         let threads = Arc::new(Mutex::new(HashMap::<usize, ThreadId>::new()));
@@ -926,9 +928,9 @@ fn build_without_enough_descriptors_is_an_error_that_leaks_nothing() {
         let before = left();
         let mut failed = 0;
         for most in 3.. {
-            limit(libc::RLIMIT_NOFILE, most);
+            limit(Resource::Nofile, most);
             let result = Runtime::builder().backend(backend).workers(3).build();
-            limit(libc::RLIMIT_NOFILE, 1_024);
+            limit(Resource::Nofile, 1_024);
             match result {
                 Ok(runtime) => {
                     assert_eq!(runtime.block_on(runtime.spawn(async { 1 })), 1);
@@ -956,7 +958,7 @@ fn builds_that_fail_again_and_again_leave_no_memory() {
             let result = Runtime::builder().backend(backend).workers(64).build();
             result.expect_err("each worker has a descriptor");
         };
-        limit(libc::RLIMIT_NOFILE, 40);
+        limit(Resource::Nofile, 40);
         (0..100).for_each(|_| fail());
         let before = resident();
         (0..sized(backend, 2_000)).for_each(|_| fail());
@@ -989,7 +991,7 @@ fn build_without_enough_threads_is_an_error_that_leaks_nothing() {
         let most = if alone { before[1] + 3 } else { 1 };
         let mut failed = 0;
         for threads in 1..=most {
-            limit(libc::RLIMIT_NPROC, threads);
+            limit(Resource::Nproc, threads as u64);
             let result = Runtime::builder().backend(backend).workers(3).build();
             match result {
                 Ok(runtime) => assert_eq!(runtime.block_on(runtime.spawn(async { 1 })), 1),

@@ -7,6 +7,8 @@ use std::process::Command;
 use std::thread;
 
 use polder::Backend;
+#[cfg(target_os = "linux")]
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::support::*;
 
@@ -153,20 +155,14 @@ fn echo_on_select_serves_thousands_of_connections_at_once() {
 /// Raises this process's limit as far as allowed; programs that it starts inherit it.
 #[cfg(target_os = "linux")]
 fn raised_descriptor_limit() -> usize {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: it writes to the structure, which is ours.
-    let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
-    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    let mut limit = getrlimit(Resource::Nofile);
+    let current = limit.current.unwrap_or(u64::MAX);
     // No more than needed: a program that closes every possible descriptor takes long with a limit
     // of a billion.
-    limit.rlim_cur = limit.rlim_cur.max(limit.rlim_max.min(4_096));
-    // SAFETY: it reads the structure.
-    let result = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
-    assert_eq!(result, 0, "{}", io::Error::last_os_error());
-    limit.rlim_cur.try_into().unwrap_or(usize::MAX)
+    let raised = current.max(limit.maximum.unwrap_or(u64::MAX).min(4_096));
+    limit.current = Some(raised);
+    setrlimit(Resource::Nofile, limit).expect("it is not above the maximum");
+    raised.try_into().unwrap_or(usize::MAX)
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use polder::Backend;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{Pid, Signal, kill_process};
 use socket2::SockRef;
 
 /// The time limit of a single step on a loaded machine; far longer than any step needs.
@@ -209,21 +210,15 @@ impl Program {
 
     /// Changes its descriptor limit.
     #[cfg(target_os = "linux")]
-    pub fn limit_descriptors(&self, count: libc::rlim_t) {
-        let id = libc::pid_t::try_from(self.child.id()).expect("an id fits");
-        let mut limit = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
+    pub fn limit_descriptors(&self, count: u64) {
+        use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+
+        let limit = Rlimit {
+            current: Some(count),
+            ..getrlimit(Resource::Nofile)
         };
-        // SAFETY: it writes to the structure, which is ours; the id is the child's still.
-        let result =
-            unsafe { libc::prlimit(id, libc::RLIMIT_NOFILE, std::ptr::null(), &mut limit) };
-        assert_eq!(result, 0, "{}", io::Error::last_os_error());
-        limit.rlim_cur = count;
-        // SAFETY: it reads the structure, which is ours; the id is the child's still.
-        let result =
-            unsafe { libc::prlimit(id, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut()) };
-        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+        let id = Some(Pid::from_child(&self.child));
+        prlimit(id, Resource::Nofile, limit).expect("it is still running");
     }
 
     /// Returns its CPU time, in user and kernel mode, to 10 ms.
@@ -273,20 +268,16 @@ impl Program {
 
     /// Sends Ctrl-C.
     pub fn interrupt(&mut self) {
-        self.signal(libc::SIGINT);
+        self.signal(Signal::INT);
     }
 
     /// Sends SIGTERM, like `kill` and service managers.
     pub fn terminate(&mut self) {
-        self.signal(libc::SIGTERM);
+        self.signal(Signal::TERM);
     }
 
-    fn signal(&mut self, signal: libc::c_int) {
-        let id = libc::pid_t::try_from(self.child.id()).expect("an id fits");
-        // SAFETY: this sends a signal and touches no memory. The id is still the child's: it has
-        // not been waited for, and `child` is not asked for the id afterwards.
-        let result = unsafe { libc::kill(id, signal) };
-        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    fn signal(&mut self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it is still running");
     }
 
     /// Sends Ctrl-C, and asserts that it prints "stopped" last, nothing on standard error, and

@@ -5,10 +5,12 @@ use std::io;
 
 use polder::poller::Poller;
 use polder::{Backend, Runtime};
-
 #[cfg(unix)]
-use super::unix::set_descriptor_limit;
+use rustix::process::Resource;
+
 use super::{fails, in_a_child, open};
+#[cfg(unix)]
+use crate::child::limit;
 
 /// Every name that a backend has, here or elsewhere.
 const NAMES: [&str; 5] = ["epoll", "kqueue", "event-ports", "iocp", "poll"];
@@ -202,9 +204,9 @@ fn a_list_for_which_there_are_no_descriptors_says_so() {
         let mut wishes = Backend::available();
         // Its reactor is per process, and panics if it cannot be created.
         wishes.retain(|backend| *backend != Backend::AsyncIo);
-        set_descriptor_limit(0);
+        limit(Resource::Nofile, 0);
         let opened = Poller::first_of(wishes.clone());
-        set_descriptor_limit(1024);
+        limit(Resource::Nofile, 1024);
         let words = opened.expect_err("no descriptor may be opened").to_string();
         for backend in wishes {
             assert!(words.contains(&format!("backend {backend}: ")), "{words}");

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use polder::poller::{Poller, Token};
 use polder::{Backend, Runtime};
+use rustix::process::Resource;
 
-use super::unix::set_descriptor_limit;
 use super::{
     READABLE, Source, borrow, in_a_child, in_every_mode, local_pair, modes, open, poll_now, quiet,
     tokens, wait,
 };
+use crate::child::limit;
 use crate::support::{LIMIT, on_every_backend};
 
 /// Returns the flags of every descriptor of this process.
@@ -111,8 +112,7 @@ fn a_poller_that_cannot_be_opened_is_an_error_and_leaks_nothing() {
             for allowed in 0.. {
                 assert!(allowed < 32, "a poller needs {allowed} descriptors");
                 let mut hoard = Vec::new();
-                let limit = highest + allowed;
-                set_descriptor_limit(limit as libc::rlim_t);
+                limit(Resource::Nofile, (highest + allowed) as u64);
                 // Takes all lower numbers that are free.
                 while let Ok(taken) = rustix::io::fcntl_dupfd_cloexec(stdin(), 0) {
                     if taken.as_raw_fd() >= highest {
@@ -122,7 +122,7 @@ fn a_poller_that_cannot_be_opened_is_an_error_and_leaks_nothing() {
                 }
                 let opened = Poller::new(backend);
                 drop(hoard);
-                set_descriptor_limit(1024);
+                limit(Resource::Nofile, 1024);
                 match opened {
                     Ok(poller) => {
                         assert!(allowed > 0, "a poller without a descriptor");

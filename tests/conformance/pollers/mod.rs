@@ -346,8 +346,8 @@ const CHILD: &str = "POLDER_TEST_CHILD";
 
 /// Runs `rule`, a closure in the calling test, in its own process: this program, restricted to that
 /// test, with `variables` in its environment. Such a test does nothing else.
-fn in_a_child<R: FnOnce()>(variables: &[(&str, &str)], rule: R) {
-    let name = test_of::<R>();
+fn in_a_child(variables: &[(&str, &str)], rule: impl FnOnce()) {
+    let name = test_of(&rule);
     if std::env::var_os(CHILD).is_some() {
         return rule();
     }

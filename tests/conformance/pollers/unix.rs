@@ -70,22 +70,6 @@ impl Write for Pipe {
     }
 }
 
-/// Only for child processes: the limit applies to the whole process.
-pub(super) fn set_descriptor_limit(soft: libc::rlim_t) {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the kernel writes one `rlimit`.
-    assert_eq!(
-        unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) },
-        0
-    );
-    limit.rlim_cur = soft;
-    // SAFETY: the kernel reads one `rlimit`.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
-}
-
 thread_local! {
     /// The number of times that a [`Storm`] has interrupted this thread. Neither made nor dropped
     /// by any code, so the handler may touch it.

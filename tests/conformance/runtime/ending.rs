@@ -14,10 +14,12 @@ use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::TcpListener;
 use polder::time::sleep;
 use polder::{Backend, Handle, Runtime, Task, Timer, future};
+#[cfg(target_os = "linux")]
+use rustix::process::Resource;
 
 use super::{Wakes, one_byte, send_byte};
 #[cfg(target_os = "linux")]
-use crate::child::{entries, in_children, resident};
+use crate::child::{entries, in_children, limit, resident};
 use crate::probe::{Alive, Mailbox, OnDrop, Signal, hold, own_waker, poll_with, tcp_pair};
 #[cfg(target_os = "linux")]
 use crate::support::eventually;
@@ -783,8 +785,8 @@ fn where_a_workers_thread_cannot_start_what_was_sent_to_it_is_dropped() {
     const STACK: usize = 64 << 20;
     let rule = |backend| {
         // Room for the stacks of some of the workers.
-        let space = crate::support::address_space() as usize;
-        crate::child::limit(libc::RLIMIT_AS, space + 4 * STACK);
+        let space = crate::support::address_space();
+        limit(Resource::As, space + 4 * STACK as u64);
         let alive = Alive::default();
         let (guard, sent) = (alive.guard(), Arc::new(AtomicBool::new(false)));
         let (things, is_sent) = (Mutex::new(Some(guard)), sent.clone());

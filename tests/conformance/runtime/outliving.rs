@@ -508,18 +508,7 @@ fn a_worker_that_was_helped_goes_on_where_no_descriptor_is_left() {
             eventually("the other one looks", || sleeps() > before + 10);
         };
         looks();
-        let mut most = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
-        // SAFETY: a plain system call with room for one limit.
-        assert_eq!(
-            unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut most) },
-            0
-        );
-        most.rlim_cur = 64;
-        // SAFETY: plain system call.
-        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &most) }, 0);
+        crate::child::limit(rustix::process::Resource::Nofile, 64);
         let all: Vec<_> = std::iter::from_fn(|| sender.try_clone().ok()).collect();
         assert!(!all.is_empty(), "there were none before");
         looks();

@@ -368,7 +368,7 @@ fn many_connections_all_echo() {
     on_every_backend(|backend| {
         let connections = sized(backend, 1_000);
         #[cfg(unix)]
-        super::processes::allow_descriptors(2 * 1_000 + 500);
+        crate::child::allow_descriptors(2 * 1_000 + 500);
         runtime(backend).block_on(async move {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();

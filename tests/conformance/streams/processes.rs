@@ -1,94 +1,28 @@
-//! Rules 35 and 36, and leaks: these are about a whole process, so each test starts itself again,
-//! with the name of a backend in its environment.
+//! Rules 35 and 36, and leaks: these are about a whole process, so each test starts itself again.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{self, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::task::Poll;
 use std::time::Duration;
 
-use polder::Backend;
 use polder::future::poll_once;
 use polder::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use polder::net::unix::{UnixDatagram, UnixStream};
 use polder::net::{TcpListener, TcpStream, UdpSocket};
+use rustix::process::Resource;
 use socket2::{Domain, Socket, Type};
 
 use super::{Count, both, fill, pair, poll_future, poll_read, reset, some_turns};
-use crate::support::{LIMIT, eventually, on_every_backend, runtime, within};
-
-const CHILD: &str = "POLDER_CONFORMANCE_CHILD";
-
-/// Runs `child` on every backend, each in its own process. `test` is the calling test's name.
-fn in_a_process_of_its_own(test: &'static str, child: fn(Backend)) {
-    if let Ok(name) = std::env::var(CHILD) {
-        let backend = name.parse().expect("the parent names a backend");
-        return within(LIMIT, &format!("on {backend}"), move || child(backend));
-    }
-    on_every_backend(move |backend| {
-        let output = start_again(test, backend.name());
-        let said = String::from_utf8_lossy(&output.stdout);
-        let complained = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success() && said.contains("1 passed"),
-            "the process of its own ended with {}:\n{said}{complained}",
-            output.status,
-        );
-    });
-}
-
-fn start_again(test: &str, child: &str) -> Output {
-    let (_, module) = module_path!()
-        .split_once("::")
-        .expect("a module in a crate");
-    Command::new(std::env::current_exe().unwrap())
-        .args([&format!("{module}::{test}"), "--exact", "--nocapture"])
-        .env(CHILD, child)
-        .env("POLDER_BACKEND", Backend::default().name())
-        .output()
-        .expect("the test starts again")
-}
-
-fn descriptor_limit() -> libc::rlimit {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the kernel writes one `rlimit`.
-    let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
-    assert_eq!(result, 0);
-    limit
-}
-
-fn set_descriptor_limit(limit: libc::rlimit) {
-    // SAFETY: the kernel reads one `rlimit`.
-    let result = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-}
-
-/// Raises the limit to `needed`, if it is lower.
-pub fn allow_descriptors(needed: libc::rlim_t) {
-    let mut limit = descriptor_limit();
-    if limit.rlim_cur < needed {
-        assert!(
-            limit.rlim_max >= needed,
-            "this test needs {needed} descriptors, and may have {} at most",
-            limit.rlim_max
-        );
-        limit.rlim_cur = needed;
-        set_descriptor_limit(limit);
-    }
-}
+use crate::child::{in_children, limit};
+use crate::support::{eventually, runtime, test_of};
 
 /// From here on no descriptor can be opened, except in place of closed ones.
 fn leave_no_descriptor() {
     let lowest_free = File::open().0.as_raw_fd();
-    set_descriptor_limit(libc::rlimit {
-        rlim_cur: lowest_free as _,
-        ..descriptor_limit()
-    });
+    limit(Resource::Nofile, lowest_free as u64);
     assert!(
         std::fs::File::open("/dev/null").is_err(),
         "there is none left"
@@ -119,89 +53,82 @@ async fn serve(listener: &TcpListener) -> SocketAddr {
 
 #[test]
 fn accept_reports_that_there_are_no_descriptors_and_recovers() {
-    in_a_process_of_its_own(
-        "accept_reports_that_there_are_no_descriptors_and_recovers",
-        |backend| {
-            runtime(backend).block_on(async {
-                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                let address = listener.local_addr().unwrap();
-                let mut clients: Vec<_> = (0..10)
-                    .map(|_| net::TcpStream::connect(address).unwrap())
-                    .collect();
-                let late = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-                for client in &mut clients {
-                    client.write_all(b"?").unwrap();
-                }
-                let spare = File::open();
-                leave_no_descriptor();
-                for _ in 0..3 {
-                    let error = listener.accept().await.expect_err("none is left");
-                    assert!(is_out_of_descriptors(&error), "{error}");
-                    some_turns().await;
-                }
-                let error = TcpStream::connect(address).await.expect_err("likewise");
+    in_children(|backend| {
+        runtime(backend).block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let mut clients: Vec<_> = (0..10)
+                .map(|_| net::TcpStream::connect(address).unwrap())
+                .collect();
+            let late = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            for client in &mut clients {
+                client.write_all(b"?").unwrap();
+            }
+            let spare = File::open();
+            leave_no_descriptor();
+            for _ in 0..3 {
+                let error = listener.accept().await.expect_err("none is left");
                 assert!(is_out_of_descriptors(&error), "{error}");
-
-                drop(spare);
-                let mut served = Vec::new();
-                for _ in 0..clients.len() {
-                    served.push(serve(&listener).await);
-                }
-                for client in &mut clients {
-                    client.read_exact(&mut [0]).expect("it was served");
-                    assert!(served.contains(&client.local_addr().unwrap()));
-                }
-
-                // An accept that waits already when the last descriptor is taken gets the error
-                // too.
-                let count = Count::new();
-                let mut accept = Box::pin(listener.accept());
-                assert!(poll_future(&mut accept, &count).is_pending());
-                let spare = File::open();
-                match late.connect(&address.into()) {
-                    // A signal has ended the call; the connect continues, and a write waits for it.
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    result => result.expect("it listens"),
-                }
-                let mut late = net::TcpStream::from(late);
-                late.write_all(b"?").unwrap();
-                count.until_woken().await;
-                match poll_future(&mut accept, &count) {
-                    Poll::Ready(Err(error)) if is_out_of_descriptors(&error) => {}
-                    other => panic!("none is left, and accept says {other:?}"),
-                }
-                drop(accept);
-                // No event reports that descriptors are free again, nor is the connection reported
-                // again.
                 some_turns().await;
-                drop(spare);
-                assert_eq!(serve(&listener).await, late.local_addr().unwrap());
-                late.read_exact(&mut [0]).unwrap();
-            });
-        },
-    );
+            }
+            let error = TcpStream::connect(address).await.expect_err("likewise");
+            assert!(is_out_of_descriptors(&error), "{error}");
+
+            drop(spare);
+            let mut served = Vec::new();
+            for _ in 0..clients.len() {
+                served.push(serve(&listener).await);
+            }
+            for client in &mut clients {
+                client.read_exact(&mut [0]).expect("it was served");
+                assert!(served.contains(&client.local_addr().unwrap()));
+            }
+
+            // An accept that waits already when the last descriptor is taken gets the error
+            // too.
+            let count = Count::new();
+            let mut accept = Box::pin(listener.accept());
+            assert!(poll_future(&mut accept, &count).is_pending());
+            let spare = File::open();
+            match late.connect(&address.into()) {
+                // A signal has ended the call; the connect continues, and a write waits for it.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => result.expect("it listens"),
+            }
+            let mut late = net::TcpStream::from(late);
+            late.write_all(b"?").unwrap();
+            count.until_woken().await;
+            match poll_future(&mut accept, &count) {
+                Poll::Ready(Err(error)) if is_out_of_descriptors(&error) => {}
+                other => panic!("none is left, and accept says {other:?}"),
+            }
+            drop(accept);
+            // No event reports that descriptors are free again, nor is the connection reported
+            // again.
+            some_turns().await;
+            drop(spare);
+            assert_eq!(serve(&listener).await, late.local_addr().unwrap());
+            late.read_exact(&mut [0]).unwrap();
+        });
+    });
 }
 
 #[test]
 fn a_plain_thread_is_told_that_there_are_no_descriptors_and_recovers() {
-    in_a_process_of_its_own(
-        "a_plain_thread_is_told_that_there_are_no_descriptors_and_recovers",
-        |_| {
-            let (mut near, mut far) = pair();
-            let spare: Vec<_> = (0..10).map(|_| File::open()).collect();
-            leave_no_descriptor();
-            let mut byte = [0];
-            // The background runtime would have to start.
-            let error =
-                futures_lite::future::block_on(near.read(&mut byte)).expect_err("none is left");
-            assert!(is_out_of_descriptors(&error), "{error}");
-            drop(spare);
-            let reader =
-                std::thread::spawn(move || futures_lite::future::block_on(near.read(&mut [0])));
-            far.write_all(b"x").unwrap();
-            assert_eq!(reader.join().unwrap().unwrap(), 1);
-        },
-    );
+    in_children(|_| {
+        let (mut near, mut far) = pair();
+        let spare: Vec<_> = (0..10).map(|_| File::open()).collect();
+        leave_no_descriptor();
+        let mut byte = [0];
+        // The background runtime would have to start.
+        let error = futures_lite::future::block_on(near.read(&mut byte)).expect_err("none is left");
+        assert!(is_out_of_descriptors(&error), "{error}");
+        drop(spare);
+        let reader =
+            std::thread::spawn(move || futures_lite::future::block_on(near.read(&mut [0])));
+        far.write_all(b"x").unwrap();
+        assert_eq!(reader.join().unwrap().unwrap(), 1);
+    });
 }
 
 /// Asserts that writes to `stream`, plain and vectored, are errors.
@@ -220,14 +147,13 @@ async fn writes_fail(stream: &mut (impl AsyncWrite + Unpin)) {
 
 #[test]
 fn a_write_to_a_peer_that_is_gone_is_an_error_and_no_signal() {
-    const NAME: &str = "a_write_to_a_peer_that_is_gone_is_an_error_and_no_signal";
-    const CONTROL: &str = "control";
+    const CONTROL: &str = "POLDER_TEST_SIGPIPE";
 
     fn die_by_default() {
         // SAFETY: the default disposition runs no handler.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     }
-    if std::env::var(CHILD).as_deref() == Ok(CONTROL) {
+    if std::env::var_os(CONTROL).is_some() {
         die_by_default();
         let (near, far) = super::std_pair();
         reset(far);
@@ -235,7 +161,7 @@ fn a_write_to_a_peer_that_is_gone_is_an_error_and_no_signal() {
             let _ = rustix::io::write(&near, b"x");
         }
     }
-    in_a_process_of_its_own(NAME, |backend| {
+    let rule = |backend| {
         die_by_default();
         let rule = async {
             // A peer that has reset the connection.
@@ -278,12 +204,14 @@ fn a_write_to_a_peer_that_is_gone_is_an_error_and_no_signal() {
             near.read(&mut [0]).await.expect_err("it was reset");
             writes_fail(&mut near).await;
         });
-    });
+    };
     // Shows that the signal would have come: another kind of write ends the process.
-    if std::env::var(CHILD).is_err() {
-        let output = start_again(NAME, CONTROL);
-        assert_eq!(output.status.signal(), Some(libc::SIGPIPE));
-    }
+    let control = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test_of(&rule), "--nocapture"])
+        .env(CONTROL, "")
+        .output();
+    assert_eq!(control.unwrap().status.signal(), Some(libc::SIGPIPE));
+    in_children(rule);
 }
 
 fn open_descriptors() -> usize {
@@ -346,61 +274,58 @@ async fn lives(refusing: SocketAddr, full: SocketAddr) {
 
 #[test]
 fn sockets_leave_no_descriptor_and_no_waker_behind() {
-    in_a_process_of_its_own(
-        "sockets_leave_no_descriptor_and_no_waker_behind",
-        |backend| {
-            let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            let sockets = [(); 2].map(|()| {
-                let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-                socket.bind(&loopback.into()).unwrap();
-                socket
-            });
-            let [refusing, full] =
-                [0, 1].map(|i| sockets[i].local_addr().unwrap().as_socket().unwrap());
-            sockets[1].listen(0).unwrap();
-            let _first = net::TcpStream::connect(full).unwrap();
+    in_children(|backend| {
+        let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let sockets = [(); 2].map(|()| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            socket.bind(&loopback.into()).unwrap();
+            socket
+        });
+        let [refusing, full] =
+            [0, 1].map(|i| sockets[i].local_addr().unwrap().as_socket().unwrap());
+        sockets[1].listen(0).unwrap();
+        let _first = net::TcpStream::connect(full).unwrap();
 
-            let round = || runtime(backend).block_on(lives(refusing, full));
-            round(); // Whatever is made once is made now.
+        let round = || runtime(backend).block_on(lives(refusing, full));
+        round(); // Whatever is made once is made now.
+        let before = open_descriptors();
+        for _ in 0..10 {
+            round();
+        }
+        assert_eq!(open_descriptors(), before);
+
+        // In one runtime, and without one.
+        let kept = runtime(backend);
+        let count = Count::new();
+        kept.block_on(async {
             let before = open_descriptors();
             for _ in 0..10 {
-                round();
+                let (mut near, far) = pair();
+                assert!(poll_read(&mut near, &count, &mut [0]).is_pending());
+                fill(&mut near, &count);
+                drop(far);
+                drop(near);
             }
             assert_eq!(open_descriptors(), before);
-
-            // In one runtime, and without one.
-            let kept = runtime(backend);
-            let count = Count::new();
-            kept.block_on(async {
-                let before = open_descriptors();
-                for _ in 0..10 {
-                    let (mut near, far) = pair();
-                    assert!(poll_read(&mut near, &count, &mut [0]).is_pending());
-                    fill(&mut near, &count);
-                    drop(far);
-                    drop(near);
-                }
-                assert_eq!(open_descriptors(), before);
-            });
-            assert_eq!(count.kept(), 0);
-            drop(kept);
+        });
+        assert_eq!(count.kept(), 0);
+        drop(kept);
+        futures_lite::future::block_on(async {
+            let (mut near, _far) = both();
+            assert!(poll_read(&mut near, &count, &mut [0]).is_pending());
+        });
+        let before = open_descriptors();
+        for _ in 0..10 {
+            let (mut near, mut far) = both();
             futures_lite::future::block_on(async {
-                let (mut near, _far) = both();
                 assert!(poll_read(&mut near, &count, &mut [0]).is_pending());
+                far.write_all(b"x").await.unwrap();
             });
-            let before = open_descriptors();
-            for _ in 0..10 {
-                let (mut near, mut far) = both();
-                futures_lite::future::block_on(async {
-                    assert!(poll_read(&mut near, &count, &mut [0]).is_pending());
-                    far.write_all(b"x").await.unwrap();
-                });
-                drop((near, far));
-            }
-            // The background runtime's thread may hold one for a moment longer.
-            eventually("what the background runtime held is closed", || {
-                open_descriptors() <= before && count.kept() == 0
-            });
-        },
-    );
+            drop((near, far));
+        }
+        // The background runtime's thread may hold one for a moment longer.
+        eventually("what the background runtime held is closed", || {
+            open_descriptors() <= before && count.kept() == 0
+        });
+    });
 }
