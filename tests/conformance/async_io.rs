@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -14,31 +14,14 @@ use polder::future::{poll_once, zip};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::{Async, Timer};
 
-use crate::probe::std_accept_from;
+use crate::probe::{Count, std_accept_from};
 use crate::support::{
     eventually, in_every_kernel_runtime, in_every_runtime, on_every_backend, runtime,
     with_every_runtime, with_every_runtime_alone,
 };
 
-/// Counts its wakes.
-#[derive(Default)]
-struct Count(AtomicUsize);
-
-impl Count {
-    fn get(&self) -> usize {
-        self.0.load(Ordering::SeqCst)
-    }
-}
-
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
 fn poll_readable<T>(watched: &Async<T>, count: &Arc<Count>) -> Poll<io::Result<()>> {
-    let waker = Waker::from(count.clone());
-    watched.poll_readable(&mut Context::from_waker(&waker))
+    watched.poll_readable(&mut Context::from_waker(&count.waker()))
 }
 
 /// Returns a connection; the near end is an `Async`.
@@ -321,10 +304,10 @@ fn wakers_that_polled_and_were_woken_are_let_go() {
             }
         });
         far.write_all(b"x").expect("it is connected");
-        while counts.iter().any(|count| count.get() == 0) {
+        while counts.iter().any(|count| count.woken() == 0) {
             runtime.turn(Duration::from_millis(10));
         }
-        assert!(counts.iter().all(|count| count.get() == 1), "twice");
+        assert!(counts.iter().all(|count| count.woken() == 1), "twice");
         runtime.block_on(come(&near));
         near.get_ref().read_exact(&mut [0]).expect("one byte");
         // The next poll removes old wakers. (A thread that has called one drops it afterwards.)

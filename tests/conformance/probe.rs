@@ -6,11 +6,13 @@ use std::net::{self, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use polder::Task;
 use polder::future;
 use polder::net::{TcpListener, TcpStream};
+
+use crate::support::a_turn;
 
 /// A channel from any thread to waiting tasks, in order.
 pub struct Mailbox<T>(Arc<Mutex<Mail<T>>>);
@@ -76,6 +78,54 @@ impl<T> Mailbox<T> {
 
 /// A mailbox for wakes without values.
 pub type Signal = Mailbox<()>;
+
+/// A waker that counts its wakes. The number of its clones is the count of the `Arc`.
+#[derive(Default)]
+pub struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Count {
+    pub fn new() -> Arc<Count> {
+        Arc::default()
+    }
+
+    pub fn waker(self: &Arc<Self>) -> Waker {
+        self.clone().into()
+    }
+
+    pub fn woken(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Yields until the waker was woken, or the test's deadline ends it.
+    pub async fn until_woken(&self) {
+        while self.woken() == 0 {
+            a_turn().await;
+        }
+    }
+
+    /// Yields until the waker has no clone: a thread that has called it drops it afterwards.
+    pub async fn until_let_go(self: &Arc<Self>) {
+        while self.kept() > 0 {
+            a_turn().await;
+        }
+    }
+
+    /// Returns the number of the waker's clones.
+    pub fn kept(self: &Arc<Self>) -> usize {
+        Arc::strong_count(self) - 1
+    }
+}
+
+/// Polls once with this waker.
+pub fn poll_future<F: Future + Unpin>(future: &mut F, count: &Arc<Count>) -> Poll<F::Output> {
+    poll_with(future, &count.waker())
+}
 
 /// Counts live guards.
 #[derive(Clone, Default)]
@@ -153,6 +203,26 @@ pub async fn join_all<T>(tasks: impl IntoIterator<Item = Task<T>>) -> Vec<T> {
         });
     }
     outputs
+}
+
+/// A small random number generator: the same numbers in every run.
+pub struct Random(pub u64);
+
+impl Random {
+    /// Returns a number from 0 to `end` - 1.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+
+    pub fn shuffle<T>(&mut self, values: &mut [T]) {
+        for i in (1..values.len()).rev() {
+            values.swap(i, self.below(i as u64 + 1) as usize);
+        }
+    }
 }
 
 /// Returns two connected streams.

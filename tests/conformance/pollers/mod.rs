@@ -35,6 +35,7 @@ use socket2::Socket;
 use socket2::{Domain, Type};
 
 use crate::descriptor::{AsDescriptor, borrow};
+use crate::probe::Random;
 use crate::probe::std_accept_from;
 use crate::support::{LIMIT, backends, eventually, passed, test_of, within};
 
@@ -367,18 +368,6 @@ fn in_a_child(variables: &[(&str, &str)], rule: impl FnOnce()) {
         output.status,
         String::from_utf8_lossy(&output.stderr)
     );
-}
-
-/// Pseudo-random numbers, the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
 }
 
 /// The reports that a waiting thread has seen, by the number of its wait.

@@ -14,7 +14,7 @@ use polder::time::{sleep, timeout};
 use polder::{Runtime, Timer, future};
 
 use super::{blocking, one_byte, send_byte};
-use crate::probe::{Alive, OnDrop, Signal, hold, poll_with, tcp_pair};
+use crate::probe::{Alive, Count, OnDrop, Signal, hold, poll_with, tcp_pair};
 use crate::support::{
     LIMIT, eventually, on_every_backend, runtime, with_every_runtime, with_every_runtime_alone,
     within,
@@ -204,12 +204,11 @@ fn a_turn_without_a_limit_is_not_ended_by_a_signal() {
 #[test]
 fn a_turn_that_finds_an_event_and_a_timer_at_once_had_something_to_do() {
     with_every_runtime_alone(|runtime, _| {
-        // No task is woken, so a task cannot be the reason for the turn's result.
-        let woken = Arc::new(Woken::default());
-        let waker = Waker::from(woken.clone());
         let (mut stream, mut peer) = runtime.block_on(tcp_pair());
         for _ in 0..3 {
-            woken.0.store(0, SeqCst);
+            // No task is woken, so a task cannot be the reason for the turn's result.
+            let woken = Count::new();
+            let waker = woken.waker();
             let mut timer = Timer::after(Duration::from_millis(1));
             runtime.block_on(async {
                 assert!(poll_with(&mut timer, &waker).is_pending());
@@ -217,27 +216,17 @@ fn a_turn_that_finds_an_event_and_a_timer_at_once_had_something_to_do() {
             });
             io::Write::write_all(&mut blocking(&mut peer), b"x").unwrap();
             thread::sleep(Duration::from_millis(5));
-            let before = woken.0.load(SeqCst);
+            let before = woken.woken();
             let any = runtime.turn(Duration::ZERO);
-            let now = woken.0.load(SeqCst);
+            let now = woken.woken();
             assert_eq!(any, now > before, "{before} wakes, and then {now}");
             eventually("both are woken", || {
                 runtime.turn(Duration::ZERO);
-                woken.0.load(SeqCst) == 2
+                woken.woken() == 2
             });
             runtime.block_on(stream.read_exact(&mut [0])).unwrap();
         }
     });
-}
-
-/// A waker that counts its calls.
-#[derive(Default)]
-struct Woken(AtomicUsize);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
 }
 
 /// A waker may drive the runtime that calls it.

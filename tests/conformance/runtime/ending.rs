@@ -17,10 +17,10 @@ use polder::{Backend, Handle, Runtime, Task, Timer, future};
 #[cfg(target_os = "linux")]
 use rustix::process::Resource;
 
-use super::{Wakes, one_byte, send_byte};
+use super::{one_byte, send_byte};
 #[cfg(target_os = "linux")]
 use crate::child::{entries, in_children, limit, resident};
-use crate::probe::{Alive, Mailbox, OnDrop, Signal, hold, own_waker, poll_with, tcp_pair};
+use crate::probe::{Alive, Count, Mailbox, OnDrop, Signal, hold, own_waker, poll_with, tcp_pair};
 #[cfg(target_os = "linux")]
 use crate::support::eventually;
 use crate::support::{
@@ -136,11 +136,12 @@ fn dropping_the_runtime_drops_every_future() {
         });
         runtime.spawn_local(hold(nested)).detach();
         let polls = OnDrop({
-            let (wakes, waker) = Wakes::new();
+            let wakes = Count::new();
+            let waker = wakes.waker();
             move || {
                 let mut timer = Timer::after(Duration::from_secs(3_600));
                 assert!(poll_with(&mut timer, &waker).is_pending());
-                assert_eq!(wakes.count(), 0);
+                assert_eq!(wakes.woken(), 0);
             }
         });
         runtime.spawn(hold(polls)).detach();

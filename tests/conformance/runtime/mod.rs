@@ -7,34 +7,9 @@ mod nesting;
 mod outliving;
 mod stealing;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::task::{Wake, Waker};
-
 use polder::future;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::TcpStream;
-
-/// A waker that counts its wakes.
-#[derive(Default)]
-struct Wakes(AtomicUsize);
-
-impl Wake for Wakes {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
-
-impl Wakes {
-    fn new() -> (Arc<Wakes>, Waker) {
-        let wakes = Arc::new(Wakes::default());
-        (wakes.clone(), wakes.into())
-    }
-
-    fn count(&self) -> usize {
-        self.0.load(SeqCst)
-    }
-}
 
 async fn one_byte(mut stream: TcpStream) {
     stream.read_exact(&mut [0]).await.unwrap();

@@ -13,9 +13,9 @@ use polder::net::TcpStream;
 use polder::time::{sleep, timeout};
 use polder::{Handle, Task, Timer, future};
 
-use super::{Wakes, one_byte, send_byte};
+use super::{one_byte, send_byte};
 use crate::child::in_children;
-use crate::probe::{Alive, Mailbox, Signal, hold, join_all, own_waker, poll_with, tcp_pair};
+use crate::probe::{Alive, Count, Mailbox, Signal, hold, join_all, own_waker, poll_with, tcp_pair};
 use crate::support::{eventually, on_every_backend, runtime, sized, within};
 
 #[test]
@@ -289,10 +289,11 @@ fn a_waker_that_panics_leaves_nobody_else_waiting() {
         };
         // In a runtime: both are due at the same time.
         let runtime = runtime(backend);
-        let (wakes, waker) = Wakes::new();
+        let wakes = Count::new();
+        let waker = wakes.waker();
         let _timers = runtime.block_on(async { timers(waker) });
         let start = Instant::now();
-        while wakes.count() == 0 {
+        while wakes.woken() == 0 {
             let turn = || runtime.turn(Duration::from_millis(1));
             let _ = catch_unwind(AssertUnwindSafe(turn));
             assert!(start.elapsed() < Duration::from_secs(20), "a wake was lost");
@@ -303,9 +304,10 @@ fn a_waker_that_panics_leaves_nobody_else_waiting() {
             "the background runtime",
             move || {
                 futures_lite::future::block_on(polder::spawn(async {}));
-                let (wakes, waker) = Wakes::new();
+                let wakes = Count::new();
+                let waker = wakes.waker();
                 let _timers = timers(waker);
-                eventually("the other timer is told", || wakes.count() > 0);
+                eventually("the other timer is told", || wakes.woken() > 0);
                 futures_lite::future::block_on(async {
                     Timer::after(Duration::from_millis(1)).await;
                     let (a, b) = tcp_pair().await;

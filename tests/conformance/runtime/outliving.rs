@@ -14,11 +14,11 @@ use polder::net::{TcpListener, TcpStream};
 use polder::time::sleep;
 use polder::{Timer, future};
 
-use super::{Wakes, one_byte, send_byte};
+use super::{one_byte, send_byte};
 #[cfg(target_os = "linux")]
 use crate::child::entries;
 use crate::child::in_children;
-use crate::probe::{Mailbox, Signal, hold, own_waker, poll_with, tcp_pair};
+use crate::probe::{Count, Mailbox, Signal, hold, own_waker, poll_with, tcp_pair};
 use crate::support::{
     LIMIT, eventually, in_every_kernel_runtime, on_every_backend, runtime, runtime_of, until,
     with_every_runtime, with_every_runtime_of_several, within,
@@ -118,9 +118,12 @@ fn waits_of_other_threads_go_on_when_the_runtime_that_they_are_in_goes() {
 #[test]
 fn foreign_wakers_that_wait_in_a_runtime_are_called_when_it_goes() {
     with_every_runtime(|first, backend| {
-        let (timer_wakes, timer_waker) = Wakes::new();
-        let (stream_wakes, stream_waker) = Wakes::new();
-        let (task_wakes, task_waker) = Wakes::new();
+        let timer_wakes = Count::new();
+        let timer_waker = timer_wakes.waker();
+        let stream_wakes = Count::new();
+        let stream_waker = stream_wakes.waker();
+        let task_wakes = Count::new();
+        let task_waker = task_wakes.waker();
         let (mut stream, _peer) = first.block_on(tcp_pair());
         let mut timer = Timer::after(Duration::from_secs(3_600));
         let mut task = first.spawn(hold(())).fallible();
@@ -131,9 +134,9 @@ fn foreign_wakers_that_wait_in_a_runtime_are_called_when_it_goes() {
         });
         let counts = || {
             [
-                timer_wakes.count(),
-                stream_wakes.count(),
-                task_wakes.count(),
+                timer_wakes.woken(),
+                stream_wakes.woken(),
+                task_wakes.woken(),
             ]
         };
         assert_eq!(counts(), [0; 3]);

@@ -24,10 +24,9 @@ mod waiting;
 use std::io;
 use std::net;
 pub use std::net::TcpStream as StdStream;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use polder::Runtime;
@@ -38,6 +37,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 pub use crate::peer::TcpPeer as Peer;
 use crate::probe::std_accept_from;
+pub use crate::probe::{Count, poll_future};
 use crate::support::{a_turn, is_in_world};
 
 /// Returns the two ends of a connection, as the standard library's streams.
@@ -129,45 +129,6 @@ pub fn has_ipv6() -> bool {
     net::TcpListener::bind((net::Ipv6Addr::LOCALHOST, 0)).is_ok()
 }
 
-/// A waker that counts its wakes. The number of its clones is the count of the `Arc`.
-#[derive(Default)]
-pub struct Count(AtomicUsize);
-
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-impl Count {
-    pub fn new() -> Arc<Count> {
-        Arc::default()
-    }
-
-    pub fn woken(&self) -> usize {
-        self.0.load(Ordering::SeqCst)
-    }
-
-    /// Yields until the waker was woken, or the test's deadline ends it.
-    pub async fn until_woken(&self) {
-        while self.woken() == 0 {
-            a_turn().await;
-        }
-    }
-
-    /// Yields until the waker has no clone: a thread that has called it drops it afterwards.
-    pub async fn until_let_go(self: &Arc<Self>) {
-        while self.kept() > 0 {
-            a_turn().await;
-        }
-    }
-
-    /// Returns the number of the waker's clones.
-    pub fn kept(self: &Arc<Self>) -> usize {
-        Arc::strong_count(self) - 1
-    }
-}
-
 /// Yields a few times, so that the reactor polls the kernel.
 pub async fn some_turns() {
     for _ in 0..3 {
@@ -194,8 +155,7 @@ pub fn poll_read(
     count: &Arc<Count>,
     bytes: &mut [u8],
 ) -> Poll<io::Result<usize>> {
-    let waker = Waker::from(count.clone());
-    Pin::new(stream).poll_read(&mut Context::from_waker(&waker), bytes)
+    Pin::new(stream).poll_read(&mut Context::from_waker(&count.waker()), bytes)
 }
 
 pub fn poll_write(
@@ -203,13 +163,7 @@ pub fn poll_write(
     count: &Arc<Count>,
     bytes: &[u8],
 ) -> Poll<io::Result<usize>> {
-    let waker = Waker::from(count.clone());
-    Pin::new(stream).poll_write(&mut Context::from_waker(&waker), bytes)
-}
-
-pub fn poll_future<F: Future + Unpin>(future: &mut F, count: &Arc<Count>) -> Poll<F::Output> {
-    let waker = Waker::from(count.clone());
-    pin!(future).poll(&mut Context::from_waker(&waker))
+    Pin::new(stream).poll_write(&mut Context::from_waker(&count.waker()), bytes)
 }
 
 /// Writes until the send buffer is full and `count` waits for room. Returns the number of bytes.

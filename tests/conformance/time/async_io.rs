@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use polder::Timer;
 use polder::stream::{Stream, StreamExt};
 
-use super::{Count, FAR, ms, poll_with, wait_for};
+use super::{Count, FAR, ms, poll_future, wait_for};
 use crate::support::{LIMIT, a_turn, eventually, in_every_runtime, within};
 
 /// The interface that both timers have.
@@ -154,7 +154,7 @@ fn run<T: AnyTimer>(scenario: &[Do]) -> Vec<Saw> {
             Do::SetInterval(period) => timer.set_interval(period),
             Do::SetIntervalAt(start, period) => timer.set_interval_at(at(start), period),
             Do::Clear => timer.clear(),
-            Do::GiveUp => assert!(poll_with(&mut timer, &Count::new()).is_pending()),
+            Do::GiveUp => assert!(poll_future(&mut timer, &Count::new()).is_pending()),
             Do::Poll | Do::PollNext | Do::Woken | Do::Await | Do::Next => {}
         }
         match *step {
@@ -202,7 +202,7 @@ fn run<T: AnyTimer>(scenario: &[Do]) -> Vec<Saw> {
         }
         if let Do::Woken = step {
             eventually(&format!("{scenario:?}: its waker is called"), || {
-                count.get() > 0
+                count.woken() > 0
             });
             saw.push(Saw::Woken);
         }
@@ -374,9 +374,9 @@ fn a_timer_keeps_its_word_where_that_of_async_io_does_not() {
         // A waiter that polled the timer before it had a deadline is woken once it is set.
         let count = Count::new();
         let mut timer = Timer::never();
-        assert!(poll_with(&mut timer, &count).is_pending());
+        assert!(poll_future(&mut timer, &count).is_pending());
         timer.set_after(ms(1));
-        while count.get() == 0 {
+        while count.woken() == 0 {
             a_turn().await;
         }
         timer.await;

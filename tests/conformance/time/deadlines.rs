@@ -14,7 +14,7 @@ use polder::future::poll_once;
 use polder::time::{MissedTickBehavior, Sleep, interval, interval_at};
 use polder::time::{sleep, sleep_until, timeout, timeout_at};
 
-use super::{Count, FAR, Random, drive_until, last_instant, ms, past, poll_now, poll_with};
+use super::{Count, FAR, Random, drive_until, last_instant, ms, past, poll_future, poll_now};
 use crate::support::{
     a_turn, in_every_runtime, in_every_runtime_alone, is_in_world, with_every_runtime,
 };
@@ -103,30 +103,30 @@ fn a_pending_timer_that_is_set_to_the_past_is_ready_at_the_next_poll() {
         let count = Count::new();
 
         let mut timer = Timer::after(FAR);
-        assert!(poll_with(&mut timer, &count).is_pending());
+        assert!(poll_future(&mut timer, &count).is_pending());
         let due = past();
         timer.set_at(due);
-        assert_eq!(poll_with(&mut timer, &count), Poll::Ready(due), "set_at");
+        assert_eq!(poll_future(&mut timer, &count), Poll::Ready(due), "set_at");
 
         let mut timer = Timer::after(FAR);
-        assert!(poll_with(&mut timer, &count).is_pending());
+        assert!(poll_future(&mut timer, &count).is_pending());
         timer.set_after(Duration::ZERO);
-        assert!(poll_with(&mut timer, &count).is_ready(), "set_after");
+        assert!(poll_future(&mut timer, &count).is_ready(), "set_after");
 
         let mut idle = sleep(FAR);
-        assert!(poll_with(&mut idle, &count).is_pending());
+        assert!(poll_future(&mut idle, &count).is_pending());
         idle.reset(past());
-        assert!(poll_with(&mut idle, &count).is_ready(), "Sleep::reset");
+        assert!(poll_future(&mut idle, &count).is_ready(), "Sleep::reset");
 
         // The second and third ticks of this interval were missed.
         let mut timer = Timer::after(FAR);
-        assert!(poll_with(&mut timer, &count).is_pending());
+        assert!(poll_future(&mut timer, &count).is_pending());
         let start = past();
         timer.set_interval_at(start, ms(400));
         for tick in 0..3 {
             let due = start + ms(400) * tick;
             assert_eq!(
-                poll_with(&mut timer, &count),
+                poll_future(&mut timer, &count),
                 Poll::Ready(due),
                 "tick {tick}"
             );
@@ -140,10 +140,10 @@ fn a_pending_timer_that_is_set_to_the_past_wakes_whoever_waits() {
     with_every_runtime(|runtime, _| {
         let count = Count::new();
         let mut timer = Timer::after(FAR);
-        runtime.block_on(async { assert!(poll_with(&mut timer, &count).is_pending()) });
+        runtime.block_on(async { assert!(poll_future(&mut timer, &count).is_pending()) });
         timer.set_at(past());
-        drive_until(&runtime, "the waker is called", || count.get() > 0);
-        runtime.block_on(async { assert!(poll_with(&mut timer, &count).is_ready()) });
+        drive_until(&runtime, "the waker is called", || count.woken() > 0);
+        runtime.block_on(async { assert!(poll_future(&mut timer, &count).is_ready()) });
     });
 }
 
@@ -374,9 +374,9 @@ fn a_sleep_that_is_reset_ends_at_its_new_deadline() {
         let mut asleep: Sleep = sleep(Duration::MAX);
         assert_eq!(asleep.deadline(), None);
         let count = Count::new();
-        assert!(poll_with(&mut asleep, &count).is_pending());
+        assert!(poll_future(&mut asleep, &count).is_pending());
         asleep.reset(polder::time::now() + ms(1));
-        while count.get() == 0 {
+        while count.woken() == 0 {
             a_turn().await;
         }
         asleep.await;

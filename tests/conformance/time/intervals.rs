@@ -9,7 +9,7 @@ use polder::stream::StreamExt;
 use polder::time::{MissedTickBehavior, interval, interval_at, now};
 use polder::time::{sleep, timeout};
 
-use super::{Count, FAR, be_away, ms, poll_now, poll_with};
+use super::{Count, FAR, be_away, ms, poll_future, poll_now};
 use crate::support::in_every_runtime;
 
 #[test]
@@ -145,10 +145,10 @@ fn an_interval_that_is_reset_while_somebody_waits_ticks_a_period_later() {
     in_every_runtime(|_| async {
         let mut ticks = interval_at(polder::time::now() + FAR, ms(3));
         let count = Count::new();
-        assert!(poll_with(&mut pin!(ticks.tick()), &count).is_pending());
+        assert!(poll_future(&mut pin!(ticks.tick()), &count).is_pending());
         let before = polder::time::now();
         ticks.reset();
-        while count.get() == 0 {
+        while count.woken() == 0 {
             sleep(ms(1)).await;
         }
         let tick = ticks.tick().await;
@@ -166,7 +166,7 @@ fn an_interval_that_is_reset_ticks_when_it_is_told_and_then_by_its_period() {
         ticks.tick().await;
         // Also while a tick is awaited.
         let count = Count::new();
-        assert!(poll_with(&mut pin!(ticks.tick()), &count).is_pending());
+        assert!(poll_future(&mut pin!(ticks.tick()), &count).is_pending());
         let asked = now();
         ticks.reset_immediately();
         let tick = ticks.tick().await;
@@ -191,10 +191,10 @@ fn an_interval_that_is_reset_ticks_when_it_is_told_and_then_by_its_period() {
         // An instant that cannot be represented never comes, until the interval is reset.
         ticks.reset_after(Duration::MAX);
         let count = Count::new();
-        assert!(poll_with(&mut pin!(ticks.tick()), &count).is_pending());
+        assert!(poll_future(&mut pin!(ticks.tick()), &count).is_pending());
         ticks.reset_after(period);
         ticks.tick().await;
-        assert_eq!(count.get(), 1, "who waits is told of the new deadline");
+        assert_eq!(count.woken(), 1, "who waits is told of the new deadline");
         assert_eq!(ticks.missed_tick_behavior(), MissedTickBehavior::Burst);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         assert_eq!(ticks.missed_tick_behavior(), MissedTickBehavior::Delay);

@@ -16,9 +16,9 @@ mod timeouts;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,7 @@ use polder::future::poll_once;
 use polder::time::now;
 use polder::{Backend, Handle, Runtime, Timer};
 
+use crate::probe::{Count, Random, poll_future};
 use crate::support::{LIMIT, is_in_world, runtime};
 
 const FAR: Duration = Duration::from_secs(3600);
@@ -51,58 +52,9 @@ async fn be_away(duration: Duration) {
     }
 }
 
-/// A waker that counts its wakes.
-#[derive(Default)]
-struct Count(AtomicUsize);
-
-impl Count {
-    fn new() -> Arc<Count> {
-        Arc::default()
-    }
-
-    fn get(&self) -> usize {
-        self.0.load(Ordering::SeqCst)
-    }
-}
-
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-/// Polls once, with a waker of the test.
-fn poll_with<F: Future + Unpin>(future: &mut F, count: &Arc<Count>) -> Poll<F::Output> {
-    let waker = Waker::from(count.clone());
-    Pin::new(future).poll(&mut Context::from_waker(&waker))
-}
-
 /// Polls once, in the current runtime.
 fn poll_now<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
-}
-
-/// A small generator, so that a failure repeats.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, below: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
-    }
-
-    fn shuffle<T>(&mut self, values: &mut [T]) {
-        for i in (1..values.len()).rev() {
-            values.swap(i, self.below(i as u64 + 1) as usize);
-        }
-    }
 }
 
 /// Drives `runtime` until `condition` holds.

@@ -11,7 +11,7 @@ use polder::future::poll_once;
 use polder::stream::StreamExt;
 use polder::time::sleep;
 
-use super::{Asleep, Count, FAR, Random, Shared, ms, poll_now, poll_with, spin, wait_for};
+use super::{Asleep, Count, FAR, Random, Shared, ms, poll_future, poll_now, spin, wait_for};
 #[cfg(target_os = "linux")]
 use crate::child::{in_children, resident};
 use crate::support::{
@@ -23,7 +23,7 @@ fn a_timer_goes_on_in_the_next_runtime() {
     on_every_backend(|backend| {
         let pending = |timer: &mut Timer, count: &Arc<Count>| {
             let runtime = runtime(backend);
-            runtime.block_on(async { poll_with(timer, count).is_pending() })
+            runtime.block_on(async { poll_future(timer, count).is_pending() })
         };
         let count = Count::new();
         let deadline = Instant::now() + ms(10);
@@ -33,7 +33,10 @@ fn a_timer_goes_on_in_the_next_runtime() {
                 return; // A slow machine.
             }
         }
-        assert!(count.get() >= 3, "who waits is told that the runtime went");
+        assert!(
+            count.woken() >= 3,
+            "who waits is told that the runtime went"
+        );
         assert_eq!(runtime(backend).block_on(&mut timer), deadline);
         assert!(Instant::now() >= deadline);
 
@@ -67,7 +70,7 @@ fn a_timer_that_is_set_while_its_runtime_goes_is_not_lost() {
             let count = Count::new();
             let runtime = runtime(backend);
             runtime.block_on(async {
-                assert!(poll_with(&mut shared.clone(), &count).is_pending());
+                assert!(poll_future(&mut shared.clone(), &count).is_pending());
             });
             let setter = {
                 let shared = shared.clone();
@@ -79,7 +82,7 @@ fn a_timer_that_is_set_while_its_runtime_goes_is_not_lost() {
             };
             spin(&mut random);
             drop(runtime);
-            eventually("who waits is woken", || count.get() > 0);
+            eventually("who waits is woken", || count.woken() > 0);
             setter.join().expect("setting is safe");
             wait_for(shared);
         }
@@ -133,12 +136,12 @@ fn timers_that_wander_between_runtimes_are_neither_early_nor_lost() {
                     let count = Count::new();
                     match random.below(3) {
                         0 => {
-                            let _ = poll_with(&mut timer, &count);
+                            let _ = poll_future(&mut timer, &count);
                         }
                         place => {
                             let handle = &asleep[place as usize - 1].handle;
                             (timer,) = wait_for(handle.spawn(async move {
-                                let _ = poll_with(&mut timer, &count);
+                                let _ = poll_future(&mut timer, &count);
                                 (timer,)
                             }));
                         }
@@ -174,12 +177,12 @@ fn a_timer_may_be_polled_and_dropped_while_its_thread_ends() {
             let result = catch_unwind(AssertUnwindSafe(|| {
                 let count = Count::new();
                 timer.set_after(FAR);
-                assert!(poll_with(timer, &count).is_pending());
+                assert!(poll_future(timer, &count).is_pending());
                 timer.set_after(ms(1));
-                eventually("it fires", || count.get() > 0);
-                assert!(poll_with(timer, &count).is_ready());
+                eventually("it fires", || count.woken() > 0);
+                assert!(poll_future(timer, &count).is_ready());
                 timer.set_after(FAR);
-                assert!(poll_with(timer, &count).is_pending());
+                assert!(poll_future(timer, &count).is_pending());
             }));
             let _ = done.send(result);
         }
@@ -233,17 +236,17 @@ fn a_timer_that_is_set_elsewhere_fires_where_it_was_polled_last() {
                 match random.below(7) {
                     place @ 0..=1 => {
                         let place = place as usize;
-                        let _ = runtimes[place].block_on(async { poll_with(&mut timer, &count) });
+                        let _ = runtimes[place].block_on(async { poll_future(&mut timer, &count) });
                         last = Some((Place::Runtime(place), count));
                     }
                     2 => {
-                        let _ = poll_with(&mut timer, &count);
+                        let _ = poll_future(&mut timer, &count);
                         last = Some((Place::Thread, count));
                     }
                     3 => {
                         let [outer, inner] = &runtimes;
                         let _ = outer.block_on(async {
-                            inner.block_on(async { poll_with(&mut timer, &count) })
+                            inner.block_on(async { poll_future(&mut timer, &count) })
                         });
                         last = Some((Place::Runtime(1), count));
                     }
@@ -266,7 +269,7 @@ fn a_timer_that_is_set_elsewhere_fires_where_it_was_polled_last() {
                 1 => runtimes[0].block_on(async { timer.set_at(due) }),
                 _ => timer = on_a_thread(timer, move |timer| timer.set_at(due)),
             }
-            while count.get() == 0 {
+            while count.woken() == 0 {
                 match place {
                     Place::Runtime(index) => drop(runtimes[index].turn(ms(50))),
                     Place::Thread => thread::yield_now(),

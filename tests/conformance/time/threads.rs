@@ -10,7 +10,7 @@ use polder::Timer;
 use polder::future::yield_now;
 use polder::time::sleep;
 
-use super::{Asleep, Count, FAR, Random, Shared, ms, past, poll_now, poll_with, spin, wait_for};
+use super::{Asleep, Count, FAR, Random, Shared, ms, past, poll_future, poll_now, spin, wait_for};
 #[cfg(target_os = "linux")]
 use crate::child::{all_descriptors, in_children};
 use crate::descriptor::wait_until_readable;
@@ -90,8 +90,8 @@ fn a_timer_that_moves_to_a_sleeping_runtime_shortens_its_sleep() {
             let count = Count::new();
             // Pending in a runtime that is no longer driven, or in the background runtime.
             let result = match round % 2 {
-                0 => runtime.block_on(async { poll_with(&mut timer, &count) }),
-                _ => poll_with(&mut timer, &count),
+                0 => runtime.block_on(async { poll_future(&mut timer, &count) }),
+                _ => poll_future(&mut timer, &count),
             };
             if result.is_ready() {
                 continue; // A slow machine.
@@ -107,7 +107,7 @@ fn a_timer_of_a_plain_thread_shortens_the_sleep_of_the_background() {
     within(LIMIT, "on the background runtime", || {
         let count = Count::new();
         let mut far = Timer::after(FAR);
-        assert!(poll_with(&mut far, &count).is_pending());
+        assert!(poll_future(&mut far, &count).is_pending());
         let threads: Vec<_> = (0..3)
             .map(|seed| {
                 thread::spawn(move || {
@@ -127,8 +127,8 @@ fn a_timer_of_a_plain_thread_shortens_the_sleep_of_the_background() {
         }
         // The timer with the far deadline is itself set nearer, by another thread than its own.
         far.set_after(ms(1));
-        eventually("its waker is called", || count.get() > 0);
-        assert!(poll_with(&mut far, &count).is_ready());
+        eventually("its waker is called", || count.woken() > 0);
+        assert!(poll_future(&mut far, &count).is_ready());
     });
 }
 
