@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use polder::event::Latch;
 use polder::future::yield_now;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream, serve, serve_on_workers};
@@ -28,23 +27,23 @@ fn one_that_captures_nothing_is_a_handler_of_a_server() {
         runtime.unwrap().block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
-            let stop = Latch::new();
+            let client = async {
+                assert_eq!(greeted(address).await, "hello");
+            };
             let server = serve(listener, async |mut stream: TcpStream, _peer| {
                 yield_now().await;
                 stream.write_all(b"hello").await.unwrap();
             })
-            .until(stop.wait())
+            .until(client)
             .grace(Duration::MAX);
-            let client = async {
-                assert_eq!(greeted(address).await, "hello");
-                stop.set();
-            };
-            let (summary, ()) = polder::future::zip(async { server.await }, client).await;
+            let summary = server.await;
             assert_eq!(summary.unwrap().finished, 1);
 
             let listeners = TcpListener::bind_balanced("127.0.0.1:0", 2).await.unwrap();
             let address = listeners[0].local_addr().unwrap();
-            let stop = Latch::new();
+            let client = async {
+                assert_eq!(greeted(address).await, "hello");
+            };
             let server = serve_on_workers(listeners, |_worker| {
                 async |mut stream: TcpStream, _peer| {
                     let bytes = Rc::new(*b"hello"); // It stays on its worker.
@@ -52,13 +51,9 @@ fn one_that_captures_nothing_is_a_handler_of_a_server() {
                     stream.write_all(&*bytes).await.unwrap();
                 }
             })
-            .until(stop.wait())
+            .until(client)
             .grace(Duration::MAX);
-            let client = async {
-                assert_eq!(greeted(address).await, "hello");
-                stop.set();
-            };
-            let (summaries, ()) = polder::future::zip(async { server.await }, client).await;
+            let summaries = server.await;
             let finished: u64 = summaries
                 .unwrap()
                 .iter()

@@ -27,7 +27,7 @@ async fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-async fn echo(mut stream: TcpStream) {
+pub async fn echo(mut stream: TcpStream) {
     let (reader, writer) = stream.split();
     let _ = copy(reader, writer).await; // A client may go as it likes.
 }
@@ -41,6 +41,14 @@ async fn client(address: SocketAddr, word: &str) {
     let read = stream.read_to_string(&mut back).await;
     read.expect("it is served");
     assert_eq!(back, word);
+}
+
+/// Returns a client that has sent a byte and received it back.
+pub async fn served_client(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.expect("it listens");
+    stream.write_all(b"x").await.expect("it reads");
+    stream.read_exact(&mut [0]).await.expect("it is served");
+    stream
 }
 
 /// Waits until a connection is refused: a child of another test also holds the listener, between
@@ -117,8 +125,6 @@ fn clients_are_served_until_it_is_told_to_stop_and_counted() {
     in_every_runtime(|backend| async move {
         let clients = sized(backend, 1_000);
         let (listener, address) = listen().await;
-        let stop = Latch::new();
-        let server = serve(listener, |stream, _| echo(stream)).until(stop.wait());
         let all = async {
             for round in 0..10 {
                 let mut set = TaskSet::new();
@@ -127,10 +133,9 @@ fn clients_are_served_until_it_is_told_to_stop_and_counted() {
                 }
                 while set.join_next().await.is_some() {}
             }
-            stop.set();
         };
-        let (summary, ()) = zip(server.into_future(), all).await;
-        let summary = summary.expect("it was told to stop");
+        let server = serve(listener, |stream, _| echo(stream)).until(all);
+        let summary = server.await.expect("it was told to stop");
         assert_eq!(summary.accepted, clients as u64 / 10 * 10);
         assert_eq!(summary.finished + summary.cancelled, summary.accepted);
         // Not the size of a round: a client may finish before its task at the server has ended.
@@ -146,7 +151,6 @@ fn a_limit_stops_accepting_and_loses_nobody() {
         const CLIENTS: usize = 40;
         const LIMIT: usize = 3;
         let (listener, address) = listen().await;
-        let stop = Latch::new();
         let now_and_most = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
         // The first connections stay until the limit is reached: otherwise each might finish before
         // the next is accepted.
@@ -167,17 +171,15 @@ fn a_limit_stops_accepting_and_loses_nobody() {
                 }
             }
         };
-        let server = serve(listener, handler).limit(LIMIT).until(stop.wait());
         let all = async {
             let mut set = TaskSet::new();
             for n in 0..CLIENTS {
                 set.spawn(async move { client(address, &n.to_string()).await });
             }
             while set.join_next().await.is_some() {}
-            stop.set();
         };
-        let (summary, ()) = zip(server.into_future(), all).await;
-        let summary = summary.expect("it was told to stop");
+        let server = serve(listener, handler).limit(LIMIT).until(all);
+        let summary = server.await.expect("it was told to stop");
         assert_eq!(summary.accepted, CLIENTS as u64);
         assert_eq!(summary.most_at_once, LIMIT);
         assert_eq!(now_and_most.1.load(Ordering::SeqCst), LIMIT);
@@ -200,12 +202,8 @@ fn in_the_grace_period_connections_finish_and_the_rest_is_cancelled_after_it() {
                 .until(stop.wait())
                 .grace(grace);
             let all = async {
-                let mut quick = TcpStream::connect(address).await.expect("it listens");
-                let mut slow = TcpStream::connect(address).await.expect("it listens");
-                for stream in [&mut quick, &mut slow] {
-                    stream.write_all(b"x").await.expect("it is served");
-                    stream.read_exact(&mut [0]).await.expect("it is served");
-                }
+                let mut quick = served_client(address).await;
+                let mut slow = served_client(address).await;
                 let start = polder::time::now();
                 stop.set();
                 let is_served =
@@ -238,9 +236,7 @@ fn it_ends_as_soon_as_the_last_connection_has_ended() {
             .until(stop.wait())
             .grace(Duration::MAX);
         let all = async {
-            let mut stream = TcpStream::connect(address).await.expect("it listens");
-            stream.write_all(b"x").await.expect("it is served");
-            stream.read_exact(&mut [0]).await.expect("it is served");
+            let _stream = served_client(address).await;
             stop.set();
             for _ in 0..3 {
                 yield_now().await;
@@ -258,9 +254,7 @@ fn without_a_grace_period_connections_are_cancelled_at_once() {
         let stop = Latch::new();
         let server = serve(listener, |stream, _| echo(stream)).until(stop.wait());
         let all = async {
-            let mut stream = TcpStream::connect(address).await.expect("it listens");
-            stream.write_all(b"x").await.expect("it is served");
-            stream.read_exact(&mut [0]).await.expect("it is served");
+            let mut stream = served_client(address).await;
             stop.set();
             assert!(matches!(stream.read(&mut [0]).await, Ok(0) | Err(_)));
         };
@@ -273,7 +267,6 @@ fn without_a_grace_period_connections_are_cancelled_at_once() {
 fn a_panicking_handler_costs_only_its_connection() {
     in_every_runtime(|_| async {
         let (listener, address) = listen().await;
-        let stop = Latch::new();
         let mut count = 0;
         let handler = move |mut stream: TcpStream, _| {
             count += 1;
@@ -289,22 +282,16 @@ fn a_panicking_handler_costs_only_its_connection() {
                 stream.write_all(&byte).await.expect("the client is there");
             }
         };
-        let server = serve(listener, handler)
-            .until(stop.wait())
-            .grace(Duration::MAX);
         let all = async {
             for word in [b".", b"!"] {
                 let mut stream = TcpStream::connect(address).await.expect("it listens");
                 let _ = stream.write_all(word).await;
                 assert!(matches!(stream.read(&mut [0]).await, Ok(0) | Err(_)));
             }
-            let mut stream = TcpStream::connect(address).await.expect("it listens");
-            stream.write_all(b"x").await.expect("it goes on");
-            stream.read_exact(&mut [0]).await.expect("it goes on");
-            stop.set();
+            drop(served_client(address).await);
         };
-        let (summary, ()) = zip(server.into_future(), all).await;
-        let summary = summary.expect("it was told to stop");
+        let server = serve(listener, handler).until(all).grace(Duration::MAX);
+        let summary = server.await.expect("it was told to stop");
         assert_eq!((summary.accepted, summary.panicked), (3, 2));
         assert_eq!(summary.finished, 1);
     });
@@ -315,12 +302,7 @@ fn dropping_it_cancels_its_connections_and_closes_the_listener() {
     in_every_runtime(|_| async {
         let (listener, address) = listen().await;
         let server = serve(listener, |stream, _| echo(stream)).into_future();
-        let all = async {
-            let mut stream = TcpStream::connect(address).await.expect("it listens");
-            stream.write_all(b"x").await.expect("it is served");
-            stream.read_exact(&mut [0]).await.expect("it is served");
-            Ok(stream)
-        };
+        let all = async { Ok(served_client(address).await) };
         let server = async { Err(server.await) };
         let mut stream = or(all, server).await.expect("it serves for ever");
         assert!(matches!(stream.read(&mut [0]).await, Ok(0) | Err(_)));
@@ -406,13 +388,8 @@ fn with_drain_switched_off_who_waits_is_left_to_those_that_share_the_listener() 
         let summary = server.await.expect("it was told to stop");
         assert_eq!(summary.accepted, 0);
         let [heir] = heir;
-        let stop = Latch::new();
-        let server = serve(heir, |stream, _| echo(stream)).until(stop.wait());
-        let all = async {
-            all_are_served(clients).await;
-            stop.set();
-        };
-        let (summary, ()) = zip(server.into_future(), all).await;
+        let server = serve(heir, |stream, _| echo(stream)).until(all_are_served(clients));
+        let summary = server.await;
         assert_eq!(summary.expect("it was told").accepted, CLIENTS as u64);
     });
 }
@@ -518,7 +495,7 @@ fn an_accept_of_several_steps_loses_nobody_while_connections_end() {
         const ENDS: usize = 5;
         let (listener, address) = listen().await;
         let listener = Greeted::new(listener);
-        let (stop, begun) = (Latch::new(), listener.begun.clone());
+        let begun = listener.begun.clone();
         let ended = Arc::new(AtomicUsize::new(0));
         let handler = {
             let ended = ended.clone();
@@ -530,10 +507,6 @@ fn an_accept_of_several_steps_loses_nobody_while_connections_end() {
                 }
             }
         };
-        let server = serve(listener, handler)
-            .limit(ENDS + 1)
-            .until(stop.wait())
-            .grace(Duration::MAX);
         let all = async {
             for round in 1..=ROUNDS {
                 let mut others = Vec::new();
@@ -559,10 +532,12 @@ fn an_accept_of_several_steps_loses_nobody_while_connections_end() {
                 drop(slow);
                 until("it ends", || ended.load(Ordering::SeqCst) == all).await;
             }
-            stop.set();
         };
-        let (summary, ()) = zip(server.into_future(), all).await;
-        let summary = summary.expect("it was told to stop");
+        let server = serve(listener, handler)
+            .limit(ENDS + 1)
+            .until(all)
+            .grace(Duration::MAX);
+        let summary = server.await.expect("it was told to stop");
         assert_eq!(summary.finished, (ROUNDS * (ENDS + 1)) as u64);
         assert_eq!(summary.errors, 0);
     });
@@ -605,14 +580,6 @@ fn unix_sockets_are_served_too() {
         let path = std::env::temp_dir().join(name);
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).expect("a path of our own");
-        let stop = Latch::new();
-        let server = serve(listener, |mut stream: UnixStream, _| async move {
-            let mut byte = [0];
-            stream.read_exact(&mut byte).await.expect("it is sent");
-            stream.write_all(&byte).await.expect("it is read");
-        })
-        .until(stop.wait())
-        .grace(Duration::MAX);
         let all = async {
             for byte in 0..20 {
                 let mut stream = UnixStream::connect(&path).await.expect("it listens");
@@ -621,9 +588,15 @@ fn unix_sockets_are_served_too() {
                 stream.read_exact(&mut back).await.expect("it is served");
                 assert_eq!(back, [byte]);
             }
-            stop.set();
         };
-        let (summary, ()) = zip(server.into_future(), all).await;
+        let server = serve(listener, |mut stream: UnixStream, _| async move {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).await.expect("it is sent");
+            stream.write_all(&byte).await.expect("it is read");
+        })
+        .until(all)
+        .grace(Duration::MAX);
+        let summary = server.await;
         assert_eq!(summary.expect("it was told to stop").finished, 20);
         std::fs::remove_file(&path).expect("it is ours");
     });
@@ -641,7 +614,7 @@ fn connections_are_served_by_several_workers() {
         let runtime = runtime.expect("two workers");
         runtime.block_on(async {
             let (listener, address) = listen().await;
-            let (stop, begun) = (Latch::new(), Arc::new(AtomicUsize::new(0)));
+            let begun = Arc::new(AtomicUsize::new(0));
             let threads = Arc::new(std::sync::Mutex::new(std::collections::HashSet::new()));
             let handler = {
                 let (begun, threads) = (begun.clone(), threads.clone());
@@ -666,9 +639,6 @@ fn connections_are_served_by_several_workers() {
                     }
                 }
             };
-            let server = serve(listener, handler)
-                .until(stop.wait())
-                .grace(Duration::MAX);
             let all = async {
                 let mut streams = Vec::new();
                 for _ in 0..50 {
@@ -679,10 +649,9 @@ fn connections_are_served_by_several_workers() {
                 for stream in &mut streams {
                     stream.read_exact(&mut [0]).await.expect("it is served");
                 }
-                stop.set();
             };
-            let (summary, ()) = zip(server.into_future(), all).await;
-            let summary = summary.expect("it was told to stop");
+            let server = serve(listener, handler).until(all).grace(Duration::MAX);
+            let summary = server.await.expect("it was told to stop");
             assert_eq!((summary.accepted, summary.finished), (50, 50));
             assert_eq!(begun.load(Ordering::SeqCst), 50);
             assert_eq!(threads.lock().expect("no panic").len(), 2);
@@ -695,10 +664,6 @@ fn connections_are_served_by_several_workers() {
 fn clients_that_vanish_harm_nobody() {
     in_every_runtime(|_| async {
         let (listener, address) = listen().await;
-        let stop = Latch::new();
-        let server = serve(listener, |stream, _| echo(stream))
-            .until(stop.wait())
-            .grace(Duration::MAX);
         let all = async {
             let clients = beside(async move {
                 for n in 0..50 {
@@ -713,10 +678,11 @@ fn clients_that_vanish_harm_nobody() {
                 client.receive(&mut [0]).await;
             });
             clients.join().await;
-            stop.set();
         };
-        let (summary, ()) = zip(server.into_future(), all).await;
-        let summary = summary.expect("it was told to stop");
+        let server = serve(listener, |stream, _| echo(stream))
+            .until(all)
+            .grace(Duration::MAX);
+        let summary = server.await.expect("it was told to stop");
         assert_eq!(summary.finished, summary.accepted, "{summary:?}");
     });
 }

@@ -14,10 +14,12 @@ use std::time::Duration;
 use polder::TaskSet;
 use polder::event::Latch;
 use polder::future::{FutureExt, or, poll_once, yield_now, zip};
-use polder::io::{AsyncReadExt, AsyncWriteExt, copy};
+use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{Listener, TcpListener, TcpStream, serve_on_workers};
 
-use crate::serve::{all_are_served, clients_in_queues, nobody_listens, queued};
+use crate::serve::{
+    all_are_served, clients_in_queues, echo, nobody_listens, queued, served_client,
+};
 use crate::support::{on_every_backend_alone, runtime_of, until};
 
 /// Whether the kernel distributes connections among the listeners of one address.
@@ -48,11 +50,6 @@ async fn listen(count: usize) -> (Vec<TcpListener>, SocketAddr) {
         assert_eq!(listener.local_addr().expect("it has one"), address);
     }
     (listeners, address)
-}
-
-async fn echo(mut stream: TcpStream) {
-    let (reader, writer) = stream.split();
-    let _ = copy(reader, writer).await; // A client may go as it likes.
 }
 
 #[test]
@@ -138,10 +135,7 @@ fn it_stops_on_all_workers_when_it_is_dropped_and_when_it_panics_on_one() {
         let all = async {
             let mut streams = Vec::new();
             for _ in 0..10 {
-                let mut stream = TcpStream::connect(address).await.expect("it listens");
-                stream.write_all(b"x").await.expect("it is served");
-                stream.read_exact(&mut [0]).await.expect("it is served");
-                streams.push(stream);
+                streams.push(served_client(address).await);
             }
             Some(streams)
         };
@@ -209,9 +203,7 @@ fn a_listener_that_cannot_go_on_stops_all_others_after_their_grace_period() {
         })
         .grace(Duration::MAX);
         let all = async {
-            let mut stream = TcpStream::connect(address).await.expect("it listens");
-            stream.write_all(b"x").await.expect("it is served");
-            stream.read_exact(&mut [0]).await.expect("it is served");
+            let mut stream = served_client(address).await;
             let end = socket2::SockRef::from(&other).shutdown(std::net::Shutdown::Both);
             end.expect("a listener can be shut down");
             drop(other);
@@ -362,25 +354,8 @@ fn a_limit_holds_for_each_listener_and_loses_nobody() {
         const LIMIT: usize = 2;
         let clients = 12 * workers;
         let (listeners, address) = listen(workers).await;
-        let (stop, go_on) = (Latch::new(), Arc::new(Latch::new()));
+        let go_on = Arc::new(Latch::new());
         let begun = Arc::new(AtomicUsize::new(0));
-        let server = serve_on_workers(listeners, {
-            let (go_on, begun) = (go_on.clone(), begun.clone());
-            move |_| {
-                let (go_on, begun) = (go_on.clone(), begun.clone());
-                move |stream, _| {
-                    begun.fetch_add(1, Ordering::SeqCst);
-                    let go_on = go_on.clone();
-                    async move {
-                        go_on.wait().await;
-                        echo(stream).await;
-                    }
-                }
-            }
-        })
-        .limit(LIMIT)
-        .until(stop.wait())
-        .grace(Duration::MAX);
         let all = async {
             let mut set = TaskSet::new();
             let connected = Arc::new(AtomicUsize::new(0));
@@ -404,10 +379,25 @@ fn a_limit_holds_for_each_listener_and_loses_nobody() {
             assert!(begun.load(Ordering::SeqCst) <= LIMIT * workers);
             go_on.set();
             while set.join_next().await.is_some() {}
-            stop.set();
         };
-        let (summaries, ()) = zip(server.into_future(), all).await;
-        let summaries = summaries.expect("it was told to stop");
+        let server = serve_on_workers(listeners, {
+            let (go_on, begun) = (go_on.clone(), begun.clone());
+            move |_| {
+                let (go_on, begun) = (go_on.clone(), begun.clone());
+                move |stream, _| {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    let go_on = go_on.clone();
+                    async move {
+                        go_on.wait().await;
+                        echo(stream).await;
+                    }
+                }
+            }
+        })
+        .limit(LIMIT)
+        .until(all)
+        .grace(Duration::MAX);
+        let summaries = server.await.expect("it was told to stop");
         let finished: u64 = summaries.iter().map(|it| it.finished).sum();
         assert_eq!(finished, clients as u64, "{summaries:?}");
         let most = summaries.iter().map(|it| it.most_at_once).max();
@@ -466,13 +456,6 @@ fn more_listeners_than_workers_are_served_and_none_is_an_error() {
     with_1_2_and_4_workers(|workers| async move {
         let (listeners, address) = listen(2 * workers + 1).await;
         let count = listeners.len();
-        let stop = Latch::new();
-        let server = serve_on_workers(listeners, move |worker| {
-            assert!(worker < workers);
-            |stream, _| echo(stream)
-        })
-        .until(stop.wait())
-        .grace(Duration::MAX);
         let all = async {
             let clients = polder::unblock(move || {
                 for _ in 0..30 {
@@ -482,10 +465,14 @@ fn more_listeners_than_workers_are_served_and_none_is_an_error() {
                 }
             });
             clients.await;
-            stop.set();
         };
-        let (summaries, ()) = zip(server.into_future(), all).await;
-        let summaries = summaries.expect("it was told to stop");
+        let server = serve_on_workers(listeners, move |worker| {
+            assert!(worker < workers);
+            |stream, _| echo(stream)
+        })
+        .until(all)
+        .grace(Duration::MAX);
+        let summaries = server.await.expect("it was told to stop");
         assert_eq!(summaries.len(), count);
         assert_eq!(summaries.iter().map(|it| it.finished).sum::<u64>(), 30);
 
