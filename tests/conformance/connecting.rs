@@ -3,7 +3,6 @@
 
 use std::io::ErrorKind;
 use std::net::{self, Ipv4Addr, SocketAddr};
-use std::thread;
 use std::time::Duration;
 
 use polder::Backend;
@@ -15,8 +14,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 use crate::descriptor::{Owned, is_inherited, is_nonblocking};
 use crate::streams::held_listener;
 use crate::support::{
-    LIMIT, backends, in_every_runtime, is_in_world, passed, runtime, until, within,
-};
+    in_every_runtime, is_in_world, on_every_backend_alone_in_parallel, runtime, until, };
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -262,12 +260,7 @@ fn a_connect_with_a_limit_gives_each_address_its_share() {
             assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidInput);
         });
     }
-    thread::scope(|scope| {
-        for backend in backends() {
-            scope.spawn(move || within(LIMIT, &format!("on {backend}"), move || rule(backend)));
-        }
-    });
-    backends().into_iter().for_each(passed);
+    on_every_backend_alone_in_parallel(rule);
 }
 
 /// RFC 8305: the second address is tried while the first one is silent.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use polder::event::{Event, Latch};
 use polder::{Runtime, TaskSet, future, task};
 
+use crate::probe::join_all;
 use crate::support::{
     in_every_runtime, in_every_runtime_alone, on_every_backend, runtime, until, with_every_runtime,
 };
@@ -98,9 +99,7 @@ fn each_set_releases_one_waiter_in_the_order_in_which_they_came() {
             assert_eq!(released.lock().unwrap().len(), expected);
             event.set();
         }
-        for task in tasks {
-            task.await;
-        }
+        join_all(tasks).await;
         assert_eq!(*released.lock().unwrap(), *came.lock().unwrap());
         assert!(!event.is_set());
     });
@@ -155,11 +154,7 @@ fn many_setters_and_waiters_lose_nothing() {
                 futures_lite::future::block_on(answered.wait());
             }
         });
-        runtime.block_on(async {
-            for waiter in waiters {
-                waiter.await;
-            }
-        });
+        runtime.block_on(join_all(waiters));
         setter.join().unwrap();
         assert_eq!(sets.load(Ordering::Relaxed), 503);
     });
@@ -180,11 +175,7 @@ fn a_latch_releases_everyone_then_and_later() {
                             runtime.spawn(async move { latch.wait().await })
                         })
                         .collect();
-                    runtime.block_on(async {
-                        for task in tasks {
-                            task.await;
-                        }
-                    });
+                    runtime.block_on(join_all(tasks));
                 })
             })
             .collect();

@@ -894,12 +894,7 @@ fn an_abort_handle_cancels_a_task_that_is_awaited_elsewhere() {
     in_every_runtime(|backend| async move {
         for round in 0..sized(backend, 200) {
             let alive = Alive::default();
-            let guard = alive.guard();
-            let mut task = polder::spawn(async move {
-                let _guard = guard;
-                pending::<()>().await;
-            })
-            .fallible();
+            let mut task = polder::spawn(hold(alive.guard())).fallible();
             let abort = task.abort_handle();
             let second = task.abort_handle();
             match round % 4 {
@@ -921,13 +916,7 @@ fn an_abort_handle_cancels_a_task_that_is_awaited_elsewhere() {
 fn an_abort_handle_cancels_a_detached_task_and_keeps_none() {
     in_every_runtime(|_| async {
         let alive = Alive::default();
-        let spawn = || {
-            let guard = alive.guard();
-            polder::spawn(async move {
-                let _guard = guard;
-                pending::<()>().await;
-            })
-        };
+        let spawn = || polder::spawn(hold(alive.guard()));
         let task = spawn();
         let abort = task.abort_handle();
         task.detach();
@@ -1011,12 +1000,7 @@ fn an_abort_from_within_the_poll_of_the_awaiting_side_is_not_lost() {
     }
     in_every_runtime(|_| async {
         let alive = Alive::default();
-        let guard = alive.guard();
-        let mut task = polder::spawn(async move {
-            let _guard = guard;
-            pending::<()>().await;
-        })
-        .fallible();
+        let mut task = polder::spawn(hold(alive.guard())).fallible();
         // The second poll drops the waker of the first poll.
         let waker = std::task::Waker::from(Arc::new(Aborts(task.abort_handle())));
         assert!(poll_with(&mut task, &waker).is_pending());

@@ -20,7 +20,7 @@ use polder::stream::StreamExt;
 use polder::time::{Elapsed, sleep, sleep_until, timeout};
 use polder::{Async, Timer};
 
-use crate::probe::{accept_from, tcp_pair};
+use crate::probe::{accept_from, join_all, tcp_pair};
 use crate::streams::{Count, poll_future};
 use crate::support::{
     a_turn, eventually, in_every_runtime, in_every_runtime_alone, on_every_backend_alone, runtime,
@@ -471,9 +471,7 @@ fn those_who_wait_for_one_socket_are_served_in_the_order_in_which_they_came() {
             .await;
             turns().await;
         }
-        for task in tasks {
-            task.await;
-        }
+        join_all(tasks).await;
         assert_eq!(*served.lock().unwrap(), [0, 1, 2, 3, 4]);
     });
 }
@@ -509,9 +507,7 @@ fn two_handles_that_read_one_stream_are_served_by_turns() {
         let [one, other] = [0, 1].map(|name| counts[name].load(Ordering::SeqCst));
         assert!(one.abs_diff(other) <= 2, "{one} and {other}");
         drop(client);
-        for task in tasks {
-            task.await;
-        }
+        join_all(tasks).await;
     });
 }
 

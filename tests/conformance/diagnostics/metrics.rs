@@ -12,6 +12,7 @@ use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
 use polder::time::sleep;
 
+use crate::probe::join_all;
 use crate::support::{eventually, on_every_backend, runtime, until, with_every_runtime};
 
 /// Returns the sum over all workers.
@@ -33,9 +34,7 @@ fn tasks_are_counted_when_they_are_spawned_polled_and_ended() {
         let endless = runtime.spawn(future::pending::<()>());
         assert_eq!(runtime.metrics().spawned, 11);
         runtime.block_on(async move {
-            for task in tasks {
-                task.await;
-            }
+            join_all(tasks).await;
         });
         let metrics = runtime.metrics();
         assert_eq!((metrics.spawned, metrics.ended, metrics.tasks), (11, 10, 1));

@@ -15,6 +15,7 @@ use polder::time::sleep;
 use polder::{Backend, Runtime};
 use serde_json::Value;
 
+use crate::probe::join_all;
 use crate::support::{on_every_backend_alone, on_every_backend_with_several};
 /// The number of traces taken while the workers run.
 const TAKEN: usize = 50;
@@ -361,10 +362,6 @@ fn storm(runtime: &Runtime) {
             })
         })
         .collect();
-    runtime.block_on(async {
-        for task in tasks {
-            task.await;
-        }
-    });
+    runtime.block_on(join_all(tasks));
     taker.join().unwrap();
 }

@@ -13,8 +13,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{has_ipv6, held_listener, some_turns};
 use crate::support::{
-    LIMIT, backends, in_every_runtime, is_in_world, on_every_backend, passed, runtime, within,
-};
+    LIMIT, in_every_runtime, is_in_world, on_every_backend,
+    on_every_backend_alone_in_parallel, runtime, };
 
 /// Returns an address that refuses as long as the socket lives: bound, so that no other socket gets
 /// it, and not listening.
@@ -297,12 +297,7 @@ fn a_connect_that_waits_connects_or_is_refused_in_the_end() {
             assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         });
     }
-    thread::scope(|scope| {
-        for backend in backends() {
-            scope.spawn(move || within(LIMIT, &format!("on {backend}"), move || rule(backend)));
-        }
-    });
-    backends().into_iter().for_each(passed);
+    on_every_backend_alone_in_parallel(rule);
 }
 
 /// Without a runtime, and with another kind of runtime.

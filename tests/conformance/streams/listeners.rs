@@ -14,6 +14,7 @@ use polder::stream::StreamExt;
 use polder::time::timeout;
 
 use super::{Count, Peer, listening, poll_future, some_turns, with_peer};
+use crate::probe::join_all;
 use crate::support::{in_every_runtime, on_every_backend, runtime, sized};
 
 /// Returns a listener and its address.
@@ -41,9 +42,7 @@ fn two_tasks_in_accept_on_one_listener_both_make_progress() {
         for _ in 0..2 * EACH {
             TcpStream::connect(address).await.unwrap();
         }
-        for task in tasks {
-            task.await;
-        }
+        join_all(tasks).await;
     });
 }
 
@@ -246,9 +245,7 @@ fn many_clients_are_accepted_by_one_that_waits() {
                         assert_eq!(&bytes, b"x");
                     })
                 });
-                for client in clients {
-                    client.await;
-                }
+                join_all(clients).await;
             }
             server.await;
         });

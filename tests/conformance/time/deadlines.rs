@@ -15,6 +15,7 @@ use polder::time::{MissedTickBehavior, Sleep, interval, interval_at};
 use polder::time::{sleep, sleep_until, timeout, timeout_at};
 
 use super::{Count, FAR, Random, drive_until, last_instant, ms, past, poll_future, poll_now};
+use crate::probe::join_all;
 use crate::support::{
     a_turn, in_every_runtime, in_every_runtime_alone, is_in_world, with_every_runtime,
 };
@@ -47,9 +48,7 @@ fn timers_are_never_early() {
                 })
             })
             .collect();
-        for task in tasks {
-            task.await;
-        }
+        join_all(tasks).await;
     });
 }
 
@@ -189,9 +188,7 @@ fn equal_deadlines_fire_in_the_order_they_were_set() {
                     })
                 })
                 .collect();
-            for task in tasks {
-                task.await;
-            }
+            join_all(tasks).await;
             let log = log.lock().unwrap();
             assert_eq!(log.len(), 300);
             let late = late.load(Ordering::Relaxed);

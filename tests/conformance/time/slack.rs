@@ -4,6 +4,7 @@ use super::*;
 
 use polder::time::sleep;
 
+use crate::probe::join_all;
 use crate::support::{eventually, on_every_backend_alone};
 
 fn with_slack(backend: Backend, workers: usize, slack: Duration) -> Runtime {
@@ -75,11 +76,7 @@ fn timers_with_slack_come_together_and_none_is_early() {
                     })
                 })
                 .collect();
-            runtime.block_on(async {
-                for task in tasks {
-                    task.await;
-                }
-            });
+            runtime.block_on(join_all(tasks));
             before.elapsed()
         };
         // A worker sleeps until then, unless a signal wakes it, or it is awake when they are due,
