@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -72,28 +72,6 @@ fn said_until(start_child: impl Fn() -> Child, is_it: impl Fn(&str) -> bool) -> 
         if is_it(&said) || start.elapsed() > LIMIT {
             return said;
         }
-    }
-}
-
-/// A folder for one test, removed on drop.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let name = format!("polder-environment-{name}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).unwrap();
-        Folder(path)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -177,8 +155,8 @@ fn a_dump_is_appended_to_a_file_that_nobody_else_can_read() {
     if what().is_some() {
         return wait_in_runtime();
     }
-    let folder = Folder::new("file");
-    let path = folder.path("dump");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dump");
     let value = format!("usr1:{}", path.display());
     let test = "a_dump_is_appended_to_a_file_that_nobody_else_can_read";
     let dumps = || {
@@ -207,21 +185,21 @@ fn a_file_that_is_not_of_its_making_is_left_alone() {
             .unwrap()
             .block_on(sleep(Duration::from_secs(1)));
     }
-    let folder = Folder::new("foreign");
-    let (aim, link) = (folder.path("aim"), folder.path("link"));
+    let folder = tempfile::tempdir().unwrap();
+    let (aim, link) = (folder.path().join("aim"), folder.path().join("link"));
     let make = |path: &Path, mode| {
         fs::write(path, "precious").unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
     make(&aim, 0o600);
     symlink(&aim, &link).unwrap();
-    let public = folder.path("public");
+    let public = folder.path().join("public");
     make(&public, 0o644);
-    let (named, twice) = (folder.path("named"), folder.path("twice"));
+    let (named, twice) = (folder.path().join("named"), folder.path().join("twice"));
     make(&named, 0o600);
     fs::hard_link(&named, &twice).unwrap();
-    let nowhere = folder.path("no/where");
-    for path in [&aim, &link, &public, &twice, &folder.0, &nowhere] {
+    let nowhere = folder.path().join("no/where");
+    for path in [&aim, &link, &public, &twice, folder.path(), &nowhere] {
         let value = format!("after:1ms:{}", path.display());
         let is_told =
             |said: &str| said.contains("POLDER_DUMP: ") && said.contains(path.to_str().unwrap());
@@ -389,8 +367,11 @@ fn a_trace_of_each_runtime_is_written_when_it_ends() {
         }
         return;
     }
-    let folder = Folder::new("trace");
-    let (first, second) = (folder.path("trace.json"), folder.path("trace.json.1"));
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (
+        folder.path().join("trace.json"),
+        folder.path().join("trace.json.1"),
+    );
     let value = first.to_str().unwrap();
     // The second time, the files of the first run exist.
     for (does, of_second) in [("two", 2), ("one", 0)] {
@@ -426,12 +407,12 @@ fn a_stall_and_a_dump_have_the_trace_written() {
             stalls.await
         });
     }
-    let folder = Folder::new("flight");
+    let folder = tempfile::tempdir().unwrap();
     for (name, asks) in [
         ("stall", ("POLDER_STALL", "20ms")),
         ("dump", ("POLDER_DUMP", "after:1s")),
     ] {
-        let path = folder.path(name);
+        let path = folder.path().join(name);
         let path_text = path.to_str().unwrap();
         let start = || {
             let _ = fs::remove_file(&path);
@@ -486,10 +467,10 @@ fn whoever_connects_is_told_all_runtimes_once_a_second_in_groups() {
     if what().is_some() {
         return be_watched();
     }
-    let folder = Folder::new("top");
-    let path = folder.path("of-%p");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("of-%p");
     let mut child = child(TEST, "x", &[("POLDER_TOP", path.to_str().unwrap())]);
-    let path = folder.path(&format!("of-{}", child.id()));
+    let path = folder.path().join(format!("of-{}", child.id()));
     until_ready(&mut child);
     let metadata = fs::symlink_metadata(&path).unwrap();
     assert!(metadata.file_type().is_socket());
@@ -543,8 +524,8 @@ fn the_oldest_64_runtimes_are_told_and_the_others_counted() {
         runtimes[69].block_on(sleep(LIMIT));
         return;
     }
-    let folder = Folder::new("top-many");
-    let path = folder.path("socket");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
     let mut child = child(TEST, "x", &[("POLDER_TOP", path.to_str().unwrap())]);
     until_ready(&mut child);
     let (line, _) = line_of(&path);
@@ -561,8 +542,8 @@ fn each_line_is_json_and_has_every_worker_and_group() {
     if what().is_some() {
         return be_watched();
     }
-    let folder = Folder::new("top-json");
-    let path = folder.path("socket");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
     let mut child = child(TEST, "x", &[("POLDER_TOP", path.to_str().unwrap())]);
     until_ready(&mut child);
     let start = Instant::now();
@@ -606,17 +587,17 @@ fn what_is_where_the_socket_should_be_is_left_alone() {
     if what().is_some() {
         return polder::block_on(async {});
     }
-    let folder = Folder::new("top-foreign");
-    let busy = folder.path("busy");
+    let folder = tempfile::tempdir().unwrap();
+    let busy = folder.path().join("busy");
     let _listener = UnixListener::bind(&busy).unwrap();
-    let file = folder.path("file");
+    let file = folder.path().join("file");
     fs::write(&file, "precious").unwrap();
-    let old = folder.path("old");
+    let old = folder.path().join("old");
     drop(UnixListener::bind(&old).unwrap());
-    let link = folder.path("link");
+    let link = folder.path().join("link");
     symlink(&old, &link).unwrap();
-    let nowhere = folder.path("no/where");
-    let long = folder.path(&"x".repeat(200));
+    let nowhere = folder.path().join("no/where");
+    let long = folder.path().join("x".repeat(200));
     for (path, words) in [
         (&busy, "somebody listens"),
         (&file, "left alone"),
@@ -653,8 +634,8 @@ fn the_socket_goes_with_the_process_and_one_that_was_left_is_replaced() {
         }
         _ => {}
     }
-    let folder = Folder::new("top-end");
-    let path = folder.path("socket");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
     let environment = [("POLDER_TOP", path.to_str().unwrap())];
     let mut killed = child(TEST, "waits", &environment);
     until_ready(&mut killed);
@@ -695,8 +676,8 @@ fn a_forked_child_leaves_the_socket_to_its_parent() {
         );
         return;
     }
-    let folder = Folder::new("top-fork");
-    let path = folder.path("socket");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
     let output = end(child(TEST, "x", &[("POLDER_TOP", path.to_str().unwrap())]));
     assert!(output.status.success(), "{output:?}");
     assert!(!path.exists());
@@ -736,8 +717,8 @@ fn a_forked_child_that_builds_a_runtime_has_a_socket_of_its_own() {
         assert!(answers(std::process::id()));
         return;
     }
-    let folder = Folder::new("top-forked");
-    let path = folder.path("%p");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("%p");
     let output = end(child(TEST, "x", &[("POLDER_TOP", path.to_str().unwrap())]));
     assert!(output.status.success(), "{output:?}");
 }

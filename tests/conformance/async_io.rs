@@ -524,18 +524,16 @@ mod unix {
 
         #[test]
         fn an_inotify_tells_of_files() {
-            in_every_runtime(|backend| async move {
-                let name = format!("polder-inotify-{}-{backend}", std::process::id());
-                let directory = std::env::temp_dir().join(name);
-                std::fs::create_dir(&directory).expect("a directory of our own");
+            in_every_runtime(|_| async {
+                let directory = tempfile::tempdir().expect("a directory of our own");
                 let watch = inotify::init(inotify::CreateFlags::CLOEXEC).expect("a descriptor");
-                inotify::add_watch(&watch, &directory, inotify::WatchFlags::CREATE)
+                inotify::add_watch(&watch, directory.path(), inotify::WatchFlags::CREATE)
                     .expect("it can be watched");
                 let mut watch = Async::new(File::from(watch)).expect("it can be waited for");
                 let mut event = [0; 512];
                 assert!(poll_once(watch.read(&mut event)).await.is_none());
                 for name in ["first", "second"] {
-                    let path = directory.join(name);
+                    let path = directory.path().join(name);
                     let writing = polder::unblock(move || std::fs::write(path, "x"));
                     let (read, written) = zip(watch.read(&mut event), writing).await;
                     written.expect("a file is made");
@@ -543,7 +541,6 @@ mod unix {
                     let bytes = &event[16..read.expect("an event")];
                     assert!(bytes.starts_with(name.as_bytes()), "{bytes:?}");
                 }
-                std::fs::remove_dir_all(&directory).expect("it is ours");
             });
         }
 

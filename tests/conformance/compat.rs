@@ -67,13 +67,9 @@ fn std_datagram_sockets_in_async_send_peek_and_receive() {
 fn std_unix_sockets_in_async_have_the_functions_of_async_io() {
     use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
-    in_every_runtime(|backend| async move {
-        let place = |name| {
-            let name = format!("polder-{}-{backend}-{name}", std::process::id());
-            std::env::temp_dir().join(name)
-        };
-        let (path, mailbox) = (place("stream"), place("datagram"));
-        let _ = (std::fs::remove_file(&path), std::fs::remove_file(&mailbox));
+    in_every_runtime(|_| async {
+        let place = tempfile::tempdir().expect("a directory of our own");
+        let (path, mailbox) = (place.path().join("stream"), place.path().join("datagram"));
 
         let listener = Async::<UnixListener>::bind(&path).expect("a place");
         let connect = || Async::<UnixStream>::connect(&path);
@@ -99,7 +95,6 @@ fn std_unix_sockets_in_async_have_the_functions_of_async_io() {
         assert_eq!(other.recv(&mut bytes).await.unwrap(), 5);
         assert_eq!(&bytes, b"again");
 
-        let _ = (std::fs::remove_file(&path), std::fs::remove_file(&mailbox));
         let long = "x".repeat(200);
         for path in ["", &long, "a\0b"] {
             for error in [

@@ -14,7 +14,8 @@ use socket2::{Domain, SockRef, Socket, Type};
 use crate::descriptor::{Owned, is_inherited, is_nonblocking};
 use crate::streams::held_listener;
 use crate::support::{
-    in_every_runtime, is_in_world, on_every_backend_alone_in_parallel, runtime, until, };
+    in_every_runtime, is_in_world, on_every_backend_alone_in_parallel, runtime, until,
+};
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 

@@ -1,7 +1,6 @@
 //! The promises of `polder::fs`, on the system's disk and on a simulated one: what has completed is
 //! done, and a dropped future neither loses nor doubles a byte.
 
-use std::future::Future;
 use std::path::PathBuf;
 
 use polder::fs::{self, File, OpenOptions};
@@ -9,12 +8,7 @@ use polder::future::poll_once;
 use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, ErrorKind, SeekFrom};
 use polder::stream::StreamExt;
 
-use crate::support::{in_every_runtime, is_in_world, on_every_backend, runtime};
-
-/// Runs a rule about what a simulated disk does not have.
-fn on_the_system<F: Future<Output = ()>>(rule: impl Fn() -> F + Clone + Send + 'static) {
-    on_every_backend(move |backend| runtime(backend).block_on(rule()));
-}
+use crate::support::{in_every_kernel_runtime, in_every_runtime, is_in_world};
 
 /// An empty directory: of the system, removed on drop, or the root of a world's disk.
 struct Folder(Option<tempfile::TempDir>);
@@ -272,7 +266,7 @@ fn links_and_permissions_are_the_systems_or_unsupported() {
 
 #[test]
 fn a_file_is_taken_over_and_given_back_at_the_position_that_was_seen() {
-    on_the_system(|| async {
+    in_every_kernel_runtime(|_| async {
         let folder = Folder::new();
         std::fs::write(folder.at("file"), bytes(1_000)).unwrap();
         let mut file = File::from(std::fs::File::open(folder.at("file")).unwrap());
@@ -289,7 +283,7 @@ fn a_file_is_taken_over_and_given_back_at_the_position_that_was_seen() {
 #[cfg(target_os = "linux")]
 #[test]
 fn the_error_of_a_write_whose_future_is_dropped_comes_with_what_is_next() {
-    on_the_system(|| async {
+    in_every_kernel_runtime(|_| async {
         let open = || OpenOptions::new().write(true).open("/dev/full");
         let full = |error: std::io::Error| assert_eq!(error.kind(), ErrorKind::StorageFull);
         let mut file = open().await.unwrap();
@@ -333,7 +327,7 @@ fn the_same_bytes_are_written_again_after_a_flush() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_pipe_is_written_and_flushed_though_a_read_of_it_was_dropped() {
-    on_the_system(|| async {
+    in_every_kernel_runtime(|_| async {
         let folder = Folder::new();
         let path = folder.at("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
@@ -363,7 +357,7 @@ fn a_pipe_is_written_and_flushed_though_a_read_of_it_was_dropped() {
 #[cfg(target_os = "linux")]
 #[test]
 fn what_a_dropped_read_of_a_pipe_has_found_is_not_lost() {
-    on_the_system(|| async {
+    in_every_kernel_runtime(|_| async {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         let mut file = File::from(std::fs::File::from(reader));
         let mut byte = [0];

@@ -575,10 +575,9 @@ fn an_accept_that_is_not_done_is_dropped_when_it_stops() {
 fn unix_sockets_are_served_too() {
     use polder::net::unix::{UnixListener, UnixStream};
 
-    in_every_runtime(|backend| async move {
-        let name = format!("polder-serve-{}-{backend}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let _ = std::fs::remove_file(&path);
+    in_every_runtime(|_| async {
+        let directory = tempfile::tempdir().expect("a directory of our own");
+        let path = directory.path().join("socket");
         let listener = UnixListener::bind(&path).expect("a path of our own");
         let all = async {
             for byte in 0..20 {
@@ -598,7 +597,6 @@ fn unix_sockets_are_served_too() {
         .grace(Duration::MAX);
         let summary = server.await;
         assert_eq!(summary.expect("it was told to stop").finished, 20);
-        std::fs::remove_file(&path).expect("it is ours");
     });
 }
 

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use polder::time::timeout;
 use rustix::io::{FdFlags, fcntl_getfd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use socket2::{Domain, SockAddr, Socket, Type};
+use tempfile::TempDir;
 
 use crate::descriptor::{Owned, is_inherited, is_nonblocking, number_of};
 use crate::streams::{
@@ -28,28 +29,8 @@ use crate::support::{in_every_kernel_runtime, in_every_runtime, with_every_runti
 /// Far longer than any wake needs.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A unique path, in a directory that is removed on drop.
-struct Place(PathBuf);
-
-impl Place {
-    fn new() -> Place {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("polder-{}-{number}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        std::fs::create_dir(&directory).expect("there is room for a directory");
-        Place(directory)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+fn place() -> TempDir {
+    tempfile::tempdir().expect("there is room for a directory")
 }
 
 /// A unique abstract name.
@@ -90,8 +71,8 @@ fn descriptors_can_be_refused() -> bool {
 
 /// Returns the ends of two connections, as client and as server, to a listener whose `passrights`
 /// is set as given, and the ends of a pair.
-async fn own_streams(place: &Place, passrights: bool) -> [(UnixStream, UnixStream); 3] {
-    let path = place.path("own");
+async fn own_streams(place: &TempDir, passrights: bool) -> [(UnixStream, UnixStream); 3] {
+    let path = place.path().join("own");
     let listener = UnixListener::bind(&path).unwrap();
     if passrights {
         listener.set_passrights(true).unwrap();
@@ -155,7 +136,7 @@ fn a_stream_of_ones_own_takes_descriptors_only_where_that_is_allowed() {
         return;
     }
     in_every_runtime(|_| async {
-        let place = Place::new();
+        let place = place();
         for (mut near, far) in own_streams(&place, false).await {
             assert!(!near.passrights().unwrap());
             let refused = try_send_with_descriptor(&far, b"first").unwrap_err();
@@ -250,7 +231,7 @@ fn bytes_with_descriptors_wait_for_room() {
 #[test]
 fn a_stream_of_ones_own_that_takes_descriptors_loses_nothing() {
     in_every_runtime(|_| async {
-        let place = Place::new();
+        let place = place();
         for waits in [false, true] {
             for (mut near, far) in own_streams(&place, false).await {
                 let other = near.clone();
@@ -285,7 +266,7 @@ fn a_stream_of_ones_own_that_takes_descriptors_loses_nothing() {
 #[test]
 fn a_stream_that_is_given_away_takes_descriptors_again() {
     in_every_runtime(|_| async {
-        let place = Place::new();
+        let place = place();
         for shared in [false, true] {
             for (near, far) in own_streams(&place, false).await {
                 // The stream is registered, and its clone waits.
@@ -311,7 +292,7 @@ fn a_stream_that_is_given_away_takes_descriptors_again() {
                 assert_eq!(got, b"firstsecond");
             }
         }
-        let path = place.path("given");
+        let path = place.path().join("given");
         let listener = UnixListener::bind(&path).unwrap();
         let given = net::UnixListener::try_from(listener).unwrap();
         let client = net::UnixStream::connect(&path).unwrap();
@@ -504,8 +485,8 @@ fn sending_a_unix_datagram_wakes_nobody_for_nothing() {
 #[test]
 fn a_connect_to_a_full_unix_listener_waits_until_there_is_room() {
     in_every_runtime(|_| async {
-        let place = Place::new();
-        let path = place.path("listener");
+        let place = place();
+        let path = place.path().join("listener");
         let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
         listener.bind(&SockAddr::unix(&path).unwrap()).unwrap();
         listener.listen(1).unwrap();
@@ -549,8 +530,8 @@ fn a_connect_to_a_full_unix_listener_waits_until_there_is_room() {
 #[test]
 fn a_connect_that_waits_for_a_listener_that_goes_is_refused() {
     in_every_runtime(|_| async {
-        let place = Place::new();
-        let path = place.path("listener");
+        let place = place();
+        let path = place.path().join("listener");
         let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
         listener.bind(&SockAddr::unix(&path).unwrap()).unwrap();
         listener.listen(0).unwrap();
@@ -583,8 +564,8 @@ async fn talk(near: &mut UnixStream, far: &mut UnixStream) {
 #[test]
 fn streams_connect_by_path() {
     in_every_runtime(|_| async {
-        let place = Place::new();
-        let path = place.path("listener");
+        let place = place();
+        let path = place.path().join("listener");
         let listener = UnixListener::bind(&path).unwrap();
         assert_eq!(listener.local_addr().unwrap().as_pathname(), Some(&*path));
         let mut accept = Box::pin(listener.accept());
@@ -598,7 +579,7 @@ fn streams_connect_by_path() {
         talk(&mut near, &mut far).await;
 
         // A client with a bound name.
-        let own = place.path("client");
+        let own = place.path().join("client");
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
         socket.bind(&SockAddr::unix(&own).unwrap()).unwrap();
         let address = SocketAddr::from_pathname(&path).unwrap();
@@ -737,14 +718,14 @@ fn a_path_that_is_empty_or_too_long_or_has_a_nul_is_an_error() {
             }
         }
         // The longest path that fits.
-        let place = Place::new();
-        let longest = 107 - place.0.as_os_str().len() - 1;
+        let place = place();
+        let longest = 107 - place.path().as_os_str().len() - 1;
         if cfg!(target_os = "linux") {
-            let path = place.path(&"x".repeat(longest));
+            let path = place.path().join("x".repeat(longest));
             let _listener = UnixListener::bind(&path).unwrap();
             let stream = UnixStream::connect(&path).await.unwrap();
             assert_eq!(stream.peer_addr().unwrap().as_pathname(), Some(&*path));
-            UnixListener::bind(place.path(&"x".repeat(longest + 1))).unwrap_err();
+            UnixListener::bind(place.path().join("x".repeat(longest + 1))).unwrap_err();
         }
         // Other errors of the system.
         UnixListener::bind("/nowhere/at/all").unwrap_err();
@@ -801,8 +782,8 @@ fn a_socket_whose_name_linux_has_made_up_is_taken_over() {
 #[test]
 fn unix_datagrams_are_sent_and_received() {
     in_every_runtime(|_| async {
-        let place = Place::new();
-        let (path, own) = (place.path("receiver"), place.path("sender"));
+        let place = place();
+        let (path, own) = (place.path().join("receiver"), place.path().join("sender"));
         let receiver = UnixDatagram::bind(&path).unwrap();
         let sender = UnixDatagram::bind(&own).unwrap();
         let mut bytes = [0; 64];
@@ -859,8 +840,8 @@ async fn poll_in_turns<T>(mut future: impl Future<Output = T> + Unpin) -> Option
 #[test]
 fn a_datagram_for_which_there_is_no_room_waits_until_there_is() {
     in_every_runtime(|_| async {
-        let place = Place::new();
-        let path = place.path("receiver");
+        let place = place();
+        let path = place.path().join("receiver");
         for way in ["a pair", "connected", "by address"] {
             let (sender, receiver) = match way {
                 "a pair" => UnixDatagram::pair().unwrap(),
@@ -967,8 +948,8 @@ fn a_unix_datagram_socket_that_is_shut_down_wakes_who_waits() {
 #[test]
 fn std_unix_sockets_come_and_go_and_keep_working() {
     in_every_runtime(|_| async {
-        let place = Place::new();
-        let path = place.path("listener");
+        let place = place();
+        let path = place.path().join("listener");
         let listener = net::UnixListener::bind(&path).unwrap();
         let number = number_of(&listener);
         let listener = UnixListener::try_from(Owned::from(listener)).unwrap();
@@ -1020,13 +1001,13 @@ fn more_slices_than_the_kernel_takes_are_read_and_written() {
 /// A socket at a path that fills the kernel's structure to its last byte, without a NUL: Linux
 /// accepts it, and the standard library makes no such address.
 #[cfg(target_os = "linux")]
-fn bound_to_the_last_byte(place: &Place, kind: Type) -> Socket {
+fn bound_to_the_last_byte(place: &TempDir, kind: Type) -> Socket {
     use std::os::fd::AsRawFd;
     use std::os::unix::ffi::OsStrExt;
 
     let socket = Socket::new(Domain::UNIX, kind, None).unwrap();
-    let room = 108 - place.0.as_os_str().len() - 1;
-    let path = place.path(&"x".repeat(room));
+    let room = 108 - place.path().as_os_str().len() - 1;
+    let path = place.path().join("x".repeat(room));
     let mut address = libc::sockaddr_un {
         sun_family: libc::AF_UNIX as libc::sa_family_t,
         sun_path: [0; 108],
@@ -1045,8 +1026,8 @@ fn bound_to_the_last_byte(place: &Place, kind: Type) -> Socket {
 #[test]
 fn a_peer_at_a_path_that_fills_the_kernels_form_is_accepted() {
     in_every_runtime(|_| async {
-        let place = Place::new();
-        let path = place.path("l");
+        let place = place();
+        let path = place.path().join("l");
         let listener = UnixListener::bind(&path).unwrap();
         let client = bound_to_the_last_byte(&place, Type::STREAM);
         client.connect(&SockAddr::unix(&path).unwrap()).unwrap();
@@ -1063,8 +1044,8 @@ fn a_peer_at_a_path_that_fills_the_kernels_form_is_accepted() {
 #[test]
 fn a_datagram_from_a_path_that_fills_the_kernels_form_is_received() {
     in_every_runtime(|_| async {
-        let place = Place::new();
-        let path = place.path("l");
+        let place = place();
+        let path = place.path().join("l");
         let receiver = UnixDatagram::bind(&path).unwrap();
         let sender = bound_to_the_last_byte(&place, Type::DGRAM);
         let to = SockAddr::unix(&path).unwrap();
@@ -1095,8 +1076,8 @@ fn fill_receiver(path: &Path) {
 fn a_datagram_to_one_receiver_does_not_wait_for_another() {
     in_every_runtime(|_| async {
         for other_is_full in [false, true] {
-            let place = Place::new();
-            let (connected, other) = (place.path("connected"), place.path("other"));
+            let place = place();
+            let (connected, other) = (place.path().join("connected"), place.path().join("other"));
             let _full = UnixDatagram::bind(&connected).unwrap();
             let receiver = UnixDatagram::bind(&other).unwrap();
             fill_receiver(&connected);
@@ -1179,10 +1160,12 @@ fn tries_and_polls_of_a_unix_datagram_socket_do_what_its_futures_do() {
         let received = poll_fn(|cx| near.poll_recv(cx, &mut bytes)).await;
         assert_eq!(received.unwrap(), 1);
 
-        let place = Place::new();
-        let path = place.path("mailbox");
+        let place = place();
+        let path = place.path().join("mailbox");
         let mailbox = UnixDatagram::bind(&path).unwrap();
-        let error = near.try_send_to(b"x", place.path("nobody")).unwrap_err();
+        let error = near
+            .try_send_to(b"x", place.path().join("nobody"))
+            .unwrap_err();
         assert!(!error.to_string().is_empty());
         let sender = UnixDatagram::unbound().unwrap();
         assert_eq!(sender.try_send_to(b"hello", &path).unwrap(), 5);
@@ -1201,8 +1184,8 @@ fn tries_and_polls_of_a_unix_datagram_socket_do_what_its_futures_do() {
 #[test]
 fn a_unix_listener_is_polled_for_connections() {
     in_every_runtime(|_| async {
-        let place = Place::new();
-        let path = place.path("socket");
+        let place = place();
+        let path = place.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         let count = Count::new();
         let mut accept = poll_fn(|cx| listener.poll_accept(cx));

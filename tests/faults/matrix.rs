@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -335,26 +335,6 @@ struct Run {
     words: Vec<String>,
 }
 
-/// A folder for one run, removed at its end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Folder {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("polder-faults-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).expect("a folder for temporary files");
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// A process that does not outlive its run.
 struct Process(Child);
 
@@ -397,8 +377,8 @@ impl Drop for Process {
 
 /// Runs the subject, with or without a fault. An error explains why that is not possible here.
 fn run(backend: Backend, fault: Option<&str>, limit: Duration) -> Result<Run, String> {
-    let folder = Folder::new();
-    let report = folder.0.join("report");
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let report = folder.path().join("report");
     let this = std::env::current_exe().expect("this program has a path");
     // Seconds after which a client counts as unserved: few where that is allowed, since each of
     // those runs waits for it.
@@ -421,7 +401,7 @@ fn run(backend: Backend, fault: Option<&str>, limit: Duration) -> Result<Run, St
         stopped == subject.id() && libc::WIFSTOPPED(status),
         "the subject did not stop: {status}"
     );
-    let log = folder.0.join("log");
+    let log = folder.path().join("log");
     let mut tracer = match fault {
         None => None,
         Some(fault) => {

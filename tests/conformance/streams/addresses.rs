@@ -13,8 +13,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{has_ipv6, held_listener, some_turns};
 use crate::support::{
-    LIMIT, in_every_runtime, is_in_world, on_every_backend,
-    on_every_backend_alone_in_parallel, runtime, };
+    LIMIT, in_every_runtime, is_in_world, on_every_backend, on_every_backend_alone_in_parallel,
+    runtime,
+};
 
 /// Returns an address that refuses as long as the socket lives: bound, so that no other socket gets
 /// it, and not listening.

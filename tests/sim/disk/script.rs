@@ -13,12 +13,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io::{Read, Result, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use polder::stream::StreamExt;
 use polder::{fs, sim};
+use tempfile::TempDir;
 
 use crate::differential::Random;
 
@@ -314,22 +315,9 @@ async fn polder_call(
     }
 }
 
-/// An empty directory, removed on drop.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(seed: u64) -> Directory {
-        let name = format!("disk-{}-{seed}", std::process::id());
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        std::fs::create_dir(&path).expect("a directory of the tests'");
-        Directory(path)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// An empty directory.
+fn empty_directory() -> TempDir {
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory of the tests'")
 }
 
 #[test]
@@ -339,8 +327,8 @@ fn each_call_has_the_result_that_it_has_on_the_disk_of_the_system() {
     let mut seen = BTreeMap::new();
     for seed in 0..count {
         let calls = script(seed);
-        let directory = Directory::new(seed);
-        let real = real(&directory.0, &calls);
+        let directory = empty_directory();
+        let real = real(directory.path(), &calls);
         drop(directory);
         let results = Arc::new(Mutex::new(Vec::new()));
         let report = sim::run(seed, |_| {
@@ -349,8 +337,8 @@ fn each_call_has_the_result_that_it_has_on_the_disk_of_the_system() {
         });
         assert_eq!(report.failure, None);
         let simulated = results.lock().unwrap();
-        let directory = Directory::new(seed);
-        let pooled = ::polder::block_on(polder(&directory.0, calls.clone()));
+        let directory = empty_directory();
+        let pooled = ::polder::block_on(polder(directory.path(), calls.clone()));
         for (nth, real) in real.iter().enumerate() {
             let before = &calls[nth.saturating_sub(12)..=nth];
             for (result, place) in [(&simulated[nth], "a world"), (&pooled[nth], "the system")] {
