@@ -166,6 +166,19 @@ pub async fn hold<T>(thing: T) {
     std::future::pending().await
 }
 
+/// Runs `future`, and holds `thing` until it is done or dropped.
+pub async fn holding<T, F: Future>(thing: T, future: F) -> F::Output {
+    let _thing = thing;
+    future.await
+}
+
+/// A future that is always ready to be polled again, and never done.
+pub async fn always_yields() {
+    loop {
+        future::yield_now().await;
+    }
+}
+
 /// Returns the waker of the task that awaits this future.
 pub async fn own_waker() -> Waker {
     poll_fn(|cx| Poll::Ready(cx.waker().clone())).await

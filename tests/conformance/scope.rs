@@ -13,7 +13,7 @@ use polder::future::yield_now;
 use polder::runtime::Scope;
 use polder::time::sleep;
 
-use crate::probe::OnDrop;
+use crate::probe::{OnDrop, hold};
 use crate::support::{message, on_every_backend, runtime, sized, until, with_every_runtime};
 
 #[test]
@@ -136,10 +136,7 @@ fn a_task_of_a_scope_can_be_aborted() {
             let guard = OnDrop(|| {
                 dropped.fetch_add(1, SeqCst);
             });
-            let task = scope.spawn(async {
-                let _guard = guard;
-                pending::<()>().await;
-            });
+            let task = scope.spawn(hold(guard));
             yield_now().await;
             let abort = task.abort_handle();
             drop(task); // Which has no effect.
@@ -158,10 +155,7 @@ fn what_is_spawned_after_the_scopes_future_has_panicked_is_cancelled_too() {
             let guard = OnDrop(move || {
                 dropped.fetch_add(1, SeqCst);
             });
-            self.0.spawn(async {
-                let _guard = guard;
-                pending::<()>().await;
-            });
+            self.0.spawn(hold(guard));
         }
     }
     with_every_runtime(|runtime, _| {

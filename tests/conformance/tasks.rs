@@ -18,12 +18,13 @@ use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
 use polder::task::{self, AbortHandle};
 use polder::time::{MissedTickBehavior, interval, sleep};
-use polder::{Handle, Runtime, Task, TaskSet, Timer, future};
+use polder::{Backend, Handle, Runtime, Task, TaskSet, Timer, future};
 
 use crate::child::{in_children, in_children_and_judge};
 use crate::peer::beside;
 use crate::probe::{
-    Alive, Mailbox, OnDrop, Signal, hold, join_all, own_waker, poll_with, tcp_pair,
+    Alive, Mailbox, OnDrop, Signal, always_yields, hold, holding, join_all, own_waker, poll_with,
+    tcp_pair,
 };
 use crate::support::{
     LIMIT, eventually, in_every_kernel_runtime, in_every_kernel_runtime_alone, in_every_runtime,
@@ -66,11 +67,7 @@ fn spawned_work_runs_only_while_the_runtime_is_driven() {
 /// of two is always ready and neither yields; by spawning a successor.
 fn burden(spawn: &impl Fn(future::Boxed<()>)) {
     for _ in 0..8 {
-        spawn(Box::pin(async {
-            loop {
-                future::yield_now().await;
-            }
-        }));
+        spawn(Box::pin(always_yields()));
         let (ping, pong) = (Signal::default(), Signal::default());
         ping.send(());
         for (one, other) in [(ping.clone(), pong.clone()), (pong, ping)] {
@@ -89,109 +86,97 @@ fn heir() -> future::Boxed<()> {
     Box::pin(async { polder::spawn(heir()).detach() })
 }
 
-fn burden_on(runtime: &Runtime) {
-    burden(&|future| runtime.spawn(future).detach());
+/// Passes `rule` an idle runtime and a busy one, on every backend.
+fn idle_and_busy(rule: impl Fn(Runtime, Backend) + Clone + Send + 'static) {
+    on_every_backend(move |backend| {
+        rule(runtime(backend), backend);
+        let busy = runtime(backend);
+        burden(&|future| busy.spawn(future).detach());
+        rule(busy, backend);
+    });
 }
 
 #[test]
 fn a_spawn_from_another_thread_reaches_an_idle_and_a_busy_runtime() {
-    on_every_backend(|backend| {
-        for busy in [false, true] {
-            let runtime = runtime(backend);
-            if busy {
-                burden_on(&runtime);
+    idle_and_busy(|runtime, backend| {
+        let handle = runtime.handle();
+        let answers = Mailbox::default();
+        let (asked, ask) = mpsc::channel();
+        let thread = thread::spawn({
+            let answers = answers.clone();
+            move || {
+                for round in ask {
+                    let answers = answers.clone();
+                    handle.spawn(async move { answers.send(round) }).detach();
+                }
             }
-            let handle = runtime.handle();
-            let answers = Mailbox::default();
-            let (asked, ask) = mpsc::channel();
-            let thread = thread::spawn({
-                let answers = answers.clone();
-                move || {
-                    for round in ask {
-                        let answers = answers.clone();
-                        handle.spawn(async move { answers.send(round) }).detach();
-                    }
-                }
-            });
-            runtime.block_on(async {
-                for round in 0..sized(backend, 2_000) {
-                    asked.send(round).unwrap();
-                    assert_eq!(answers.receive().await, round);
-                }
-            });
-            drop(asked);
-            thread.join().unwrap();
-        }
+        });
+        runtime.block_on(async {
+            for round in 0..sized(backend, 2_000) {
+                asked.send(round).unwrap();
+                assert_eq!(answers.receive().await, round);
+            }
+        });
+        drop(asked);
+        thread.join().unwrap();
     });
 }
 
 #[test]
 fn a_wake_from_another_thread_reaches_an_idle_and_a_busy_runtime() {
-    on_every_backend(|backend| {
-        for busy in [false, true] {
-            let runtime = runtime(backend);
-            if busy {
-                burden_on(&runtime);
+    idle_and_busy(|runtime, backend| {
+        let answers = Mailbox::default();
+        let (asked, ask) = mpsc::channel();
+        let thread = thread::spawn({
+            let answers = answers.clone();
+            move || {
+                for round in ask {
+                    answers.send(round);
+                }
             }
-            let answers = Mailbox::default();
-            let (asked, ask) = mpsc::channel();
-            let thread = thread::spawn({
-                let answers = answers.clone();
-                move || {
-                    for round in ask {
-                        answers.send(round);
-                    }
-                }
-            });
-            // The future of `block_on` waits for one half, a task for the other half.
-            let count = sized(backend, 1_000);
-            let rounds = async move |asked: &mpsc::Sender<usize>, answers: &Mailbox<usize>| {
-                for round in 0..count {
-                    asked.send(round).unwrap();
-                    assert_eq!(answers.receive().await, round);
-                }
-            };
-            runtime.block_on(rounds(&asked, &answers));
-            runtime.block_on(runtime.spawn_local(async move { rounds(&asked, &answers).await }));
-            thread.join().unwrap();
-        }
+        });
+        // The future of `block_on` waits for one half, a task for the other half.
+        let count = sized(backend, 1_000);
+        let rounds = async move |asked: &mpsc::Sender<usize>, answers: &Mailbox<usize>| {
+            for round in 0..count {
+                asked.send(round).unwrap();
+                assert_eq!(answers.receive().await, round);
+            }
+        };
+        runtime.block_on(rounds(&asked, &answers));
+        runtime.block_on(runtime.spawn_local(async move { rounds(&asked, &answers).await }));
+        thread.join().unwrap();
     });
 }
 
 /// Spawns more tasks together than the ring of the inbox holds.
 #[test]
 fn ten_thousand_spawns_from_each_of_eight_threads_all_run() {
-    on_every_backend(|backend| {
-        for busy in [false, true] {
-            let runtime = runtime(backend);
-            if busy {
-                burden_on(&runtime);
-            }
-            let each = sized(backend, 10_000);
-            let count = Arc::new(AtomicUsize::new(0));
-            let all = Signal::default();
-            let threads: Vec<_> = (0..8)
-                .map(|_| {
-                    let (handle, count, all) = (runtime.handle(), count.clone(), all.clone());
-                    thread::spawn(move || {
-                        for _ in 0..each {
-                            let (count, all) = (count.clone(), all.clone());
-                            let task = handle.spawn(async move {
-                                if count.fetch_add(1, SeqCst) + 1 == 8 * each {
-                                    all.send(());
-                                }
-                            });
-                            task.detach();
-                        }
-                    })
+    idle_and_busy(|runtime, backend| {
+        let each = sized(backend, 10_000);
+        let count = Arc::new(AtomicUsize::new(0));
+        let all = Signal::default();
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                let (handle, count, all) = (runtime.handle(), count.clone(), all.clone());
+                thread::spawn(move || {
+                    for _ in 0..each {
+                        let (count, all) = (count.clone(), all.clone());
+                        let task = handle.spawn(async move {
+                            if count.fetch_add(1, SeqCst) + 1 == 8 * each {
+                                all.send(());
+                            }
+                        });
+                        task.detach();
+                    }
                 })
-                .collect();
-            runtime.block_on(all.receive());
-            for thread in threads {
-                thread.join().unwrap();
-            }
-            assert_eq!(count.load(SeqCst), 8 * each);
+            })
+            .collect();
+        runtime.block_on(all.receive());
+        for thread in threads {
+            thread.join().unwrap();
         }
+        assert_eq!(count.load(SeqCst), 8 * each);
     });
 }
 
@@ -265,7 +250,7 @@ fn local_spawns_start_in_their_order() {
 #[test]
 fn block_on_returns_under_full_load() {
     with_every_runtime(|runtime, _| {
-        burden_on(&runtime);
+        burden(&|future| runtime.spawn(future).detach());
         assert_eq!(runtime.block_on(async { 1 }), 1);
         runtime.block_on(async {
             for _ in 0..100 {
@@ -718,36 +703,14 @@ fn dropping_a_task_drops_its_future_promptly() {
         let waiting: Vec<Task<()>> = vec![
             polder::spawn(hold(guard())),
             polder::spawn_local(hold((Rc::new(()), guard()))),
-            polder::spawn({
-                let guard = guard();
-                async move {
-                    let _guard = guard;
-                    sleep(Duration::from_secs(3_600)).await;
-                }
-            }),
-            polder::spawn({
-                let guard = guard();
-                async move {
-                    let _guard = guard;
-                    stream.read_exact(&mut [0]).await.unwrap();
-                }
-            }),
-            polder::spawn({
-                let guard = guard();
-                async move {
-                    let _guard = guard;
-                    drop(listener.accept().await);
-                }
-            }),
-            polder::spawn({
-                let guard = guard();
-                async move {
-                    let _guard = guard;
-                    loop {
-                        future::yield_now().await;
-                    }
-                }
-            }),
+            polder::spawn(holding(guard(), sleep(Duration::from_secs(3_600)))),
+            polder::spawn(holding(guard(), async move {
+                stream.read_exact(&mut [0]).await.unwrap();
+            })),
+            polder::spawn(holding(guard(), async move {
+                drop(listener.accept().await);
+            })),
+            polder::spawn(holding(guard(), always_yields())),
         ];
         assert_eq!(alive.count(), waiting.len());
         a_few_turns().await;
@@ -1190,10 +1153,7 @@ fn a_destructor_of_a_cancelled_future_knows_its_task() {
                 let seen = seen.clone();
                 move || *seen.lock().unwrap() = Some((task::id(), task::name()))
             });
-            let task = polder::spawn_named("held", async move {
-                let _guard = guard;
-                pending::<()>().await;
-            });
+            let task = polder::spawn_named("held", hold(guard));
             let id = task.id();
             if round % 2 == 0 {
                 a_few_turns().await;

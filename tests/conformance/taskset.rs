@@ -16,6 +16,7 @@ use polder::stream::StreamExt;
 use polder::{TaskSet, Timer};
 
 use crate::child::in_children_and_judge;
+use crate::probe::hold;
 use crate::support::{
     LIMIT, in_every_kernel_runtime_alone, in_every_runtime, in_every_runtime_alone,
     on_every_backend, runtime, sized, until, with_every_runtime, within,
@@ -543,10 +544,7 @@ fn a_set_that_is_dropped_cancels_its_tasks_though_abort_handles_are_left() {
         let dropped = Arc::new(AtomicUsize::new(0));
         let guard = Dropped(dropped.clone());
         let mut set = TaskSet::new();
-        let abort = set.spawn(async move {
-            let _guard = guard;
-            pending::<()>().await;
-        });
+        let abort = set.spawn(hold(guard));
         yield_now().await;
         drop(set);
         until("it is dropped", || dropped.load(Ordering::SeqCst) == 1).await;

@@ -32,7 +32,7 @@ use crate::child::{allow_descriptors, in_children};
 #[cfg(target_os = "linux")]
 use crate::child::{entries, limit, no_more, resident};
 use crate::probe::{
-    Alive, Mailbox, OnDrop, Signal, hold, join_all, own_waker, poll_with, tcp_pair,
+    Alive, Mailbox, OnDrop, Signal, always_yields, hold, join_all, own_waker, poll_with, tcp_pair,
 };
 use crate::support::{
     LIMIT, eventually, message, on_every_backend, on_every_backend_alone,
@@ -705,13 +705,7 @@ fn shutdown_of_several_workers_lets_tasks_finish_and_counts_those_that_did_not()
         // Tasks that are always ready.
         let runtime = runtime_of(backend, workers);
         for _ in 0..workers {
-            runtime
-                .spawn(async {
-                    loop {
-                        future::yield_now().await;
-                    }
-                })
-                .detach();
+            runtime.spawn(always_yields()).detach();
         }
         assert_eq!(
             runtime.shutdown(Duration::from_millis(2)).task_count(),
@@ -1626,10 +1620,7 @@ fn the_end_of_each_worker_is_told_on_its_thread_when_its_tasks_are_dropped() {
                 .unwrap();
             for worker in 0..workers {
                 let guard = alive.guard();
-                let hold = move || async move {
-                    let _guard = guard;
-                    future::pending::<()>().await;
-                };
+                let hold = move || hold(guard);
                 runtime.handle().spawn_on(worker, hold).detach();
             }
             runtime.block_on(future::yield_now());

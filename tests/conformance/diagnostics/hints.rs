@@ -16,6 +16,7 @@ use polder::task::Id;
 use polder::time::sleep;
 use polder::{Handle, Runtime, Task, TaskSet, future};
 
+use crate::probe::always_yields;
 use crate::support::{
     eventually, on_every_backend_alone_in_parallel, runtime, sized, with_every_runtime,
     with_every_runtime_alone, with_every_runtime_of_several,
@@ -358,11 +359,7 @@ fn a_chain_of_tasks_is_no_hint() {
 #[test]
 fn a_task_that_wakes_itself_again_and_again_is_told() {
     with_every_runtime_alone(|runtime, _| {
-        let spins = runtime.spawn(async {
-            loop {
-                future::yield_now().await;
-            }
-        });
+        let spins = runtime.spawn(always_yields());
         let id = spins.id();
         let hint = while_driven(&runtime, |handle| {
             hint(handle, |hint| matches!(hint, Hint::WakesItself { .. }))
@@ -409,11 +406,7 @@ fn is_parked(dump: &Dump, worker: usize) -> bool {
 fn a_worker_that_keeps_all_the_load_is_told() {
     with_every_runtime_of_several(|runtime, backend, _| {
         let count = sized(backend, 64).max(32);
-        let spin = || async {
-            loop {
-                future::yield_now().await;
-            }
-        };
+        let spin = || always_yields();
         let tasks: Vec<_> = (0..count)
             .map(|_| runtime.handle().spawn_on(1, spin))
             .collect();

@@ -20,7 +20,9 @@ use rustix::process::Resource;
 use super::{one_byte, send_byte};
 #[cfg(target_os = "linux")]
 use crate::child::{entries, in_children, limit, resident};
-use crate::probe::{Alive, Count, Mailbox, OnDrop, Signal, hold, own_waker, poll_with, tcp_pair};
+use crate::probe::{
+    Alive, Count, Mailbox, OnDrop, Signal, always_yields, hold, own_waker, poll_with, tcp_pair,
+};
 #[cfg(target_os = "linux")]
 use crate::support::eventually;
 use crate::support::{
@@ -545,13 +547,7 @@ fn shutdown_lets_tasks_finish_and_counts_those_that_did_not() {
         assert_eq!(alive.count(), 0);
         // A task that is always ready does not block the shutdown forever.
         let runtime = fill(0, 0);
-        runtime
-            .spawn(async {
-                loop {
-                    future::yield_now().await;
-                }
-            })
-            .detach();
+        runtime.spawn(always_yields()).detach();
         assert_eq!(runtime.shutdown(Duration::from_millis(5)).task_count(), 1);
     });
 }
