@@ -33,7 +33,11 @@ fn are_all_met() -> bool {
 }
 
 /// Returns `None` where no ring can be made: then there is nothing to test.
-fn poller(submissions: u32, completions: u32) -> Option<Poller> {
+fn poller() -> Option<Poller> {
+    poller_of(64, 256)
+}
+
+fn poller_of(submissions: u32, completions: u32) -> Option<Poller> {
     let selector = match Uring::with_queues(submissions, completions) {
         Ok(uring) => AnySelector::IoUring(Box::new(uring)),
         Err(error) => {
@@ -43,6 +47,13 @@ fn poller(submissions: u32, completions: u32) -> Option<Poller> {
         }
     };
     Some(Poller::with(Backend::IoUring, selector, Process::current()))
+}
+
+fn ring(poller: &Poller) -> &Uring {
+    match &*poller.selector {
+        AnySelector::IoUring(uring) => uring,
+        _ => unreachable!("it was made of a ring"),
+    }
 }
 
 /// Keeps other tests from having children until it is dropped.
@@ -112,9 +123,7 @@ fn crowd(poller: &Poller, count: u64, mode: Mode) -> Vec<(UnixStream, UnixStream
 fn what_its_owner_deregisters_and_closes_is_closed_at_once() {
     let _no_children = no_children();
     for mode in [Mode::Edge, Mode::OneShot] {
-        let Some(poller) = poller(64, 256) else {
-            return;
-        };
+        let Some(poller) = poller() else { return };
         let (ours, theirs) = tcp_pair();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -132,7 +141,7 @@ fn what_its_owner_deregisters_and_closes_is_closed_at_once() {
 #[test]
 fn what_is_closed_while_hundreds_are_ready_is_closed_at_once() {
     let _no_children = no_children();
-    let Some(poller) = poller(256, 1024) else {
+    let Some(poller) = poller_of(256, 1024) else {
         return;
     };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -153,9 +162,7 @@ fn what_is_closed_while_hundreds_are_ready_is_closed_at_once() {
 fn what_is_closed_with_an_event_on_the_way_is_closed_at_once() {
     let _no_children = no_children();
     for modified in [false, true] {
-        let Some(poller) = poller(64, 256) else {
-            return;
-        };
+        let Some(poller) = poller() else { return };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         register(&poller, &listener, 1, READABLE, Mode::Edge);
@@ -175,7 +182,7 @@ fn what_is_closed_with_an_event_on_the_way_is_closed_at_once() {
 
 #[test]
 fn one_wait_reports_as_many_as_there_is_room_for() {
-    let Some(poller) = poller(256, 1024) else {
+    let Some(poller) = poller_of(256, 1024) else {
         return;
     };
     let _pairs = crowd(&poller, 512, Mode::Edge);
@@ -246,7 +253,9 @@ fn a_quick_turn_is_told_all_that_is_ready_and_changed_meanwhile() {
 #[test]
 fn a_completion_queue_that_is_too_short_loses_nothing() {
     for mode in [Mode::Edge, Mode::OneShot] {
-        let Some(poller) = poller(8, 16) else { return };
+        let Some(poller) = poller_of(8, 16) else {
+            return;
+        };
         let pairs = crowd(&poller, 64, mode);
         for round in 0..4 {
             let mut missing: std::collections::HashSet<u64> = (0..64).collect();
@@ -270,9 +279,7 @@ fn a_completion_queue_that_is_too_short_loses_nothing() {
 #[test]
 fn what_was_armed_by_a_thread_that_has_ended_is_reported_to_the_next() {
     for mode in [Mode::Edge, Mode::OneShot] {
-        let Some(poller) = poller(64, 256) else {
-            return;
-        };
+        let Some(poller) = poller() else { return };
         let poller = Arc::new(poller);
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         register(&poller, &ours, 1, READABLE, mode);
@@ -292,9 +299,7 @@ fn what_was_armed_by_a_thread_that_has_ended_is_reported_to_the_next() {
 
 #[test]
 fn an_ordinary_byte_is_not_urgent_and_an_urgent_one_is() {
-    let Some(poller) = poller(64, 256) else {
-        return;
-    };
+    let Some(poller) = poller() else { return };
     let (ours, mut theirs) = tcp_pair();
     let (near, mut far) = UnixStream::pair().unwrap();
     let all = READABLE | Interest::PRIORITY;
@@ -321,9 +326,7 @@ fn an_ordinary_byte_is_not_urgent_and_an_urgent_one_is() {
 /// A half-closed peer would complete a one-shot poll for room again and again.
 #[test]
 fn the_end_of_reading_is_nothing_to_a_one_shot_writer() {
-    let Some(poller) = poller(64, 256) else {
-        return;
-    };
+    let Some(poller) = poller() else { return };
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     while (&ours).write(&[7; 4096]).is_ok() {}
@@ -343,12 +346,8 @@ fn the_end_of_reading_is_nothing_to_a_one_shot_writer() {
 /// Otherwise each wait would loop as long as the peer is half-closed.
 #[test]
 fn a_poll_that_completes_for_nothing_is_armed_again_once() {
-    let Some(poller) = poller(64, 256) else {
-        return;
-    };
-    let AnySelector::IoUring(uring) = &*poller.selector else {
-        unreachable!("it was made of a ring");
-    };
+    let Some(poller) = poller() else { return };
+    let uring = ring(&poller);
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     while (&ours).write(&[7; 4096]).is_ok() {}
@@ -364,9 +363,7 @@ fn a_poll_that_completes_for_nothing_is_armed_again_once() {
 
 #[test]
 fn what_completes_in_vain_between_two_waits_is_armed_again_before_the_next_sleeps() {
-    let Some(poller) = poller(64, 256) else {
-        return;
-    };
+    let Some(poller) = poller() else { return };
     let (ours, theirs) = UnixStream::pair().unwrap();
     let (other, _others) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
@@ -384,9 +381,7 @@ fn what_completes_in_vain_between_two_waits_is_armed_again_before_the_next_sleep
 
 #[test]
 fn a_child_of_fork_gets_errors_and_its_parent_everything() {
-    let Some(poller) = poller(64, 256) else {
-        return;
-    };
+    let Some(poller) = poller() else { return };
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     register(&poller, &ours, 1, READABLE, Mode::Edge);
     assert!(poll_now(&poller).is_empty());
@@ -437,9 +432,7 @@ fn the_ring_polls_and_does_nothing_else() {
 
 #[test]
 fn a_wait_is_neither_early_nor_late_by_the_threads_slack() {
-    let Some(poller) = poller(64, 256) else {
-        return;
-    };
+    let Some(poller) = poller() else { return };
     // (The slack is 50 µs.)
     let bound = Duration::from_micros(100 + 32 + 45);
     let mut events = Events::new();
@@ -461,7 +454,9 @@ fn a_wait_is_neither_early_nor_late_by_the_threads_slack() {
 fn a_ring_that_is_busy_is_entered_again() {
     for error in [Errno::BUSY, Errno::AGAIN] {
         for mode in [Mode::Edge, Mode::OneShot] {
-            let Some(poller) = poller(8, 16) else { return };
+            let Some(poller) = poller_of(8, 16) else {
+                return;
+            };
             // More orders than the queue holds, and more completions.
             let pairs = crowd(&poller, 40, mode);
             let mut missing: std::collections::HashSet<u64> = (0..40).collect();
@@ -477,9 +472,7 @@ fn a_ring_that_is_busy_is_entered_again() {
             }
             let _ = poll_now(&poller);
             // A call that sleeps, without a deadline and with one; and the quick wait.
-            let AnySelector::IoUring(uring) = &*poller.selector else {
-                unreachable!("it was made of a ring");
-            };
+            let uring = ring(&poller);
             let (ours, theirs) = &pairs[7];
             for timeout in [None, Some(LIMIT)] {
                 poller.modify(ours, Token(7), READABLE, mode).unwrap();
@@ -508,7 +501,9 @@ fn a_ring_that_is_busy_is_entered_again() {
 #[test]
 fn orders_that_find_no_room_in_the_queue_are_handed_over_later() {
     for timeout in [Some(Duration::ZERO), Some(LIMIT), None] {
-        let Some(poller) = poller(8, 16) else { return };
+        let Some(poller) = poller_of(8, 16) else {
+            return;
+        };
         let pairs: Vec<_> = (0..40).map(|_| UnixStream::pair().unwrap()).collect();
         let mut missing: std::collections::HashSet<u64> = (0..40).collect();
         for (token, (ours, theirs)) in (0..).zip(&pairs) {
@@ -571,7 +566,9 @@ fn a_wait_that_is_always_refused_pauses_and_fails_at_last() {
 
 #[test]
 fn a_removal_that_is_refused_is_handed_over_by_the_next_wait() {
-    let Some(poller) = poller(8, 16) else { return };
+    let Some(poller) = poller_of(8, 16) else {
+        return;
+    };
     let pairs = crowd(&poller, 100, Mode::Edge);
     let (ours, theirs) = UnixStream::pair().unwrap();
     register(&poller, &ours, 100, READABLE, Mode::Edge);
@@ -599,12 +596,8 @@ fn a_removal_that_is_refused_is_handed_over_by_the_next_wait() {
 #[test]
 fn a_completion_that_the_kernel_has_dropped_is_made_up_for() {
     for mode in [Mode::Edge, Mode::OneShot] {
-        let Some(poller) = poller(64, 256) else {
-            return;
-        };
-        let AnySelector::IoUring(uring) = &*poller.selector else {
-            unreachable!("it was made of a ring");
-        };
+        let Some(poller) = poller() else { return };
+        let uring = ring(&poller);
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         register(&poller, &ours, 1, READABLE, mode);
         for timeout in [Some(LIMIT), None] {

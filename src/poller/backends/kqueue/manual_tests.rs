@@ -35,6 +35,19 @@ fn apply(queue: &Queue, changes: &[Kevent]) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Returns a queue with one event.
+fn watching(source: &impl AsFd, filter: Filter, flags: Flags) -> Queue {
+    let queue = queue();
+    apply(&queue, &[of(source, filter, flags)]).unwrap();
+    queue
+}
+
+/// Adds the events of both filters.
+fn add_both(queue: &Queue, source: &impl AsFd, flags: Flags) {
+    let both = [EVFILT_READ, EVFILT_WRITE];
+    apply(queue, &both.map(|filter| of(source, filter, flags))).unwrap();
+}
+
 /// Applies changes, with room for an answer to each.
 fn answers(queue: &Queue, changes: &[Kevent]) -> Vec<Kevent> {
     take(queue, changes, ROOM, Duration::ZERO)
@@ -123,8 +136,7 @@ fn drain(mut socket: &UnixStream) {
 fn ev_add_finds_what_is_there_already_and_data_says_how_much() {
     let (ours, mut theirs) = pair();
     theirs.write_all(b"abc").unwrap();
-    let queue = queue();
-    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD)]).unwrap();
+    let queue = watching(&ours, EVFILT_READ, EV_ADD);
     let event = one(&queue);
     assert_eq!({ event.ident }, ours.as_raw_fd() as usize);
     assert_eq!(event.filter, EVFILT_READ);
@@ -136,8 +148,7 @@ fn ev_add_finds_what_is_there_already_and_data_says_how_much() {
 #[test]
 fn an_event_is_returned_as_long_as_its_condition_holds() {
     let (ours, mut theirs) = pair();
-    let queue = queue();
-    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD)]).unwrap();
+    let queue = watching(&ours, EVFILT_READ, EV_ADD);
     none(&queue, "nothing was written");
     theirs.write_all(b"a").unwrap();
     for _ in 0..3 {
@@ -153,8 +164,7 @@ fn an_event_is_returned_as_long_as_its_condition_holds() {
 #[test]
 fn ev_clear_returns_an_event_once_for_each_arrival() {
     let (ours, mut theirs) = pair();
-    let queue = queue();
-    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD | EV_CLEAR)]).unwrap();
+    let queue = watching(&ours, EVFILT_READ, EV_ADD | EV_CLEAR);
     for unread in 1..4 {
         theirs.write_all(b"a").unwrap();
         assert_eq!(amount(&one(&queue)), unread);
@@ -176,8 +186,7 @@ fn ev_clear_returns_an_event_once_for_each_arrival() {
 #[test]
 fn ev_oneshot_deletes_an_event_once_it_was_returned() {
     let (ours, mut theirs) = pair();
-    let queue = queue();
-    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD | EV_ONESHOT)]).unwrap();
+    let queue = watching(&ours, EVFILT_READ, EV_ADD | EV_ONESHOT);
     none(&queue, "nothing was written");
     theirs.write_all(b"a").unwrap();
     one(&queue);
@@ -192,8 +201,7 @@ fn ev_oneshot_deletes_an_event_once_it_was_returned() {
 #[test]
 fn ev_dispatch_disables_an_event_once_it_was_returned() {
     let (ours, mut theirs) = pair();
-    let queue = queue();
-    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD | EV_DISPATCH)]).unwrap();
+    let queue = watching(&ours, EVFILT_READ, EV_ADD | EV_DISPATCH);
     for unread in 1..4 {
         theirs.write_all(b"a").unwrap();
         assert_eq!(amount(&one(&queue)), unread);
@@ -210,8 +218,7 @@ fn ev_dispatch_disables_an_event_once_it_was_returned() {
 #[test]
 fn ev_disable_hides_an_event_until_ev_enable() {
     let (ours, mut theirs) = pair();
-    let queue = queue();
-    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD | EV_DISABLE)]).unwrap();
+    let queue = watching(&ours, EVFILT_READ, EV_ADD | EV_DISABLE);
     theirs.write_all(b"a").unwrap();
     none(&queue, "it was added disabled");
     apply(&queue, &[of(&ours, EVFILT_READ, EV_ENABLE)]).unwrap();
@@ -314,8 +321,7 @@ fn changes_are_applied_before_events_are_returned() {
 fn adding_an_event_again_changes_it_and_makes_no_second_one() {
     let (ours, mut theirs) = pair();
     theirs.write_all(b"a").unwrap();
-    let queue = queue();
-    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD)]).unwrap();
+    let queue = watching(&ours, EVFILT_READ, EV_ADD);
     let number = ours.as_raw_fd() as usize;
     let again = sys::kevent_of(number, EVFILT_READ, EV_ADD, 8);
     apply(&queue, &[again]).unwrap();
@@ -327,8 +333,7 @@ fn adding_an_event_again_changes_it_and_makes_no_second_one() {
 #[test]
 fn evfilt_write_returns_an_event_while_there_is_room() {
     let (ours, theirs) = pair();
-    let queue = queue();
-    apply(&queue, &[of(&ours, EVFILT_WRITE, EV_ADD)]).unwrap();
+    let queue = watching(&ours, EVFILT_WRITE, EV_ADD);
     for _ in 0..2 {
         let event = one(&queue);
         assert!(event.filter == EVFILT_WRITE && amount(&event) > 0 && !is_end(&event));
@@ -342,8 +347,7 @@ fn evfilt_write_returns_an_event_while_there_is_room() {
 #[test]
 fn with_ev_clear_evfilt_write_returns_an_event_when_there_is_room_again() {
     let (ours, theirs) = pair();
-    let queue = queue();
-    apply(&queue, &[of(&ours, EVFILT_WRITE, EV_ADD | EV_CLEAR)]).unwrap();
+    let queue = watching(&ours, EVFILT_WRITE, EV_ADD | EV_CLEAR);
     one(&queue);
     none(&queue, "it was returned");
     for _ in 0..3 {
@@ -358,12 +362,7 @@ fn with_ev_clear_evfilt_write_returns_an_event_when_there_is_room_again() {
 fn the_filters_of_a_descriptor_are_independent() {
     let (ours, mut theirs) = pair();
     let queue = queue();
-    let filters = [EVFILT_READ, EVFILT_WRITE];
-    apply(
-        &queue,
-        &filters.map(|filter| of(&ours, filter, EV_ADD | EV_CLEAR)),
-    )
-    .unwrap();
+    add_both(&queue, &ours, EV_ADD | EV_CLEAR);
     assert_eq!(one(&queue).filter, EVFILT_WRITE);
     theirs.write_all(b"a").unwrap();
     assert_eq!(one(&queue).filter, EVFILT_READ);
@@ -385,12 +384,7 @@ fn events_that_find_no_room_stay() {
     for flags in [EV_CLEAR, EV_ONESHOT, EV_DISPATCH] {
         for (ours, mut theirs) in pairs.iter().map(|(ours, theirs)| (ours, theirs)) {
             theirs.write_all(b"a").unwrap();
-            let filters = [EVFILT_READ, EVFILT_WRITE];
-            apply(
-                &queue,
-                &filters.map(|filter| of(ours, filter, EV_ADD | flags)),
-            )
-            .unwrap();
+            add_both(&queue, ours, EV_ADD | flags);
         }
         let mut seen = Vec::new();
         for _ in 0..6 {
@@ -415,8 +409,7 @@ fn events_that_find_no_room_stay() {
 fn ev_eof_of_the_read_filter_is_the_peers_end_also_with_data_unread() {
     for is_closed in [false, true] {
         let (mut ours, mut theirs) = pair();
-        let queue = queue();
-        apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD | EV_CLEAR)]).unwrap();
+        let queue = watching(&ours, EVFILT_READ, EV_ADD | EV_CLEAR);
         theirs.write_all(b"abc").unwrap();
         assert!(!is_end(&one(&queue)));
         if is_closed {
@@ -447,12 +440,7 @@ fn ev_eof_of_the_write_filter_is_our_own_shutdown_and_no_end_of_reading() {
 
 fn ends_of_shutdown(ours: &impl AsFd, mut theirs: impl Write, shut_down: impl FnOnce()) {
     let queue = queue();
-    let filters = [EVFILT_READ, EVFILT_WRITE];
-    apply(
-        &queue,
-        &filters.map(|filter| of(ours, filter, EV_ADD | EV_CLEAR)),
-    )
-    .unwrap();
+    add_both(&queue, ours, EV_ADD | EV_CLEAR);
     assert!(!is_end(&one(&queue)));
     shut_down();
     let event = one(&queue);
@@ -467,8 +455,7 @@ fn ends_of_shutdown(ours: &impl AsFd, mut theirs: impl Write, shut_down: impl Fn
 #[test]
 fn ev_eof_of_the_write_filter_is_the_peers_close() {
     let (ours, theirs) = pair();
-    let queue = queue();
-    apply(&queue, &[of(&ours, EVFILT_WRITE, EV_ADD | EV_CLEAR)]).unwrap();
+    let queue = watching(&ours, EVFILT_WRITE, EV_ADD | EV_CLEAR);
     assert!(!is_end(&one(&queue)));
     drop(theirs);
     assert!(is_end(&one(&queue)));
@@ -477,8 +464,7 @@ fn ev_eof_of_the_write_filter_is_the_peers_close() {
 #[test]
 fn fflags_of_an_end_is_the_sockets_error_which_stays() {
     let (ours, theirs) = tcp();
-    let queue = queue();
-    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD)]).unwrap();
+    let queue = watching(&ours, EVFILT_READ, EV_ADD);
     // With this, its end is a reset.
     socket2::SockRef::from(&theirs)
         .set_linger(Some(Duration::ZERO))
@@ -499,8 +485,7 @@ fn fflags_of_an_end_is_the_sockets_error_which_stays() {
 #[test]
 fn a_listener_is_readable_while_a_connection_waits() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let queue = queue();
-    apply(&queue, &[of(&listener, EVFILT_READ, EV_ADD)]).unwrap();
+    let queue = watching(&listener, EVFILT_READ, EV_ADD);
     none(&queue, "nobody has connected");
     let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let event = one(&queue);
@@ -512,8 +497,7 @@ fn a_listener_is_readable_while_a_connection_waits() {
 #[test]
 fn a_pipes_ends_are_reported_to_each_other() {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
-    let queue = queue();
-    apply(&queue, &[of(&reader, EVFILT_READ, EV_ADD)]).unwrap();
+    let queue = watching(&reader, EVFILT_READ, EV_ADD);
     none(&queue, "nothing was written");
     assert_eq!(rustix::io::write(&writer, b"ab"), Ok(2));
     let event = one(&queue);
@@ -522,8 +506,7 @@ fn a_pipes_ends_are_reported_to_each_other() {
     assert!(is_end(&one(&queue)));
 
     let (reader, writer) = rustix::pipe::pipe().unwrap();
-    let queue = self::queue();
-    apply(&queue, &[of(&writer, EVFILT_WRITE, EV_ADD | EV_CLEAR)]).unwrap();
+    let queue = watching(&writer, EVFILT_WRITE, EV_ADD | EV_CLEAR);
     assert!(!is_end(&one(&queue)));
     drop(reader);
     assert!(is_end(&one(&queue)));
