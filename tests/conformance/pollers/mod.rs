@@ -78,6 +78,15 @@ fn in_every_mode(rule: impl Fn(&Arc<Poller>, Mode) + Clone + Send + 'static) {
     }
 }
 
+/// Like [`in_every_mode`], with a connected pair of each kind.
+fn on_each_pair(rule: impl Fn(&Arc<Poller>, Mode, Pair) + Clone + Send + 'static) {
+    in_every_mode(move |poller, mode| {
+        for pair in pairs() {
+            rule(poller, mode, pair);
+        }
+    });
+}
+
 /// Waits once.
 fn wait(poller: &Poller, timeout: Option<Duration>) -> Vec<Event> {
     let mut events = Events::new();
@@ -290,8 +299,11 @@ fn tcp_pair() -> (Socket, Socket) {
     (ours.into(), theirs.into())
 }
 
+/// A kind, and the two ends of a connection of that kind.
+type Pair = (&'static str, Socket, Socket);
+
 /// Returns a connected pair of each kind.
-fn pairs() -> [(&'static str, Socket, Socket); 2] {
+fn pairs() -> [Pair; 2] {
     let (local, tcp) = (local_pair(), tcp_pair());
     [(LOCAL, local.0, local.1), ("TCP", tcp.0, tcp.1)]
 }

@@ -12,34 +12,32 @@ use socket2::Socket;
 use super::unix::Pipe;
 use super::{
     LOCAL, NONE, QUIET, READABLE, Source, WRITABLE, drain, fails, fill, in_every_mode, local_pair,
-    pairs, poll_now, quiet, reports_at_most, tcp_pair, wait, would_block,
+    on_each_pair, pairs, poll_now, quiet, reports_at_most, tcp_pair, wait, would_block,
 };
 use crate::descriptor::{AsDescriptor, Owned};
 use crate::support::eventually;
 
 #[test]
 fn rule_01_spurious_readiness_is_followed_by_another_wake_up() {
-    in_every_mode(|poller, mode| {
-        for (kind, ours, mut theirs) in pairs() {
-            let mut thief = ours.try_clone().unwrap();
-            let ours = Source::new(poller, ours, 1, READABLE, mode);
-            for round in 0..6 {
-                theirs.write_all(b"x").unwrap();
-                if round % 2 == 0 {
-                    assert!(ours.next().is_readable(), "{kind}");
-                }
-                // A duplicate takes the byte, after or before the report.
-                drain(&mut thief, 1);
-                would_block((&ours.socket).read(&mut [0]), kind);
-                ours.rearm(READABLE);
-                reports_at_most(poller, 1, "nothing is there");
-                // The spurious report has disarmed a one-shot interest.
-                ours.rearm(READABLE);
+    on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
+        let mut thief = ours.try_clone().unwrap();
+        let ours = Source::new(poller, ours, 1, READABLE, mode);
+        for round in 0..6 {
+            theirs.write_all(b"x").unwrap();
+            if round % 2 == 0 {
+                assert!(ours.next().is_readable(), "{kind}");
             }
-            theirs.write_all(b"y").unwrap();
-            assert!(ours.next().is_readable(), "{kind}: told after false alarms");
-            assert_eq!((&ours.socket).read(&mut [0; 8]).unwrap(), 1, "{kind}");
+            // A duplicate takes the byte, after or before the report.
+            drain(&mut thief, 1);
+            would_block((&ours.socket).read(&mut [0]), kind);
+            ours.rearm(READABLE);
+            reports_at_most(poller, 1, "nothing is there");
+            // The spurious report has disarmed a one-shot interest.
+            ours.rearm(READABLE);
         }
+        theirs.write_all(b"y").unwrap();
+        assert!(ours.next().is_readable(), "{kind}: told after false alarms");
+        assert_eq!((&ours.socket).read(&mut [0; 8]).unwrap(), 1, "{kind}");
     });
 }
 
@@ -81,23 +79,21 @@ fn rule_02_hints_are_true_on_a_connected_socket() {
 
 #[test]
 fn rule_03_readable_and_writable_may_come_apart_but_both_come() {
-    in_every_mode(|poller, mode| {
-        for (kind, ours, mut theirs) in pairs() {
-            theirs.write_all(b"x").unwrap();
-            let ours = Source::new(poller, ours, 1, READABLE | WRITABLE, mode);
-            let (mut readable, mut writable) = (false, false);
-            for round in 1.. {
-                assert!(round < 1_000, "{kind}: one of both is never reported");
-                let events = wait(poller, None);
-                assert!(events.len() <= 2, "{kind}: {events:?}");
-                readable |= events.iter().any(Event::is_readable);
-                writable |= events.iter().any(Event::is_writable);
-                match (readable, writable) {
-                    (true, true) => break,
-                    (true, false) => ours.rearm(WRITABLE),
-                    (false, true) => ours.rearm(READABLE),
-                    (false, false) => panic!("{kind}: reported for nothing: {events:?}"),
-                }
+    on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
+        theirs.write_all(b"x").unwrap();
+        let ours = Source::new(poller, ours, 1, READABLE | WRITABLE, mode);
+        let (mut readable, mut writable) = (false, false);
+        for round in 1.. {
+            assert!(round < 1_000, "{kind}: one of both is never reported");
+            let events = wait(poller, None);
+            assert!(events.len() <= 2, "{kind}: {events:?}");
+            readable |= events.iter().any(Event::is_readable);
+            writable |= events.iter().any(Event::is_writable);
+            match (readable, writable) {
+                (true, true) => break,
+                (true, false) => ours.rearm(WRITABLE),
+                (false, true) => ours.rearm(READABLE),
+                (false, false) => panic!("{kind}: reported for nothing: {events:?}"),
             }
         }
     });
@@ -105,124 +101,114 @@ fn rule_03_readable_and_writable_may_come_apart_but_both_come() {
 
 #[test]
 fn rule_04_an_end_that_comes_with_data_is_not_lost_by_a_short_read() {
-    in_every_mode(|poller, mode| {
-        for (kind, ours, mut theirs) in pairs() {
-            let ours = Source::new(poller, ours, 1, READABLE, mode);
-            theirs.write_all(b"hello").unwrap();
-            theirs.shutdown(Shutdown::Write).unwrap();
-            ours.until_hinted(READABLE, Event::is_closed);
-            let mut bytes = [0; 64];
-            assert_eq!(ours.read(&mut bytes).unwrap(), 5, "{kind}");
-            assert_eq!(&bytes[..5], b"hello");
-            if poller.capabilities().hints {
-                // Both the data and the end are known to have arrived.
-                assert_eq!((&ours.socket).read(&mut bytes).unwrap(), 0, "{kind}");
-            } else {
-                assert_eq!(ours.read(&mut bytes).unwrap(), 0, "{kind}");
-            }
-        }
-    });
-}
-
-#[test]
-fn rule_04_an_end_that_comes_after_a_short_read_is_reported() {
-    in_every_mode(|poller, mode| {
-        for (kind, ours, mut theirs) in pairs() {
-            let ours = Source::new(poller, ours, 1, READABLE, mode);
-            theirs.write_all(b"hello").unwrap();
-            ours.next();
-            // A short read, so an edge reports nothing more until new data arrives.
-            let mut bytes = [0; 64];
-            assert_eq!((&ours.socket).read(&mut bytes).unwrap(), 5, "{kind}");
-            ours.rearm(READABLE);
-            drop(theirs);
-            assert!(ours.next().is_readable(), "{kind}: the end can be read");
+    on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
+        let ours = Source::new(poller, ours, 1, READABLE, mode);
+        theirs.write_all(b"hello").unwrap();
+        theirs.shutdown(Shutdown::Write).unwrap();
+        ours.until_hinted(READABLE, Event::is_closed);
+        let mut bytes = [0; 64];
+        assert_eq!(ours.read(&mut bytes).unwrap(), 5, "{kind}");
+        assert_eq!(&bytes[..5], b"hello");
+        if poller.capabilities().hints {
+            // Both the data and the end are known to have arrived.
+            assert_eq!((&ours.socket).read(&mut bytes).unwrap(), 0, "{kind}");
+        } else {
             assert_eq!(ours.read(&mut bytes).unwrap(), 0, "{kind}");
         }
     });
 }
 
 #[test]
+fn rule_04_an_end_that_comes_after_a_short_read_is_reported() {
+    on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
+        let ours = Source::new(poller, ours, 1, READABLE, mode);
+        theirs.write_all(b"hello").unwrap();
+        ours.next();
+        // A short read, so an edge reports nothing more until new data arrives.
+        let mut bytes = [0; 64];
+        assert_eq!((&ours.socket).read(&mut bytes).unwrap(), 5, "{kind}");
+        ours.rearm(READABLE);
+        drop(theirs);
+        assert!(ours.next().is_readable(), "{kind}: the end can be read");
+        assert_eq!(ours.read(&mut bytes).unwrap(), 0, "{kind}");
+    });
+}
+
+#[test]
 fn rule_05_a_half_closed_peer_takes_writes_and_does_not_spin() {
-    in_every_mode(|poller, mode| {
-        for (kind, ours, mut theirs) in pairs() {
-            let ours = Source::new(poller, ours, 1, READABLE, mode);
-            theirs.shutdown(Shutdown::Write).unwrap();
-            assert!(ours.next().is_readable(), "{kind}");
-            assert_eq!(ours.read(&mut [0; 8]).unwrap(), 0, "{kind}: the end");
-            // The end was read, and there is no further interest.
-            match mode {
-                Mode::Level => ours.set(NONE),
-                _ => reports_at_most(poller, 1, kind),
-            }
-            quiet(poller, &format!("{kind}: half closed and not waited for"));
-
-            (&ours.socket).write_all(b"still").unwrap();
-            drain(&mut theirs, 5);
-
-            // Now we wait for room in a full buffer, and the peer's end does not make room. Data in
-            // transit may still make some.
-            let mut written = 0;
-            for round in 0.. {
-                assert!(round < 100, "{kind}: a half-closed peer's writer spins");
-                written += fill(&ours.socket);
-                ours.set(WRITABLE);
-                if wait(poller, Some(QUIET)).is_empty() {
-                    break;
-                }
-            }
-            drain(&mut theirs, written);
-            assert!(ours.next().is_writable(), "{kind}: there is room again");
-            assert!((&ours.socket).write(b"more").unwrap() > 0, "{kind}");
+    on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
+        let ours = Source::new(poller, ours, 1, READABLE, mode);
+        theirs.shutdown(Shutdown::Write).unwrap();
+        assert!(ours.next().is_readable(), "{kind}");
+        assert_eq!(ours.read(&mut [0; 8]).unwrap(), 0, "{kind}: the end");
+        // The end was read, and there is no further interest.
+        match mode {
+            Mode::Level => ours.set(NONE),
+            _ => reports_at_most(poller, 1, kind),
         }
+        quiet(poller, &format!("{kind}: half closed and not waited for"));
+
+        (&ours.socket).write_all(b"still").unwrap();
+        drain(&mut theirs, 5);
+
+        // Now we wait for room in a full buffer, and the peer's end does not make room. Data in
+        // transit may still make some.
+        let mut written = 0;
+        for round in 0.. {
+            assert!(round < 100, "{kind}: a half-closed peer's writer spins");
+            written += fill(&ours.socket);
+            ours.set(WRITABLE);
+            if wait(poller, Some(QUIET)).is_empty() {
+                break;
+            }
+        }
+        drain(&mut theirs, written);
+        assert!(ours.next().is_writable(), "{kind}: there is room again");
+        assert!((&ours.socket).write(b"more").unwrap() > 0, "{kind}");
     });
 }
 
 #[test]
 fn rule_05_one_that_waits_for_both_is_told_of_the_end_and_then_of_room() {
-    in_every_mode(|poller, mode| {
-        for (kind, ours, mut theirs) in pairs() {
-            let mut written = fill(&ours);
-            let both = READABLE | WRITABLE;
-            let ours = Source::new(poller, ours, 1, both, mode);
-            theirs.shutdown(Shutdown::Write).unwrap();
-            while !ours.next().is_readable() {
-                written += fill(&ours.socket);
-                ours.rearm(both);
-            }
-            assert_eq!(ours.read(&mut [0; 8]).unwrap(), 0, "{kind}: the end");
-            ours.rearm(WRITABLE);
-            drain(&mut theirs, written);
-            while !ours.next().is_writable() {
-                ours.rearm(WRITABLE);
-            }
-            assert!((&ours.socket).write(b"more").unwrap() > 0, "{kind}");
+    on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
+        let mut written = fill(&ours);
+        let both = READABLE | WRITABLE;
+        let ours = Source::new(poller, ours, 1, both, mode);
+        theirs.shutdown(Shutdown::Write).unwrap();
+        while !ours.next().is_readable() {
+            written += fill(&ours.socket);
+            ours.rearm(both);
         }
+        assert_eq!(ours.read(&mut [0; 8]).unwrap(), 0, "{kind}: the end");
+        ours.rearm(WRITABLE);
+        drain(&mut theirs, written);
+        while !ours.next().is_writable() {
+            ours.rearm(WRITABLE);
+        }
+        assert!((&ours.socket).write(b"more").unwrap() > 0, "{kind}");
     });
 }
 
 #[test]
 fn rule_06_reading_goes_on_after_our_own_shutdown_of_writing() {
-    in_every_mode(|poller, mode| {
-        for (kind, ours, mut theirs) in pairs() {
-            let ours = Source::new(poller, ours, 1, READABLE, mode);
-            ours.socket.shutdown(Shutdown::Write).unwrap();
-            reports_at_most(poller, 1, "nothing to read after our own shutdown");
-            let mut bytes = [0; 8];
-            eventually("the peer sees the end", || {
-                matches!(theirs.read(&mut bytes), Ok(0))
-            });
-            for round in 0..3 {
-                would_block((&ours.socket).read(&mut bytes), kind);
-                ours.rearm(READABLE);
-                theirs.write_all(&[round]).unwrap();
-                assert!(ours.next().is_readable(), "{kind}");
-                assert_eq!(ours.read(&mut bytes).unwrap(), 1, "{kind}");
-                assert_eq!(bytes[0], round);
-            }
-            drop(theirs);
-            assert_eq!(ours.read(&mut bytes).unwrap(), 0, "{kind}: the end");
+    on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
+        let ours = Source::new(poller, ours, 1, READABLE, mode);
+        ours.socket.shutdown(Shutdown::Write).unwrap();
+        reports_at_most(poller, 1, "nothing to read after our own shutdown");
+        let mut bytes = [0; 8];
+        eventually("the peer sees the end", || {
+            matches!(theirs.read(&mut bytes), Ok(0))
+        });
+        for round in 0..3 {
+            would_block((&ours.socket).read(&mut bytes), kind);
+            ours.rearm(READABLE);
+            theirs.write_all(&[round]).unwrap();
+            assert!(ours.next().is_readable(), "{kind}");
+            assert_eq!(ours.read(&mut bytes).unwrap(), 1, "{kind}");
+            assert_eq!(bytes[0], round);
         }
+        drop(theirs);
+        assert_eq!(ours.read(&mut bytes).unwrap(), 0, "{kind}: the end");
     });
 }
 
@@ -255,12 +241,10 @@ pub(super) fn all_of_it<S: AsDescriptor>(
 
 #[test]
 fn rule_07_all_data_can_be_read_after_a_hang_up() {
-    in_every_mode(|poller, mode| {
-        for (kind, ours, theirs) in pairs() {
-            // A TCP socket hangs up only when both directions are closed.
-            ours.shutdown(Shutdown::Write).unwrap();
-            all_of_it(kind, poller, mode, ours, theirs);
-        }
+    on_each_pair(|poller, mode, (kind, ours, theirs)| {
+        // A TCP socket hangs up only when both directions are closed.
+        ours.shutdown(Shutdown::Write).unwrap();
+        all_of_it(kind, poller, mode, ours, theirs);
     });
 }
 
@@ -394,19 +378,17 @@ fn rule_10_an_end_that_was_reported_does_not_end_every_wait() {
 /// New room is reported while bytes are unread, and not before there is room.
 #[test]
 fn rule_68_a_writer_beside_unread_bytes_is_told_of_room() {
-    in_every_mode(|poller, mode| {
-        for (kind, mut ours, mut theirs) in pairs() {
-            fill(&mut ours);
-            assert_eq!(theirs.write(b"unread").unwrap(), 6);
-            let ours = Source::new(poller, ours, 1, WRITABLE, mode);
-            if kind == LOCAL && cfg!(unix) {
-                quiet(poller, "there is no room");
-            }
-            let mut bytes = [0; 64 * 1024];
-            while !poll_now(poller).iter().any(Event::is_writable) {
-                while theirs.read(&mut bytes).is_ok() {}
-            }
-            assert!((&ours.socket).write(b"x").is_ok(), "{kind}");
+    on_each_pair(|poller, mode, (kind, mut ours, mut theirs)| {
+        fill(&mut ours);
+        assert_eq!(theirs.write(b"unread").unwrap(), 6);
+        let ours = Source::new(poller, ours, 1, WRITABLE, mode);
+        if kind == LOCAL && cfg!(unix) {
+            quiet(poller, "there is no room");
         }
+        let mut bytes = [0; 64 * 1024];
+        while !poll_now(poller).iter().any(Event::is_writable) {
+            while theirs.read(&mut bytes).is_ok() {}
+        }
+        assert!((&ours.socket).write(b"x").is_ok(), "{kind}");
     });
 }

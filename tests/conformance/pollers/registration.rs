@@ -13,7 +13,7 @@ use socket2::Socket;
 
 use super::{
     NONE, READABLE, Seen, Source, WRITABLE, borrow, drain, fails, in_every_mode, is_busy,
-    local_pair, pairs, quiet, reports_at_most, tcp_pair, tokens, wait, waiter,
+    local_pair, on_each_pair, quiet, reports_at_most, tcp_pair, tokens, wait, waiter,
 };
 use crate::support::{LIMIT, eventually, sized};
 
@@ -86,29 +86,27 @@ fn rule_14_an_unknown_descriptor_is_not_found() {
 
 #[test]
 fn rule_15_deregistering_before_closing_leaves_nothing_behind() {
-    in_every_mode(|poller, mode| {
-        for (kind, ours, mut theirs) in pairs() {
-            let dup = ours.try_clone().unwrap();
-            let source = Source::new(poller, ours, 1, READABLE | WRITABLE, mode);
-            source.next();
-            source.rearm(READABLE | WRITABLE);
-            source.deregister().unwrap();
-            drop(source);
-            // The open file stays, readable and writable.
-            theirs.write_all(b"x").unwrap();
-            quiet(poller, &format!("{kind}: deregistered, a duplicate lives"));
-            drop(theirs);
-            quiet(poller, &format!("{kind}: deregistered, the peer hung up"));
-            // The duplicate can be registered, and so can (most likely) the number's next owner.
-            let dup = Source::new(poller, dup, 2, READABLE, mode);
-            assert!(dup.next().is_readable(), "{kind}");
-            let (heir, mut peer) = local_pair();
-            drop(dup);
-            let heir = Source::new(poller, heir, 3, READABLE, mode);
-            peer.write_all(b"x").unwrap();
-            assert_eq!(tokens(&wait(poller, None)), [3], "{kind}");
-            drop(heir);
-        }
+    on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
+        let dup = ours.try_clone().unwrap();
+        let source = Source::new(poller, ours, 1, READABLE | WRITABLE, mode);
+        source.next();
+        source.rearm(READABLE | WRITABLE);
+        source.deregister().unwrap();
+        drop(source);
+        // The open file stays, readable and writable.
+        theirs.write_all(b"x").unwrap();
+        quiet(poller, &format!("{kind}: deregistered, a duplicate lives"));
+        drop(theirs);
+        quiet(poller, &format!("{kind}: deregistered, the peer hung up"));
+        // The duplicate can be registered, and so can (most likely) the number's next owner.
+        let dup = Source::new(poller, dup, 2, READABLE, mode);
+        assert!(dup.next().is_readable(), "{kind}");
+        let (heir, mut peer) = local_pair();
+        drop(dup);
+        let heir = Source::new(poller, heir, 3, READABLE, mode);
+        peer.write_all(b"x").unwrap();
+        assert_eq!(tokens(&wait(poller, None)), [3], "{kind}");
+        drop(heir);
     });
 }
 
@@ -165,15 +163,13 @@ fn rule_16_events_handed_out_keep_the_old_token() {
 
 #[test]
 fn rule_17_registering_takes_effect_in_the_wait_under_way() {
-    in_every_mode(|poller, mode| {
-        for (kind, ours, mut theirs) in pairs() {
-            let waiter = waiter(poller, None);
-            theirs.write_all(b"x").unwrap();
-            let _ours = Source::new(poller, ours, 1, READABLE, mode);
-            let events = waiter.join().unwrap();
-            assert_eq!(tokens(&events), [1], "{kind}");
-            assert!(events[0].is_readable(), "{kind}");
-        }
+    on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
+        let waiter = waiter(poller, None);
+        theirs.write_all(b"x").unwrap();
+        let _ours = Source::new(poller, ours, 1, READABLE, mode);
+        let events = waiter.join().unwrap();
+        assert_eq!(tokens(&events), [1], "{kind}");
+        assert!(events[0].is_readable(), "{kind}");
     });
 }
 
@@ -209,22 +205,20 @@ fn rule_17_modifying_takes_effect_in_the_wait_under_way() {
 
 #[test]
 fn rule_17_deregistering_takes_effect_in_the_wait_under_way() {
-    in_every_mode(|poller, mode| {
-        for (kind, ours, mut theirs) in pairs() {
-            let ours = Source::new(poller, ours, 1, READABLE, mode);
-            let (other, mut others) = local_pair();
-            let _other = Source::new(poller, other, 2, READABLE, mode);
-            let waiter = waiter(poller, None);
-            ours.deregister().unwrap();
-            theirs.write_all(b"x").unwrap();
-            eventually("it arrives", || {
-                let mut byte = [std::mem::MaybeUninit::uninit()];
-                ours.socket.peek(&mut byte).is_ok()
-            });
-            others.write_all(b"y").unwrap();
-            let events = waiter.join().unwrap();
-            assert_eq!(tokens(&events), [2], "{kind}: {events:?}");
-        }
+    on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
+        let ours = Source::new(poller, ours, 1, READABLE, mode);
+        let (other, mut others) = local_pair();
+        let _other = Source::new(poller, other, 2, READABLE, mode);
+        let waiter = waiter(poller, None);
+        ours.deregister().unwrap();
+        theirs.write_all(b"x").unwrap();
+        eventually("it arrives", || {
+            let mut byte = [std::mem::MaybeUninit::uninit()];
+            ours.socket.peek(&mut byte).is_ok()
+        });
+        others.write_all(b"y").unwrap();
+        let events = waiter.join().unwrap();
+        assert_eq!(tokens(&events), [2], "{kind}: {events:?}");
     });
 }
 
