@@ -19,10 +19,11 @@ use support::{LIMIT, address_space, message, within};
 /// Less than the stack of a thread, and enough for everything else here.
 const LEFT: u64 = 1 << 20;
 
-fn limit_address_space(limit: impl FnOnce(Rlimit) -> Option<u64>) {
-    let mut now = getrlimit(Resource::As);
-    now.current = limit(now.clone());
-    setrlimit(Resource::As, now).unwrap();
+/// Sets the limit that `limit` returns of the greatest one.
+fn limit_address_space(limit: impl FnOnce(Option<u64>) -> Option<u64>) {
+    let now = getrlimit(Resource::As);
+    let current = limit(now.maximum);
+    setrlimit(Resource::As, Rlimit { current, ..now }).unwrap();
 }
 
 fn check(error: impl std::fmt::Display) {
@@ -60,7 +61,7 @@ fn without_a_thread_to_be_had_what_blocks_is_refused_with_words_and_goes_on_late
             check(message(&*panic.await.unwrap_err()));
             #[cfg(feature = "net")]
             check(polder::net::resolve("localhost:1").await.unwrap_err());
-            limit_address_space(|now| now.maximum);
+            limit_address_space(|maximum| maximum);
 
             assert_eq!(polder::unblock(|| 5).await, 5);
             #[cfg(feature = "fs")]

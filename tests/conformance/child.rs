@@ -4,6 +4,8 @@
 //! default, to run this test alone. The child does the work, and the parent checks the result.
 
 use std::io::Read;
+#[cfg(target_os = "linux")]
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Instant;
@@ -96,6 +98,27 @@ pub fn resident() -> usize {
 #[cfg(target_os = "linux")]
 pub fn entries(path: &str) -> usize {
     std::fs::read_dir(path).unwrap().count()
+}
+
+/// Returns the directories of this process's threads with names that begin so. (The kernel cuts
+/// names after 15 bytes.)
+#[cfg(target_os = "linux")]
+pub fn threads_called(name: &str) -> Vec<PathBuf> {
+    let threads = std::fs::read_dir("/proc/self/task").expect("the list of threads");
+    // A thread may exit between the listing and the read.
+    let is_called = |thread: &PathBuf| {
+        std::fs::read_to_string(thread.join("comm")).is_ok_and(|comm| comm.starts_with(name))
+    };
+    let threads = threads.filter_map(|thread| Some(thread.ok()?.path()));
+    threads.filter(is_called).collect()
+}
+
+/// Returns how often a thread has gone to sleep.
+#[cfg(target_os = "linux")]
+pub fn sleeps_of(thread: &Path) -> usize {
+    let status = std::fs::read_to_string(thread.join("status")).unwrap();
+    let line = (status.lines()).find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.expect("the kernel counts").trim().parse().unwrap()
 }
 
 /// Whether neither count has grown. The earlier count may include things that had ended but were

@@ -1537,17 +1537,7 @@ fn many_blocking_calls_at_once_all_finish() {
 fn the_blocking_pool_grows_and_retires_idle_threads() {
     const CALLS: usize = 20;
 
-    fn threads() -> usize {
-        let threads = std::fs::read_dir("/proc/self/task").expect("Linux has it");
-        let names = threads.filter_map(|thread| {
-            // A thread may exit between the listing and this read.
-            std::fs::read_to_string(thread.ok()?.path().join("comm")).ok()
-        });
-        names
-            .filter(|name| name.starts_with("polder-blocking"))
-            .count()
-    }
-
+    let threads = || crate::child::threads_called("polder-blocking").len();
     let rule = |backend| {
         let runtime = runtime(backend);
         assert_eq!(threads(), 0, "a pool that nobody has used");

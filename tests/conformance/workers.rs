@@ -30,9 +30,10 @@ use rustix::process::Resource;
 #[cfg(unix)]
 use crate::child::{allow_descriptors, in_children};
 #[cfg(target_os = "linux")]
-use crate::child::{entries, limit, no_more, resident};
+use crate::child::{entries, limit, no_more, resident, sleeps_of, threads_called};
 use crate::probe::{
-    Alive, Mailbox, OnDrop, Signal, always_yields, hold, join_all, own_waker, poll_with, tcp_pair,
+    Alive, Mailbox, OnDrop, Signal, always_yields, hold, holding, join_all, own_waker, poll_with,
+    tcp_pair,
 };
 use crate::support::{
     LIMIT, eventually, message, on_every_backend, on_every_backend_alone,
@@ -299,6 +300,23 @@ fn as_many_tasks_as_there_are_workers_block_their_threads_at_once() {
     });
 }
 
+/// Spawns tasks of which none ends before all have started.
+fn all_start_and_stay(runtime: &Runtime, count: usize) {
+    let (started, latch) = (Arc::new(AtomicUsize::new(0)), Arc::new(Latch::new()));
+    let staying: Vec<_> = (0..count)
+        .map(|_| {
+            let (started, latch) = (started.clone(), latch.clone());
+            runtime.spawn(async move {
+                started.fetch_add(1, SeqCst);
+                latch.wait().await;
+            })
+        })
+        .collect();
+    eventually("all have started", || started.load(SeqCst) == count);
+    latch.set();
+    runtime.block_on(join_all(staying));
+}
+
 #[test]
 fn a_worker_that_is_stuck_keeps_no_new_task_from_the_others() {
     with_every_runtime_of_several(|runtime, _, workers| {
@@ -325,19 +343,7 @@ fn a_worker_that_is_stuck_keeps_no_new_task_from_the_others() {
             join_all((0..200).map(|index| polder::spawn(async move { index }))).await;
         });
         // Long-lived tasks, which the stuck workers will never take.
-        let (started, latch) = (Arc::new(AtomicUsize::new(0)), Arc::new(Latch::new()));
-        let staying: Vec<_> = (0..60)
-            .map(|_| {
-                let (started, latch) = (started.clone(), latch.clone());
-                runtime.spawn(async move {
-                    started.fetch_add(1, SeqCst);
-                    latch.wait().await;
-                })
-            })
-            .collect();
-        eventually("all have started", || started.load(SeqCst) == 60);
-        latch.set();
-        runtime.block_on(join_all(staying));
+        all_start_and_stay(&runtime, 60);
         drop(free);
         runtime.block_on(join_all(computations));
     });
@@ -366,19 +372,7 @@ fn a_worker_that_is_stuck_keeps_no_new_task_from_one_that_is_always_busy() {
         });
         // Tasks need not start in the order in which they were spawned.
         eventually("they are stuck", || running.load(SeqCst) == workers);
-        let (started, latch) = (Arc::new(AtomicUsize::new(0)), Arc::new(Latch::new()));
-        let staying: Vec<_> = (0..100)
-            .map(|_| {
-                let (started, latch) = (started.clone(), latch.clone());
-                runtime.spawn(async move {
-                    started.fetch_add(1, SeqCst);
-                    latch.wait().await;
-                })
-            })
-            .collect();
-        eventually("all have started", || started.load(SeqCst) == 100);
-        latch.set();
-        runtime.block_on(join_all(staying));
+        all_start_and_stay(&runtime, 100);
         stop.store(true, SeqCst);
         drop(free);
         runtime.block_on(join_all(all));
@@ -451,20 +445,16 @@ fn no_new_task_is_left_lying_while_workers_are_woken_by_other_things() {
                 for _ in 0..4 {
                     handle.spawn(async {}).detach();
                 }
-                let (sender, receiver) = mpsc::channel();
-                handle
-                    .spawn(async move { sender.send(()).unwrap() })
-                    .detach();
-                let come = receiver.recv_timeout(LIMIT / 2);
-                assert!(come.is_ok(), "a new task lies there, round {round}");
-                let (sender, receiver) = mpsc::channel();
+                let runs = || {
+                    let (sender, receiver) = mpsc::channel();
+                    let task = handle.spawn(async move { sender.send(()).unwrap() });
+                    task.detach();
+                    receiver.recv_timeout(LIMIT / 2).is_ok()
+                };
+                assert!(runs(), "a new task lies there, round {round}");
                 thread::yield_now();
-                handle
-                    .spawn(async move { sender.send(()).unwrap() })
-                    .detach();
-                let come = receiver.recv_timeout(LIMIT / 2);
                 assert!(
-                    come.is_ok(),
+                    runs(),
                     "a new task lies there, and all sleep, round {round}"
                 );
             }
@@ -544,24 +534,6 @@ fn a_thousand_connections_that_one_task_accepts_are_served_by_all_workers() {
     in_children(rule);
 }
 
-/// Returns the number of times that threads with names beginning with `name` have gone to sleep.
-#[cfg(target_os = "linux")]
-fn sleeps(name: &str) -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
-    tasks
-        .map(|task| task.unwrap().path())
-        .filter(|task| read(task.join("comm")).starts_with(name))
-        .map(|task| {
-            let status = read(task.join("status"));
-            let line = (status.lines())
-                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
-                .expect("the kernel counts");
-            line.trim().parse::<usize>().unwrap()
-        })
-        .sum()
-}
-
 #[cfg(target_os = "linux")]
 #[test]
 fn one_worker_is_woken_for_one_task_and_no_herd() {
@@ -577,9 +549,15 @@ fn one_worker_is_woken_for_one_task_and_no_herd() {
             .build()
             .unwrap();
         runtime.block_on(join_all(spread(&runtime, |_| async {})));
-        let name = name + "-";
+        let threads = threads_called(&(name + "-"));
+        let sleeps = || {
+            threads
+                .iter()
+                .map(|thread| sleeps_of(thread))
+                .sum::<usize>()
+        };
         let is_herd = |_| {
-            let (before, start) = (sleeps(&name), Instant::now());
+            let (before, start) = (sleeps(), Instant::now());
             for _ in 0..ROUNDS {
                 let (sender, receiver) = mpsc::channel();
                 runtime
@@ -589,7 +567,7 @@ fn one_worker_is_woken_for_one_task_and_no_herd() {
                 // Usually long enough for the worker to sleep again.
                 thread::sleep(Duration::from_micros(100));
             }
-            let sleeps = sleeps(&name) - before;
+            let sleeps = sleeps() - before;
             // One worker looks at the others, 2,500 times a second.
             let looks = start.elapsed().as_micros() as usize / 400;
             // One sleep per task; waking all workers would give one sleep per worker. (A busy
@@ -666,14 +644,12 @@ fn shutdown_of_several_workers_lets_tasks_finish_and_counts_those_that_did_not()
         let fill = |sleepers: usize, endless: usize| {
             let runtime = runtime_of(backend, workers);
             for _ in 0..sleepers {
-                let (done, guard) = (done.clone(), alive.guard());
-                runtime
-                    .spawn(async move {
-                        let _guard = guard;
-                        sleep(Duration::from_millis(1)).await;
-                        polder::spawn(async move { done.fetch_add(1, SeqCst) }).detach();
-                    })
-                    .detach();
+                let done = done.clone();
+                let task = async move {
+                    sleep(Duration::from_millis(1)).await;
+                    polder::spawn(async move { done.fetch_add(1, SeqCst) }).detach();
+                };
+                runtime.spawn(holding(alive.guard(), task)).detach();
             }
             for index in 0..endless {
                 match index % 2 {
@@ -969,13 +945,8 @@ fn build_without_enough_threads_is_an_error_that_leaks_nothing() {
         let left = || [entries("/proc/self/fd"), entries("/proc/self/task")];
         drop(runtime_of(backend, 3));
         // A joined thread is listed for a moment longer; if counted, it would be missing forever.
-        let is_worker = |task: std::fs::DirEntry| {
-            std::fs::read_to_string(task.path().join("comm"))
-                .is_ok_and(|it| it.starts_with("polder-"))
-        };
         eventually("the first one's workers are gone", || {
-            let tasks = std::fs::read_dir("/proc/self/task").expect("the list of threads");
-            !tasks.filter_map(Result::ok).any(is_worker)
+            threads_called("polder-").is_empty()
         });
         let before = left();
         // The limit does not apply to root. It counts all threads of a user, so we take a user id

@@ -14,13 +14,11 @@ use crate::support::*;
 
 #[test]
 fn echo_tells_the_address_it_really_has_and_the_backend() {
-    for backend in Backend::available() {
-        let echo = Echo::start(backend);
+    on_each_backend(|echo, _| {
         assert_ne!(echo.address.port(), 0, "port 0 was not resolved");
         assert!(echo.address.ip().is_loopback());
         echo.serves_a_client();
-        echo.stops_on_ctrl_c();
-    }
+    });
 }
 
 #[test]
@@ -64,8 +62,7 @@ fn echo_sends_back_every_byte_to_hundreds_of_clients_at_once() {
     // One byte, a few, and more than the server reads in one call.
     const ROUNDS: [usize; 3] = [1, 700, 20_000];
 
-    for backend in Backend::available() {
-        let mut echo = Echo::start(backend);
+    on_each_backend(|echo, _| {
         let clients: Vec<_> = (0..CLIENTS).map(|_| echo.client()).collect();
         let mut expected: HashMap<String, u8> = HashMap::new();
         let mut names: Vec<String> = clients.iter().map(name).collect();
@@ -112,8 +109,7 @@ fn echo_sends_back_every_byte_to_hundreds_of_clients_at_once() {
             let left = expected.remove(name);
             assert!(left.is_some(), "{name} went twice, or never came");
         }
-        echo.stops_on_ctrl_c();
-    }
+    });
 }
 
 /// More than three times the capacity of libc's `fd_set`.
@@ -167,8 +163,7 @@ fn raised_descriptor_limit() -> usize {
 
 #[test]
 fn echo_sends_back_all_after_a_client_half_closed() {
-    for backend in Backend::available() {
-        let mut echo = Echo::start(backend);
+    on_each_backend(|echo, _| {
         for size in [0, 1, 3 << 20] {
             let mut client = echo.client();
             let bytes = pattern(size, size);
@@ -186,14 +181,12 @@ fn echo_sends_back_all_after_a_client_half_closed() {
             echo.says(&client, "connected");
             echo.says(&client, &format!("closed after {size} bytes"));
         }
-        echo.stops_on_ctrl_c();
-    }
+    });
 }
 
 #[test]
 fn echo_serves_others_while_clients_send_nothing() {
-    for backend in Backend::available() {
-        let mut echo = Echo::start(backend);
+    on_each_backend(|echo, _| {
         let silent: Vec<_> = (0..5).map(|_| echo.client()).collect();
         for client in &silent {
             echo.says(client, "connected");
@@ -205,14 +198,12 @@ fn echo_serves_others_while_clients_send_nothing() {
             assert_eq!(echo.line(), format!("{name} closed after 0 bytes"));
         }
         echo.serves_a_client_and_says_so();
-        echo.stops_on_ctrl_c();
-    }
+    });
 }
 
 #[test]
 fn echo_serves_others_while_and_after_clients_reset() {
-    for backend in Backend::available() {
-        let mut echo = Echo::start(backend);
+    on_each_backend(|echo, _| {
         for bytes in [0, 5] {
             let mut client = echo.client();
             echo.says(&client, "connected");
@@ -232,14 +223,12 @@ fn echo_serves_others_while_and_after_clients_reset() {
         let client = echo.serves_a_client();
         let gone = format!("{client} closed after 5 bytes");
         while echo.line() != gone {}
-        echo.stops_on_ctrl_c();
-    }
+    });
 }
 
 #[test]
 fn echo_serves_others_while_and_after_clients_stop_reading_and_vanish() {
-    for backend in Backend::available() {
-        let mut echo = Echo::start(backend);
+    on_each_backend(|echo, _| {
         let mut client = echo.client();
         echo.says(&client, "connected");
         // Writes until the buffers are full: the server's task now waits for the client to read.
@@ -265,8 +254,7 @@ fn echo_serves_others_while_and_after_clients_stop_reading_and_vanish() {
         let line = echo.line();
         assert!(line.starts_with(&format!("{name} lost: ")), "{line:?}");
         echo.serves_a_client_and_says_so();
-        echo.stops_on_ctrl_c();
-    }
+    });
 }
 
 #[test]
@@ -434,6 +422,15 @@ fn has_answer(client: &TcpStream) -> bool {
     let there = client.peek(&mut [0; 4]).is_ok();
     client.set_nonblocking(false).expect("an option is set");
     there
+}
+
+/// Runs `rule` with a server on each backend, which stops afterwards.
+fn on_each_backend(rule: impl Fn(&mut Echo, Backend)) {
+    for backend in Backend::available() {
+        let mut echo = Echo::start(backend);
+        rule(&mut echo, backend);
+        echo.stops_on_ctrl_c();
+    }
 }
 
 /// The echo server, and its address.

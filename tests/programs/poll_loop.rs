@@ -19,12 +19,10 @@ const LONGEST: usize = 32 << 20;
 
 #[test]
 fn poll_loop_tells_the_address_it_really_has_the_backend_and_the_mode() {
-    for way in ways() {
-        let server = Server::start(way);
+    on_each_way(|server, _| {
         assert_ne!(server.address.port(), 0, "port 0 was not resolved");
         server.serves_a_client();
-        server.stops_on_ctrl_c();
-    }
+    });
 }
 
 #[test]
@@ -45,8 +43,7 @@ fn poll_loop_takes_the_backend_from_the_environment_and_the_mode_that_is_simples
 
 #[test]
 fn poll_loop_replies_to_requests_that_come_byte_by_byte() {
-    for way in ways() {
-        let server = Server::start(way);
+    on_each_way(|server, way| {
         let mut slow = server.client();
         slow.set_nodelay(true).expect("an option is set");
         let mut other = server.client();
@@ -60,14 +57,12 @@ fn poll_loop_replies_to_requests_that_come_byte_by_byte() {
         for request in requests {
             replies(&mut slow, &request, way);
         }
-        server.stops_on_ctrl_c();
-    }
+    });
 }
 
 #[test]
 fn poll_loop_replies_in_order_to_thousands_of_pipelined_requests() {
-    for way in ways() {
-        let mut server = Server::start(way);
+    on_each_way(|server, way| {
         let requests: Vec<_> = (0..2_000)
             .map(|number| request(number * 7 % 300, number))
             .collect();
@@ -81,8 +76,7 @@ fn poll_loop_replies_in_order_to_thousands_of_pipelined_requests() {
         server.says(&client, "connected");
         client.shutdown(Shutdown::Write).expect("a half-close");
         server.says(&client, "closed after 2000 requests");
-        server.stops_on_ctrl_c();
-    }
+    });
 }
 
 #[test]
@@ -107,8 +101,7 @@ fn poll_loop_replies_to_the_longest_request() {
 
 #[test]
 fn poll_loop_closes_after_a_request_that_is_too_long_and_the_replies_before_it() {
-    for way in ways() {
-        let mut server = Server::start(way);
+    on_each_way(|server, way| {
         for length in [LONGEST as u32 + 1, u32::MAX] {
             let before: Vec<_> = (0..3).map(|size| request(size, 3)).collect();
             let before = before.concat();
@@ -124,15 +117,13 @@ fn poll_loop_closes_after_a_request_that_is_too_long_and_the_replies_before_it()
             assert_eq!(server.line(), format!("{name} {closed}"), "{way:?}");
         }
         server.serves_a_client();
-        server.stops_on_ctrl_c();
-    }
+    });
 }
 
 /// Closing with unread bytes would reset the connection, and lose undelivered replies.
 #[test]
 fn poll_loop_delivers_the_replies_before_a_request_that_is_too_long_to_whoever_goes_on_sending() {
-    for way in ways() {
-        let mut server = Server::start(way);
+    on_each_way(|server, way| {
         // Its window is small, so the replies wait at the server for a while.
         let client = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         let set = client.set_recv_buffer_size(4 * 1024);
@@ -150,14 +141,12 @@ fn poll_loop_delivers_the_replies_before_a_request_that_is_too_long_to_whoever_g
         // The server knows by now what it has read, and others are served.
         server.serves_a_client();
         replies_and_ends(&mut client, &before, way);
-        server.stops_on_ctrl_c();
-    }
+    });
 }
 
 #[test]
 fn poll_loop_tells_of_clients_that_stop_in_the_middle_and_serves_others() {
-    for way in ways() {
-        let mut server = Server::start(way);
+    on_each_way(|server, way| {
         for size in [2, 9] {
             let mut client = server.client();
             exchange(&mut client, 4, way);
@@ -180,14 +169,12 @@ fn poll_loop_tells_of_clients_that_stop_in_the_middle_and_serves_others() {
         let expected = format!("{name} closed after 1 requests: ");
         assert!(line.starts_with(&expected), "{way:?}: {line:?}");
         server.serves_a_client();
-        server.stops_on_ctrl_c();
-    }
+    });
 }
 
 #[test]
 fn poll_loop_sends_all_replies_after_a_client_half_closed() {
-    for way in ways() {
-        let mut server = Server::start(way);
+    on_each_way(|server, way| {
         for (count, size) in [(0, 0), (1, 0), (300, 1_000), (2, 600_000)] {
             let requests: Vec<_> = (0..count).map(|seed| request(size, seed)).collect();
             let requests = requests.concat();
@@ -203,8 +190,7 @@ fn poll_loop_sends_all_replies_after_a_client_half_closed() {
             server.says(&client, "connected");
             server.says(&client, &format!("closed after {count} requests"));
         }
-        server.stops_on_ctrl_c();
-    }
+    });
 }
 
 #[test]
@@ -214,8 +200,7 @@ fn poll_loop_stops_reading_from_a_client_that_takes_no_replies_and_goes_on_once_
     let requests: Vec<_> = (0..50).map(|seed| request(1_000 + seed, seed)).collect();
     let requests = requests.concat();
 
-    for way in ways() {
-        let mut server = Server::start(way);
+    on_each_way(|server, way| {
         let mut client = server.client();
         client.set_nonblocking(true).expect("an option is set");
         let (mut sent, mut refused) = (0, 0);
@@ -263,8 +248,7 @@ fn poll_loop_stops_reading_from_a_client_that_takes_no_replies_and_goes_on_once_
         drop(client);
         while !server.line().starts_with(&format!("{name} closed ")) {}
         server.serves_a_client();
-        server.stops_on_ctrl_c();
-    }
+    });
 }
 
 #[test]
@@ -272,8 +256,7 @@ fn poll_loop_serves_others_while_one_client_always_has_more_to_send() {
     let requests: Vec<_> = (0..50).map(|seed| request(1_000 + seed, seed)).collect();
     let requests = requests.concat();
 
-    for way in ways() {
-        let server = Server::start(way);
+    on_each_way(|server, _| {
         let client = server.client();
         let (mut reader, mut writer) = (client.try_clone().expect("a clone"), client);
         let over = AtomicBool::new(false);
@@ -291,16 +274,14 @@ fn poll_loop_serves_others_while_one_client_always_has_more_to_send() {
             }
             over.store(true, Ordering::Relaxed);
         });
-        server.stops_on_ctrl_c();
-    }
+    });
 }
 
 #[test]
 fn poll_loop_replies_to_a_hundred_clients_at_once() {
     const CLIENTS: usize = 100;
     const SIZES: [usize; 3] = [0, 700, 20_000];
-    for way in ways() {
-        let mut server = Server::start(way);
+    on_each_way(|server, way| {
         let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.client()).collect();
         for _ in 0..CLIENTS {
             let line = server.line();
@@ -324,8 +305,7 @@ fn poll_loop_replies_to_a_hundred_clients_at_once() {
                 "{way:?}: {line:?}"
             );
         }
-        server.stops_on_ctrl_c();
-    }
+    });
 }
 
 #[test]
@@ -514,6 +494,15 @@ fn replies_and_ends(client: &mut TcpStream, expected: &[u8], way: Way) {
     read.unwrap_or_else(|error| panic!("{way:?}: {error} after {count} bytes"));
     assert_eq!(count, expected.len(), "{way:?}: so many bytes came back");
     assert!(back == expected, "{way:?}: other bytes came back");
+}
+
+/// Runs `rule` with a server of each way, which stops afterwards.
+fn on_each_way(rule: impl Fn(&mut Server, Way)) {
+    for way in ways() {
+        let mut server = Server::start(way);
+        rule(&mut server, way);
+        server.stops_on_ctrl_c();
+    }
 }
 
 /// The server, and its address.

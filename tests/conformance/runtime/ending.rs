@@ -21,7 +21,8 @@ use super::{one_byte, send_byte};
 #[cfg(target_os = "linux")]
 use crate::child::{entries, in_children, limit, resident};
 use crate::probe::{
-    Alive, Count, Mailbox, OnDrop, Signal, always_yields, hold, own_waker, poll_with, tcp_pair,
+    Alive, Count, Mailbox, OnDrop, Signal, always_yields, hold, holding, own_waker, poll_with,
+    tcp_pair,
 };
 #[cfg(target_os = "linux")]
 use crate::support::eventually;
@@ -40,32 +41,12 @@ fn dropping_the_runtime_drops_every_future() {
             // Tasks that wait for the kernel or the clock.
             let (mut reader, writer) = tcp_pair().await;
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let things = guard();
-            polder::spawn(async move {
-                let _things = things;
-                reader.read_exact(&mut [0]).await.unwrap();
-            })
-            .detach();
-            let things = (guard(), writer);
-            polder::spawn(async move {
-                let _things = things;
-                drop(listener.accept().await);
-            })
-            .detach();
-            let things = guard();
-            polder::spawn(async move {
-                let _things = things;
-                sleep(Duration::from_secs(3_600)).await;
-            })
-            .detach();
-            let things = guard();
-            polder::spawn(async move {
-                let _things = things;
-                loop {
-                    future::yield_now().await;
-                }
-            })
-            .detach();
+            let reads = async move { reader.read_exact(&mut [0]).await.unwrap() };
+            polder::spawn(holding(guard(), reads)).detach();
+            let accepts = async move { drop(listener.accept().await) };
+            polder::spawn(holding((guard(), writer), accepts)).detach();
+            polder::spawn(holding(guard(), sleep(Duration::from_secs(3_600)))).detach();
+            polder::spawn(holding(guard(), always_yields())).detach();
             // A task that owns its own waker, and one that owns its own handle.
             let things = guard();
             polder::spawn(async move {
@@ -108,22 +89,13 @@ fn dropping_the_runtime_drops_every_future() {
         // destructors.
         let wakers = Mailbox::<Waker>::default();
         for _ in 0..3 {
-            let (guard, mine) = (guard(), wakers.clone());
-            runtime
-                .spawn(async move {
-                    let others = mine.clone();
-                    let _things = (
-                        guard,
-                        OnDrop(move || {
-                            if let Some(waker) = others.try_receive() {
-                                waker.wake();
-                            }
-                        }),
-                    );
-                    mine.send(own_waker().await);
-                    std::future::pending::<()>().await;
-                })
-                .detach();
+            let (mine, others) = (wakers.clone(), wakers.clone());
+            let wakes = OnDrop(move || others.try_receive().into_iter().for_each(Waker::wake));
+            let task = async move {
+                mine.send(own_waker().await);
+                std::future::pending::<()>().await;
+            };
+            runtime.spawn(holding((guard(), wakes), task)).detach();
         }
         let count = spawned.clone();
         let nested = OnDrop(move || {
@@ -503,14 +475,12 @@ fn shutdown_lets_tasks_finish_and_counts_those_that_did_not() {
         let fill = |sleepers: usize, endless: usize| {
             let runtime = runtime(backend);
             for _ in 0..sleepers {
-                let (done, guard) = (done.clone(), alive.guard());
-                runtime
-                    .spawn(async move {
-                        let _guard = guard;
-                        sleep(Duration::from_millis(2)).await;
-                        polder::spawn(async move { done.fetch_add(1, SeqCst) }).detach();
-                    })
-                    .detach();
+                let done = done.clone();
+                let task = async move {
+                    sleep(Duration::from_millis(2)).await;
+                    polder::spawn(async move { done.fetch_add(1, SeqCst) }).detach();
+                };
+                runtime.spawn(holding(alive.guard(), task)).detach();
             }
             for _ in 0..endless {
                 runtime.spawn_local(hold(alive.guard())).detach();
@@ -682,13 +652,10 @@ fn a_leaked_runtime_harms_nothing() {
         });
         let handle = leaked.handle();
         let signal = Signal::default();
-        let begun = leaked.spawn({
-            let (signal, guard) = (signal.clone(), alive.guard());
-            async move {
-                let _guard = guard;
-                signal.receive().await;
-            }
-        });
+        let waits = signal.clone();
+        let begun = leaked.spawn(holding(alive.guard(), async move {
+            waits.receive().await;
+        }));
         leaked.turn(Duration::ZERO);
         std::mem::forget(leaked);
         // Its tasks accept wakes, cancels and further tasks, and never run.

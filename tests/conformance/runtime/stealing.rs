@@ -19,6 +19,8 @@ use polder::net::UdpSocket;
 use polder::time::sleep;
 use polder::{Handle, Runtime, Task, Timer, future};
 
+#[cfg(target_os = "linux")]
+use crate::child::{sleeps_of, threads_called};
 use crate::probe::{Mailbox, join_all, tcp_pair};
 use crate::support::{
     LIMIT, eventually, on_every_backend_alone, on_every_backend_with_several, runtime_of, share,
@@ -848,19 +850,6 @@ fn a_task_that_is_polled_after_its_first_worker_has_exited_is_dropped() {
     });
 }
 
-/// Returns the directories of the threads of `runtime`'s pool, which are named `name` and a number.
-#[cfg(target_os = "linux")]
-fn threads_called(name: &str) -> Vec<std::path::PathBuf> {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let is_called = |task: &std::path::PathBuf| {
-        std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.starts_with(name))
-    };
-    tasks
-        .map(|task| task.unwrap().path())
-        .filter(is_called)
-        .collect()
-}
-
 /// Returns a runtime that has one blocked worker and a socket, and the directories of its threads.
 /// The worker is released when the result is dropped.
 #[cfg(target_os = "linux")]
@@ -889,14 +878,6 @@ fn with_one_blocked_worker(
     });
     let threads = threads_called(&name);
     (runtime, release, threads)
-}
-
-/// Returns how often a thread has gone to sleep.
-#[cfg(target_os = "linux")]
-fn sleeps(thread: &std::path::Path) -> usize {
-    let status = std::fs::read_to_string(thread.join("status")).unwrap();
-    let line = (status.lines()).find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    line.unwrap().trim().parse().unwrap()
 }
 
 #[cfg(target_os = "linux")]
@@ -939,7 +920,7 @@ fn looks_at_others_are_no_reason_to_poll_busily() {
         };
         let sum = || {
             let computed: Duration = threads.iter().map(computed).sum();
-            let sleeps: usize = threads.iter().map(|thread| sleeps(thread)).sum();
+            let sleeps: usize = threads.iter().map(|thread| sleeps_of(thread)).sum();
             (computed, sleeps)
         };
         // A look takes microseconds; busy polling until the next look would take hundreds. (In one
