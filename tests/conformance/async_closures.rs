@@ -11,6 +11,8 @@ use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream, serve, serve_on_workers};
 use polder::{Backend, Runtime};
 
+use crate::probe::listen;
+
 async fn greeted(address: std::net::SocketAddr) -> String {
     let mut text = String::new();
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -25,8 +27,7 @@ fn one_that_captures_nothing_is_a_handler_of_a_server() {
     for backend in Backend::available() {
         let runtime = Runtime::builder().backend(backend).workers(2).build();
         runtime.unwrap().block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let address = listener.local_addr().unwrap();
+            let (listener, address) = listen().await;
             let client = async {
                 assert_eq!(greeted(address).await, "hello");
             };

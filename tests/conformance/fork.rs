@@ -18,7 +18,7 @@ use polder::{Backend, Runtime, Timer, future};
 use rustix::process::{Pid, WaitOptions, waitpid};
 
 use crate::child::in_children;
-use crate::probe::tcp_pair;
+use crate::probe::{listen, tcp_pair};
 use crate::support::{LIMIT, message, share};
 
 /// The child's time limit. It needs some milliseconds.
@@ -81,8 +81,7 @@ fn plainly<T>(future: impl Future<Output = T>) -> T {
 
 /// Sends ten bytes over TCP.
 async fn talks() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let (listener, address) = listen().await;
     let client = async {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(b"0123456789").await.unwrap();
@@ -258,13 +257,9 @@ fn what_a_child_does_with_its_parents_sockets_ends_no_wait_of_the_parents() {
     in_children(|backend| {
         let runtime = Runtime::new().unwrap();
         runtime.block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let mut pairs = Vec::new();
             for _ in 0..2 {
-                let connect = TcpStream::connect(listener.local_addr().unwrap());
-                let (far, accepted) = future::zip(connect, listener.accept()).await;
-                let (near, _) = accepted.unwrap();
-                let mut pair = (near, far.unwrap());
+                let mut pair = tcp_pair().await;
                 let mut byte = [0];
                 assert!(future::poll_once(pair.0.read(&mut byte)).await.is_none());
                 pairs.push(pair);
@@ -547,11 +542,7 @@ fn a_runtime_driven_in_a_child_of_its_process_ends_with_words_and_goes_on_in_the
             let runtime = Runtime::builder().workers(workers).build().unwrap();
             runtime.block_on(talks());
             let far = runtime.block_on(async {
-                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                let address = listener.local_addr().unwrap();
-                let connect = TcpStream::connect(address);
-                let (far, accepted) = future::zip(connect, listener.accept()).await;
-                let (mut near, _) = accepted.unwrap();
+                let (mut near, far) = tcp_pair().await;
                 polder::spawn(async move {
                     let mut byte = [0];
                     near.read_exact(&mut byte).await.unwrap();
@@ -560,7 +551,7 @@ fn a_runtime_driven_in_a_child_of_its_process_ends_with_words_and_goes_on_in_the
                 .detach();
                 // So that the task waits.
                 Timer::after(SOON).await;
-                far.unwrap()
+                far
             });
             let (runtime, mut far) = (Cell::new(Some(runtime)), Cell::new(Some(far)));
             let driven = fork(|| {

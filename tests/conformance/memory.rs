@@ -11,8 +11,9 @@ use polder::io::{
     AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufWriter, DuplexStream, copy,
     copy_bidirectional, copy_bidirectional_with_sizes, duplex, repeat, sink,
 };
-use polder::net::{TcpListener, TcpStream};
+use polder::net::TcpStream;
 
+use crate::probe::listen;
 use crate::streams::{Count, Random, poll_read, poll_write};
 use crate::support::{in_every_runtime, sized, until};
 
@@ -246,8 +247,7 @@ fn what_a_writer_buffers_is_flushed_before_it_is_waited_for_more() {
 #[test]
 fn a_reset_of_one_side_is_an_error_and_can_be_passed_on() {
     in_every_runtime(|_| async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let (listener, address) = listen().await;
         let client = TcpStream::connect(address).await.unwrap();
         let mut near = listener.accept().await.unwrap().0;
         let mut far = TcpStream::connect(address).await.unwrap();

@@ -238,10 +238,16 @@ impl Random {
     }
 }
 
-/// Returns two connected streams.
-pub async fn tcp_pair() -> (TcpStream, TcpStream) {
+/// Returns a listener and its address.
+pub async fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
     let address = listener.local_addr().expect("it has an address");
+    (listener, address)
+}
+
+/// Returns two connected streams.
+pub async fn tcp_pair() -> (TcpStream, TcpStream) {
+    let (listener, address) = listen().await;
     let (accepted, connected) = future::zip(listener.accept(), TcpStream::connect(address)).await;
     let connected = connected.expect("it connects");
     let own = connected.local_addr().expect("it has an address");

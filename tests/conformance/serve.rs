@@ -15,17 +15,12 @@ use polder::net::{Listener, TcpListener, TcpStream, serve};
 use polder::time::sleep;
 
 use crate::peer::{TcpPeer, beside};
+use crate::probe::listen;
 use crate::streams::listening;
 use crate::support::{
     LIMIT, a_turn, in_every_kernel_runtime, in_every_runtime, is_in_world, on_every_backend, sized,
     until,
 };
-
-async fn listen() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("it has one");
-    (listener, address)
-}
 
 pub async fn echo(mut stream: TcpStream) {
     let (reader, writer) = stream.split();

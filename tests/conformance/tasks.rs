@@ -23,8 +23,8 @@ use polder::{Backend, Handle, Runtime, Task, TaskSet, Timer, future};
 use crate::child::{in_children, in_children_and_judge};
 use crate::peer::beside;
 use crate::probe::{
-    Alive, Mailbox, OnDrop, Signal, always_yields, hold, holding, join_all, own_waker, poll_with,
-    tcp_pair,
+    Alive, Mailbox, OnDrop, Signal, always_yields, hold, holding, join_all, listen, own_waker,
+    poll_with, tcp_pair,
 };
 use crate::support::{
     LIMIT, eventually, in_every_kernel_runtime, in_every_kernel_runtime_alone, in_every_runtime,
@@ -983,8 +983,7 @@ fn an_abort_from_within_the_poll_of_the_awaiting_side_is_not_lost() {
 fn awaiting_an_aborted_task_waits_until_its_future_is_dropped() {
     in_every_kernel_runtime(|_| async {
         for round in 0..8 {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let address = listener.local_addr().unwrap();
+            let (listener, address) = listen().await;
             let alive = Alive::default();
             // The listener is dropped before the guard.
             let things = (listener, alive.guard());
@@ -1058,8 +1057,7 @@ fn no_accepted_connection_is_lost_when_accepting_tasks_are_cancelled() {
     const CONNECTIONS: usize = 50;
     on_every_backend_with_several(|backend, _| {
         runtime(backend).block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let address = listener.local_addr().unwrap();
+            let (listener, address) = listen().await;
             let clients = beside(async move {
                 for _ in 0..CONNECTIONS {
                     drop(TcpStream::connect(address).await.unwrap());

@@ -20,7 +20,7 @@ use polder::stream::StreamExt;
 use polder::time::{Elapsed, sleep, sleep_until, timeout};
 use polder::{Async, Timer};
 
-use crate::probe::{accept_from, join_all, tcp_pair};
+use crate::probe::{accept_from, join_all, listen, tcp_pair};
 use crate::streams::{Count, poll_future};
 use crate::support::{
     a_turn, eventually, in_every_runtime, in_every_runtime_alone, on_every_backend_alone, runtime,
@@ -416,8 +416,7 @@ fn a_timer_of_a_plain_thread_follows_its_user_into_a_runtime() {
 #[test]
 fn a_hundred_accepts_by_two_tasks_are_fifty_each() {
     in_every_runtime_alone(|_| async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let (listener, address) = listen().await;
         let counts: Arc<[AtomicUsize; 2]> = Arc::default();
         let tasks = [0, 1].map(|name| {
             let (listener, counts) = (listener.clone(), counts.clone());
@@ -450,8 +449,7 @@ fn a_hundred_accepts_by_two_tasks_are_fifty_each() {
 #[test]
 fn those_who_wait_for_one_socket_are_served_in_the_order_in_which_they_came() {
     in_every_runtime_alone(|_| async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let (listener, address) = listen().await;
         let served = Arc::new(Mutex::new(Vec::new()));
         let tasks: Vec<_> = (0..5)
             .map(|name| {

@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 use polder::diagnostics::{Dump, TaskDump, TaskState, Wait, WorkerState};
 use polder::event::{Event, Latch};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{TcpListener, TcpStream};
+use polder::net::TcpStream;
 use polder::task::Id;
 use polder::time::{sleep, timeout};
 use polder::{Handle, TaskSet, future};
 
+use crate::probe::{listen, tcp_pair};
 use crate::support::{
     eventually, in_every_runtime, in_every_runtime_alone, on_every_backend_alone, runtime, sized,
     with_every_runtime, with_every_runtime_alone, with_every_runtime_of_several,
@@ -70,8 +71,7 @@ async fn when_all_wait(tasks: usize) -> Dump {
 #[test]
 fn each_task_is_told_with_what_it_waits_for() {
     in_every_runtime(|_| async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let (listener, address) = listen().await;
         let near = TcpStream::connect(address).await.unwrap();
         let (mut far, peer) = listener.accept().await.unwrap();
         let (event, latch) = (Arc::new(Event::new()), Arc::new(Latch::new()));
@@ -216,11 +216,7 @@ fn is_unread(task: &TaskDump) -> bool {
 #[test]
 fn what_is_readable_and_not_read_is_told() {
     in_every_runtime_alone(|_| async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut near = TcpStream::connect(listener.local_addr().unwrap())
-            .await
-            .unwrap();
-        let (mut far, _) = listener.accept().await.unwrap();
+        let (mut far, mut near) = tcp_pair().await;
         let stuck = polder::spawn(async move {
             let mut byte = [0];
             far.read_exact(&mut byte).await.unwrap();
@@ -487,8 +483,7 @@ fn dumps_in_a_storm_of_spawns_wakes_and_ends_tell_each_task_once() {
             })
             .collect();
         runtime.block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let address = listener.local_addr().unwrap();
+            let (listener, address) = listen().await;
             let storm = (0..4).map(|_| {
                 polder::spawn(async move {
                     for round in 0..rounds {

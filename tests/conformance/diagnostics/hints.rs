@@ -16,7 +16,7 @@ use polder::task::Id;
 use polder::time::sleep;
 use polder::{Handle, Runtime, Task, TaskSet, future};
 
-use crate::probe::always_yields;
+use crate::probe::{always_yields, listen};
 use crate::support::{
     eventually, on_every_backend_alone_in_parallel, runtime, sized, with_every_runtime,
     with_every_runtime_alone, with_every_runtime_of_several,
@@ -296,8 +296,7 @@ fn tasks_of_two_workers_that_wake_each_other_are_no_hint() {
 }
 
 async fn connection() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let (listener, address) = listen().await;
     let (near, far) = future::zip(TcpStream::connect(address), listener.accept()).await;
     (near.unwrap(), far.unwrap().0)
 }

@@ -12,6 +12,7 @@ use polder::time::timeout;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{has_ipv6, held_listener, some_turns};
+use crate::probe::listen;
 use crate::support::{
     LIMIT, in_every_runtime, is_in_world, on_every_backend, on_every_backend_alone_in_parallel,
     runtime,
@@ -48,8 +49,7 @@ async fn reaches(listener: &TcpListener, address: impl AsyncToSocketAddrs) {
 #[test]
 fn connect_takes_every_form_of_address() {
     in_every_runtime(|_| async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let (listener, address) = listen().await;
         let port = address.port();
         reaches(&listener, address).await;
         reaches(&listener, &address).await;
@@ -240,8 +240,7 @@ fn bad_text_and_an_empty_list_are_errors_with_words() {
 #[test]
 fn peer_addr_works_right_after_connect() {
     in_every_runtime(|_| async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let (listener, address) = listen().await;
         let accept = async {
             for _ in 0..100 {
                 listener.accept().await.unwrap();

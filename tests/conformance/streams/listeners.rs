@@ -14,21 +14,14 @@ use polder::stream::StreamExt;
 use polder::time::timeout;
 
 use super::{Count, Peer, listening, poll_future, some_turns, with_peer};
-use crate::probe::join_all;
+use crate::probe::{join_all, listen};
 use crate::support::{in_every_runtime, on_every_backend, runtime, sized};
-
-/// Returns a listener and its address.
-async fn listener() -> (TcpListener, net::SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    (listener, address)
-}
 
 #[test]
 fn two_tasks_in_accept_on_one_listener_both_make_progress() {
     in_every_runtime(|_| async {
         const EACH: usize = 50;
-        let (listener, address) = listener().await;
+        let (listener, address) = listen().await;
         let accept = |listener: TcpListener| async move {
             for _ in 0..EACH {
                 listener.accept().await.unwrap();
@@ -49,7 +42,7 @@ fn two_tasks_in_accept_on_one_listener_both_make_progress() {
 #[test]
 fn connections_that_wait_are_accepted_in_the_order_in_which_they_came() {
     in_every_runtime(|_| async {
-        let (listener, address) = listener().await;
+        let (listener, address) = listen().await;
         let mut clients = Vec::new();
         for _ in 0..5 {
             clients.push(Peer::connect(address).await);
@@ -65,7 +58,7 @@ fn connections_that_wait_are_accepted_in_the_order_in_which_they_came() {
 #[test]
 fn one_event_for_two_connections_serves_both_that_wait() {
     in_every_runtime(|_| async {
-        let (listener, address) = listener().await;
+        let (listener, address) = listen().await;
         let mut first = Box::pin(listener.accept());
         let mut second = Box::pin(listener.accept());
         let count = Count::new();
@@ -80,7 +73,7 @@ fn one_event_for_two_connections_serves_both_that_wait() {
 #[test]
 fn each_handle_of_a_listener_that_is_polled_for_connections_gets_one() {
     in_every_runtime(|_| async {
-        let (listener, address) = listener().await;
+        let (listener, address) = listen().await;
         let clone = listener.clone();
         let counts = [Count::new(), Count::new()];
         let mut first = poll_fn(|cx| listener.poll_accept(cx));
@@ -99,7 +92,7 @@ fn each_handle_of_a_listener_that_is_polled_for_connections_gets_one() {
 #[test]
 fn a_stream_that_lingers_for_no_time_is_reset_when_it_is_closed() {
     in_every_runtime(|_| async {
-        let (listener, address) = listener().await;
+        let (listener, address) = listen().await;
         let mut client = TcpStream::connect(address).await.unwrap();
         let (server, _) = listener.accept().await.unwrap();
         assert_eq!(server.linger().unwrap(), None);
@@ -117,7 +110,7 @@ fn a_stream_that_lingers_for_no_time_is_reset_when_it_is_closed() {
 #[test]
 fn options_of_a_stream_are_given_back_as_they_were_set() {
     in_every_runtime(|_| async {
-        let (_listener, address) = listener().await;
+        let (_listener, address) = listen().await;
         let stream = TcpStream::connect(address).await.unwrap();
         for nodelay in [true, false] {
             stream.set_nodelay(nodelay).unwrap();
@@ -161,7 +154,7 @@ fn two_runtimes_in_accept_on_one_listener_both_make_progress() {
 #[test]
 fn a_cancelled_accept_loses_no_connection() {
     in_every_runtime(|_| async {
-        let (listener, address) = listener().await;
+        let (listener, address) = listen().await;
         for with_another_waiter in [false, true] {
             for woken_before in [false, true] {
                 let (count, other_count) = (Count::new(), Count::new());
@@ -193,7 +186,7 @@ fn accepts_that_keep_being_cancelled_lose_no_connection() {
     on_every_backend(|backend| {
         let clients = sized(backend, 200);
         runtime(backend).block_on(async move {
-            let (listener, address) = listener().await;
+            let (listener, address) = listen().await;
             let client = thread::spawn(move || {
                 for _ in 0..clients {
                     let mut stream = net::TcpStream::connect(address).unwrap();
@@ -222,7 +215,7 @@ fn many_clients_are_accepted_by_one_that_waits() {
         const AT_ONCE: usize = 50;
         let waves = sized(backend, 10);
         runtime(backend).block_on(async move {
-            let (listener, address) = listener().await;
+            let (listener, address) = listen().await;
             let server = polder::spawn(async move {
                 let mut incoming = listener.incoming();
                 for _ in 0..waves * AT_ONCE {
@@ -255,7 +248,7 @@ fn many_clients_are_accepted_by_one_that_waits() {
 #[test]
 fn a_connection_that_its_peer_gave_up_in_the_queue_harms_nobody() {
     in_every_runtime(|_| async {
-        let (listener, address) = listener().await;
+        let (listener, address) = listen().await;
         for _ in 0..3 {
             Peer::connect(address).await.reset().await;
         }
@@ -312,7 +305,7 @@ fn closing_a_listener_resets_what_waits_in_its_queue_and_refuses_the_rest() {
 #[test]
 fn a_clone_that_goes_leaves_the_others_accepting() {
     in_every_runtime(|_| async {
-        let (listener, address) = listener().await;
+        let (listener, address) = listen().await;
         let clone = listener.clone();
         let (count, other) = (Count::new(), Count::new());
         let mut waits = Box::pin(listener.accept());
@@ -337,7 +330,7 @@ fn a_clone_that_goes_leaves_the_others_accepting() {
 #[test]
 fn of_many_waiters_that_go_the_last_is_woken() {
     in_every_runtime(|_| async {
-        let (listener, address) = listener().await;
+        let (listener, address) = listen().await;
         let counts: Vec<_> = (0..50).map(|_| Count::new()).collect();
         let mut waiters: Vec<_> = counts
             .iter()

@@ -37,7 +37,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 pub use crate::peer::TcpPeer as Peer;
 use crate::probe::std_accept_from;
-pub use crate::probe::{Count, poll_future};
+pub use crate::probe::{Count, listen, poll_future};
 use crate::support::{a_turn, is_in_world};
 
 /// Returns the two ends of a connection, as the standard library's streams.
@@ -77,8 +77,7 @@ async fn connection() -> (Stream, Stream) {
     if !is_in_world() {
         return both();
     }
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let (listener, address) = listen().await;
     let near = Stream::connect(address).await.unwrap();
     let (far, _) = listener.accept().await.unwrap();
     (near, far)
@@ -119,8 +118,7 @@ pub async fn listening(backlog: i32) -> (TcpListener, net::SocketAddr, Option<So
         let (listener, address, holder) = held_listener(backlog);
         return (listener.try_into().unwrap(), address, Some(holder));
     }
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let (listener, address) = listen().await;
     (listener, address, None)
 }
 

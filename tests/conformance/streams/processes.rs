@@ -17,6 +17,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::{Count, both, fill, pair, poll_future, poll_read, reset, some_turns};
 use crate::child::{in_children, limit};
+use crate::probe::listen;
 use crate::support::{eventually, runtime, test_of};
 
 /// From here on no descriptor can be opened, except in place of closed ones.
@@ -55,8 +56,7 @@ async fn serve(listener: &TcpListener) -> SocketAddr {
 fn accept_reports_that_there_are_no_descriptors_and_recovers() {
     in_children(|backend| {
         runtime(backend).block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let address = listener.local_addr().unwrap();
+            let (listener, address) = listen().await;
             let mut clients: Vec<_> = (0..10)
                 .map(|_| net::TcpStream::connect(address).unwrap())
                 .collect();
@@ -220,8 +220,7 @@ fn open_descriptors() -> usize {
 
 /// Uses sockets through their lifetimes, with every way to leave in the middle.
 async fn lives(refusing: SocketAddr, full: SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let (listener, address) = listen().await;
     // Connects that are refused, that find no address, that are cancelled.
     TcpStream::connect(refusing).await.unwrap_err();
     TcpStream::connect(":").await.unwrap_err();
