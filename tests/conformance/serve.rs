@@ -18,8 +18,8 @@ use crate::peer::{TcpPeer, beside};
 use crate::probe::listen;
 use crate::streams::listening;
 use crate::support::{
-    LIMIT, a_turn, in_every_kernel_runtime, in_every_runtime, is_in_world, on_every_backend, sized,
-    until,
+    LIMIT, a_turn, in_every_kernel_runtime, in_every_runtime, is_in_world, on_every_backend,
+    runtime_of, sized, until,
 };
 
 pub async fn echo(mut stream: TcpStream) {
@@ -600,12 +600,7 @@ fn unix_sockets_are_served_too() {
 #[test]
 fn connections_are_served_by_several_workers() {
     on_every_backend(|backend| {
-        let runtime = polder::Runtime::builder()
-            .backend(backend)
-            .workers(2)
-            .build();
-        let runtime = runtime.expect("two workers");
-        runtime.block_on(async {
+        runtime_of(backend, 2).block_on(async {
             let (listener, address) = listen().await;
             let begun = Arc::new(AtomicUsize::new(0));
             let threads = Arc::new(std::sync::Mutex::new(std::collections::HashSet::new()));

@@ -19,7 +19,7 @@ use crate::child::in_children_and_judge;
 use crate::probe::hold;
 use crate::support::{
     LIMIT, in_every_kernel_runtime_alone, in_every_runtime, in_every_runtime_alone,
-    on_every_backend, runtime, sized, until, with_every_runtime, within,
+    on_every_backend, runtime, runtime_of, sized, until, with_every_runtime, within,
 };
 
 /// Counts drops.
@@ -463,12 +463,9 @@ fn tens_of_thousands_end_one_by_one() {
 #[test]
 fn every_end_is_told_once_whichever_worker_it_comes_from() {
     on_every_backend(|backend| {
-        let runtime = polder::Runtime::builder()
-            .backend(backend)
-            .workers(3)
-            .build();
+        let runtime = runtime_of(backend, 3);
         let count = sized(backend, 20_000);
-        runtime.expect("three workers").block_on(async {
+        runtime.block_on(async {
             let mut set = TaskSet::new();
             for n in 0..count {
                 set.spawn(async move {

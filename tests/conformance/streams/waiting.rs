@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::sync::mpsc;
 use std::task::Poll;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use polder::future::poll_once;
@@ -370,28 +370,36 @@ fn halves_in_two_runtimes_lose_no_wake() {
     });
 }
 
+/// Reads a byte in another runtime, on a thread of its own, and calls `waits` once the read waits.
+fn read_elsewhere(
+    backend: Backend,
+    mut stream: Stream,
+    waits: impl FnOnce() + Send + 'static,
+) -> JoinHandle<usize> {
+    thread::spawn(move || {
+        runtime(backend).block_on(async {
+            let mut byte = [0];
+            let mut read = stream.read(&mut byte);
+            assert!(poll_once(&mut read).await.is_none());
+            waits();
+            let read = timeout(SOON, read).await;
+            read.expect("it is woken, whatever the other runtime does")
+                .unwrap()
+        })
+    })
+}
+
 /// A waiter that a clone left in an idle runtime does not make other clones wait for that runtime.
 #[test]
 fn a_read_given_up_in_an_idle_runtime_holds_no_clone_back() {
     with_every_runtime(|idle, backend| {
         let (mut near, mut far) = pair();
-        let mut clone = near.clone();
+        let clone = near.clone();
         idle.block_on(async {
             assert!(poll_once(near.read(&mut [0])).await.is_none());
         });
-        let thread = thread::spawn(move || {
-            runtime(backend).block_on(async {
-                let mut byte = [0];
-                let mut read = clone.read(&mut byte);
-                assert!(poll_once(&mut read).await.is_none());
-                far.write_all(b"x").unwrap();
-                timeout(SOON, read)
-                    .await
-                    .expect("it is woken, though the other runtime sleeps")
-                    .unwrap();
-            });
-        });
-        thread.join().unwrap();
+        let reader = read_elsewhere(backend, clone, move || far.write_all(b"x").unwrap());
+        reader.join().unwrap();
         drop((idle, near));
     });
 }
@@ -434,27 +442,16 @@ fn a_reader_in_an_idle_runtime_holds_no_writer_back() {
 fn a_wait_goes_on_when_another_waiters_runtime_falls_idle() {
     with_every_runtime(|first, backend| {
         let (mut near, mut far) = pair();
-        let mut clone = near.clone();
+        let clone = near.clone();
         let (sender, receiver) = mpsc::channel();
-        let thread = first.block_on(async {
+        let reader = first.block_on(async {
             assert!(poll_once(near.read(&mut [0])).await.is_none());
-            let thread = thread::spawn(move || {
-                runtime(backend).block_on(async {
-                    let mut byte = [0];
-                    let mut read = clone.read(&mut byte);
-                    assert!(poll_once(&mut read).await.is_none());
-                    sender.send(()).unwrap();
-                    timeout(SOON, read)
-                        .await
-                        .expect("it is woken, though the other runtime sleeps")
-                        .unwrap();
-                });
-            });
+            let reader = read_elsewhere(backend, clone, move || sender.send(()).unwrap());
             receiver.recv().unwrap();
-            thread
+            reader
         });
         far.write_all(b"x").unwrap();
-        thread.join().unwrap();
+        reader.join().unwrap();
 
         // The first one, driven again, is woken by the next data.
         let task = first.spawn(async move { near.read(&mut [0]).await });
@@ -509,25 +506,17 @@ fn streams_closed_by_another_thread_disturb_nobody_who_waits() {
 fn a_runtime_that_ends_takes_nobody_elses_wait_along() {
     with_every_runtime(|ending, backend| {
         let (mut near, mut far) = pair();
-        let mut clone = near.clone();
+        let clone = near.clone();
         // Registered with the ending runtime, with a waiter there.
         ending.block_on(async {
             assert!(poll_once(near.read(&mut [0])).await.is_none());
         });
         let (sender, receiver) = mpsc::channel();
-        let thread = thread::spawn(move || {
-            runtime(backend).block_on(async {
-                let mut byte = [0];
-                let mut read = clone.read(&mut byte);
-                assert!(poll_once(&mut read).await.is_none());
-                sender.send(()).unwrap();
-                read.await.unwrap()
-            })
-        });
+        let reader = read_elsewhere(backend, clone, move || sender.send(()).unwrap());
         receiver.recv().unwrap();
         drop(ending);
         far.write_all(b"x").unwrap();
-        assert_eq!(thread.join().unwrap(), 1);
+        assert_eq!(reader.join().unwrap(), 1);
         drop(near);
     });
 }
