@@ -14,10 +14,12 @@ use polder::{Backend, Runtime, Task, Timer, future};
 
 use crate::descriptor::wait_until_readable;
 use crate::probe::{poll_with, tcp_pair};
+#[cfg(target_os = "linux")]
+use crate::support::on_every_backend_alone;
 use crate::support::{
-    LIMIT, in_every_kernel_runtime_alone, on_every_backend, on_every_backend_alone,
-    on_every_backend_with_several, runtime, runtime_of, share, sized, with_every_runtime,
-    with_every_runtime_alone, with_every_runtime_of_several,
+    LIMIT, in_every_kernel_runtime_alone, on_every_backend, on_every_backend_with_several, runtime,
+    runtime_of, share, sized, with_every_runtime, with_every_runtime_alone,
+    with_every_runtime_of_several,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -7,7 +7,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use polder::future::{poll_once, zip};
@@ -37,6 +36,7 @@ fn place() -> TempDir {
 #[cfg(target_os = "linux")]
 fn abstract_address() -> SocketAddr {
     use std::os::linux::net::SocketAddrExt;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

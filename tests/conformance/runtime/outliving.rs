@@ -19,8 +19,10 @@ use super::{one_byte, send_byte};
 use crate::child::entries;
 use crate::child::in_children;
 use crate::probe::{Count, Mailbox, Signal, hold, own_waker, poll_with, tcp_pair};
+#[cfg(target_os = "linux")]
+use crate::support::runtime_of;
 use crate::support::{
-    LIMIT, eventually, in_every_kernel_runtime, on_every_backend, runtime, runtime_of, until,
+    LIMIT, eventually, in_every_kernel_runtime, on_every_backend, runtime, until,
     with_every_runtime, with_every_runtime_of_several, within,
 };
 
