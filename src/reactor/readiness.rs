@@ -198,7 +198,7 @@ impl Readiness {
     /// Handles an event, or something treated as one, while the lock is held: counts it, and moves
     /// the wakers of its directions to `wakers`. A task's own waker stays, and is woken here, if
     /// this `is_on_worker`: on the thread of the worker that keeps its tasks' wakers.
-    #[inline]
+    #[inline(always)]
     pub(super) fn deliver(
         &self,
         state: &mut State,
