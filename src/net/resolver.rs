@@ -10,8 +10,8 @@
 //! the call is dropped, and is never made if no thread has begun it; a task is cancelled. An entry
 //! is removed from the list either by the thread that has the answer, or by the drop of its
 //! `Lookup`, whichever comes first; each recognises its own entry by its [`Question`]. No `Lookup`
-//! is dropped under the lock of the list, since its drop takes that lock; and no call or task begins
-//! under it, since it may be dropped immediately.
+//! is dropped under the lock of the list, since its drop takes that lock; and no call or task
+//! begins under it, since it may be dropped immediately.
 //!
 //! **A child of `fork`** has its own list. A lookup that was in progress in the parent is an error
 //! there: the pool's threads are the parent's, and one may have held the lock of its list.

@@ -3,8 +3,8 @@
 //!
 //! The server's future spawns the loops, each on its worker, waits for the end, and collects their
 //! results. They share a [`Latch`], which the future sets to stop them. Each loop also sets it when
-//! it stops accepting for any reason: an error, a panic, or the end of its runtime. So the listeners
-//! close together, and all grace periods begin at the same time.
+//! it stops accepting for any reason: an error, a panic, or the end of its runtime. So the
+//! listeners close together, and all grace periods begin at the same time.
 
 use std::fmt;
 use std::future::{Future, IntoFuture, pending};

@@ -329,8 +329,8 @@ impl Kernel {
 
 /// The loop that drives the world.
 impl Kernel {
-    /// Returns what the loop does next. `None` if the run is over: it has failed, which it also does
-    /// here if another thread has woken a task, or has diverged. A test that `is_done` has no more
+    /// Returns what the loop does next. `None` if the run is over: it has diverged, or has failed,
+    /// which it does here if another thread has woken a task. A test that `is_done` has no more
     /// choices.
     pub(crate) fn turn(&mut self, is_done: bool) -> Option<Turn> {
         let core = &mut self.core;

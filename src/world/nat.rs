@@ -113,8 +113,8 @@ impl Flow {
 }
 
 impl Nat {
-    /// Returns the route of a message that has arrived at `to`, and notes it in its flow. `ports` are
-    /// those of the gateway's own sockets.
+    /// Returns the route of a message that has arrived at `to`, and notes it in its flow. `ports`
+    /// are those of the gateway's own sockets.
     pub(super) fn route(
         &mut self,
         (protocol, effect): (Protocol, Effect),
