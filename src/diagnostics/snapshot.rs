@@ -270,7 +270,7 @@ impl SharedSnapshot {
     /// they may wait for.
     fn add_movable_tasks(&mut self, shared: &Shared, now: Instant) {
         let mut before = Vec::new();
-        for pool in shared.pools() {
+        for pool in shared.stealables() {
             pool.owned.for_each(|task| {
                 before.push((task.waker().data().addr() as u64, task.meta().id.as_u64()));
             });
@@ -279,13 +279,13 @@ impl SharedSnapshot {
         let (mut sources, mut timers) = (Vec::new(), Vec::new());
         for reactor in shared.pool_reactors() {
             sources.extend(reactor.source_waits());
-            timers.extend(reactor.remote_timer_waits());
+            timers.extend(reactor.locked_timer_waits());
         }
         let wakers = Wakers::new(sources, timers);
         self.waiting.extend(wakers.waiting());
         // A running task waits for nothing, even if its last poll recorded a leaf.
         let mut running = running_tasks(shared);
-        for pool in shared.pools() {
+        for pool in shared.stealables() {
             pool.owned.for_each(|task| {
                 let (worker, waker) = (Some(task.meta().index()), Some(task.waker()));
                 (self.tasks).push(TaskRecord::of(worker, waker, task.meta(), now));

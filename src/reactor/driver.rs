@@ -11,7 +11,7 @@
 //! unparked. The worker applies it before it does anything else to the heap. The head of `parking`
 //! says why none is lost.
 //!
-//! **Remote timers** are those of threads that drive nothing. They are in the background runtime's
+//! **Locked timers** are those of threads that drive nothing. They are in the background runtime's
 //! reactor, in a second heap, behind a lock: at each poll such a thread must learn whether the
 //! timer has fired, and must exchange its waker. A queue of operations cannot answer that. A local
 //! timer that is touched elsewhere needs no answer, and a lock there would be paid for by every
@@ -235,14 +235,14 @@ impl Driver {
     /// Whether any timer is set.
     #[inline]
     pub(crate) fn has_timers(&self) -> bool {
-        self.timers.borrow().has_pending() || self.reactor.has_remote_timers()
+        self.timers.borrow().has_pending() || self.reactor.has_locked_timers()
     }
 
     /// Returns a moment before which no timer is due: see [`TimerHeap::not_before`].
     #[inline]
     fn not_before(&self) -> Option<Instant> {
         let local = self.timers.borrow().not_before();
-        match self.reactor.some_remote_timers() {
+        match self.reactor.some_locked_timers() {
             None => local,
             Some(remote) => local.into_iter().chain(remote.not_before()).min(),
         }
@@ -274,7 +274,7 @@ impl Driver {
     pub(crate) fn find_earliest(&self) {
         self.apply_timer_ops();
         self.timers.borrow_mut().earliest();
-        if let Some(mut timers) = self.reactor.some_remote_timers() {
+        if let Some(mut timers) = self.reactor.some_locked_timers() {
             timers.earliest();
         }
     }
@@ -385,7 +385,7 @@ impl Driver {
         let counters = self.counters();
         let late = |late| counters.count_fired(late);
         self.timers.borrow_mut().fire(now, wakers, late);
-        if let Some(mut timers) = self.reactor.some_remote_timers() {
+        if let Some(mut timers) = self.reactor.some_locked_timers() {
             timers.fire(now, wakers, late);
         }
     }
@@ -409,7 +409,7 @@ impl Driver {
     /// Lists the wakers that the timers keep, local and remote.
     pub(crate) fn timer_waits(&self) -> Vec<TimerWait> {
         self.apply_timer_ops();
-        let mut waits = self.reactor.remote_timer_waits();
+        let mut waits = self.reactor.locked_timer_waits();
         let timers = self.timers.borrow();
         timers.waits(0..timers.places(), &mut waits);
         waits

@@ -3,7 +3,7 @@
 //! Sockets and timers that the parent has made stay in its reactors until the child moves or drops
 //! them. If a thread of the parent held a lock of such a reactor at the moment of the fork, no
 //! thread of the child would ever release it. So `fork` itself takes these locks first, and both
-//! processes release them: of each reactor the table of sources, its remote timers, and the queue
+//! processes release them: of each reactor the table of sources, its locked timers, and the queue
 //! of timer operations. Events are delivered under the lock of the table, so no thread holds the
 //! state of a source to deliver one. (One that waits for a source, or ends its back-off, may hold
 //! it: a source that both threads use at that moment.)
@@ -47,7 +47,7 @@ struct Held {
 /// The locks of one reactor.
 struct Guards {
     _sources: MutexGuard<'static, SourceTable>,
-    _remote_timers: MutexGuard<'static, TimerHeap>,
+    _locked_timers: MutexGuard<'static, TimerHeap>,
     _timer_ops: MutexGuard<'static, TimerOps>,
 }
 
@@ -73,7 +73,7 @@ impl Held {
             held.reactors.push(reactor);
             held.guards.push(Guards {
                 _sources: own.sources.try_lock()?,
-                _remote_timers: own.remote_timers.try_lock()?,
+                _locked_timers: own.locked_timers.try_lock()?,
                 _timer_ops: own.timer_ops.try_lock()?,
             });
         }
@@ -135,7 +135,7 @@ mod tests {
             thread::scope(|scope| {
                 scope.spawn(move || {
                     let _sources = (nth == 0).then(|| reactor.sources.lock());
-                    let _timers = (nth == 1).then(|| reactor.remote_timers.lock());
+                    let _timers = (nth == 1).then(|| reactor.locked_timers.lock());
                     let _ops = (nth == 2).then(|| reactor.timer_ops.lock());
                     let before = FAILED.load(Ordering::Relaxed);
                     holds.send(()).unwrap();
@@ -157,7 +157,7 @@ mod tests {
                 let over = Over(is_over);
                 in_child(|| {
                     drop(reactor.sources.lock());
-                    drop(reactor.remote_timers.lock());
+                    drop(reactor.locked_timers.lock());
                     drop(reactor.timer_ops.lock());
                     true
                 });

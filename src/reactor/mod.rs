@@ -3,7 +3,7 @@
 //! A [`Reactor`] is shared (`Arc`): every thread may register sources and timers with it. Its other
 //! half, the [`Driver`], belongs to the worker's thread: it waits, fires timers, and holds the
 //! worker's local timers. The collections that other threads reach are behind locks, which are held
-//! only briefly: the table of sources, the heap of remote timers, and the operations queued for the
+//! only briefly: the table of sources, the heap of locked timers, and the operations queued for the
 //! driver. Wakers are collected under these locks and called after their release, except for a
 //! task's own waker: see [`waiters`].
 //!
@@ -62,25 +62,26 @@ pub(crate) struct Reactor {
     poller: Poller,
     /// The mode in which sources are registered: see the head of `source`.
     mode: Mode,
-    /// If the workers of a pool drive this reactor: the id of the first reactor of that pool. All
-    /// its timers are in the locked heap then, where every pool worker can fire them: see `driver`.
-    of_pool: Option<u64>,
+    /// Identifies the pool whose workers drive this reactor, if it is that of a shard: the id of the
+    /// first such reactor. All its timers are in the locked heap then, where every worker of the
+    /// shard can fire them: see `driver`.
+    pool_id: Option<u64>,
     parking: Parking,
-    /// The reactor of the pool that this reactor's worker belongs to, and whether the worker waits
-    /// in that one's poller instead of this one's when it sleeps. Written by the worker's thread
-    /// before it parks: see [`set_elsewhere`](Self::set_elsewhere).
-    pool: Option<Arc<Reactor>>,
-    is_elsewhere: AtomicBool,
+    /// The reactor of the shard that this reactor's worker belongs to, if it is a pool worker's; and
+    /// whether the worker leads: when it sleeps, it waits in that one's poller instead of this
+    /// one's. Written by the worker's thread before it parks: see [`set_leads`](Self::set_leads).
+    shard: Option<Arc<Reactor>>,
+    leads: AtomicBool,
     /// Counters of the worker that this reactor belongs to.
     counters: Arc<Counters>,
     sources: Mutex<SourceTable>,
-    remote_timers: Mutex<TimerHeap>,
+    locked_timers: Mutex<TimerHeap>,
     timer_ops: Mutex<TimerOps>,
     /// Lengths of the three collections above, readable without their locks. A value may be stale,
     /// but not on the thread that drives the reactor and made the change itself. Each is written
     /// under its lock only.
     source_count: AtomicUsize,
-    remote_timer_count: AtomicUsize,
+    locked_timer_count: AtomicUsize,
     timer_op_count: AtomicUsize,
     /// Set once, before the table is emptied; from then on registrations are refused.
     closed: AtomicBool,
@@ -91,24 +92,24 @@ impl Reactor {
         Reactor::with(registry::new_id(), poller, None, None)
     }
 
-    /// Creates a reactor that workers of a pool drive, one at a time. `first` is the first such
-    /// reactor of that pool, if this is another one.
-    pub(crate) fn of_pool(poller: Poller, first: Option<&Reactor>) -> Arc<Reactor> {
+    /// Creates the reactor of a shard, which its workers drive, one at a time. `first` is that of the
+    /// pool's first shard, if this is another one.
+    pub(crate) fn for_shard(poller: Poller, first: Option<&Reactor>) -> Arc<Reactor> {
         let id = registry::new_id();
         Reactor::with(id, poller, Some(first.map_or(id, |first| first.id)), None)
     }
 
     /// Creates the reactor in which one worker of a pool sleeps. Nothing is registered with it:
-    /// sources and timers are with `pool`.
-    pub(crate) fn of_pool_worker(poller: Poller, pool: &Arc<Reactor>) -> Arc<Reactor> {
-        Reactor::with(registry::new_id(), poller, None, Some(pool.clone()))
+    /// sources and timers are with the reactor of its `shard`.
+    pub(crate) fn for_pool_worker(poller: Poller, shard: &Arc<Reactor>) -> Arc<Reactor> {
+        Reactor::with(registry::new_id(), poller, None, Some(shard.clone()))
     }
 
     fn with(
         id: u64,
         poller: Poller,
-        of_pool: Option<u64>,
-        pool: Option<Arc<Reactor>>,
+        pool_id: Option<u64>,
+        shard: Option<Arc<Reactor>>,
     ) -> Arc<Reactor> {
         let can = poller.capabilities();
         let reactor = Arc::new(Reactor {
@@ -119,16 +120,16 @@ impl Reactor {
                 (false, true) => Mode::Level,
                 (false, false) => Mode::OneShot,
             },
-            of_pool,
+            pool_id,
             parking: Parking::default(),
-            pool,
-            is_elsewhere: AtomicBool::new(false),
+            shard,
+            leads: AtomicBool::new(false),
             counters: Arc::default(),
             sources: Mutex::new(SourceTable::default()),
-            remote_timers: Mutex::new(TimerHeap::new()),
+            locked_timers: Mutex::new(TimerHeap::new()),
             timer_ops: Mutex::new(TimerOps::default()),
             source_count: AtomicUsize::new(0),
-            remote_timer_count: AtomicUsize::new(0),
+            locked_timer_count: AtomicUsize::new(0),
             timer_op_count: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
         });
@@ -149,7 +150,7 @@ impl Reactor {
     /// Whether this and `other`, which may be the same, are reactors of one pool.
     #[inline]
     pub(crate) fn shares_pool_with(&self, other: &Reactor) -> bool {
-        self.of_pool.is_some() && self.of_pool == other.of_pool
+        self.pool_id.is_some() && self.pool_id == other.pool_id
     }
 
     #[inline]
@@ -178,35 +179,35 @@ impl Reactor {
         }
     }
 
-    /// The reactor of the pool that this reactor's worker belongs to, if it is a pool worker's.
+    /// The reactor of the shard that this reactor's worker belongs to, if it is a pool worker's.
     #[inline]
-    pub(crate) fn pool(&self) -> Option<&Arc<Reactor>> {
-        self.pool.as_ref()
+    pub(crate) fn shard(&self) -> Option<&Arc<Reactor>> {
+        self.shard.as_ref()
     }
 
-    /// Sets whether the worker, when it sleeps next, waits in the poller of its pool. Called before
-    /// [`park`](Self::park), on the worker's thread.
+    /// Sets whether the worker leads: when it sleeps next, it waits in the poller of its shard.
+    /// Called before [`park`](Self::park), on the worker's thread.
     ///
     /// A thread that finds the worker parked reads this after it has exchanged the state that
     /// `park` wrote. So it reads what was written before that `park`, or something newer. In the
     /// latter case the worker has resumed since, and that has told it to look; the notification,
     /// which may go to the wrong poller, is not needed.
     #[inline]
-    pub(crate) fn set_elsewhere(&self, is_elsewhere: bool) {
-        self.is_elsewhere.store(is_elsewhere, Ordering::Relaxed);
+    pub(crate) fn set_leads(&self, leads: bool) {
+        self.leads.store(leads, Ordering::Relaxed);
     }
 
-    /// Whether the worker, if it sleeps, waits in the poller of its pool.
+    /// Whether the worker, if it sleeps, waits in the poller of its shard.
     #[inline]
-    pub(crate) fn is_elsewhere(&self) -> bool {
-        self.is_elsewhere.load(Ordering::Relaxed)
+    pub(crate) fn leads(&self) -> bool {
+        self.leads.load(Ordering::Relaxed)
     }
 
     /// The poller in which the worker sleeps, if it does.
     #[inline]
     fn sleeps_in(&self) -> &Poller {
-        match &self.pool {
-            Some(pool) if self.is_elsewhere() => &pool.poller,
+        match &self.shard {
+            Some(shard) if self.leads() => &shard.poller,
             _ => &self.poller,
         }
     }
@@ -317,7 +318,7 @@ impl Reactor {
     fn close(&self, wakers: &mut Vec<Waker>) {
         self.closed.store(true, Ordering::Release);
         registry::remove(self.id);
-        self.remote_timers.lock().fire_all(wakers);
+        self.locked_timers.lock().fire_all(wakers);
         let mut table = self.sources.lock();
         let sources = std::mem::take(&mut *table).into_sources();
         self.source_count.store(0, Ordering::Relaxed);
@@ -353,13 +354,13 @@ impl Reactor {
         table.get(token).map(|source| f(source))
     }
 
-    /// Lists the wakers that the remote timers keep.
-    pub(crate) fn remote_timer_waits(&self) -> Vec<TimerWait> {
+    /// Lists the wakers that the locked timers keep.
+    pub(crate) fn locked_timer_waits(&self) -> Vec<TimerWait> {
         let mut waits = Vec::new();
         let mut places = 0..0;
         loop {
             places = places.end..places.end + CHUNK;
-            let timers = self.remote_timers.lock();
+            let timers = self.locked_timers.lock();
             timers.waits(places.clone(), &mut waits);
             if places.end >= timers.places() {
                 return waits;
@@ -391,22 +392,22 @@ impl Reactor {
         self.unpark();
     }
 
-    // Remote timers: for `timer` and `driver` only.
+    // Locked timers: for `timer` and `driver` only.
 
     #[inline]
-    fn has_remote_timers(&self) -> bool {
-        self.remote_timer_count.load(Ordering::Relaxed) > 0
+    fn has_locked_timers(&self) -> bool {
+        self.locked_timer_count.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns the remote timers, if there are any.
+    /// Returns the locked timers, if there are any.
     #[inline]
-    fn some_remote_timers(&self) -> Option<MutexGuard<'_, TimerHeap>> {
-        self.has_remote_timers().then(|| self.remote_timers.lock())
+    fn some_locked_timers(&self) -> Option<MutexGuard<'_, TimerHeap>> {
+        self.has_locked_timers().then(|| self.locked_timers.lock())
     }
 
     /// Inserts a timer. Returns `None` if the reactor has closed.
-    fn insert_remote_timer(&self, when: Instant, waker: Waker) -> Option<Key> {
-        let mut timers = self.remote_timers.lock();
+    fn insert_locked_timer(&self, when: Instant, waker: Waker) -> Option<Key> {
+        let mut timers = self.locked_timers.lock();
         if self.is_closed() {
             drop(timers);
             drop(waker);
@@ -414,7 +415,7 @@ impl Reactor {
         }
         let (key, earliest) = timers.insert(when, waker);
         let count = timers.entries();
-        self.remote_timer_count.store(count, Ordering::Relaxed);
+        self.locked_timer_count.store(count, Ordering::Relaxed);
         drop(timers);
         if earliest {
             self.unpark();
@@ -422,8 +423,8 @@ impl Reactor {
         Some(key)
     }
 
-    fn reset_remote_timer(&self, key: Key, when: Option<Instant>) {
-        let mut timers = self.remote_timers.lock();
+    fn reset_locked_timer(&self, key: Key, when: Option<Instant>) {
+        let mut timers = self.locked_timers.lock();
         if self.is_closed() {
             return;
         }
@@ -434,12 +435,12 @@ impl Reactor {
         }
     }
 
-    /// Removes a remote timer. Its waker must be dropped outside all locks.
-    fn remove_remote_timer(&self, key: Key) -> Option<Waker> {
-        let mut timers = self.remote_timers.lock();
+    /// Removes a locked timer. Its waker must be dropped outside all locks.
+    fn remove_locked_timer(&self, key: Key) -> Option<Waker> {
+        let mut timers = self.locked_timers.lock();
         let waker = timers.remove(key);
         let count = timers.entries();
-        self.remote_timer_count.store(count, Ordering::Relaxed);
+        self.locked_timer_count.store(count, Ordering::Relaxed);
         waker
     }
 

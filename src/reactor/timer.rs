@@ -28,8 +28,8 @@ pub(crate) struct TimerHandle {
 enum Heap {
     /// In the driver's heap; the reactor is named by id, which avoids reference counting.
     Local(u64),
-    /// In the reactor's heap of remote timers.
-    Remote(Arc<Reactor>),
+    /// In the reactor's heap of locked timers.
+    Locked(Arc<Reactor>),
     Removed,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum TimerState {
     /// Pending with the driver of this thread.
     Pending,
     /// Pending in a reactor's locked heap, which every thread can look at.
-    PendingRemote,
+    PendingLocked,
     /// In the heap of a driver that is not this thread's, or its reactor has closed.
     NotVisible,
 }
@@ -56,14 +56,14 @@ impl TimerHandle {
         waker: &Waker,
     ) -> Option<TimerHandle> {
         let waker = waker.clone();
-        let is_local = |driver: &&Driver| driver.drives(reactor) && reactor.of_pool.is_none();
+        let is_local = |driver: &&Driver| driver.drives(reactor) && reactor.pool_id.is_none();
         if let Some(driver) = here.filter(is_local) {
             let (key, _) = driver.with_timers(reactor.id, |timers| timers.insert(when, waker))?;
             let heap = Heap::Local(reactor.id);
             return Some(TimerHandle { key, heap });
         }
-        let key = reactor.insert_remote_timer(when, waker)?;
-        let heap = Heap::Remote(reactor.clone());
+        let key = reactor.insert_locked_timer(when, waker)?;
+        let heap = Heap::Locked(reactor.clone());
         Some(TimerHandle { key, heap })
     }
 
@@ -78,7 +78,7 @@ impl TimerHandle {
         match (is_pending, &self.heap) {
             (None, _) => TimerState::NotVisible,
             (Some(false), _) => TimerState::Fired,
-            (Some(true), Heap::Remote(_)) => TimerState::PendingRemote,
+            (Some(true), Heap::Locked(_)) => TimerState::PendingLocked,
             (Some(true), _) => TimerState::Pending,
         }
     }
@@ -92,16 +92,16 @@ impl TimerHandle {
     ) -> Option<R> {
         match &self.heap {
             Heap::Local(id) => with_timers(here, *id, f),
-            Heap::Remote(reactor) if !reactor.is_closed() => {
-                Some(f(&mut reactor.remote_timers.lock()))
+            Heap::Locked(reactor) if !reactor.is_closed() => {
+                Some(f(&mut reactor.locked_timers.lock()))
             }
             _ => None,
         }
     }
 
-    /// Whether this is a remote timer of `reactor`.
+    /// Whether this is a locked timer of `reactor`.
     pub(crate) fn is_remote_of(&self, reactor: &Arc<Reactor>) -> bool {
-        matches!(&self.heap, Heap::Remote(other) if Arc::ptr_eq(other, reactor))
+        matches!(&self.heap, Heap::Locked(other) if Arc::ptr_eq(other, reactor))
     }
 
     /// Gives the timer another deadline, pending or not; without one, it never fires until it is
@@ -115,7 +115,7 @@ impl TimerHandle {
                     push_timer_op(*id, self.key, TimerOp::Reset(when));
                 }
             }
-            Heap::Remote(reactor) => reactor.reset_remote_timer(self.key, when),
+            Heap::Locked(reactor) => reactor.reset_locked_timer(self.key, when),
             Heap::Removed => {}
         }
     }
@@ -128,7 +128,7 @@ impl TimerHandle {
                 Some(waker) => drop_all(waker),
                 None => push_timer_op(id, self.key, TimerOp::Remove),
             },
-            Heap::Remote(reactor) => drop_all(reactor.remove_remote_timer(self.key)),
+            Heap::Locked(reactor) => drop_all(reactor.remove_locked_timer(self.key)),
             Heap::Removed => {}
         }
     }

@@ -99,7 +99,7 @@ pub(super) struct IdlePeriod {
 impl Worker {
     /// Starts the idle period of a worker that busy-polls, or continues an interrupted one.
     pub(super) fn begin_idle(&self) -> IdlePeriod {
-        let runs = self.local.pool.as_ref().map_or(0, |pool| pool.runs.get());
+        let runs = (self.local.stealable.as_ref()).map_or(0, |stealable| stealable.runs.get());
         let interrupted = self.interrupted.take().filter(|idle| idle.runs == runs);
         IdlePeriod {
             since: interrupted.map_or_else(now, |idle| idle.since),

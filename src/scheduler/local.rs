@@ -3,7 +3,7 @@
 //! [`Local`] has the run queues, the owned tasks and the cooperation budget. Only the worker's
 //! thread accesses it, so it needs neither atomics nor locks. While the thread drives the worker,
 //! its `Local` is the thread's *current* one. The other part, which every thread can reach, is the
-//! worker's [`Remote`]; a pool worker's movable tasks are there, in its [`PoolRemote`].
+//! worker's [`Remote`]; a pool worker's movable tasks are there, in its [`Stealable`].
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ use super::current::Running;
 use super::idle::IdleWorkers;
 use super::main_future::MainFuture;
 use super::mutex_queue::capacity;
-use super::shared::{PoolRemote, Remote, Shared};
+use super::shared::{Remote, Shared, Stealable};
 use super::{INDEX, MOVABLE, Meta, Runnable, TaskRef};
 use crate::clock::now;
 use crate::sync::atomic::Ordering;
@@ -30,7 +30,8 @@ use crate::telemetry::{Counters, Ids, Leaf, SAMPLE, Traced, What};
 /// other from starving the others.
 pub(super) const NEXTS_IN_ROW: usize = 7;
 
-/// The number of runs after which a pool worker that has ready tasks takes an injected one.
+/// The number of runs after which a pool worker that has ready tasks takes its share of the injected
+/// ones.
 pub(super) const INJECT_INTERVAL: usize = 32;
 
 /// After a movable task that yields, a pool worker takes a new one, if there is one: the former has
@@ -53,13 +54,15 @@ pub(crate) struct Local {
     /// Mask for the count of polls: a poll is timed if the masked count is zero. That is one poll
     /// in [`SAMPLE`], or every poll if polls are traced.
     sample_mask: usize,
-    /// The part of a pool worker that is shared with the others.
-    pub(super) pool: Option<Arc<PoolRemote>>,
+    /// The movable tasks of a pool worker, which others may steal.
+    pub(super) stealable: Option<Arc<Stealable>>,
+    /// The run queue of tasks that stay here.
     pub(super) ready: RefCell<VecDeque<Runnable>>,
-    /// The position, in the run queue, of the first movable task that has yielded in this turn:
+    /// The position, in the queue of movable tasks, of the first one that has yielded in this turn:
     /// tasks from there on run after the kernel was polled.
     turn_end: Cell<Option<usize>>,
-    /// The number of runs at which a pool worker that has ready tasks takes an injected one.
+    /// The number of runs at which a pool worker that has ready tasks takes its share of the
+    /// injected ones.
     pub(super) injected_at: Cell<usize>,
     /// Counts the movable tasks that have yielded here.
     yields: Cell<usize>,
@@ -82,8 +85,8 @@ pub(crate) struct Local {
     poll_ended: Cell<Option<Instant>>,
     /// The futures of `block_on` that the worker drives, outermost first.
     pub(crate) mains: RefCell<Vec<Rc<MainFuture>>>,
-    /// Whether the running task has made a task ready, and no worker was woken for it yet: see
-    /// "Waking" in `shared`.
+    /// Whether the running task has made a task ready for which no worker was woken: see "Waking" in
+    /// `shared`.
     pub(super) owes_wake: Cell<bool>,
     /// Chooses the next task instead of the order of the queues, in a simulated world.
     chooser: OnceCell<Box<dyn Chooser>>,
@@ -117,7 +120,7 @@ impl Local {
                 Some(_) => 0,
                 None => SAMPLE - 1,
             },
-            pool: shared.remote(index).pool.clone(),
+            stealable: shared.remote(index).stealable.clone(),
             shared,
             index,
             ready: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
@@ -140,7 +143,7 @@ impl Local {
 
     #[inline]
     pub(crate) fn is_pool_worker(&self) -> bool {
-        self.pool.is_some()
+        self.stealable.is_some()
     }
 
     /// Whether this is the worker of the task, movable or not.
@@ -149,20 +152,21 @@ impl Local {
         Arc::ptr_eq(&self.shared, &meta.shared) && self.index == meta.index()
     }
 
-    /// Schedules a task of this worker's runtime: one that stays here, or on a pool worker one that
-    /// is movable. `yields` is whether the task was woken while it ran. Returns the runnable if
-    /// the task belongs to another worker, or to none yet.
+    /// Queues a task of this worker's runtime here, if it stays here; or, on a pool worker, if it is
+    /// movable and any pool worker has run it. `yields` is whether the task was woken while it ran.
+    /// Returns the runnable of any other task: one that stays elsewhere, or that no pool worker has
+    /// taken yet.
     #[inline(always)]
-    pub(super) fn schedule_if_own(&self, runnable: Runnable, yields: bool) -> Option<Runnable> {
+    pub(super) fn schedule_here(&self, runnable: Runnable, yields: bool) -> Option<Runnable> {
         let state = runnable.metadata().state();
         if state & (INDEX | MOVABLE as u32) == self.index as u32 {
             self.schedule(runnable, yields);
             return None;
         }
-        let has_worker = state & MOVABLE as u32 != 0 && state & INDEX != INDEX;
-        match &self.pool {
-            Some(pool) if has_worker => {
-                self.schedule_movable(pool, runnable, yields);
+        let was_taken = state & MOVABLE as u32 != 0 && state & INDEX != INDEX;
+        match &self.stealable {
+            Some(own) if was_taken => {
+                self.schedule_movable(own, runnable, yields);
                 None
             }
             _ => Some(runnable),
@@ -181,12 +185,12 @@ impl Local {
     }
 
     #[inline]
-    fn schedule_movable(&self, pool: &PoolRemote, runnable: Runnable, yields: bool) {
+    fn schedule_movable(&self, own: &Stealable, runnable: Runnable, yields: bool) {
         if yields {
             self.schedule_yielded(runnable);
         } else if self.runs_task.get() {
             // The data that the running task has just written for it is still in the nearest cache.
-            if self.push_next(pool, runnable) {
+            if self.push_next(own, runnable) {
                 self.owes_wake.set(true);
             }
         } else {
@@ -202,7 +206,7 @@ impl Local {
         }
         runnable.metadata().set_waits_for(Leaf::WOKEN_WHILE_RUNNING);
         if self.turn_end.get().is_none() {
-            self.turn_end.set(Some(self.pool().queue.tail()));
+            self.turn_end.set(Some(self.stealable().queue.tail()));
         }
         let yields = self.yields.get().wrapping_add(1);
         self.yields.set(yields);
@@ -216,17 +220,17 @@ impl Local {
         self.turn_end.set(None);
     }
 
-    /// The part of a pool worker that is shared with the others.
+    /// The movable tasks of a pool worker, which others may steal.
     #[inline]
-    pub(super) fn pool(&self) -> &PoolRemote {
-        self.pool.as_ref().expect("it is a pool worker")
+    pub(super) fn stealable(&self) -> &Stealable {
+        self.stealable.as_ref().expect("it is a pool worker")
     }
 
     // The inject queue.
 
-    /// Postpones the next turn of injected tasks, since some are taken now.
+    /// Postpones the next share of injected tasks, since some are taken now.
     pub(super) fn postpone_injected(&self) {
-        let runs = self.pool().runs.get();
+        let runs = self.stealable().runs.get();
         self.injected_at.set(runs.wrapping_add(INJECT_INTERVAL));
     }
 
@@ -274,7 +278,7 @@ impl Local {
             Some(chooser) => chooser.injected(&self.shared).into_iter().for_each(take),
             None => {
                 // One more than there is room for, since the first is not queued.
-                let room = self.pool().queue.room() + 1;
+                let room = self.stealable().queue.room() + 1;
                 let share = self.shared.injected() / self.shared.workers() + 1;
                 self.shared.inject_queue.take(share.min(room), &mut take);
             }
@@ -283,9 +287,9 @@ impl Local {
         first
     }
 
-    /// Called when the running task has returned, and has made several tasks ready: wakes another
-    /// worker for those that this one does not run next.
-    fn wake_for_spawned(&self) {
+    /// Called when the running task has returned, and owes a wake: wakes a worker if this one has
+    /// ready tasks.
+    fn pay_owed_wake(&self) {
         if !self.has_ready() {
             return;
         }
@@ -305,7 +309,7 @@ impl Local {
 
     /// Takes the first task that stays.
     #[inline]
-    pub(super) fn pop_first(&self) -> Option<Runnable> {
+    pub(super) fn pop_staying(&self) -> Option<Runnable> {
         self.ready.borrow_mut().pop_front()
     }
 
@@ -316,12 +320,12 @@ impl Local {
         if let Some(chooser) = self.chooser() {
             return chooser.next(self);
         }
-        let Some(pool) = &self.pool else {
-            return self.pop_first();
+        let Some(own) = &self.stealable else {
+            return self.pop_staying();
         };
         let in_row = self.nexts_in_row.get();
         if in_row < NEXTS_IN_ROW {
-            if let Some(runnable) = pool.queue.pop_next() {
+            if let Some(runnable) = own.queue.pop_next() {
                 self.nexts_in_row.set(in_row + 1);
                 return Some(runnable);
             }
@@ -330,9 +334,9 @@ impl Local {
         let prefers_staying = self.prefers_staying.get();
         self.prefers_staying.set(!prefers_staying);
         if prefers_staying {
-            self.pop_first().or_else(|| self.pop_movable(pool))
+            self.pop_staying().or_else(|| self.pop_movable(own))
         } else {
-            self.pop_movable(pool).or_else(|| self.pop_first())
+            self.pop_movable(own).or_else(|| self.pop_staying())
         }
     }
 
@@ -358,23 +362,23 @@ impl Local {
 
     /// Takes the first movable task of this turn. The one that runs next is the last.
     #[inline]
-    fn pop_movable(&self, pool: &PoolRemote) -> Option<Runnable> {
-        let queue = &pool.queue;
+    fn pop_movable(&self, own: &Stealable) -> Option<Runnable> {
+        let queue = &own.queue;
         let end = self.turn_end.get().unwrap_or_else(|| queue.tail());
         queue.pop_before(end).or_else(|| queue.pop_next())
     }
 
     /// Lets a movable task run next, however many were next before it.
-    pub(super) fn put_first(&self, runnable: Runnable) {
+    pub(super) fn run_next(&self, runnable: Runnable) {
         self.nexts_in_row.set(0);
-        self.push_next(self.pool(), runnable);
+        self.push_next(self.stealable(), runnable);
     }
 
     /// Lets a movable task run next. Returns whether another one would have been next, which is
     /// queued now.
     #[inline(always)]
-    fn push_next(&self, pool: &PoolRemote, runnable: Runnable) -> bool {
-        match pool.queue.push_next(runnable) {
+    fn push_next(&self, own: &Stealable, runnable: Runnable) -> bool {
+        match own.queue.push_next(runnable) {
             None => false,
             Some(before) => {
                 self.push_movable(before);
@@ -387,7 +391,7 @@ impl Local {
     /// looks at the inject queue before it sleeps, so none has to be woken.
     #[inline]
     pub(super) fn push_movable(&self, runnable: Runnable) {
-        if let Err(runnable) = self.pool().queue.push(runnable) {
+        if let Err(runnable) = self.stealable().queue.push(runnable) {
             self.shared.inject_queue.push(runnable);
         }
     }
@@ -423,8 +427,8 @@ impl Local {
     /// Whether there is a task to run now.
     #[inline]
     pub(super) fn has_ready(&self) -> bool {
-        let has_items = |pool: &Arc<PoolRemote>| pool.queue.has_items();
-        !self.ready.borrow().is_empty() || self.pool.as_ref().is_some_and(has_items)
+        let has_items = |own: &Arc<Stealable>| own.queue.has_items();
+        !self.ready.borrow().is_empty() || self.stealable.as_ref().is_some_and(has_items)
     }
 
     #[inline]
@@ -434,7 +438,7 @@ impl Local {
 
     /// Whether this pool worker has at least `count` movable tasks ready, beside the next one.
     pub(super) fn has_ready_movable(&self, count: usize) -> bool {
-        let queue = &self.pool().queue;
+        let queue = &self.stealable().queue;
         queue.len() >= count && queue.count_items(count) == count
     }
 
@@ -454,18 +458,18 @@ impl Local {
         };
         self.ready.borrow().iter().for_each(&mut call);
         self.remote.inbox.for_each(&mut call);
-        let Some(pool) = &self.pool else {
+        let Some(own) = &self.stealable else {
             return;
         };
         // Only the thread that has taken a task out of the queue may look at it, since a thief may
         // take it at any time. So each is taken, and goes to the end. (For that moment an idle
         // worker may miss it, and this one runs it later.)
-        if let Some(runnable) = pool.queue.pop_next() {
+        if let Some(runnable) = own.queue.pop_next() {
             call(&runnable);
-            self.push_next(pool, runnable);
+            self.push_next(own, runnable);
         }
-        for _ in 0..pool.queue.len() {
-            let Some(runnable) = pool.queue.pop() else {
+        for _ in 0..own.queue.len() {
+            let Some(runnable) = own.queue.pop() else {
                 break;
             };
             call(&runnable);
@@ -478,10 +482,10 @@ impl Local {
     /// Takes half of the movable tasks that are ready on the pool worker at `victim`; among them
     /// the one that it runs next if `takes_next`. Returns whether it has taken any.
     pub(super) fn steal_half(&self, victim: usize, takes_next: bool) -> bool {
-        let (pool, other) = (self.pool(), self.shared.pool(victim));
+        let (own, other) = (self.stealable(), self.shared.stealable(victim));
         let mut ready = other.queue.count_items(usize::MAX);
         ready += usize::from(takes_next && other.queue.has_next());
-        let count = ready.div_ceil(2).min(pool.queue.room());
+        let count = ready.div_ceil(2).min(own.queue.room());
         if count == 0 {
             return false;
         }
@@ -557,7 +561,7 @@ impl Local {
             trace.push_at(end, What::PollEnds(id));
             // Pool workers take tasks that other threads push, and wake other workers, between two
             // polls.
-            self.poll_ended.set(self.pool.is_none().then_some(end));
+            self.poll_ended.set(self.stealable.is_none().then_some(end));
         }
         end
     }
@@ -571,7 +575,7 @@ impl Local {
     /// Counts the ready tasks, including the one that runs next.
     fn measure_queue(&self) {
         let longest = &self.counters.longest_queue;
-        let movable = self.pool.as_ref().map_or(0, |pool| pool.queue.len());
+        let movable = self.stealable.as_ref().map_or(0, |own| own.queue.len());
         let ready = 1 + self.ready.borrow().len() + movable;
         longest.set(longest.get().max(ready));
     }
@@ -581,7 +585,7 @@ impl Local {
     pub(super) fn end_run(&self) {
         self.runs_task.set(false);
         if self.owes_wake.take() {
-            self.wake_for_spawned();
+            self.pay_owed_wake();
         }
     }
 }

@@ -269,7 +269,7 @@ pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
     // Nothing here runs foreign code, so the worker may stay borrowed.
     with_current(|current| match current {
         Some(Current { local, .. }) if Arc::ptr_eq(&local.shared, &runnable.metadata().shared) => {
-            if let Some(runnable) = local.schedule_if_own(runnable, info.woken_while_running) {
+            if let Some(runnable) = local.schedule_here(runnable, info.woken_while_running) {
                 schedule_elsewhere(local, runnable);
             }
         }
@@ -385,7 +385,7 @@ mod tests {
             let (stays, next) = (spawn(), spawn());
             let next_id = id(&next);
             local.push(stays);
-            local.put_first(next);
+            local.run_next(next);
             let is_next = || local.pop().map(|task| id(&task) == next_id);
             assert_eq!(
                 [is_next(), is_next(), is_next()],
@@ -400,7 +400,7 @@ mod tests {
         let (worker, spawn) = pool_worker();
         let next = spawn();
         let is_next = id(&next);
-        worker.local.put_first(next);
+        worker.local.run_next(next);
         let mut known = Vec::new();
         (worker.local).for_each_new(|meta| known.push(meta.id.as_u64()));
         assert_eq!(known, [is_next]);
@@ -458,7 +458,7 @@ mod tests {
         assert_eq!(id(&running), ids[0]);
         let mut new = 0;
         loop {
-            assert!(local.schedule_if_own(running, true).is_none());
+            assert!(local.schedule_here(running, true).is_none());
             running = worker.next_of_pool().unwrap();
             if ids.contains(&id(&running)) {
                 break;
@@ -483,7 +483,7 @@ mod tests {
         polled.metadata().begin_poll(0);
         shared.inject_queue.push(polled);
         let first = worker.next_of_pool().unwrap();
-        assert!(local.schedule_if_own(first, true).is_none());
+        assert!(local.schedule_here(first, true).is_none());
         let next = worker.next_of_pool().unwrap();
         assert_eq!(id(&next), last);
         drop(next);

@@ -102,7 +102,7 @@ pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
         debug_assert!(local.has(meta), "a task is polled by its own worker");
         let task = TaskRef::new(meta, waker.clone());
         let index = if meta.is_movable() {
-            local.pool().owned.insert(task)
+            local.stealable().owned.insert(task)
         } else {
             local.remote.staying.add(1);
             local.owned.borrow_mut().insert(task)
@@ -119,7 +119,7 @@ pub(crate) fn task_ended(meta: &Meta, mut key: Option<OwnedKey>) {
         trace::ended(meta);
     }
     if let Some(key) = key.take_if(|_| meta.is_movable()) {
-        let list = &meta.shared.pool(key.worker as usize).owned;
+        let list = &meta.shared.stealable(key.worker as usize).owned;
         list.remove(key.index());
     }
     let index = with_local(|local| {

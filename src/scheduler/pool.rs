@@ -59,7 +59,7 @@ impl Seen {
     /// Inspects the worker at `index`. `before` is the result of the inspection before, if that is
     /// not out of date.
     fn new(index: usize, shared: &Shared, before: Option<Seen>) -> Seen {
-        let runs = shared.pool(index).runs.get();
+        let runs = shared.stealable(index).runs.get();
         let is_awake = !shared.remote(index).reactor.is_parked();
         let was_in_this_poll = |before: Seen| before.is_awake && before.runs == runs;
         Seen {
@@ -118,7 +118,7 @@ impl PoolWorker {
         let seen = self.seen.borrow()[index];
         // (Parked, it has run that task, and nothing since.)
         seen.is_stuck
-            && seen.runs == shared.pool(index).runs.get()
+            && seen.runs == shared.stealable(index).runs.get()
             && !shared.remote(index).reactor.is_parked()
     }
 }
@@ -326,7 +326,7 @@ impl Worker {
         let local = &*self.local;
         if let Some(runnable) = local.take_injected() {
             // Other workers can no longer take it, so it runs before this worker's own tasks.
-            local.put_first(runnable);
+            local.run_next(runnable);
             local.postpone_injected();
         } else if !local.has_ready() {
             self.steal(false);
@@ -337,7 +337,7 @@ impl Worker {
 
 impl SleepingWorker for Worker {
     fn park(&self, leads: bool) -> bool {
-        self.reactor.set_elsewhere(leads);
+        self.reactor.set_leads(leads);
         self.note(self.reactor.park());
         self.needs_collect.get()
     }
@@ -350,7 +350,7 @@ impl SleepingWorker for Worker {
         let (index, shared, seen) = (self.local.index, self.shared(), self.pool.seen.borrow());
         (self.shard().workers.clone())
             .filter(|&other| other != index)
-            .any(|other| seen[other].runs != shared.pool(other).runs.get())
+            .any(|other| seen[other].runs != shared.stealable(other).runs.get())
     }
 }
 
@@ -386,7 +386,7 @@ impl Shared {
     }
 
     pub(super) fn reactor_of(&self, shard: &Shard) -> &Arc<Reactor> {
-        let reactor = self.remote(shard.workers.start).reactor.pool();
+        let reactor = self.remote(shard.workers.start).reactor.shard();
         reactor.expect("it is a pool worker's")
     }
 }

@@ -6,14 +6,15 @@
 //! *pool workers* run spawned tasks.
 //!
 //! **The inject queue** has movable tasks that no pool worker has: new ones, and those that another
-//! thread has woken. A pool worker takes its share of them at once, and all of them belong to it
-//! then; another one may take them from it later: see [`pool`](super::pool).
+//! thread has woken. A pool worker takes its share of them at once, to its own queue; another one may
+//! steal them from there: see [`pool`](super::pool).
 //!
 //! **Waking.** Injecting a task wakes an idle pool worker: see [`idle`](super::idle). One exception
 //! saves a wake-up in each `spawn(…).await`: the first task that a pool worker's task spawns while
-//! it runs wakes no worker, since most likely the same pool worker takes it next. Otherwise that
-//! worker wakes another one when the running task returns, or when it drives a runtime within that
-//! task. The same goes for a task that it wakes, and that will not run next.
+//! it runs wakes no worker, since most likely the same pool worker takes it next. Each further one
+//! does, immediately. When the running task returns, or drives a runtime, and the pool worker then
+//! has other tasks that are ready, it wakes a worker for these. The same goes for a task that the
+//! running task wakes, and that will not run next.
 //!
 //! **Counting.** The number of live tasks is the difference of two sums: tasks spawned and tasks
 //! ended. Each worker has its own two counters, which only its thread writes, so that no cache line
@@ -76,7 +77,7 @@ pub(crate) struct Pollers {
     pub(crate) main: Poller,
 }
 
-/// State that the workers of one runtime share. By default there are none.
+/// State that the workers of one runtime share. By default there are no workers.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     remotes: Box<[Arc<Remote>]>,
@@ -132,7 +133,8 @@ pub(crate) struct Remote {
     pub(crate) reactor: Arc<Reactor>,
     /// Tasks that stay on this worker.
     pub(super) inbox: MutexQueue<Runnable>,
-    pub(super) pool: Option<Arc<PoolRemote>>,
+    /// If it is a pool worker.
+    pub(super) stealable: Option<Arc<Stealable>>,
     counters: TaskCounters,
     /// The number of tasks that stay on the worker, were polled and still have their futures,
     /// except a task in its first poll. Not the length of their list, which closing takes away.
@@ -158,10 +160,10 @@ pub(crate) enum Drive {
     Driven,
 }
 
-/// The part of a pool worker, beyond its [`Remote`], that every thread can reach: its movable
-/// tasks.
+/// The movable tasks of a pool worker: the part of it, beyond its [`Remote`], that every thread can
+/// reach.
 #[derive(Debug, Default)]
-pub(crate) struct PoolRemote {
+pub(crate) struct Stealable {
     /// The tasks that the worker runs next. Only the worker pushes.
     pub(super) queue: RunQueue<Runnable>,
     /// Counts the tasks, of any kind, that the worker has begun to run.
@@ -169,7 +171,7 @@ pub(crate) struct PoolRemote {
     pub(crate) owned: MovableTasks,
 }
 
-impl PoolRemote {
+impl Stealable {
     /// Takes a movable task that is ready here. Called on any thread.
     fn take(&self) -> Option<Runnable> {
         let mut taken = None;
@@ -186,11 +188,11 @@ struct TaskCounters {
 
 impl Remote {
     fn new(reactor: Arc<Reactor>) -> Remote {
-        let is_pool_worker = reactor.pool().is_some();
+        let is_pool_worker = reactor.shard().is_some();
         Remote {
             reactor,
             inbox: MutexQueue::default(),
-            pool: is_pool_worker.then(Arc::default),
+            stealable: is_pool_worker.then(Arc::default),
             counters: TaskCounters::default(),
             staying: Counter::default(),
             // A pool worker's thread starts soon.
@@ -249,7 +251,10 @@ impl Remote {
     /// The number of tasks that are in the worker's lists: those that stay with it, and the movable
     /// ones that it was the first to poll.
     pub(crate) fn tasks(&self) -> usize {
-        let movable = self.pool.as_ref().map_or(0, |pool| pool.owned.count());
+        let movable = self
+            .stealable
+            .as_ref()
+            .map_or(0, |stealable| stealable.owned.count());
         self.staying.get() + movable
     }
 }
@@ -260,10 +265,10 @@ impl Shared {
         let mut shards = Vec::new();
         for (shared, own) in pollers.shards {
             let first = remotes.len();
-            let of_pool = remotes.first().and_then(|remote| remote.reactor.pool());
-            let reactor = Reactor::of_pool(shared, of_pool.map(|reactor| &**reactor));
+            let of_first = remotes.first().and_then(|remote| remote.reactor.shard());
+            let reactor = Reactor::for_shard(shared, of_first.map(|reactor| &**reactor));
             for poller in own {
-                let own = Reactor::of_pool_worker(poller, &reactor);
+                let own = Reactor::for_pool_worker(poller, &reactor);
                 remotes.push(Arc::new(Remote::new(own)));
             }
             shards.push(Shard::new(first..remotes.len()));
@@ -304,18 +309,18 @@ impl Shared {
         &self.remotes[..self.main_index()]
     }
 
-    /// The parts of the pool workers that every thread can reach, beyond their [`Remote`]s.
+    /// The movable tasks of each pool worker.
     #[inline]
-    pub(crate) fn pools(&self) -> impl Iterator<Item = &PoolRemote> {
+    pub(crate) fn stealables(&self) -> impl Iterator<Item = &Stealable> {
         let remotes = self.pool_workers().iter();
-        remotes.filter_map(|remote| remote.pool.as_deref())
+        remotes.filter_map(|remote| remote.stealable.as_deref())
     }
 
-    /// The same of the pool worker at `index`.
+    /// The movable tasks of the pool worker at `index`.
     #[inline]
-    pub(super) fn pool(&self, index: usize) -> &PoolRemote {
+    pub(super) fn stealable(&self, index: usize) -> &Stealable {
         self.remotes[index]
-            .pool
+            .stealable
             .as_ref()
             .expect("it is a pool worker")
     }
@@ -537,7 +542,7 @@ impl Shared {
     /// closes the runtime: the pool worker may have exited, or be in the middle of a task.
     pub(crate) fn take_any(&self) -> Option<Runnable> {
         (self.inject_queue.pop())
-            .or_else(|| self.pools().find_map(PoolRemote::take))
+            .or_else(|| self.stealables().find_map(Stealable::take))
             .or_else(|| self.take_late())
     }
 
@@ -561,7 +566,8 @@ impl Shared {
 
     /// Wakes every movable task that was polled, so that [`take_any`](Self::take_any) finds it.
     pub(crate) fn wake_movable_tasks(&self) {
-        self.pools().for_each(|pool| pool.owned.wake_all());
+        self.stealables()
+            .for_each(|stealable| stealable.owned.wake_all());
     }
 
     /// Whether another thread has sent something that [`take_any`](Self::take_any) would take.
@@ -598,7 +604,7 @@ impl Shared {
         let reactor = |index: &usize| &self.remotes[*index].reactor;
         workers
             .filter(|index| reactor(index).is_parked())
-            .min_by_key(|index| reactor(index).is_elsewhere())
+            .min_by_key(|index| reactor(index).leads())
     }
 }
 
@@ -614,7 +620,10 @@ impl Drop for LastTaskWaiter<'_> {
 impl IdleWorkers for Shared {
     #[inline]
     fn has_tasks(&self) -> bool {
-        self.has_injected() || self.pools().any(|pool| pool.queue.count_items(1) > 0)
+        self.has_injected()
+            || self
+                .stealables()
+                .any(|stealable| stealable.queue.count_items(1) > 0)
     }
 
     #[inline]
@@ -651,7 +660,7 @@ mod tests {
         for leader in [0, 1] {
             for index in [0, 1] {
                 let reactor = &shared.remote(index).reactor;
-                reactor.set_elsewhere(index == leader);
+                reactor.set_leads(index == leader);
             }
             assert_eq!(shared.find_idle(), Some(1 - leader));
         }

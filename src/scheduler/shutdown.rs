@@ -100,7 +100,7 @@ impl Worker {
             for (_, task) in local.owned.take() {
                 task.waker().wake_by_ref();
             }
-            if let Some(pool) = &local.pool {
+            if let Some(pool) = &local.stealable {
                 pool.owned.wake_all();
             }
             if local.has_work() {

@@ -102,7 +102,7 @@ impl Worker {
         let local = Local::new(shared.clone(), index);
         local.counters.set_tick(now());
         let reactor = shared.remote(index).reactor.clone();
-        let driven = reactor.pool().unwrap_or(&reactor).clone();
+        let driven = reactor.shard().unwrap_or(&reactor).clone();
         Worker {
             driver: Rc::new(Driver::new(driven, local.counters.clone())),
             reactor,
@@ -534,7 +534,7 @@ impl Worker {
         }
         let mut ran = 0;
         while ran < tasks {
-            let Some(runnable) = self.local.pop_first() else {
+            let Some(runnable) = self.local.pop_staying() else {
                 break;
             };
             self.local.run(runnable);
@@ -570,8 +570,8 @@ impl Worker {
     #[inline(always)]
     pub(super) fn next_of_pool(&self) -> Option<Runnable> {
         let local = &*self.local;
-        let pool = local.pool();
-        let runs = pool.runs.get();
+        let stealable = local.stealable();
+        let runs = stealable.runs.get();
         let injected = if runs == local.injected_at.get() {
             local.postpone_injected();
             local.take_injected()
@@ -587,7 +587,7 @@ impl Worker {
         if next.metadata().index() != local.index {
             next.metadata().assign(local.index);
         }
-        pool.runs.set(runs.wrapping_add(1));
+        stealable.runs.set(runs.wrapping_add(1));
         local.runs_task.set(true);
         Some(next)
     }

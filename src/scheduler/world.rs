@@ -70,7 +70,7 @@ impl ByChoice {
     /// The first task of one of the queues is next in turn, and stays so until it was taken: so no
     /// queue is passed over for longer than the world's order permits.
     fn next_of_pool(&self, local: &Local) -> Option<Runnable> {
-        let queue = &local.pool().queue;
+        let queue = &local.stealable().queue;
         // No task can be taken from the middle of the queue, so all are taken out, and the others
         // go back. The one that runs next comes before or after them.
         let next = queue.pop_next();

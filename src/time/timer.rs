@@ -337,7 +337,7 @@ impl Timer {
                     let here = scheduler::driver();
                     let progress = handle.state(here.as_deref(), cx.waker());
                     let is_in_place = match progress {
-                        TimerState::PendingRemote => {
+                        TimerState::PendingLocked => {
                             context::with_reactor(|reactor, _| handle.is_remote_of(reactor))
                         }
                         _ => Ok(progress != TimerState::NotVisible),
