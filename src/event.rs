@@ -449,21 +449,27 @@ impl Wait<'_> {
     }
 
     fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
+        let result = self.poll_with_budget(cx);
+        if result.is_pending() {
+            let address = ptr::from_ref(self.state).addr();
+            waits_for(match self.kind {
+                Kind::Event => Leaf::Event(address),
+                Kind::Latch => Leaf::Latch(address),
+            });
+        }
+        result
+    }
+
+    #[inline]
+    fn poll_with_budget(&mut self, cx: &Context<'_>) -> Poll<()> {
         let is_free = std::mem::take(&mut self.deferred) || self.key.is_some();
         if !is_free && budget::consume(cx).is_pending() {
             self.deferred = true;
             return Poll::Pending;
         }
         let result = Spare::retry(cx.waker(), |spare| self.poll_locked(cx.waker(), spare));
-        if result.is_pending() {
-            if !is_free {
-                budget::restore();
-            }
-            let address = ptr::from_ref(self.state).addr();
-            waits_for(match self.kind {
-                Kind::Event => Leaf::Event(address),
-                Kind::Latch => Leaf::Latch(address),
-            });
+        if !is_free && result.is_pending() {
+            budget::restore();
         }
         result
     }
