@@ -28,8 +28,8 @@
 //! the wakers under it, so no signal is lost between the two.
 //!
 //! A wait that completes without waiting takes one operation from the cooperation budget of the
-//! task, before it looks for the signal; one that has to wait gives it back. If the budget refuses
-//! it, it changes nothing, and is free the next time.
+//! task, before it takes the signal. If the budget refuses it, it changes nothing, and is free the
+//! next time.
 //!
 //! Waiting, setting and dropping a waiter take constant time, regardless of the number of waiters.
 //! (Setting a latch, which happens once, takes time for each waiter.)
@@ -462,25 +462,38 @@ impl Wait<'_> {
 
     #[inline]
     fn poll_with_budget(&mut self, cx: &Context<'_>) -> Poll<()> {
-        let is_free = std::mem::take(&mut self.deferred) || self.key.is_some();
-        if !is_free && budget::consume(cx).is_pending() {
-            self.deferred = true;
-            return Poll::Pending;
+        let free = std::mem::take(&mut self.deferred);
+        let mut paid = free;
+        loop {
+            let attempt = |spare: &mut Spare| self.poll_locked(cx.waker(), spare, paid);
+            if let Some(result) = Spare::retry(cx.waker(), attempt) {
+                if paid && !free && result.is_pending() {
+                    budget::restore(); // Another waiter was quicker.
+                }
+                return result;
+            }
+            if budget::consume(cx).is_pending() {
+                self.deferred = true;
+                return Poll::Pending;
+            }
+            paid = true;
         }
-        let result = Spare::retry(cx.waker(), |spare| self.poll_locked(cx.waker(), spare));
-        if !is_free && result.is_pending() {
-            budget::restore();
-        }
-        result
     }
 
-    /// Makes one attempt under the lock.
-    fn poll_locked(&mut self, waker: &Waker, spare: &mut Spare) -> Result<Poll<()>, NeedsClone> {
+    /// Makes one attempt under the lock. `None` if the wait is over, but has not taken an operation
+    /// from the budget.
+    fn poll_locked(
+        &mut self,
+        waker: &Waker,
+        spare: &mut Spare,
+        paid: bool,
+    ) -> Result<Option<Poll<()>>, NeedsClone> {
         let mut state = self.state.lock();
         match self.key {
+            None if state.set && !paid => return Ok(None),
             None if state.set => {
                 state.set = self.kind == Kind::Latch;
-                return Ok(Poll::Ready(()));
+                return Ok(Some(Poll::Ready(())));
             }
             None => self.key = Some(state.queue.push(spare.take()?)),
             Some(key) => match &mut state.queue.waiters[key].waker {
@@ -488,11 +501,11 @@ impl Wait<'_> {
                 None => {
                     state.queue.remove(key);
                     self.key = None;
-                    return Ok(Poll::Ready(()));
+                    return Ok(Some(Poll::Ready(())));
                 }
             },
         }
-        Ok(Poll::Pending)
+        Ok(Some(Poll::Pending))
     }
 }
 
