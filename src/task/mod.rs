@@ -34,6 +34,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use async_task::{Builder, WithInfo};
+use pin_project_lite::pin_project;
 
 #[cfg(feature = "blocking")]
 use crate::blocking::Call;
@@ -121,12 +122,38 @@ where
     F: Future + 'static,
     F::Output: Send + 'static,
 {
-    let future = async move { create().await };
-    // SAFETY: until its first poll the future has only `create`, which is `Send`. Only the worker
-    // at this index polls it: the task is not movable. Once it was polled, only that worker drops
-    // it; if it was not, any thread may drop it (see `Shared::schedule_new` and
-    // `Shared::take_late`). The output is `Send`, so the handle may be used on any thread.
+    let future = Created::Not {
+        create: Some(create),
+    };
+    // SAFETY: until its first poll the future is `create`, which is `Send`. Only the worker at this
+    // index polls it: the task is not movable. Once it was polled, only that worker drops it; if it
+    // was not, any thread may drop it (see `Shared::schedule_new` and `Shared::take_late`). The
+    // output is `Send`, so the handle may be used on any thread.
     unsafe { new_at(shared, worker, future, label, Kind::Local) }
+}
+
+pin_project! {
+    /// The future that `create` makes at the first poll.
+    #[project = CreatedProjection]
+    enum Created<C, F> {
+        Not { create: Option<C> },
+        Yes { #[pin] future: F },
+    }
+}
+
+impl<C: FnOnce() -> F, F: Future> Future for Created<C, F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        if let CreatedProjection::Not { create } = self.as_mut().project() {
+            let create = create.take().expect("polled after it panicked");
+            self.set(Created::Yes { future: create() });
+        }
+        match self.project() {
+            CreatedProjection::Yes { future } => future.poll(cx),
+            CreatedProjection::Not { .. } => unreachable!("it was created above"),
+        }
+    }
 }
 
 /// Makes a task that stays on the worker at index `worker` of `shared`; or that may run on any
