@@ -1,7 +1,10 @@
 //! `Event` and `Latch`.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
@@ -51,6 +54,32 @@ fn what_is_over_ends_also_beside_a_future_that_always_takes_the_whole_budget() {
         let abort = tasks.spawn(async {});
         until("the task of the set is done", || abort.is_finished()).await;
         future::or(busy(), async { assert!(tasks.join_next().await.is_some()) }).await;
+    });
+}
+
+/// Otherwise two signals were one, and a signal that is reset would not have been.
+#[test]
+fn a_wait_is_queued_by_its_first_poll_whatever_is_left_of_the_budget() {
+    in_every_runtime(async |_| {
+        let event = Event::new();
+        let mut waits = [(); 3].map(|()| Box::pin(event.wait()));
+        poll_fn(|cx| {
+            while pin!(task::consume_budget()).poll(cx).is_ready() {}
+            for wait in &mut waits {
+                assert!(wait.as_mut().poll(cx).is_pending());
+            }
+            Poll::Ready(())
+        })
+        .await;
+        event.set();
+        event.set();
+        let [first, second, third] = waits;
+        first.await;
+        second.await;
+        event.set();
+        event.reset();
+        third.await;
+        assert!(!event.is_set());
     });
 }
 

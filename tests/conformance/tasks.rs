@@ -1202,6 +1202,8 @@ fn a_panic_in_a_futures_destructor_is_contained() {
             }
             let explode: fn() = || panic!("on purpose, after the end");
             assert_eq!(polder::spawn(Done(OnDrop(explode))).await, 4);
+            let on_worker = runtime.handle().spawn_on(0, move || Done(OnDrop(explode)));
+            assert_eq!(on_worker.await, 4);
             polder::spawn(Done(OnDrop(explode))).detach();
             a_few_turns().await;
             // In addition to the task's own panic.
@@ -1215,11 +1217,11 @@ fn a_panic_in_a_futures_destructor_is_contained() {
                     panic!("the first")
                 }
             }
-            let task = AssertUnwindSafe(polder::spawn(Twice(OnDrop(explode))));
-            assert_eq!(
-                message(&*task.catch_unwind().await.unwrap_err()),
-                "the first"
-            );
+            let on_worker = (runtime.handle()).spawn_on(0, move || Twice(OnDrop(explode)));
+            for task in [polder::spawn(Twice(OnDrop(explode))), on_worker] {
+                let panic = AssertUnwindSafe(task).catch_unwind().await.unwrap_err();
+                assert_eq!(message(&*panic), "the first");
+            }
             io_and_timers().await;
         });
         // At the end of the runtime, and in a spawn after that end.
