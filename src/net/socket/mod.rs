@@ -38,7 +38,6 @@ use crate::io::operation::{Attempt, Operation};
 use crate::poller::Interest;
 use crate::reactor::{Direction, Io, Snapshot, SourceKind, Trust};
 use crate::sys::{BorrowedDescriptor, OwnedDescriptor, invalid};
-use crate::task::consume_budget;
 use crate::time::{Timer, timeout};
 
 /// The length of a listener's queue. The system caps it at its limit (Linux: 4,096 since 5.4). When
@@ -483,20 +482,24 @@ impl Socket {
         if self.system.socket_type.is_internet() {
             return self.send(bytes, Some(address)).await;
         }
-        consume_budget().await;
         let (mut pause, longest) = PAUSES;
         loop {
-            match self.send(bytes, Some(address)).attempt() {
-                Err(error) if is_would_block(&error) => {}
-                result => return result,
-            }
-            if self.kernel().has_room() {
-                Timer::after(pause).await;
-            } else {
-                // Not for longer: the event may be about another receiver, which this socket is
-                // connected to.
-                let room = self.ready_in(Direction::Write).into_future();
-                timeout(pause, room).await.unwrap_or(Ok(()))?;
+            let send = self.writing(|_| match self.kernel().send(bytes, Some(address)) {
+                Err(error) if is_would_block(&error) && self.kernel().has_room() => Ok(None),
+                result => result.map(Some),
+            });
+            match timeout(pause, send.into_future()).await {
+                Ok(sent) => match sent? {
+                    Some(sent) => return Ok(sent),
+                    None => {
+                        Timer::after(pause).await;
+                    }
+                },
+                // The event may be about another receiver, which this socket is connected to.
+                Err(_) => match self.send(bytes, Some(address)).attempt() {
+                    Err(error) if is_would_block(&error) => {}
+                    result => return result,
+                },
             }
             pause = (pause * 2).min(longest);
         }
