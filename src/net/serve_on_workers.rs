@@ -349,20 +349,25 @@ where
     }
 }
 
-/// Waits for all loops to end. Returns their summaries, or the first failure, after that.
+/// Waits for the loops to end. All have ended before the first failure is reported.
 async fn join(loops: Vec<Task<io::Result<Summary>>>) -> io::Result<Vec<Summary>> {
-    let mut results = Vec::new();
+    let (mut summaries, mut failure, mut panic) = (Vec::new(), None, None);
     for each in loops {
-        results.push(AssertUnwindSafe(each.fallible()).catch_unwind().await);
+        match AssertUnwindSafe(each.fallible()).catch_unwind().await {
+            Ok(Some(Ok(summary))) => summaries.push(summary),
+            Ok(Some(Err(error))) => failure = failure.or(Some(error)),
+            Ok(None) => {
+                let ended = || io::Error::other("serve_on_workers: its runtime has ended");
+                failure = failure.or_else(|| Some(ended()));
+            }
+            Err(payload) => panic = panic.or(Some(payload)),
+        }
     }
-    // Panics come first. The order is kept otherwise.
-    results.sort_by_key(Result::is_ok);
-    let summary = |result| match result {
-        Ok(Some(result)) => result,
-        Ok(None) => Err(io::Error::other("serve_on_workers: its runtime has ended")),
-        Err(payload) => resume_unwind(payload),
-    };
-    results.into_iter().map(summary).collect()
+    match (panic, failure) {
+        (Some(payload), _) => resume_unwind(payload),
+        (None, Some(error)) => Err(error),
+        (None, None) => Ok(summaries),
+    }
 }
 
 /// Stops all loops when it is dropped. It is sent to the worker with the rest: a runtime that ends
