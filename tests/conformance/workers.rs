@@ -550,6 +550,7 @@ fn one_worker_is_woken_for_one_task_and_no_herd() {
             .unwrap();
         runtime.block_on(join_all(spread(&runtime, |_| async {})));
         let threads = threads_called(&(name + "-"));
+        assert_eq!(threads.len(), workers);
         let sleeps = || {
             threads
                 .iter()
