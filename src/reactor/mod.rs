@@ -62,13 +62,13 @@ pub(crate) struct Reactor {
     poller: Poller,
     /// The mode in which sources are registered: see the head of `source`.
     mode: Mode,
-    /// Identifies the pool whose workers drive this reactor, if it is that of a shard: the id of the
-    /// first such reactor. All its timers are in the locked heap then, where every worker of the
-    /// shard can fire them: see `driver`.
+    /// Identifies the pool whose workers drive this reactor, if it is that of a shard: the id of
+    /// the first such reactor. All its timers are in the locked heap then, where every worker of
+    /// the shard can fire them: see `driver`.
     pool_id: Option<u64>,
     parking: Parking,
-    /// The reactor of the shard that this reactor's worker belongs to, if it is a pool worker's; and
-    /// whether the worker leads: when it sleeps, it waits in that one's poller instead of this
+    /// The reactor of the shard that this reactor's worker belongs to, if it is a pool worker's;
+    /// and whether the worker leads: when it sleeps, it waits in that one's poller instead of this
     /// one's. Written by the worker's thread before it parks: see [`set_leads`](Self::set_leads).
     shard: Option<Arc<Reactor>>,
     leads: AtomicBool,
@@ -92,8 +92,8 @@ impl Reactor {
         Reactor::with(registry::new_id(), poller, None, None)
     }
 
-    /// Creates the reactor of a shard, which its workers drive, one at a time. `first` is that of the
-    /// pool's first shard, if this is another one.
+    /// Creates the reactor of a shard, which its workers drive, one at a time. `first` is that of
+    /// the pool's first shard, if this is another one.
     pub(crate) fn for_shard(poller: Poller, first: Option<&Reactor>) -> Arc<Reactor> {
         let id = registry::new_id();
         Reactor::with(id, poller, Some(first.map_or(id, |first| first.id)), None)

@@ -30,8 +30,8 @@ use crate::telemetry::{Counters, Ids, Leaf, SAMPLE, Traced, What};
 /// other from starving the others.
 pub(super) const NEXTS_IN_ROW: usize = 7;
 
-/// The number of runs after which a pool worker that has ready tasks takes its share of the injected
-/// ones.
+/// The number of runs after which a pool worker that has ready tasks takes its share of the
+/// injected ones.
 pub(super) const INJECT_INTERVAL: usize = 32;
 
 /// After a movable task that yields, a pool worker takes a new one, if there is one: the former has
@@ -85,8 +85,8 @@ pub(crate) struct Local {
     poll_ended: Cell<Option<Instant>>,
     /// The futures of `block_on` that the worker drives, outermost first.
     pub(crate) mains: RefCell<Vec<Rc<MainFuture>>>,
-    /// Whether the running task has made a task ready for which no worker was woken: see "Waking" in
-    /// `shared`.
+    /// Whether the running task has made a task ready for which no worker was woken: see "Waking"
+    /// in `shared`.
     pub(super) owes_wake: Cell<bool>,
     /// Chooses the next task instead of the order of the queues, in a simulated world.
     chooser: OnceCell<Box<dyn Chooser>>,
@@ -152,10 +152,10 @@ impl Local {
         Arc::ptr_eq(&self.shared, &meta.shared) && self.index == meta.index()
     }
 
-    /// Queues a task of this worker's runtime here, if it stays here; or, on a pool worker, if it is
-    /// movable and any pool worker has run it. `yields` is whether the task was woken while it ran.
-    /// Returns the runnable of any other task: one that stays elsewhere, or that no pool worker has
-    /// taken yet.
+    /// Queues a task of this worker's runtime here, if it stays here; or, on a pool worker, if it
+    /// is movable and any pool worker has run it. `yields` is whether the task was woken while it
+    /// ran. Returns the runnable of any other task: one that stays elsewhere, or that no pool
+    /// worker has taken yet.
     #[inline(always)]
     pub(super) fn schedule_here(&self, runnable: Runnable, yields: bool) -> Option<Runnable> {
         let state = runnable.metadata().state();

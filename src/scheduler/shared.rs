@@ -6,8 +6,8 @@
 //! *pool workers* run spawned tasks.
 //!
 //! **The inject queue** has movable tasks that no pool worker has: new ones, and those that another
-//! thread has woken. A pool worker takes its share of them at once, to its own queue; another one may
-//! steal them from there: see [`pool`](super::pool).
+//! thread has woken. A pool worker takes its share of them at once, to its own queue; another one
+//! may steal them from there: see [`pool`](super::pool).
 //!
 //! **Waking.** Injecting a task wakes an idle pool worker: see [`idle`](super::idle). One exception
 //! saves a wake-up in each `spawn(…).await`: the first task that a pool worker's task spawns while
