@@ -160,14 +160,14 @@ pub(crate) fn register_waker(
 ) -> io::Result<bool> {
     match source.register_waker_here(scheduler::own, direction, id, waker) {
         Some(registered) => registered,
-        None => move_and_register_waker(source, direction, id, waker),
+        None => register_source_and_waker(source, direction, id, waker),
     }
 }
 
 /// The slow path: first registers the source with the reactor of this thread. The source is not
 /// registered yet, or is registered with another worker's reactor.
 #[cold]
-fn move_and_register_waker(
+fn register_source_and_waker(
     source: &Arc<Source>,
     direction: Direction,
     id: WaiterId,

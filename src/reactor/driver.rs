@@ -4,22 +4,22 @@
 //! scheduler knows which driver a thread has, and passes it where that matters.
 //!
 //! **Local timers.** A timer that is first polled on the thread that drives a reactor is in that
-//! driver's heap, unless the reactor is a pool's ("Pools" below). Setting, resetting and
+//! driver's heap, unless the reactor is a shard's ("Pools" below). Setting, resetting and
 //! dropping it there costs no lock and no atomic, and nearly all timers spend their whole lives
 //! there. If a local timer is reset or dropped elsewhere (by another thread, or by this one while
 //! it drives another runtime, or none), a [`TimerOp`] is queued with the reactor and the worker is
 //! unparked. The worker applies it before it does anything else to the heap. The head of `parking`
 //! says why none is lost.
 //!
-//! **Locked timers** are those of threads that drive nothing. They are in the background runtime's
-//! reactor, in a second heap, behind a lock: at each poll such a thread must learn whether the
-//! timer has fired, and must exchange its waker. A queue of operations cannot answer that. A local
-//! timer that is touched elsewhere needs no answer, and a lock there would be paid for by every
-//! timer.
+//! **Locked timers** are in a heap of the reactor itself, behind a lock: all of a pool's, and those
+//! of threads that drive nothing, which are in the background runtime's reactor. At each poll such
+//! a thread must learn whether the timer has fired, and must exchange its waker. A queue of
+//! operations cannot answer that. A local timer that is touched elsewhere needs no answer, and a
+//! lock there would be paid for by every timer.
 //!
-//! **Pools.** The workers of a pool drive one reactor, each with a driver of its own. Only one of
-//! them waits on the poller at a time; the scheduler ensures that. All timers are in the second
-//! heap, where each of them can fire them. Readiness and waiters are behind locks, so any thread
+//! **Pools.** The workers of a shard drive one reactor, each with a driver of its own. Only one of
+//! them waits on the poller at a time; the scheduler ensures that. All timers are locked timers,
+//! which each of them can fire. Readiness and waiters are behind locks, so any thread
 //! may deliver.
 
 use std::cell::{Cell, RefCell};
@@ -203,8 +203,8 @@ impl Driver {
     }
 
     /// Returns how long the worker may sleep: at most for `timeout`, and not beyond its earliest
-    /// timer, nor beyond that timer's deadline before it was pushed back. Reads the clock only if
-    /// there is a timeout or a timer.
+    /// timer. (If that was pushed back, its old deadline may still count, and the worker wakes up
+    /// once for nothing.) Reads the clock only if there is a timeout or a timer.
     #[inline]
     pub(crate) fn until(&self, timeout: Option<Duration>) -> Until {
         self.apply_timer_ops();
@@ -244,11 +244,12 @@ impl Driver {
         let local = self.timers.borrow().not_before();
         match self.reactor.some_locked_timers() {
             None => local,
-            Some(remote) => local.into_iter().chain(remote.not_before()).min(),
+            Some(locked) => local.into_iter().chain(locked.not_before()).min(),
         }
     }
 
-    /// Reads the clock, and records that. Computes the tick only if it is another one.
+    /// Reads the clock, and keeps the tick of the counters up to date, which is computed only if it
+    /// is another one: see [`clock::tick`](crate::clock::tick).
     #[inline]
     pub(crate) fn read_clock(&self) -> Instant {
         let now = now();
@@ -291,14 +292,14 @@ impl Driver {
     /// Waits once in `reactor`, and wakes the tasks with ready sources. It is the driver's own, or
     /// that of a pool worker, with which nothing is registered: then only a notification comes.
     ///
-    /// Calls `awake` in between, with whether there is any waker to call: there the worker must
-    /// resume, before foreign code runs. See "Foreign code" at the head of `parking`.
+    /// Calls `before_wakers` in between, with whether there is any waker to call: there the worker
+    /// must resume, before foreign code runs. See "Foreign code" at the head of `parking`.
     #[inline]
     pub(crate) fn wait(
         &self,
         reactor: &Reactor,
         until: &Until,
-        awake: impl FnOnce(bool),
+        before_wakers: impl FnOnce(bool),
     ) -> io::Result<()> {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let Scratch { events, wakers } = &mut *scratch;
@@ -307,7 +308,7 @@ impl Driver {
         let result = reactor.wait(self, events, until, wakers);
         self.trace_if(may_sleep, What::Awakes);
         self.reached.set(*result.as_ref().unwrap_or(&None));
-        self.wake(scratch, awake);
+        self.call_wakers(scratch, before_wakers);
         result.map(drop)
     }
 
@@ -317,7 +318,7 @@ impl Driver {
     pub(crate) fn wait_without_deadline(
         &self,
         may_sleep: bool,
-        awake: impl FnOnce(bool),
+        before_wakers: impl FnOnce(bool),
     ) -> io::Result<()> {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let Scratch { events, wakers } = &mut *scratch;
@@ -325,15 +326,15 @@ impl Driver {
         let result = self
             .reactor
             .wait_without_deadline(self, may_sleep, events, wakers);
-        self.wake(scratch, awake);
+        self.call_wakers(scratch, before_wakers);
         result
     }
 
-    /// Wakes the tasks that were found. Calls `before`, with whether there are any, before that.
+    /// Calls the wakers that were found, after `before_wakers` with whether there are any.
     #[inline(always)]
-    fn wake(&self, mut scratch: Box<Scratch>, before: impl FnOnce(bool)) {
+    fn call_wakers(&self, mut scratch: Box<Scratch>, before_wakers: impl FnOnce(bool)) {
         let has_wakers = !scratch.wakers.is_empty();
-        before(has_wakers);
+        before_wakers(has_wakers);
         if has_wakers {
             wake_all(scratch.wakers.drain(..));
         }
@@ -399,7 +400,7 @@ impl Driver {
         if may_be_near && self.not_before().is_some_and(|next| next < time + NEAR) {
             self.take_due(self.read_clock(), &mut scratch.wakers);
         }
-        self.wake(scratch, |has_wakers| {
+        self.call_wakers(scratch, |has_wakers| {
             if has_wakers {
                 before();
             }

@@ -8,7 +8,7 @@
 //! task's own waker: see [`waiters`].
 //!
 //! **Sleeping.** The worker goes to sleep by [`park`](parking). A thread that queues an operation
-//! for it, or sets an earlier deadline elsewhere, does so under a lock and unparks afterwards. If
+//! for it, or sets an earlier deadline for it, does so under a lock and unparks afterwards. If
 //! that comes before the worker parks, `park` reports it; if it comes after, the worker is
 //! notified.
 //!
@@ -235,13 +235,15 @@ impl Reactor {
             .expect("the poller takes a notification");
     }
 
-    /// Declares the worker parked. Returns what was put there since it resumed.
+    /// Declares the worker parked. Returns whether another thread has left something for it since
+    /// it resumed.
     #[inline]
     pub(crate) fn park(&self) -> Since {
         self.parking.park()
     }
 
-    /// Declares the worker awake. Returns what was put there since it parked.
+    /// Declares the worker awake. Returns whether another thread has left something for it since it
+    /// parked.
     #[inline]
     pub(crate) fn resume(&self) -> Since {
         self.parking.resume()

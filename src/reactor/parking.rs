@@ -37,9 +37,9 @@
 //! * a worker that was woken to search for tasks ends its search before it calls a waker
 //!   (`Worker::before_foreign_code`): otherwise no worker would search for as long as the waker
 //!   blocks;
-//! * a wake is not dropped just because its thread drives the worker: if the worker is parked, the
-//!   wake notifies it (`scheduler::current::unpark`). If the worker is awake, it looks everywhere
-//!   before it sleeps (in a simulated process: before its turn ends).
+//! * the waker of a future of `block_on` skips `unpark` only if its thread drives the worker *and*
+//!   the worker is awake (`scheduler::current::unpark`): then the worker looks everywhere before it
+//!   sleeps (in a simulated process: before its turn ends).
 //!
 //! Work that a waker queues for its own worker is found at the end of the turn, as if a task had
 //! queued it.

@@ -197,13 +197,13 @@ impl Readiness {
 
     /// Handles an event, or something treated as one, while the lock is held: counts it, and moves
     /// the wakers of its directions to `wakers`. A task's own waker stays, and is woken here, if
-    /// this `is_on_worker`: on the thread of the worker that keeps its tasks' wakers.
+    /// this thread `may_keep` it: see "A task's own waker is kept" in `waiters`.
     #[inline(always)]
     pub(super) fn deliver(
         &self,
         state: &mut State,
         ready: Ready,
-        is_on_worker: bool,
+        may_keep: bool,
         wakers: &mut Vec<Waker>,
     ) {
         self.set_sticky_flags(state, ready);
@@ -218,7 +218,7 @@ impl Readiness {
                     let count = events.load(Ordering::Relaxed).wrapping_add(1);
                     events.store(count, Ordering::Release);
                 }
-                state.waiters.take(direction, is_on_worker, wakers);
+                state.waiters.take(direction, may_keep, wakers);
             }
         }
         self.has_waker

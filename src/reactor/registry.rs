@@ -1,5 +1,5 @@
-//! The reactors of the process by id. Timers do not hold a reference to their reactor: another
-//! thread that operates on a worker's local timer finds the reactor here.
+//! The reactors of the process by id. Local timers do not hold a reference to their reactor:
+//! another thread that operates on a worker's local timer finds the reactor here.
 
 // A static, which cannot hold loom's types.
 use std::sync::atomic::{AtomicU64, Ordering};

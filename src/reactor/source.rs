@@ -270,7 +270,7 @@ impl Source {
         loop {
             let mut state = self.readiness.lock();
             if state.registrations.with(reactor).is_none() {
-                self.move_to(reactor, state, direction, id)?;
+                self.register_or_move(reactor, state, direction, id)?;
                 continue;
             }
             let registered =
@@ -292,7 +292,7 @@ impl Source {
     /// Registers with `reactor`: in place of the others if there is no other waiter for this
     /// source, and otherwise in addition.
     #[cold]
-    fn move_to(
+    fn register_or_move(
         self: &Arc<Self>,
         reactor: &Arc<Reactor>,
         mut state: MutexGuard<'_, State>,
@@ -421,7 +421,7 @@ impl Source {
         let mut state = self.readiness.lock();
         // Only the worker of the first registration marks a task's own waker as such; there the
         // waker may be woken under the lock.
-        let is_here =
+        let may_keep =
             (state.registrations.first.as_ref()).is_some_and(|first| first.is_with(reactor));
         // With edges, only writability without a waiter changes the interest.
         let keeps_interest = reactor.mode == Mode::Edge
@@ -433,7 +433,7 @@ impl Source {
         } else {
             awaited(&state)
         };
-        (self.readiness).deliver(&mut state, ready, is_here, wakers);
+        (self.readiness).deliver(&mut state, ready, may_keep, wakers);
         if !keeps_interest {
             self.change_interest(driver, token, ready, before, &mut state, wakers);
         }

@@ -69,7 +69,7 @@ impl TimerHandle {
 
     /// Returns the state. If the timer is pending, makes `waker` the one to be woken.
     #[inline]
-    pub(crate) fn state(&self, here: Option<&Driver>, waker: &Waker) -> TimerState {
+    pub(crate) fn poll(&self, here: Option<&Driver>, waker: &Waker) -> TimerState {
         // (Cloning the waker may change the state.)
         let is_pending = Spare::retry(waker, |spare| {
             self.with_heap(here, |timers| timers.renew_waker(self.key, waker, spare))
@@ -100,7 +100,7 @@ impl TimerHandle {
     }
 
     /// Whether this is a locked timer of `reactor`.
-    pub(crate) fn is_remote_of(&self, reactor: &Arc<Reactor>) -> bool {
+    pub(crate) fn is_locked_in(&self, reactor: &Arc<Reactor>) -> bool {
         matches!(&self.heap, Heap::Locked(other) if Arc::ptr_eq(other, reactor))
     }
 

@@ -281,7 +281,7 @@ impl TimerHeap {
         self.sift_up(self.nodes.len() - 1) == 0
     }
 
-    /// Takes a node out of the heap, and marks its entry as fired.
+    /// Takes a node out of the heap. Its entry has none then, as that of a timer that has fired.
     #[inline]
     fn take_node(&mut self, index: usize) {
         let node = self.nodes.swap_remove(index);

@@ -18,13 +18,14 @@
 //! wait for the next event with the same waker. Such a waker is woken by reference and stays in
 //! place after the event, so it need not be cloned for each event. A clone costs two locked
 //! instructions more than it seems, since `async-task` ends a poll with a compare-and-swap, which
-//! fails once if the waker was cloned meanwhile. (Only handles keep wakers: a future's waker is
+//! fails once if the waker was cloned meanwhile. (This pays for handles: a future's waker is
 //! removed when its operation is done.) Waking it under the lock is allowed on the thread of that
-//! worker, or of any worker of its pool, because no foreign code runs: `scheduler::schedule` only
-//! queues the task, and never drops it. Other threads take the waker
-//! out, like any other; so does a reactor that closes, since a task's waker keeps its runtime's
-//! memory alive. All wakers are dropped outside the lock. (An idle source that outlives its last
-//! task keeps the memory of that task.)
+//! worker, or, for a movable task, of any worker of its pool, because no foreign code runs:
+//! `scheduler::schedule` only queues the task, and never drops it. (A task that stays on a pool
+//! worker has no kept waker: see `scheduler::own`.) Other threads take the waker out, like any
+//! other; so does a reactor that closes, since a task's waker keeps its runtime's memory alive. All
+//! wakers are dropped outside the lock. (An idle source that outlives its last task keeps the
+//! memory of that task.)
 //!
 //! The waker of a task with a span (feature `tracing`) is kept in the same way, so that a dump
 //! knows which task it belongs to. But waking it runs a subscriber's code. So it is cloned, which
@@ -275,12 +276,12 @@ impl Waiters {
     }
 
     /// Takes out the wakers of those that wait for `direction`, in the order in which to wake them.
-    /// With `keeps`, one that is to be kept is woken here, or cloned, and stays.
+    /// If `may_keep`, a task's own waker is woken here, or cloned, and stays.
     #[inline]
-    pub(super) fn take(&mut self, direction: Direction, keeps: bool, wakers: &mut Vec<Waker>) {
+    pub(super) fn take(&mut self, direction: Direction, may_keep: bool, wakers: &mut Vec<Waker>) {
         match &mut self.only {
             Some(only) if !only.is_waiting || only.direction != direction => {}
-            Some(only) if keeps && only.own != Own::No => {
+            Some(only) if may_keep && only.own != Own::No => {
                 only.is_waiting = false;
                 match only.own {
                     #[cfg(feature = "tracing")]

@@ -12,8 +12,8 @@
 //! **The running task** is in a separate thread-local, a [`Running`]: each poll of a task writes
 //! it, without access to the worker. A drive within a task resets it, and restores it at its end.
 //!
-//! **Foreign code.** [`with_local`] borrows the slot: no waker may be cloned, called or dropped
-//! within it, since that may enter another worker. Code that handles wakers takes a clone
+//! **Foreign code.** [`with_local`] borrows the slot: no foreign waker may be cloned, called or
+//! dropped within it, since that may enter another worker. Code that handles wakers takes a clone
 //! ([`current_local`], [`driver`]).
 
 use std::cell::{Cell, RefCell};
@@ -220,10 +220,12 @@ pub(crate) fn driver() -> Option<Rc<Driver>> {
     with_current(|current| current.map(|current| current.driver.clone()))
 }
 
-/// If this thread drives `reactor`, or another one of its pool and the running task is movable,
-/// returns whether `waker` is that task's own waker, which may be woken under a lock. That of a
-/// task that stays on a pool worker may not: another worker of the pool may wake it, which
-/// notifies.
+/// Returns whether `waker`, if it waits for a source of `reactor`, is the running task's own, which
+/// stays in place after the event, and is woken under the lock. [`Own::No`] for any other waker,
+/// and for that of a task that stays on a pool worker: another worker may deliver the event, and
+/// the wake would notify, which is a system call. `None` if the source has to be registered with
+/// the reactor of this thread first: this thread does not drive `reactor`, nor, for a movable task,
+/// another one of its pool.
 #[inline]
 pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
     with_current(|current| {

@@ -7,23 +7,33 @@
 //!
 //! **Waking.** `async-task` hands each woken task to [`schedule`]:
 //!
-//! * If this thread drives the task's worker, the task goes to the run queue in `Local`, without an
-//!   atomic or a system call. A task that is woken while it runs, by itself or by another thread,
-//!   yields: it runs again after the kernel was polled.
-//! * From any other thread it goes to the inbox of its worker, which is unparked. See
-//!   `reactor::parking` for why such a wake is not lost. A thread that owns a worker without
-//!   driving it (a foreign loop between two turns) counts as another thread.
+//! * A task that *stays* on a worker goes to the run queue in its `Local` if this thread drives
+//! that
+//!   worker, without an atomic or a system call; and from any other thread to its inbox, and the
+//!   worker is unparked. See `reactor::parking` for why such a wake is not lost. A thread that owns
+//!   a worker without driving it (a foreign loop between two turns) counts as another thread.
+//! * A *movable* task goes to the [`run_queue`] of the pool worker that this thread drives; and
+//! from
+//!   any other thread, or if it was never run, to the inject queue, and one idle pool worker is
+//!   woken: see [`idle`].
+//! * A task that is woken while it runs, by itself or by another thread, yields: it runs again
+//! after
+//!   the kernel was polled.
 //! * A wake never drops or runs a task: it only puts the task in a queue. So a source may wake a
 //!   task under its lock (see `reactor::waiters`).
-//! * A task that was never polled has no worker yet if the runtime has a pool. It goes to the
-//!   inject queue, and one idle pool worker is woken: see [`idle`].
 //!
-//! **Movable tasks** are the `Send` tasks of a runtime with a pool. Such a task belongs to the pool
-//! worker that has woken it last, or has taken it from the inject queue, where the wakes of other
-//! threads put it; or from another worker that did not get round to it: see [`pool`]. It changes
-//! hands at points where only the scheduler holds its runnable. So tasks that talk to each other
-//! come together, and the wakes between them are local from then on. All other tasks, including
-//! every task of a runtime with one worker, stay where they are, and pay no cost for it.
+//! **Movable tasks** are the `Send` tasks of a runtime with a pool. Such a task is in the queue of
+//! the pool worker that has woken it, or that has taken it from the inject queue, or from the queue
+//! of another worker that did not get round to it: see [`pool`]. It is assigned to the worker that
+//! runs it, just before the run, when only that worker has its runnable. So tasks that talk to each
+//! other come together, and the wakes between them are local from then on. All other tasks,
+//! including every task of a runtime with one worker, stay where they are, and pay no cost for it.
+//! (A third relation is the list of [`owned`] tasks, that of the worker that polled it first.)
+//!
+//! **Where to read on.** The way of a task through a pool: this file ([`schedule`]), [`shared`]
+//! (the inject queue), [`local`] (the queues of a worker), [`worker`] (the turn), [`idle`] (which
+//! worker is woken), [`run_queue`] (stealing). How a pool sleeps: [`pool`], [`seat`], [`watch`],
+//! [`shard`]. How it ends: [`owned`], [`closing`], [`shutdown`].
 
 pub(crate) mod budget;
 mod busy;
@@ -82,7 +92,8 @@ pub(crate) use worker::{EVENT_INTERVAL, Worker};
 pub(crate) struct Meta {
     shared: Arc<Shared>,
     /// The task's worker, and flags. For a task that stays, the index of its worker. For a movable
-    /// task: [`MOVABLE`], and the index, or [`NONE`] before a pool worker has taken it.
+    /// task: [`MOVABLE`], and the index of the worker that has run it last, or [`NONE`] before its
+    /// first run.
     ///
     /// Written only by the thread that has exclusive access to the task: it polls the task, or has
     /// its runnable, from a wake by `async-task` or from a queue. Access passes from thread to

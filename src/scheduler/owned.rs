@@ -13,8 +13,9 @@
 //! is rarely contended; and tasks that are done after their first poll do not take it.
 //!
 //! Wakers in the lists are async-task's, or a reference count around one (`spans`), so cloning one
-//! runs no foreign code. Still, a waker is dropped or woken outside of borrow and lock, since it
-//! may be the task's last reference.
+//! runs no foreign code. Still, wakers are woken outside of borrow and lock. Dropping one there is
+//! allowed: it is not the task's last reference while the task's future exists, or is being
+//! dropped.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

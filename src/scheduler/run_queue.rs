@@ -20,12 +20,10 @@
 //! [`count_items`](RunQueue::count_items), which look at the slots.
 //!
 //! **Why not `st3` 0.4 or `crossbeam-deque` 0.8.** Neither has a slot for the next item, which
-//! takes 18 instructions to push and pop. Their thieves take several items only by moving them to
-//! another queue; here the thief gets each item, and assigns the task to its worker before another
-//! thread can have it. In st3 a thief excludes all others until it is done, even while it is
-//! preempted. A push and a pop take 36 instructions, one of them locked; st3's take 47 and
-//! crossbeam's 52, with one locked each. When an owner fills and empties its queue while a thief
-//! tries to steal, this queue handles about twice as many items: st3's handles 0.5 to 0.6 and
+//! takes 18 instructions to push and pop. In st3 a thief excludes all others until it is done, even
+//! while it is preempted. A push and a pop take 36 instructions, one of them locked; st3's take 47
+//! and crossbeam's 52, with one locked each. When an owner fills and empties its queue while a
+//! thief tries to steal, this queue handles about twice as many items: st3's handles 0.5 to 0.6 and
 //! crossbeam's 0.4 to 0.5 times as many. If half of eight items are stolen, each of the eight takes
 //! 67 instructions, 1.5 of them locked; st3's takes 63 and 1.25, crossbeam's 73 and 1.25.
 

@@ -1,14 +1,14 @@
 //! The wait of pool workers in the poller of a [shard](super::shard): how one falls asleep, and
 //! wakes up.
 //!
-//! The poller has one *seat*, a lock that is only ever tried. Who has it waits there. An idle
-//! worker with the seat *leads*: it sleeps in the shard's poller. Without it, it *follows*: it
-//! sleeps until it is notified. The seat is given up before a waker is called or a task runs.
+//! The poller has one *seat*, a lock that is only ever tried. The worker that has it waits there.
+//! An idle worker with the seat *leads*: it sleeps in the shard's poller. Without it, it *follows*:
+//! it sleeps until it is notified. The seat is given up before a waker is called or a task runs.
 //!
 //! **Why the poller is never left alone** while all sleep. A worker tries the seat before it parks.
-//! It gets it, unless somebody else has it: one that sleeps there, or one that is awake and will
-//! come by here itself before it sleeps. So the last one that falls asleep leads, or another one
-//! does. (A worker of another shard does not come by here itself: see
+//! It gets it, unless another one has it: one that sleeps there, or one that is awake and will
+//! try the seat itself before it sleeps. So the last one that falls asleep leads, or another one
+//! does. (A worker of another shard does not try it again: see
 //! [`give_back`](Seated::give_back).)
 //!
 //! There is one exception. A worker that was woken and has found nothing to do, mostly to become
@@ -181,7 +181,8 @@ impl Sleeper {
         if worker.park(taken.is_some()) || worker.has_tasks() {
             return Sleep::No(taken);
         }
-        // One that does not come by here again may have had it: see `give_back`.
+        // A thread that does not try the seat again may have had it, a worker of another shard or
+        // the main worker: see `give_back`.
         if taken.is_none() && !leaves_seat && seat.is_free() {
             return Sleep::No(None);
         }

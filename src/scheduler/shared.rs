@@ -330,7 +330,8 @@ impl Shared {
         self.pool_workers().len().max(1)
     }
 
-    /// The worker of a new task that may run on any pool worker: see [`Meta`](super::Meta).
+    /// The state of a new task that may run on any pool worker, in place of the index of a worker:
+    /// see [`Meta`](super::Meta).
     #[inline]
     pub(crate) fn any_worker(&self) -> usize {
         match self.main_index() {

@@ -5,9 +5,9 @@
 //! queue. So while one worker of a shard is awake and another one idle, an idle one, the *watch*,
 //! sleeps for at most [`INTERVAL`] at a time. Each time it looks for tasks in the queues of the
 //! others, like any worker that is about to sleep, takes the seat at the poller if that is free,
-//! and looks which workers are *stuck*: awake, and in the same poll since the look before. While
-//! all sleep there is no watch; and while all are awake each polls between two turns, and looks
-//! for those that are stuck, as often as the watch does.
+//! and inspects the others: which are *stuck*, that is awake, and in the same poll since the
+//! inspection before. While all sleep there is no watch; and while all are awake each polls between
+//! two turns, and inspects the others as often as the watch does.
 //!
 //! A worker that has ended a turn in which others have worked is likely to see them work again
 //! soon. So the watch stays the watch until others have not worked for an interval: then workers
@@ -19,7 +19,7 @@
 //! wakes an idle worker. A worker that is about to sleep parks, and then, after a fence, looks
 //! whether another one is awake, and if so, takes the mark or sees that another one has it
 //! ([`watches`](Watch::watches)). So one of the two sees what the other wrote. A watch removes its
-//! mark before it works or parks without it, and so comes by one of these two ways again. `loom`
+//! mark before it works or parks without it, and so does one of these two things again. `loom`
 //! checks this below.
 //!
 //! Not covered is the moment before `begin_work`, in which a worker is awake and has done nothing
@@ -30,11 +30,11 @@ use std::time::Duration;
 use super::shard::ShardedWorkers;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// How often the watch looks. What becomes due while all others compute waits for the next look at
-/// most; what lies behind a long poll, for the first look after which that poll has lasted an
-/// interval. So this, and the time that the watch takes to wake up, stay below a millisecond.
+/// The time between two inspections. What becomes due while all others compute waits for the next
+/// one at most; what lies behind a long poll, for the first one before which that poll has lasted
+/// an interval. So this, and the time that the watch takes to wake up, stay below a millisecond.
 ///
-/// Under Miri a look takes longer than that, so the watch would do nothing else.
+/// Under Miri an inspection takes longer than that, so the watch would do nothing else.
 pub(super) const INTERVAL: Duration = Duration::from_micros(if cfg!(miri) { 50_000 } else { 400 });
 
 #[derive(Debug, Default)]

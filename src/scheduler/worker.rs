@@ -69,8 +69,9 @@ const RETRY_DELAY: Duration = Duration::from_millis(1);
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
     pub(crate) driver: Rc<Driver>,
-    /// The reactor of the remote half, in which the worker parks: also that of the driver, unless
-    /// this is a pool worker. Kept here to avoid a dependent load each turn.
+    /// The reactor in which the worker parks and is notified. It is also the one that `driver`
+    /// drives, unless this is a pool worker, whose driver drives its shard's. Kept here to avoid a
+    /// dependent load each turn.
     pub(crate) reactor: Arc<Reactor>,
     /// Whether something has arrived from another thread since the worker last collected: see
     /// [`poll_and_fire`](Worker::poll_and_fire).
@@ -233,7 +234,7 @@ impl Worker {
     pub(crate) fn turn(&self, timeout: Option<Duration>, tasks: usize) -> bool {
         let _driving = self.drive();
         let calls = self.foreign_calls.get();
-        // Always finite: an infinite wait also returns when a signal interrupts it.
+        // The wait with a timeout is repeated when a signal interrupts it; the one without returns.
         let timeout = timeout.or(Some(Duration::MAX));
         self.poll_and_fire_outlined(timeout, &|| self.has_failed());
         self.panic_if_failed();
@@ -305,7 +306,7 @@ impl Worker {
     #[inline(always)]
     fn poll_and_fire(&self, timeout: Option<Duration>, stay_awake: impl Fn() -> bool) {
         let local = &*self.local;
-        self.resume(); // Already awake: only collects what has come.
+        self.resume(); // Already awake: only notes whether something has come.
         if self.needs_collect.get() {
             self.collect();
         }

@@ -88,7 +88,8 @@ enum State {
 }
 
 impl Drop for State {
-    /// Done here because the handle does not know which worker this thread drives.
+    /// Removes the timer from its heap. The handle does so too when it is dropped, but does not
+    /// know which worker this thread drives, so it would queue an operation for a local timer.
     #[inline]
     fn drop(&mut self) {
         if let State::Set(handle) = self {
@@ -332,20 +333,20 @@ impl Timer {
             return Poll::Ready(when);
         }
         loop {
-            let progress = match &self.state {
+            let state = match &self.state {
                 State::Set(handle) => {
                     let here = scheduler::driver();
-                    let progress = handle.state(here.as_deref(), cx.waker());
-                    let is_in_place = match progress {
+                    let state = handle.poll(here.as_deref(), cx.waker());
+                    let is_in_place = match state {
                         TimerState::PendingLocked => {
-                            context::with_reactor(|reactor, _| handle.is_remote_of(reactor))
+                            context::with_reactor(|reactor, _| handle.is_locked_in(reactor))
                         }
-                        _ => Ok(progress != TimerState::NotVisible),
+                        _ => Ok(state != TimerState::NotVisible),
                     };
                     match is_in_place {
                         // An error: this thread has no reactor, since the background runtime cannot
                         // be started. The timer stays with the reactor that fires it.
-                        Ok(true) | Err(_) => progress,
+                        Ok(true) | Err(_) => state,
                         // It moves with its user to another worker, or its own worker is gone.
                         Ok(false) => {
                             self.state = State::Idle(None);
@@ -388,7 +389,7 @@ impl Timer {
                 return Poll::Pending;
             };
             // A timer that was reset may be due before its heap has fired it.
-            let is_due = progress == TimerState::Fired
+            let is_due = state == TimerState::Fired
                 || (std::mem::take(&mut self.may_be_due) && now() >= when);
             return if is_due {
                 Poll::Ready(self.fired(when))
@@ -400,13 +401,16 @@ impl Timer {
 
     fn fired(&mut self, when: Instant) -> Instant {
         match self.period.map(|period| when.checked_add(period)) {
-            Some(next @ Some(_)) => self.reset(next),
-            // The next one is too far away to be represented, or there is none.
-            next => {
-                self.done = next.is_none();
-                self.when = self.when.filter(|_| self.done);
+            None => {
+                self.done = true;
                 self.state = State::Idle(None);
             }
+            // The next one is too far away to be represented.
+            Some(None) => {
+                self.when = None;
+                self.state = State::Idle(None);
+            }
+            Some(next) => self.reset(next),
         }
         when
     }
