@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 budgets='
 core      7899
 scheduler 3352
-library   24783
+library   24786
 worlds    12291
 '
 

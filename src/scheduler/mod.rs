@@ -8,17 +8,14 @@
 //! **Waking.** `async-task` hands each woken task to [`schedule`]:
 //!
 //! * A task that *stays* on a worker goes to the run queue in its `Local` if this thread drives
-//! that
-//!   worker, without an atomic or a system call; and from any other thread to its inbox, and the
-//!   worker is unparked. See `reactor::parking` for why such a wake is not lost. A thread that owns
-//!   a worker without driving it (a foreign loop between two turns) counts as another thread.
+//!   that worker, without an atomic or a system call; and from any other thread to its inbox, and
+//!   the worker is unparked. See `reactor::parking` for why such a wake is not lost. A thread that
+//!   owns a worker without driving it (a foreign loop between two turns) counts as another thread.
 //! * A *movable* task goes to the [`run_queue`] of the pool worker that this thread drives; and
-//! from
-//!   any other thread, or if it was never run, to the inject queue, and one idle pool worker is
-//!   woken: see [`idle`].
+//!   from any other thread, or if it was never run, to the inject queue, and one idle pool worker
+//!   is woken: see [`idle`].
 //! * A task that is woken while it runs, by itself or by another thread, yields: it runs again
-//! after
-//!   the kernel was polled.
+//!   after the kernel was polled.
 //! * A wake never drops or runs a task: it only puts the task in a queue. So a source may wake a
 //!   task under its lock (see `reactor::waiters`).
 //!

@@ -1,7 +1,8 @@
 //! The simulated kernel: serves a world's system calls in place of the operating system's kernel.
 //!
-//! It knows neither tasks nor runtimes, and calls nothing outside: processes that become ready are
-//! put on a list that the world takes. So no foreign code runs while the kernel is borrowed.
+//! It knows neither tasks nor runtimes, and calls nothing outside: workers that become ready are
+//! put on a list (`Pollers`), from which the loop in `sim/state.rs` takes the next one. So no
+//! foreign code runs while the kernel is borrowed.
 //!
 //! A thread has at most one kernel at a time, in a thread-local. The modules above make their
 //! requests here; the seam of sockets is [`SimSocket`].
@@ -15,6 +16,20 @@
 //! * [`Sockets`], all in one table, and [`Network`], which makes the calls on them, and uses
 //!   [`nat`]; [`names`]; [`disk_calls`]; `blocking`;
 //! * [`Kernel`], which does what needs several of these: it ends processes and lets events happen.
+//!   Its methods for one of these are in that one's file.
+//!
+//! **The way of a packet**, from a write to the read on another host:
+//!
+//! ```text
+//! write: Socket::poll_write ► SimulatedSocket (net/socket/world.rs) ► SimSocketId::with (seam)
+//!        ► Network::write ► tcp: transmit ► send_segment: the link draws latency and loss
+//!        ► the event of its arrival is queued
+//! loop:  State::run (sim/state.rs): Kernel::turn: is a worker ready? then it takes a step;
+//!        if not, Kernel::advance ► take_event ► Links::pass: is the way open?
+//! read:  segment_arrives ► take_bytes ► Core::raise ► Pollers::report: the worker is ready
+//!        ► State::step ► Worker::turn_at ► the simulated poller reports the event
+//!        ► Source::deliver ► the task runs ► Socket::poll_read ► Network::read
+//! ```
 
 pub(crate) mod address;
 pub(crate) mod answers;
@@ -150,7 +165,7 @@ pub(crate) enum Advance {
 }
 
 thread_local! {
-    /// [`World`] drops it: so the thread-local has no destructor, and accesses need not check for
+    /// [`InWorld`] drops it: so the thread-local has no destructor, and accesses need not check for
     /// one.
     static KERNEL: RefCell<ManuallyDrop<Option<Box<Kernel>>>> =
         const { RefCell::new(ManuallyDrop::new(None)) };
@@ -274,7 +289,7 @@ impl Setup {
 }
 
 /// Begins a world on this thread. The world ends when the result is dropped.
-pub(crate) fn begin(seed: u64, setup: Setup) -> World {
+pub(crate) fn begin(seed: u64, setup: Setup) -> InWorld {
     assert!(!is_here(), "polder::sim: this thread is in a world already");
     // From here on the world answers the C library's calls, if the program has enabled that. This
     // includes the reading of the clock below, which is then the same in every world.
@@ -288,13 +303,13 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         first_chaos: 0,
     };
     KERNEL.set(ManuallyDrop::new(Some(Box::new(kernel))));
-    World(())
+    InWorld(())
 }
 
 /// Keeps this thread in a world until it is dropped.
-pub(crate) struct World(());
+pub(crate) struct InWorld(());
 
-impl Drop for World {
+impl Drop for InWorld {
     fn drop(&mut self) {
         let kernel = ManuallyDrop::into_inner(KERNEL.replace(ManuallyDrop::new(None)));
         time::end();
@@ -327,7 +342,7 @@ impl Kernel {
     }
 }
 
-/// The loop that drives the world.
+/// What the loop in `sim/state.rs` calls.
 impl Kernel {
     /// Returns what the loop does next. `None` if the run is over: it has diverged, or has failed,
     /// which it does here if another thread has woken a task. A test that `is_done` has no more
@@ -383,7 +398,8 @@ impl Kernel {
         self.core.pollers.are_idle() && self.next_event().is_none()
     }
 
-    /// Returns when the next event happens, and where it is.
+    /// Returns when the next event happens, and where it is. Owed acknowledgements are sent before,
+    /// and events that have no effect any more are dropped.
     fn next_event(&mut self) -> Option<(u64, Place)> {
         let first = self.first_chaos;
         let mut network = self.network();

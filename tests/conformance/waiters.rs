@@ -407,7 +407,7 @@ fn a_timer_of_a_plain_thread_follows_its_user_into_a_runtime() {
         });
         // Otherwise each poll would take the background runtime's lock, and its thread would fire
         // the timer.
-        assert!(runtime.next_timeout().is_some(), "it stayed a remote timer");
+        assert!(runtime.next_timeout().is_some(), "it stayed a locked timer");
     });
 }
 

@@ -1,9 +1,9 @@
 //! [`Socket`]: the seam between the public socket types and the kernel that has a socket.
 //!
 //! Every socket in `net` binds, connects, accepts, reads, writes and sets options through this
-//! module. The trait [`Kernel`] has the calls that it makes. The system's kernel is in `system.rs`;
-//! with the feature `sim` there is a second one, a simulated world's, in `world.rs`. The options
-//! are in `options.rs`. The code above reaches the kernel's socket only through `AsFd`
+//! module. The trait [`KernelSocket`] has the calls that it makes. The system's kernel is in
+//! `system.rs`; with the feature `sim` there is a second one, a simulated world's, in `world.rs`.
+//! The options are in `options.rs`. The code above reaches the kernel's socket only through `AsFd`
 //! (`AsSocket`), and the only other code that makes such system calls is `resolver.rs`, and dumps,
 //! for addresses.
 //!
@@ -31,7 +31,7 @@ pub(super) use self::options::{Flag, Group, Number, Opt};
 /// The kernel that makes the sockets of this thread.
 #[cfg(not(feature = "sim"))]
 pub(super) use self::system as kernel;
-use self::system::System;
+use self::system::SystemSocket;
 #[cfg(feature = "sim")]
 pub(super) use self::world as kernel;
 use crate::io::operation::{Attempt, Operation};
@@ -130,8 +130,8 @@ pub(super) enum Receive {
     Peek,
 }
 
-/// The calls of the kernel that has a socket. One that would block fails with `WouldBlock`.
-pub(super) trait Kernel: Options {
+/// A socket of a kernel: the calls on it. One that would block fails with `WouldBlock`.
+pub(super) trait KernelSocket: Options {
     /// Notes that the descriptor is lent to code outside polder.
     fn note_lent(&self) {}
     fn local_addr(&self) -> io::Result<SockAddr>;
@@ -163,24 +163,24 @@ pub(super) trait Kernel: Options {
 /// outside the crate.
 #[derive(Clone, Debug)]
 pub struct Socket {
-    system: System,
+    system: SystemSocket,
     /// The simulated socket, if it belongs to a simulated world.
     #[cfg(feature = "sim")]
-    world: Option<world::World>,
+    world: Option<world::SimulatedSocket>,
 }
 
 impl Socket {
     /// Returns the simulated socket, if it belongs to a simulated world.
     #[cfg(feature = "sim")]
     #[inline]
-    fn world(&self) -> Option<&dyn Kernel> {
-        self.world.as_ref().map(|world| world as &dyn Kernel)
+    fn world(&self) -> Option<&dyn KernelSocket> {
+        self.world.as_ref().map(|world| world as &dyn KernelSocket)
     }
 
     /// Returns `None`: without the feature `sim` there are no simulated worlds.
     #[cfg(not(feature = "sim"))]
     #[inline]
-    fn world(&self) -> Option<&dyn Kernel> {
+    fn world(&self) -> Option<&dyn KernelSocket> {
         None
     }
 
@@ -198,7 +198,7 @@ impl Socket {
 
     /// Returns the kernel's half of the socket, for calls that do not wait.
     #[inline]
-    pub(super) fn kernel(&self) -> &dyn Kernel {
+    pub(super) fn kernel(&self) -> &dyn KernelSocket {
         self.world().unwrap_or(&self.system)
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use socket2::SockRef;
 
-use super::system::System;
+use super::system::SystemSocket;
 use crate::sys::{self, TcpOption};
 
 /// An option that is on or off.
@@ -67,7 +67,7 @@ pub(in crate::net) trait Options {
     fn peer_cred(&self) -> io::Result<(u32, u32, Option<i32>)>;
 }
 
-impl Options for System {
+impl Options for SystemSocket {
     fn flag(&self, flag: Flag) -> io::Result<bool> {
         let socket = SockRef::from(self);
         match flag {

@@ -12,15 +12,15 @@ use std::net::Shutdown;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 
-use super::{BACKLOG, Kernel, PAUSES, Receive, Socket, SocketType, is_would_block};
+use super::{BACKLOG, KernelSocket, PAUSES, Receive, Socket, SocketType, is_would_block};
 use crate::reactor::Io;
 use crate::scheduler::not_simulated;
 use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor, invalid};
 use crate::time::Timer;
 
-/// A socket of the system. (If the socket is a simulated one, only its `io` is used.)
+/// A socket of the system. (If the socket is a simulated one, only its `io` and its type are used.)
 #[derive(Clone, Debug)]
-pub(super) struct System {
+pub(super) struct SystemSocket {
     pub(super) io: Io,
     pub(super) socket_type: SocketType,
     /// Whether a TCP socket, or the sockets that a listener accepts, are TCP and nothing else. If
@@ -55,7 +55,7 @@ fn wrap_as(plain: bool, descriptor: OwnedDescriptor, socket_type: SocketType) ->
         io.source().set_bytes_only(plain);
     }
     Socket {
-        system: System {
+        system: SystemSocket {
             io,
             socket_type,
             plain,
@@ -191,7 +191,7 @@ async fn connect_created(
     Ok(socket)
 }
 
-impl System {
+impl SystemSocket {
     #[inline]
     pub(super) fn descriptor(&self) -> BorrowedDescriptor<'_> {
         self.io.source().descriptor()
@@ -204,9 +204,9 @@ impl System {
     }
 }
 
-sys::lend_descriptor!([] System, |system| system.descriptor());
+sys::lend_descriptor!([] SystemSocket, |system| system.descriptor());
 
-impl Kernel for System {
+impl KernelSocket for SystemSocket {
     fn local_addr(&self) -> io::Result<SockAddr> {
         SockRef::from(self).local_addr()
     }

@@ -11,20 +11,20 @@ use socket2::SockAddr;
 use socket2::{Domain, Type};
 
 use super::options::{Flag, Number, Opt, Options};
-use super::system::{self, System};
+use super::system::{self, SystemSocket};
 pub(in crate::net) use super::system::{adopt, bind_with, connect_with};
-use super::{BACKLOG, Kernel, Receive, Socket, SocketType};
+use super::{BACKLOG, KernelSocket, Receive, Socket, SocketType};
 use crate::reactor::Io;
 use crate::sys::TcpOption;
 use crate::world::{self, SimSocket, SimSocketId, address::Address, unsupported};
 
 /// A socket of a simulated world.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct World(SimSocketId);
+pub(super) struct SimulatedSocket(SimSocketId);
 
 fn wrap(socket: SimSocket, socket_type: SocketType) -> io::Result<Socket> {
-    let world = Some(World(socket.id()));
-    let system = System {
+    let world = Some(SimulatedSocket(socket.id()));
+    let system = SystemSocket {
         io: Io::simulated(socket, socket_type.kind(true))?,
         socket_type,
         plain: true,
@@ -106,7 +106,7 @@ pub(in crate::net) async fn connect(
     Ok(socket)
 }
 
-impl Kernel for World {
+impl KernelSocket for SimulatedSocket {
     fn note_lent(&self) {
         world::note_lent();
     }
@@ -179,7 +179,7 @@ impl Kernel for World {
     }
 }
 
-impl Options for World {
+impl Options for SimulatedSocket {
     fn flag(&self, flag: Flag) -> io::Result<bool> {
         self.0.options(|options| match flag {
             Flag::Broadcast => Ok(options.broadcast),

@@ -278,8 +278,8 @@ impl Network<'_> {
         self.settle_by(id, self.core.time.now())
     }
 
-    /// As [`settle`](Self::settle), before an event. Another segment that arrives at the same
-    /// moment was sent later, and comes after the event.
+    /// As [`settle`](Self::settle), before an event happens: an acknowledgement that is due at this
+    /// very moment has not arrived yet, since it was sent later than what the event is about.
     #[inline]
     pub(super) fn settle_before(&mut self, id: u32) -> Option<&mut Socket> {
         self.settle_by(id, self.core.time.now().saturating_sub(1))

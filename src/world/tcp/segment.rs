@@ -24,9 +24,11 @@ pub(crate) struct Segment {
     pub(super) ack: u64,
     /// The offset up to which the sender takes bytes.
     pub(super) limit: u64,
-    /// The deadline of the sender's timer, if the timer is only set.
+    /// The deadline of the sender's timer, if that is set and not armed: see "What is no event" in
+    /// `tcp`.
     pub(super) timer: u64,
-    /// The socket with the timer that this segment cancels, if the timer is only set; or zero.
+    /// The socket whose timer this segment cancels, if that is set and not armed; or zero. It has
+    /// to be armed if this segment does not arrive in time.
     pub(super) calls_off: u32,
 }
 

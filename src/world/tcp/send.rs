@@ -135,7 +135,7 @@ impl Network<'_> {
             segment.calls_off = peer_timer.1;
             if socket.plain_until >= now {
                 let peer = socket.peer_id;
-                self.settle(peer); // So that it comes before this one.
+                self.settle(peer); // The acknowledgement under way arrives before this segment.
             }
         }
         let (way, len) = (segment.way(), HEADERS + segment.bytes.len());

@@ -49,12 +49,16 @@ pub(crate) struct Socket {
     pub(super) owes_ack: bool,
     // Sending: bytes that are not acknowledged yet, or not sent yet.
     pub(super) out: ByteQueue,
+    /// SND.UNA of RFC 9293, as an offset in the stream; so are the next ones.
     pub(super) acked: u64,
+    /// SND.NXT.
     pub(super) next: u64,
     /// The offset behind the last byte that was written, which is that of the FIN.
     pub(super) end: u64,
     pub(super) wants_fin: bool,
+    /// The right edge of the peer's window: SND.UNA + SND.WND.
     pub(super) limit: u64,
+    /// The number of duplicate acknowledgements in a row.
     pub(super) equal_acks: u32,
     /// Whether both directions have ended, and it is about to be forgotten.
     pub(super) has_ended: bool,
@@ -64,11 +68,15 @@ pub(crate) struct Socket {
     pub(super) ends_last: bool,
     /// Whether it waits in a listener's queue to be accepted.
     pub(super) is_queued: bool,
+    /// The end of what was under way when a loss was noticed: RFC 6582.
     pub(super) recover: u64,
     // Retransmission.
     pub(super) retries: u32,
     pub(super) rto: u64,
+    /// SRTT and RTTVAR of RFC 6298.
     smoothed: Option<(u64, u64)>,
+    /// The segment whose round trip is measured: the offset behind it, and the time at which it was
+    /// sent.
     pub(super) timed: Option<(u64, u64)>,
     pub(super) timer: Timer,
     /// The time of the first retransmission or probe since the peer has last acknowledged anything
@@ -78,6 +86,7 @@ pub(crate) struct Socket {
     pub(super) heard: u64,
     pub(super) probes: u32,
     pub(super) keepalive_at: Option<u64>,
+    /// The time at which the last segment that it has sent arrives: none overtakes another.
     pub(super) arrival: u64,
     /// An acknowledgement that is under way to it, and is no event; and the arrival time of the
     /// last such acknowledgement that it has sent.
@@ -88,8 +97,11 @@ pub(crate) struct Socket {
     pub(super) peer_timer: (u64, u32),
     // Receiving.
     pub(super) input: ByteQueue,
+    /// RCV.NXT.
     pub(super) received: u64,
+    /// What has arrived behind a hole, by its offset.
     pub(super) beyond: BTreeMap<u64, Vec<u8>>,
+    /// The offset of the peer's FIN, once that has arrived.
     pub(super) fin_at: Option<u64>,
     pub(super) read_shut: bool,
     /// The offset up to which the peer may send, as it was announced.
