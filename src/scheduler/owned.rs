@@ -124,14 +124,17 @@ pub(crate) fn task_ended(meta: &Meta, mut key: Option<OwnedKey>) {
         list.remove(key.index());
     }
     let index = with_local(|local| {
-        if let (Some(key), true) = (key, local.has(meta)) {
+        if !Arc::ptr_eq(&local.shared, &meta.shared) {
+            return None;
+        }
+        if let (Some(key), true) = (key, local.index == meta.index()) {
             let staying = &local.remote.staying;
             staying.set(staying.get() - 1);
             // The list is empty if the worker closes and it was taken.
             let removed = local.owned.borrow_mut().try_remove(key.index());
             drop(removed);
         }
-        Arc::ptr_eq(&local.shared, &meta.shared).then_some(local.index)
+        Some(local.index)
     });
     meta.shared.task_ended(index.flatten());
 }
