@@ -62,8 +62,8 @@ pub(crate) struct Reactor {
     poller: Poller,
     /// The mode in which sources are registered: see the head of `source`.
     mode: Mode,
-    /// Identifies the pool whose workers drive this reactor, if it is that of a shard: the id of
-    /// the first such reactor. All its timers are in the locked heap then, where every worker of
+    /// Identifies the pool of the workers that drive this reactor, if it is that of a shard: the id
+    /// of the first such reactor. All its timers are in the locked heap then, where every worker of
     /// the shard can fire them: see `driver`.
     pool_id: Option<u64>,
     parking: Parking,

@@ -30,9 +30,10 @@ use std::time::Duration;
 use super::shard::ShardedWorkers;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// The time between two inspections. What becomes due while all others compute waits for the next
-/// one at most; what lies behind a long poll, for the first one before which that poll has lasted
-/// an interval. So this, and the time that the watch takes to wake up, stay below a millisecond.
+/// The time between two inspections. Anything that becomes due while all others compute waits for
+/// the next one at most; what lies behind a long poll, for the first one before which that poll has
+/// lasted an interval. So this, and the time that the watch takes to wake up, stay below a
+/// millisecond.
 ///
 /// Under Miri an inspection takes longer than that, so the watch would do nothing else.
 pub(super) const INTERVAL: Duration = Duration::from_micros(if cfg!(miri) { 50_000 } else { 400 });

@@ -70,7 +70,7 @@ pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
     pub(crate) driver: Rc<Driver>,
     /// The reactor in which the worker parks and is notified. It is also the one that `driver`
-    /// drives, unless this is a pool worker, whose driver drives its shard's. Kept here to avoid a
+    /// drives, unless this is a pool worker: its driver drives its shard's. Kept here to avoid a
     /// dependent load each turn.
     pub(crate) reactor: Arc<Reactor>,
     /// Whether something has arrived from another thread since the worker last collected: see

@@ -33,7 +33,7 @@ pub(super) fn start() -> io::Result<Thread> {
     Ok(wake)
 }
 
-/// Has reads block.
+/// Makes reads block.
 fn that_blocks(wake: WakeDescriptor) -> io::Result<WakeDescriptor> {
     rustix::fs::fcntl_setfl(wake.descriptor(), OFlags::empty())?;
     Ok(wake)

@@ -27,8 +27,8 @@ pub(crate) struct Segment {
     /// The deadline of the sender's timer, if that is set and not armed: see "What is no event" in
     /// `tcp`.
     pub(super) timer: u64,
-    /// The socket whose timer this segment cancels, if that is set and not armed; or zero. It has
-    /// to be armed if this segment does not arrive in time.
+    /// The socket of the timer that this segment cancels, if that is set and not armed; or zero. It
+    /// has to be armed if this segment does not arrive in time.
     pub(super) calls_off: u32,
 }
 
@@ -83,7 +83,7 @@ impl Spare {
         self.0.push(segment);
     }
 
-    /// Creates a segment from one socket to another, whose numbers are `ids`, in the memory of one
+    /// Creates a segment from one socket to another, with the numbers `ids`, in the memory of one
     /// that is done. It has no bytes, and its offsets are zero.
     #[inline(always)]
     pub(super) fn make(

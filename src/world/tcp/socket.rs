@@ -75,8 +75,8 @@ pub(crate) struct Socket {
     pub(super) rto: u64,
     /// SRTT and RTTVAR of RFC 6298.
     smoothed: Option<(u64, u64)>,
-    /// The segment whose round trip is measured: the offset behind it, and the time at which it was
-    /// sent.
+    /// The segment of which the round trip is measured: the offset behind it, and the time at which
+    /// it was sent.
     pub(super) timed: Option<(u64, u64)>,
     pub(super) timer: Timer,
     /// The time of the first retransmission or probe since the peer has last acknowledged anything
