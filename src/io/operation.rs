@@ -50,8 +50,9 @@ pub(crate) struct Operation<'a, F> {
     attempt: F,
 }
 
-/// An attempt of an operation. The readiness before it shows whether more than the result can be
-/// learnt from it.
+/// An attempt of an operation. It gets the readiness as it was before: if there was neither an end
+/// nor an error, a short read also shows that the socket is drained, and the attempt may clear the
+/// readiness.
 pub(crate) trait Attempt<T>: FnMut(Snapshot) -> io::Result<T> {}
 
 impl<T, F: FnMut(Snapshot) -> io::Result<T>> Attempt<T> for F {}

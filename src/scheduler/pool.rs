@@ -12,8 +12,8 @@
 //! What a worker finds in the poller, and what is ready with it, are its own tasks at first. Others
 //! take of them what it does not get round to:
 //!
-//! * After a poll that has made more than [`MANY_READY`] tasks ready, and after a task that has
-//!   made several others ready, an idle worker is woken to search: see [`idle`](super::idle).
+//! * If more than [`MANY_READY`] tasks are in its queue when it has polled, and after a task that
+//!   has made others ready, an idle worker is woken to search: see [`idle`](super::idle).
 //! * A worker that has nothing to do takes half of another one's queue. The one that runs
 //!   [next](super::run_queue) stays, unless its worker is stuck: see [`watch`](super::watch).
 //! * While all are awake, each polls between two turns, and takes half of the tasks of one that is
@@ -41,8 +41,8 @@ use crate::clock::now;
 use crate::poller::Until;
 use crate::reactor::{Driver, Reactor};
 
-/// So many tasks that are ready after a poll are left to the worker that has polled: to wake
-/// another worker for fewer costs more than it gains.
+/// The number of ready tasks in the queue of a worker that has polled for which no other worker is
+/// woken: that costs more than it gains.
 const MANY_READY: usize = 4;
 
 /// The result of inspecting a worker.
@@ -79,8 +79,8 @@ pub(super) struct PoolWorker {
     next_inspection: Cell<Option<Instant>>,
     /// The state of each worker when this one last inspected it.
     seen: RefCell<Box<[Seen]>>,
-    /// Whether it has had the seat since it last fired timers, or timers are due: then it fires
-    /// them at the end of its turn.
+    /// Whether it has had the seat since it last fired timers, or has found some due while it
+    /// polled for a while: then it fires them at the end of its turn.
     pub(super) has_polled: Cell<bool>,
     /// The [uses](super::seat::Seat::uses) of each shard's seat at its last visit.
     visited: Box<[Cell<usize>]>,
@@ -306,7 +306,7 @@ impl Worker {
         driver.fire(|| self.before_foreign_code());
     }
 
-    /// Ends a turn of a pool worker, which has polled.
+    /// Ends a turn of a pool worker, which has polled, or has found that another one does.
     #[inline]
     pub(super) fn end_pool_turn(&self) {
         let local = &*self.local;

@@ -339,7 +339,7 @@ impl Worker {
             self.fire();
         } else if has_timers && (is_plain || !local.is_pool_worker() || self.pool.has_polled.take())
         {
-            // A pool worker that has not polled leaves them to the one that does.
+            // A pool worker that has neither polled nor collected leaves them to one that does.
             self.fire();
         }
         local.release_yielded();
