@@ -270,8 +270,8 @@ impl SharedSnapshot {
     /// they may wait for.
     fn add_movable_tasks(&mut self, shared: &Shared, now: Instant) {
         let mut before = Vec::new();
-        for pool in shared.stealables() {
-            pool.owned.for_each(|task| {
+        for stealable in shared.stealables() {
+            stealable.owned.for_each(|task| {
                 before.push((task.waker().data().addr() as u64, task.meta().id.as_u64()));
             });
         }
@@ -285,8 +285,8 @@ impl SharedSnapshot {
         self.waiting.extend(wakers.waiting());
         // A running task waits for nothing, even if its last poll recorded a leaf.
         let mut running = running_tasks(shared);
-        for pool in shared.stealables() {
-            pool.owned.for_each(|task| {
+        for stealable in shared.stealables() {
+            stealable.owned.for_each(|task| {
                 let (worker, waker) = (Some(task.meta().index()), Some(task.waker()));
                 (self.tasks).push(TaskRecord::of(worker, waker, task.meta(), now));
             });

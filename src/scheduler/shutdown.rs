@@ -100,8 +100,8 @@ impl Worker {
             for (_, task) in local.owned.take() {
                 task.waker().wake_by_ref();
             }
-            if let Some(pool) = &local.stealable {
-                pool.owned.wake_all();
+            if let Some(stealable) = &local.stealable {
+                stealable.owned.wake_all();
             }
             if local.has_work() {
                 continue;

@@ -11,12 +11,11 @@
 //! its hosts from a list, whether or not they are up. If it has nothing to act on, it has no
 //! effect.
 //!
-//! **Timing.** The kernel keeps the times (`Core::schedule_chaos`). An action that is
-//! due is an event, and the world's loop performs it, between two steps. A crash may wait for some
-//! steps of its process, so that it interrupts what the process does at one moment. Every fault
-//! ends with the chaos, except for the jump of a clock. [`Sim::quiesce`](super::Sim::quiesce)
-//! cancels everything that is scheduled, including the ends of faults, since it heals everything
-//! itself.
+//! **Timing.** The kernel keeps the times (`Core::schedule_chaos`). An action that is due is an
+//! event, and the world's loop performs it, between two steps. A crash may wait for some steps of
+//! its process, so that it interrupts what the process does at one moment. Every fault ends with
+//! the chaos, except for the jump of a clock. [`Sim::quiesce`](super::Sim::quiesce) cancels
+//! everything that is scheduled, including the ends of faults, since it heals everything itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

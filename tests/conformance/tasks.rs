@@ -96,56 +96,67 @@ fn idle_and_busy(rule: impl Fn(Runtime, Backend) + Clone + Send + 'static) {
     });
 }
 
-#[test]
-fn a_spawn_from_another_thread_reaches_an_idle_and_a_busy_runtime() {
-    idle_and_busy(|runtime, backend| {
-        let handle = runtime.handle();
+/// A thread that answers until it is dropped.
+struct Answering {
+    asked: mpsc::Sender<usize>,
+    answers: Mailbox<usize>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Answering {
+    /// The thread calls `answer` with each round that it is asked.
+    fn start(answer: impl Fn(usize, &Mailbox<usize>) + Send + 'static) -> Answering {
         let answers = Mailbox::default();
         let (asked, ask) = mpsc::channel();
         let thread = thread::spawn({
             let answers = answers.clone();
-            move || {
-                for round in ask {
-                    let answers = answers.clone();
-                    handle.spawn(async move { answers.send(round) }).detach();
-                }
-            }
+            move || ask.into_iter().for_each(|round| answer(round, &answers))
         });
-        runtime.block_on(async {
-            for round in 0..sized(backend, 2_000) {
-                asked.send(round).unwrap();
-                assert_eq!(answers.receive().await, round);
-            }
+        Answering {
+            asked,
+            answers,
+            thread,
+        }
+    }
+
+    async fn ask(&self, rounds: usize) {
+        for round in 0..rounds {
+            self.asked.send(round).unwrap();
+            assert_eq!(self.answers.receive().await, round);
+        }
+    }
+
+    fn join(self) {
+        drop(self.asked);
+        self.thread.join().unwrap();
+    }
+}
+
+#[test]
+fn a_spawn_from_another_thread_reaches_an_idle_and_a_busy_runtime() {
+    idle_and_busy(|runtime, backend| {
+        let handle = runtime.handle();
+        let thread = Answering::start(move |round, answers| {
+            let answers = answers.clone();
+            handle.spawn(async move { answers.send(round) }).detach();
         });
-        drop(asked);
-        thread.join().unwrap();
+        runtime.block_on(thread.ask(sized(backend, 2_000)));
+        thread.join();
     });
 }
 
 #[test]
 fn a_wake_from_another_thread_reaches_an_idle_and_a_busy_runtime() {
     idle_and_busy(|runtime, backend| {
-        let answers = Mailbox::default();
-        let (asked, ask) = mpsc::channel();
-        let thread = thread::spawn({
-            let answers = answers.clone();
-            move || {
-                for round in ask {
-                    answers.send(round);
-                }
-            }
-        });
+        let thread = Answering::start(|round, answers| answers.send(round));
         // The future of `block_on` waits for one half, a task for the other half.
         let count = sized(backend, 1_000);
-        let rounds = async move |asked: &mpsc::Sender<usize>, answers: &Mailbox<usize>| {
-            for round in 0..count {
-                asked.send(round).unwrap();
-                assert_eq!(answers.receive().await, round);
-            }
-        };
-        runtime.block_on(rounds(&asked, &answers));
-        runtime.block_on(runtime.spawn_local(async move { rounds(&asked, &answers).await }));
-        thread.join().unwrap();
+        runtime.block_on(thread.ask(count));
+        let task = runtime.spawn_local(async move {
+            thread.ask(count).await;
+            thread
+        });
+        runtime.block_on(task).join();
     });
 }
 
