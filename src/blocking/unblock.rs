@@ -6,15 +6,15 @@ use super::pool::{Call, Class, POOL, SharedCall};
 use crate::scheduler::{current_trace, new_id, within_call};
 use crate::spans::{Kind, NewTask, TaskSpan};
 use crate::task::{Abort, Inner, Outcome, Task};
-use crate::telemetry::What;
+use crate::telemetry::Mark;
 
 /// Runs `f`, which may block or compute for long, on a pool of threads.
 ///
 /// Works on any thread, within a runtime or not. The pool grows under load, up to 500 threads (set
 /// the environment variable `BLOCKING_MAX_THREADS`, from 1 to 10,000, to change that). Threads that
 /// were idle for half a second exit. Calls wait while all threads are busy. The threads are named
-/// `polder-blocking`. [`io::Unblock`](crate::io::Unblock) and `polder::fs` use them too; name
-/// lookups do not count.
+/// `polder-blocking`. [`io::Unblock`](crate::io::Unblock) and `polder::fs` share this limit; name
+/// lookups have one of their own.
 ///
 /// **Dropping the task cancels it** if `f` was not called yet, and drops `f` immediately; a call
 /// that has begun runs to its end.
@@ -61,12 +61,12 @@ where
     });
     let work = move || {
         if let Some(trace) = &trace {
-            trace.push(What::CallBegins((id.as_u64(), site)));
+            trace.push(Mark::CallBegins((id.as_u64(), site)));
         }
         let call = || within_call(id, || catch_unwind(AssertUnwindSafe(f)));
         let result = span.end(call);
         if let Some(trace) = trace {
-            trace.push(What::CallEnds(id.as_u64()));
+            trace.push(Mark::CallEnds(id.as_u64()));
         }
         Outcome::new(result, site)
     };

@@ -17,7 +17,7 @@ use super::seconds::Seconds;
 use crate::clock::now;
 use crate::scheduler::Shared;
 use crate::task::Name;
-use crate::telemetry::{Event, MAIN_FUTURE, Ring, Traced, What};
+use crate::telemetry::{Event, MAIN_FUTURE, Mark, Ring, Traced};
 
 /// The latest events of a runtime, from [`Runtime::trace`](crate::Runtime::trace).
 ///
@@ -134,7 +134,7 @@ impl Polls {
         let mut polls = Vec::new();
         for (index, track) in tracks.iter().enumerate() {
             for event in &track.events {
-                if let What::PollBegins((id, _)) = event.what {
+                if let Mark::PollBegins((id, _)) = event.what {
                     polls.push((id, event.at, index));
                 }
             }
@@ -212,20 +212,20 @@ impl Writer<'_> {
         for (place, event) in track.events.iter().enumerate() {
             let at = event.at;
             match event.what {
-                What::PollBegins(task) => open.push(Open::Poll(at, task)),
-                What::PollEnds(id) => self.end_poll(index, &mut open, id, at),
-                What::Sleeps => open.push(Open::Sleep(at)),
-                What::Awakes => self.end_sleep(index, &mut open, at),
-                What::Ready(descriptor) => {
+                Mark::PollBegins(task) => open.push(Open::Poll(at, task)),
+                Mark::PollEnds(id) => self.end_poll(index, &mut open, id, at),
+                Mark::Sleeps => open.push(Open::Sleep(at)),
+                Mark::Awakes => self.end_sleep(index, &mut open, at),
+                Mark::Ready(descriptor) => {
                     // The wait reported it, so the worker no longer sleeps.
                     self.end_sleep(index, &mut open, at);
                     self.instant("ready", index, at, "fd", descriptor);
                 }
-                What::TimerFired(late) => self.instant("timer", index, at, "late_us", micros(late)),
-                What::Ended(id) => self.instant("ended", index, at, "task", id),
-                What::Spawned((id, _)) | What::Woken(id) => {
+                Mark::TimerFired(late) => self.instant("timer", index, at, "late_us", micros(late)),
+                Mark::Ended(id) => self.instant("ended", index, at, "task", id),
+                Mark::Spawned((id, _)) | Mark::Woken(id) => {
                     let name = match event.what {
-                        What::Woken(_) => "wake",
+                        Mark::Woken(_) => "wake",
                         _ => "spawn",
                     };
                     if open.is_empty() {
@@ -236,11 +236,11 @@ impl Writer<'_> {
                     }
                     self.arrow(index, name, id, at);
                 }
-                What::CallBegins(call) => {
+                Mark::CallBegins(call) => {
                     let trace = self.trace;
                     trace.args(&mut self.call("b", index, call.0, at), call);
                 }
-                What::CallEnds(id) => drop(self.call("e", index, id, at)),
+                Mark::CallEnds(id) => drop(self.call("e", index, id, at)),
             }
         }
         // Unfinished slices end when the trace was taken.

@@ -33,7 +33,7 @@ use super::timer_heap::{Key, TimerHeap, TimerWait};
 use crate::clock::{end_of_tick, now};
 use crate::poller::{Events, Until};
 use crate::sync::{drop_all, wake_all};
-use crate::telemetry::{Counters, What};
+use crate::telemetry::{Counters, Mark};
 
 pub(crate) struct Driver {
     reactor: Arc<Reactor>,
@@ -304,9 +304,9 @@ impl Driver {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let Scratch { events, wakers } = &mut *scratch;
         let may_sleep = !matches!(until, Until::Now);
-        self.trace_if(may_sleep, What::Sleeps);
+        self.trace_if(may_sleep, Mark::Sleeps);
         let result = reactor.wait(self, events, until, wakers);
-        self.trace_if(may_sleep, What::Awakes);
+        self.trace_if(may_sleep, Mark::Awakes);
         self.reached.set(*result.as_ref().unwrap_or(&None));
         self.call_wakers(scratch, before_wakers);
         result.map(drop)
@@ -349,7 +349,7 @@ impl Driver {
 
     /// Traces `what`, if `may_sleep` and if the worker is traced.
     #[inline]
-    fn trace_if(&self, may_sleep: bool, what: What) {
+    fn trace_if(&self, may_sleep: bool, what: Mark) {
         if let (true, Some(trace)) = (may_sleep, self.counters.trace()) {
             trace.push(what);
         }
@@ -454,7 +454,7 @@ impl Driver {
 mod loom_tests {
     use super::*;
     use crate::poller::{Backend, Poller};
-    use crate::reactor::Since;
+    use crate::reactor::Wakeup;
 
     const FAR: Duration = Duration::from_secs(3_600);
 
@@ -489,10 +489,10 @@ mod loom_tests {
                     }
                 })
             };
-            let came_before = reactor.park() != Since::Nothing;
+            let came_before = reactor.park() != Wakeup::None;
             let before = driver.next_timeout();
             remote.join().unwrap();
-            let notified = reactor.resume() == Since::Notified;
+            let notified = reactor.resume() == Wakeup::Notified;
             let after = driver.next_timeout();
             let changed =
                 |timeout: Option<Duration>| timeout.is_none_or(|timeout| timeout < FAR / 2);

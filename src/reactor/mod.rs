@@ -38,14 +38,14 @@ use crate::poller::{Events, Mode, Poller, Token, Until};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::sys::AsRawDescriptor;
-use crate::telemetry::{Counters, What};
+use crate::telemetry::{Counters, Mark};
 use driver::{TimerOp, TimerOps};
 use parking::Parking;
 use table::SourceTable;
 use timer_heap::{Key, TimerHeap};
 
 pub(crate) use driver::{BATCH, Driver};
-pub(crate) use parking::Since;
+pub(crate) use parking::Wakeup;
 pub(crate) use readiness::{Direction, Snapshot};
 pub(crate) use source::{Io, Source, SourceKind, SourceWait, Trust};
 pub(crate) use timer::{TimerHandle, TimerState};
@@ -238,14 +238,14 @@ impl Reactor {
     /// Declares the worker parked. Returns whether another thread has left something for it since
     /// it resumed.
     #[inline]
-    pub(crate) fn park(&self) -> Since {
+    pub(crate) fn park(&self) -> Wakeup {
         self.parking.park()
     }
 
     /// Declares the worker awake. Returns whether another thread has left something for it since it
     /// parked.
     #[inline]
-    pub(crate) fn resume(&self) -> Since {
+    pub(crate) fn resume(&self) -> Wakeup {
         self.parking.resume()
     }
 
@@ -287,7 +287,7 @@ impl Reactor {
                 let descriptor = source.descriptor().as_raw_descriptor();
                 #[allow(clippy::unnecessary_cast)] // On Windows it is one already.
                 let descriptor = descriptor as u64;
-                trace.push(What::Ready(descriptor));
+                trace.push(Mark::Ready(descriptor));
             }
             source.deliver(driver, event.token(), event.ready(), wakers);
         }

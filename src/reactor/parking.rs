@@ -12,9 +12,9 @@
 //!
 //! **The protocol.** A thread that has something for the worker first puts it where the worker will
 //! look (inbox, timer operations, a flag), and then calls `unpark`; if that returns true, it calls
-//! `notify`. The worker calls `park`, and sleeps only if that returns [`Since::Nothing`], or if it
-//! has looked everywhere after it parked and found nothing. After `resume` has returned anything
-//! but `Nothing`, it looks everywhere before it parks again.
+//! `notify`. The worker calls `park`, and sleeps only if that returns [`Wakeup::None`], or if it has
+//! looked everywhere after it parked and found nothing. After `resume` has returned anything but
+//! `None`, it looks everywhere before it parks again.
 //!
 //! **Why no wake is lost.** Both sides access the one atomic in a single step, so one of `park` and
 //! `unpark` comes first. If `unpark` comes first, `park` returns that there is something, and what
@@ -57,11 +57,12 @@ const ATTENTION: u8 = 2;
 #[repr(align(128))]
 pub(crate) struct Parking(AtomicU8);
 
-/// Activity of other threads since the worker resumed, or since it parked.
+/// Whether another thread has called [`unpark`](Parking::unpark) since the worker last resumed or
+/// parked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Since {
+pub(crate) enum Wakeup {
     /// No thread has put anything where the worker looks.
-    Nothing,
+    None,
     /// A thread has put something there, and left it to the worker to look.
     Attention,
     /// A thread has put something there, and notifies: this has woken the worker.
@@ -72,7 +73,7 @@ impl Parking {
     /// Declares the worker about to sleep: from now on a thread that has something for it notifies.
     /// Returns whether anything has come since it resumed; if so, what was put there is visible.
     #[inline]
-    pub(crate) fn park(&self) -> Since {
+    pub(crate) fn park(&self) -> Wakeup {
         // This is the fence for the "other places". On x86 a locked exchange is one, at a third of
         // the price of `mfence`. That rests on the hardware and not on the memory model, where an
         // exchange of one place, however strong, does not order a later load of another. (Intel's
@@ -88,19 +89,19 @@ impl Parking {
         } else {
             fence(Ordering::SeqCst);
         }
-        since(before)
+        wakeup(before)
     }
 
     /// Declares the worker awake, or that it has found something and does not sleep. Returns what
     /// has come since it parked, or resumed; if so, what was put there is visible. A later `unpark`
     /// returns false.
     #[inline]
-    pub(crate) fn resume(&self) -> Since {
+    pub(crate) fn resume(&self) -> Wakeup {
         // Only the worker clears a bit. A notification that is still on its way is kept by the
         // poller: at worst the next wait returns immediately.
         match self.0.load(Ordering::Relaxed) {
-            0 => Since::Nothing,
-            _ => since(self.0.swap(0, Ordering::Acquire)),
+            0 => Wakeup::None,
+            _ => wakeup(self.0.swap(0, Ordering::Acquire)),
         }
     }
 
@@ -128,11 +129,11 @@ impl Parking {
 }
 
 #[inline]
-fn since(before: u8) -> Since {
+fn wakeup(before: u8) -> Wakeup {
     match before {
-        0 | PARKED => Since::Nothing,
-        ATTENTION => Since::Attention,
-        _ => Since::Notified,
+        0 | PARKED => Wakeup::None,
+        ATTENTION => Wakeup::Attention,
+        _ => Wakeup::Notified,
     }
 }
 
@@ -181,7 +182,7 @@ mod loom_tests {
                     break;
                 }
                 // Without looking at the inbox: the result of `park` has to suffice.
-                if self.parking.park() == Since::Nothing {
+                if self.parking.park() == Wakeup::None {
                     let mut notified = self.notified.lock();
                     self.asleep.store(true, Ordering::Relaxed);
                     while !*notified {

@@ -95,8 +95,8 @@ pub(crate) struct Source {
     next_id: AtomicU32,
     /// With levels: whether a short read has returned data since the last event.
     has_read: AtomicBool,
-    /// See [`is_bytes_only`](Self::is_bytes_only).
-    is_bytes_only: AtomicBool,
+    /// See [`trusts_short_reads`](Self::trusts_short_reads).
+    trusts_short_reads: AtomicBool,
     /// The simulated socket of this source, if any; the descriptor is a placeholder then.
     #[cfg(all(feature = "sim", not(loom)))]
     simulated: Option<SimSocket>,
@@ -209,19 +209,20 @@ impl Source {
         }
     }
 
-    /// For a Unix socket: whether only bytes can come through it, so that only urgent data ends a
-    /// read early. Decided by `net/socket/system.rs`.
+    /// For a Unix socket: whether only bytes can come through it, so that a short read shows that it
+    /// is drained, or that urgent data follows. Decided by `net/socket/system.rs`.
     ///
     /// Relaxed suffices: the flag is cleared before the kernel is allowed to let anything else in,
     /// and a reader checks it again after the read, before it believes a short read. In between
     /// lies the kernel's lock of the socket, through which the cause of the short read has come.
     #[inline]
-    pub(crate) fn is_bytes_only(&self) -> bool {
-        self.is_bytes_only.load(Ordering::Relaxed)
+    pub(crate) fn trusts_short_reads(&self) -> bool {
+        self.trusts_short_reads.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_bytes_only(&self, is_bytes_only: bool) {
-        self.is_bytes_only.store(is_bytes_only, Ordering::Relaxed);
+    pub(crate) fn set_trusts_short_reads(&self, trusts_short_reads: bool) {
+        self.trusts_short_reads
+            .store(trusts_short_reads, Ordering::Relaxed);
     }
 
     /// [`register_waker`](Self::register_waker) for a source that is registered with the reactor
@@ -699,7 +700,7 @@ impl Io {
                 handles: AtomicUsize::new(1),
                 next_id: AtomicU32::new(1),
                 has_read: AtomicBool::new(false),
-                is_bytes_only: AtomicBool::new(false),
+                trusts_short_reads: AtomicBool::new(false),
                 #[cfg(all(feature = "sim", not(loom)))]
                 simulated: None,
             }),

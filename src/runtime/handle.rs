@@ -11,7 +11,7 @@ use super::resolver::Resolver;
 use super::spawn::{LARGE_FUTURE, boxed_if_large, spawn_forgotten, spawn_on};
 use crate::diagnostics::{Dump, Metrics, Trace, WorkerSnapshot};
 use crate::poller::Backend;
-use crate::scheduler::{self, Shared};
+use crate::scheduler::{self, Placement, Shared};
 use crate::task::{self, Name, Task};
 use crate::telemetry::Label;
 
@@ -40,8 +40,9 @@ impl Handle {
         Handle { shared }
     }
 
-    /// Returns the handle of the runtime that this thread drives. On a plain thread, returns the
-    /// handle of the background runtime, which is started on first use.
+    /// Returns the handle of the runtime that this thread drives. On a plain thread, which includes
+    /// those of [`unblock`](crate::unblock), returns the handle of the background runtime, which is
+    /// started on first use.
     ///
     /// ```
     /// let task = polder::block_on(async {
@@ -190,7 +191,7 @@ impl Handle {
         let label = Label::from(site);
         if self.shared.forgets() {
             mem::forget(create);
-            return spawn_forgotten(&self.shared, worker, label);
+            return spawn_forgotten(&self.shared, Placement::stays_on(worker), label);
         }
         let size = size_of::<F>();
         let (runnable, task) = if size >= LARGE_FUTURE {

@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::background;
-use crate::scheduler::{self, Local, Shared};
+use crate::scheduler::{self, Local, Placement, Shared};
 use crate::spans::Kind;
 use crate::task::{self, Name, Task};
 use crate::telemetry::Label;
@@ -32,8 +32,9 @@ macro_rules! boxed_if_large {
 }
 pub(super) use boxed_if_large;
 
-/// Spawns a task on the runtime that this thread drives. On a plain thread, spawns it on the
-/// background runtime, which is started on first use and has a dedicated thread.
+/// Spawns a task on the runtime that this thread drives. On a plain thread, which includes those of
+/// [`unblock`](crate::unblock), spawns it on the background runtime, which is started on first use
+/// and has a dedicated thread.
 ///
 /// # Examples
 ///
@@ -218,11 +219,11 @@ where
 #[inline(never)]
 pub(super) fn spawn_forgotten<T: 'static>(
     shared: &Arc<Shared>,
-    worker: usize,
+    placement: Placement,
     label: Label,
 ) -> Task<T> {
     // SAFETY: the future is `Send`, whether or not the output is, which it never produces.
-    let (runnable, task) = unsafe { task::new_at(shared, worker, pending(), label, Kind::Task) };
+    let (runnable, task) = unsafe { task::new_at(shared, placement, pending(), label, Kind::Task) };
     shared.schedule_new(runnable);
     task
 }
@@ -241,13 +242,14 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    let (shared, index, label) = (&local.shared, local.index, label.into());
+    let (shared, label) = (&local.shared, label.into());
+    let placement = Placement::stays_on(local.index);
     if shared.forgets() {
         mem::forget(future);
-        return spawn_forgotten(shared, index, label);
+        return spawn_forgotten(shared, placement, label);
     }
-    // SAFETY: the caller is on the thread of the worker at `index`.
-    let (runnable, task) = unsafe { task::new_at(shared, index, future, label, Kind::Local) };
+    // SAFETY: the caller is on that worker's thread.
+    let (runnable, task) = unsafe { task::new_at(shared, placement, future, label, Kind::Local) };
     shared.schedule_new(runnable);
     task
 }

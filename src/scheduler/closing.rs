@@ -134,7 +134,7 @@ pub(super) fn drop_all_tasks(workers: &impl ClosingWorkers) {
 mod loom_tests {
     use super::*;
     use crate::clock::now;
-    use crate::reactor::Since;
+    use crate::reactor::Wakeup;
     use crate::reactor::parking::Parking;
     use crate::scheduler::mutex_queue::MutexQueue;
     use crate::sync::Mutex;
@@ -263,7 +263,7 @@ mod loom_tests {
 
         fn sleep(&self, _: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
             // The same as in `Worker::poll_and_fire`.
-            if !stay_awake() && self.main.park() == Since::Nothing {
+            if !stay_awake() && self.main.park() == Wakeup::None {
                 let mut notified = self.notified.lock();
                 while !*notified {
                     notified = self.woken.wait(notified).unwrap();

@@ -162,7 +162,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::reactor::parking::{Parking, Since};
+    use crate::reactor::parking::{Parking, Wakeup};
     use crate::sync::Mutex;
     use loom::sync::Arc;
 
@@ -327,7 +327,7 @@ mod loom_tests {
                 } else {
                     worker.wait();
                 }
-                let was_woken = worker.parking.resume() == Since::Notified;
+                let was_woken = worker.parking.resume() == Wakeup::Notified;
                 let mut is_searching = was_woken && self.idle.is_searching(index);
                 let has_event = std::mem::take(&mut *worker.has_event.lock());
                 if has_event {

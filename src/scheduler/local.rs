@@ -23,7 +23,7 @@ use super::shared::{Remote, Shared, Stealable};
 use super::{INDEX, MOVABLE, Meta, Runnable, TaskRef};
 use crate::clock::now;
 use crate::sync::atomic::Ordering;
-use crate::telemetry::{Counters, Ids, Leaf, SAMPLE, Traced, What};
+use crate::telemetry::{Counters, Ids, Leaf, Mark, SAMPLE, Traced};
 
 /// The maximum number of consecutive runs of tasks that the previous task has woken. Such a task
 /// runs before those that have been ready for longer; the limit prevents two tasks that wake each
@@ -159,11 +159,11 @@ impl Local {
     #[inline(always)]
     pub(super) fn schedule_here(&self, runnable: Runnable, yields: bool) -> Option<Runnable> {
         let state = runnable.metadata().state();
-        if state & (INDEX | MOVABLE as u32) == self.index as u32 {
+        if state & (INDEX | MOVABLE) == self.index as u32 {
             self.schedule(runnable, yields);
             return None;
         }
-        let was_taken = state & MOVABLE as u32 != 0 && state & INDEX != INDEX;
+        let was_taken = state & MOVABLE != 0 && state & INDEX != INDEX;
         match &self.stealable {
             Some(own) if was_taken => {
                 self.schedule_movable(own, runnable, yields);
@@ -550,7 +550,7 @@ impl Local {
     pub(super) fn poll_begins(&self, task: Traced) -> Instant {
         let start = self.poll_ended.take().unwrap_or_else(now);
         if let Some(trace) = self.counters.trace() {
-            trace.push_at(start, What::PollBegins(task));
+            trace.push_at(start, Mark::PollBegins(task));
         }
         start
     }
@@ -559,7 +559,7 @@ impl Local {
     pub(super) fn poll_ends(&self, id: u64) -> Instant {
         let end = now();
         if let Some(trace) = self.counters.trace() {
-            trace.push_at(end, What::PollEnds(id));
+            trace.push_at(end, Mark::PollEnds(id));
             // Pool workers take tasks that other threads push, and wake other workers, between two
             // polls.
             self.poll_ended.set(self.stealable.is_none().then_some(end));

@@ -88,9 +88,7 @@ pub(crate) use worker::{EVENT_INTERVAL, Worker};
 #[derive(Debug)]
 pub(crate) struct Meta {
     shared: Arc<Shared>,
-    /// The task's worker, and flags. For a task that stays, the index of its worker. For a movable
-    /// task: [`MOVABLE`], and the index of the worker that has run it last, or [`NONE`] before its
-    /// first run.
+    /// The task's [`Placement`], and [`TRACED`].
     ///
     /// Written only by the thread that has exclusive access to the task: it polls the task, or has
     /// its runnable, from a wake by `async-task` or from a queue. Access passes from thread to
@@ -115,23 +113,34 @@ pub(crate) struct Meta {
     is_finished: AtomicBool,
 }
 
-/// The part of [`Meta::state`] that is the index of the task's worker.
+/// Where a task runs. For a task that stays: the index of its worker. For a movable task:
+/// [`MOVABLE`], and the index of the worker that has run it last, or [`INDEX`] before its first run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placement(u32);
+
+impl Placement {
+    /// A movable task that has not run yet.
+    const MOVABLE: Placement = Placement(MOVABLE | INDEX);
+
+    /// A task that stays on the worker at `index`.
+    pub(crate) fn stays_on(index: usize) -> Placement {
+        Placement(index as u32)
+    }
+}
+
+/// The part of a [`Placement`] that is the index of the task's worker.
 const INDEX: u32 = 0xffff;
 
-/// The index of a task that no pool worker has taken yet.
-const NONE: usize = INDEX as usize;
-
 /// The task may move to another pool worker.
-const MOVABLE: usize = 1 << 16;
+const MOVABLE: u32 = 1 << 16;
 
 /// The task's runtime is traced.
 const TRACED: u32 = 1 << 17;
 
 impl Meta {
-    /// Counts the task as spawned: by the current worker, if it is one of `shared`. `worker` is
-    /// the index of the worker where it stays, or [`Shared::any_worker`].
+    /// Counts the task as spawned: by the current worker, if it is one of `shared`.
     #[inline]
-    pub(crate) fn new(shared: &Arc<Shared>, worker: usize, label: Label) -> Meta {
+    pub(crate) fn new(shared: &Arc<Shared>, placement: Placement, label: Label) -> Meta {
         let (here, id, spawned) = with_current(|current| match current {
             Some(Current { local, .. }) => {
                 let is_here = Arc::ptr_eq(&local.shared, shared);
@@ -144,7 +153,7 @@ impl Meta {
         let traced = if shared.trace.is_some() { TRACED } else { 0 };
         Meta {
             shared: shared.clone(),
-            state: AtomicU32::new(worker as u32 | traced),
+            state: AtomicU32::new(placement.0 | traced),
             spawned,
             id,
             site: label.site,
@@ -192,7 +201,7 @@ impl Meta {
         self.state.load(Ordering::Relaxed)
     }
 
-    /// The index of the task's worker; [`NONE`] if it has none yet.
+    /// The index of the task's worker; [`INDEX`] if it has none yet.
     #[inline]
     pub(crate) fn index(&self) -> usize {
         (self.state() & INDEX) as usize
@@ -205,7 +214,7 @@ impl Meta {
 
     #[inline]
     fn is_movable(&self) -> bool {
-        self.state() & MOVABLE as u32 != 0
+        self.state() & MOVABLE != 0
     }
 
     /// Assigns the task to the pool worker at `index`.

@@ -185,7 +185,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::reactor::parking::{Parking, Since};
+    use crate::reactor::parking::{Parking, Wakeup};
     use loom::sync::{Arc, Condvar};
 
     /// A worker with an inbox, and a poller reduced to its guarantee. It sleeps if `park` reports
@@ -221,7 +221,7 @@ mod loom_tests {
             let mut all = VecDeque::new();
             while all.len() < total {
                 self.inbox.drain(&mut all);
-                if all.len() < total && self.parking.park() == Since::Nothing {
+                if all.len() < total && self.parking.park() == Wakeup::None {
                     let mut notified = self.notified.lock();
                     while !*notified {
                         notified = self.woken.wait(notified).unwrap();

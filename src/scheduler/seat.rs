@@ -207,7 +207,7 @@ impl Sleeper {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::reactor::parking::{Parking, Since};
+    use crate::reactor::parking::{Parking, Wakeup};
     use crate::sync::atomic::AtomicBool;
     use loom::sync::Arc;
     use std::ops::Range;
@@ -262,7 +262,7 @@ mod loom_tests {
 
     impl SleepingWorker for Here<'_> {
         fn park(&self, _: bool) -> bool {
-            self.world.workers[self.index].parking.park() != Since::Nothing
+            self.world.workers[self.index].parking.park() != Wakeup::None
         }
 
         fn has_tasks(&self) -> bool {
@@ -316,7 +316,7 @@ mod loom_tests {
         fn wake_up(&self) {
             let worker = &self.world.workers[self.index];
             worker.state.store(0, Ordering::Relaxed);
-            if worker.parking.resume() == Since::Notified {
+            if worker.parking.resume() == Wakeup::Notified {
                 self.sleeper.note_woken();
             }
             drop(self.seat.take());

@@ -58,7 +58,7 @@ use super::mutex_queue::MutexQueue;
 use super::owned::MovableTasks;
 use super::run_queue::RunQueue;
 use super::shard::Shard;
-use super::{Local, MOVABLE, Meta, NONE, Runnable, late};
+use super::{Local, Meta, Placement, Runnable, late};
 use crate::poller::Poller;
 use crate::reactor::{Driver, Reactor};
 use crate::sync::Mutex;
@@ -330,13 +330,12 @@ impl Shared {
         self.pool_workers().len().max(1)
     }
 
-    /// The state of a new task that may run on any pool worker, in place of the index of a worker:
-    /// see [`Meta`](super::Meta).
+    /// Where a new task runs that may run on any worker: if there is no pool, it stays.
     #[inline]
-    pub(crate) fn any_worker(&self) -> usize {
+    pub(crate) fn any_worker(&self) -> Placement {
         match self.main_index() {
-            0 => 0,
-            _ => MOVABLE | NONE,
+            0 => Placement::stays_on(0),
+            _ => Placement::MOVABLE,
         }
     }
 

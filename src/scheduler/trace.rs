@@ -5,29 +5,29 @@
 //! are not workers of the runtime, and calls of `unblock`.
 
 use super::{Meta, with_worker_of};
-use crate::telemetry::What;
+use crate::telemetry::Mark;
 
 /// Records that a task is scheduled: it was spawned, or woken.
 #[cold]
 pub(super) fn scheduled(meta: &Meta) {
     let id = meta.id.as_u64();
     if !meta.is_new() {
-        return happened(meta, What::Woken(id));
+        return happened(meta, Mark::Woken(id));
     }
     if let (Some(name), Some(trace)) = (meta.name(), &meta.shared.trace) {
         trace.add_name(id, name);
     }
-    happened(meta, What::Spawned((id, meta.site)));
+    happened(meta, Mark::Spawned((id, meta.site)));
 }
 
 /// Records that the future of a task was dropped.
 #[cold]
 pub(super) fn ended(meta: &Meta) {
-    happened(meta, What::Ended(meta.id.as_u64()));
+    happened(meta, Mark::Ended(meta.id.as_u64()));
 }
 
 /// Records an event of a task, on this thread.
-fn happened(meta: &Meta, what: What) {
+fn happened(meta: &Meta, what: Mark) {
     let here = with_worker_of(&meta.shared, |local, _| {
         local.counters.trace().map(|own| own.push(what))
     });

@@ -53,7 +53,7 @@ use super::shared::{Drive, Remote, Shared};
 use super::shutdown::ExitGuard;
 use crate::clock::now;
 use crate::poller::Until;
-use crate::reactor::{BATCH, Driver, Reactor, Since};
+use crate::reactor::{BATCH, Driver, Reactor, Wakeup};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sys::{self, BorrowedDescriptor};
 use crate::telemetry::MAIN_FUTURE;
@@ -430,11 +430,11 @@ impl Worker {
     }
 
     #[inline]
-    pub(super) fn note(&self, since: Since) {
-        match since {
-            Since::Nothing => {}
-            Since::Attention => self.needs_collect.set(true),
-            Since::Notified => self.note_notified(),
+    pub(super) fn note(&self, wakeup: Wakeup) {
+        match wakeup {
+            Wakeup::None => {}
+            Wakeup::Attention => self.needs_collect.set(true),
+            Wakeup::Notified => self.note_notified(),
         }
     }
 
@@ -660,10 +660,10 @@ impl Worker {
     fn arm_descriptor(&self) {
         let reactor = &self.reactor;
         self.driver.find_earliest();
-        let since = reactor.park();
-        self.note(since);
+        let wakeup = reactor.park();
+        self.note(wakeup);
         let local = &*self.local;
-        let mut is_idle = since == Since::Nothing
+        let mut is_idle = wakeup == Wakeup::None
             && !local.has_work()
             && !self.remote().has_inbox()
             && !self.has_failed();

@@ -28,7 +28,7 @@ use crate::world::choice::{Probability, Stream};
 use crate::world::faults::{FIRST_WILD, Fault, Id, Kind};
 use crate::world::order::Order;
 use crate::world::parting::How;
-use crate::world::trace::{Seconds, What};
+use crate::world::trace::{Fact, Seconds};
 
 /// Name of the `sometimes` condition that fails a test with only calm seeds, which shows nothing.
 pub(super) const ONLY_CALM: &str = "chaos does harm (the seeds 0 to 9 are calm)";
@@ -1029,8 +1029,8 @@ impl State {
             return;
         }
         match harm.id.0 {
-            Kind::PowerOff => self.end_process(host, What::PoweredOff),
-            _ => self.end_process(host, What::Killed),
+            Kind::PowerOff => self.end_process(host, Fact::PoweredOff),
+            _ => self.end_process(host, Fact::Killed),
         }
         self.hosts.borrow_mut()[host].stopped_by = Some(harm.id);
         self.schedule(harm.at + harm.lasts, move |state| {

@@ -27,7 +27,7 @@ use crate::task::panic_message;
 use crate::time::timeout;
 #[cfg(feature = "blocking")]
 use crate::world::latency::Latency;
-use crate::world::trace::{Seconds, What};
+use crate::world::trace::{Fact, Seconds};
 use crate::world::{self, PauseId, StaysHere, TEST};
 
 /// Maximum number of workers of a process. More would not find more bugs, and each occasionally
@@ -129,7 +129,7 @@ impl Host {
             let slot = slot.clone();
             Rc::new(move |what| {
                 slot.set(match what {
-                    What::PoweredOff => Exit::PoweredOff,
+                    Fact::PoweredOff => Exit::PoweredOff,
                     _ => Exit::Killed,
                 })
             })
@@ -510,7 +510,7 @@ impl Host {
     /// If this is the host of the test itself.
     #[track_caller]
     pub fn kill(&self) {
-        self.end(What::Killed);
+        self.end(Fact::Killed);
     }
 
     /// Cuts the machine's power. Its peers are not notified, and data that is sent to it is lost
@@ -536,7 +536,7 @@ impl Host {
     /// If this is the host of the test itself.
     #[track_caller]
     pub fn power_off(&self) {
-        self.end(What::PoweredOff);
+        self.end(Fact::PoweredOff);
     }
 
     /// Panics if this is the test's host: its process drives the others, and without it no run
@@ -551,7 +551,7 @@ impl Host {
     }
 
     #[track_caller]
-    fn end(&self, what: What) {
+    fn end(&self, what: Fact) {
         self.assert_not_the_test();
         self.state.end_process(self.index, what);
     }
@@ -988,7 +988,7 @@ async fn run<F: Future, P: Fn() -> F>(
                 return world::as_killed(|| contain(|| drop(value)));
             };
             if let Some(error) = error_of(&value) {
-                with_kernel(|kernel| kernel.core.note(host, What::Failed));
+                with_kernel(|kernel| kernel.core.note(host, Fact::Failed));
                 state.hosts.borrow_mut()[host].error = Some(error);
             }
             state.check_leaks(host);
@@ -1004,14 +1004,14 @@ async fn run<F: Future, P: Fn() -> F>(
             with_kernel(|kernel| {
                 // Otherwise the panic is the failure of the run.
                 if current.is_some() && kernel.core.report.failure.is_none() {
-                    kernel.core.note(host, What::Panicked);
+                    kernel.core.note(host, Fact::Panicked);
                 }
             });
             Exit::Panicked
         }
     };
     if let Some(state) = current {
-        state.stop(host, What::Ended);
+        state.stop(host, Fact::Ended);
         slot.set(exit);
     }
 }

@@ -9,7 +9,7 @@ use std::{env, fs, io};
 use host_timeline::{Band, Event, Fault, Kind, Message, Moment, Timeline};
 
 use crate::world::faults;
-use crate::world::trace::{Recording, What};
+use crate::world::trace::{Fact, Recording};
 
 /// The contents of a picture.
 #[derive(Clone, Debug)]
@@ -130,25 +130,25 @@ impl Scene {
 }
 
 /// Returns how an event is drawn. `None` for segments, which are drawn as messages.
-fn kind(what: What) -> Option<Kind> {
+fn kind(what: Fact) -> Option<Kind> {
     Some(match what {
-        What::Segment(..) | What::Lost(..) => return None,
-        What::Polled(task, site) => {
+        Fact::Segment(..) | Fact::Lost(..) => return None,
+        Fact::Polled(task, site) => {
             let name = format!("task {task} {site}");
             Kind::Polled { task, name }
         }
-        What::Name(_) => Kind::Unlabelled,
-        What::Cut(to) => Kind::Begin(Band::Cut(to)),
-        What::Healed(to) => Kind::End(Band::Cut(to)),
-        What::Held(to) => Kind::Begin(Band::Held(to)),
-        What::Released(to) => Kind::End(Band::Held(to)),
-        What::Slow(to) => Kind::Begin(Band::Slow(to)),
-        What::Fast(to) => Kind::End(Band::Slow(to)),
-        What::Killed | What::PoweredOff | What::Ended => Kind::Begin(Band::Down),
-        What::Started => Kind::End(Band::Down),
-        What::Paused | What::Suspended => Kind::Begin(Band::Paused),
-        What::Resumed => Kind::End(Band::Paused),
-        What::Quiet => Kind::EndAll,
+        Fact::Name(_) => Kind::Unlabelled,
+        Fact::Cut(to) => Kind::Begin(Band::Cut(to)),
+        Fact::Healed(to) => Kind::End(Band::Cut(to)),
+        Fact::Held(to) => Kind::Begin(Band::Held(to)),
+        Fact::Released(to) => Kind::End(Band::Held(to)),
+        Fact::Slow(to) => Kind::Begin(Band::Slow(to)),
+        Fact::Fast(to) => Kind::End(Band::Slow(to)),
+        Fact::Killed | Fact::PoweredOff | Fact::Ended => Kind::Begin(Band::Down),
+        Fact::Started => Kind::End(Band::Down),
+        Fact::Paused | Fact::Suspended => Kind::Begin(Band::Paused),
+        Fact::Resumed => Kind::End(Band::Paused),
+        Fact::Quiet => Kind::EndAll,
         _ => Kind::Labelled,
     })
 }

@@ -30,11 +30,11 @@ fn the_recording_of_a_run_becomes_events_messages_and_faults() {
         is_lost: true,
     });
     recording.events.extend([
-        (1, 0, What::Polled(4, site)),
-        (3, 0, What::Segment(Flags::Data, 1, 3, 0, 64)),
-        (4, 0, What::Lost(Flags::Data, 1, 3, 0, 64)),
-        (5, 0, What::Connect(7, 80)),
-        (6, 1, What::Name(9)),
+        (1, 0, Fact::Polled(4, site)),
+        (3, 0, Fact::Segment(Flags::Data, 1, 3, 0, 64)),
+        (4, 0, Fact::Lost(Flags::Data, 1, 3, 0, 64)),
+        (5, 0, Fact::Connect(7, 80)),
+        (6, 1, Fact::Name(9)),
     ]);
     let id = (faults::Kind::Cut, 0, 0, 1);
     let mut fault = faults::Fault::new(id, 5, vec![1], vec![0]);
@@ -95,19 +95,19 @@ fn the_recording_of_a_run_becomes_events_messages_and_faults() {
 #[test]
 fn what_begins_a_band_has_an_end() {
     for (band, begin, end) in [
-        (Band::Cut(2), What::Cut(2), What::Healed(2)),
-        (Band::Held(2), What::Held(2), What::Released(2)),
-        (Band::Slow(2), What::Slow(2), What::Fast(2)),
-        (Band::Down, What::Killed, What::Started),
-        (Band::Down, What::PoweredOff, What::Started),
-        (Band::Down, What::Ended, What::Started),
-        (Band::Paused, What::Paused, What::Resumed),
-        (Band::Paused, What::Suspended, What::Resumed),
+        (Band::Cut(2), Fact::Cut(2), Fact::Healed(2)),
+        (Band::Held(2), Fact::Held(2), Fact::Released(2)),
+        (Band::Slow(2), Fact::Slow(2), Fact::Fast(2)),
+        (Band::Down, Fact::Killed, Fact::Started),
+        (Band::Down, Fact::PoweredOff, Fact::Started),
+        (Band::Down, Fact::Ended, Fact::Started),
+        (Band::Paused, Fact::Paused, Fact::Resumed),
+        (Band::Paused, Fact::Suspended, Fact::Resumed),
     ] {
         assert_eq!(kind(begin), Some(Kind::Begin(band)));
         assert_eq!(kind(end), Some(Kind::End(band)));
     }
-    assert_eq!(kind(What::Quiet), Some(Kind::EndAll));
+    assert_eq!(kind(Fact::Quiet), Some(Kind::EndAll));
 }
 
 #[test]

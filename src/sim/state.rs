@@ -35,7 +35,7 @@ use crate::world::choice::Stream;
 use crate::world::faults::Id;
 use crate::world::progress::{Call, Progress};
 use crate::world::step::Step;
-use crate::world::trace::{Seconds, What};
+use crate::world::trace::{Fact, Seconds};
 use crate::world::{self, Advance, Due, Kernel, Variation};
 
 /// Default limit of steps and events at one moment: a program that exceeds it is in a livelock.
@@ -113,7 +113,7 @@ type Observer = Box<dyn FnMut(&Step)>;
 type Start = Rc<dyn Fn()>;
 
 /// Reports that the process has ended without a result, but in this way.
-type End = Rc<dyn Fn(What)>;
+type End = Rc<dyn Fn(Fact)>;
 
 #[derive(Default)]
 pub(super) struct HostSlot {
@@ -229,13 +229,13 @@ impl State {
     }
 
     /// Ends a host's process, in the way of `what`. Does nothing if none runs.
-    pub(super) fn stop(&self, host: usize, what: What) {
+    pub(super) fn stop(&self, host: usize, what: Fact) {
         let process = self.hosts.borrow_mut()[host].process.take();
         if let Some(process) = process {
-            self.hosts.borrow_mut()[host].was_stopped = what != What::Ended;
+            self.hosts.borrow_mut()[host].was_stopped = what != Fact::Ended;
             kernel(|kernel| kernel.stop(process, what));
             let mut ended = self.ended.borrow_mut();
-            ended.push((process, what == What::Ended));
+            ended.push((process, what == Fact::Ended));
         }
     }
 
@@ -251,7 +251,7 @@ impl State {
     }
 
     /// Kills the process of a host, or cuts the host's power, and notifies waiters of its end.
-    pub(super) fn end_process(&self, host: usize, what: What) {
+    pub(super) fn end_process(&self, host: usize, what: Fact) {
         let mut hosts = self.hosts.borrow_mut();
         let slot = &mut hosts[host];
         slot.stopped_by = None;
@@ -261,7 +261,7 @@ impl State {
         if let Some((_, end)) = start {
             end(what);
         }
-        if what == What::PoweredOff {
+        if what == Fact::PoweredOff {
             kernel(|kernel| {
                 kernel.power_off(host);
                 kernel.disks.lose_power(host, &mut kernel.core);
@@ -318,7 +318,7 @@ impl State {
 
     pub(super) fn choose(&self, end: u64) -> u64 {
         let number = self.choices.borrow_mut().make(end);
-        kernel(|kernel| kernel.core.note(0, What::Chosen(number)));
+        kernel(|kernel| kernel.core.note(0, Fact::Chosen(number)));
         number
     }
 
@@ -329,7 +329,7 @@ impl State {
             // Processes that were killed since must not run, even if that happened outside of a
             // step.
             self.drop_ended();
-            let Some((now, poller)) = kernel(|kernel| kernel.turn(self.is_done.get())) else {
+            let Some((now, poller)) = kernel(|kernel| kernel.next_step(self.is_done.get())) else {
                 return;
             };
             if self.is_done.get() {

@@ -38,7 +38,7 @@ use pin_project_lite::pin_project;
 
 #[cfg(feature = "blocking")]
 use crate::blocking::Call;
-use crate::scheduler::{self, Meta, Runnable, Shared, TaskRef, budget, waits_for};
+use crate::scheduler::{self, Meta, Placement, Runnable, Shared, TaskRef, budget, waits_for};
 use crate::spans::{Kind, NewTask, TaskSpan};
 use crate::telemetry::{Label, Leaf};
 use abort::Target;
@@ -122,14 +122,13 @@ where
     F: Future + 'static,
     F::Output: Send + 'static,
 {
-    let future = Created::Not {
-        create: Some(create),
-    };
+    let create = Some(create);
+    let (future, placement) = (Created::Not { create }, Placement::stays_on(worker));
     // SAFETY: until its first poll the future is `create`, which is `Send`. Only the worker at this
     // index polls it: the task is not movable. Once it was polled, only that worker drops it; if it
     // was not, any thread may drop it (see `Shared::schedule_new` and `Shared::take_late`). The
     // output is `Send`, so the handle may be used on any thread.
-    unsafe { new_at(shared, worker, future, label, Kind::Local) }
+    unsafe { new_at(shared, placement, future, label, Kind::Local) }
 }
 
 pin_project! {
@@ -156,17 +155,16 @@ impl<C: FnOnce() -> F, F: Future> Future for Created<C, F> {
     }
 }
 
-/// Makes a task that stays on the worker at index `worker` of `shared`; or that may run on any
-/// worker, if the index is [`Shared::any_worker`]. Does not schedule it.
+/// Makes a task of `shared`. Does not schedule it.
 ///
 /// # Safety
 ///
-/// If `future` is not `Send`, `worker` must be the index of a worker. In addition, that worker must
-/// belong to this thread, or the future must be `Send` until it is polled, and its output too.
+/// If `future` is not `Send`, the task must stay on a worker. In addition, that worker must belong
+/// to this thread, or the future must be `Send` until it is polled, and its output too.
 #[inline]
 pub(crate) unsafe fn new_at<F>(
     shared: &Arc<Shared>,
-    worker: usize,
+    placement: Placement,
     future: F,
     mut label: Label,
     kind: Kind,
@@ -183,7 +181,7 @@ where
     let future: Pin<Box<dyn Future<Output = F::Output>>> = Box::pin(future);
     // SAFETY: what the caller promises of its future holds for the box, which contains nothing
     // else, although the type of the box does not say that it is `Send`.
-    unsafe { allocate(shared, worker, future, label, kind) }
+    unsafe { allocate(shared, placement, future, label, kind) }
 }
 
 /// Makes the task of [`new_at`], with the future as it is stored.
@@ -194,7 +192,7 @@ where
 #[inline]
 unsafe fn allocate<F>(
     shared: &Arc<Shared>,
-    worker: usize,
+    placement: Placement,
     future: F,
     label: Label,
     kind: Kind,
@@ -204,7 +202,7 @@ where
     F::Output: 'static,
 {
     let size = label.size;
-    let meta = Meta::new(shared, worker, label);
+    let meta = Meta::new(shared, placement, label);
     let span = TaskSpan::new(|| NewTask {
         kind,
         id: meta.id.as_u64(),
@@ -238,9 +236,9 @@ where
 /// Returns the id of the task that runs on this thread.
 ///
 /// `None` outside of tasks: on a plain thread, and in the future of [`block_on`](crate::block_on),
-/// except for a `block_on` within a function given to `unblock`. A function given to `unblock`
-/// counts as the task that awaits it, and the destructors of a future that is cancelled run within
-/// its task.
+/// except for a `block_on` within a function given to `unblock`. Such a function has the id of the
+/// `Task` that `unblock` has returned. The destructors of a future that is cancelled run within its
+/// task.
 ///
 /// ```
 /// assert!(polder::task::id().is_none());

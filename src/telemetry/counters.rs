@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::trace::What;
+use super::trace::Mark;
 use super::trace_ring::Ring;
 use crate::clock::tick;
 
@@ -217,7 +217,7 @@ impl Counters {
         self.timers_fired.add(1);
         self.timer_lateness.record(late);
         if let Some(trace) = self.trace() {
-            trace.push(What::TimerFired(late));
+            trace.push(Mark::TimerFired(late));
         }
     }
 }

@@ -22,6 +22,6 @@ pub(crate) use counters::{BUCKETS, Counter, Counters, Histogram, MAIN_FUTURE, SA
 pub use identity::{Id, Name};
 pub(crate) use identity::{Ids, Label};
 pub(crate) use leaf::Leaf;
-pub(crate) use trace::{Traced, What};
+pub(crate) use trace::{Mark, Traced};
 pub(crate) use trace_log::TraceLog;
 pub(crate) use trace_ring::{Event, Ring};

@@ -89,7 +89,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::reactor::parking::{Parking, Since};
+    use crate::reactor::parking::{Parking, Wakeup};
     use loom::sync::Condvar;
 
     /// A question, represented by its answer.
@@ -127,7 +127,7 @@ mod loom_tests {
         fn work(&self, total: usize) {
             let mut answers = 0;
             while answers < total {
-                if self.parking.park() == Since::Nothing {
+                if self.parking.park() == Wakeup::None {
                     let mut notified = self.notified.lock();
                     while !*notified {
                         notified = self.woken.wait(notified).unwrap();

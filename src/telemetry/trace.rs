@@ -8,7 +8,7 @@ pub(crate) type Traced = (u64, &'static Location<'static>);
 
 /// An action of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum What {
+pub(crate) enum Mark {
     Spawned(Traced),
     PollBegins(Traced),
     PollEnds(u64),

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::{Instant, SystemTime};
 
 use super::identity::Name;
-use super::trace::What;
+use super::trace::Mark;
 use super::trace_ring::Ring;
 use crate::clock::now;
 use crate::sync::Mutex;
@@ -50,7 +50,7 @@ impl TraceLog {
     }
 
     /// Records an event on a thread that is not a worker of the runtime.
-    pub(crate) fn push(&self, what: What) {
+    pub(crate) fn push(&self, what: Mark) {
         let _pushing = self.pushing.lock();
         self.others.push(what);
     }

@@ -14,7 +14,7 @@ use std::panic::Location;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use super::trace::What;
+use super::trace::Mark;
 use crate::clock::now;
 use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 
@@ -23,7 +23,7 @@ use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 pub(crate) struct Event {
     /// The time since the trace began.
     pub(crate) at: Duration,
-    pub(crate) what: What,
+    pub(crate) what: Mark,
 }
 
 /// The number of lower bits of an event's first word that hold its kind.
@@ -90,13 +90,13 @@ impl Ring {
 
     /// Records an event that happens now. Called only by the thread that writes.
     #[inline(never)]
-    pub(crate) fn push(&self, what: What) {
+    pub(crate) fn push(&self, what: Mark) {
         self.push_at(now(), what);
     }
 
     /// Records an event that happened at `at`. Called only by the thread that writes.
     #[inline(never)]
-    pub(crate) fn push_at(&self, at: Instant, what: What) {
+    pub(crate) fn push_at(&self, at: Instant, what: Mark) {
         let at = at.saturating_duration_since(self.start).as_nanos() as u64;
         let (kind, number, site) = into_parts(what);
         let count = self.done.load(Ordering::Relaxed);
@@ -128,35 +128,35 @@ impl fmt::Debug for Ring {
     }
 }
 
-fn into_parts(what: What) -> (u64, u64, Option<&'static Location<'static>>) {
+fn into_parts(what: Mark) -> (u64, u64, Option<&'static Location<'static>>) {
     match what {
-        What::Spawned((id, site)) => (0, id, Some(site)),
-        What::PollBegins((id, site)) => (1, id, Some(site)),
-        What::PollEnds(id) => (2, id, None),
-        What::Woken(id) => (3, id, None),
-        What::Ended(id) => (4, id, None),
-        What::Sleeps => (5, 0, None),
-        What::Awakes => (6, 0, None),
-        What::Ready(descriptor) => (7, descriptor, None),
-        What::TimerFired(late) => (8, late.as_nanos() as u64, None),
-        What::CallBegins((id, site)) => (9, id, Some(site)),
-        What::CallEnds(id) => (10, id, None),
+        Mark::Spawned((id, site)) => (0, id, Some(site)),
+        Mark::PollBegins((id, site)) => (1, id, Some(site)),
+        Mark::PollEnds(id) => (2, id, None),
+        Mark::Woken(id) => (3, id, None),
+        Mark::Ended(id) => (4, id, None),
+        Mark::Sleeps => (5, 0, None),
+        Mark::Awakes => (6, 0, None),
+        Mark::Ready(descriptor) => (7, descriptor, None),
+        Mark::TimerFired(late) => (8, late.as_nanos() as u64, None),
+        Mark::CallBegins((id, site)) => (9, id, Some(site)),
+        Mark::CallEnds(id) => (10, id, None),
     }
 }
 
-fn from_parts(kind: u64, number: u64, site: Option<&'static Location<'static>>) -> Option<What> {
+fn from_parts(kind: u64, number: u64, site: Option<&'static Location<'static>>) -> Option<Mark> {
     Some(match kind {
-        0 => What::Spawned((number, site?)),
-        1 => What::PollBegins((number, site?)),
-        2 => What::PollEnds(number),
-        3 => What::Woken(number),
-        4 => What::Ended(number),
-        5 => What::Sleeps,
-        6 => What::Awakes,
-        7 => What::Ready(number),
-        8 => What::TimerFired(Duration::from_nanos(number)),
-        9 => What::CallBegins((number, site?)),
-        10 => What::CallEnds(number),
+        0 => Mark::Spawned((number, site?)),
+        1 => Mark::PollBegins((number, site?)),
+        2 => Mark::PollEnds(number),
+        3 => Mark::Woken(number),
+        4 => Mark::Ended(number),
+        5 => Mark::Sleeps,
+        6 => Mark::Awakes,
+        7 => Mark::Ready(number),
+        8 => Mark::TimerFired(Duration::from_nanos(number)),
+        9 => Mark::CallBegins((number, site?)),
+        10 => Mark::CallEnds(number),
         _ => return None,
     })
 }
@@ -173,7 +173,7 @@ mod loom_tests {
             let start = now();
             let ring = Arc::new(Ring::new(start, 2));
             let push = move |ring: &Ring, number| {
-                ring.push_at(start + Duration::from_nanos(number), What::Woken(number));
+                ring.push_at(start + Duration::from_nanos(number), Mark::Woken(number));
             };
             push(&ring, 1);
             let writer = {
@@ -184,7 +184,7 @@ mod loom_tests {
             writer.join().unwrap();
             for (index, event) in events.iter().enumerate() {
                 let number = event.at.as_nanos() as u64;
-                assert_eq!(event.what, What::Woken(number), "an event is torn");
+                assert_eq!(event.what, Mark::Woken(number), "an event is torn");
                 assert_eq!(number, before + index as u64 + 1, "an event is missing");
             }
             let (events, before) = ring.events();
@@ -202,17 +202,17 @@ mod tests {
         let start = now();
         let site = Location::caller();
         let all = [
-            What::Spawned((7, site)),
-            What::PollBegins((7, site)),
-            What::PollEnds(7),
-            What::Woken(u64::MAX),
-            What::Ended(7),
-            What::Sleeps,
-            What::Awakes,
-            What::Ready(3),
-            What::TimerFired(Duration::from_micros(5)),
-            What::CallBegins((8, site)),
-            What::CallEnds(8),
+            Mark::Spawned((7, site)),
+            Mark::PollBegins((7, site)),
+            Mark::PollEnds(7),
+            Mark::Woken(u64::MAX),
+            Mark::Ended(7),
+            Mark::Sleeps,
+            Mark::Awakes,
+            Mark::Ready(3),
+            Mark::TimerFired(Duration::from_micros(5)),
+            Mark::CallBegins((8, site)),
+            Mark::CallEnds(8),
         ];
         let ring = Ring::new(start, 5);
         assert_eq!(ring.events(), (vec![], 0));

@@ -13,7 +13,7 @@ use super::core::Core;
 use super::event_queue::Event;
 use super::faults::Kind;
 use super::latency::Latency;
-use super::trace::What;
+use super::trace::Fact;
 use super::with;
 use crate::sync::Job;
 
@@ -51,7 +51,7 @@ pub(crate) fn submit(job: Arc<dyn Job>) -> Option<Arc<dyn Job>> {
             return;
         };
         let delay = kernel.blocking.draw_delay(host, core);
-        core.note(host, What::Blocking(delay));
+        core.note(host, Fact::Blocking(delay));
         if let Some(job) = job.take() {
             let at = core.time.now().saturating_add(delay);
             let call = Box::new(PendingCall { process, job });

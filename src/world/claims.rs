@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::panic::Location;
 
 use super::choice::Stream;
-use super::event::digest;
+use super::fact::digest;
 use super::faults::{FIRST_WILD, Kind, MAX_LISTED};
 use super::report::fail_as;
 use super::with;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::choice::Probability;
-use super::event::digest;
 use super::event_queue::{Event, Events};
+use super::fact::digest;
 use super::faults::{Faults, Kind};
 use super::forks::Pending;
 use super::host_faults::FaultsOfHosts;
@@ -25,7 +25,7 @@ use super::schedule::Schedule;
 use super::step::Step;
 use super::table::Base;
 use super::time::{self, Time};
-use super::trace::{self, Message, What};
+use super::trace::{self, Fact, Message};
 use super::{CLOSED, ERROR, READABLE, WRITABLE, answers, with};
 
 pub(crate) struct Core {
@@ -69,7 +69,7 @@ impl Core {
         let queue = || Queue::new(self.seed, "injected", process, self.pollers.order);
         let injected = (pool > 0).then(|| Box::new(queue()));
         self.processes.add(host, pollers.clone(), injected);
-        self.note(host, What::Started);
+        self.note(host, Fact::Started);
         let handle = |number| self.pollers.handle(self.world, number);
         (process, pollers.map(handle).collect())
     }
@@ -109,11 +109,11 @@ impl Core {
     }
 
     #[inline(always)]
-    pub(crate) fn note(&mut self, host: usize, what: What) {
+    pub(crate) fn note(&mut self, host: usize, what: Fact) {
         self.note_of_weight(host, what, trace::weight(what));
     }
 
-    fn note_of_weight(&mut self, host: usize, what: What, weight: u64) {
+    fn note_of_weight(&mut self, host: usize, what: Fact, weight: u64) {
         if !(self.report.trace).note(self.time.now(), host, what, weight) {
             let is_in_process = self.processes.current.is_some();
             let event = (self.time.now(), host, what);
@@ -143,13 +143,13 @@ impl Core {
         let id = (Kind::Operation, host as u32, workload, nth);
         let begins = (self.faults).allow_one(id, self.time.now(), || name.to_owned());
         if begins {
-            self.note(host, What::Operation(name));
+            self.note(host, Fact::Operation(name));
         }
         begins
     }
 
     #[cold]
-    fn observe(&mut self, host: usize, what: What) {
+    fn observe(&mut self, host: usize, what: Fact) {
         let words = what.words_alone(|host| self.hosts.name(host));
         self.observe_words(host, words);
     }
@@ -200,7 +200,7 @@ impl Core {
     /// Sets a host's clock ahead, and its drift, if one is given.
     pub(crate) fn set_clock(&mut self, host: usize, ahead: u64, drift: Option<i32>) {
         let drift = self.time.set_clock(host, ahead, drift);
-        self.note(host, What::ClockSet(ahead, drift));
+        self.note(host, Fact::ClockSet(ahead, drift));
         self.follow_clock(host);
     }
 
@@ -216,7 +216,7 @@ impl Core {
     /// chaos.
     pub(crate) fn step_wall(&mut self, host: usize, by: i64, is_chaos: bool) {
         self.time.wall(host).step(by, is_chaos);
-        self.note(host, What::WallStepped(by));
+        self.note(host, Fact::WallStepped(by));
         self.show_time();
     }
 
@@ -236,7 +236,7 @@ impl Core {
     }
 
     pub(crate) fn pause(&mut self, host: usize) -> PauseId {
-        self.note(host, What::Paused);
+        self.note(host, Fact::Paused);
         self.processes.pause(host)
     }
 
@@ -252,11 +252,11 @@ impl Core {
         self.links.pass(way, self.hosts.is_up(way.1))
     }
 
-    /// Decides the fate of a segment that is sent now: see [`Links::send`].
+    /// Draws the delay of a segment that is sent now: see [`Links::delay`].
     #[inline]
-    pub(super) fn send(&mut self, way: (usize, usize), link: &mut u32, len: usize) -> Option<u64> {
+    pub(super) fn delay(&mut self, way: (usize, usize), link: &mut u32, len: usize) -> Option<u64> {
         let now = self.time.now();
-        self.links.send(way, link, len, now, &mut self.faults)
+        self.links.delay(way, link, len, now, &mut self.faults)
     }
 
     /// Notes a message, if the run is recorded.
@@ -317,7 +317,7 @@ pub(crate) fn note_poll(task: u64, site: &'static std::panic::Location<'static>)
         let core = &mut kernel.core;
         core.calls(Call::Poll);
         let host = core.processes.current_host().unwrap_or(NOBODY);
-        core.note(host, What::Polled(task, site));
+        core.note(host, Fact::Polled(task, site));
     });
 }
 

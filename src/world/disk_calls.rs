@@ -18,11 +18,11 @@ use power_loss::{Disk, Error, Note, OpenFlags, SyncEnd};
 use super::choice::{Stream, mix};
 use super::core::Core;
 use super::errno::Errno;
-use super::event::digest;
+use super::fact::digest;
 use super::faults::Kind;
 use super::latency::Latency;
 use super::processes::has_ended;
-use super::trace::What;
+use super::trace::Fact;
 use super::{Kernel, refused, unsupported, with, with_world};
 
 /// The default latency of a call: that of waking a thread of a pool, as for `unblock`; the data is
@@ -146,7 +146,7 @@ impl Begun {
     pub(crate) fn finish<R>(self, f: impl FnOnce(&mut Disk) -> Result<R, Error>) -> io::Result<R> {
         self.with(|kernel| {
             if self.fails {
-                kernel.core.note(self.host, What::DiskFailed);
+                kernel.core.note(self.host, Fact::DiskFailed);
                 return Err(Errno::IO.into());
             }
             kernel.disks.call(self.host, &mut kernel.core, |disk| {
@@ -286,9 +286,9 @@ impl Disks {
         let result = f(disk);
         if let Some(note) = disk.note.take() {
             let what = match note {
-                Note::Written(hash, len) => What::Written(hash, len),
-                Note::Named(hash) => What::Named(hash),
-                Note::Synced(node, fails) => What::Synced(node.into(), fails),
+                Note::Written(hash, len) => Fact::Written(hash, len),
+                Note::Named(hash) => Fact::Named(hash),
+                Note::Synced(node, fails) => Fact::Synced(node.into(), fails),
             };
             core.note(host, what);
         }
@@ -311,7 +311,7 @@ impl Disks {
                 let id = (Kind::Unsynced, host as u32, node, nth);
                 faults.allow_one(id, now, words)
             });
-        core.note(host, What::Unsynced(loss.sectors, loss.names));
+        core.note(host, Fact::Unsynced(loss.sectors, loss.names));
     }
 }
 

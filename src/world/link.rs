@@ -272,13 +272,13 @@ impl Links {
         from == to || is_open && loss == Probability::default() && settings.bursts.is_none()
     }
 
-    /// Decides the fate of a segment that is sent now: returns how long it takes, or `None` if it
-    /// is lost. Each segment takes two numbers of the link's stream, for any settings: so a loss
-    /// that is left out shifts nothing. A loss in a burst is a loss like any other.
+    /// Draws the delay of a segment that is sent now. Returns `None` if it is lost. Each segment
+    /// takes two numbers of the link's stream, for any settings: so a loss that is left out shifts
+    /// nothing. A loss in a burst is a loss like any other.
     ///
     /// `len` is the number of its bytes, with its headers, and `now` the time. `known` is for
     /// [`find`](Self::find).
-    pub(super) fn send(
+    pub(super) fn delay(
         &mut self,
         (from, to): (usize, usize),
         known: &mut u32,
@@ -380,7 +380,7 @@ mod tests {
 
     fn sent(links: &mut Links, times: usize) -> Vec<Option<u64>> {
         let (mut known, mut faults) = (0, Faults::new(None));
-        let mut send = || links.send((0, 1), &mut known, 1_000, 0, &mut faults);
+        let mut send = || links.delay((0, 1), &mut known, 1_000, 0, &mut faults);
         (0..times).map(|_| send()).collect()
     }
 
@@ -396,7 +396,7 @@ mod tests {
         links.change(Some((0, 1)), |link| link.latency = Latency::new(9, 1));
         let (mut faults, mut known) = (Faults::new(None), [0; 3]);
         let ways = [(0, 1), (1, 0), (0, 0)];
-        let took = [0, 1, 2].map(|nth| links.send(ways[nth], &mut known[nth], 1, 0, &mut faults));
+        let took = [0, 1, 2].map(|nth| links.delay(ways[nth], &mut known[nth], 1, 0, &mut faults));
         assert_eq!(took, [Some(9), Some(7), Some(LOOPBACK)]);
         assert_eq!(known, [1, 2, 0], "a host has no link to itself");
     }

@@ -24,7 +24,7 @@
 //! write: Socket::poll_write ► SimulatedSocket (net/socket/world.rs) ► SimSocketId::with (seam)
 //!        ► Network::write ► tcp: transmit ► send_segment: the link draws latency and loss
 //!        ► the event of its arrival is queued
-//! loop:  State::run (sim/state.rs): Kernel::turn: is a worker ready? then it takes a step;
+//! loop:  State::run (sim/state.rs): Kernel::next_step: is a worker ready? then it takes a step;
 //!        if not, Kernel::advance ► take_event ► Links::pass: is the way open?
 //! read:  segment_arrives ► take_bytes ► Core::raise ► Pollers::report: the worker is ready
 //!        ► State::step ► Worker::turn_at ► the simulated poller reports the event
@@ -45,8 +45,8 @@ pub(crate) mod coverage;
 pub(crate) mod disk_calls;
 pub(crate) mod edges;
 mod errno;
-mod event;
 mod event_queue;
+mod fact;
 pub(crate) mod faults;
 pub(crate) mod forks;
 pub(crate) mod host_faults;
@@ -120,7 +120,7 @@ pub(crate) use seam::{SimSocket, SimSocketId, placeholder};
 use sockets::{Network, Sockets};
 use time::Time;
 pub(crate) use time::{count_reading, is_here, now};
-use trace::{Comparison, Trace, What};
+use trace::{Comparison, Fact, Trace};
 
 /// The readiness of a socket, as flags.
 pub(crate) const READABLE: u8 = 1;
@@ -145,7 +145,7 @@ pub(crate) struct Kernel {
 }
 
 /// The time, and the poller of the worker that runs next, if any is ready.
-pub(crate) type Turn = (u64, Option<usize>);
+pub(crate) type NextStep = (u64, Option<usize>);
 
 /// An event that the kernel leaves to the world, which performs it before anything else runs.
 pub(crate) enum Due {
@@ -347,7 +347,7 @@ impl Kernel {
     /// Returns what the loop does next. `None` if the run is over: it has diverged, or has failed,
     /// which it does here if another thread has woken a task. A test that `is_done` has no more
     /// choices.
-    pub(crate) fn turn(&mut self, is_done: bool) -> Option<Turn> {
+    pub(crate) fn next_step(&mut self, is_done: bool) -> Option<NextStep> {
         let core = &mut self.core;
         time::restart_readings();
         if core.report.is_over() {
@@ -361,7 +361,7 @@ impl Kernel {
         }
         let (now, processes) = (core.time.now(), &core.processes);
         if core.schedule.is_some() && !is_done {
-            return self.choose_turn(now);
+            return self.choose_step(now);
         }
         let is_paused = |host| processes.is_paused(host);
         let is_paused = (!processes.pauses.is_empty()).then_some(is_paused);
@@ -497,7 +497,7 @@ impl Kernel {
     }
 
     /// Ends a process: the kernel closes its sockets, or, without power, forgets them silently.
-    pub(crate) fn stop(&mut self, process: usize, what: What) {
+    pub(crate) fn stop(&mut self, process: usize, what: Fact) {
         let core = &mut self.core;
         if !core.processes.end(process) {
             return;
@@ -509,7 +509,7 @@ impl Kernel {
         if let Some(own) = self.disks.find(host) {
             own.disk.close_all(process);
         }
-        let has_power = what != What::PoweredOff;
+        let has_power = what != Fact::PoweredOff;
         self.network().close_all(process, host, has_power);
         if !has_power {
             self.power_off(host);
@@ -529,7 +529,7 @@ impl Kernel {
     pub(crate) fn suspend(&mut self, host: usize) -> PauseId {
         self.network().settle_all();
         let core = &mut self.core;
-        core.note(host, What::Suspended);
+        core.note(host, Fact::Suspended);
         let id = core.processes.pause(host);
         if core.links.partings.suspend(id, host) {
             core.time.suspend(host);
@@ -542,7 +542,7 @@ impl Kernel {
     /// Ends a pause or a suspension, unless [`heal_all`](Self::heal_all) has ended it.
     pub(crate) fn resume(&mut self, id: PauseId) {
         if let Some(host) = self.core.processes.end_pause(id) {
-            self.core.note(host, What::Resumed);
+            self.core.note(host, Fact::Resumed);
             self.end_suspension(id);
             self.blocking.resume(&mut self.core);
         }
@@ -569,7 +569,7 @@ impl Kernel {
 
     /// Ends all cuts, holds, pauses and suspensions, and the random faults of hosts and names.
     pub(crate) fn heal_all(&mut self) {
-        self.core.note(0, What::Quiet);
+        self.core.note(0, Fact::Quiet);
         while let Some(id) = self.core.links.partings.last_suspension() {
             self.end_suspension(id);
         }

@@ -12,7 +12,7 @@ use super::faults::Kind;
 use super::hosts::{Hosts, loopback};
 use super::latency::Latency;
 use super::link::DEFAULT_NAME_LATENCY;
-use super::trace::What;
+use super::trace::Fact;
 
 /// The address families of a host's own name, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,7 +67,7 @@ impl Names {
         let name = name.to_ascii_lowercase();
         let before = self.addresses_of(&name, &core.hosts);
         self.records.insert(name, [addresses, before]);
-        core.note(0, What::Renamed);
+        core.note(0, Fact::Renamed);
     }
 
     fn addresses_of(&self, name: &str, hosts: &Hosts) -> Vec<IpAddr> {
@@ -149,7 +149,7 @@ impl Names {
         let stream = &mut self.questions_of(host).latency;
         let delay = latency.draw(stream, core.is_calm);
         let [has_failed, is_missing, is_stale] = self.draw_faults(host, name, core);
-        core.note(host, What::Name(delay));
+        core.note(host, Fact::Name(delay));
         let mut addresses = match self.records.get(name) {
             _ if is_missing => Vec::new(),
             Some([_, before]) if is_stale => before.clone(),

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Kernel;
 use super::core::Core;
-use super::event::What;
+use super::fact::Fact;
 use super::processes::PauseId;
 
 /// The limit of pairs of hosts that are noted in traces: a picture of more is not readable.
@@ -27,11 +27,11 @@ pub(crate) enum How {
 
 impl How {
     /// Returns the events that note its beginning and its end, given the host on the other side.
-    fn told(self) -> [fn(usize) -> What; 2] {
+    fn told(self) -> [fn(usize) -> Fact; 2] {
         match self {
-            How::Cut => [What::Cut, What::Healed],
-            How::Held => [What::Held, What::Released],
-            How::Slow(_) => [What::Slow, What::Fast],
+            How::Cut => [Fact::Cut, Fact::Healed],
+            How::Held => [Fact::Held, Fact::Released],
+            How::Slow(_) => [Fact::Slow, Fact::Fast],
         }
     }
 }

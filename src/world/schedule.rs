@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use super::event_queue::{Event, Place};
 use super::hosts::TEST;
-use super::{Kernel, Turn};
+use super::{Kernel, NextStep};
 
 /// Maximum number of choices of a run that have alternatives. Later choices take the first one.
 /// All runs of a program that has this many would take too long.
@@ -169,7 +169,7 @@ impl Kernel {
     }
 
     /// Returns what the schedule has next: a worker that is ready, or an event at this moment.
-    pub(super) fn choose_turn(&mut self, now: u64) -> Option<Turn> {
+    pub(super) fn choose_step(&mut self, now: u64) -> Option<NextStep> {
         let core = &self.core;
         let schedule = core.schedule.as_ref();
         if schedule.is_some_and(|schedule| schedule.is_covered) {

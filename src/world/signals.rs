@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::core::Core;
-use super::trace::What;
+use super::trace::Fact;
 use super::{with, with_world};
 
 /// The process of a world to which a listener belongs.
@@ -49,7 +49,7 @@ impl Core {
     pub(crate) fn signal(&mut self, process: usize, number: usize) -> Option<Owner> {
         let count = self.processes.signals(process).get_mut(&number);
         let caught = count.map(|count| *count += 1);
-        self.note(self.processes.host_of(process), What::Signal(number as u64));
+        self.note(self.processes.host_of(process), Fact::Signal(number as u64));
         caught.map(|()| Owner {
             world: self.world,
             process,

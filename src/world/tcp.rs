@@ -71,7 +71,7 @@ use super::ports::Protocol;
 use super::registrations::Registrations;
 use super::sockets::Network;
 use super::table::{Base, Socket as Any};
-use super::trace::{Flags, What};
+use super::trace::{Fact, Flags};
 use super::{CLOSED, ERROR, READABLE, WRITABLE, gone};
 
 /// The bytes that a socket takes from a writer before the peer has acknowledged them, and those
@@ -128,7 +128,7 @@ impl Network<'_> {
         socket.base.is_v6 = is_v6;
         let id = self.insert(socket);
         let end = self.far_end(SocketAddr::new(ip, port), (to, peer));
-        self.core.note(host, What::Connect(end, peer.port()));
+        self.core.note(host, Fact::Connect(end, peer.port()));
         self.core.count_connect(host);
         self.core.count_sent(host, 0);
         self.send_flags(id, Flags::Syn);
@@ -138,7 +138,7 @@ impl Network<'_> {
 
     /// Resets all connections between two hosts, on both sides at the same moment.
     pub(crate) fn reset_between(&mut self, a: usize, b: usize) {
-        self.core.note(a, What::Reset(b));
+        self.core.note(a, Fact::Reset(b));
         let mut ids = self.table.ids(a);
         if a != b {
             ids.extend(self.table.ids(b));

@@ -5,8 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::answers::{self, Asked};
-pub(super) use super::event::digest;
-pub(crate) use super::event::{Flags, What};
+pub(super) use super::fact::digest;
+pub(crate) use super::fact::{Fact, Flags};
 
 /// The number of events that a report shows.
 const SHOWN: usize = 60;
@@ -36,7 +36,7 @@ const ODD: [u64; 7] = [
 /// Returns what an event adds to the hash. Inlined into callers that note an event: where the kind
 /// of event is known, little of this is left.
 #[inline(always)]
-pub(super) fn weight(what: What) -> u64 {
+pub(super) fn weight(what: Fact) -> u64 {
     let products =
         (what.numbers().into_iter().zip(&ODD[2..])).map(|(number, odd)| number.wrapping_mul(*odd));
     products.fold(0, u64::wrapping_add)
@@ -69,10 +69,10 @@ pub(crate) struct Message {
 /// The data that a recording run keeps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recording {
-    pub(crate) events: VecDeque<(u64, usize, What)>,
+    pub(crate) events: VecDeque<(u64, usize, Fact)>,
     pub(crate) messages: VecDeque<Message>,
-    /// The events that are [unusual](What::is_unusual), which reach back further.
-    pub(crate) unusual: VecDeque<(u64, usize, What)>,
+    /// The events that are [unusual](Fact::is_unusual), which reach back further.
+    pub(crate) unusual: VecDeque<(u64, usize, Fact)>,
 }
 
 fn push<T>(list: &mut VecDeque<T>, most: usize, item: T) {
@@ -96,7 +96,7 @@ pub(crate) struct Trace {
 }
 
 /// The time, the host, and the event.
-type Event = (u64, usize, What);
+type Event = (u64, usize, Fact);
 
 /// The record of a run, for another run to compare with.
 #[derive(Clone, Debug, Default)]
@@ -171,12 +171,12 @@ impl Trace {
     /// Notes an event of this [`weight`] at a time on a host. Returns `false` if the run that this
     /// one is compared with had another event here.
     #[must_use]
-    pub(super) fn note(&mut self, now: u64, host: usize, what: What, weight: u64) -> bool {
+    pub(super) fn note(&mut self, now: u64, host: usize, what: Fact, weight: u64) -> bool {
         let hash = mix(self.fingerprint, now, host, weight);
         self.fingerprint = hash;
         if let Some(recording) = &mut self.recording {
             push(&mut recording.events, MAX_RECORDED, (now, host, what));
-            let begins = now == 0 && matches!(what, What::Started);
+            let begins = now == 0 && matches!(what, Fact::Started);
             if what.is_unusual() && !begins {
                 push(&mut recording.unusual, MAX_RECORDED, (now, host, what));
             }
@@ -255,7 +255,7 @@ impl Trace {
         }
         let before = &all.events[..index];
         let poll = |(_, host, what): &Event| match what {
-            What::Polled(task, site) => {
+            Fact::Polled(task, site) => {
                 let host = name(*host);
                 Some(format!("task {task} of {host}, spawned at {site}"))
             }
@@ -282,7 +282,7 @@ impl Trace {
 
     /// Describes events, a line each.
     pub(crate) fn describe<'a, 'b>(
-        events: impl IntoIterator<Item = &'b (u64, usize, What)>,
+        events: impl IntoIterator<Item = &'b (u64, usize, Fact)>,
         name: impl Fn(usize) -> &'a str,
     ) -> String {
         use fmt::Write;
@@ -320,7 +320,7 @@ mod tests {
         for (count, comparison) in by_ring.into_iter().chain(recorded) {
             let mut trace = Trace::new(comparison, false);
             for number in 0..count {
-                let what = What::Chosen(number);
+                let what = Fact::Chosen(number);
                 assert!(trace.note(number, 0, what, weight(what)));
             }
             let last = count.saturating_sub(SHOWN as u64)..count;
@@ -341,7 +341,7 @@ mod tests {
         let run = |comparison, numbers: [u64; 3]| {
             let mut trace = Trace::new(comparison, false);
             for number in numbers {
-                let what = What::Chosen(number);
+                let what = Fact::Chosen(number);
                 if !trace.note(number, 0, what, weight(what)) {
                     trace.diverge((number, 0, what), false);
                 }
@@ -360,25 +360,25 @@ mod tests {
     #[test]
     fn a_hash_differs_with_each_number_and_with_the_order_of_events() {
         let mut all = vec![
-            mix(0, 0, 0, weight(What::Started)),
-            mix(0, 1, 0, weight(What::Started)),
-            mix(0, 0, 1, weight(What::Started)),
-            mix(0, 0, 0, weight(What::Ended)),
-            mix(1, 0, 0, weight(What::Started)),
-            mix(0, 0, 0, weight(What::Retransmit(1, 2))),
-            mix(0, 0, 0, weight(What::Retransmit(2, 1))),
-            mix(0, 1, 2, weight(What::Retransmit(2, 1))),
+            mix(0, 0, 0, weight(Fact::Started)),
+            mix(0, 1, 0, weight(Fact::Started)),
+            mix(0, 0, 1, weight(Fact::Started)),
+            mix(0, 0, 0, weight(Fact::Ended)),
+            mix(1, 0, 0, weight(Fact::Started)),
+            mix(0, 0, 0, weight(Fact::Retransmit(1, 2))),
+            mix(0, 0, 0, weight(Fact::Retransmit(2, 1))),
+            mix(0, 1, 2, weight(Fact::Retransmit(2, 1))),
             mix(
-                mix(0, 0, 0, weight(What::Started)),
+                mix(0, 0, 0, weight(Fact::Started)),
                 0,
                 0,
-                weight(What::Ended),
+                weight(Fact::Ended),
             ),
             mix(
-                mix(0, 0, 0, weight(What::Ended)),
+                mix(0, 0, 0, weight(Fact::Ended)),
                 0,
                 0,
-                weight(What::Started),
+                weight(Fact::Started),
             ),
         ];
         let count = all.len();

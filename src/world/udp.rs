@@ -21,7 +21,7 @@ use super::nat::{Effect, Route};
 use super::ports::Protocol;
 use super::sockets::Network;
 use super::table::{Base, Socket as Any};
-use super::trace::{Message, What, digest};
+use super::trace::{Fact, Message, digest};
 use super::{ERROR, READABLE, WRITABLE, when};
 
 /// The size of a receiver's buffer: Linux's `rmem_default`.
@@ -67,7 +67,7 @@ impl Datagram {
     }
 
     /// Returns the event that it arrives, or is lost.
-    fn event(&self, kind: impl FnOnce(usize, u16, u64, usize) -> What) -> What {
+    fn event(&self, kind: impl FnOnce(usize, u16, u64, usize) -> Fact) -> Fact {
         let digest = digest(self.kind as u64, &self.bytes);
         kind(self.from.0, self.to.1.port(), digest, self.bytes.len())
     }
@@ -264,7 +264,7 @@ fn transmit(datagram: Datagram, core: &mut Core) {
 pub(super) fn lose(datagram: &Datagram, core: &mut Core) {
     let now = core.time.now();
     core.message(|| datagram.message(now, true));
-    core.note(datagram.to.0, datagram.event(What::DatagramLost));
+    core.note(datagram.to.0, datagram.event(Fact::DatagramLost));
 }
 
 /// Sockets by their ports, and datagrams that have come.
@@ -295,7 +295,7 @@ impl Network<'_> {
         let now = self.core.time.now();
         self.core.message(|| datagram.message(now, false));
         let (host, local) = datagram.to;
-        self.core.note(host, datagram.event(What::Datagram));
+        self.core.note(host, datagram.event(Fact::Datagram));
         if self.core.hosts.have_gateways() && datagram.kind != Kind::Broadcast {
             match self.forward_datagram(datagram) {
                 Some(own) => datagram = own,

@@ -20,7 +20,7 @@ use super::errno::Errno;
 use super::inbox::{Inbox, OVERHEAD, unread};
 use super::sockets::Network;
 use super::table::{Base, Socket as Any};
-use super::trace::{What, digest};
+use super::trace::{Fact, digest};
 use super::{CLOSED, ERROR, READABLE, WRITABLE, gone, unsupported, when};
 
 /// The maximum of a sender's unread bytes: Linux's `wmem_default`.
@@ -466,7 +466,7 @@ impl Network<'_> {
         let mut hash = 0;
         let written = to.write(buffers, BUFFER, |part| hash = digest(hash, part))?;
         if written > 0 {
-            self.core.note(host, What::Local(hash, written));
+            self.core.note(host, Fact::Local(hash, written));
             self.raise(peer, READABLE);
         }
         Ok(written)
@@ -532,7 +532,7 @@ impl Network<'_> {
         self.datagram(to)?.inbox.push(from, bytes.to_vec());
         self.datagram(id)?.unread += bytes.len() + OVERHEAD;
         self.core
-            .note(host, What::Local(digest(0, bytes), bytes.len()));
+            .note(host, Fact::Local(digest(0, bytes), bytes.len()));
         self.raise(to, READABLE);
         Ok(bytes.len())
     }

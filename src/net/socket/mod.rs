@@ -61,10 +61,10 @@ pub(super) enum SocketType {
 }
 
 impl SocketType {
-    /// Returns how it is waited for. `plain`: whether its short reads can be trusted.
-    fn kind(self, plain: bool) -> SourceKind {
+    /// Returns how it is waited for. `is_trusted`: whether a short read shows that it is drained.
+    fn kind(self, is_trusted: bool) -> SourceKind {
         match self {
-            SocketType::TcpStream if plain => SourceKind::TcpStream,
+            SocketType::TcpStream if is_trusted => SourceKind::TcpStream,
             SocketType::UnixStream => SourceKind::UnixStream,
             _ => SourceKind::Other,
         }
@@ -213,12 +213,12 @@ impl Socket {
 
     /// Lends the descriptor to code outside polder, which may set options that are unknown here:
     /// with `SO_PASSCRED` a read ends between two writers. So from now on a Unix socket is read by
-    /// `sys::receive_alone`, which detects that.
+    /// `sys::receive_message`, which detects that.
     #[inline]
     pub(super) fn lend_descriptor(&self) -> BorrowedDescriptor<'_> {
         self.kernel().note_lent();
         if self.system.socket_type.takes_descriptors() {
-            self.io().source().set_bytes_only(false);
+            self.io().source().set_trusts_short_reads(false);
         }
         self.system.descriptor()
     }
@@ -227,7 +227,8 @@ impl Socket {
     /// It accepts descriptors from peers again.
     pub(super) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
         let system = &self.system;
-        if system.plain && system.socket_type.takes_descriptors() && self.world().is_none() {
+        let refuses = system.trusts_short_reads && system.socket_type.takes_descriptors();
+        if refuses && self.world().is_none() {
             system.set(Opt::Flag(Flag::Passrights, true))?;
         }
         self.system.io.into_descriptor()

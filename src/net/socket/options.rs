@@ -111,7 +111,7 @@ impl Options for SystemSocket {
             Opt::Flag(Flag::Passrights, on) => {
                 // Before the kernel lets any in. Refusing them again does not undo this: some may
                 // be in the queue.
-                self.io.source().set_bytes_only(false);
+                self.io.source().set_trusts_short_reads(false);
                 sys::set_passrights(self, on)
             }
             Opt::Join(Group::V4(group, interface)) => socket.join_multicast_v4(&group, &interface),

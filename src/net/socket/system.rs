@@ -4,7 +4,7 @@
 //! the socket, which saves the read that would find out: see `Source::clear_after_short_read`. That
 //! holds for TCP with no other layer above it, and for a Unix stream as long as only bytes can come
 //! through it: so we make the kernel refuse descriptors where it can, and where it cannot, or was
-//! not told from the beginning, `sys::receive_alone` detects them.
+//! not told from the beginning, `sys::receive_message` detects them.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -23,42 +23,45 @@ use crate::time::Timer;
 pub(super) struct SystemSocket {
     pub(super) io: Io,
     pub(super) socket_type: SocketType,
-    /// Whether a TCP socket, or the sockets that a listener accepts, are TCP and nothing else. If
-    /// not, its short reads prove nothing. This is determined when a foreign socket is adopted: a
-    /// layer above TCP (kTLS) was added before that.
+    /// Whether a short read of the stream, or of those that a listener accepts, shows that it is
+    /// drained. Decided when the socket is made or adopted.
     ///
-    /// For a Unix stream or listener: whether we have made the kernel refuse descriptors. While
-    /// that has not been changed, [`Source::is_bytes_only`](crate::reactor::Source::is_bytes_only),
-    /// its short reads need no `recvmsg`.
-    pub(super) plain: bool,
+    /// * TCP: if there is no other layer above it. (kTLS is added before a socket is adopted.)
+    /// * A Unix stream: if we have made the kernel refuse descriptors. This may change later: see
+    ///   [`Source::trusts_short_reads`](crate::reactor::Source::trusts_short_reads).
+    pub(super) trusts_short_reads: bool,
 }
 
 /// Wraps a socket that [`create`] made, or one like it.
 fn wrap(descriptor: OwnedDescriptor, socket_type: SocketType) -> Socket {
-    let plain = refuses_descriptors(&descriptor, socket_type);
-    wrap_as(plain, descriptor, socket_type)
+    let is_trusted = refuses_descriptors(&descriptor, socket_type);
+    wrap_as(is_trusted, descriptor, socket_type)
 }
 
 /// Wraps a foreign socket, which is non-blocking already.
 fn wrap_foreign(descriptor: OwnedDescriptor, socket_type: SocketType) -> Socket {
-    let plain = match socket_type {
+    let is_trusted = match socket_type {
         SocketType::TcpStream | SocketType::TcpListener => sys::is_plain_tcp(&descriptor),
         // Descriptors may be in the queue already.
         _ => !socket_type.takes_descriptors(),
     };
-    wrap_as(plain, descriptor, socket_type)
+    wrap_as(is_trusted, descriptor, socket_type)
 }
 
-fn wrap_as(plain: bool, descriptor: OwnedDescriptor, socket_type: SocketType) -> Socket {
-    let io = Io::new(descriptor, socket_type.kind(plain), socket_type.trust());
+fn wrap_as(is_trusted: bool, descriptor: OwnedDescriptor, socket_type: SocketType) -> Socket {
+    let io = Io::new(
+        descriptor,
+        socket_type.kind(is_trusted),
+        socket_type.trust(),
+    );
     if socket_type.takes_descriptors() {
-        io.source().set_bytes_only(plain);
+        io.source().set_trusts_short_reads(is_trusted);
     }
     Socket {
         system: SystemSocket {
             io,
             socket_type,
-            plain,
+            trusts_short_reads: is_trusted,
         },
         #[cfg(feature = "sim")]
         world: None,
@@ -199,8 +202,8 @@ impl SystemSocket {
 
     /// Whether a short read shows that the socket is drained, apart from urgent data.
     #[inline]
-    fn is_bytes_only(&self) -> bool {
-        self.socket_type.is_internet() || self.io.source().is_bytes_only()
+    fn still_trusts_short_reads(&self) -> bool {
+        self.socket_type.is_internet() || self.io.source().trusts_short_reads()
     }
 }
 
@@ -225,24 +228,24 @@ impl KernelSocket for SystemSocket {
 
     fn accept(&self, accepted: SocketType) -> io::Result<(Socket, SockAddr)> {
         let (descriptor, peer) = sys::accept(self)?;
-        let plain = if accepted.takes_descriptors() {
+        let is_trusted = if accepted.takes_descriptors() {
             // A connection inherits its listener's options when it is made. Another owner of the
             // listener may have changed them unnoticed, so each connection is checked.
-            self.io.source().is_bytes_only() && refuses_descriptors(&descriptor, accepted)
+            self.io.source().trusts_short_reads() && refuses_descriptors(&descriptor, accepted)
         } else {
-            self.plain
+            self.trusts_short_reads
         };
-        Ok((wrap_as(plain, descriptor, accepted), peer))
+        Ok((wrap_as(is_trusted, descriptor, accepted), peer))
     }
 
     #[inline]
     fn read(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
-        if !self.is_bytes_only() {
+        if !self.still_trusts_short_reads() {
             return self.read_vectored(&mut [IoSliceMut::new(bytes)]);
         }
         let read = sys::receive(&self.descriptor(), bytes)?;
         // Checked again: a Unix stream may have begun to accept descriptors meanwhile.
-        Ok((read, read < bytes.len() && self.is_bytes_only()))
+        Ok((read, read < bytes.len() && self.still_trusts_short_reads()))
     }
 
     fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)> {
@@ -254,7 +257,7 @@ impl KernelSocket for SystemSocket {
         let (read, alone) = if self.socket_type.is_internet() {
             (sys::receive_vectored(&self.descriptor(), buffers)?, true)
         } else {
-            sys::receive_alone(&self.descriptor(), buffers)?
+            sys::receive_message(&self.descriptor(), buffers)?
         };
         Ok((read, alone && read < wanted))
     }
@@ -420,9 +423,9 @@ mod tests {
             let client = connect.await.unwrap();
             let (accepted, _) = listener.accept().await.unwrap();
             [
-                listener.system.plain,
-                client.system.plain,
-                accepted.system.plain,
+                listener.system.trusts_short_reads,
+                client.system.trusts_short_reads,
+                accepted.system.trusts_short_reads,
             ]
         })
     }
@@ -461,14 +464,14 @@ mod tests {
             println!("this kernel cannot refuse descriptors");
             return;
         }
-        let is_plain = |socket: &Socket| socket.io().source().is_bytes_only();
-        assert!(is_plain(&near) && is_plain(&far));
+        let is_trusted = |socket: &Socket| socket.io().source().trusts_short_reads();
+        assert!(is_trusted(&near) && is_trusted(&far));
         let clone = near.clone();
         let _ = near.lend_descriptor();
-        assert!(!is_plain(&near) && !is_plain(&clone), "one was lent");
+        assert!(!is_trusted(&near) && !is_trusted(&clone), "one was lent");
         let adopted = adopt(far.into_descriptor().unwrap(), SocketType::UnixStream);
         let adopted = adopted.unwrap();
-        assert!(adopted.kernel().flag(Flag::Passrights).unwrap() && !is_plain(&adopted));
+        assert!(adopted.kernel().flag(Flag::Passrights).unwrap() && !is_trusted(&adopted));
 
         // Linux gives a name to a listener that asks for none.
         let unnamed = SockAddr::unix("").unwrap();
@@ -482,8 +485,8 @@ mod tests {
                 let connect = connect(SocketType::UnixStream, &address);
                 let client = connect.await.unwrap();
                 let (accepted, _) = listener.accept().await.unwrap();
-                assert!(is_plain(&client));
-                assert_eq!(is_plain(&accepted), !passrights);
+                assert!(is_trusted(&client));
+                assert_eq!(is_trusted(&accepted), !passrights);
             }
         });
     }
@@ -498,6 +501,9 @@ mod tests {
         assert_eq!(trusted(Protocol::MPTCP), [false; 3]);
         let made = make(Protocol::MPTCP).unwrap();
         let adopted = adopt(made.into(), SocketType::TcpStream).unwrap();
-        assert!(!adopted.system.plain, "MPTCP was adopted as plain TCP");
+        assert!(
+            !adopted.system.trusts_short_reads,
+            "MPTCP was adopted as plain TCP"
+        );
     }
 }

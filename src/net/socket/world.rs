@@ -27,7 +27,7 @@ fn wrap(socket: SimSocket, socket_type: SocketType) -> io::Result<Socket> {
     let system = SystemSocket {
         io: Io::simulated(socket, socket_type.kind(true))?,
         socket_type,
-        plain: true,
+        trusts_short_reads: true,
     };
     Ok(Socket { system, world })
 }
@@ -223,7 +223,7 @@ impl Options for SimulatedSocket {
             Opt::Number(Number::Ttl, ttl) => self.0.options(|options| options.set_ttl(ttl))?,
             Opt::Tcp(option, value) => self
                 .0
-                .with(|network, id| network.set_option(id, option, value)),
+                .with(|network, id| network.set_tcp(id, option, value)),
             Opt::Flag(Flag::MulticastLoopV4 | Flag::MulticastLoopV6, _)
             | Opt::Number(Number::MulticastTtlV4, _)
             | Opt::Join(_)

@@ -45,7 +45,7 @@ pub(crate) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize>
 /// This is the system call itself, since rustix would ask for the peer's address too.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[inline]
-pub(crate) fn receive_alone(
+pub(crate) fn receive_message(
     socket: &impl AsFd,
     buffers: &mut [IoSliceMut<'_>],
 ) -> io::Result<(usize, bool)> {
@@ -64,7 +64,7 @@ pub(crate) fn receive_alone(
 
 /// See above: these systems do not report whether anything is left.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(crate) fn receive_alone(
+pub(crate) fn receive_message(
     socket: &impl AsFd,
     buffers: &mut [IoSliceMut<'_>],
 ) -> io::Result<(usize, bool)> {

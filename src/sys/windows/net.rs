@@ -16,7 +16,7 @@ pub(crate) fn receive(socket: &impl AsSocket, bytes: &mut [u8]) -> io::Result<us
 }
 
 /// For Unix streams only, which do not exist here.
-pub(crate) fn receive_alone(
+pub(crate) fn receive_message(
     socket: &impl AsSocket,
     buffers: &mut [IoSliceMut<'_>],
 ) -> io::Result<(usize, bool)> {

@@ -67,7 +67,7 @@ impl Network<'_> {
         Ok(())
     }
 
-    pub(crate) fn set_option(&mut self, id: u32, option: TcpOption, value: u32) -> io::Result<()> {
+    pub(crate) fn set_tcp(&mut self, id: u32, option: TcpOption, value: u32) -> io::Result<()> {
         let socket = self.settle(id).ok_or_else(gone)?;
         *socket.base.options.tcp(option) = value;
         match option {

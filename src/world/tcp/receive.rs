@@ -6,7 +6,7 @@ use super::{BUFFER, NEVER};
 use crate::world::errno::Errno;
 use crate::world::sockets::Network;
 use crate::world::table::Base;
-use crate::world::trace::{Flags, What};
+use crate::world::trace::{Fact, Flags};
 use crate::world::{CLOSED, READABLE, WRITABLE, when};
 
 /// The time for which a connection that has ended on both sides still answers late segments.
@@ -15,7 +15,7 @@ const TIME_WAIT: u64 = 60_000_000_000;
 impl Network<'_> {
     pub(in crate::world) fn segment_arrives(&mut self, mut segment: Box<Segment>) {
         let now = self.core.time.now();
-        self.core.note(segment.to.0, segment.event(What::Segment));
+        self.core.note(segment.to.0, segment.event(Fact::Segment));
         self.core.message(|| segment.message(now, false));
         if self.core.hosts.have_gateways() {
             match self.forward(segment) {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::NEVER;
 use crate::world::nat::End;
-use crate::world::trace::{Flags, Message, What, digest};
+use crate::world::trace::{Fact, Flags, Message, digest};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
@@ -45,7 +45,7 @@ impl Segment {
 
     /// Returns the event that it arrives, or is lost.
     #[inline]
-    pub(super) fn event(&self, kind: impl FnOnce(Flags, usize, u64, u64, usize) -> What) -> What {
+    pub(super) fn event(&self, kind: impl FnOnce(Flags, usize, u64, u64, usize) -> Fact) -> Fact {
         let digest = digest(self.ack, &self.bytes);
         kind(self.flags, self.from.0, self.seq, digest, self.bytes.len())
     }

@@ -9,7 +9,7 @@ use crate::world::hosts::NOBODY;
 use crate::world::nat::{Effect, Route};
 use crate::world::ports::Protocol;
 use crate::world::sockets::Network;
-use crate::world::trace::{Flags, What};
+use crate::world::trace::{Fact, Flags};
 
 /// The overhead of each segment: the headers of TCP and IPv4.
 const HEADERS: usize = 40;
@@ -98,7 +98,7 @@ impl Network<'_> {
         socket.recover = socket.next;
         let (acked, retries) = (socket.acked, socket.retries);
         let is_probe = acked == socket.next;
-        self.core.note(host, What::Retransmit(acked, retries));
+        self.core.note(host, Fact::Retransmit(acked, retries));
         match state {
             State::Connecting => self.send_flags(id, Flags::Syn),
             State::Accepting(_) => self.send_flags(id, Flags::SynAck),
@@ -113,7 +113,7 @@ impl Network<'_> {
         let socket = self.table.tcp_at(id);
         let host = socket.base.host;
         let peer = socket.peer.map_or(host, |(peer, _)| peer);
-        self.core.note(host, What::TimedOut);
+        self.core.note(host, Fact::TimedOut);
         // A router's message did not end the connection, but it is the error that is reported:
         // Linux's `sk_err_soft`.
         let error = if self.core.links.partings.is_unreachable(host, peer) {
@@ -139,7 +139,7 @@ impl Network<'_> {
             }
         }
         let (way, len) = (segment.way(), HEADERS + segment.bytes.len());
-        let Some(latency) = self.core.send(way, &mut link, len) else {
+        let Some(latency) = self.core.delay(way, &mut link, len) else {
             return self.lose_segment(segment);
         };
         let mut at = now + latency;
@@ -170,7 +170,7 @@ impl Network<'_> {
             Route::On(from, to, arrival) => {
                 (segment.from, segment.to) = (from, to);
                 let len = HEADERS + segment.bytes.len();
-                let latency = self.core.send(segment.way(), &mut 0, len);
+                let latency = self.core.delay(segment.way(), &mut 0, len);
                 latency.map(|latency| {
                     *arrival = (now + latency).max(*arrival);
                     *arrival
@@ -197,7 +197,7 @@ impl Network<'_> {
         let socket = self.table.tcp_at(id);
         let (to, _) = socket.peer.expect("it has a peer");
         let (way, link) = ((socket.base.host, to), &mut socket.link);
-        let latency = self.core.send(way, link, HEADERS);
+        let latency = self.core.delay(way, link, HEADERS);
         socket.announce();
         let peer_timer = std::mem::replace(&mut socket.peer_timer, NO_TIMER);
         let Some(latency) = latency else {
@@ -229,7 +229,7 @@ impl Network<'_> {
     /// for it.
     pub(crate) fn lose_segment(&mut self, segment: Box<Segment>) {
         let now = self.core.time.now();
-        self.core.note(segment.to.0, segment.event(What::Lost));
+        self.core.note(segment.to.0, segment.event(Fact::Lost));
         self.core.message(|| segment.message(now, true));
         self.warn_peer(segment.from.1, segment.to);
         self.arm_all(&segment);
@@ -252,7 +252,7 @@ impl Network<'_> {
         if socket.state == State::Connecting && !is_suspended {
             let (host, peer) = (socket.base.host, socket.peer);
             let peer = peer.map_or(NOBODY, |peer| self.far_end(socket.local, peer));
-            self.core.note(host, What::Unreachable(peer));
+            self.core.note(host, Fact::Unreachable(peer));
             self.fail(id, Errno::HOSTUNREACH);
         }
     }

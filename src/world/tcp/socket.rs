@@ -15,7 +15,7 @@ use crate::world::event_queue::Timer;
 use crate::world::hosts::Hosts;
 use crate::world::inbox::unread;
 use crate::world::table::Base;
-use crate::world::trace::{Flags, What};
+use crate::world::trace::{Fact, Flags};
 use crate::world::{CLOSED, ERROR, READABLE, WRITABLE, when};
 
 /// The first retransmission timeout of a handshake: RFC 6298.
@@ -194,7 +194,7 @@ impl Socket {
     pub(crate) fn accept(&mut self, core: &mut Core) -> SocketAddr {
         let (from, peer) = self.peer.expect("it has a peer");
         self.is_queued = false;
-        core.note(self.base.host, What::Accepted(from, self.local.port()));
+        core.note(self.base.host, Fact::Accepted(from, self.local.port()));
         peer
     }
 

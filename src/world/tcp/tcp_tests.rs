@@ -13,7 +13,7 @@ use crate::world::choice::{Probability, Stream};
 use crate::world::latency::Latency;
 use crate::world::parting::How;
 use crate::world::sockets::Network;
-use crate::world::trace::{What, digest};
+use crate::world::trace::{Fact, digest};
 use crate::world::{Advance, Kernel, READABLE, Setup, WRITABLE, begin, gone, with};
 
 const HOSTS: usize = 3;
@@ -135,7 +135,7 @@ impl Script<'_> {
                 "reset".into()
             }
             (13, _) if self.choices.below(3) == 0 => {
-                kernel.stop(self.processes[host], What::PoweredOff);
+                kernel.stop(self.processes[host], Fact::PoweredOff);
                 self.sockets.retain(|socket| socket.0 != host);
                 self.processes[host] = kernel.core.start(host).0;
                 kernel.core.set_current(Some(self.processes[host]));
@@ -158,7 +158,7 @@ impl Script<'_> {
                 ];
                 for option in times {
                     let value = 1 + self.choices.below(3) as u32;
-                    let _ = on(kernel, |network| network.set_option(id, option, value));
+                    let _ = on(kernel, |network| network.set_tcp(id, option, value));
                 }
                 let is_on = self.choices.below(4) > 0;
                 format!(
@@ -170,7 +170,7 @@ impl Script<'_> {
                 let millis = self.choices.below(4) as u32 * 700;
                 format!(
                     "{:?}",
-                    on(kernel, |network| network.set_option(
+                    on(kernel, |network| network.set_tcp(
                         id,
                         TcpOption::UserTimeout,
                         millis

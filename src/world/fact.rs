@@ -1,4 +1,4 @@
-//! [`What`]: one event of a world, as numbers for the fingerprint, and in words.
+//! [`Fact`]: one event of a world, as numbers for the fingerprint, and in words.
 //!
 //! The numbers are part of every fingerprint: a new kind gets its own tag, and no tag is reused.
 
@@ -8,7 +8,7 @@ use super::trace::Seconds;
 
 /// One event. The numbers are the event's own: lengths, ports, counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum What {
+pub(crate) enum Fact {
     Started,
     Ended,
     Killed,
@@ -90,7 +90,7 @@ pub(super) fn digest(start: u64, bytes: &[u8]) -> u64 {
     digest
 }
 
-/// Not inlined: [`What::numbers`] is, at every event.
+/// Not inlined: [`Fact::numbers`] is, at every event.
 #[inline(never)]
 fn digest_of_name(name: &str) -> u64 {
     digest(0, name.as_bytes())
@@ -122,7 +122,7 @@ impl Flags {
     }
 }
 
-impl What {
+impl Fact {
     /// Returns the event as numbers, for the hash: that of its kind, and its own. A site in the
     /// source is not part of them: it adds nothing to the task's number, and its address differs
     /// from run to run.
@@ -130,55 +130,55 @@ impl What {
     pub(super) fn numbers(self) -> [u64; 5] {
         let with_flags = |tag: u64, flags: Flags| tag + ((flags as u64) << 8);
         match self {
-            What::Started => [1, 0, 0, 0, 0],
-            What::Ended => [2, 0, 0, 0, 0],
-            What::Killed => [3, 0, 0, 0, 0],
-            What::PoweredOff => [4, 0, 0, 0, 0],
-            What::Paused => [5, 0, 0, 0, 0],
-            What::Resumed => [6, 0, 0, 0, 0],
-            What::TimedOut => [7, 0, 0, 0, 0],
-            What::Polled(task, _) => [8, task, 0, 0, 0],
-            What::Connect(to, port) => [9, to as u64, port.into(), 0, 0],
-            What::Accepted(from, port) => [10, from as u64, port.into(), 0, 0],
-            What::Segment(flags, from, seq, digest, len) => {
+            Fact::Started => [1, 0, 0, 0, 0],
+            Fact::Ended => [2, 0, 0, 0, 0],
+            Fact::Killed => [3, 0, 0, 0, 0],
+            Fact::PoweredOff => [4, 0, 0, 0, 0],
+            Fact::Paused => [5, 0, 0, 0, 0],
+            Fact::Resumed => [6, 0, 0, 0, 0],
+            Fact::TimedOut => [7, 0, 0, 0, 0],
+            Fact::Polled(task, _) => [8, task, 0, 0, 0],
+            Fact::Connect(to, port) => [9, to as u64, port.into(), 0, 0],
+            Fact::Accepted(from, port) => [10, from as u64, port.into(), 0, 0],
+            Fact::Segment(flags, from, seq, digest, len) => {
                 [with_flags(11, flags), from as u64, seq, digest, len as u64]
             }
-            What::Lost(flags, from, seq, digest, len) => {
+            Fact::Lost(flags, from, seq, digest, len) => {
                 [with_flags(12, flags), from as u64, seq, digest, len as u64]
             }
-            What::Retransmit(seq, tries) => [13, seq, tries.into(), 0, 0],
-            What::Name(delay) => [14, delay, 0, 0, 0],
-            What::Cut(host) => [15, host as u64, 0, 0, 0],
-            What::Healed(host) => [16, host as u64, 0, 0, 0],
-            What::Chosen(number) => [17, number, 0, 0, 0],
-            What::Reset(host) => [18, host as u64, 0, 0, 0],
-            What::Failed => [19, 0, 0, 0, 0],
-            What::Datagram(from, port, digest, len) => {
+            Fact::Retransmit(seq, tries) => [13, seq, tries.into(), 0, 0],
+            Fact::Name(delay) => [14, delay, 0, 0, 0],
+            Fact::Cut(host) => [15, host as u64, 0, 0, 0],
+            Fact::Healed(host) => [16, host as u64, 0, 0, 0],
+            Fact::Chosen(number) => [17, number, 0, 0, 0],
+            Fact::Reset(host) => [18, host as u64, 0, 0, 0],
+            Fact::Failed => [19, 0, 0, 0, 0],
+            Fact::Datagram(from, port, digest, len) => {
                 [20, from as u64, port.into(), digest, len as u64]
             }
-            What::DatagramLost(from, port, digest, len) => {
+            Fact::DatagramLost(from, port, digest, len) => {
                 [21, from as u64, port.into(), digest, len as u64]
             }
-            What::Local(digest, len) => [22, digest, len as u64, 0, 0],
-            What::Renamed => [23, 0, 0, 0, 0],
-            What::ClockSet(ahead, drift) => [24, ahead, drift as u64, 0, 0],
-            What::Signal(number) => [25, number, 0, 0, 0],
-            What::Blocking(delay) => [26, delay, 0, 0, 0],
-            What::Quiet => [27, 0, 0, 0, 0],
-            What::Held(host) => [28, host as u64, 0, 0, 0],
-            What::Released(host) => [29, host as u64, 0, 0, 0],
-            What::Slow(host) => [30, host as u64, 0, 0, 0],
-            What::Fast(host) => [31, host as u64, 0, 0, 0],
-            What::Unreachable(host) => [32, host as u64, 0, 0, 0],
-            What::WallStepped(by) => [33, by as u64, 0, 0, 0],
-            What::Panicked => [34, 0, 0, 0, 0],
-            What::Written(digest, len) => [35, digest, len as u64, 0, 0],
-            What::Named(digest) => [36, digest, 0, 0, 0],
-            What::Synced(node, fails) => [37, node, fails.into(), 0, 0],
-            What::Unsynced(sectors, names) => [38, sectors, names, 0, 0],
-            What::DiskFailed => [39, 0, 0, 0, 0],
-            What::Operation(name) => [40, digest_of_name(name), 0, 0, 0],
-            What::Suspended => [41, 0, 0, 0, 0],
+            Fact::Local(digest, len) => [22, digest, len as u64, 0, 0],
+            Fact::Renamed => [23, 0, 0, 0, 0],
+            Fact::ClockSet(ahead, drift) => [24, ahead, drift as u64, 0, 0],
+            Fact::Signal(number) => [25, number, 0, 0, 0],
+            Fact::Blocking(delay) => [26, delay, 0, 0, 0],
+            Fact::Quiet => [27, 0, 0, 0, 0],
+            Fact::Held(host) => [28, host as u64, 0, 0, 0],
+            Fact::Released(host) => [29, host as u64, 0, 0, 0],
+            Fact::Slow(host) => [30, host as u64, 0, 0, 0],
+            Fact::Fast(host) => [31, host as u64, 0, 0, 0],
+            Fact::Unreachable(host) => [32, host as u64, 0, 0, 0],
+            Fact::WallStepped(by) => [33, by as u64, 0, 0, 0],
+            Fact::Panicked => [34, 0, 0, 0, 0],
+            Fact::Written(digest, len) => [35, digest, len as u64, 0, 0],
+            Fact::Named(digest) => [36, digest, 0, 0, 0],
+            Fact::Synced(node, fails) => [37, node, fails.into(), 0, 0],
+            Fact::Unsynced(sectors, names) => [38, sectors, names, 0, 0],
+            Fact::DiskFailed => [39, 0, 0, 0, 0],
+            Fact::Operation(name) => [40, digest_of_name(name), 0, 0, 0],
+            Fact::Suspended => [41, 0, 0, 0, 0],
         }
     }
 
@@ -187,19 +187,19 @@ impl What {
     pub(super) fn is_unusual(self) -> bool {
         let is_usual = matches!(
             self,
-            What::Polled(..)
-                | What::Connect(..)
-                | What::Accepted(..)
-                | What::Segment(..)
-                | What::Retransmit(..)
-                | What::Name(_)
-                | What::Chosen(_)
-                | What::Datagram(..)
-                | What::Local(..)
-                | What::Blocking(_)
-                | What::Written(..)
-                | What::Named(_)
-                | What::Synced(_, false)
+            Fact::Polled(..)
+                | Fact::Connect(..)
+                | Fact::Accepted(..)
+                | Fact::Segment(..)
+                | Fact::Retransmit(..)
+                | Fact::Name(_)
+                | Fact::Chosen(_)
+                | Fact::Datagram(..)
+                | Fact::Local(..)
+                | Fact::Blocking(_)
+                | Fact::Written(..)
+                | Fact::Named(_)
+                | Fact::Synced(_, false)
         );
         !is_usual
     }
@@ -207,7 +207,7 @@ impl What {
     /// Describes the event, with its host. `name` returns a host's name.
     pub(super) fn words<'a>(self, host: usize, name: impl Fn(usize) -> &'a str) -> String {
         match self {
-            What::Renamed => self.words_alone(name),
+            Fact::Renamed => self.words_alone(name),
             _ => format!("{}: {}", name(host), self.words_alone(&name)),
         }
     }
@@ -215,65 +215,65 @@ impl What {
     /// Describes the event, without its host.
     pub(crate) fn words_alone<'a>(self, name: impl Fn(usize) -> &'a str) -> String {
         match self {
-            What::Renamed => "a name has other addresses".into(),
-            What::Started => "started".into(),
-            What::Ended => "its process has ended".into(),
-            What::Failed => "its process returns an error".into(),
-            What::Panicked => "its process panics".into(),
-            What::Killed => "killed".into(),
-            What::PoweredOff => "powered off".into(),
-            What::Paused => "paused".into(),
-            What::Suspended => "suspended".into(),
-            What::Resumed => "resumed".into(),
-            What::Quiet => "all faults end".into(),
-            What::Polled(task, site) => format!("task {task} runs, spawned at {site}"),
-            What::Chosen(number) => format!("chose {number}"),
-            What::Operation(name) => format!("begins to {name}"),
-            What::Signal(number) => format!("signal {number} comes"),
-            What::Blocking(_) => "gives a call to unblock".into(),
-            What::Written(_, 0) => "sets the length of a file".into(),
-            What::Written(_, len) => format!("writes {len} bytes to its disk"),
-            What::Named(_) => "makes, removes or renames a file".into(),
-            What::Synced(_, false) => "has synced a file".into(),
-            What::Synced(_, true) => "has failed to sync a file".into(),
-            What::Unsynced(sectors, names) => {
+            Fact::Renamed => "a name has other addresses".into(),
+            Fact::Started => "started".into(),
+            Fact::Ended => "its process has ended".into(),
+            Fact::Failed => "its process returns an error".into(),
+            Fact::Panicked => "its process panics".into(),
+            Fact::Killed => "killed".into(),
+            Fact::PoweredOff => "powered off".into(),
+            Fact::Paused => "paused".into(),
+            Fact::Suspended => "suspended".into(),
+            Fact::Resumed => "resumed".into(),
+            Fact::Quiet => "all faults end".into(),
+            Fact::Polled(task, site) => format!("task {task} runs, spawned at {site}"),
+            Fact::Chosen(number) => format!("chose {number}"),
+            Fact::Operation(name) => format!("begins to {name}"),
+            Fact::Signal(number) => format!("signal {number} comes"),
+            Fact::Blocking(_) => "gives a call to unblock".into(),
+            Fact::Written(_, 0) => "sets the length of a file".into(),
+            Fact::Written(_, len) => format!("writes {len} bytes to its disk"),
+            Fact::Named(_) => "makes, removes or renames a file".into(),
+            Fact::Synced(_, false) => "has synced a file".into(),
+            Fact::Synced(_, true) => "has failed to sync a file".into(),
+            Fact::Unsynced(sectors, names) => {
                 format!("has lost {sectors} sectors, and {names} changes of names")
             }
-            What::DiskFailed => "a call to its disk fails".into(),
-            What::ClockSet(ahead, drift) => {
+            Fact::DiskFailed => "a call to its disk fails".into(),
+            Fact::ClockSet(ahead, drift) => {
                 format!("the clock is {} ahead, drift {drift} ppm", Seconds(ahead))
             }
-            What::WallStepped(by) => {
+            Fact::WallStepped(by) => {
                 let way = if by < 0 { "back" } else { "ahead" };
                 let by = Seconds(by.unsigned_abs());
                 format!("the wall clock is set {way} by {by}")
             }
-            What::Connect(to, port) => format!("connects to {}:{port}", name(to)),
-            What::Accepted(from, port) => format!("port {port} accepts from {}", name(from)),
-            What::Segment(flags, from, seq, _, len) => {
+            Fact::Connect(to, port) => format!("connects to {}:{port}", name(to)),
+            Fact::Accepted(from, port) => format!("port {port} accepts from {}", name(from)),
+            Fact::Segment(flags, from, seq, _, len) => {
                 format!("{} {seq}+{len} came from {}", flags.name(), name(from))
             }
-            What::Lost(flags, from, seq, _, len) => {
+            Fact::Lost(flags, from, seq, _, len) => {
                 format!("{} {seq}+{len} from {} is lost", flags.name(), name(from))
             }
-            What::Retransmit(seq, tries) => format!("sends {seq} again, try {tries}"),
-            What::TimedOut => "a connection has timed out".into(),
-            What::Reset(other) => format!("connections with {} are reset", name(other)),
-            What::Name(_) => "looks up a name".into(),
-            What::Cut(to) => format!("cut off from {}", name(to)),
-            What::Healed(to) => format!("reaches {} again", name(to)),
-            What::Held(to) => format!("what is sent between it and {} is held", name(to)),
-            What::Released(to) => format!("what was held between it and {} comes", name(to)),
-            What::Slow(to) => format!("its link with {} is slow", name(to)),
-            What::Fast(to) => format!("its link with {} is not slow any more", name(to)),
-            What::Unreachable(to) => format!("learns that {} cannot be reached", name(to)),
-            What::Datagram(from, port, _, len) => {
+            Fact::Retransmit(seq, tries) => format!("sends {seq} again, try {tries}"),
+            Fact::TimedOut => "a connection has timed out".into(),
+            Fact::Reset(other) => format!("connections with {} are reset", name(other)),
+            Fact::Name(_) => "looks up a name".into(),
+            Fact::Cut(to) => format!("cut off from {}", name(to)),
+            Fact::Healed(to) => format!("reaches {} again", name(to)),
+            Fact::Held(to) => format!("what is sent between it and {} is held", name(to)),
+            Fact::Released(to) => format!("what was held between it and {} comes", name(to)),
+            Fact::Slow(to) => format!("its link with {} is slow", name(to)),
+            Fact::Fast(to) => format!("its link with {} is not slow any more", name(to)),
+            Fact::Unreachable(to) => format!("learns that {} cannot be reached", name(to)),
+            Fact::Datagram(from, port, _, len) => {
                 format!("port {port} has {len} bytes from {}", name(from))
             }
-            What::DatagramLost(from, port, _, len) => {
+            Fact::DatagramLost(from, port, _, len) => {
                 format!("{len} bytes from {} to port {port} are lost", name(from))
             }
-            What::Local(_, len) => format!("{len} bytes by a Unix socket"),
+            Fact::Local(_, len) => format!("{len} bytes by a Unix socket"),
         }
     }
 }
