@@ -22,6 +22,12 @@
 //! is lost.** Either the event's critical section comes before the waiter's, and the waiter sees
 //! the count; or it comes after, and the event finds the waker. `loom` checks both below.
 //!
+//! **The counters wrap.** A direction may see 2³² events without an attempt that would block: an
+//! answer is written to each request, and there is always room. So each 2³¹ events a `spent` that is
+//! as far behind moves up to the event before. An attempt may clear at the same moment: either store
+//! may be the last, and each is right, since the attempt has seen a recent event. (An attempt does
+//! not last for 2³¹ events.)
+//!
 //! A direction starts ready: nothing is known yet, so the first operation tries.
 //!
 //! **Wakers are cloned under no lock**, since cloning may run foreign code. If no waker is stored,
@@ -86,6 +92,9 @@ impl Snapshot {
         self.sticky != 0
     }
 }
+
+/// Half of the numbers that an event may have.
+const HALF: u32 = 1 << 31;
 
 /// Flags that are never cleared.
 const STICKY: u8 = Ready::CLOSED.0 | Ready::ERROR.0 | Ready::PRIORITY.0 | Ready::UNKNOWN.0;
@@ -217,12 +226,25 @@ impl Readiness {
                 } else {
                     let count = events.load(Ordering::Relaxed).wrapping_add(1);
                     events.store(count, Ordering::Release);
+                    if count % HALF == 0 {
+                        self.follow(direction, count);
+                    }
                 }
                 state.waiters.take(direction, may_keep, wakers);
             }
         }
         self.has_waker
             .store(state.waiters.has_waker(), Ordering::Relaxed);
+    }
+
+    /// Moves `spent` closer to `count`, the number of an event, if it is far behind: see the head.
+    #[cold]
+    #[inline(never)]
+    fn follow(&self, direction: Direction, count: u32) {
+        let spent = &self.spent[direction as usize];
+        if count.wrapping_sub(spent.load(Ordering::Relaxed)) >= HALF {
+            spent.store(count.wrapping_sub(1), Ordering::Relaxed);
+        }
     }
 
     /// Sets the sticky flags among `ready`, while the lock is held.
@@ -537,6 +559,25 @@ mod tests {
         let left =
             readiness.register_waker(&mut readiness.lock(), direction, id, waker, &mut spare);
         assert_eq!(left, Ok(true));
+    }
+
+    #[test]
+    fn a_direction_stays_ready_when_its_count_of_events_wraps() {
+        let readiness = Readiness::new();
+        let direction = Direction::Write;
+        let count = &readiness.events[direction as usize];
+        for spent in [1, 7, HALF + 1, HALF + 7] {
+            readiness.spent[direction as usize].store(spent, Ordering::Relaxed);
+            // Where the two are compared, and where they would be equal.
+            for near in [HALF, 0, HALF, 0, spent] {
+                count.store(near.wrapping_sub(2), Ordering::Relaxed);
+                for _ in 0..4 {
+                    let mut state = readiness.lock();
+                    readiness.deliver(&mut state, Ready::WRITABLE, false, &mut Vec::new());
+                    assert!(readiness.snapshot(direction).is_ready());
+                }
+            }
+        }
     }
 
     #[test]
