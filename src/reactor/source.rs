@@ -250,7 +250,9 @@ impl Source {
                 (Ok(true), Some(registration)) => {
                     let armed = self.add_interest(registration, interest(direction));
                     state.waiters.mark_own(own);
-                    return Some(armed.map(|()| true));
+                    return Some(
+                        armed.map_or_else(|error| self.refuse(state, error), |()| Ok(true)),
+                    );
                 }
                 _ => return Some(Ok(false)),
             }
@@ -282,8 +284,8 @@ impl Source {
                     spare.fill(waker);
                 }
                 (Ok(true), Some(registration)) => {
-                    self.add_interest(registration, interest(direction))?;
-                    return Ok(true);
+                    let armed = self.add_interest(registration, interest(direction));
+                    return armed.map_or_else(|error| self.refuse(state, error), |()| Ok(true));
                 }
                 _ => return Ok(false),
             }
@@ -404,9 +406,29 @@ impl Source {
             interest,
             mode: reactor.mode,
         };
-        self.change(reactor.poller(), Change::Modify(request))?;
-        registration.interest = interest;
-        Ok(())
+        let result = self.change(reactor.poller(), Change::Modify(request));
+        registration.interest = match result {
+            Ok(()) => interest,
+            // With levels the poller still has the earlier interest.
+            Err(_) if reactor.mode == Mode::Level => registration.interest,
+            // With edges it may have none (kqueue does), so the next wait asks again.
+            Err(_) => Interest::NONE,
+        };
+        result
+    }
+
+    /// Returns the error of a direction that cannot be waited for. The other one may not be waited
+    /// for any more, so all waiters try.
+    #[cold]
+    #[inline(never)]
+    fn refuse(&self, mut state: MutexGuard<'_, State>, error: io::Error) -> io::Result<bool> {
+        let mut wakers = Vec::new();
+        self.deliver_both(&mut state, &mut wakers);
+        // Of an interest that was permanent, only what is waited for will be asked for again.
+        (self.readiness).set_sticky_flags(&mut state, Ready::UNKNOWN);
+        drop(state);
+        wake_all(wakers);
+        Err(error)
     }
 
     /// Delivers an event of `driver`'s reactor for the token that this source has there.
@@ -781,6 +803,44 @@ impl Drop for Io {
         };
         left.free_tokens();
         drop_all(wakers);
+    }
+}
+
+#[cfg(all(test, not(loom), target_os = "linux"))]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::poller::Backend;
+
+    struct Count(AtomicUsize);
+
+    impl std::task::Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A kqueue that refuses one filter has the other one no more. Here epoll loses both.
+    #[test]
+    fn after_a_refused_wait_the_waiter_of_the_other_direction_tries_and_asks_again() {
+        let reactor = Reactor::new(Poller::new(Backend::Epoll).unwrap());
+        let (near, _far) = UnixStream::pair().unwrap();
+        let io = Io::new(near.into(), SourceKind::Other, Trust::Events);
+        let source = io.source();
+        let count = Arc::new(Count(AtomicUsize::new(0)));
+        let waker = Waker::from(count.clone());
+        let wait = |direction| {
+            source.clear(direction, source.snapshot(direction));
+            source.register_waker(&reactor, direction, io.id(), &waker)
+        };
+        assert!(wait(Direction::Read).unwrap());
+        source.change(reactor.poller(), Change::Deregister).unwrap();
+        wait(Direction::Write).unwrap_err();
+        assert!(count.0.load(Ordering::Relaxed) > 0, "the reader sleeps");
+        wait(Direction::Read).unwrap_err();
+        // Otherwise the source would hold itself.
+        reactor.close(&mut Vec::new());
     }
 }
 
