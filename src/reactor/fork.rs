@@ -4,15 +4,16 @@
 //! them. If a thread of the parent held a lock of such a reactor at the moment of the fork, no
 //! thread of the child would ever release it. So `fork` itself takes these locks first, and both
 //! processes release them: of each reactor the table of sources, its locked timers, and the queue
-//! of timer operations. Events are delivered under the lock of the table, so no thread holds the
-//! state of a source to deliver one. (One that waits for a source, or ends its back-off, may hold
-//! it: a source that both threads use at that moment.)
+//! of timer operations. Events are delivered under the lock of the table, and sources are detached
+//! under it when the reactor closes, so no thread holds the state of a source for these. (One that
+//! waits for a source, or ends its back-off, may hold it: a source that both threads use at that
+//! moment.)
 //!
 //! **Why this cannot hang.** A thread that forks only tries these locks, and holds none while it
 //! waits for another one: it lets go of all, sleeps, and tries again. Nothing waits in the kernel
-//! under them, so that takes microseconds. If it fails for too long, the fork goes on without: the
-//! holder may be stopped, or be this thread, interrupted by a signal whose handler forks (`fork` is
-//! not async-signal-safe: POSIX.1-2024).
+//! under them, so that takes microseconds, or, if a reactor closes, some for each of its sources. If
+//! it fails for too long, the fork goes on without: the holder may be stopped, or be this thread,
+//! interrupted by a signal whose handler forks (`fork` is not async-signal-safe: POSIX.1-2024).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -121,6 +122,7 @@ extern "C" fn release_in_child() {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use std::sync::mpsc;
+    use std::task::Waker;
 
     use super::*;
     use crate::poller::{Backend, Poller};
@@ -164,6 +166,27 @@ mod tests {
                 std::mem::forget(over);
             });
         }
+    }
+
+    #[test]
+    fn a_reactor_that_closes_is_known_to_forks() {
+        let reactor = Reactor::new(Poller::new(Backend::default()).unwrap());
+        let is_known = || registry::find(reactor.id).is_some();
+        let far = Instant::now() + Duration::from_secs(3_600);
+        let timer = reactor.insert_locked_timer(far, Waker::noop().clone());
+        assert!(timer.is_some());
+        let was_known = thread::scope(|scope| {
+            let table = reactor.sources.lock();
+            scope.spawn(|| reactor.close(&mut Vec::new()));
+            while reactor.locked_timers.lock().has_pending() {
+                thread::yield_now();
+            }
+            // It waits for the table.
+            let was_known = is_known();
+            drop(table);
+            was_known
+        });
+        assert!(was_known && is_known());
     }
 
     #[test]

@@ -319,15 +319,15 @@ impl Reactor {
     /// only.
     fn close(&self, wakers: &mut Vec<Waker>) {
         self.closed.store(true, Ordering::Release);
-        registry::remove(self.id);
         self.locked_timers.lock().fire_all(wakers);
         let mut table = self.sources.lock();
-        let sources = std::mem::take(&mut *table).into_sources();
+        let sources: Vec<_> = std::mem::take(&mut *table).into_sources().collect();
         self.source_count.store(0, Ordering::Relaxed);
-        drop(table);
-        for source in sources {
+        // Under the table's lock, as events are delivered, for those who fork: see `fork`.
+        for source in &sources {
             source.orphan(self, wakers);
         }
+        drop(table);
     }
 
     // Dumps.

@@ -10,8 +10,8 @@ use crate::sys::PerProcess;
 
 pub(super) type Reactors = Vec<(u64, Weak<Reactor>)>;
 
-/// The reactors that have not closed, by id. There are about as many as threads that drive one, and
-/// lookups are rare. A child of `fork` does not find those of its parent, because the parent's
+/// The reactors, by id, until they are dropped: those that have closed have locks too, which a fork
+/// takes. There are about as many as threads that drive one, and lookups are rare. A child of `fork` does not find those of its parent, because the parent's
 /// threads do not exist in the child.
 static REGISTRY: PerProcess<Mutex<Reactors>> = PerProcess::new(Mutex::default);
 
@@ -40,7 +40,7 @@ pub(super) fn remove(id: u64) {
     lock().retain(|(other, _)| *other != id);
 }
 
-/// Returns the reactor with this id, if it has not closed.
+/// Returns the reactor with this id, if it is there. It may have closed.
 pub(super) fn find(id: u64) -> Option<Arc<Reactor>> {
     let registry = lock();
     let index = registry.iter().position(|(other, _)| *other == id);
