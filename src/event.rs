@@ -28,8 +28,8 @@
 //! the wakers under it, so no signal is lost between the two.
 //!
 //! A wait that completes without waiting takes one operation from the cooperation budget of the
-//! task, before it takes the signal. If the budget refuses it, it changes nothing, and is free the
-//! next time.
+//! task. If the budget refuses it, the wait has the signal nevertheless, and completes when it is
+//! polled again.
 //!
 //! Waiting, setting and dropping a waiter take constant time, regardless of the number of waiters.
 //! (Setting a latch, which happens once, takes time for each waiter.)
@@ -100,6 +100,7 @@ struct Queue {
     last: Option<usize>,
 }
 
+#[derive(Default)]
 struct Waiter {
     /// `None` after it is released; then it is not linked either.
     waker: Option<Waker>,
@@ -463,37 +464,39 @@ impl Wait<'_> {
     #[inline]
     fn poll_with_budget(&mut self, cx: &Context<'_>) -> Poll<()> {
         let free = std::mem::take(&mut self.deferred);
-        let mut paid = free;
+        let mut paid = free.then_some(true);
         loop {
             let attempt = |spare: &mut Spare| self.poll_locked(cx.waker(), spare, paid);
             if let Some(result) = Spare::retry(cx.waker(), attempt) {
-                if paid && !free && result.is_pending() {
+                if paid == Some(true) && !free && result.is_pending() {
                     budget::restore(); // Another waiter was quicker.
                 }
                 return result;
             }
-            if budget::consume(cx).is_pending() {
-                self.deferred = true;
-                return Poll::Pending;
-            }
-            paid = true;
+            self.deferred = budget::consume(cx).is_pending();
+            paid = Some(!self.deferred);
         }
     }
 
-    /// Makes one attempt under the lock. `None` if the wait is over, but has not taken an operation
-    /// from the budget.
+    /// Makes one attempt under the lock. `paid` is whether the budget has granted an operation, if
+    /// it was asked for one. `None` if it must be asked, since the wait is over.
     fn poll_locked(
         &mut self,
         waker: &Waker,
         spare: &mut Spare,
-        paid: bool,
+        paid: Option<bool>,
     ) -> Result<Option<Poll<()>>, NeedsClone> {
         let mut state = self.state.lock();
         match self.key {
-            None if state.set && !paid => return Ok(None),
             None if state.set => {
+                let Some(paid) = paid else { return Ok(None) };
                 state.set = self.kind == Kind::Latch;
-                return Ok(Some(Poll::Ready(())));
+                if paid {
+                    return Ok(Some(Poll::Ready(())));
+                }
+                if self.kind == Kind::Event {
+                    self.key = Some(state.queue.waiters.insert(Waiter::default()));
+                }
             }
             None => self.key = Some(state.queue.push(spare.take()?)),
             Some(key) => match &mut state.queue.waiters[key].waker {

@@ -83,6 +83,32 @@ fn a_wait_is_queued_by_its_first_poll_whatever_is_left_of_the_budget() {
     });
 }
 
+/// Otherwise a second signal would be lost, or a later waiter would be released first.
+#[test]
+fn a_wait_that_finds_the_event_set_has_the_signal_whatever_is_left_of_the_budget() {
+    in_every_runtime(async |_| {
+        let event = Event::new();
+        event.set();
+        let [mut first, dropped] = [(); 2].map(|()| Box::pin(event.wait()));
+        let mut dropped = Some(dropped);
+        poll_fn(|cx| {
+            while pin!(task::consume_budget()).poll(cx).is_ready() {}
+            assert!(first.as_mut().poll(cx).is_pending());
+            event.set();
+            let polled = dropped.as_mut().map(|wait| wait.as_mut().poll(cx));
+            assert!(polled.is_some_and(|polled| polled.is_pending()));
+            Poll::Ready(())
+        })
+        .await;
+        assert!(!event.is_set(), "each wait has a signal");
+        event.reset();
+        first.await;
+        dropped.take();
+        event.wait().await;
+        assert!(!event.is_set());
+    });
+}
+
 #[test]
 fn a_set_from_another_thread_wakes_a_runtime_that_sleeps() {
     with_every_runtime(|runtime, _| {
