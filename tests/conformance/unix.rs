@@ -1098,6 +1098,29 @@ fn a_datagram_to_one_receiver_does_not_wait_for_another() {
     });
 }
 
+/// Nothing would report that the socket can be written to: it was, all the time.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_receiver_does_not_make_a_sender_wait_for_another() {
+    in_every_runtime(|_| async {
+        let place = place();
+        let (empty, full) = (place.path().join("empty"), place.path().join("full"));
+        let _empty = UnixDatagram::bind(&empty).unwrap();
+        let _full = UnixDatagram::bind(&full).unwrap();
+        let [filler, sender] = [(); 2].map(|()| UnixDatagram::unbound().unwrap());
+        while filler.try_send_to(b"x", &full).is_ok() {}
+        sender.connect(&empty).unwrap();
+        for _ in 0..2 {
+            let writable = timeout(SOON, sender.writable()).await;
+            writable.expect("its buffer is empty").unwrap();
+            let error = sender.try_send_to(b"stuck", &full).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        }
+        let sent = timeout(SOON, sender.send(b"y")).await;
+        assert_eq!(sent.expect("this one has room").unwrap(), 1);
+    });
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn abstract_names_of_any_length_and_bytes_are_names() {

@@ -474,22 +474,38 @@ impl Socket {
         self.writing(move |_| self.kernel().send(bytes, to))
     }
 
-    /// Sends one datagram to an address.
+    /// Attempts to send one Unix datagram to an address. `None` if the receiver's queue is full.
     ///
     /// A Unix datagram would block when the sender's buffer is full, or the receiver's queue. An
-    /// event reports room in the buffer; for the queue there is no event unless the two are
-    /// connected (`unix_dgram_poll` in Linux), so a timer repeats the attempt.
+    /// event reports room in the buffer. For the queue there is no event, unless the two are
+    /// connected (`unix_dgram_poll` in Linux). So an attempt that fails only because of the queue
+    /// leaves the socket ready to write: to other receivers it can.
+    fn sending_to(
+        &self,
+        bytes: &[u8],
+        address: &SockAddr,
+    ) -> Operation<'_, impl Attempt<Option<usize>>> {
+        self.writing(move |_| match self.kernel().send(bytes, Some(address)) {
+            Err(error) if is_would_block(&error) && self.kernel().has_room() => Ok(None),
+            result => result.map(Some),
+        })
+    }
+
+    /// Sends one Unix datagram to an address, without waiting.
+    pub(super) fn try_send_to(&self, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
+        let sent = self.sending_to(bytes, address).attempt()?;
+        sent.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Sends one datagram to an address. A timer repeats attempts for which there is no event.
     pub(super) async fn send_to(&self, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
         if self.system.socket_type.is_internet() {
             return self.send(bytes, Some(address)).await;
         }
         let (mut pause, longest) = PAUSES;
         loop {
-            let send = self.writing(|_| match self.kernel().send(bytes, Some(address)) {
-                Err(error) if is_would_block(&error) && self.kernel().has_room() => Ok(None),
-                result => result.map(Some),
-            });
-            match timeout(pause, send.into_future()).await {
+            let send = self.sending_to(bytes, address).into_future();
+            match timeout(pause, send).await {
                 Ok(sent) => match sent? {
                     Some(sent) => return Ok(sent),
                     None => {
@@ -497,7 +513,7 @@ impl Socket {
                     }
                 },
                 // The event may be about another receiver, which this socket is connected to.
-                Err(_) => match self.send(bytes, Some(address)).attempt() {
+                Err(_) => match self.try_send_to(bytes, address) {
                     Err(error) if is_would_block(&error) => {}
                     result => return result,
                 },

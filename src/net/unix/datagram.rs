@@ -399,10 +399,11 @@ impl UnixDatagram {
     ///
     /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room in this socket's buffer or in
     /// the receiver's queue. [`writable`](Self::writable) does not cover the queue unless the two
-    /// are connected; [`send_to`](Self::send_to) waits for both. Any error of the system call.
+    /// are connected, so a loop of both would not sleep; [`send_to`](Self::send_to) waits for both.
+    /// Any error of the system call.
     pub fn try_send_to(&self, bytes: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         let address = to_kernel(&from_path(path.as_ref())?)?;
-        self.0.send(bytes, Some(&address)).attempt()
+        self.0.try_send_to(bytes, &address)
     }
 
     /// Returns the address that it is bound to.
