@@ -21,6 +21,7 @@ use super::listener::Listener;
 use super::serve::{Serve, Settings, Summary, tell_of_limits};
 use crate::event::Latch;
 use crate::runtime::Handle;
+use crate::sync::contain;
 use crate::sys::invalid;
 use crate::task::Task;
 
@@ -360,7 +361,9 @@ async fn join(loops: Vec<Task<io::Result<Summary>>>) -> io::Result<Vec<Summary>>
                 let ended = || io::Error::other("serve_on_workers: its runtime has ended");
                 failure = failure.or_else(|| Some(ended()));
             }
-            Err(payload) => panic = panic.or(Some(payload)),
+            Err(payload) if panic.is_none() => panic = Some(payload),
+            // Its destructor may panic too.
+            Err(payload) => contain(|| drop(payload)),
         }
     }
     match (panic, failure) {

@@ -162,6 +162,33 @@ fn it_stops_on_all_workers_when_it_is_dropped_and_when_it_panics_on_one() {
     });
 }
 
+#[test]
+fn of_several_panics_the_first_is_resumed_though_dropping_the_others_panics() {
+    struct PanicsInDrop;
+
+    impl Drop for PanicsInDrop {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new("in the destructor"));
+        }
+    }
+
+    with_1_2_and_4_workers(|workers| async move {
+        let (listeners, address) = listen(workers).await;
+        let server = serve_on_workers(listeners, |worker| {
+            std::panic::resume_unwind(match worker {
+                0 => Box::new("the first"),
+                _ => Box::new(PanicsInDrop),
+            });
+            #[allow(unreachable_code)]
+            |stream, _| echo(stream)
+        });
+        let server = std::panic::AssertUnwindSafe(server.into_future());
+        let panic = server.catch_unwind().await.expect_err("of every worker");
+        assert_eq!(panic.downcast_ref(), Some(&"the first"));
+        nobody_listens(address).await;
+    });
+}
+
 /// With one worker, no loop has started.
 #[test]
 fn a_runtime_that_ends_before_the_loops_have_begun_ends_the_server() {
