@@ -373,13 +373,22 @@ fn a_trace_of_each_runtime_is_written_when_it_ends() {
         folder.path().join("trace.json.1"),
     );
     let value = first.to_str().unwrap();
-    // The second time, the files of the first run exist.
-    for (does, of_second) in [("two", 2), ("one", 0)] {
+    // The second time, the files of the first run exist. The third time, the first one is as a
+    // program leaves it that ends while it writes.
+    for (does, of_second) in [("two", 2), ("one", 0), ("one", 0)] {
         let said = said(child(TEST, does, &[("POLDER_TRACE", value)]));
         assert!(!said.contains("POLDER_TRACE"), "{said}");
         assert_eq!((polls(&first), polls(&second)), (1, of_second));
         for path in [&first, &second] {
             assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o600);
+        }
+        if does == "one" {
+            fs::File::options()
+                .write(true)
+                .open(&first)
+                .unwrap()
+                .set_len(9)
+                .unwrap();
         }
     }
     fs::write(&second, "precious").unwrap();

@@ -61,6 +61,8 @@ struct Observer {
     stalls: Option<(Duration, Tell)>,
     /// The file of the first runtime's trace.
     trace: Option<PathBuf>,
+    /// Held while a trace is written, since that replaces the file.
+    writing: Mutex<()>,
     /// The number of runtimes that were built.
     built: AtomicUsize,
     /// The runtimes to be dumped and traced.
@@ -164,10 +166,16 @@ pub(super) fn write_trace(shared: &Shared, is_stall: bool) {
         noted.trace.clone()
     });
     drop(runtimes);
-    if let (Some(path), Some(trace)) = (path, Trace::of(shared)) {
+    let Some(path) = path else {
+        return;
+    };
+    let _writing = observer.writing.lock();
+    if let Some(trace) = Trace::of(shared) {
+        // The older trace stays until this one can be written at once.
+        let json = trace.json();
         let written = open(&path, trace::FIRST_WORDS).and_then(|mut file| {
             file.set_len(0)?;
-            file.write_all(trace.json().as_bytes())
+            file.write_all(json.as_bytes())
         });
         if let Err(error) = written {
             say(&format!("polder: {TRACE}: {path:?}: {error}\n"));
@@ -374,8 +382,9 @@ fn with_process(path: &OsStr, id: u32) -> PathBuf {
 }
 
 /// Opens a file to append to: either a new one, readable only for its owner, or an existing one
-/// that begins with `first_words`, and so was probably made by us. An existing file must be neither
-/// a link nor a device, and have no other name.
+/// that begins with `first_words`, and so was probably made by us, or that ends within them, since
+/// the program ended before it wrote more. An existing file must be neither a link nor a device, and
+/// have no other name.
 fn open(path: &Path, first_words: &str) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true);
@@ -394,10 +403,13 @@ fn open(path: &Path, first_words: &str) -> io::Result<File> {
         libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY,
     );
     let file = options.open(path)?;
-    let mut start = vec![0; first_words.len()];
+    let mut start = Vec::new();
     let is_own = sys::is_private_file(&file)?
-        && (&file).read_exact(&mut start).is_ok()
-        && start == first_words.as_bytes();
+        && (&file)
+            .take(first_words.len() as u64)
+            .read_to_end(&mut start)
+            .is_ok()
+        && first_words.as_bytes().starts_with(&start);
     if is_own {
         Ok(file)
     } else {
