@@ -9,7 +9,7 @@
 //! on Ctrl-C or SIGTERM; clients then have a moment to finish.
 //!
 //! A worker's clients share an `Rc<RefCell<…>>`: there is no lock, and nothing needs to be `Send`.
-//! For one store shared by all workers, see the example `echo`, which has tasks that move.
+//! Tasks that share one store are spawned by `Runtime::spawn`, and an idle worker may take them.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -93,9 +93,9 @@
 //!
 //! # Errors
 //!
-//! A failed operation returns an [`std::io::Error`] with a message that names the attempt: an
-//! unknown host, a path that is too long or has a NUL in it, an empty list of addresses, a backend
-//! that the platform lacks.
+//! A failed operation returns an [`std::io::Error`]: the system's own, or one whose message names the
+//! attempt, for an unknown host, a path that is too long or has a NUL in it, an empty list of
+//! addresses, a backend that the platform lacks.
 //!
 //! # Features
 //!
@@ -123,9 +123,9 @@
 //! * **Dropping a [`Task`] cancels it.** [`Task::detach`] lets it run.
 //! * [`block_on`] cancels all tasks that are still running when it returns.
 //! * Another crate's `block_on` within a task blocks that task's worker, which then serves neither
-//!   its sockets nor its timers: waiting for one of those there never ends. A nested [`block_on`]
-//!   can wait for tasks that it spawns itself; the tasks around it are blocked meanwhile, so it
-//!   must not wait for them.
+//!   its sockets nor its timers: with one worker, waiting for one of those there never ends; with
+//!   several, an idle one serves them a little later. A nested [`block_on`] can wait for tasks that
+//!   it spawns itself; the tasks around it are blocked meanwhile, so it must not wait for them.
 //! * Nothing panics because there is no runtime: on a plain thread sockets, timers and [`spawn`]
 //!   use a background runtime, started on first use. (The exception is [`spawn_local`], which
 //!   panics with a message.)
@@ -141,8 +141,8 @@
 //! | a new [`Runtime`], [`block_on`] | works, except on [`Backend::AsyncIo`] if the parent has used that: an error |
 //! | sockets and timers that the parent made | work, in a runtime of the child's |
 //! | other executors, [`spawn`] on a plain thread | work: the background runtime is started again |
-//! | [`unblock`], [`fs`], names, signals, stalls | work: threads are started again as needed. A call or lookup in progress at the fork belongs to the parent, and is an error |
-//! | a [`Runtime`] or [`Poller`](poller::Poller) of the parent's | an error, on each backend: make another one |
+//! | [`unblock`], [`fs`], names, signals, stalls | work: threads are started again as needed. A call or lookup in progress at the fork belongs to the parent: here a lookup or file is an error, and awaiting a call panics |
+//! | a [`Runtime`] or [`Poller`](poller::Poller) of the parent's | driving the runtime panics, and the poller is an error, on each backend: make another one |
 //!
 //! `docs/PLATFORM.md` has the details.
 //!

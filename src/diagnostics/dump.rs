@@ -87,8 +87,8 @@ pub struct WorkerDump {
     pub state: WorkerState,
     /// The number of tasks that it owns.
     pub tasks: usize,
-    /// The number of sources that are registered with its poller. Pool workers share one, and its
-    /// sources count for the first of them.
+    /// The number of sources that are registered with its poller. Up to 8 pool workers share one, and
+    /// its sources count for the first of these.
     pub sources: usize,
 }
 

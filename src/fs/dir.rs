@@ -136,6 +136,7 @@ impl DirBuilder {
 /// # Cancel safety
 ///
 /// Cancel safe: if `next()` is dropped, no entry is lost.
+#[must_use = "it reads only while it is polled"]
 pub struct ReadDir {
     /// Entries that were read. For a simulated directory, all of them.
     pub(super) entries: vec::IntoIter<io::Result<DirEntry>>,

@@ -271,10 +271,10 @@ macro_rules! try_reads {
             /// A hint: whether a [wait](Self::readable) has seen that the peer will send no more,
             /// or reading was shut down here. Unread bytes may remain.
             ///
-            /// Where the backend reports edges, it is seen though nothing waits any more: a task
-            /// that computes an answer learns that its client is gone. Elsewhere it is seen during
-            /// a wait, and never on a backend without [hints](crate::poller::Capabilities::hints).
-            /// So `false` is no proof. `true` stays.
+            /// On a backend with edges it becomes true even while nothing waits: a task that
+            /// computes an answer learns that its client is gone. On others it becomes true during
+            /// a wait, and without [hints](crate::poller::Capabilities::hints) never. Once true, it
+            /// stays true; `false` proves nothing.
             ///
             /// ```
             #[doc = $setup]

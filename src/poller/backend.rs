@@ -81,7 +81,8 @@ impl Backend {
         Backend::AsyncIo,
     ];
 
-    /// Lists the backends that can be opened on this machine, the default first.
+    /// Lists the backends that this platform has, the default first; io_uring only if this process
+    /// may open it. (A sandbox may refuse others when they are opened.)
     ///
     /// ```
     /// use polder::Backend;

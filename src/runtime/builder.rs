@@ -102,9 +102,8 @@ impl Builder {
     /// ```
     /// use polder::{Backend, Runtime};
     ///
-    /// let builder = Runtime::builder().name("example");
     /// for backend in Backend::available() {
-    ///     let runtime = builder.clone().backend(backend).build()?;
+    ///     let runtime = Runtime::builder().backend(backend).build()?;
     ///     assert_eq!(runtime.block_on(async { 6 * 7 }), 42); // The same program, on each.
     /// }
     /// # std::io::Result::Ok(())
@@ -195,7 +194,7 @@ impl Builder {
     }
 
     /// Sets the name of the pool's threads, to which their number is appended. The default is
-    /// `polder`. (Linux shows the first 15 bytes.)
+    /// `polder`. (Linux shows the first 15 bytes. With one worker there is no such thread.)
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().workers(2).name("busy bee").build()?;

@@ -13,7 +13,7 @@
 //! use polder::time::sleep;
 //! use std::time::Duration;
 //!
-//! let runtime = Runtime::builder().name("example").build()?;
+//! let runtime = Runtime::new()?;
 //! let handle = runtime.handle();
 //! std::thread::spawn(move || handle.spawn(sleep(Duration::from_millis(2))).detach())
 //!     .join()
@@ -123,8 +123,8 @@ impl Runtime {
     /// Returns a builder, to choose the backend and the number of workers.
     ///
     /// ```
-    /// let runtime = polder::Runtime::builder().name("example").build()?;
-    /// assert_eq!(runtime.workers(), 1);
+    /// let runtime = polder::Runtime::builder().workers(2).build()?;
+    /// assert_eq!(runtime.workers(), 2);
     /// # std::io::Result::Ok(())
     /// ```
     pub fn builder() -> Builder {
@@ -520,8 +520,8 @@ impl Runtime {
 
     /// Returns how long a foreign loop may sleep before the next [`turn`](Self::turn), according to
     /// the tasks and timers of this runtime: zero if tasks are ready, `None` if only I/O or another
-    /// thread can make one ready. Neither of the two ends the sleep, so turn as often as their
-    /// latency requires.
+    /// thread can make one ready. Neither of these ends the loop's sleep, so sleep no longer than
+    /// they may wait.
     ///
     /// ```
     /// use std::time::Duration;

@@ -72,6 +72,7 @@ use crate::telemetry::{Label, Leaf};
 /// Dropping a future of [`join_next`](Self::join_next) loses no output, nor does dropping a future
 /// that polls the set as a stream. Dropping the set cancels its tasks.
 #[doc(alias("JoinSet", "FuturesUnordered"))]
+#[must_use = "dropping the set cancels its tasks"]
 pub struct TaskSet<T> {
     members: Members,
     outcomes: Arc<Handoff<Outcomes<T>>>,
@@ -352,7 +353,7 @@ impl<T> TaskSet<T> {
 
     /// Waits for the next task to end, and returns its output, or `None` if no task is left.
     ///
-    /// A task that was cancelled by runtime shutdown is skipped.
+    /// A task that was aborted, or cancelled by runtime shutdown, is skipped.
     ///
     /// ```
     /// polder::block_on(async {

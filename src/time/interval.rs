@@ -29,7 +29,7 @@ use crate::clock::now;
 ///     let period = Duration::from_millis(2);
 ///     let mut ticks = interval(period).missed_ticks(MissedTickBehavior::Skip);
 ///     let first = ticks.tick().await;
-///     std::thread::sleep(3 * period);
+///     polder::time::sleep(3 * period).await;
 ///     ticks.tick().await; // Immediately, since it was due before.
 ///     let next = ticks.tick().await - first;
 ///     assert!(next >= 3 * period); // The ticks between are skipped,
@@ -125,6 +125,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 /// Cancel safe: if a call is dropped, the next one returns the tick.
 #[derive(Debug)]
 #[doc(alias = "IntervalStream")]
+#[must_use = "it ticks only while it is polled"]
 pub struct Interval {
     /// For the next tick. It has no deadline if that is too far away to be represented.
     timer: Timer,
@@ -143,7 +144,7 @@ impl Interval {
     ///     let period = Duration::from_millis(2);
     ///     let mut ticks = interval(period).missed_ticks(MissedTickBehavior::Delay);
     ///     let first = ticks.tick().await;
-    ///     std::thread::sleep(3 * period);
+    ///     polder::time::sleep(3 * period).await;
     ///     let late = ticks.tick().await;
     ///     assert_eq!(late - first, period); // The tick that was missed.
     ///     assert!(ticks.tick().await - first >= 4 * period); // One period after it was taken.
@@ -168,7 +169,7 @@ impl Interval {
     ///     let first = ticks.tick().await;
     ///     // No need to catch up any more.
     ///     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    ///     std::thread::sleep(3 * period);
+    ///     polder::time::sleep(3 * period).await;
     ///     ticks.tick().await;
     ///     assert!(ticks.tick().await - first >= 3 * period);
     /// });
