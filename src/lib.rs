@@ -93,9 +93,9 @@
 //!
 //! # Errors
 //!
-//! A failed operation returns an [`std::io::Error`]: the system's own, or one whose message names the
-//! attempt, for an unknown host, a path that is too long or has a NUL in it, an empty list of
-//! addresses, a backend that the platform lacks.
+//! A failed operation returns an [`std::io::Error`]: the system's own, or one with a message that
+//! names the attempt, for an unknown host, a path that is too long or has a NUL in it, an empty list
+//! of addresses, a backend that the platform lacks.
 //!
 //! # Features
 //!

@@ -171,7 +171,7 @@ pub(super) fn write_trace(shared: &Shared, is_stall: bool) {
     };
     let _writing = observer.writing.lock();
     if let Some(trace) = Trace::of(shared) {
-        // The older trace stays until this one can be written at once.
+        // Before the older trace is removed.
         let json = trace.json();
         let written = open(&path, trace::FIRST_WORDS).and_then(|mut file| {
             file.set_len(0)?;

@@ -323,7 +323,7 @@ impl Reactor {
         let mut table = self.sources.lock();
         let sources: Vec<_> = std::mem::take(&mut *table).into_sources().collect();
         self.source_count.store(0, Ordering::Relaxed);
-        // Under the table's lock, as events are delivered, for those who fork: see `fork`.
+        // Under the table's lock, like the delivery of events: see `fork`.
         for source in &sources {
             source.orphan(self, wakers);
         }

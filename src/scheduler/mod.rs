@@ -113,7 +113,7 @@ pub(crate) struct Meta {
     is_finished: AtomicBool,
 }
 
-/// Where a task runs. For a task that stays: the index of its worker. For a movable task:
+/// The worker that runs a task. For a task that stays: its index. For a movable task:
 /// [`MOVABLE`], and the index of the worker that has run it last, or [`INDEX`] before its first run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placement(u32);

@@ -330,7 +330,8 @@ impl Shared {
         self.pool_workers().len().max(1)
     }
 
-    /// Where a new task runs that may run on any worker: if there is no pool, it stays.
+    /// The placement of a new task that may run on any worker. Without a pool it stays on the only
+    /// one.
     #[inline]
     pub(crate) fn any_worker(&self) -> Placement {
         match self.main_index() {
