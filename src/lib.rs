@@ -123,8 +123,8 @@
 //! * **Dropping a [`Task`] cancels it.** [`Task::detach`] lets it run.
 //! * [`block_on`] cancels all tasks that are still running when it returns.
 //! * Another crate's `block_on` within a task blocks that task's worker, which then serves neither
-//!   its sockets nor its timers: with one worker, waiting for one of those there never ends; with
-//!   several, an idle one serves them a little later. A nested [`block_on`] can wait for tasks that
+//!   its sockets nor its timers: waiting for one of those there never ends (with a pool of workers,
+//!   in a task that may move, an idle worker serves them a little later). A nested [`block_on`] can wait for tasks that
 //!   it spawns itself; the tasks around it are blocked meanwhile, so it must not wait for them.
 //! * Nothing panics because there is no runtime: on a plain thread sockets, timers and [`spawn`]
 //!   use a background runtime, started on first use. (The exception is [`spawn_local`], which

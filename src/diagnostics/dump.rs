@@ -87,8 +87,8 @@ pub struct WorkerDump {
     pub state: WorkerState,
     /// The number of tasks that it owns.
     pub tasks: usize,
-    /// The number of sources that are registered with its poller. Up to 8 pool workers share one, and
-    /// its sources count for the first of these.
+    /// The number of sources that are registered with its poller. Pool workers share some, and the
+    /// sources of one count for the first of its workers.
     pub sources: usize,
 }
 

@@ -13,7 +13,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -169,17 +169,17 @@ pub(super) fn write_trace(shared: &Shared, is_stall: bool) {
     let Some(path) = path else {
         return;
     };
-    let _writing = observer.writing.lock();
-    if let Some(trace) = Trace::of(shared) {
-        // Before the older trace is removed.
-        let json = trace.json();
-        let written = open(&path, trace::FIRST_WORDS).and_then(|mut file| {
-            file.set_len(0)?;
-            file.write_all(json.as_bytes())
-        });
-        if let Err(error) = written {
-            say(&format!("polder: {TRACE}: {path:?}: {error}\n"));
-        }
+    let writing = observer.writing.lock();
+    let Some(trace) = Trace::of(shared) else {
+        return;
+    };
+    // Before the older trace is removed.
+    let json = trace.json();
+    let written =
+        open(&path, trace::FIRST_WORDS, true).and_then(|mut file| file.write_all(json.as_bytes()));
+    drop(writing);
+    if let Err(error) = written {
+        say(&format!("polder: {TRACE}: {path:?}: {error}\n"));
     }
 }
 
@@ -305,7 +305,8 @@ impl DumpSetting {
         let Some(path) = &self.path else {
             return say(&text);
         };
-        let written = open(path, FIRST_WORDS).and_then(|mut file| file.write_all(text.as_bytes()));
+        let written =
+            open(path, FIRST_WORDS, false).and_then(|mut file| file.write_all(text.as_bytes()));
         if let Err(error) = written {
             say(&format!("polder: {DUMP}: {path:?}: {error}\n"));
         }
@@ -381,13 +382,14 @@ fn with_process(path: &OsStr, id: u32) -> PathBuf {
     }
 }
 
-/// Opens a file to append to: either a new one, readable only for its owner, or an existing one
-/// that begins with `first_words`, and so was probably made by us, or that ends within them, since
-/// the program ended before it wrote more. An existing file must be neither a link nor a device, and
-/// have no other name.
-fn open(path: &Path, first_words: &str) -> io::Result<File> {
+/// Opens a file to append to it, or to replace it: either a new one, readable only for its owner, or
+/// an existing one that begins with `first_words`, and so was probably made by us. One that ends
+/// within them is replaced: the program ended before it wrote more. An existing file must be neither
+/// a link nor a device, and have no other name.
+fn open(path: &Path, first_words: &str, replaces: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.append(true);
+    // (Windows truncates no file that is opened to append.)
+    options.append(!replaces).write(replaces);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     match options.clone().create_new(true).open(path) {
@@ -402,7 +404,7 @@ fn open(path: &Path, first_words: &str) -> io::Result<File> {
         &mut options,
         libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY,
     );
-    let file = options.open(path)?;
+    let mut file = options.open(path)?;
     let mut start = Vec::new();
     let is_own = sys::is_private_file(&file)?
         && (&file)
@@ -410,14 +412,17 @@ fn open(path: &Path, first_words: &str) -> io::Result<File> {
             .read_to_end(&mut start)
             .is_ok()
         && first_words.as_bytes().starts_with(&start);
-    if is_own {
-        Ok(file)
-    } else {
-        Err(io::Error::new(
+    if !is_own {
+        return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             "there is a file that is not of this program's making, and it is left alone",
-        ))
+        ));
     }
+    if replaces || start.len() < first_words.len() {
+        file.set_len(0)?;
+        file.rewind()?;
+    }
+    Ok(file)
 }
 
 /// Prints stalls, up to the limit per second.

@@ -95,7 +95,7 @@ worker_metrics! {
     tasks: usize = remote.tasks(),
         Gauge "tasks" "Tasks that a worker owns.";
     /// The number of sources (sockets and other descriptors) that are registered with its poller.
-    /// Up to 8 pool workers share one, and its sources count for the first of these.
+    /// Pool workers share some, and the sources of one count for the first of its workers.
     sources: usize = shared.sources(index),
         Gauge "sources" "Descriptors that are registered.";
     /// Whether it sleeps, or is not driven.
