@@ -125,6 +125,7 @@ impl Network<'_> {
         let base = Base::new(host, Some(process));
         let mut socket = Socket::new(base, State::Connecting, SocketAddr::new(ip, port));
         (socket.peer, socket.has_connected) = (Some((to, peer)), true);
+        socket.timed = Some((0, self.core.time.now()));
         socket.base.is_v6 = is_v6;
         let id = self.insert(socket);
         let end = self.far_end(SocketAddr::new(ip, port), (to, peer));

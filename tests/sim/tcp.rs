@@ -85,6 +85,61 @@ fn a_round_trip_takes_twice_the_latency() {
     });
 }
 
+/// Sends a byte from one end of a connection to the other, and one back.
+async fn exchange(near: &mut TcpStream, far: &mut TcpStream) -> Result<()> {
+    near.write_all(b"?").await?;
+    far.read_exact(&mut [0]).await?;
+    far.write_all(b"!").await?;
+    near.read_exact(&mut [0]).await
+}
+
+/// Returns the number of retransmissions in a world from now on.
+fn retransmissions(sim: &Sim) -> Rc<Cell<u32>> {
+    let count = Rc::new(Cell::new(0));
+    let counted = count.clone();
+    sim.on_step(move |step| counted.set(counted.get() + u32::from(step.words.contains("again"))));
+    count
+}
+
+#[test]
+fn a_long_round_trip_is_measured_by_the_handshake_and_nothing_is_sent_twice() {
+    sim::check(0..3, |sim| async move {
+        let again = retransmissions(&sim);
+        sim.links().latency(Latency::fixed(ms(150)));
+        let (mut near, mut far) = pair(&sim).await;
+        for _ in 0..5 {
+            exchange(&mut near, &mut far).await?;
+        }
+        assert_eq!(again.get(), 0);
+        Result::Ok(())
+    });
+}
+
+/// RFC 6298, 5.7: the timeout is three seconds after a SYN was sent again. Then Karn's algorithm.
+#[test]
+fn the_timeout_stays_doubled_until_a_round_trip_is_measured() {
+    sim::check(0..3, |sim| async move {
+        sim.links().latency(Latency::fixed(secs(2)));
+        let (mut near, mut far) = pair(&sim).await;
+        let again = retransmissions(&sim);
+        for _ in 0..5 {
+            exchange(&mut near, &mut far).await?;
+        }
+        assert_eq!(again.get(), 2, "the first byte of each side");
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_user_timeout_below_the_round_trip_ends_no_connection_whose_peer_answers() {
+    sim::check(0..3, |sim| async move {
+        sim.links().latency(Latency::fixed(ms(500)));
+        let (mut near, mut far) = pair(&sim).await;
+        near.set_user_timeout(Some(ms(600)))?;
+        exchange(&mut near, &mut far).await
+    });
+}
+
 #[test]
 fn addresses_are_those_of_the_hosts() {
     sim::check(0..3, |sim| async move {

@@ -56,6 +56,7 @@ impl Network<'_> {
         let mut socket = Socket::new(Base::new(host, None), State::Accepting(id), local);
         (socket.limit, socket.base.options) = (segment.limit, options);
         (socket.peer, socket.peer_id) = (Some(segment.from), segment.from_id);
+        socket.timed = Some((0, self.core.time.now()));
         let id = self.insert(socket);
         self.send_flags(id, Flags::SynAck);
         self.start_timer(id);
@@ -84,13 +85,16 @@ impl Network<'_> {
             (Flags::Reset, _) => return self.fail(id, Errno::CONNRESET),
             (Flags::SynAck, State::Connecting) => {
                 (socket.limit, socket.peer_id) = (segment.limit, segment.from_id);
-                socket.open();
+                socket.open(now);
                 self.raise(id, WRITABLE);
                 return self.send_flags(id, Flags::Ack);
             }
             // The acknowledgement of the first SYN+ACK was lost.
             (Flags::SynAck, State::Connected) => return self.send_flags(id, Flags::Ack),
-            (Flags::Syn, State::Accepting(_)) => return self.send_flags(id, Flags::SynAck),
+            (Flags::Syn, State::Accepting(_)) => {
+                socket.timed = None;
+                return self.send_flags(id, Flags::SynAck);
+            }
             // A new connection of the same addresses: Linux's tcp_timewait_state_process().
             (Flags::Syn, _) if socket.has_ended => {
                 self.remove(id);
@@ -106,7 +110,7 @@ impl Network<'_> {
                 return self.arm(segment.from_id);
             }
             (_, State::Accepting(listener)) => {
-                socket.open();
+                socket.open(now);
                 socket.is_queued = true;
                 if let Some(listener) = self.table.tcp_mut(listener) {
                     listener.opening -= 1;

@@ -21,6 +21,10 @@ use crate::world::{CLOSED, ERROR, READABLE, WRITABLE, when};
 /// The first retransmission timeout of a handshake: RFC 6298.
 const FIRST_RTO: u64 = 1_000_000_000;
 
+/// That of a connection whose handshake was not measured: RFC 6298, 5.7, and Linux's
+/// `TCP_TIMEOUT_FALLBACK`.
+const UNMEASURED_RTO: u64 = 3_000_000_000;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     Listening,
@@ -76,7 +80,7 @@ pub(crate) struct Socket {
     /// SRTT and RTTVAR of RFC 6298.
     smoothed: Option<(u64, u64)>,
     /// The segment of which the round trip is measured: the offset behind it, and the time at which
-    /// it was sent.
+    /// it was sent. In a handshake that is the first SYN or SYN+ACK, unless another was sent.
     pub(super) timed: Option<(u64, u64)>,
     pub(super) timer: Timer,
     /// The time of the first retransmission or probe since the peer has last acknowledged anything
@@ -298,10 +302,14 @@ impl Socket {
         (self.wants_fin, self.ends_last) = (true, self.has_peer_fin());
     }
 
-    /// Notes that the handshake is done, for this side.
-    pub(super) fn open(&mut self) {
+    /// Notes that the handshake is done, for this side. Its round trip is the first sample.
+    pub(super) fn open(&mut self, now: u64) {
         self.state = State::Connected;
-        (self.timer.deadline, self.retries, self.rto) = (None, 0, SHORTEST_RTO);
+        (self.timer.deadline, self.rto) = (None, UNMEASURED_RTO);
+        let is_retransmitted = std::mem::take(&mut self.retries) > 0;
+        if let Some((_, sent)) = self.timed.take().filter(|_| !is_retransmitted) {
+            self.measure(now - sent);
+        }
     }
 
     /// Notes that a segment is sent: it announces the room, and carries an acknowledgement.
@@ -386,13 +394,13 @@ impl Socket {
     }
 
     /// Ends the backoff, as bytes were acknowledged or the window has opened: after the next loss
-    /// the timeout is the usual one again.
+    /// the timeout is the usual one again. If no round trip was measured yet, the timeout stays
+    /// until one is: Karn's algorithm.
     pub(super) fn forget_backoff(&mut self) {
         self.stalled = None;
-        self.rto = match self.smoothed {
-            Some((mean, deviation)) => (mean + 4 * deviation).clamp(SHORTEST_RTO, LONGEST_RTO),
-            None => SHORTEST_RTO,
-        };
+        if let Some((mean, deviation)) = self.smoothed {
+            self.rto = (mean + 4 * deviation).clamp(SHORTEST_RTO, LONGEST_RTO);
+        }
     }
 
     /// Notes the duration of a round trip: RFC 6298, in integers.
