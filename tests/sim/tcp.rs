@@ -141,6 +141,16 @@ fn a_user_timeout_below_the_round_trip_ends_no_connection_whose_peer_answers() {
 }
 
 #[test]
+fn a_connect_does_not_start_at_the_address_that_it_goes_to() {
+    for address in ["127.0.0.1:32768", "10.0.0.1:32768", "[::1]:32768"] {
+        sim::check(0..1, move |_| async move {
+            let refused = TcpStream::connect(address).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        });
+    }
+}
+
+#[test]
 fn addresses_are_those_of_the_hosts() {
     sim::check(0..3, |sim| async move {
         let (near, far) = pair(&sim).await;

@@ -101,8 +101,9 @@ impl Network<'_> {
         listeners.iter().find(takes).copied()
     }
 
-    /// Returns a port from which `ip` has no connection to that peer. The port may have connections
-    /// to other peers, provided that this host opened them: Linux's __inet_hash_connect().
+    /// Returns a port from which `ip` has no connection to that peer, and which is not the peer
+    /// itself. The port may have connections to other peers, provided that this host opened them:
+    /// Linux's __inet_hash_connect().
     pub(super) fn free_port_to(
         &mut self,
         host: usize,
@@ -113,9 +114,11 @@ impl Network<'_> {
         let now = self.core.time.now();
         let has_connected = |id| table.tcp(id).is_some_and(|socket| socket.has_connected);
         self.core.hosts.free_port(host, |port| {
-            let key = connection(host, SocketAddr::new(ip, port), peer);
+            let local = SocketAddr::new(ip, port);
+            let key = connection(host, local, peer);
             let port = (host, port);
-            ports.at(Protocol::Tcp, port).is_empty()
+            local != peer
+                && ports.at(Protocol::Tcp, port).is_empty()
                 && nat.is_free(Protocol::Tcp, port, now)
                 && !ports.connections.contains_key(&key)
                 && ports.connections_from(port).all(has_connected)
