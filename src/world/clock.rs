@@ -16,6 +16,9 @@ const MILLION: i128 = 1_000_000;
 /// A time that no world reaches.
 const NEVER: u64 = u64::MAX / 4;
 
+/// The limit of the times to which a clock is set ahead: others can be added to it.
+const LATEST: u64 = u64::MAX / 2;
+
 /// The limit of drift, in either direction: one and a half times, and half, the world's speed.
 pub(crate) const MAX_DRIFT: i32 = 500_000;
 
@@ -38,10 +41,10 @@ impl Clock {
         }
         let passed = now.saturating_sub(self.at);
         if self.drift == 0 {
-            return self.shows + passed;
+            return self.shows.saturating_add(passed);
         }
         let own = i128::from(passed) * (MILLION + i128::from(self.drift)) / MILLION;
-        self.shows + u64::try_from(own).unwrap_or(NEVER)
+        (self.shows).saturating_add(u64::try_from(own).unwrap_or(NEVER))
     }
 
     /// Returns the first time of the world at which it shows at least `time`; `None` if it stands
@@ -60,11 +63,12 @@ impl Clock {
         Some(self.at.saturating_add(passes))
     }
 
-    /// Sets the clock `ahead` by that much, and its drift.
+    /// Sets the clock `ahead` by that much, as far as it goes, and its drift.
     pub(super) fn set(&mut self, now: u64, ahead: u64, drift: i32) {
+        let shown = self.show(now);
         *self = Clock {
             at: now,
-            shows: self.show(now).saturating_add(ahead),
+            shows: shown.saturating_add(ahead).min(shown.max(LATEST)),
             drift,
             ..*self
         };

@@ -309,7 +309,7 @@ impl Links {
         if is_certain || (is_lost || is_in_burst) && faults.allow_one(id, now, String::new) {
             return None;
         }
-        Some(link.take_bandwidth(len, now, slow)? + latency)
+        Some(latency.saturating_add(link.take_bandwidth(len, now, slow)?))
     }
 
     /// Returns when a datagram arrives that is sent now: two times if it is duplicated, none if it
@@ -338,7 +338,7 @@ impl Links {
         let is_in_burst = link.comes_into_burst(seed, (from, to));
         let (settings, stream) = (link.settings, &mut link.datagrams);
         let latencies = [(); 2].map(|()| latency.draw(stream, is_even));
-        let late = latencies[1] + stream.below(LATE);
+        let late = latencies[1].saturating_add(stream.below(LATE));
         let loss = faults.rate(Kind::Loss, settings.loss);
         let duplication = faults.rate(Kind::Duplicate, settings.duplication);
         let reordering = faults.rate(Kind::Reorder, settings.reordering);
@@ -358,15 +358,15 @@ impl Links {
             return [None; 2];
         };
         let now = now + queueing;
-        let first = (now + latencies[0]).max(link.last_datagram);
+        let first = now.saturating_add(latencies[0]).max(link.last_datagram);
         // A copy does not keep the order, and may be slow.
         let second = is_double.then(|| {
             let mut stream = Stream::new(seed, "copies", to << 16 | from, nth as usize);
             let most = LATE << stream.below(COPIES_LATE);
-            first + latencies[1] + stream.below(most)
+            (first.saturating_add(latencies[1])).saturating_add(stream.below(most))
         });
         if is_reordered {
-            [Some(first + late), second]
+            [Some(first.saturating_add(late)), second]
         } else {
             link.last_datagram = first;
             [Some(first), second]

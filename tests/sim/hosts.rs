@@ -11,7 +11,7 @@ use polder::net::{TcpListener, TcpStream, resolve, serve};
 use polder::sim::{self, Exit, Latency, Sim};
 use polder::time::{now, sleep, timeout};
 
-use super::{ms, secs};
+use super::{counting, ms, secs};
 
 #[test]
 fn a_clock_that_drifts_shows_its_own_time_and_timers_go_by_it() {
@@ -32,6 +32,20 @@ fn a_clock_that_drifts_shows_its_own_time_and_timers_go_by_it() {
             assert_eq!(now() - start, secs(1));
         });
     }
+}
+
+#[test]
+fn a_clock_goes_on_however_far_it_is_set_ahead() {
+    sim::check(0..3, |sim| async move {
+        let (host, count) = counting(&sim);
+        for _ in 0..6 {
+            host.clock().offset(Duration::MAX);
+            sleep(ms(10)).await;
+        }
+        let before = count.get();
+        sleep(secs(1)).await;
+        assert_eq!(count.get(), before + 100);
+    });
 }
 
 #[test]

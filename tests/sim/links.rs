@@ -285,3 +285,29 @@ fn holds_of_the_test_are_in_the_trace() {
         assert!(words.contains(part), "{part}: {words}");
     }
 }
+
+#[test]
+fn the_longest_latencies_are_added_to_the_time_without_overflow() {
+    for latency in [Latency::heavy_tail, Latency::fixed] {
+        sim::check(0..3, move |sim| async move {
+            sim.host("echo").start(echo);
+            sleep(ms(1)).await;
+            let mut stream = TcpStream::connect("echo:1").await?;
+            ask(&mut stream).await?;
+            let most = Duration::from_nanos(u64::MAX - sim.choose(2));
+            (sim.links().latency(latency(most)))
+                .duplication(0.5)
+                .reordering(0.5)
+                .bandwidth(1_000_000);
+            let socket = UdpSocket::bind("0.0.0.0:0").await?;
+            for _ in 0..200 {
+                socket.send_to(b"late", "echo:1").await?;
+            }
+            assert!(timeout(secs(10), ask(&mut stream)).await.is_err());
+            let limit = secs(10);
+            let late = TcpStream::connect_timeout("echo:1", limit).await;
+            assert_eq!(late.unwrap_err().kind(), ErrorKind::TimedOut);
+            Result::Ok(())
+        });
+    }
+}

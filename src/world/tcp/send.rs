@@ -142,7 +142,7 @@ impl Network<'_> {
         let Some(latency) = self.core.delay(way, &mut link, len) else {
             return self.lose_segment(segment);
         };
-        let mut at = now + latency;
+        let mut at = now.saturating_add(latency);
         if let Some(socket) = id.and_then(|id| self.table.tcp_mut(id)) {
             at = at.max(socket.arrival);
             (socket.arrival, socket.link) = (at, link);
@@ -172,7 +172,7 @@ impl Network<'_> {
                 let len = HEADERS + segment.bytes.len();
                 let latency = self.core.delay(segment.way(), &mut 0, len);
                 latency.map(|latency| {
-                    *arrival = (now + latency).max(*arrival);
+                    *arrival = now.saturating_add(latency).max(*arrival);
                     *arrival
                 })
             }
@@ -208,7 +208,7 @@ impl Network<'_> {
             return;
         };
         // The same as in `send_segment`.
-        let at = (now + latency).max(socket.arrival);
+        let at = now.saturating_add(latency).max(socket.arrival);
         (socket.arrival, socket.plain_until) = (at, at);
         let ack = PlainAck {
             sent: now,

@@ -405,6 +405,7 @@ impl Socket {
 
     /// Notes the duration of a round trip: RFC 6298, in integers.
     pub(super) fn measure(&mut self, took: u64) {
+        let took = took.min(u64::MAX / 16); // Nothing below overflows.
         let (mean, deviation) = match self.smoothed {
             None => (took, took / 2),
             Some((mean, deviation)) => (
@@ -535,7 +536,7 @@ mod tests {
             "{}",
             socket.rto
         );
-        socket.measure(u64::MAX / 16);
+        (0..100).for_each(|_| socket.measure(u64::MAX));
         assert_eq!(socket.rto, LONGEST_RTO);
     }
 
