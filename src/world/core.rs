@@ -59,7 +59,10 @@ impl Core {
 
     /// Starts a process on a host, and powers the host on. Returns its number, and its pollers.
     pub(crate) fn start(&mut self, host: usize) -> (usize, Vec<PollerOfWorker>) {
-        self.hosts.set_up(host, true);
+        if !self.hosts.is_up(host) {
+            self.events.forget_own(host); // They are of its life before.
+            self.hosts.set_up(host, true);
+        }
         let process = self.processes.count();
         let pool = match self.processes.workers(host) {
             1 => 0,

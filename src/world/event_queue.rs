@@ -31,6 +31,17 @@ pub(super) enum Event {
     Chaos(u64),
 }
 
+impl Event {
+    /// Returns whether it is the arrival of a message that this host has sent to itself.
+    fn is_own(&self, host: usize) -> bool {
+        match self {
+            Event::Segment(segment) => segment.way() == (host, host),
+            Event::Datagram(datagram) => datagram.way() == (host, host),
+            _ => false,
+        }
+    }
+}
+
 struct Entry {
     at: u64,
     /// The index of its push.
@@ -149,6 +160,14 @@ impl Events {
     pub(super) fn is_forward(&self, place: Place) -> bool {
         let first = self.heap.peek();
         place == Place::Heap && first.is_some_and(|entry| entry.nth == FORWARD)
+    }
+
+    /// Drops the messages that a host has sent to itself.
+    pub(super) fn forget_own(&mut self, host: usize) {
+        for lane in &mut self.lanes {
+            lane.retain(|entry| !entry.event.is_own(host));
+        }
+        self.heap.retain(|entry| !entry.event.is_own(host));
     }
 
     /// Returns all events, in no order.

@@ -5,9 +5,9 @@ use std::io::{ErrorKind, Result};
 use std::rc::Rc;
 use std::time::Duration;
 
-use polder::future::zip;
+use polder::future::{self, zip};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{TcpListener, TcpStream, resolve, serve};
+use polder::net::{TcpListener, TcpStream, UdpSocket, resolve, serve};
 use polder::sim::{self, Exit, Latency, Sim};
 use polder::time::{now, sleep, timeout};
 
@@ -45,6 +45,31 @@ fn a_clock_goes_on_however_far_it_is_set_ahead() {
         let before = count.get();
         sleep(secs(1)).await;
         assert_eq!(count.get(), before + 100);
+    });
+}
+
+/// The network card has lost it, and a later life of the host does not receive it.
+#[test]
+fn bytes_that_a_host_has_sent_to_itself_are_lost_with_its_power() {
+    sim::check(0..10, |sim| async move {
+        let lives = Rc::new(Cell::new(0));
+        let host = sim.host("host").start(move || {
+            let life = lives.replace(lives.get() + 1);
+            async move {
+                let socket = UdpSocket::bind("0.0.0.0:7").await.unwrap();
+                socket.send_to(&[life], "127.0.0.1:7").await.unwrap();
+                if life == 0 {
+                    future::pending::<()>().await;
+                }
+                let mut bytes = [9];
+                socket.recv_from(&mut bytes).await.unwrap();
+                bytes[0]
+            }
+        });
+        sleep(Duration::from_micros(5)).await;
+        host.power_off();
+        host.restart();
+        assert_eq!(host.finished().within(ms(1)).await, 1);
     });
 }
 
