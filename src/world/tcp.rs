@@ -94,7 +94,8 @@ const NO_TIMER: (u64, u32) = (NEVER, 0);
 #[derive(Debug, Default)]
 pub(super) struct Tcp {
     spare: Spare,
-    /// The connections in TIME_WAIT, each with the end of it, in that order.
+    /// The connections in TIME_WAIT, and in FIN_WAIT_2 without a user, each with the end of it, in
+    /// that order.
     ended: VecDeque<(u64, u32)>,
     /// The sockets that may owe their peer an acknowledgement.
     owing: Vec<u32>,

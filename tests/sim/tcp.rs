@@ -150,6 +150,31 @@ fn a_connect_does_not_start_at_the_address_that_it_goes_to() {
     }
 }
 
+/// Linux: `tcp_fin_timeout`.
+#[test]
+fn a_closed_connection_whose_peer_does_not_end_is_forgotten_after_a_minute() {
+    sim::check(0..10, |sim| async move {
+        let (wait, is_half_closed) = (ms(59_900 + 200 * sim.choose(2)), sim.choose(2) == 0);
+        let (near, mut far) = pair(&sim).await;
+        if is_half_closed {
+            near.shutdown(Shutdown::Write)?;
+            sleep(secs(100)).await;
+        }
+        drop(near);
+        sleep(wait).await;
+        assert_eq!(far.read(&mut [0; 8]).await?, 0);
+        far.shutdown(Shutdown::Write)?;
+        sleep(secs(1)).await;
+        let expected = if wait < secs(60) {
+            ErrorKind::BrokenPipe
+        } else {
+            ErrorKind::ConnectionReset
+        };
+        assert_eq!(far.write(b"more").await.unwrap_err().kind(), expected);
+        Result::Ok(())
+    });
+}
+
 #[test]
 fn addresses_are_those_of_the_hosts() {
     sim::check(0..3, |sim| async move {

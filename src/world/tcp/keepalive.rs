@@ -149,7 +149,7 @@ impl Network<'_> {
             return true;
         };
         socket.probes == 0
-            && self.peer_of(socket).is_some()
+            && self.peer_of(socket).is_some_and(|peer| peer.ends_at == 0)
             && [(socket.base.host, host), (host, socket.base.host)]
                 .iter()
                 .all(|way| self.core.links.loses_nothing(*way, &self.core.faults))

@@ -9,7 +9,8 @@ use crate::world::table::Base;
 use crate::world::trace::{Fact, Flags};
 use crate::world::{CLOSED, READABLE, WRITABLE, when};
 
-/// The time for which a connection that has ended on both sides still answers late segments.
+/// The time for which a connection that has ended on both sides still answers late segments, and
+/// for which one that its user has closed waits for the peer's end: Linux's `tcp_fin_timeout`.
 const TIME_WAIT: u64 = 60_000_000_000;
 
 impl Network<'_> {
@@ -214,32 +215,37 @@ impl Network<'_> {
         self.core.raise(id, &mut socket.base, ready);
     }
 
-    /// Ends a connection of which both directions have ended and everything is acknowledged. The
-    /// side that has ended first stays to answer late segments (TIME_WAIT), and keeps its addresses
-    /// for that time.
+    /// Ends a connection that its user has closed, once everything is acknowledged. The side that
+    /// has ended first stays to wait for the peer's end (FIN_WAIT_2), and then to answer late
+    /// segments (TIME_WAIT), each for a limited time, in which it keeps its addresses.
     pub(super) fn end_if_done(&mut self, id: u32) {
         let Some(socket) = self.table.tcp_mut(id) else {
             return;
         };
         let is_connected = socket.state == State::Connected;
-        let is_done = is_connected && socket.is_over() && socket.base.process.is_none();
-        if is_done && socket.ends_last {
+        let is_done = is_connected && socket.fin_acked() && socket.base.process.is_none();
+        let is_over = socket.has_peer_fin();
+        if is_done && is_over && socket.ends_last {
             return self.remove(id);
         }
-        if is_done && !std::mem::replace(&mut socket.has_ended, true) {
-            let until = self.core.time.now() + TIME_WAIT;
-            self.tcp.ended.push_back((until, id));
+        if is_done && (socket.ends_at == 0 || is_over && !socket.has_ended) {
+            socket.has_ended = is_over;
+            socket.ends_at = self.core.time.now() + TIME_WAIT;
+            self.tcp.ended.push_back((socket.ends_at, id));
         }
     }
 
-    /// Forgets connections after the end of TIME_WAIT.
+    /// Forgets connections after the end of TIME_WAIT, or of FIN_WAIT_2.
     pub(crate) fn forget_ended(&mut self) {
         while let Some((until, id)) = self.tcp.ended.front().copied() {
             if until > self.core.time.now() {
                 break;
             }
             self.tcp.ended.pop_front();
-            self.remove(id);
+            let socket = self.table.tcp(id);
+            if socket.is_some_and(|socket| socket.ends_at == until) {
+                self.remove(id);
+            }
         }
     }
 }

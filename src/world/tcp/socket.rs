@@ -66,6 +66,8 @@ pub(crate) struct Socket {
     pub(super) equal_acks: u32,
     /// Whether both directions have ended, and it is about to be forgotten.
     pub(super) has_ended: bool,
+    /// The time at which it is forgotten, once nothing but that is left to do; zero before.
+    pub(super) ends_at: u64,
     /// Whether it has connected, rather than been accepted.
     pub(super) has_connected: bool,
     /// Whether the peer had ended before this side did: LAST_ACK, after which nothing is kept.
@@ -133,6 +135,7 @@ impl Socket {
             limit: 0,
             equal_acks: 0,
             has_ended: false,
+            ends_at: 0,
             has_connected: false,
             ends_last: false,
             is_queued: false,
