@@ -26,6 +26,12 @@ pub(super) fn connection(host: usize, local: SocketAddr, peer: SocketAddr) -> Co
     (host, local.port(), local.ip(), peer)
 }
 
+/// Returns whether a socket that is bound to `bound` receives what comes to `ip`, as far as the
+/// address decides. One that is bound to all addresses of IPv6 has those of IPv4 too.
+pub(super) fn takes(bound: IpAddr, ip: IpAddr) -> bool {
+    bound == ip || bound.is_unspecified() && (bound.is_ipv6() || ip.is_ipv4())
+}
+
 impl Ports {
     /// Returns the sockets that are bound to a port.
     pub(super) fn at(&self, protocol: Protocol, (host, port): (usize, u16)) -> &[u32] {

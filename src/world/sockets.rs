@@ -11,7 +11,7 @@ use super::core::Core;
 use super::errno::Errno;
 use super::faults::Kind;
 use super::nat::Nat;
-use super::ports::{Ports, Protocol};
+use super::ports::{Ports, Protocol, takes};
 use super::table::{Base, Socket, Table};
 use super::tcp::Tcp;
 use super::unix::Names;
@@ -164,7 +164,7 @@ impl Network<'_> {
         let port = (host, local.port());
         let others = self.ports.at(protocol, port).iter();
         let mut others = others.filter_map(|number| self.table.local_ip(*number));
-        if others.any(|other| other == ip || other.is_unspecified() || ip.is_unspecified()) {
+        if others.any(|other| takes(other, ip) || takes(ip, other)) {
             return Err(Errno::ADDRINUSE.into());
         }
         let id = self.table.insert(make(base, local));

@@ -18,7 +18,7 @@ use super::event_queue::Event;
 use super::hosts::{Hosts, NOBODY};
 use super::inbox::{Inbox, OVERHEAD};
 use super::nat::{Effect, Route};
-use super::ports::Protocol;
+use super::ports::{Protocol, takes};
 use super::sockets::Network;
 use super::table::{Base, Socket as Any};
 use super::trace::{Fact, Message, digest};
@@ -158,13 +158,12 @@ impl Socket {
     fn suits(&self, from: SocketAddr, to: SocketAddr) -> Option<u8> {
         let ip = self.local.ip();
         let is_bound = ip == to.ip();
-        let takes_all = ip.is_unspecified() && (ip.is_ipv6() || to.is_ipv4());
         // Linux's `compute_score`: a socket connected to port zero receives from all ports.
         let is_from = |peer: SocketAddr| {
             peer.ip() == from.ip() && (peer.port() == 0 || peer.port() == from.port())
         };
         let is_from_peer = self.peer.is_none_or(|(_, peer)| is_from(peer));
-        let suits = (is_bound || takes_all) && is_from_peer;
+        let suits = takes(ip, to.ip()) && is_from_peer;
         suits.then_some(2 * u8::from(self.peer.is_some()) + u8::from(is_bound))
     }
 }

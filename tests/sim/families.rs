@@ -72,6 +72,54 @@ fn a_socket_of_ipv6_sees_addresses_of_ipv4_as_mapped_ones() {
     }
 }
 
+/// Binds two sockets to the same port, for each pair of addresses. Returns the results of the
+/// second ones.
+async fn bind_pairs() -> Result<Vec<String>> {
+    let addresses = [
+        "0.0.0.0",
+        "127.0.0.1",
+        "127.0.0.2",
+        "::",
+        "::1",
+        "::ffff:127.0.0.1",
+    ];
+    let mut results = Vec::new();
+    for (one, other) in addresses
+        .iter()
+        .flat_map(|one| addresses.map(|it| (one, it)))
+    {
+        let listener = TcpListener::bind((*one, 0)).await?;
+        let tcp = TcpListener::bind((other, listener.local_addr()?.port())).await;
+        let socket = UdpSocket::bind((*one, 0)).await?;
+        let udp = UdpSocket::bind((other, socket.local_addr()?.port())).await;
+        let [tcp, udp] = [tcp.map(drop), udp.map(drop)].map(|it| it.map_err(|it| it.kind()));
+        results.push(format!("{one}, then {other}: {tcp:?}, {udp:?}"));
+    }
+    Ok(results)
+}
+
+#[test]
+fn a_port_that_is_taken_for_all_addresses_of_ipv4_is_free_for_one_of_ipv6() {
+    static RESULTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    sim::check(0..1, |_: Sim| async {
+        *RESULTS.lock().unwrap() = bind_pairs().await?;
+        Result::Ok(())
+    });
+    let results = RESULTS.lock().unwrap();
+    for pair in ["0.0.0.0, then ::1", "::1, then 0.0.0.0"] {
+        assert!(
+            results.contains(&format!("{pair}: Ok(()), Ok(())")),
+            "{results:#?}"
+        );
+    }
+    if cfg!(target_os = "linux") && std::net::TcpListener::bind("[::1]:0").is_ok() {
+        // Another test may have bound a port between two calls.
+        let mut tries = (0..3).map(|_| polder::block_on(bind_pairs()).unwrap());
+        let linux = tries.find(|linux| *linux == *results);
+        assert_eq!(Some(&*results), linux.as_ref());
+    }
+}
+
 #[test]
 fn a_host_that_is_named_by_a_number_has_its_own_address() {
     sim::check(0..1, |sim: Sim| async move {
