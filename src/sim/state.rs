@@ -263,6 +263,10 @@ impl State {
         }
         if what == Fact::PoweredOff {
             kernel(|kernel| {
+                // A host whose process was stopped above is down already.
+                if kernel.core.hosts.is_up(host) {
+                    kernel.core.note(host, what);
+                }
                 kernel.power_off(host);
                 kernel.disks.lose_power(host, &mut kernel.core);
             });

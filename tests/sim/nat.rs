@@ -426,6 +426,32 @@ fn a_gateway_without_power_forgets_its_flows_and_one_whose_process_is_killed_doe
 }
 
 #[test]
+fn a_host_without_a_process_is_powered_off_once() {
+    sim::check(0..3, |sim| async move {
+        let [router, phone] = ["router", "phone"].map(|name| sim.host(name));
+        phone.behind_nat(&router);
+        let told: Rc<RefCell<Vec<String>>> = Rc::default();
+        let hosts = told.clone();
+        sim.on_step(move |step| {
+            if step.words == "powered off" {
+                hosts.borrow_mut().push(step.host.clone());
+            }
+        });
+        router.power_off();
+        router.power_off();
+        let phone = phone.start(std::future::pending::<()>);
+        phone.power_off();
+        sleep(ms(1)).await;
+        assert_eq!(told.take(), ["router", "phone"]);
+        phone.restart();
+        phone.kill();
+        phone.power_off();
+        sleep(ms(1)).await;
+        assert_eq!(told.take(), ["phone"]);
+    });
+}
+
+#[test]
 fn faults_of_both_links_delay_a_connection_and_do_not_end_it() {
     sim::check(0..20, |sim| async move {
         behind_gateway(&sim);

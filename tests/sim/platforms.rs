@@ -223,7 +223,7 @@ fn disks_are_the_same_on_every_platform() {
         sim.quiesce();
         sleep(ms(100)).await;
     });
-    assert_known(folded, 0x64f9_e664_e99b_073f);
+    assert_known(folded, 0x1008_674b_7b7c_e2fc);
 }
 
 #[test]
