@@ -542,7 +542,9 @@ impl Kernel {
     /// Ends a pause or a suspension, unless [`heal_all`](Self::heal_all) has ended it.
     pub(crate) fn resume(&mut self, id: PauseId) {
         if let Some(host) = self.core.processes.end_pause(id) {
-            self.core.note(host, Fact::Resumed);
+            if !self.core.processes.is_paused(host) {
+                self.core.note(host, Fact::Resumed);
+            }
             self.end_suspension(id);
             self.blocking.resume(&mut self.core);
         }

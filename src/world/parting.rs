@@ -6,6 +6,7 @@
 //! overlap: a way is open again when the last one that applies to it has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::discriminant;
 
 use super::Kernel;
 use super::core::Core;
@@ -45,7 +46,8 @@ struct Parting {
     how: How,
     /// Whether a router immediately reports to connecting sockets that a cut host is unreachable.
     is_told: bool,
-    /// The pairs that were noted in the trace.
+    /// The pairs that were noted in the trace, and whose end is to be noted. Where another parting
+    /// of the same kind still applies when this one ends, that one takes the pair over.
     noted: Vec<(usize, usize)>,
 }
 
@@ -201,9 +203,15 @@ impl Core {
         if parting.how == How::Held {
             self.deliver_held();
         }
-        let [_, ends] = parting.how.told();
+        let ([_, ends], kind) = (parting.how.told(), discriminant(&parting.how));
         for (a, b) in parting.noted {
-            self.note(a, ends(b));
+            let others = self.links.partings.list.values_mut();
+            let mut alike = others.filter(|other| discriminant(&other.how) == kind);
+            match alike.find(|other| other.lies_between(a, b)) {
+                Some(other) if other.noted.contains(&(a, b)) => {}
+                Some(other) => other.noted.push((a, b)),
+                None => self.note(a, ends(b)),
+            }
         }
     }
 

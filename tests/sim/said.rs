@@ -132,6 +132,45 @@ fn whoever_observes_is_told_each_event_in_its_order_and_changes_nothing() {
 }
 
 #[test]
+fn an_end_is_told_when_the_last_of_several_cuts_or_pauses_ends() {
+    sim::check(0..3, |sim| async move {
+        let [a, _] = ["a", "b"].map(|name| sim.host(name));
+        let told: Rc<RefCell<Vec<String>>> = Rc::default();
+        let words = told.clone();
+        sim.on_step(move |step| {
+            if step.host != "test" {
+                words.borrow_mut().push(step.words.clone());
+            }
+        });
+        let next = async || {
+            sleep(ms(1)).await;
+            told.take()
+        };
+        let cuts = [("a", "b"), ("a", "b"), ("b", "a")].map(|(a, b)| sim.cut(&[a], &[b]));
+        let cut = ["cut off from b", "cut off from b", "cut off from a"];
+        assert_eq!(next().await, cut);
+        let [one, other, back] = cuts;
+        drop((other, one));
+        assert!(next().await.is_empty());
+        drop(back);
+        assert_eq!(next().await, ["reaches a again", "reaches b again"]);
+        // A way back that is cut is no way there.
+        let ways = [("a", "b"), ("b", "a")].map(|(a, b)| sim.cut(&[a], &[b]).one_way());
+        assert_eq!(next().await, cut[1..]);
+        for (way, end) in ways.into_iter().zip(["reaches b again", "reaches a again"]) {
+            drop(way);
+            assert_eq!(next().await, [end]);
+        }
+        let pauses = [a.pause(), a.suspend(), a.pause()];
+        assert_eq!(next().await, ["paused", "suspended", "paused"]);
+        for (pause, ends) in pauses.into_iter().zip([false, false, true]) {
+            drop(pause);
+            assert_eq!(next().await, &["resumed"][..usize::from(ends)]);
+        }
+    });
+}
+
+#[test]
 fn a_panic_of_whoever_observes_fails_the_run() {
     let report = sim::run(1, |sim| async move {
         sim.on_step(|_| panic!("it has seen enough"));

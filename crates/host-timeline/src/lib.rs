@@ -149,8 +149,8 @@ pub enum Kind {
 
 /// A state that lasts, of a host or of its link with another one, whose number it has.
 ///
-/// A state may begin several times; it ends when it has ended as often. A state that has not ended
-/// lasts until [`Timeline::last`].
+/// One end suffices, even if a state has begun several times. A state that has not ended lasts
+/// until [`Timeline::last`].
 ///
 /// ```
 /// use host_timeline::{Band, Event, Kind, Timeline};
@@ -174,7 +174,7 @@ pub enum Band {
     Held(usize),
     /// The link between the host and that one is slow: green.
     Slow(usize),
-    /// The host has no process: grey. One end suffices, even if it has begun several times.
+    /// The host has no process: grey.
     Down,
     /// The host's process does not run: yellow.
     Paused,

@@ -103,9 +103,9 @@ fn band(event: &Event) -> Option<(Place, bool)> {
     Some(((class, event.host, other), begins))
 }
 
-/// Returns the bands, each from its first beginning to its last end.
+/// Returns the bands, each from its first beginning to its end.
 fn bands(timeline: &Timeline) -> Vec<Item<'_>> {
-    let mut open: BTreeMap<Place, (u64, u32)> = BTreeMap::new();
+    let mut open: BTreeMap<Place, u64> = BTreeMap::new();
     let mut bands = Vec::new();
     let mut close = |place, from, to| {
         let shown = Shown::Band(place);
@@ -113,7 +113,7 @@ fn bands(timeline: &Timeline) -> Vec<Item<'_>> {
     };
     for event in &timeline.events {
         if event.kind == Kind::EndAll {
-            open.retain(|place, (from, _)| {
+            open.retain(|place, from| {
                 let stays = place.0 == DOWN;
                 if !stays {
                     close(*place, *from, event.at);
@@ -125,16 +125,12 @@ fn bands(timeline: &Timeline) -> Vec<Item<'_>> {
             continue;
         };
         if begins {
-            open.entry(place).or_insert((event.at, 0)).1 += 1;
-        } else if let Some((from, count)) = open.get_mut(&place) {
-            *count -= 1;
-            if *count == 0 || place.0 == DOWN {
-                close(place, *from, event.at);
-                open.remove(&place);
-            }
+            open.entry(place).or_insert(event.at);
+        } else if let Some(from) = open.remove(&place) {
+            close(place, from, event.at);
         }
     }
-    for (place, (from, _)) in open {
+    for (place, from) in open {
         close(place, from, timeline.last);
     }
     bands
