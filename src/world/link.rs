@@ -342,21 +342,21 @@ impl Links {
         let loss = faults.rate(Kind::Loss, settings.loss);
         let duplication = faults.rate(Kind::Duplicate, settings.duplication);
         let reordering = faults.rate(Kind::Reorder, settings.reordering);
-        let mut comes = |kind, probability: Probability, is_sure: bool| {
+        let rates = [loss, duplication, reordering];
+        let [loses, doubles, reorders] = rates.map(|rate| stream.happens(rate));
+        let mut comes = |kind, happens: bool, rate: Probability| {
             let id = (kind, from as u32, to as u32, nth);
-            let happens = stream.happens(probability);
-            happens && probability.is_certain()
-                || (happens || is_sure) && faults.allow_one(id, now, String::new)
+            happens && (rate.is_certain() || faults.allow_one(id, now, String::new))
         };
-        let is_lost = comes(Kind::DatagramLoss, loss, is_in_burst);
-        let is_double = comes(Kind::Duplicate, duplication, false);
-        let is_reordered = comes(Kind::Reorder, reordering, false);
-        if is_lost || is_cut {
+        // A fault that would have no effect is none.
+        if is_cut || comes(Kind::DatagramLoss, loses || is_in_burst, loss) {
             return [None; 2];
         }
         let Some(queueing) = link.take_bandwidth(len, now, slow) else {
             return [None; 2];
         };
+        let is_double = comes(Kind::Duplicate, doubles, duplication);
+        let is_reordered = comes(Kind::Reorder, reorders, reordering);
         let now = now + queueing;
         let first = now.saturating_add(latencies[0]).max(link.last_datagram);
         // A copy does not keep the order, and may be slow.
@@ -376,6 +376,9 @@ impl Links {
 
 #[cfg(test)]
 mod tests {
+    use super::super::core::Core;
+    use super::super::parting::How;
+    use super::super::{Setup, begin, with};
     use super::*;
 
     fn sent(links: &mut Links, times: usize) -> Vec<Option<u64>> {
@@ -446,6 +449,32 @@ mod tests {
             let mut send = |now| links.send_datagram((0, 1), 10, now, &mut faults)[0];
             let came: Vec<u64> = (0..200).filter_map(|nth| send(nth * 1_000)).collect();
             assert_eq!((came.len(), came.is_sorted()), (200, reordered == 0.0));
+        }
+    }
+
+    #[test]
+    fn a_datagram_that_is_lost_is_neither_late_nor_twice() {
+        let [half, certain] = [0.5, 1.0].map(|rate| Probability::new(rate).unwrap());
+        for (cause, passed) in [("cut", 0), ("loss", 0), ("queue", 1)] {
+            let _world = begin(1, Setup::default());
+            with(|kernel| {
+                kernel.core.links.change(None, |link| {
+                    (link.duplication, link.reordering) = (half, half);
+                    match cause {
+                        "loss" => link.loss = certain,
+                        "queue" => link.bandwidth = Some(1),
+                        _ => {}
+                    }
+                });
+                if cause == "cut" {
+                    kernel.part(&[0], &[1], How::Cut);
+                }
+                let Core { links, faults, .. } = &mut kernel.core;
+                let mut send = || links.send_datagram((0, 1), 300_000, 0, faults)[0].is_some();
+                assert_eq!((0..100).filter(|_| send()).count(), passed, "{cause}");
+                let struck = faults.list.iter().map(|fault| fault.id.3 as usize);
+                assert!(struck.max().is_none_or(|last| last <= passed), "{cause}");
+            });
         }
     }
 
