@@ -40,8 +40,15 @@ pub(super) async fn canonicalize(path: &Path) -> io::Result<PathBuf> {
 }
 
 pub(super) async fn copy(from: &Path, to: &Path) -> io::Result<u64> {
-    let bytes = read(from).await?;
-    write(to, &bytes).await?;
+    let from = open_to_read(from).await?;
+    if from.look(|disk| disk.meta_of_open(from.number()))?.is_dir {
+        let words = "the source path is not a regular file";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, words));
+    }
+    // As the standard library does, before it reads: a file that is copied to itself is empty.
+    let to = create(to).await?;
+    let bytes = read_all(&from).await?;
+    write_all(&to, &bytes).await?;
     Ok(bytes.len() as u64)
 }
 
@@ -80,11 +87,18 @@ pub(super) async fn metadata_at(path: &Path) -> io::Result<Metadata> {
 }
 
 pub(super) async fn read(path: &Path) -> io::Result<Vec<u8>> {
+    read_all(&open_to_read(path).await?).await
+}
+
+async fn open_to_read(path: &Path) -> io::Result<FileOfProcess> {
     let flags = OpenFlags {
         read: true,
         ..OpenFlags::default()
     };
-    let file = open_here(path, flags).await?;
+    open_here(path, flags).await
+}
+
+async fn read_all(file: &FileOfProcess) -> io::Result<Vec<u8>> {
     finish(file.begin(Call::Read), |disk| disk.read_all(file.number())).await
 }
 
@@ -120,13 +134,21 @@ pub(super) async fn rename(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 pub(super) async fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
+    write_all(&create(path).await?, contents).await
+}
+
+/// Opens a file for writing, and creates it or removes its contents.
+async fn create(path: &Path) -> io::Result<FileOfProcess> {
     let flags = OpenFlags {
         write: true,
         create: true,
         truncate: true,
         ..OpenFlags::default()
     };
-    let file = open_here(path, flags).await?;
+    open_here(path, flags).await
+}
+
+async fn write_all(file: &FileOfProcess, contents: &[u8]) -> io::Result<()> {
     let (mut bytes, mut at) = (contents, 0);
     while !bytes.is_empty() {
         let write = |disk: &mut Disk| disk.write(file.number(), at, bytes);

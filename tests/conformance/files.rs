@@ -232,6 +232,23 @@ fn a_tree_is_made_listed_copied_and_removed() {
     });
 }
 
+/// As the standard library does, which removes the contents of the target before it reads.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_is_copied_to_itself_is_empty() {
+    in_every_runtime(|_| async {
+        let folder = Folder::new();
+        file_of(&folder, b"text").await;
+        let path = folder.at("file");
+        assert_eq!(fs::copy(&path, &path).await.unwrap(), 0);
+        assert_eq!(fs::read(&path).await.unwrap(), b"");
+        let refused = fs::copy(folder.at(""), folder.at("new")).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        let none = fs::metadata(folder.at("new")).await.unwrap_err();
+        assert_eq!(none.kind(), ErrorKind::NotFound);
+    });
+}
+
 #[cfg(unix)]
 #[test]
 fn links_and_permissions_are_the_systems_or_unsupported() {

@@ -36,7 +36,7 @@ const PATHS: [&str; 16] = [
 ];
 
 /// The results that scripts must reach, which proves that they were compared.
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 14] = [
     "NotFound",
     "AlreadyExists",
     "NotADirectory",
@@ -49,6 +49,8 @@ const KINDS: [&str; 12] = [
     "InvalidFilename",
     "dir: true",
     "bytes 900",
+    "copied 0",
+    "copied 900",
 ];
 
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +67,7 @@ enum Call {
     ReadAll(&'static str),
     ReadText(&'static str),
     WriteAll(&'static str, usize, u8),
+    Copy(&'static str, &'static str),
     Rename(&'static str, &'static str),
     RemoveFile(&'static str),
     CreateDir(&'static str),
@@ -107,7 +110,7 @@ fn script(seed: u64) -> Vec<Call> {
         let len = random.one_of(&[0, 1, 10, 511, 512, 513, 900, 2_000]);
         let byte = random.below(256) as u8;
         let by = random.below(3_000) as i64 - 1_000;
-        match random.below(28) {
+        match random.below(29) {
             0..=3 => {
                 // Mostly permitted combinations.
                 let usual = [
@@ -138,6 +141,7 @@ fn script(seed: u64) -> Vec<Call> {
             24 => Call::CreateDirAll(path(random)),
             25 => Call::RemoveDir(path(random)),
             26 => Call::List(path(random)),
+            27 => Call::Copy(path(random), path(random)),
             _ => Call::Metadata(path(random)),
         }
     };
@@ -182,6 +186,7 @@ fn real_call(
 ) -> Result<String> {
     let at = |path: &str| root.join(path);
     let done = |()| "done".to_owned();
+    let copied = |len: u64| format!("copied {len}");
     let described =
         |found: std::fs::Metadata| metadata(found.len(), found.is_file(), found.is_dir());
     if let Some(slot) = call.file() {
@@ -222,6 +227,7 @@ fn real_call(
         Call::ReadAll(path) => std::fs::read(at(path)).map(bytes),
         Call::ReadText(path) => std::fs::read_to_string(at(path)),
         Call::WriteAll(path, len, byte) => std::fs::write(at(path), vec![byte; len]).map(done),
+        Call::Copy(from, to) => std::fs::copy(at(from), at(to)).map(copied),
         Call::Rename(from, to) => std::fs::rename(at(from), at(to)).map(done),
         Call::RemoveFile(path) => std::fs::remove_file(at(path)).map(done),
         Call::CreateDir(path) => std::fs::create_dir(at(path)).map(done),
@@ -256,6 +262,7 @@ async fn polder_call(
 ) -> Result<String> {
     let at = |path: &str| root.join(path);
     let done = |()| "done".to_owned();
+    let copied = |len: u64| format!("copied {len}");
     let described = |found: fs::Metadata| metadata(found.len(), found.is_file(), found.is_dir());
     if let Some(slot) = call.file() {
         let Some(file) = files.get_mut(&slot) else {
@@ -295,6 +302,7 @@ async fn polder_call(
         Call::ReadAll(path) => fs::read(at(path)).await.map(bytes),
         Call::ReadText(path) => fs::read_to_string(at(path)).await,
         Call::WriteAll(path, len, byte) => fs::write(at(path), vec![byte; len]).await.map(done),
+        Call::Copy(from, to) => fs::copy(at(from), at(to)).await.map(copied),
         Call::Rename(from, to) => fs::rename(at(from), at(to)).await.map(done),
         Call::RemoveFile(path) => fs::remove_file(at(path)).await.map(done),
         Call::CreateDir(path) => fs::create_dir(at(path)).await.map(done),
