@@ -94,8 +94,8 @@
 //! # Errors
 //!
 //! A failed operation returns an [`std::io::Error`]: the system's own, or one with a message that
-//! names the attempt, for an unknown host, a path that is too long or has a NUL in it, an empty list
-//! of addresses, a backend that the platform lacks.
+//! names the attempt, for an unknown host, a path that is too long or has a NUL in it, an empty
+//! list of addresses, a backend that the platform lacks.
 //!
 //! # Features
 //!
@@ -122,10 +122,11 @@
 //!
 //! * **Dropping a [`Task`] cancels it.** [`Task::detach`] lets it run.
 //! * [`block_on`] cancels all tasks that are still running when it returns.
-//! * Another crate's `block_on` within a task blocks that task's worker, which then serves neither
-//!   its sockets nor its timers: waiting for one of those there never ends (with a pool of workers,
-//!   in a task that may move, an idle worker serves them a little later). A nested [`block_on`] can wait for tasks that
-//!   it spawns itself; the tasks around it are blocked meanwhile, so it must not wait for them.
+//! * Another crate's `block_on` within a task blocks that task's worker, which then serves
+//!   neither its sockets nor its timers: waiting for one of those there never ends (with a pool
+//!   of workers, in a task that may move, an idle worker serves them a little later). A nested
+//!   [`block_on`] can wait for tasks that it spawns itself; the tasks around it are blocked
+//!   meanwhile, so it must not wait for them.
 //! * Nothing panics because there is no runtime: on a plain thread sockets, timers and [`spawn`]
 //!   use a background runtime, started on first use. (The exception is [`spawn_local`], which
 //!   panics with a message.)

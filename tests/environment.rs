@@ -384,7 +384,7 @@ fn a_trace_of_each_runtime_is_written_when_it_ends() {
         folder.path().join("trace.json.1"),
     );
     let value = first.to_str().unwrap();
-    // The second time, the files of the first run exist. The third time, the first one was cut short.
+    // The second time, the files of the first run exist. The third time, the first was cut short.
     for (does, of_second) in [("two", 2), ("one", 0), ("one", 0)] {
         let said = said(child(TEST, does, &[("POLDER_TRACE", value)]));
         assert!(!said.contains("POLDER_TRACE"), "{said}");

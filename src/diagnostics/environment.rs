@@ -382,10 +382,10 @@ fn with_process(path: &OsStr, id: u32) -> PathBuf {
     }
 }
 
-/// Opens a file to append to it, or to replace it: either a new one, readable only for its owner, or
-/// an existing one that begins with `first_words`, and so was probably made by us. One that ends
-/// within them is replaced: the program ended before it wrote more. An existing file must be neither
-/// a link nor a device, and have no other name.
+/// Opens a file to append to it, or to replace it: either a new one, readable only for its owner,
+/// or an existing one that begins with `first_words`, and so was probably made by us. One that ends
+/// within them is replaced: the program ended before it wrote more. An existing file must be
+/// neither a link nor a device, and have no other name.
 fn open(path: &Path, first_words: &str, replaces: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     // (Windows truncates no file that is opened to append.)

@@ -203,8 +203,8 @@ pub struct Serve<'a, L, H, U = Pending<()>> {
 }
 
 impl<'a, L, H, U> Serve<'a, L, H, U> {
-    /// Limits the number of concurrent connections. Further ones wait in the listener's queue, while
-    /// that has room and the server runs.
+    /// Limits the number of concurrent connections. Further ones wait in the listener's queue,
+    /// while that has room and the server runs.
     ///
     /// ```
     /// use polder::net::{TcpListener, serve};

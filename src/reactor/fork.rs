@@ -11,9 +11,10 @@
 //!
 //! **Why this cannot hang.** A thread that forks only tries these locks, and holds none while it
 //! waits for another one: it lets go of all, sleeps, and tries again. Nothing waits in the kernel
-//! under them, so that takes microseconds, or, if a reactor closes, some for each of its sources. If
-//! it fails for too long, the fork goes on without: the holder may be stopped, or be this thread,
-//! interrupted by a signal whose handler forks (`fork` is not async-signal-safe: POSIX.1-2024).
+//! under them, so that takes microseconds, or, if a reactor closes, some for each of its sources.
+//! If it fails for too long, the fork goes on without: the holder may be stopped, or be this
+//! thread, interrupted by a signal whose handler forks (`fork` is not async-signal-safe:
+//! POSIX.1-2024).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -10,11 +10,11 @@
 //! | `PARKED` | the worker sleeps in the poller, or is about to | [`park`](Parking::park) |
 //! | both | a thread has undertaken to notify the poller | [`unpark`](Parking::unpark) |
 //!
-//! **The protocol.** A thread that has something for the worker first puts it where the worker will
-//! look (inbox, timer operations, a flag), and then calls `unpark`; if that returns true, it calls
-//! `notify`. The worker calls `park`, and sleeps only if that returns [`Wakeup::None`], or if it has
-//! looked everywhere after it parked and found nothing. After `resume` has returned anything but
-//! `None`, it looks everywhere before it parks again.
+//! **The protocol.** A thread that has something for the worker first puts it where the worker
+//! will look (inbox, timer operations, a flag), and then calls `unpark`; if that returns true, it
+//! calls `notify`. The worker calls `park`, and sleeps only if that returns [`Wakeup::None`], or
+//! if it has looked everywhere after it parked and found nothing. After `resume` has returned
+//! anything but `None`, it looks everywhere before it parks again.
 //!
 //! **Why no wake is lost.** Both sides access the one atomic in a single step, so one of `park` and
 //! `unpark` comes first. If `unpark` comes first, `park` returns that there is something, and what

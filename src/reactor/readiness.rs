@@ -23,10 +23,10 @@
 //! the count; or it comes after, and the event finds the waker. `loom` checks both below.
 //!
 //! **The counters wrap.** A direction may see 2³² events without an attempt that would block: an
-//! answer is written to each request, and there is always room. So each 2³¹ events a `spent` that is
-//! as far behind moves up to the event before. An attempt may clear at the same moment: either store
-//! may be the last, and each is right, since the attempt has seen a recent event. (An attempt does
-//! not last for 2³¹ events.)
+//! answer is written to each request, and there is always room. So each 2³¹ events a `spent` that
+//! is as far behind moves up to the event before. An attempt may clear at the same moment: either
+//! store may be the last, and each is right, since the attempt has seen a recent event. (An
+//! attempt does not last for 2³¹ events.)
 //!
 //! A direction starts ready: nothing is known yet, so the first operation tries.
 //!

@@ -10,9 +10,10 @@ use crate::sys::PerProcess;
 
 pub(super) type Reactors = Vec<(u64, Weak<Reactor>)>;
 
-/// The reactors, by id, until they are dropped: those that have closed have locks too, which a fork
-/// takes. There are about as many as threads that drive one, and lookups are rare. A child of `fork` does not find those of its parent, because the parent's
-/// threads do not exist in the child.
+/// The reactors, by id, until they are dropped: those that have closed have locks too, which a
+/// fork takes. There are about as many as threads that drive one, and lookups are rare. A child
+/// of `fork` does not find those of its parent, because the parent's threads do not exist in the
+/// child.
 static REGISTRY: PerProcess<Mutex<Reactors>> = PerProcess::new(Mutex::default);
 
 fn lock() -> MutexGuard<'static, Reactors> {

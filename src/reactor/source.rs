@@ -209,8 +209,8 @@ impl Source {
         }
     }
 
-    /// For a Unix socket: whether only bytes can come through it, so that a short read shows that it
-    /// is drained, or that urgent data follows. Decided by `net/socket/system.rs`.
+    /// For a Unix socket: whether only bytes can come through it, so that a short read shows that
+    /// it is drained, or that urgent data follows. Decided by `net/socket/system.rs`.
     ///
     /// Relaxed suffices: the flag is cleared before the kernel is allowed to let anything else in,
     /// and a reader checks it again after the read, before it believes a short read. In between

@@ -114,7 +114,8 @@ pub(crate) struct Meta {
 }
 
 /// The worker that runs a task. For a task that stays: its index. For a movable task:
-/// [`MOVABLE`], and the index of the worker that has run it last, or [`INDEX`] before its first run.
+/// [`MOVABLE`], and the index of the worker that has run it last, or [`INDEX`] before its first
+/// run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placement(u32);
 

@@ -548,8 +548,8 @@ impl Sleep {
         self.0.set_at(deadline);
     }
 
-    /// Returns whether its deadline has passed. (A [`sleep`] that was not polled before is ready one
-    /// turn later.)
+    /// Returns whether its deadline has passed. (A [`sleep`] that was not polled before is ready
+    /// one turn later.)
     ///
     /// ```
     /// use polder::time::{sleep, sleep_until};

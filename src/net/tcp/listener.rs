@@ -66,11 +66,11 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// The system's error for the last address tried; if that is [in use](io::ErrorKind::AddrInUse),
-    /// not this machine's or not permitted, the message names it, and there is no
-    /// [`raw_os_error`](io::Error::raw_os_error). [`InvalidInput`](io::ErrorKind::InvalidInput) for an
-    /// empty list and for text that is not an address; for a name, the errors of
-    /// [`resolve`](crate::net::resolve).
+    /// The system's error for the last address tried; if that is [in
+    /// use](io::ErrorKind::AddrInUse), not this machine's or not permitted, the message names it,
+    /// and there is no [`raw_os_error`](io::Error::raw_os_error).
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list and for text that is not
+    /// an address; for a name, the errors of [`resolve`](crate::net::resolve).
     ///
     /// # Cancel safety
     ///

@@ -10,7 +10,7 @@ use super::BUFFER;
 use super::segment::Segment;
 use super::socket::{Socket, State};
 use crate::world::event_queue::Event;
-use crate::world::ports::{Protocol, connection};
+use crate::world::ports::{Protocol, connection, takes};
 use crate::world::sockets::Network;
 use crate::world::table::Socket as Any;
 use crate::world::trace::Flags;
@@ -92,13 +92,10 @@ impl Network<'_> {
     }
 
     pub(super) fn listener_at(&self, host: usize, local: SocketAddr) -> Option<u32> {
-        let takes = |id: &&u32| {
-            self.table.local_ip(**id).is_some_and(|at| {
-                at == local.ip() || at.is_unspecified() && (at.is_ipv6() || local.is_ipv4())
-            })
-        };
+        let bound = |id: &&u32| self.table.local_ip(**id);
+        let is_it = |id: &&u32| bound(id).is_some_and(|bound| takes(bound, local.ip()));
         let listeners = self.ports.at(Protocol::Tcp, (host, local.port()));
-        listeners.iter().find(takes).copied()
+        listeners.iter().find(is_it).copied()
     }
 
     /// Returns a port from which `ip` has no connection to that peer, and which is not the peer
