@@ -145,7 +145,7 @@ fn kind(what: Fact) -> Option<Kind> {
         Fact::Slow(to) => Kind::Begin(Band::Slow(to)),
         Fact::Fast(to) => Kind::End(Band::Slow(to)),
         Fact::Killed | Fact::PoweredOff | Fact::Ended => Kind::Begin(Band::Down),
-        Fact::Started => Kind::End(Band::Down),
+        Fact::Started | Fact::PoweredOn => Kind::End(Band::Down),
         Fact::Paused | Fact::Suspended => Kind::Begin(Band::Paused),
         Fact::Resumed => Kind::End(Band::Paused),
         Fact::Quiet => Kind::EndAll,

@@ -100,6 +100,7 @@ fn what_begins_a_band_has_an_end() {
         (Band::Slow(2), Fact::Slow(2), Fact::Fast(2)),
         (Band::Down, Fact::Killed, Fact::Started),
         (Band::Down, Fact::PoweredOff, Fact::Started),
+        (Band::Down, Fact::PoweredOff, Fact::PoweredOn),
         (Band::Down, Fact::Ended, Fact::Started),
         (Band::Paused, Fact::Paused, Fact::Resumed),
         (Band::Paused, Fact::Suspended, Fact::Resumed),

@@ -289,7 +289,11 @@ impl State {
             if self.hosts.borrow()[host].was_stopped {
                 self.start_again(host);
             }
-            kernel(|kernel| kernel.core.hosts.set_up(host, true));
+            kernel(|kernel| {
+                if kernel.core.power_on(host) {
+                    kernel.core.note(host, Fact::PoweredOn);
+                }
+            });
         }
     }
 

@@ -57,12 +57,21 @@ impl Core {
         known.unwrap_or_else(|| self.hosts.add(name))
     }
 
-    /// Starts a process on a host, and powers the host on. Returns its number, and its pollers.
-    pub(crate) fn start(&mut self, host: usize) -> (usize, Vec<PollerOfWorker>) {
-        if !self.hosts.is_up(host) {
-            self.events.forget_own(host); // They are of its life before.
+    /// Powers a host on, if it is off. Returns whether it was. The messages that it has sent to
+    /// itself are of its life before.
+    pub(crate) fn power_on(&mut self, host: usize) -> bool {
+        let was_off = !self.hosts.is_up(host);
+        if was_off {
+            self.events.forget_own(host);
+            self.links.held.retain(|(way, _)| *way != (host, host));
             self.hosts.set_up(host, true);
         }
+        was_off
+    }
+
+    /// Starts a process on a host, and powers the host on. Returns its number, and its pollers.
+    pub(crate) fn start(&mut self, host: usize) -> (usize, Vec<PollerOfWorker>) {
+        self.power_on(host);
         let process = self.processes.count();
         let pool = match self.processes.workers(host) {
             1 => 0,

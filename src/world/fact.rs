@@ -13,6 +13,8 @@ pub(crate) enum Fact {
     Ended,
     Killed,
     PoweredOff,
+    /// Without a process that starts.
+    PoweredOn,
     Paused,
     /// The machine is suspended; it ends as a pause does.
     Suspended,
@@ -179,6 +181,7 @@ impl Fact {
             Fact::DiskFailed => [39, 0, 0, 0, 0],
             Fact::Operation(name) => [40, digest_of_name(name), 0, 0, 0],
             Fact::Suspended => [41, 0, 0, 0, 0],
+            Fact::PoweredOn => [42, 0, 0, 0, 0],
         }
     }
 
@@ -217,6 +220,7 @@ impl Fact {
         match self {
             Fact::Renamed => "a name has other addresses".into(),
             Fact::Started => "started".into(),
+            Fact::PoweredOn => "powered on".into(),
             Fact::Ended => "its process has ended".into(),
             Fact::Failed => "its process returns an error".into(),
             Fact::Panicked => "its process panics".into(),

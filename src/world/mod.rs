@@ -516,11 +516,9 @@ impl Kernel {
         }
     }
 
-    /// Powers a host off: its connections and listeners are forgotten, and what it has sent to
-    /// itself is lost.
+    /// Powers a host off: its connections and listeners are forgotten.
     pub(crate) fn power_off(&mut self, host: usize) {
         self.core.hosts.set_up(host, false);
-        self.core.links.held.retain(|(way, _)| *way != (host, host));
         self.network().forget_all(host);
     }
 
@@ -542,23 +540,28 @@ impl Kernel {
     /// Ends a pause or a suspension, unless [`heal_all`](Self::heal_all) has ended it.
     pub(crate) fn resume(&mut self, id: PauseId) {
         if let Some(host) = self.core.processes.end_pause(id) {
-            if !self.core.processes.is_paused(host) {
+            let is_paused = self.core.processes.is_paused(host);
+            if !is_paused {
                 self.core.note(host, Fact::Resumed);
             }
-            self.end_suspension(id);
+            if self.end_suspension(id) && is_paused {
+                self.core.note(host, Fact::Paused);
+            }
             self.blocking.resume(&mut self.core);
         }
     }
 
-    /// Ends a suspension, if this pause is one.
-    fn end_suspension(&mut self, id: PauseId) {
+    /// Ends a suspension, if this pause is one. Returns whether it was the machine's last one.
+    fn end_suspension(&mut self, id: PauseId) -> bool {
         let core = &mut self.core;
-        if let Some(host) = core.links.partings.resume(id) {
+        let resumed = core.links.partings.resume(id);
+        if let Some(host) = resumed {
             let asleep = core.time.resume(host);
             core.follow_clock(host);
             core.deliver_held();
             self.network().postpone_timers(host, asleep);
         }
+        resumed.is_some()
     }
 }
 

@@ -48,7 +48,7 @@ fn a_clock_goes_on_however_far_it_is_set_ahead() {
     });
 }
 
-/// The network card has lost it, and a later life of the host does not receive it.
+/// They were in its memory, and a later life does not receive them.
 #[test]
 fn bytes_that_a_host_has_sent_to_itself_are_lost_with_its_power() {
     sim::check(0..10, |sim| async move {

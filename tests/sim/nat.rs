@@ -432,10 +432,10 @@ fn a_host_without_a_process_is_powered_off_once() {
         phone.behind_nat(&router);
         let told: Rc<RefCell<Vec<String>>> = Rc::default();
         let hosts = told.clone();
-        sim.on_step(move |step| {
-            if step.words == "powered off" {
-                hosts.borrow_mut().push(step.host.clone());
-            }
+        sim.on_step(move |step| match step.words.as_str() {
+            "powered off" => hosts.borrow_mut().push(step.host.clone()),
+            "powered on" => hosts.borrow_mut().push(format!("{} is on", step.host)),
+            _ => {}
         });
         router.power_off();
         router.power_off();
@@ -448,6 +448,9 @@ fn a_host_without_a_process_is_powered_off_once() {
         phone.power_off();
         sleep(ms(1)).await;
         assert_eq!(told.take(), ["phone"]);
+        sim.quiesce();
+        sleep(ms(1)).await;
+        assert_eq!(told.take(), ["router is on"]);
     });
 }
 

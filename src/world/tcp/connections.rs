@@ -98,9 +98,10 @@ impl Network<'_> {
         listeners.iter().find(is_it).copied()
     }
 
-    /// Returns a port from which `ip` has no connection to that peer, and which is not the peer
-    /// itself. The port may have connections to other peers, provided that this host opened them:
-    /// Linux's __inet_hash_connect().
+    /// Returns a port from which `ip` has no connection to that peer. The peer's own address is
+    /// passed over, where Linux would connect the socket with itself. The port may have
+    /// connections to other peers, provided that this host opened them: Linux's
+    /// __inet_hash_connect().
     pub(super) fn free_port_to(
         &mut self,
         host: usize,

@@ -224,12 +224,12 @@ impl Network<'_> {
         };
         let is_connected = socket.state == State::Connected;
         let is_done = is_connected && socket.fin_acked() && socket.base.process.is_none();
-        let is_over = socket.has_peer_fin();
-        if is_done && is_over && socket.ends_last {
+        let has_peer_ended = socket.has_peer_fin();
+        if is_done && has_peer_ended && socket.ends_last {
             return self.remove(id);
         }
-        if is_done && (socket.ends_at == 0 || is_over && !socket.has_ended) {
-            socket.has_ended = is_over;
+        if is_done && (socket.ends_at == 0 || has_peer_ended && !socket.has_ended) {
+            socket.has_ended = has_peer_ended;
             socket.ends_at = self.core.time.now() + TIME_WAIT;
             self.tcp.ended.push_back((socket.ends_at, id));
         }

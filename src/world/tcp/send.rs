@@ -95,7 +95,7 @@ impl Network<'_> {
         socket.rto = (socket.rto * 2).min(LONGEST_RTO);
         // All that is under way counts as lost: each acknowledgement retransmits the next part of
         // it.
-        socket.recover = socket.next;
+        (socket.recover, socket.timed) = (socket.next, None);
         let (acked, retries) = (socket.acked, socket.retries);
         let is_probe = acked == socket.next;
         self.core.note(host, Fact::Retransmit(acked, retries));

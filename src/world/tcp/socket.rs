@@ -308,9 +308,8 @@ impl Socket {
     /// Notes that the handshake is done, for this side. Its round trip is the first sample.
     pub(super) fn open(&mut self, now: u64) {
         self.state = State::Connected;
-        (self.timer.deadline, self.rto) = (None, UNMEASURED_RTO);
-        let is_retransmitted = std::mem::take(&mut self.retries) > 0;
-        if let Some((_, sent)) = self.timed.take().filter(|_| !is_retransmitted) {
+        (self.timer.deadline, self.retries, self.rto) = (None, 0, UNMEASURED_RTO);
+        if let Some((_, sent)) = self.timed.take() {
             self.measure(now - sent);
         }
     }
