@@ -568,7 +568,7 @@ mod tests {
         let count = &readiness.events[direction as usize];
         for spent in [1, 7, HALF + 1, HALF + 7] {
             readiness.spent[direction as usize].store(spent, Ordering::Relaxed);
-            // Where the two are compared, and where they would be equal.
+            // The events at which the two are compared, and the one at which they would be equal.
             for near in [HALF, 0, HALF, 0, spent] {
                 count.store(near.wrapping_sub(2), Ordering::Relaxed);
                 for _ in 0..4 {

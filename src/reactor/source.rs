@@ -424,7 +424,7 @@ impl Source {
     fn refuse(&self, mut state: MutexGuard<'_, State>, error: io::Error) -> io::Result<bool> {
         let mut wakers = Vec::new();
         self.deliver_both(&mut state, &mut wakers);
-        // Of an interest that was permanent, only what is waited for will be asked for again.
+        // The rest of a permanent interest is not asked for again.
         (self.readiness).set_sticky_flags(&mut state, Ready::UNKNOWN);
         drop(state);
         wake_all(wakers);

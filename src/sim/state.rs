@@ -263,7 +263,7 @@ impl State {
         }
         if what == Fact::PoweredOff {
             kernel(|kernel| {
-                // A host whose process was stopped above is down already.
+                // It is down already if its process was stopped above.
                 if kernel.core.hosts.is_up(host) {
                     kernel.core.note(host, what);
                 }

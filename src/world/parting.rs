@@ -46,8 +46,8 @@ struct Parting {
     how: How,
     /// Whether a router immediately reports to connecting sockets that a cut host is unreachable.
     is_told: bool,
-    /// The pairs that were noted in the trace, and whose end is to be noted. Where another parting
-    /// of the same kind still applies when this one ends, that one takes the pair over.
+    /// The pairs that were noted in the trace, until their end is noted, too. When this parting
+    /// ends, another one of the same kind that still applies to a pair takes it over.
     noted: Vec<(usize, usize)>,
 }
 

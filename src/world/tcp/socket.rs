@@ -21,7 +21,7 @@ use crate::world::{CLOSED, ERROR, READABLE, WRITABLE, when};
 /// The first retransmission timeout of a handshake: RFC 6298.
 const FIRST_RTO: u64 = 1_000_000_000;
 
-/// That of a connection whose handshake was not measured: RFC 6298, 5.7, and Linux's
+/// That of a connection without a measured handshake: RFC 6298, 5.7, and Linux's
 /// `TCP_TIMEOUT_FALLBACK`.
 const UNMEASURED_RTO: u64 = 3_000_000_000;
 
