@@ -18,9 +18,14 @@ pub(crate) fn now() -> Instant {
 /// Ticks per second. A task's times are kept in 32 bits, which hold two years of ticks.
 const TICKS: u64 = 64;
 
-/// Returns `time` in ticks since this function was first called; zero for an earlier time.
+/// Returns the time from the first call of this function to `time`; zero for an earlier time.
+pub(crate) fn since_start(time: Instant) -> Duration {
+    time.saturating_duration_since(*START.get_or_init(now))
+}
+
+/// Returns `time` in ticks [since the start](since_start).
 pub(crate) fn tick(time: Instant) -> u32 {
-    tick_after(time.saturating_duration_since(*START.get_or_init(now)))
+    tick_after(since_start(time))
 }
 
 /// Returns the nanoseconds from the beginning of the first tick to `time`; negative if `time` is
@@ -61,8 +66,7 @@ fn begin_of_tick(tick: u64) -> Duration {
 
 /// Returns how long before `time` the tick began.
 pub(crate) fn since_tick(tick: u32, time: Instant) -> Duration {
-    time.saturating_duration_since(*START.get_or_init(now))
-        .saturating_sub(begin_of_tick(u64::from(tick)))
+    since_start(time).saturating_sub(begin_of_tick(u64::from(tick)))
 }
 
 static START: Race<Instant> = Race::new();

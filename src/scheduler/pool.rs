@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use super::seat::{Seated, Sleep, Sleeper, SleepingWorker};
 use super::shard::{Shard, ShardedWorkers};
 use super::shared::Shared;
-use super::watch::INTERVAL;
+use super::watch::{INTERVAL, next_inspection};
 use super::worker::Worker;
 use crate::clock::now;
 use crate::poller::Until;
@@ -106,7 +106,13 @@ impl PoolWorker {
 
     /// Inspects all workers.
     fn inspect(&self, now: Instant, shared: &Shared) {
-        let is_first = self.next_inspection.replace(Some(now + INTERVAL)).is_none();
+        let is_watch = self.sleeper.is_watch();
+        let next = if is_watch {
+            next_inspection(now)
+        } else {
+            now + INTERVAL
+        };
+        let is_first = self.next_inspection.replace(Some(next)).is_none();
         for (index, seen) in self.seen.borrow_mut().iter_mut().enumerate() {
             *seen = Seen::new(index, shared, (!is_first).then_some(*seen));
         }

@@ -62,7 +62,7 @@ pub fn group() -> Group {
                 polder's workers share one poller, in which one idle worker waits; the others sleep until they are \
                 notified. A task that a worker wakes is queued on that worker, so pairs come together, and their messages \
                 are wake-ups within a thread. An idle worker takes half of another one's queue; while others work, it also \
-                looks every 400 µs whether any of them is stuck in a task that computes.",
+                looks every 350 µs whether any of them is stuck in a task that computes.",
         workloads,
         missing: || {
             let missing: Vec<String> = (WORKERS.iter())
