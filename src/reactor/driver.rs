@@ -455,6 +455,7 @@ mod loom_tests {
     use super::*;
     use crate::poller::{Backend, Poller};
     use crate::reactor::Wakeup;
+    use crate::reactor::timer::{TimerHandle, TimerState};
 
     const FAR: Duration = Duration::from_secs(3_600);
 
@@ -526,6 +527,19 @@ mod loom_tests {
                 assert_eq!(driver.wakers_to_drop.borrow().len(), 1, "its waker is lost");
             },
         );
+    }
+
+    #[test]
+    fn a_locked_timer_that_is_polled_while_its_reactor_closes_has_not_fired() {
+        loom::model(|| {
+            let reactor = Reactor::new(Poller::new(Backend::default()).unwrap());
+            let waker = Waker::noop();
+            let timer = TimerHandle::insert(&reactor, None, now() + FAR, waker).unwrap();
+            let closer = loom::thread::spawn(move || reactor.close(&mut Vec::new()));
+            let state = timer.poll(None, waker);
+            closer.join().unwrap();
+            assert_ne!(state, TimerState::Fired);
+        });
     }
 
     #[test]

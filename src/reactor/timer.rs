@@ -92,10 +92,12 @@ impl TimerHandle {
     ) -> Option<R> {
         match &self.heap {
             Heap::Local(id) => with_timers(here, *id, f),
-            Heap::Locked(reactor) if !reactor.is_closed() => {
-                Some(f(&mut reactor.locked_timers.lock()))
+            Heap::Locked(reactor) => {
+                // Under the lock: a reactor that closes fires all, and none of them is due.
+                let mut timers = reactor.locked_timers.lock();
+                (!reactor.is_closed()).then(|| f(&mut timers))
             }
-            _ => None,
+            Heap::Removed => None,
         }
     }
 
