@@ -237,6 +237,8 @@ impl Worker {
         // The wait with a timeout is repeated when a signal interrupts it; the one without returns.
         let timeout = timeout.or(Some(Duration::MAX));
         self.poll_and_fire_outlined(timeout, &|| self.has_failed());
+        // The next turn may not wait, and begins later than this one ends.
+        self.driver.forget_time();
         self.panic_if_failed();
         let has_woken = self.foreign_calls.get() != calls;
         has_woken | self.run_ready(tasks)

@@ -114,6 +114,19 @@ fn a_turn_of_no_time_never_blocks() {
 }
 
 #[test]
+fn a_turn_of_no_time_fires_a_timer_that_became_due_between_two_turns() {
+    with_every_runtime_alone(|runtime, _| {
+        // It waits until a deadline, which is the last time that it knows.
+        runtime.turn(Duration::from_millis(2));
+        let task = runtime.spawn_local(sleep(Duration::from_millis(5)));
+        runtime.turn(Duration::ZERO);
+        thread::sleep(Duration::from_millis(20));
+        assert!(runtime.turn(Duration::ZERO), "a timer is due");
+        assert!(task.is_finished());
+    });
+}
+
+#[test]
 fn a_turn_without_a_limit_sleeps_until_there_is_something_to_do() {
     with_every_runtime_alone(|runtime, _| {
         let happened = Arc::new(AtomicBool::new(false));
