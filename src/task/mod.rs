@@ -406,7 +406,8 @@ impl<T> Task<T> {
     /// ```
     pub fn is_finished(&self) -> bool {
         match &self.inner {
-            Inner::Spawned { task, .. } => task.is_finished(),
+            // async-task says so before it drops the future of a task that its runtime cancels.
+            Inner::Spawned { task, reference } => task.is_finished() && reference.is_finished(),
             #[cfg(feature = "blocking")]
             Inner::Blocking(call) => call.is_done(),
         }

@@ -143,6 +143,24 @@ fn dropping_the_runtime_drops_every_future() {
     });
 }
 
+#[test]
+fn a_task_is_not_finished_while_its_future_is_dropped() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let task = Rc::new(RefCell::new(None::<Task<()>>));
+        let seen = Rc::new(Cell::new(None));
+        let guard = OnDrop({
+            let (task, seen) = (task.clone(), seen.clone());
+            move || seen.set(task.borrow().as_ref().map(Task::is_finished))
+        });
+        *task.borrow_mut() = Some(runtime.spawn_local(hold(guard)));
+        runtime.turn(Duration::ZERO);
+        drop(runtime);
+        assert_eq!(seen.get(), Some(false));
+        assert!(task.borrow().as_ref().unwrap().is_finished());
+    });
+}
+
 async fn hold2<A, B>(a: A, b: B) {
     hold((a, b)).await
 }
