@@ -26,11 +26,17 @@ run() {
 }
 # explore PROGRAM NAME FIRST: the number of runs of an exploration from this seed on.
 explore() {
-    local runs
+    local said runs
     rm -f "$corpus"
-    runs=$(run "$1" "$2" POLDER_SEED_FROM="$3" POLDER_SEEDS=1 POLDER_SIM_EXPLORE=$limit POLDER_SIM_CORPUS="$corpus" |
-        sed -n 's/^explored \([0-9]*\) runs.*/\1/p')
-    echo "${runs:-1}"
+    said=$(run "$1" "$2" POLDER_SEED_FROM="$3" POLDER_SEEDS=1 POLDER_SIM_EXPLORE=$limit POLDER_SIM_CORPUS="$corpus")
+    runs=$(sed -n 's/^explored \([0-9]*\) runs.*/\1/p' <<<"$said")
+    # The first seed may have it already.
+    [ -n "$runs" ] || ! grep -q '^seed 0x[0-9a-f]* failed' <<<"$said" || runs=1
+    if [ -z "$runs" ]; then
+        echo "$0: $2 says neither how many runs were explored nor which seed failed" >&2
+        return 1
+    fi
+    echo "$runs"
 }
 # The median of the numbers of the input.
 median() {

@@ -706,6 +706,8 @@ pub fn check() -> ExitCode {
         }
     }
     println!("faults: {runs} met a call, {bad} ended badly");
+    // Each row has a call that some backend makes. If they are fewer, nothing was injected.
+    assert!(runs >= rows.len(), "of {} rows", rows.len());
     match bad {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
