@@ -69,7 +69,7 @@ unpack() {
 # A toolchain of that version that is installed, whatever its last number: `1.95` has no name of that
 # kind where `1.95.0` was installed.
 installed() {
-    rustup toolchain list 2>/dev/null | sed -n "s/^\(${1//./\\.}\(\.[0-9]*\)\{0,1\}-[^ ]*\).*/\1/p" | head -1
+    { rustup toolchain list 2>/dev/null || true; } | sed -n "s/^\(${1//./\\.}\(\.[0-9]*\)\{0,1\}-[^ ]*\).*/\1/p" | head -1
 }
 
 packages() {
