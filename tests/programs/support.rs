@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use polder::Backend;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process};
 use socket2::SockRef;
 
@@ -148,19 +149,17 @@ impl Program {
     /// Starts a program with a standard output that is full after its first line. Returns that
     /// line, and the reading end of the pipe, which is kept and never read.
     pub fn stalled(mut command: Command) -> (Program, String, std::fs::File) {
-        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        // No program that another test starts meanwhile inherits its ends.
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
         command.stdout(writer.try_clone().expect("a descriptor"));
         let mut child = command.spawn().expect("the example starts");
         // The command holds the writing end, as the child does.
         drop(command);
-        let mut reader = std::fs::File::from(reader);
-        let mut line = Vec::new();
-        while line.last() != Some(&b'\n') {
-            let mut byte = [0];
-            reader.read_exact(&mut byte).expect("its first line");
-            line.extend(byte);
-        }
-        line.pop();
+        let reader = std::fs::File::from(reader);
+        // A program that ends without one leaves the pipe open, whose writing end is here too.
+        let line = lines(1, reader.try_clone().expect("a descriptor"))
+            .recv_timeout(LIMIT)
+            .expect("its first line");
         // The mode belongs to the pipe, and so also applies to the program, which prints nothing
         // meanwhile.
         let mode = fcntl_getfl(&writer).expect("a mode");
@@ -177,7 +176,6 @@ impl Program {
             child,
             said: Vec::new(),
         };
-        let line = String::from_utf8(line).expect("a line of letters");
         (program, line, reader)
     }
 
