@@ -2,9 +2,9 @@
 //! they are borrowed, whether a descriptor is ready now, how a socket sends, receives and accepts,
 //! what the errors of `accept` mean, and which clock `Instant` reads.
 //!
-//! `unix` and `windows` have the same items, except `accept` and those for Unix sockets.
-//! Differences among Unix systems are decided within `unix`, where the system call is made. Code
-//! that only sockets need is in `net`, and in `net` below each of the two.
+//! `unix` and `windows` have the same items, except those for Unix sockets. Differences among Unix
+//! systems are decided within `unix`, where the system call is made. Code that only sockets need is
+//! in `net`, and in `net` below each of the two.
 
 #[cfg(feature = "net")]
 mod net;

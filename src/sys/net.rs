@@ -4,8 +4,6 @@ use std::io::{self, IoSliceMut, Read};
 
 use socket2::SockRef;
 
-#[cfg(any(windows, target_vendor = "apple"))]
-use super::OwnedDescriptor;
 use super::{
     HasDescriptor, TCP_LEVEL, TCP_OPTIONS, get_number, is_unknown_option, set_number, unsupported,
 };
@@ -19,17 +17,6 @@ pub(crate) fn receive_vectored(
     buffers: &mut [IoSliceMut<'_>],
 ) -> io::Result<usize> {
     (&mut &*SockRef::from(socket)).read_vectored(buffers)
-}
-
-/// Accepts one connection, non-blocking and not inherited by children. These systems have no
-/// `accept4`; on Apple's, socket2 also sets `SO_NOSIGPIPE`.
-#[cfg(any(windows, target_vendor = "apple"))]
-pub(crate) fn accept(
-    listener: &impl HasDescriptor,
-) -> io::Result<(OwnedDescriptor, socket2::SockAddr)> {
-    let (socket, address) = SockRef::from(listener).accept()?;
-    socket.set_nonblocking(true)?;
-    Ok((socket.into(), address))
 }
 
 /// The consequence of an error of `accept` for the next attempt.

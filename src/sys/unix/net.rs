@@ -13,14 +13,11 @@ use libc::TCP_KEEPALIVE as TCP_KEEPIDLE;
 #[cfg(not(any(target_vendor = "apple", target_os = "openbsd")))]
 use libc::TCP_KEEPIDLE;
 use rustix::event::PollFlags;
-#[cfg(not(target_vendor = "apple"))]
-use socket2::SockAddr;
-use socket2::SockRef;
+use socket2::{SockAddr, SockRef};
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 use super::super::receive_vectored;
 use super::super::{AfterAcceptError, TcpOption, c_result, unsupported};
-#[cfg(not(target_vendor = "apple"))]
 use super::OwnedDescriptor;
 
 /// Flags of every send: if the peer is gone, that is an error, never a signal.
@@ -140,6 +137,27 @@ fn with_flags(socket: OwnedDescriptor) -> io::Result<OwnedDescriptor> {
     rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&socket, true)?;
     Ok(socket)
+}
+
+/// See above. These systems have no `accept4`. A connection inherits its listener's `SO_NOSIGPIPE`
+/// (`sonewconn` in XNU's bsd/kern/uipc_socket2.c).
+///
+/// A connection that was reset in the queue is aborted, however the system reports it. To an IPv6
+/// listener `accept` returns it without an address, since XNU ignores the error of `soacceptlock`
+/// (bsd/kern/uipc_syscalls.c; dotnet/runtime#121848). Setting it up may fail with `EINVAL`
+/// (apple/swift-nio#1030), which would say that the listener does not listen.
+#[cfg(target_vendor = "apple")]
+pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
+    // Not `accept`: that of socket2 0.6.0 sets `SO_NOSIGPIPE` (rust-lang/socket2#631).
+    let (socket, address) = SockRef::from(listener).accept_raw()?;
+    let set_up = || {
+        socket.set_cloexec(true)?;
+        socket.set_nonblocking(true)
+    };
+    if address.len() == 0 || set_up().is_err() {
+        return Err(io::ErrorKind::ConnectionAborted.into());
+    }
+    Ok((socket.into(), address))
 }
 
 /// `SO_REUSEADDR` lets a restarted server listen immediately, while connections of its predecessor

@@ -3,10 +3,11 @@
 use std::io::{self, IoSliceMut, Read};
 use std::os::windows::io::{AsRawSocket, AsSocket};
 
-use socket2::SockRef;
+use socket2::{SockAddr, SockRef};
 use windows_sys::Win32::Networking::WinSock;
 
 use super::super::{AfterAcceptError, TcpOption, c_result, receive_vectored};
+use super::OwnedDescriptor;
 
 /// No flags: sending to a closed connection raises no signal.
 pub(crate) const SEND_FLAGS: i32 = 0;
@@ -45,6 +46,13 @@ pub(crate) fn has_room(_: &impl AsSocket) -> bool {
 /// A receive that would block has not ended.
 pub(crate) fn has_ended(_: &impl AsSocket) -> bool {
     false
+}
+
+/// Accepts one connection, non-blocking and not inherited by children.
+pub(crate) fn accept(listener: &impl AsSocket) -> io::Result<(OwnedDescriptor, SockAddr)> {
+    let (socket, address) = SockRef::from(listener).accept()?;
+    socket.set_nonblocking(true)?;
+    Ok((socket.into(), address))
 }
 
 /// Returns the consequence of an error of `accept` for the next attempt.

@@ -13,7 +13,7 @@ use polder::net::{Incoming, OwnedReadHalf, OwnedWriteHalf, TcpListener, TcpStrea
 use polder::stream::StreamExt;
 use polder::time::timeout;
 
-use super::{Count, Peer, listening, poll_future, some_turns, with_peer};
+use super::{Count, Peer, has_ipv6, listening, poll_future, some_turns, with_peer};
 use crate::probe::{join_all, listen};
 use crate::support::{in_every_runtime, on_every_backend, runtime, sized};
 
@@ -248,22 +248,26 @@ fn many_clients_are_accepted_by_one_that_waits() {
 #[test]
 fn a_connection_that_its_peer_gave_up_in_the_queue_harms_nobody() {
     in_every_runtime(|_| async {
-        let (listener, address) = listen().await;
-        for _ in 0..3 {
-            Peer::connect(address).await.reset().await;
-        }
-        let mut client = Peer::connect(address).await;
-        client.send(b"here").await;
-        // Linux returns the reset connections too; other systems skip them.
-        loop {
-            let (mut stream, peer) = listener.accept().await.unwrap();
-            let mut bytes = [0; 4];
-            if peer == client.local_addr() {
-                stream.read_exact(&mut bytes).await.unwrap();
-                assert_eq!(&bytes, b"here");
-                return;
+        let ipv6 = has_ipv6().then_some("[::1]:0");
+        for address in ["127.0.0.1:0"].into_iter().chain(ipv6) {
+            let listener = TcpListener::bind(address).await.unwrap();
+            let address = listener.local_addr().unwrap();
+            for _ in 0..3 {
+                Peer::connect(address).await.reset().await;
             }
-            assert!(stream.read(&mut bytes).await.is_err(), "it was reset");
+            let mut client = Peer::connect(address).await;
+            client.send(b"here").await;
+            // Linux returns the reset connections too; other systems skip some of them.
+            loop {
+                let (mut stream, peer) = listener.accept().await.unwrap();
+                let mut bytes = [0; 4];
+                if peer == client.local_addr() {
+                    stream.read_exact(&mut bytes).await.unwrap();
+                    assert_eq!(&bytes, b"here");
+                    break;
+                }
+                assert!(stream.read(&mut bytes).await.is_err(), "it was reset");
+            }
         }
     });
 }
