@@ -294,11 +294,9 @@ pub(crate) fn is_private_file(file: &std::fs::File) -> io::Result<bool> {
 /// for how the call is made.
 #[inline]
 pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
-    // On Apple's systems rustix has no such flag; they have a socket option instead.
-    #[cfg(target_vendor = "apple")]
-    let flags = rustix::net::SendFlags::empty();
-    #[cfg(not(target_vendor = "apple"))]
-    let flags = rustix::net::SendFlags::NOSIGNAL;
+    // rustix lacks the flag on Apple's systems. Their kernel takes it (`sendit` in XNU's
+    // bsd/kern/uipc_syscalls.c); an old one ignores it, and has the socket's option only.
+    let flags = rustix::net::SendFlags::from_bits_retain(libc::MSG_NOSIGNAL as _);
     Ok(rustix::net::send(socket, bytes, flags)?)
 }
 

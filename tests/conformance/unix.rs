@@ -967,6 +967,15 @@ fn std_unix_sockets_come_and_go_and_keep_working() {
         let std = net::UnixListener::try_from(listener).unwrap();
         assert_eq!(number_of(&std), number);
 
+        // A peer that has gone leaves its bytes.
+        let (std, mut peer) = net::UnixStream::pair().unwrap();
+        peer.write_all(b"x").unwrap();
+        drop(peer);
+        let mut near = UnixStream::try_from(std).unwrap();
+        let mut bytes = Vec::new();
+        near.read_to_end(&mut bytes).await.unwrap();
+        assert_eq!(bytes, b"x");
+
         let (a, b) = net::UnixDatagram::pair().unwrap();
         let a = UnixDatagram::try_from(a).unwrap();
         let mut bytes = [0; 8];

@@ -313,8 +313,13 @@ const SO_PASSRIGHTS: libc::c_int = if cfg!(any(target_arch = "sparc", target_arc
 
 /// Sets the options that a foreign socket needs besides being non-blocking.
 pub(crate) fn prepare(socket: &socket2::Socket) -> io::Result<()> {
+    // XNU refuses all options once both directions are shut, as they are when the peer of a Unix
+    // stream has gone (`sosetoptlock` in bsd/kern/uipc_socket.c). There may be unread bytes.
     #[cfg(target_vendor = "apple")]
-    socket.set_nosigpipe(true)?;
+    match socket.set_nosigpipe(true) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+        other => other?,
+    }
     let _ = socket;
     Ok(())
 }
