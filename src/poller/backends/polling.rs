@@ -35,6 +35,11 @@ use crate::poller::{
 use crate::sync::Mutex;
 use crate::sys::{AsRawDescriptor, RawDescriptor};
 
+/// The longest timeout that is passed to `polling`; a longer wait is repeated. On Windows `polling`
+/// takes more milliseconds than fit into a `u32` for no timeout (`dur2timeout` in its 3.11).
+/// NetBSD and OpenBSD refuse more than 100,000,000 seconds.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
 struct Polling {
     poller: polling::Poller,
     table: Mutex<Table>,
@@ -101,8 +106,15 @@ impl Polling {
             Until::Deadline { deadline, .. } => Instant::now() < deadline,
             Until::Never => true,
         };
-        cfg!(windows) && too_early && !notified
+        // Elsewhere only a timeout that was cut ends a wait for no reason.
+        let may_be = cfg!(windows) || cut(until) != until.timeout();
+        may_be && too_early && !notified
     }
+}
+
+/// Returns the timeout of one call.
+fn cut(until: &Until) -> Option<Duration> {
+    until.timeout().map(|timeout| timeout.min(LONGEST))
 }
 
 impl Table {
@@ -188,7 +200,7 @@ impl Selector for Polling {
             table.waiting = true;
             table.kicked = false;
         }
-        let result = self.poller.wait(&mut buffer, until.timeout());
+        let result = self.poller.wait(&mut buffer, cut(until));
         let mut table = self.table.lock();
         for event in buffer.iter() {
             if let Some(Some(token)) = table.tokens.get(event.key) {
@@ -275,6 +287,24 @@ mod tests {
             self.change(socket.as_fd(), Change::Register(request(token)))
                 .unwrap();
         }
+    }
+
+    /// On Windows 50 days would be for ever, and NetBSD would refuse four years.
+    #[test]
+    fn a_wait_that_is_cut_is_repeated_unless_it_was_notified() {
+        let platform = Polling::new().unwrap();
+        let now = Instant::now();
+        let after = |time| Until::Deadline {
+            deadline: now + time,
+            now,
+        };
+        assert_eq!(cut(&after(LONGEST)), Some(LONGEST));
+        assert_eq!(cut(&Until::Never), None);
+        let long = after(LONGEST * 2_000);
+        assert_eq!(cut(&long), Some(LONGEST));
+        assert!(platform.was_too_short(&long));
+        platform.notify().unwrap();
+        assert!(!platform.was_too_short(&long), "it was notified");
     }
 
     /// Otherwise an event that the kernel has given to the waiting thread, and that the thread has
