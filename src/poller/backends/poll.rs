@@ -19,12 +19,12 @@ use crate::sys::timespec;
 
 /// Opens the backend.
 pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
-    // `ppoll`, where rustix has it.
+    // Where rustix calls `ppoll`. On NetBSD it does so if there is one: since 10.
     let is_exact = cfg!(any(
         target_os = "linux",
         target_os = "android",
         target_os = "freebsd",
-        target_os = "illumos"
+        target_os = "dragonfly"
     ));
     let capabilities = Capabilities {
         edge: false,
