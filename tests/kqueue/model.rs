@@ -382,7 +382,8 @@ impl Kqueue {
             note.is_enabled = false;
         }
         let is_active = match &mut note.source {
-            Source::Descriptor { .. } => note.is_active,
+            // A timer that is added again is not restarted, as on DragonFly.
+            Source::Descriptor { .. } | Source::Timer(..) => note.is_active,
             // NOTE_TRIGGER: "Cause the event to be triggered" (F). EV_CLEAR of a change resets it:
             // `filt_usertouch` (K).
             Source::User(triggered) => {
@@ -390,15 +391,6 @@ impl Kqueue {
                 *triggered &= known.is_none() || change.flags & EV_CLEAR == 0;
                 *triggered
             }
-            // "If an existing timer is re-added, the existing timer will be effectively canceled
-            // (throwing away any undelivered record of previous timer expiration) and re-started
-            // using the new parameters" (F).
-            Source::Timer(timer, expired) if known.is_some() && change.flags & EV_ADD != 0 => {
-                *expired = 0;
-                arm(timer, change)?;
-                false
-            }
-            Source::Timer(..) => note.is_active,
         };
         note.is_active = is_active;
         state.place(serial);

@@ -181,9 +181,14 @@ impl Wake {
 
 /// Applies one change, which must have `EV_RECEIPT`.
 fn change_one(queue: &Queue, change: Kevent) -> Result<(), Errno> {
-    let mut receipt = [change];
-    let count = retry_on_intr(|| queue.kevent(&[change], &mut receipt, Some(Duration::ZERO)))?;
-    match receipt[..count].first().map_or(0, sys::error) {
+    change_all(queue, [change])
+}
+
+/// Applies changes, which must have `EV_RECEIPT`. Returns the error of the last one.
+fn change_all<const N: usize>(queue: &Queue, changes: [Kevent; N]) -> Result<(), Errno> {
+    let mut receipts = changes;
+    let count = retry_on_intr(|| queue.kevent(&changes, &mut receipts, Some(Duration::ZERO)))?;
+    match receipts[..count].last().map_or(0, sys::error) {
         0 => Ok(()),
         number => Err(Errno::from_raw_os_error(number)),
     }
@@ -427,22 +432,26 @@ impl Selector for Kqueue {
 
     fn arm(&self, until: Until) -> io::Result<()> {
         let mut armed = self.armed.lock();
-        let (flags, left, deadline) = match until {
+        let timer = |flags| sys::kevent_of(OURS, EVFILT_TIMER, flags | EV_RECEIPT, OUR_STAMP);
+        let delete = timer(EV_DELETE);
+        let (result, deadline) = match until {
             Until::Deadline { deadline, .. }
                 if *armed == Some(deadline) && system::has_kernel_clock() =>
             {
                 return Ok(());
             }
             Until::Deadline { deadline, now } => {
-                (EV_ADD | EV_ONESHOT, deadline - now, Some(deadline))
+                let mut add = timer(EV_ADD | EV_ONESHOT);
+                sys::set_timer(&mut add, (deadline - now).min(LONGEST));
+                // DragonFly does not restart a timer that is only added again (`kqueue_register` in
+                // its sys/kern/kern_event.c).
+                (change_all(&self.queue, [delete, add]), Some(deadline))
             }
             Until::Now => return self.notifier.kick(),
             Until::Never if armed.is_none() => return Ok(()),
-            Until::Never => (EV_DELETE, Duration::ZERO, None),
+            Until::Never => (change_one(&self.queue, delete), None),
         };
-        let mut timer = sys::kevent_of(OURS, EVFILT_TIMER, flags | EV_RECEIPT, OUR_STAMP);
-        sys::set_timer(&mut timer, left.min(LONGEST));
-        match change_one(&self.queue, timer) {
+        match result {
             // `NOENT`: one-shot, and reported.
             Ok(()) | Err(Errno::NOENT) => *armed = deadline,
             Err(error) => return Err(failed("kevent", error)),
