@@ -155,6 +155,11 @@ impl Selector for Polling {
     fn change(&self, descriptor: BorrowedDescriptor<'_>, change: Change) -> io::Result<()> {
         let raw = descriptor.as_raw_descriptor();
         let mut table = self.table.lock();
+        if !matches!(change, Change::Deregister) {
+            // First: the wait is over only after the change, since it then takes the lock; and if
+            // this is refused, nothing has changed.
+            self.kick(&mut table)?;
+        }
         let old = table.keys.get(&raw).copied();
         let (request, key) = match (change, old) {
             (Change::Register(_), Some(_)) => return Err(registered_already()),
@@ -185,7 +190,7 @@ impl Selector for Polling {
             Err(_) if old != Some(key) => table.give_up(key),
             Err(_) => {}
         }
-        result.and_then(|()| self.kick(&mut table))
+        result
     }
 
     fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
