@@ -58,7 +58,8 @@ const ATTEMPTS: usize = 8;
 
 /// For handlers: makes one system call, `write`, which is async-signal-safe (signal-safety(7));
 /// more only if it fails. If a socket has no room, unread bytes are pending, so the thread will
-/// check the counters.
+/// check the counters. A failure may set `errno`, which signal-hook-registry restores after the
+/// handler: 1.4.8 does (vorner/signal-hook#191).
 pub(super) fn notify(wake: &Thread) {
     (0..ATTEMPTS).find(|_| wake.try_write().is_ok());
 }
