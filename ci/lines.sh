@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 budgets='
 core      7948
 scheduler 3375
-library   24891
+library   24909
 worlds    12356
 '
 
