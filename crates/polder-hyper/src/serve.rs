@@ -210,7 +210,8 @@ impl<'a, L: Listener + 'a> IntoFuture for Serve<'a, L> {
     fn into_future(mut self) -> Self::IntoFuture {
         Box::pin(async move {
             let stop = Arc::new(Latch::new());
-            let server = net::serve(self.listener, |stream, peer| {
+            let listener = Telling(self.listener, stop.clone());
+            let server = net::serve(listener, |stream, peer| {
                 let connection = (self.connection)(stream, self.timeout, stop.clone());
                 let report = self.report.clone();
                 async move {
@@ -223,13 +224,32 @@ impl<'a, L: Listener + 'a> IntoFuture for Serve<'a, L> {
             .grace(self.grace)
             .until(async {
                 self.until.await;
-                stop.set();
+                stop.set(); // Before the connections in the listener's queue are accepted.
             });
             match &self.report {
                 Some(report) => server.on_error(|error| report(None, error)).await,
                 None => server.await,
             }
         })
+    }
+}
+
+/// A listener that sets the latch when it is closed: also if accepting has failed for good. The
+/// connections have their grace period after that.
+struct Telling<L>(L, Arc<Latch>);
+
+impl<L: Listener> Listener for Telling<L> {
+    type Stream = L::Stream;
+    type Address = L::Address;
+
+    fn accept(&self) -> impl Future<Output = io::Result<(L::Stream, L::Address)>> + Send {
+        self.0.accept()
+    }
+}
+
+impl<L> Drop for Telling<L> {
+    fn drop(&mut self) {
+        self.1.set();
     }
 }
 
@@ -295,5 +315,52 @@ where
             connection.as_mut().graceful_shutdown();
             connection.await
         }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use hyper::Response;
+    use polder::future::zip;
+    use polder::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use polder::time::timeout;
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    const EINVAL: i32 = 22; // Of accept(2), for a socket that does not listen.
+
+    /// It has one connection. Accepting another one fails for good.
+    struct Failing(Mutex<Option<DuplexStream>>);
+
+    impl Listener for Failing {
+        type Stream = DuplexStream;
+        type Address = ();
+
+        async fn accept(&self) -> io::Result<(DuplexStream, ())> {
+            let near = self.0.lock().unwrap().take();
+            near.map(|near| (near, ()))
+                .ok_or_else(|| io::Error::from_raw_os_error(EINVAL))
+        }
+    }
+
+    #[test]
+    fn an_idle_connection_ends_when_its_listener_fails() {
+        polder::block_on(async {
+            let (near, mut far) = duplex(1024);
+            let answer = async |_| Ok::<_, Infallible>(Response::new("hello".to_owned()));
+            let server = serve(Failing(Mutex::new(Some(near))), service_fn(answer))
+                .timeout(Duration::from_secs(60))
+                .grace(Duration::from_secs(60));
+            let client = async {
+                far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+                let mut answer = String::new();
+                far.read_to_string(&mut answer).await.unwrap();
+                assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
+            };
+            let both = timeout(Duration::from_secs(5), zip(server.into_future(), client));
+            let (result, ()) = both.await.expect("the connection ends");
+            assert_eq!(result.unwrap_err().raw_os_error(), Some(EINVAL));
+        });
     }
 }
