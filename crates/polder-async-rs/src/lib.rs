@@ -31,13 +31,14 @@
 
 use std::future::Future;
 use std::io::{self, Read, Write};
+use std::mem::{replace, take};
 use std::net::SocketAddr;
 #[cfg(unix)]
 use std::os::fd::{AsFd as AsSocket, OwnedFd as Owned};
 #[cfg(windows)]
 use std::os::windows::io::{AsSocket, OwnedSocket as Owned};
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,7 @@ use polder::future::FutureExt;
 use polder::io::{AsyncRead, AsyncWrite};
 use polder::net::TcpStream;
 use polder::stream::Stream;
+use polder::task::consume_budget;
 use polder::time::{Sleep, now, sleep};
 use polder::{Async, Handle, Timer, unblock};
 
@@ -154,6 +156,7 @@ impl Reactor for Polder {
         Ok(Registered {
             handle,
             readiness: Async::new(duplicate)?,
+            is_to_yield: false,
         })
     }
 
@@ -188,6 +191,8 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 struct Registered<H> {
     handle: H,
     readiness: Async<Owned>,
+    /// Set when the task's budget was used up by an operation, whose result was returned still.
+    is_to_yield: bool,
 }
 
 /// The handle is never pinned.
@@ -195,18 +200,37 @@ impl<H> Unpin for Registered<H> {}
 
 impl<H> Registered<H> {
     /// Calls `operation` until it does not block, and waits by `poll_ready` in between.
+    ///
+    /// An operation takes from the task's budget when it is done: one that has to wait could not
+    /// give that back, and a task that polls many idle handles would never reach the last ones.
+    ///
+    /// An operation may block while the descriptor is ready: that of TLS may wait for the other
+    /// direction. So others run before it is tried a third time.
     fn poll<R>(
         &mut self,
+        cx: &mut Context<'_>,
         mut operation: impl FnMut(&mut H) -> io::Result<R>,
-        mut poll_ready: impl FnMut(&Async<Owned>) -> Poll<io::Result<()>>,
+        poll_ready: impl Fn(&Async<Owned>, &mut Context<'_>) -> Poll<io::Result<()>>,
     ) -> Poll<io::Result<R>> {
+        let mut has_blocked = false;
+        if take(&mut self.is_to_yield) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         loop {
             match operation(&mut self.handle) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(poll_ready(&self.readiness))?;
+                    ready!(poll_ready(&self.readiness, cx))?;
+                    if replace(&mut has_blocked, true) {
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return Poll::Ready(result),
+                result => {
+                    self.is_to_yield = pin!(consume_budget()).poll(cx).is_pending();
+                    return Poll::Ready(result);
+                }
             }
         }
     }
@@ -218,7 +242,7 @@ impl<H: Read> AsyncRead for Registered<H> {
         cx: &mut Context<'_>,
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll(|handle| handle.read(bytes), |it| it.poll_readable(cx))
+        self.poll(cx, |handle| handle.read(bytes), Async::poll_readable)
     }
 }
 
@@ -228,15 +252,89 @@ impl<H: Write> AsyncWrite for Registered<H> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll(|handle| handle.write(bytes), |it| it.poll_writable(cx))
+        self.poll(cx, |handle| handle.write(bytes), Async::poll_writable)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll(Write::flush, |it| it.poll_writable(cx))
+        self.poll(cx, Write::flush, Async::poll_writable)
     }
 
     /// Flushes only, as [`Async`] does: the handle is closed when it is dropped.
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_flush(cx)
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use polder::io::AsyncReadExt;
+    use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Waker;
+
+    #[test]
+    fn a_handle_that_always_has_bytes_lets_other_tasks_run() {
+        polder::block_on(async {
+            let (mut near, far) = UnixStream::pair().unwrap();
+            near.write_all(&[7; 10_000]).unwrap();
+            let mut far = Polder(Handle::current()).register(far).unwrap();
+            let has_run = Arc::new(AtomicBool::new(false));
+            let flag = has_run.clone();
+            let reader = polder::spawn(async move {
+                for _ in 0..10_000 {
+                    far.read_exact(&mut [0]).await.unwrap();
+                }
+                flag.load(Ordering::Relaxed)
+            });
+            polder::spawn(async move { has_run.store(true, Ordering::Relaxed) }).detach();
+            assert!(reader.await, "the other task had to wait for the reader");
+        });
+    }
+
+    /// Waits for a write, as that of TLS may.
+    struct Blocked(UnixStream);
+
+    impl Read for Blocked {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+    }
+
+    impl Write for Blocked {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl AsSocket for Blocked {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+
+    impl AsRawFd for Blocked {
+        fn as_raw_fd(&self) -> RawFd {
+            self.0.as_raw_fd()
+        }
+    }
+
+    #[test]
+    fn an_operation_that_blocks_on_a_ready_handle_ends_the_poll() {
+        let (mut near, far) = UnixStream::pair().unwrap();
+        near.write_all(b"!").unwrap();
+        let mut far = Polder(Handle::current()).register(Blocked(far)).unwrap();
+        let mut cx = Context::from_waker(Waker::noop());
+        let (read, written) = (
+            Pin::new(&mut far).poll_read(&mut cx, &mut [0]).is_pending(),
+            Pin::new(&mut far).poll_write(&mut cx, &[0]).is_pending(),
+        );
+        assert!(read && written);
     }
 }

@@ -43,19 +43,22 @@
 
 use std::future::Future;
 use std::io;
+use std::mem::replace;
 use std::net::SocketAddr;
 #[cfg(unix)]
 use std::os::fd::OwnedFd as Owned;
 #[cfg(windows)]
 use std::os::windows::io::OwnedSocket as Owned;
 use std::path::Path;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 #[cfg(unix)]
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use polder::net::TcpStream;
+use polder::task::consume_budget;
 use polder::time::{Sleep, sleep};
 use polder::{Async, FallibleTask, Handle, unblock};
 use zbus::runtime::traits::{self, PollIo, TaskHandle};
@@ -97,7 +100,11 @@ impl traits::Runtime for Runtime {
     type Task<T: Send + 'static> = Task<T>;
 
     fn register_io_source(&self, source: IoSource) -> io::Result<Source> {
-        Async::new(source).map(Source)
+        let (source, is_to_yield) = (Async::new(source)?, AtomicBool::new(false));
+        Ok(Source {
+            source,
+            is_to_yield,
+        })
     }
 
     fn sleep(&self, duration: Duration) -> Sleep {
@@ -187,24 +194,44 @@ impl<T> Drop for Blocking<T> {
 
 /// A socket or pipe of a connection.
 #[derive(Debug)]
-pub struct Source(Async<IoSource>);
+pub struct Source {
+    source: Async<IoSource>,
+    /// Set when the task's budget was used up by an operation, whose result was returned still.
+    is_to_yield: AtomicBool,
+}
 
 impl PollIo for Source {
+    /// An operation takes from the task's budget when it is done: one that has to wait could not
+    /// give that back. One that blocks though the source is ready is tried a third time only after
+    /// others have run.
     fn poll_io<T>(
         &self,
         cx: &mut Context<'_>,
         interest: Interest,
         mut operation: impl FnMut() -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
+        let mut has_blocked = false;
+        if self.is_to_yield.swap(false, Ordering::Relaxed) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         loop {
             match operation() {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return Poll::Ready(result),
+                result => {
+                    let is_refused = pin!(consume_budget()).poll(cx).is_pending();
+                    self.is_to_yield.store(is_refused, Ordering::Relaxed);
+                    return Poll::Ready(result);
+                }
             }
             ready!(match interest {
-                Interest::Readable => self.0.poll_readable(cx),
-                _ => self.0.poll_writable(cx),
+                Interest::Readable => self.source.poll_readable(cx),
+                _ => self.source.poll_writable(cx),
             })?;
+            if replace(&mut has_blocked, true) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
         }
     }
 }
@@ -227,5 +254,53 @@ impl<T> Future for Task<T> {
         Pin::new(&mut self.0)
             .poll(cx)
             .map(|result| result.ok_or_else(ended))
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+    use std::task::Waker;
+
+    fn source(stream: &UnixStream) -> Source {
+        let source = IoSource::from(Owned::from(stream.try_clone().unwrap()));
+        traits::Runtime::register_io_source(&Runtime::current(), source).unwrap()
+    }
+
+    #[test]
+    fn a_source_that_always_has_bytes_lets_other_tasks_run() {
+        polder::block_on(async {
+            let (mut near, far) = UnixStream::pair().unwrap();
+            near.write_all(&[7; 10_000]).unwrap();
+            let source = source(&far);
+            let has_run = Arc::new(AtomicBool::new(false));
+            let flag = has_run.clone();
+            let reader = polder::spawn(async move {
+                for _ in 0..10_000 {
+                    let read = || (&far).read_exact(&mut [0]);
+                    let read = poll_fn(|cx| source.poll_io(cx, Interest::Readable, read));
+                    read.await.unwrap();
+                }
+                flag.load(Ordering::Relaxed)
+            });
+            polder::spawn(async move { has_run.store(true, Ordering::Relaxed) }).detach();
+            assert!(reader.await, "the other task had to wait for the reader");
+        });
+    }
+
+    #[test]
+    fn an_operation_that_blocks_on_a_ready_source_ends_the_poll() {
+        let (mut near, far) = UnixStream::pair().unwrap();
+        near.write_all(b"!").unwrap();
+        let source = source(&far);
+        let mut cx = Context::from_waker(Waker::noop());
+        for interest in [Interest::Readable, Interest::Writable] {
+            let blocked = || io::Result::<()>::Err(io::ErrorKind::WouldBlock.into());
+            assert!(source.poll_io(&mut cx, interest, blocked).is_pending());
+        }
     }
 }
