@@ -78,7 +78,7 @@ impl Left {
 ///
 /// # Panics
 ///
-/// If there are more than `limit`.
+/// If there are more than `limit`, or if a run does not come to the choices that it was given.
 pub(super) fn try_all(
     seed: u64,
     limit: usize,
@@ -107,10 +107,15 @@ pub(super) fn try_all(
                 return Some(replay.clone());
             }
             report.add_sometimes(sometimes);
-            if let Some(schedule) = &report.schedule {
-                covered += usize::from(schedule.is_covered);
-                left.add(&replay.variation.chosen, &schedule.made);
-            }
+            let schedule = report.schedule.filter(|schedule| schedule.has_given());
+            let schedule = schedule.unwrap_or_else(|| {
+                panic!(
+                    "polder::sim: POLDER_SIM={replay} does not come to the choices of a run before \
+                     it: the program does something that its schedule does not decide"
+                )
+            });
+            covered += usize::from(schedule.is_covered);
+            left.add(&replay.variation.chosen, &schedule.made);
         }
     }
     let passed = runs - covered;

@@ -104,10 +104,13 @@ impl Schedule {
 
     /// Returns whether it was given choices that the run did not have, or that others cover.
     pub(crate) fn is_of_another_run(&self) -> bool {
+        self.is_covered || !self.has_given()
+    }
+
+    /// Returns whether the run had the choices that it was given.
+    pub(crate) fn has_given(&self) -> bool {
         let is_made = |(given, made): (&u32, &Choice)| *given == made.taken;
-        self.is_covered
-            || self.made.len() < self.given.len()
-            || !self.given.iter().zip(&self.made).all(is_made)
+        self.made.len() >= self.given.len() && self.given.iter().zip(&self.made).all(is_made)
     }
 
     /// Chooses one of `count`.

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use polder::net::{TcpListener, TcpStream, UdpSocket, resolve};
 use polder::sim::{self, Latency, Sim};
 use polder::time::{now, sleep, sleep_until, timeout};
 
-use super::failing::{assert_contains, in_a_process, is_inner, variable};
+use super::failing::{assert_contains, failure, in_a_process, is_inner, variable};
 use super::{ms, secs};
 
 /// Runs a test that returns what it has come to. Returns the number of runs that came to anything,
@@ -477,4 +478,20 @@ fn choices_of_a_schedule_are_refused_by_a_test_that_has_none() {
     let (passes, text) = in_a_process(name, &[("POLDER_SIM", "0x0:schedule=1")]);
     assert!(!passes);
     assert_contains(&text, &["choices of a schedule that the run does not have"]);
+}
+
+#[test]
+fn a_run_that_does_not_come_to_the_choices_it_was_given_fails_the_test() {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let text = failure(|| {
+        sim::check(0..1, |sim| async move {
+            sim.exhaustive(100);
+            // Only one run has the second choice.
+            if sim.choose(2) == 1 && RUNS.fetch_add(1, Ordering::Relaxed) == 0 {
+                assert_ne!(sim.choose(3), 2);
+            }
+        });
+    });
+    let words = "does something that its schedule does not decide";
+    assert_contains(&text, &["POLDER_SIM=0x0:schedule=1.1 ", words]);
 }
