@@ -444,6 +444,8 @@ impl Sim {
     /// than the test itself. The workers of a process take their tasks in turn, and a task is left
     /// only where it waits: an `.await` of something that is ready is no place for others to run.
     ///
+    /// If it is called more than once, the lowest limit counts.
+    ///
     /// ```
     /// use std::cell::Cell;
     /// use std::rc::Rc;

@@ -157,11 +157,14 @@ impl Schedule {
 
 impl Kernel {
     /// Makes this one of all runs, of which there are at most `limit`: from now on it makes the
-    /// choices that it was given, and nothing is random.
+    /// choices that it was given, and nothing is random. If it is that already, the lower limit
+    /// counts.
     pub(crate) fn try_all(&mut self, limit: usize) {
         self.be_calm();
         let given = self.core.chosen.clone();
-        self.core.schedule = Some(Box::new(Schedule::new(limit, given)));
+        let new = || Box::new(Schedule::new(limit, given));
+        let schedule = self.core.schedule.get_or_insert_with(new);
+        schedule.limit = schedule.limit.min(limit);
     }
 
     /// Notes that processes share a history.

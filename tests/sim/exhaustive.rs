@@ -495,3 +495,26 @@ fn a_run_that_does_not_come_to_the_choices_it_was_given_fails_the_test() {
     let words = "does something that its schedule does not decide";
     assert_contains(&text, &["POLDER_SIM=0x0:schedule=1.1 ", words]);
 }
+
+#[test]
+fn a_test_that_asks_for_all_orders_twice_has_all_of_them() {
+    let (_, all) = outcomes(0..1, |sim: Sim| async move {
+        sim.exhaustive(100);
+        let first = sim.choose(2);
+        sim.exhaustive(100);
+        vec![first, sim.choose(2)]
+    });
+    assert_eq!(all.len(), 4);
+}
+
+#[test]
+fn the_lower_of_two_limits_counts() {
+    let text = failure(|| {
+        sim::check(0..1, |sim| async move {
+            sim.exhaustive(3);
+            sim.exhaustive(100);
+            sim.choose(4);
+        });
+    });
+    assert_contains(&text, &["more than its limit of 3 runs allows"]);
+}
