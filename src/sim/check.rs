@@ -289,11 +289,14 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     );
     // Makes a run again that has failed, as if the user had asked for it, and panics with its
     // report.
-    let fail_again = |replay: Replay| -> ! {
+    let fail_again = |(replay, failure): (Replay, String)| -> ! {
         let (seed, variation) = ([replay.seed], replay.resolve(&run));
         let report = run_seeds(&seed, threads, variation.clone()).failure;
         let report = report.unwrap_or_else(|| {
-            panic!("POLDER_SIM={replay} has failed once, and has passed the second time")
+            panic!(
+                "POLDER_SIM={replay} has failed once, and has passed the second time. The first \
+                 time:\n{failure}"
+            )
         });
         panic!("{}", explain(&report, &run, Some(&replay), &variation))
     };
@@ -302,8 +305,8 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
         panic!("{}", explain(&report, &run, replay.as_ref(), &variation));
     }
     if let (Some((seed, limit)), None) = (done.schedules, &replay) {
-        if let Some(replay) = try_all(seed, limit, threads, &mut done.sometimes) {
-            fail_again(replay);
+        if let Some(failed) = try_all(seed, limit, threads, &mut done.sometimes) {
+            fail_again(failed);
         }
     }
     let names_choices = (replay.as_ref()).is_some_and(|replay| !replay.variation.chosen.is_empty());
@@ -328,8 +331,8 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
         let count = seeds.len();
         panic!("sometimes {name:?}: it was not true for any of {count} seeds");
     }
-    if let Some(replay) = limit.and_then(|limit| explore(&seeds, limit, threads)) {
-        fail_again(replay);
+    if let Some(failed) = limit.and_then(|limit| explore(&seeds, limit, threads)) {
+        fail_again(failed);
     }
 }
 

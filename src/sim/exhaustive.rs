@@ -74,7 +74,7 @@ impl Left {
 }
 
 /// Makes all runs of a seed, and adds to `sometimes` which conditions were true. Returns one that
-/// fails, if there is one; prints how many there are otherwise.
+/// fails, and its report, if there is one; prints how many there are otherwise.
 ///
 /// # Panics
 ///
@@ -84,7 +84,7 @@ pub(super) fn try_all(
     limit: usize,
     threads: &Threads<'_>,
     sometimes: &mut BTreeMap<String, bool>,
-) -> Option<Replay> {
+) -> Option<(Replay, String)> {
     let (mut left, mut runs, mut covered) = (Left::new(limit), 0, 0);
     let replay = |chosen| {
         let variation = Variation {
@@ -103,8 +103,8 @@ pub(super) fn try_all(
         }
         for (replay, report) in batch.iter().zip(run_all(&batch, false, threads)) {
             runs += 1;
-            if report.failure.is_some() {
-                return Some(replay.clone());
+            if let Some(failure) = &report.failure {
+                return Some((replay.clone(), failure.clone()));
             }
             report.add_sometimes(sometimes);
             let schedule = report.schedule.filter(|schedule| schedule.has_given());

@@ -207,9 +207,13 @@ impl Search {
     }
 }
 
-/// Explores until the limit, from the corpus and these seeds on. Returns a run that fails, if there
-/// is one.
-pub(super) fn explore(seeds: &[u64], limit: Limit, threads: &Threads<'_>) -> Option<Replay> {
+/// Explores until the limit, from the corpus and these seeds on. Returns a run that fails, and its
+/// report, if there is one.
+pub(super) fn explore(
+    seeds: &[u64],
+    limit: Limit,
+    threads: &Threads<'_>,
+) -> Option<(Replay, String)> {
     let start = Instant::now();
     let path = corpus();
     let known = read(&path);
@@ -233,8 +237,8 @@ pub(super) fn explore(seeds: &[u64], limit: Limit, threads: &Threads<'_>) -> Opt
         for (replay, report) in batch.iter().zip(run_all(&batch, true, threads)) {
             runs += usize::from(failed.is_none());
             search.add(replay.clone(), &report);
-            if report.failure.is_some() {
-                failed.get_or_insert_with(|| replay.clone());
+            if let Some(failure) = report.failure {
+                failed.get_or_insert_with(|| (replay.clone(), failure));
             }
         }
         if search.entries.len() > kept {

@@ -518,3 +518,17 @@ fn the_lower_of_two_limits_counts() {
     });
     assert_contains(&text, &["more than its limit of 3 runs allows"]);
 }
+
+#[test]
+fn a_failure_that_does_not_repeat_is_told() {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let text = failure(|| {
+        sim::check(0..1, |sim| async move {
+            sim.exhaustive(100);
+            if sim.choose(2) == 1 {
+                assert_ne!(RUNS.fetch_add(1, Ordering::Relaxed), 0, "only once");
+            }
+        });
+    });
+    assert_contains(&text, &["has passed the second time", "only once"]);
+}
