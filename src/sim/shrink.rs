@@ -9,7 +9,8 @@
 //! Then it reduces the test's choices ([`Sim::choose`](super::Sim::choose)), one after the other:
 //! to zero, or by halving the difference repeatedly, so that a test that chooses the amount of its
 //! work gets shorter. Last, each segment takes the mean of its link's latency, and ready tasks run
-//! in turn. Each of these is kept if the run still fails for the same reason.
+//! in turn. Each of these is kept if the run still fails for the same reason. If any is, the faults
+//! that are left are reduced once more.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -138,6 +139,13 @@ pub(super) fn shrink(report: &Report, whole: &Variation, run: &Run<'_>) -> Optio
     }
     let mut variation = only(&minimize(all, &mut |kept| search.fails(&only(kept))));
     search.simplify(&mut variation);
+    if variation.simpler != whole.simpler {
+        // Some faults may be needed by the longer run alone.
+        let kept = (variation.kept.iter()).flat_map(|kept| kept.iter().copied());
+        let kept: Vec<Id> = kept.collect();
+        let only = |kept: &[Id]| keep(&variation, kept.iter().copied());
+        variation = only(&minimize(&kept, &mut |kept| search.fails(&only(kept))));
+    }
     Some(variation)
 }
 

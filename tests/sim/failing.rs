@@ -377,3 +377,31 @@ fn what_fails_by_its_order_alone_is_not_told_to_fail_in_turn() {
         "{text}"
     );
 }
+
+#[test]
+fn faults_that_only_the_longer_run_needs_are_not_called_needed() {
+    let name = "failing::faults_that_only_the_longer_run_needs_are_not_called_needed";
+    let test = |sim: Sim| async move {
+        let number = sim.choose(1_000);
+        sim.host("server").start(answer);
+        sleep(ms(1)).await;
+        let mut stream = TcpStream::connect("server:1").await.unwrap();
+        sim.links().loss(0.05);
+        let mut is_late = false;
+        for _ in 0..20 {
+            let start = sim.now();
+            stream.write_all(b"x").await.unwrap();
+            stream.read_exact(&mut [0]).await.unwrap();
+            is_late |= sim.now() - start >= ms(100);
+        }
+        assert!(number > 0 && !is_late, "zero, or late");
+    };
+    if is_inner() {
+        return sim::check(0..1, test);
+    }
+    let seed = (0..50).find(|seed| sim::run(*seed, test).failure.is_some());
+    let seed = seed.expect("a seed loses a segment").to_string();
+    let (passes, text) = in_a_process(name, &[("POLDER_SEED", &seed)]);
+    assert!(!passes, "{text}");
+    assert_contains(&text, &["choose1=0", "none of them needed"]);
+}
