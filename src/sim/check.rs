@@ -187,7 +187,7 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// Installs a panic hook, once. It calls the previous hook, except for panics of repeated runs,
 /// which are printed already.
 ///
-/// Environment variables:
+/// Environment variables (a check within a world ignores those that name seeds or runs):
 ///
 /// | variable | |
 /// |---|---|
@@ -261,11 +261,12 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     let what = "a time such as 12.3s or 50ms";
     let until = from_environment("POLDER_SIM_UNTIL", what, parse_time).filter(|_| is_outer);
     let limit = Limit::from_environment().filter(|_| is_outer);
-    let replay = Replay::from_environment();
+    let replay = Replay::from_environment().filter(|_| is_outer);
     let one = replay.as_ref().map(|replay| replay.seed);
-    let one = one.or_else(|| number_from("POLDER_SEED"));
-    let count = number_from("POLDER_SEEDS");
+    let one = one.or_else(|| number_from("POLDER_SEED").filter(|_| is_outer));
+    let count = number_from("POLDER_SEEDS").filter(|_| is_outer);
     let from = from_environment("POLDER_SEED_FROM", "a number", parse_first_seed);
+    let from = from.filter(|_| is_outer);
     assert!(
         !seeds.is_empty() && count != Some(0),
         "polder::sim: there is no seed to run: a test that runs nothing shows nothing"

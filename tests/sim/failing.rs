@@ -141,6 +141,25 @@ fn what_is_left_out_must_be_there_and_be_said_clearly() {
 }
 
 #[test]
+fn a_check_in_a_world_takes_no_seeds_from_variables() {
+    let name = "failing::a_check_in_a_world_takes_no_seeds_from_variables";
+    if is_inner() {
+        return sim::check(0..1, |_| async {
+            sim::check(3..5, |sim| async move { println!("inner {}", sim.seed()) });
+        });
+    }
+    for variables in [
+        &[("POLDER_SEED", "7")][..],
+        &[("POLDER_SIM", "7:")],
+        &[("POLDER_SEEDS", "1"), ("POLDER_SEED_FROM", "7")],
+    ] {
+        let (passes, text) = in_a_process(name, variables);
+        assert!(passes && !text.contains("inner 7"), "{text}");
+        assert_contains(&text, &["inner 3", "inner 4"]);
+    }
+}
+
+#[test]
 fn a_loss_that_is_certain_and_a_cut_by_hand_are_no_faults_by_chance() {
     let report = sim::run(5, |sim| async move {
         sim.host("server").start(answer);
