@@ -731,8 +731,8 @@ pub(super) fn from_environment<T>(
     what: &str,
     parse: fn(&str) -> Option<T>,
 ) -> Option<T> {
-    let text = env::var(name).ok().filter(|text| !text.is_empty())?;
-    let value = parse(&text);
+    let text = env::var_os(name).filter(|text| !text.is_empty())?;
+    let value = text.to_str().and_then(parse);
     Some(value.unwrap_or_else(|| panic!("polder::sim: {name} is {what}: not {text:?}")))
 }
 

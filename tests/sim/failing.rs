@@ -1,5 +1,6 @@
 //! The report of a failing run: its faults, by number, and how to run it again without some.
 
+use std::ffi::OsStr;
 use std::panic::{UnwindSafe, catch_unwind};
 use std::process::Command;
 
@@ -16,6 +17,12 @@ const INNER: &str = "POLDER_TEST_INNER";
 /// Runs one test of this program in another process, with these variables. Returns whether it
 /// passes, and all its output.
 pub(super) fn in_a_process(name: &str, variables: &[(&str, &str)]) -> (bool, String) {
+    let variables = variables.iter();
+    let variables = variables.map(|(name, value)| (*name, OsStr::new(*value)));
+    in_a_process_with(name, &variables.collect::<Vec<_>>())
+}
+
+fn in_a_process_with(name: &str, variables: &[(&str, &OsStr)]) -> (bool, String) {
     let mut program = Command::new(std::env::current_exe().unwrap());
     for variable in [
         "SEED",
@@ -138,6 +145,21 @@ fn what_is_left_out_must_be_there_and_be_said_clearly() {
     assert!(!passes && text.contains("leaves out fault 9999"), "{text}");
     let (passes, text) = in_a_process(name, &[("POLDER_SIM", "what")]);
     assert!(!passes && text.contains("not \"what\""), "{text}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_variable_that_is_not_utf_8_is_malformed() {
+    use std::os::unix::ffi::OsStrExt;
+
+    let name = "failing::a_variable_that_is_not_utf_8_is_malformed";
+    if is_inner() {
+        return sim::check(0..1, |_| async {});
+    }
+    let value = OsStr::from_bytes(b"7\xff");
+    let (passes, text) = in_a_process_with(name, &[("POLDER_SEED", value)]);
+    assert!(!passes, "{text}");
+    assert_contains(&text, &["POLDER_SEED is a number: not \"7\\xFF\""]);
 }
 
 #[test]
