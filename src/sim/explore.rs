@@ -201,7 +201,8 @@ impl Search {
             fs::create_dir_all(directory)?;
         }
         // So that it is whole, however this ends.
-        let new = path.with_extension("new");
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
         fs::write(&new, text)?;
         fs::rename(new, path)
     }

@@ -180,6 +180,16 @@ fn an_exploration_that_ends_early_keeps_the_rest_of_the_corpus() {
     );
 }
 
+#[test]
+fn a_corpus_is_written_beside_files_whose_names_differ_by_the_extension() {
+    let path = corpus("beside.a");
+    let other = path.with_extension("new");
+    std::fs::write(&other, "of another").unwrap();
+    let (_, text, _) = explore("1", &path, &[]);
+    assert!(path.exists(), "{text}");
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), "of another");
+}
+
 /// A host crashes twice within a moment: a matter of the faults alone.
 async fn crash(sim: Sim) {
     let times = Rc::new(RefCell::new(Vec::new()));
