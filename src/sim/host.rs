@@ -820,11 +820,11 @@ impl<T> Finished<T> {
     /// to the next wait.
     pub async fn within(self, limit: Duration) -> T {
         let host = self.host.clone();
-        let how = match timeout(limit, self).await {
+        let (how, more) = match timeout(limit, self).await {
             Ok(Exit::Returned(value)) => return value,
-            Ok(Exit::Panicked) => "panicked".to_owned(),
-            Ok(Exit::Killed) => "was killed".to_owned(),
-            Ok(Exit::PoweredOff) => "was powered off".to_owned(),
+            Ok(Exit::Panicked) => ("panicked", String::new()),
+            Ok(Exit::Killed) => ("was killed", String::new()),
+            Ok(Exit::PoweredOff) => ("was powered off", String::new()),
             Err(_) => {
                 let limit = Seconds(world::link::nanos(limit));
                 let why = if with_kernel(|kernel| kernel.is_at_rest()) {
@@ -833,12 +833,13 @@ impl<T> Finished<T> {
                 } else {
                     ""
                 };
-                format!("has not returned within {limit}{why}")
+                ("has not returned", format!(" within {limit}{why}"))
             }
         };
         let name = host.name();
-        let cause = format!("the process of {name:?} within {limit:?}");
-        world::fail_because(&cause, None, || format!("the process of {name:?} {how}"));
+        let cause = format!("the process of {name:?} {how} within {limit:?}");
+        let text = || format!("the process of {name:?} {how}{more}");
+        world::fail_because(&cause, None, text);
         // The run ends with this step.
         pending().await
     }

@@ -446,3 +446,20 @@ fn faults_that_only_the_longer_run_needs_are_not_called_needed() {
     assert!(!passes, "{text}");
     assert_contains(&text, &["choose1=0", "none of them needed"]);
 }
+
+#[test]
+fn a_process_that_was_killed_does_not_become_one_that_is_late() {
+    let name = "failing::a_process_that_was_killed_does_not_become_one_that_is_late";
+    if is_inner() {
+        return sim::check(0..1, |sim| async move {
+            let process = sim.host("host").start(std::future::pending::<()>);
+            if sim.choose(1_000) > 0 {
+                process.kill();
+            }
+            process.finished().within(secs(1)).await;
+        });
+    }
+    let (passes, text) = in_a_process(name, &[("POLDER_SEED", "1")]);
+    assert!(!passes && !text.contains("has not returned"), "{text}");
+    assert_contains(&text, &["was killed", "choose1=1"]);
+}
