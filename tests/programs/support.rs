@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use polder::Backend;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 use socket2::SockRef;
 
@@ -149,8 +149,11 @@ impl Program {
     /// Starts a program with a standard output that is full after its first line. Returns that
     /// line, and the reading end of the pipe, which is kept and never read.
     pub fn stalled(mut command: Command) -> (Program, String, std::fs::File) {
-        // No program that another test starts meanwhile inherits its ends.
-        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        // No program that another test starts from now on inherits its ends.
+        for end in [&reader, &writer] {
+            fcntl_setfd(end, FdFlags::CLOEXEC).expect("a flag is set");
+        }
         command.stdout(writer.try_clone().expect("a descriptor"));
         let mut child = command.spawn().expect("the example starts");
         // The command holds the writing end, as the child does.
