@@ -156,8 +156,8 @@ mod tests {
     fn workers_that_fall_asleep_within_an_interval_inspect_at_the_same_moment() {
         let start = now();
         let mut moments = Vec::new();
-        for past in 0..4 * INTERVAL.as_micros() as u64 {
-            let now = start + Duration::from_micros(past);
+        for hundredths in 0..400 {
+            let now = start + INTERVAL * hundredths / 100;
             let wait = next_inspection(now) - now;
             assert!(wait > INTERVAL / 4 && wait <= INTERVAL * 5 / 4, "{wait:?}");
             moments.push(now + wait);
