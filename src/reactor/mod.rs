@@ -321,12 +321,13 @@ impl Reactor {
         self.closed.store(true, Ordering::Release);
         self.locked_timers.lock().fire_all(wakers);
         let mut table = self.sources.lock();
+        let sources: Vec<_> = std::mem::take(&mut *table).into_sources().collect();
         self.source_count.store(0, Ordering::Relaxed);
-        // Under the table's lock, like the delivery of events: see `fork`. Lets go of each at once,
-        // so that one that is dropped meanwhile closes its descriptor before the others follow.
-        for source in std::mem::take(&mut *table).into_sources() {
+        // Under the table's lock, like the delivery of events: see `fork`.
+        for source in &sources {
             source.orphan(self, wakers);
         }
+        drop(table);
     }
 
     // Dumps.
