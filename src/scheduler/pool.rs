@@ -106,8 +106,7 @@ impl PoolWorker {
 
     /// Inspects all workers.
     fn inspect(&self, now: Instant, shared: &Shared) {
-        let is_watch = self.sleeper.is_watch();
-        let next = if is_watch {
+        let next = if self.sleeper.is_watch() {
             next_inspection(now)
         } else {
             now + INTERVAL
