@@ -3,8 +3,8 @@
 //! A worker that computes for long runs nothing else meanwhile. If it was the one that waited in
 //! its [shard](super::shard)'s poller, that is left alone; and tasks that are ready lie in its
 //! queue. So while one worker of a shard is awake and another one idle, an idle one, the *watch*,
-//! sleeps until the next [inspection](next_inspection) at most. Each time it looks for tasks
-//! in the queues of the others, like any worker that is about to sleep, takes the seat at the
+//! sleeps until the next [inspection](next_inspection) at most. Each time it looks for tasks in
+//! the queues of the others, like any worker that is about to sleep, takes the seat at the
 //! poller if that is free, and inspects the others: which are *stuck*, that is awake, and in the
 //! same poll since the inspection before. While all sleep there is no watch; and while all are
 //! awake each polls between two turns, and inspects the others as often as the watch does.
@@ -31,11 +31,12 @@ use super::shard::ShardedWorkers;
 use crate::clock::since_start;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// The time between two inspections. A worker that becomes the watch inspects the others at once,
-/// and then within five quarters of this. So anything that becomes due while all others compute
-/// waits for that long at most; and a task behind a long poll for nine quarters, since that poll
-/// may have begun just after an inspection. So this, and the time that the watch takes to wake up,
-/// stay below a millisecond.
+/// The time between two inspections. A worker that becomes the watch inspects the others, and
+/// again within five quarters of this. So anything that becomes due while all others compute waits
+/// for that long at most; and a task behind a long poll for nine quarters, since that poll may have
+/// begun just after an inspection. So this, and the time that the watch takes to wake up, stay
+/// below a millisecond. (But if the watch is woken to run a task before that, its time begins again
+/// when it falls asleep.)
 ///
 /// Under Miri an inspection takes longer than that, so the watch would do nothing else.
 pub(super) const INTERVAL: Duration = Duration::from_micros(if cfg!(miri) { 50_000 } else { 350 });
@@ -51,7 +52,7 @@ pub(super) struct Watch {
 ///
 /// The workers of a busy server sleep and wake many times in an interval. As each watch waits for
 /// the same moment, the poller's timer is set once and not for each sleep. Setting it takes 4 to
-/// 11 µs in a virtual machine, where it traps (Intel Xeon, Linux 6.18): with a moment of its own
+/// 11 µs in a virtual machine, where it traps (Intel Xeon, Linux 6.18): with a separate moment
 /// for each sleep, HTTP on two workers took 10 to 20 % more CPU time.
 pub(super) fn next_inspection(now: Instant) -> Instant {
     let least = now + INTERVAL / 4;

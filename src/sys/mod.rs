@@ -6,6 +6,8 @@
 //! systems are decided within `unix`, where the system call is made. Code that only sockets need is
 //! in `net`, and in `net` below each of the two.
 
+use std::time::Duration;
+
 #[cfg(feature = "net")]
 mod net;
 #[cfg(feature = "net")]
@@ -33,6 +35,12 @@ pub(crate) trait AsDescriptor {
 pub(crate) trait AsRawDescriptor {
     fn as_raw_descriptor(&self) -> RawDescriptor;
 }
+
+/// The longest timeout that is passed to a call that waits, where some systems take no longer one;
+/// a longer wait is repeated. NetBSD and OpenBSD refuse more than 100,000,000 seconds. Others take
+/// no more milliseconds than fit into an `int`. On Windows the crate `polling` takes more than fit
+/// into a `u32` for no timeout (`dur2timeout` in its 3.11).
+pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// The error for an argument that is not valid.
 pub(crate) fn invalid(words: impl Into<String>) -> std::io::Error {

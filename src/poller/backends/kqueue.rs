@@ -46,7 +46,7 @@ use crate::poller::{
     Selector, Until,
 };
 use crate::sync::Mutex;
-use crate::sys as system;
+use crate::sys::{self as system, LONGEST_TIMEOUT};
 
 #[cfg(test)]
 mod manual_tests;
@@ -60,10 +60,6 @@ use sys::{
     EV_ADD, EV_CLEAR, EV_DELETE, EV_EOF, EV_ONESHOT, EV_RECEIPT, EVFILT_READ, EVFILT_TIMER,
     EVFILT_WRITE, Filter, Flags, Kevent, Queue,
 };
-
-/// The longest timeout that is passed to the kernel; a longer wait is repeated. NetBSD and OpenBSD
-/// refuse more than 100,000,000 seconds; the other manuals say less about it.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// The identifier of our user event and of our timer; each is the only one of its filter.
 const OURS: usize = 0;
@@ -375,7 +371,7 @@ impl Selector for Kqueue {
 
     fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
         let timeout = until.timeout();
-        let cut = timeout.map(|timeout| timeout.min(LONGEST));
+        let cut = timeout.map(|timeout| timeout.min(LONGEST_TIMEOUT));
         let limit = events.limit();
         let buffer = &mut self.buffer.lock().0;
         if buffer.len() < limit {
@@ -442,7 +438,7 @@ impl Selector for Kqueue {
             }
             Until::Deadline { deadline, now } => {
                 let mut add = timer(EV_ADD | EV_ONESHOT);
-                sys::set_timer(&mut add, (deadline - now).min(LONGEST));
+                sys::set_timer(&mut add, (deadline - now).min(LONGEST_TIMEOUT));
                 // DragonFly does not restart a timer that is only added again (`kqueue_register` in
                 // its sys/kern/kern_event.c).
                 (change_all(&self.queue, [delete, add]), Some(deadline))

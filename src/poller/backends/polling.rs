@@ -33,12 +33,7 @@ use crate::poller::{
     Selector, Token, Until,
 };
 use crate::sync::Mutex;
-use crate::sys::{AsRawDescriptor, RawDescriptor};
-
-/// The longest timeout that is passed to `polling`; a longer wait is repeated. On Windows `polling`
-/// takes more milliseconds than fit into a `u32` for no timeout (`dur2timeout` in its 3.11).
-/// NetBSD and OpenBSD refuse more than 100,000,000 seconds.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+use crate::sys::{AsRawDescriptor, LONGEST_TIMEOUT, RawDescriptor};
 
 struct Polling {
     poller: polling::Poller,
@@ -114,7 +109,7 @@ impl Polling {
 
 /// Returns the timeout of one call.
 fn cut(until: &Until) -> Option<Duration> {
-    until.timeout().map(|timeout| timeout.min(LONGEST))
+    until.timeout().map(|timeout| timeout.min(LONGEST_TIMEOUT))
 }
 
 impl Table {
@@ -303,10 +298,10 @@ mod tests {
             deadline: now + time,
             now,
         };
-        assert_eq!(cut(&after(LONGEST)), Some(LONGEST));
+        assert_eq!(cut(&after(LONGEST_TIMEOUT)), Some(LONGEST_TIMEOUT));
         assert_eq!(cut(&Until::Never), None);
-        let long = after(LONGEST * 2_000);
-        assert_eq!(cut(&long), Some(LONGEST));
+        let long = after(LONGEST_TIMEOUT * 2_000);
+        assert_eq!(cut(&long), Some(LONGEST_TIMEOUT));
         assert!(platform.was_too_short(&long));
         platform.notify().unwrap();
         assert!(!platform.was_too_short(&long), "it was notified");

@@ -38,6 +38,7 @@ use crate::poller::{
     BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Selector, Until,
 };
 use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sys::LONGEST_TIMEOUT;
 
 /// The set passed to the kernel, in the form that one system call requires.
 pub(super) trait PollSet: Send {
@@ -90,10 +91,6 @@ struct InterestTable {
     /// The number of threads that wait for a wait to end.
     leaving: usize,
 }
-
-/// The longest timeout that is passed to the kernel; a longer wait is repeated. Some platforms
-/// accept no more milliseconds than fit into an `int`, some no more than 100,000,000 seconds.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 impl TablePoller {
     pub(super) fn new(
@@ -177,7 +174,7 @@ impl<W: Wire> TablePoller<W> {
             long_timeout,
         } = &mut *waiter;
         let poll_set = &mut **poll_set;
-        let cut = timeout.map(|timeout| timeout.min(LONGEST));
+        let cut = timeout.map(|timeout| timeout.min(LONGEST_TIMEOUT));
         let part = long_timeout.part(cut);
         let call = match part {
             Part::Whole => cut,
