@@ -12,9 +12,9 @@ cd "$(dirname "$0")/.."
 
 # `core` is what one reads to know how a task waits for a socket on Linux.
 budgets='
-core      7949
-scheduler 3374
-library   24910
+core      7945
+scheduler 3370
+library   24906
 worlds    12380
 '
 

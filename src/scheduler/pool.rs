@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use super::seat::{Seated, Sleep, Sleeper, SleepingWorker};
 use super::shard::{Shard, ShardedWorkers};
 use super::shared::Shared;
-use super::watch::{INTERVAL, next_inspection};
+use super::watch::{INTERVAL, common_moment};
 use super::worker::Worker;
 use crate::clock::now;
 use crate::poller::Until;
@@ -106,12 +106,7 @@ impl PoolWorker {
 
     /// Inspects all workers.
     fn inspect(&self, now: Instant, shared: &Shared) {
-        let next = if self.sleeper.is_watch() {
-            next_inspection(now)
-        } else {
-            now + INTERVAL
-        };
-        let is_first = self.next_inspection.replace(Some(next)).is_none();
+        let is_first = self.next_inspection.replace(Some(now + INTERVAL)).is_none();
         for (index, seen) in self.seen.borrow_mut().iter_mut().enumerate() {
             *seen = Seen::new(index, shared, (!is_first).then_some(*seen));
         }
@@ -141,7 +136,8 @@ impl Worker {
             self.poll_with(seat);
         }
         let is_watched = shard.watch.is_kept();
-        if is_watched && self.shared().shards.len() == 1 {
+        // (The watch inspects before it sleeps, also if it polls for a while first.)
+        if is_watched && (self.shared().shards.len() == 1 || self.pool.sleeper.is_watch()) {
             return;
         }
         let (now, next) = (now(), &self.pool.next_inspection);
@@ -181,7 +177,6 @@ impl Worker {
     pub(super) fn sleep_in_pool(&self, timeout: Option<Duration>) {
         let (shared, pool) = (&**self.shared(), &self.pool);
         self.local.counters.parks.add(1);
-        let was_watch = pool.sleeper.is_watch();
         let sleep = pool.sleeper.fall_asleep(self, shared);
         if let Sleep::No(seat) = sleep {
             self.resume();
@@ -194,12 +189,14 @@ impl Worker {
         let mut timeout = timeout;
         if pool.sleeper.is_watch() {
             let now = self.driver.read_clock();
-            if !was_watch {
-                pool.next_inspection.set(None);
+            // If it has worked for a moment since it was the watch, its next inspection stays when
+            // it was. Otherwise that would never come, as long as it sleeps for moments only.
+            if pool.next_inspection.get().is_none() {
                 pool.inspect(now, shared);
             }
-            let inspection = pool.next_inspection.get().unwrap_or(now);
-            let limit = inspection.saturating_duration_since(now);
+            let next = pool.next_inspection.get().map_or(now, common_moment);
+            pool.next_inspection.set(Some(next));
+            let limit = next.saturating_duration_since(now);
             timeout = Some(timeout.map_or(limit, |timeout| timeout.min(limit)));
         } else {
             pool.next_inspection.set(None);
@@ -231,12 +228,14 @@ impl Worker {
         self.driver.forget_time();
     }
 
-    /// Inspects the others, if this worker is the watch, and takes tasks that are ready on them.
-    /// Returns whether there is anything to run.
+    /// Inspects the others, if that is due and no other worker is the watch, and takes tasks that
+    /// are ready on them. Returns whether there is anything to run.
     pub(super) fn find_work(&self) -> bool {
-        if self.pool.sleeper.is_watch() {
+        let is_left_to_another = self.shard().watch.is_kept() && !self.pool.sleeper.is_watch();
+        let next = self.pool.next_inspection.get();
+        if next.is_some() && !is_left_to_another {
             let now = now();
-            if self.pool.is_inspection_due(now) {
+            if next <= Some(now) {
                 self.inspect_others(now);
                 // The tasks that it has polled for a full shard are its own now.
                 if self.local.has_work() {

@@ -3,7 +3,7 @@
 //! A worker that computes for long runs nothing else meanwhile. If it was the one that waited in
 //! its [shard](super::shard)'s poller, that is left alone; and tasks that are ready lie in its
 //! queue. So while one worker of a shard is awake and another one idle, an idle one, the *watch*,
-//! sleeps until the next [inspection](next_inspection) at most. Each time it looks for tasks in
+//! sleeps until its next [inspection](common_moment) at most. Each time it looks for tasks in
 //! the queues of the others, like any worker that is about to sleep, takes the seat at the
 //! poller if that is free, and inspects the others: which are *stuck*, that is awake, and in the
 //! same poll since the inspection before. While all sleep there is no watch; and while all are
@@ -35,8 +35,8 @@ use crate::sync::atomic::{AtomicBool, Ordering, fence};
 /// again within five quarters of this. So anything that becomes due while all others compute waits
 /// for that long at most; and a task behind a long poll for nine quarters, since that poll may have
 /// begun just after an inspection. So this, and the time that the watch takes to wake up, stay
-/// below a millisecond. (But if the watch is woken to run a task before that, its time begins again
-/// when it falls asleep.)
+/// below a millisecond. If the watch is woken to run a task meanwhile, the moment of its next
+/// inspection stays the same.
 ///
 /// Under Miri an inspection takes longer than that, so the watch would do nothing else.
 pub(super) const INTERVAL: Duration = Duration::from_micros(if cfg!(miri) { 50_000 } else { 350 });
@@ -47,17 +47,17 @@ pub(super) struct Watch {
     is_kept: AtomicBool,
 }
 
-/// Returns when a watch that has inspected the others at `now` does so again: at a multiple of
-/// [`INTERVAL`], after a quarter of it at the earliest.
+/// Returns when a watch makes the inspection that is due at `next`: at a multiple of [`INTERVAL`]
+/// that is a quarter of it later at the most. For such a multiple that is the same moment.
 ///
 /// The workers of a busy server sleep and wake many times in an interval. As each watch waits for
 /// the same moment, the poller's timer is set once and not for each sleep. Setting it takes 4 to
 /// 11 µs in a virtual machine, where it traps (Intel Xeon, Linux 6.18): with a separate moment
 /// for each sleep, HTTP on two workers took 10 to 20 % more CPU time.
-pub(super) fn next_inspection(now: Instant) -> Instant {
-    let least = now + INTERVAL / 4;
-    let past = since_start(least).as_nanos() as u64 % INTERVAL.as_nanos() as u64;
-    least + INTERVAL - Duration::from_nanos(past)
+pub(super) fn common_moment(next: Instant) -> Instant {
+    let latest = next + INTERVAL / 4;
+    let past = since_start(latest).as_nanos() as u64 % INTERVAL.as_nanos() as u64;
+    latest - Duration::from_nanos(past)
 }
 
 impl Watch {
@@ -159,9 +159,11 @@ mod tests {
         let mut moments = Vec::new();
         for hundredths in 0..400 {
             let now = start + INTERVAL * hundredths / 100;
-            let wait = next_inspection(now) - now;
+            let next = common_moment(now + INTERVAL);
+            assert_eq!(next, common_moment(next), "it stays the same");
+            let wait = next - now;
             assert!(wait > INTERVAL / 4 && wait <= INTERVAL * 5 / 4, "{wait:?}");
-            moments.push(now + wait);
+            moments.push(next);
         }
         assert!(moments.is_sorted());
         moments.dedup();

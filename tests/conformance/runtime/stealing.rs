@@ -170,19 +170,8 @@ fn a_socket_that_is_readable_waits_for_no_worker_that_computes() {
     with_every_runtime_of_several(|runtime, _, workers| {
         let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         after_few_looks(|| {
-            let addresses: Arc<Mutex<Vec<Option<SocketAddr>>>> =
-                Arc::new(Mutex::new(vec![None; workers]));
-            let wait = {
-                let addresses = addresses.clone();
-                move |index: usize| {
-                    let addresses = addresses.clone();
-                    async move {
-                        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-                        addresses.lock().unwrap()[index] = Some(socket.local_addr().unwrap());
-                        socket.recv(&mut [0; 1]).await.unwrap();
-                    }
-                }
-            };
+            let addresses = no_addresses(workers);
+            let wait = until_received(&addresses);
             let send = |index: usize| {
                 let address = addresses.lock().unwrap()[index].unwrap();
                 sender.send_to(b"x", address).unwrap();
@@ -190,6 +179,28 @@ fn a_socket_that_is_readable_waits_for_no_worker_that_computes() {
             beside_blocked_workers(&runtime, wait, |_| {}, send)
         });
     });
+}
+
+/// The address of the socket that the task of each worker has made.
+type Addresses = Arc<Mutex<Vec<Option<SocketAddr>>>>;
+
+fn no_addresses(workers: usize) -> Addresses {
+    Arc::new(Mutex::new(vec![None; workers]))
+}
+
+/// Returns the future that the task of each worker awaits: a datagram for its socket.
+fn until_received(
+    addresses: &Addresses,
+) -> impl Fn(usize) -> Pin<Box<dyn Future<Output = ()> + Send>> + Clone + use<> {
+    let addresses = addresses.clone();
+    move |index| {
+        let addresses = addresses.clone();
+        Box::pin(async move {
+            let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            addresses.lock().unwrap()[index] = Some(socket.local_addr().unwrap());
+            socket.recv(&mut [0; 1]).await.unwrap();
+        })
+    }
 }
 
 /// Spawns a task that is always ready, on the one worker that is not blocked.
@@ -443,6 +454,40 @@ fn a_worker_that_works_and_idles_by_turns_looks_after_those_that_compute() {
         beside_blocked_workers(&runtime, until_set(&events), |_| {}, unblock);
         stop.store(true, SeqCst);
         runtime.block_on(task.into_inner().unwrap().unwrap());
+    });
+}
+
+/// A timer wakes the free worker before it is time for its next look at the others, each time.
+#[test]
+fn a_worker_that_sleeps_for_moments_only_looks_after_those_that_compute() {
+    with_every_runtime_of_several(|runtime, _, workers| {
+        let rounds = Arc::new(AtomicUsize::new(0));
+        let wakes = {
+            let rounds = rounds.clone();
+            runtime.spawn(async move {
+                loop {
+                    rounds.fetch_add(1, SeqCst);
+                    sleep(Duration::from_micros(20)).await;
+                }
+            })
+        };
+        for _ in 0..4 {
+            let events = events(workers);
+            let set = events.clone();
+            let set = move |index: usize| set[index].set();
+            beside_blocked_workers(&runtime, until_set(&events), set, |_| {});
+            let before = rounds.load(SeqCst);
+            eventually("it wakes", || rounds.load(SeqCst) > before + 3);
+            let addresses = no_addresses(workers);
+            let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            let wait = until_received(&addresses);
+            let send = |index: usize| {
+                let address = addresses.lock().unwrap()[index].unwrap();
+                sender.send_to(b"x", address).unwrap();
+            };
+            beside_blocked_workers(&runtime, wait, |_| {}, send);
+        }
+        drop(wakes);
     });
 }
 
