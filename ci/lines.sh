@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 budgets='
 core      7945
 scheduler 3370
-library   24906
+library   24922
 worlds    12380
 '
 

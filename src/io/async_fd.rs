@@ -434,7 +434,7 @@ impl<T> Async<T> {
     /// [`WouldBlock`](io::ErrorKind::WouldBlock).
     ///
     /// It may consume part of the available data and still return `WouldBlock`: it is then called
-    /// again for the rest.
+    /// again for the rest, after other tasks.
     ///
     /// ```
     /// use polder::Async;
@@ -503,6 +503,63 @@ impl<T> Async<T> {
         self.lent
             .run(Direction::Write, || operation(&self.inner))
             .await
+    }
+
+    /// [`read_with`](Self::read_with), for functions that poll. The task is woken when another try
+    /// is worthwhile. Any number of tasks may poll concurrently.
+    ///
+    /// ```
+    /// use polder::Async;
+    /// use std::future::poll_fn;
+    /// use std::net::UdpSocket;
+    ///
+    /// let (near, far) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    /// let near = Async::new(near)?;
+    /// far.send_to(b"hello", near.get_ref().local_addr()?)?;
+    /// let mut bytes = [0; 8];
+    /// let receive = poll_fn(|cx| near.poll_read_with(cx, |near| near.recv(&mut bytes)));
+    /// assert_eq!(polder::block_on(receive)?, 5);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`read_with`](Self::read_with).
+    pub fn poll_read_with<R>(
+        &self,
+        cx: &mut Context<'_>,
+        mut operation: impl FnMut(&T) -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        self.lent
+            .poll_operation(cx, Direction::Read, || operation(&self.inner))
+    }
+
+    /// [`write_with`](Self::write_with), for functions that poll: see
+    /// [`poll_read_with`](Self::poll_read_with).
+    ///
+    /// ```
+    /// use polder::Async;
+    /// use std::future::poll_fn;
+    /// use std::net::UdpSocket;
+    ///
+    /// let (near, far) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    /// let (near, address) = (Async::new(near)?, far.local_addr()?);
+    /// let send = |near: &UdpSocket| near.send_to(b"hello", address);
+    /// polder::block_on(poll_fn(|cx| near.poll_write_with(cx, send)))?;
+    /// assert_eq!(far.recv(&mut [0; 8])?, 5);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`write_with`](Self::write_with).
+    pub fn poll_write_with<R>(
+        &self,
+        cx: &mut Context<'_>,
+        mut operation: impl FnMut(&T) -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        self.lent
+            .poll_operation(cx, Direction::Write, || operation(&self.inner))
     }
 
     /// [`read_with`](Self::read_with), for an operation that changes the value.
@@ -639,9 +696,7 @@ where
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         let wanted = !bytes.is_empty();
-        self.lent.poll_operation(cx, Direction::Read, || {
-            or_nothing(wanted, (&self.inner).read(bytes))
-        })
+        self.poll_read_with(cx, |mut inner| or_nothing(wanted, inner.read(bytes)))
     }
 
     fn poll_read_vectored(
@@ -650,8 +705,8 @@ where
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
         let wanted = has_room(buffers);
-        self.lent.poll_operation(cx, Direction::Read, || {
-            or_nothing(wanted, (&self.inner).read_vectored(buffers))
+        self.poll_read_with(cx, |mut inner| {
+            or_nothing(wanted, inner.read_vectored(buffers))
         })
     }
 }
@@ -697,8 +752,7 @@ where
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.lent
-            .poll_operation(cx, Direction::Write, || (&self.inner).write(bytes))
+        self.poll_write_with(cx, |mut inner| inner.write(bytes))
     }
 
     fn poll_write_vectored(
@@ -706,14 +760,11 @@ where
         cx: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.lent.poll_operation(cx, Direction::Write, || {
-            (&self.inner).write_vectored(buffers)
-        })
+        self.poll_write_with(cx, |mut inner| inner.write_vectored(buffers))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.lent
-            .poll_operation(cx, Direction::Write, || (&self.inner).flush())
+        self.poll_write_with(cx, |mut inner| inner.flush())
     }
 
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -6,7 +6,7 @@
 //!     snapshot of the readiness
 //!     worth an attempt? ── take one unit of the task's budget, try
 //!         succeeded, failed ────────────────────► ready
-//!         would block ── used up? ── no ────────► try again
+//!         would block ── used up? ── no ────────► wake the task, pending
 //!                                    yes: it has been cleared; give the unit back
 //!     register the waker ── an event came ──────► try again
 //!                           registered ─────────► pending
@@ -24,9 +24,10 @@
 //! the kernel was asked. Registering looks again under the lock that protects the count of events:
 //! see `reactor/readiness.rs`.
 //!
-//! **Budget.** An attempt that does not block costs one unit. So does an attempt that is repeated
-//! immediately, because it was interrupted or because the descriptor is still ready: a task cannot
-//! loop here forever.
+//! **Budget.** An attempt that does not block costs one unit. So does one that is repeated because
+//! it was interrupted. An attempt that blocks while the descriptor is ready may wait for something
+//! else, as that of TLS may wait for the other direction: so others run before the next one, also
+//! on a plain thread, which has no budget.
 
 use std::io;
 use std::ops::Deref;
@@ -134,7 +135,8 @@ pub(crate) fn poll<T>(
             match attempt(seen) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if !source.clear_if_spent(direction, seen)? {
-                        continue;
+                        wake_later(cx.waker());
+                        return Poll::Pending;
                     }
                     budget::restore();
                 }
@@ -146,6 +148,14 @@ pub(crate) fn poll<T>(
             return Poll::Pending;
         }
     }
+}
+
+/// Wakes the task, so that it runs again after others. Compiled apart from reads that wait for an
+/// event, as those of every request do.
+#[cold]
+#[inline(never)]
+fn wake_later(waker: &Waker) {
+    waker.wake_by_ref();
 }
 
 /// Registers `waker` for the next event; returns `false` if one has come since the readiness was

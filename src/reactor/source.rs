@@ -146,7 +146,7 @@ impl Source {
 
     /// Evaluates an attempt that would block and began after `seen` was taken. Returns whether the
     /// readiness is used up; then it has been cleared, and the operation waits for an event.
-    /// Otherwise the attempt is repeated.
+    /// Otherwise the attempt is to be repeated.
     #[inline]
     pub(crate) fn clear_if_spent(&self, direction: Direction, seen: Snapshot) -> io::Result<bool> {
         let is_ready = match self.trust {

@@ -199,6 +199,23 @@ fn an_operation_that_never_wants_what_is_there_does_not_hold_the_loop() {
     });
 }
 
+/// The same on a plain thread, where there is no budget.
+#[test]
+fn an_operation_that_never_wants_what_is_there_ends_the_poll_on_a_plain_thread_too() {
+    on_every_backend(|_| {
+        let (near, mut far) = pair();
+        far.write_all(b"x").expect("it is connected");
+        futures_lite::future::block_on(come(&near));
+        let count = Count::new();
+        let waker = count.waker();
+        let mut cx = Context::from_waker(&waker);
+        let never = |_: &TcpStream| io::Result::<()>::Err(ErrorKind::WouldBlock.into());
+        assert!(near.poll_read_with(&mut cx, never).is_pending());
+        assert!(near.poll_write_with(&mut cx, never).is_pending());
+        assert_eq!(count.woken(), 2, "each is tried again");
+    });
+}
+
 /// In async-io the tasks would wake each other forever.
 #[test]
 fn tasks_that_poll_one_source_neither_lose_nor_wake_each_other() {

@@ -31,15 +31,14 @@
 
 use std::future::Future;
 use std::io::{self, Read, Write};
-use std::mem::{replace, take};
 use std::net::SocketAddr;
 #[cfg(unix)]
 use std::os::fd::{AsFd as AsSocket, OwnedFd as Owned};
 #[cfg(windows)]
 use std::os::windows::io::{AsSocket, OwnedSocket as Owned};
 use std::panic::AssertUnwindSafe;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use async_rs::Runtime;
@@ -49,7 +48,6 @@ use polder::future::FutureExt;
 use polder::io::{AsyncRead, AsyncWrite};
 use polder::net::TcpStream;
 use polder::stream::Stream;
-use polder::task::consume_budget;
 use polder::time::{Sleep, now, sleep};
 use polder::{Async, Handle, Timer, unblock};
 
@@ -156,7 +154,6 @@ impl Reactor for Polder {
         Ok(Registered {
             handle,
             readiness: Async::new(duplicate)?,
-            is_to_yield: false,
         })
     }
 
@@ -191,50 +188,10 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 struct Registered<H> {
     handle: H,
     readiness: Async<Owned>,
-    /// Set when the task's budget was used up by an operation, whose result was returned still.
-    is_to_yield: bool,
 }
 
 /// The handle is never pinned.
 impl<H> Unpin for Registered<H> {}
-
-impl<H> Registered<H> {
-    /// Calls `operation` until it does not block, and waits by `poll_ready` in between.
-    ///
-    /// An operation takes from the task's budget when it is done: one that has to wait could not
-    /// give that back, and a task that polls many idle handles would never reach the last ones.
-    ///
-    /// An operation may block while the descriptor is ready: that of TLS may wait for the other
-    /// direction. So others run before it is tried a third time.
-    fn poll<R>(
-        &mut self,
-        cx: &mut Context<'_>,
-        mut operation: impl FnMut(&mut H) -> io::Result<R>,
-        poll_ready: impl Fn(&Async<Owned>, &mut Context<'_>) -> Poll<io::Result<()>>,
-    ) -> Poll<io::Result<R>> {
-        let mut has_blocked = false;
-        if take(&mut self.is_to_yield) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        loop {
-            match operation(&mut self.handle) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(poll_ready(&self.readiness, cx))?;
-                    if replace(&mut has_blocked, true) {
-                        cx.waker().wake_by_ref();
-                        return Poll::Pending;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => {
-                    self.is_to_yield = pin!(consume_budget()).poll(cx).is_pending();
-                    return Poll::Ready(result);
-                }
-            }
-        }
-    }
-}
 
 impl<H: Read> AsyncRead for Registered<H> {
     fn poll_read(
@@ -242,7 +199,8 @@ impl<H: Read> AsyncRead for Registered<H> {
         cx: &mut Context<'_>,
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll(cx, |handle| handle.read(bytes), Async::poll_readable)
+        let Registered { handle, readiness } = &mut *self;
+        readiness.poll_read_with(cx, |_| handle.read(bytes))
     }
 }
 
@@ -252,11 +210,13 @@ impl<H: Write> AsyncWrite for Registered<H> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll(cx, |handle| handle.write(bytes), Async::poll_writable)
+        let Registered { handle, readiness } = &mut *self;
+        readiness.poll_write_with(cx, |_| handle.write(bytes))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll(cx, Write::flush, Async::poll_writable)
+        let Registered { handle, readiness } = &mut *self;
+        readiness.poll_write_with(cx, |_| handle.flush())
     }
 
     /// Flushes only, as [`Async`] does: the handle is closed when it is dropped.

@@ -43,22 +43,19 @@
 
 use std::future::Future;
 use std::io;
-use std::mem::replace;
 use std::net::SocketAddr;
 #[cfg(unix)]
 use std::os::fd::OwnedFd as Owned;
 #[cfg(windows)]
 use std::os::windows::io::OwnedSocket as Owned;
 use std::path::Path;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 #[cfg(unix)]
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use polder::net::TcpStream;
-use polder::task::consume_budget;
 use polder::time::{Sleep, sleep};
 use polder::{Async, FallibleTask, Handle, unblock};
 use zbus::runtime::traits::{self, PollIo, TaskHandle};
@@ -100,11 +97,7 @@ impl traits::Runtime for Runtime {
     type Task<T: Send + 'static> = Task<T>;
 
     fn register_io_source(&self, source: IoSource) -> io::Result<Source> {
-        let (source, is_to_yield) = (Async::new(source)?, AtomicBool::new(false));
-        Ok(Source {
-            source,
-            is_to_yield,
-        })
+        Async::new(source).map(Source)
     }
 
     fn sleep(&self, duration: Duration) -> Sleep {
@@ -194,44 +187,18 @@ impl<T> Drop for Blocking<T> {
 
 /// A socket or pipe of a connection.
 #[derive(Debug)]
-pub struct Source {
-    source: Async<IoSource>,
-    /// Set when the task's budget was used up by an operation, whose result was returned still.
-    is_to_yield: AtomicBool,
-}
+pub struct Source(Async<IoSource>);
 
 impl PollIo for Source {
-    /// An operation takes from the task's budget when it is done: one that has to wait could not
-    /// give that back. One that blocks though the source is ready is tried a third time only after
-    /// others have run.
     fn poll_io<T>(
         &self,
         cx: &mut Context<'_>,
         interest: Interest,
         mut operation: impl FnMut() -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
-        let mut has_blocked = false;
-        if self.is_to_yield.swap(false, Ordering::Relaxed) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        loop {
-            match operation() {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => {
-                    let is_refused = pin!(consume_budget()).poll(cx).is_pending();
-                    self.is_to_yield.store(is_refused, Ordering::Relaxed);
-                    return Poll::Ready(result);
-                }
-            }
-            ready!(match interest {
-                Interest::Readable => self.source.poll_readable(cx),
-                _ => self.source.poll_writable(cx),
-            })?;
-            if replace(&mut has_blocked, true) {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
+        match interest {
+            Interest::Readable => self.0.poll_read_with(cx, |_| operation()),
+            _ => self.0.poll_write_with(cx, |_| operation()),
         }
     }
 }
@@ -264,6 +231,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::Waker;
 
     fn source(stream: &UnixStream) -> Source {
