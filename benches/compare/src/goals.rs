@@ -468,7 +468,8 @@ ends finds them, and malloc's own 8 for each of three allocations, rounded up to
 
 const CONNECT: &str = "\
 1.4 µs a connection. One system call more than the raw loop: a source is deregistered before it is closed, since a duplicate of its \
-descriptor would keep it in the kernel's set. And a task and a source are made and freed.";
+descriptor would keep it in the kernel's set. And a task and a source are made and freed. Without the deregistration it is 1.075 and 1.123 \
+in two runs of nine rounds, beside 1.139 and 1.121 with it.";
 
 const ECHO: &str = "\
 Each connection has a task and a source of its own, which the raw loop does without. Taking 64 events at a time instead of 256, \
@@ -482,7 +483,9 @@ const SMALL: &str = "\
 The chapter on small programs says what its size consists of.";
 
 const ACROSS: &str = "\
-Nearly all of it is the kernel's: a thread writes to an eventfd, and the other one wakes up on its core.";
+Nearly all of it is the kernel's: a thread writes to an eventfd, and the other one wakes up on its core. Two threads by hand, each with an \
+epoll and an eventfd and nothing else, take 51 µs of CPU time (47 to 71, and 3 once, on one core), where polder takes 66 and tokio 62 in the same rounds: medians of \
+five.";
 
 const BESIDE: &str = "\
 These wait for the idle worker to wake up, as in the other programs: tokio's socket takes as long.";
