@@ -469,7 +469,7 @@ ends finds them, and malloc's own 8 for each of three allocations, rounded up to
 const CONNECT: &str = "\
 1.4 µs a connection. One system call more than the raw loop: a source is deregistered before it is closed, since a duplicate of its \
 descriptor would keep it in the kernel's set. And a task and a source are made and freed. Without the deregistration it is 1.075 and 1.123 \
-in two runs of nine rounds, beside 1.139 and 1.121 with it.";
+in two runs of nine rounds, and 1.139 and 1.121 with it.";
 
 const ECHO: &str = "\
 Each connection has a task and a source of its own, which the raw loop does without. Taking 64 events at a time instead of 256, \
