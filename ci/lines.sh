@@ -12,9 +12,9 @@ cd "$(dirname "$0")/.."
 
 # `core` is what one reads to know how a task waits for a socket on Linux.
 budgets='
-core      7945
-scheduler 3370
-library   24922
+core      7935
+scheduler 3360
+library   24912
 worlds    12380
 '
 

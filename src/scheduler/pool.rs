@@ -56,16 +56,16 @@ struct Seen {
 }
 
 impl Seen {
-    /// Inspects the worker at `index`. `before` is the result of the inspection before, if that is
-    /// not out of date.
-    fn new(index: usize, shared: &Shared, before: Option<Seen>) -> Seen {
+    /// Inspects the worker at `index`. `before` is the result of the inspection before. (If that is
+    /// old, a worker that has slept since and was just woken may count as stuck: then it loses the
+    /// task that it would run next to a worker that has none.)
+    fn new(index: usize, shared: &Shared, before: Seen) -> Seen {
         let runs = shared.stealable(index).runs.get();
         let is_awake = !shared.remote(index).reactor.is_parked();
-        let was_in_this_poll = |before: Seen| before.is_awake && before.runs == runs;
         Seen {
             runs,
             is_awake,
-            is_stuck: is_awake && before.is_some_and(was_in_this_poll),
+            is_stuck: is_awake && before.is_awake && before.runs == runs,
         }
     }
 }
@@ -74,9 +74,10 @@ impl Seen {
 #[derive(Debug)]
 pub(super) struct PoolWorker {
     pub(super) sleeper: Sleeper,
-    /// When it inspects the others next: as the watch, or if it has tasks to run. `None` after a
-    /// sleep in which it was not the watch: `seen` is out of date then.
-    next_inspection: Cell<Option<Instant>>,
+    /// When it inspects the others next, if no other worker is the watch. It stays when it was
+    /// while the worker sleeps or works for moments only, since that inspection would never come
+    /// otherwise.
+    next_inspection: Cell<Instant>,
     /// The state of each worker when this one last inspected it.
     seen: RefCell<Box<[Seen]>>,
     /// Whether it has had the seat since it last fired timers, or has found some due while it
@@ -90,7 +91,7 @@ impl PoolWorker {
     pub(super) fn new(index: usize, workers: usize, shards: usize) -> PoolWorker {
         PoolWorker {
             sleeper: Sleeper::new(index),
-            next_inspection: Cell::new(None),
+            next_inspection: Cell::new(now()),
             seen: RefCell::new(vec![Seen::default(); workers].into()),
             has_polled: Cell::new(false),
             // No seat has this value, which is odd, before it was taken.
@@ -100,15 +101,14 @@ impl PoolWorker {
 
     /// Whether the worker is the watch, and its next inspection is due.
     pub(super) fn is_inspection_due(&self, now: Instant) -> bool {
-        let next = self.next_inspection.get();
-        self.sleeper.is_watch() && next.is_some_and(|next| next <= now)
+        self.sleeper.is_watch() && self.next_inspection.get() <= now
     }
 
     /// Inspects all workers.
     fn inspect(&self, now: Instant, shared: &Shared) {
-        let is_first = self.next_inspection.replace(Some(now + INTERVAL)).is_none();
+        self.next_inspection.set(now + INTERVAL);
         for (index, seen) in self.seen.borrow_mut().iter_mut().enumerate() {
-            *seen = Seen::new(index, shared, (!is_first).then_some(*seen));
+            *seen = Seen::new(index, shared, *seen);
         }
     }
 
@@ -141,11 +141,11 @@ impl Worker {
             return;
         }
         let (now, next) = (now(), &self.pool.next_inspection);
-        if next.get().is_some_and(|next| now < next) {
+        if now < next.get() {
             return;
         }
         if is_watched {
-            next.set(Some(now + INTERVAL));
+            next.set(now + INTERVAL);
             self.visit_full_shards();
         } else {
             self.inspect_others(now);
@@ -189,17 +189,10 @@ impl Worker {
         let mut timeout = timeout;
         if pool.sleeper.is_watch() {
             let now = self.driver.read_clock();
-            // If it has worked for a moment since it was the watch, its next inspection stays when
-            // it was. Otherwise that would never come, as long as it sleeps for moments only.
-            if pool.next_inspection.get().is_none() {
-                pool.inspect(now, shared);
-            }
-            let next = pool.next_inspection.get().map_or(now, common_moment);
-            pool.next_inspection.set(Some(next));
+            let next = common_moment(pool.next_inspection.get());
+            pool.next_inspection.set(next);
             let limit = next.saturating_duration_since(now);
             timeout = Some(timeout.map_or(limit, |timeout| timeout.min(limit)));
-        } else {
-            pool.next_inspection.set(None);
         }
         match sleep {
             Sleep::Leads(seat) => self.lead(seat, timeout),
@@ -232,10 +225,9 @@ impl Worker {
     /// are ready on them. Returns whether there is anything to run.
     pub(super) fn find_work(&self) -> bool {
         let is_left_to_another = self.shard().watch.is_kept() && !self.pool.sleeper.is_watch();
-        let next = self.pool.next_inspection.get();
-        if next.is_some() && !is_left_to_another {
+        if !is_left_to_another {
             let now = now();
-            if next <= Some(now) {
+            if self.pool.next_inspection.get() <= now {
                 self.inspect_others(now);
                 // The tasks that it has polled for a full shard are its own now.
                 if self.local.has_work() {
@@ -261,14 +253,12 @@ impl Worker {
         })
     }
 
-    /// Records which workers are stuck, and, for the watch, whether others work.
+    /// Records which workers are stuck, and whether others work.
     #[cold]
     fn inspect_others(&self, now: Instant) {
         let (shared, pool) = (&**self.shared(), &self.pool);
-        if pool.sleeper.is_watch() {
-            let others_work = self.have_others_worked() || shared.needs_watch(self.local.index);
-            pool.sleeper.note_inspection(others_work);
-        }
+        let others_work = self.have_others_worked() || shared.needs_watch(self.local.index);
+        pool.sleeper.note_inspection(others_work);
         pool.inspect(now, shared);
         self.visit_full_shards();
     }

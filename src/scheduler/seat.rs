@@ -187,7 +187,7 @@ impl Sleeper {
             return Sleep::No(None);
         }
         if !self.is_watch.get() {
-            let expects = worker.have_others_worked();
+            let expects = self.others_work.get() || worker.have_others_worked();
             if watch.watches(self.index, expects, workers) {
                 self.is_watch.set(true);
                 self.others_work.set(true);

@@ -31,12 +31,15 @@ use super::shard::ShardedWorkers;
 use crate::clock::since_start;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// The time between two inspections. A worker that becomes the watch inspects the others, and
-/// again within five quarters of this. So anything that becomes due while all others compute waits
-/// for that long at most; and a task behind a long poll for nine quarters, since that poll may have
-/// begun just after an inspection. So this, and the time that the watch takes to wake up, stay
-/// below a millisecond. If the watch is woken to run a task meanwhile, the moment of its next
-/// inspection stays the same.
+/// The time between two inspections. A worker that has inspected the others, and has tasks to run
+/// or is the watch, does so again within five quarters of this. So anything that becomes due while
+/// all others compute waits for that long at most; and a task behind a long poll for nine quarters,
+/// since that poll may have begun just after an inspection. So this, and the time that the watch
+/// takes to wake up, stay below a millisecond.
+///
+/// Each worker keeps the moment of its next inspection while it works or sleeps, also if it is not
+/// the watch meanwhile. If each sleep of a watch started a new interval, workers that are woken again
+/// and again, or that take turns as the watch, would never come to an inspection.
 ///
 /// Under Miri an inspection takes longer than that, so the watch would do nothing else.
 pub(super) const INTERVAL: Duration = Duration::from_micros(if cfg!(miri) { 50_000 } else { 350 });
