@@ -11,6 +11,7 @@
 # fail each time. With --rules it runs ci/rules.sh, whose table has a column for kqueue then.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. ci/run_tests.sh
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/polder-ci"
 mode=
@@ -71,22 +72,18 @@ esac
 # Whatever else this does, it has not passed without the backend.
 present=pollers::backends::the_model_of_kqueue_is_among_the_backends
 cargo test --test conformance --no-run
-cargo test --quiet --test conformance -- --exact "$present" | tee "$work/present"
-grep -q '^test result: ok. 1 passed' "$work/present" || {
-    echo "$0: $present did not run" >&2
-    exit 1
-}
+run_tests cargo test --test conformance -- --exact "$present"
 
 # Each test has a deadline of its own; the limits are for what would get round it.
 if [ $# != 0 ]; then
-    timeout 900 cargo test --test conformance -- "$@"
+    run_tests timeout 900 cargo test --test conformance -- "$@"
     exit
 fi
 if [ "$mode" = --short ]; then
     cargo test --lib --no-run
-    timeout 300 cargo test --lib
-    timeout 900 cargo test --test conformance -- pollers:: events:: tasks:: time:: streams:: udp:: unix:: waiters:: \
-        connecting:: descriptor:: numbers:: --skip thousand --skip million
+    run_tests timeout 300 cargo test --lib
+    run_tests timeout 900 cargo test --test conformance -- pollers:: events:: tasks:: time:: streams:: udp:: unix:: waiters:: \
+        connecting:: numbers:: --skip thousand --skip million
     exit
 fi
 cargo test --no-run

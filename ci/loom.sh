@@ -3,8 +3,9 @@
 # go to the test program: `ci/loom.sh parking` runs some of them only.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. ci/run_tests.sh
 
 # Flags of one's own mean a build of one's own.
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom"
 export RUSTFLAGS="--cfg loom"
-cargo test --lib --release -- "${@:-loom_tests}"
+run_tests cargo test --lib --release -- "${@:-loom_tests}"

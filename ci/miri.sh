@@ -9,6 +9,7 @@
 # unit tests with the second. It wants rustup's nightly toolchain with Miri, and gets it where it can.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. ci/run_tests.sh
 
 short=0 seeds="${1:-2}"
 if [ "$seeds" = --short ]; then
@@ -62,10 +63,10 @@ bounded() {
 MIRIFLAGS="$common" "${miri[@]}" --lib --test miri --no-run
 # What is pure computation runs under one schedule: it has no others.
 unit_tests() {
-    MIRIFLAGS="$common$1" bounded 900 "${miri[@]}" --lib -- reactor:: task:: sync:: scheduler::
+    MIRIFLAGS="$common$1" run_tests bounded 900 "${miri[@]}" --lib -- reactor:: scheduler::
 }
 programs() {
-    MIRIFLAGS="$common$1 -Zmiri-many-seeds=0..$seeds" bounded $((300 + 300 * seeds)) "${miri[@]}" --test miri
+    MIRIFLAGS="$common$1 -Zmiri-many-seeds=0..$seeds" run_tests bounded $((300 + 300 * seeds)) "${miri[@]}" --test miri
 }
 stacked='' tree=' -Zmiri-tree-borrows'
 if [ "$short" = 1 ]; then

@@ -26,7 +26,7 @@ rooms() {
     # threads retire, tell nothing that others do not.
     local suite='--test=conformance -- --test-threads=8 --skip thousand --skip hundreds --skip blocking'
     local core="$suite numbers:: events:: tasks:: taskset:: runtime:: workers:: pollers:: time:: streams:: udp:: unix::"
-    core+=' connecting:: async_io:: descriptor:: waiters:: kernel:: names:: scope:: serve_on_workers:: diagnostics::'
+    core+=' connecting:: async_io:: waiters:: kernel:: names:: scope:: serve_on_workers:: diagnostics::'
     # Of simulated worlds: what runs many seeds comes last.
     local seeds='planted:: every_kind_does_harm on_a_shared_thread killed_and_restarted_at_any_moment'
     seeds+=' a_port_that_is_used_again is_left_out_of_the_queue one_has_priority_until'

@@ -4,6 +4,7 @@
 # pollers, sockets and time are run. Linux only.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. ci/run_tests.sh
 
 rules=()
 if [ "${1:-}" = --short ]; then
@@ -13,4 +14,4 @@ fi
 export POLDER_STORM="${1:-10000}"
 # Each rule has a deadline of its own; this is for what would get round it.
 cargo test --all-features --test conformance --no-run
-timeout 600 cargo test --all-features --test conformance -- ${rules[@]+"${rules[@]}"}
+run_tests timeout 600 cargo test --all-features --test conformance -- ${rules[@]+"${rules[@]}"}

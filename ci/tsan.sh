@@ -8,6 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/targets.sh
+. ci/run_tests.sh
 
 target=x86_64-unknown-linux-gnu
 export CARGO_TARGET_DIR="$cache/tsan"
@@ -40,5 +41,5 @@ rules=("$@")
 [ ${#rules[@]} != 0 ] || rules=(workers:: tasks:: events::)
 test=("${cargo[@]}" test -Zbuild-std=std,panic_abort,test --target "$target")
 "${test[@]}" --test conformance --test soak --no-run
-timeout 600 "${test[@]}" --test conformance -- "${rules[@]}"
-timeout 600 "${test[@]}" --test soak -- --nocapture
+run_tests timeout 600 "${test[@]}" --test conformance -- "${rules[@]}"
+run_tests timeout 600 "${test[@]}" --test soak -- --nocapture
