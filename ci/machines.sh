@@ -16,6 +16,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/targets.sh
 . ci/not_run.sh
+. ci/run_tests.sh
 
 # Of both: what needs no whole minute, and no more than an emulator's speed.
 few_rules=(numbers:: events:: pollers::)
@@ -137,8 +138,8 @@ run() {
     timeout 1200 env "${build[@]}" "${cargo[@]}" --lib "${suite[@]}" "${seeds[@]}" --no-run
     [ $# != 0 ] || "${within[@]}" "${build[@]}" timeout 600 "${cargo[@]}" --lib
     # The same seeds have the same runs on every machine.
-    [ $# != 0 ] || [ ${#seeds[@]} = 0 ] || "${within[@]}" "${build[@]}" timeout 600 "${cargo[@]}" "${seeds[@]}" -- platforms:: determinism::fingerprints_are
-    [ ${#suite[@]} = 0 ] || "${within[@]}" "${build[@]}" timeout 1800 "${cargo[@]}" "${suite[@]}" -- ${rules[@]+"${rules[@]}"}
+    [ $# != 0 ] || [ ${#seeds[@]} = 0 ] || run_tests "${within[@]}" "${build[@]}" timeout 600 "${cargo[@]}" "${seeds[@]}" -- platforms:: determinism::fingerprints_are
+    [ ${#suite[@]} = 0 ] || run_tests "${within[@]}" "${build[@]}" timeout 1800 "${cargo[@]}" "${suite[@]}" -- ${rules[@]+"${rules[@]}"}
     echo "-- $machine: $((SECONDS - start)) s"
 }
 
