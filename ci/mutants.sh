@@ -267,6 +267,12 @@ esac
 for what in caught timeout unviable missed; do
     echo "$what: $(wc -l <"$output/$what.txt")"
 done
+viable=$(cat "$output"/{caught,timeout,missed}.txt | wc -l)
+echo "viable: $viable"
+if [ "$viable" = 0 ]; then
+    echo "$0: no mutant was tested, since none compiles or none is chosen" >&2
+    exit 1
+fi
 if [ -n "$(unexplained)" ]; then
     echo "$0: no test notices these, and $known gives no reason:" >&2
     sed 's/^/    /' <<<"$(unexplained)" >&2
