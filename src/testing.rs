@@ -272,3 +272,28 @@ macro_rules! __test {
         $crate::__test! { ($run $($limit)?) $($rest)* }
     };
 }
+
+/// For unit tests that need no runtime, or several.
+#[cfg(all(test, any(feature = "net", all(unix, feature = "signal"))))]
+pub(crate) mod limited {
+    use super::*;
+
+    /// Calls `f` on a new thread.
+    ///
+    /// # Panics
+    ///
+    /// With the words of `what` if it takes longer than [`DEFAULT_LIMIT`]; and if `f` does.
+    #[track_caller]
+    pub(crate) fn within(what: &str, f: impl FnOnce() + Send + 'static) {
+        let (sender, receiver) = mpsc::channel::<()>();
+        let thread = thread::spawn(move || {
+            // Dropped when `f` has returned or panicked.
+            let _sender = sender;
+            f();
+        });
+        if let Err(mpsc::RecvTimeoutError::Timeout) = receiver.recv_timeout(DEFAULT_LIMIT) {
+            panic!("{what}: not done after {DEFAULT_LIMIT:?}");
+        }
+        thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+    }
+}

@@ -112,31 +112,33 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_address_that_does_not_answer_delays_the_next_one_and_loses() {
-        let log = RefCell::new(Vec::new());
-        let start = Instant::now();
-        let result = crate::block_on(race(
-            addresses(&["[::1]:1", "[::2]:1", "1.1.1.1:1"]),
-            |address| {
-                log.borrow_mut().push(format!("{address}"));
-                let guard = Attempt(&log, address);
-                async move {
-                    let _guard = guard;
-                    if address.is_ipv6() {
-                        pending().await
-                    } else {
-                        Ok(address)
+    crate::test! {
+        async fn an_address_that_does_not_answer_delays_the_next_one_and_loses() {
+            let log = RefCell::new(Vec::new());
+            let start = Instant::now();
+            let result = race(
+                addresses(&["[::1]:1", "[::2]:1", "1.1.1.1:1"]),
+                |address| {
+                    log.borrow_mut().push(format!("{address}"));
+                    let guard = Attempt(&log, address);
+                    async move {
+                        let _guard = guard;
+                        if address.is_ipv6() {
+                            pending().await
+                        } else {
+                            Ok(address)
+                        }
                     }
-                }
-            },
-        ));
-        assert_eq!(result.unwrap().unwrap(), "1.1.1.1:1".parse().unwrap());
-        assert!(start.elapsed() >= ATTEMPT_DELAY);
-        let log = log.into_inner();
-        // The third address was not needed.
-        let expected = ["[::1]:1", "1.1.1.1:1", "end of 1.1.1.1:1", "end of [::1]:1"];
-        assert_eq!(log, expected);
+                },
+            )
+            .await;
+            assert_eq!(result.unwrap().unwrap(), "1.1.1.1:1".parse().unwrap());
+            assert!(start.elapsed() >= ATTEMPT_DELAY);
+            let log = log.into_inner();
+            // The third address was not needed.
+            let expected = ["[::1]:1", "1.1.1.1:1", "end of 1.1.1.1:1", "end of [::1]:1"];
+            assert_eq!(log, expected);
+        }
     }
 
     /// A name with one address is the usual case.
@@ -152,35 +154,38 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_address_that_fails_is_followed_by_the_next_at_once_and_the_last_error_counts() {
-        let fail = |address: SocketAddr| async move {
-            Err::<(), _>(io::Error::other(address.to_string()))
-        };
-        let all: Vec<_> = (1..=100)
-            .map(|port| ([127, 0, 0, 1], port).into())
-            .collect();
-        let start = Instant::now();
-        let error = crate::block_on(race(all, fail)).unwrap().unwrap_err();
-        assert_eq!(error.to_string(), "127.0.0.1:100");
-        // A hundred delays would take 25 seconds.
-        assert!(start.elapsed() < Duration::from_secs(20));
-        assert!(crate::block_on(race(Vec::new(), fail)).is_none());
+    crate::test! {
+        async fn an_address_that_fails_is_followed_by_the_next_at_once_and_the_last_error_counts() {
+            let fail = |address: SocketAddr| async move {
+                Err::<(), _>(io::Error::other(address.to_string()))
+            };
+            let all: Vec<_> = (1..=100)
+                .map(|port| ([127, 0, 0, 1], port).into())
+                .collect();
+            let start = Instant::now();
+            let error = race(all, fail).await.unwrap().unwrap_err();
+            assert_eq!(error.to_string(), "127.0.0.1:100");
+            // A hundred delays would take 25 seconds.
+            assert!(start.elapsed() < Duration::from_secs(20));
+            assert!(race(Vec::new(), fail).await.is_none());
+        }
     }
 
-    #[test]
-    fn a_slow_address_may_still_win() {
-        let result = crate::block_on(race(
-            addresses(&["[::1]:1", "1.1.1.1:1"]),
-            |address| async move {
-                if address.is_ipv6() {
-                    Timer::after(2 * ATTEMPT_DELAY).await
-                } else {
-                    pending().await
-                };
-                Ok(address)
-            },
-        ));
-        assert_eq!(result.unwrap().unwrap(), "[::1]:1".parse().unwrap());
+    crate::test! {
+        async fn a_slow_address_may_still_win() {
+            let result = race(
+                addresses(&["[::1]:1", "1.1.1.1:1"]),
+                |address| async move {
+                    if address.is_ipv6() {
+                        Timer::after(2 * ATTEMPT_DELAY).await
+                    } else {
+                        pending().await
+                    };
+                    Ok(address)
+                },
+            )
+            .await;
+            assert_eq!(result.unwrap().unwrap(), "[::1]:1".parse().unwrap());
+        }
     }
 }

@@ -276,6 +276,7 @@ fn ask(host: &str) -> Answer {
 mod tests {
     use super::*;
     use crate::event::Event;
+    use crate::testing::limited::within;
     use futures_lite::future::{block_on, poll_once};
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -283,104 +284,110 @@ mod tests {
     /// More concurrent lookups than there may be threads, some of which are cancelled.
     #[test]
     fn every_lookup_is_answered() {
-        let lookups: Vec<_> = (0..256)
-            .map(|port| {
-                let lookup = look_up("127.0.0.1".into(), port);
-                (port, std::thread::spawn(move || block_on(lookup)))
-            })
-            .collect();
-        for _ in 0..64 {
-            let mut lookup = Box::pin(look_up("localhost".into(), 1));
-            block_on(poll_once(&mut lookup));
-        }
-        for (port, lookup) in lookups {
-            let addresses = lookup.join().unwrap().unwrap();
-            assert_eq!(addresses, [SocketAddr::from(([127, 0, 0, 1], port))]);
-        }
+        within("a lookup is not answered", || {
+            let lookups: Vec<_> = (0..256)
+                .map(|port| {
+                    let lookup = look_up("127.0.0.1".into(), port);
+                    (port, std::thread::spawn(move || block_on(lookup)))
+                })
+                .collect();
+            for _ in 0..64 {
+                let mut lookup = Box::pin(look_up("localhost".into(), 1));
+                block_on(poll_once(&mut lookup));
+            }
+            for (port, lookup) in lookups {
+                let addresses = lookup.join().unwrap().unwrap();
+                assert_eq!(addresses, [SocketAddr::from(([127, 0, 0, 1], port))]);
+            }
+        });
     }
 
     #[test]
     fn identical_lookups_under_way_are_joined_and_later_ones_ask_anew() {
-        static ASKED: AtomicUsize = AtomicUsize::new(0);
-        static GO_ON: LazyLock<Event> = LazyLock::new(Event::new);
-        static OURS: PerProcess<Lookups> = PerProcess::new(|| {
-            Lookups::new(|host| {
-                ASKED.fetch_add(1, SeqCst);
-                block_on(GO_ON.wait());
-                match host {
-                    "known" => Ok(vec![SocketAddr::from(([127, 0, 0, 1], 0))]),
-                    "broken" => panic!("on purpose"),
-                    _ => Err((io::ErrorKind::NotFound, "unknown".into())),
+        within("a lookup that was joined is not answered", || {
+            static ASKED: AtomicUsize = AtomicUsize::new(0);
+            static GO_ON: LazyLock<Event> = LazyLock::new(Event::new);
+            static OURS: PerProcess<Lookups> = PerProcess::new(|| {
+                Lookups::new(|host| {
+                    ASKED.fetch_add(1, SeqCst);
+                    block_on(GO_ON.wait());
+                    match host {
+                        "known" => Ok(vec![SocketAddr::from(([127, 0, 0, 1], 0))]),
+                        "broken" => panic!("on purpose"),
+                        _ => Err((io::ErrorKind::NotFound, "unknown".into())),
+                    }
+                })
+            });
+            let ours = OURS.get();
+            let entries = || ours.list.lock().len();
+
+            for round in 1..=2 {
+                let mut all: Vec<_> = (1..=50)
+                    .map(|port| Box::pin(ours.look_up("known".into(), port)))
+                    .collect();
+                for lookup in &mut all {
+                    assert!(block_on(poll_once(lookup)).is_none());
                 }
-            })
+                // Some waiters give up.
+                all.truncate(40);
+                GO_ON.set();
+                for (lookup, port) in all.into_iter().zip(1..) {
+                    let addresses = block_on(lookup).unwrap();
+                    assert_eq!(addresses, [SocketAddr::from(([127, 0, 0, 1], port))]);
+                }
+                assert_eq!((ASKED.load(SeqCst), entries()), (round, 0));
+            }
+
+            for (host, kind) in [
+                ("other", io::ErrorKind::NotFound),
+                ("broken", io::ErrorKind::Other),
+            ] {
+                let mut all = [(); 2].map(|()| Box::pin(ours.look_up(host.into(), 1)));
+                for lookup in &mut all {
+                    assert!(block_on(poll_once(lookup)).is_none());
+                }
+                GO_ON.set();
+                for lookup in all {
+                    assert_eq!(block_on(lookup).unwrap_err().kind(), kind);
+                }
+            }
+            assert_eq!((ASKED.load(SeqCst), entries()), (4, 0));
+
+            // All give up: whether or not the lookup was begun, nothing is left, and the next one asks
+            // again.
+            let mut lookup = Box::pin(ours.look_up("known".into(), 1));
+            assert!(block_on(poll_once(&mut lookup)).is_none());
+            drop(lookup);
+            assert_eq!(entries(), 0);
+            GO_ON.set();
         });
-        let ours = OURS.get();
-        let entries = || ours.list.lock().len();
-
-        for round in 1..=2 {
-            let mut all: Vec<_> = (1..=50)
-                .map(|port| Box::pin(ours.look_up("known".into(), port)))
-                .collect();
-            for lookup in &mut all {
-                assert!(block_on(poll_once(lookup)).is_none());
-            }
-            // Some waiters give up.
-            all.truncate(40);
-            GO_ON.set();
-            for (lookup, port) in all.into_iter().zip(1..) {
-                let addresses = block_on(lookup).unwrap();
-                assert_eq!(addresses, [SocketAddr::from(([127, 0, 0, 1], port))]);
-            }
-            assert_eq!((ASKED.load(SeqCst), entries()), (round, 0));
-        }
-
-        for (host, kind) in [
-            ("other", io::ErrorKind::NotFound),
-            ("broken", io::ErrorKind::Other),
-        ] {
-            let mut all = [(); 2].map(|()| Box::pin(ours.look_up(host.into(), 1)));
-            for lookup in &mut all {
-                assert!(block_on(poll_once(lookup)).is_none());
-            }
-            GO_ON.set();
-            for lookup in all {
-                assert_eq!(block_on(lookup).unwrap_err().kind(), kind);
-            }
-        }
-        assert_eq!((ASKED.load(SeqCst), entries()), (4, 0));
-
-        // All give up: whether or not the lookup was begun, nothing is left, and the next one asks
-        // again.
-        let mut lookup = Box::pin(ours.look_up("known".into(), 1));
-        assert!(block_on(poll_once(&mut lookup)).is_none());
-        drop(lookup);
-        assert_eq!(entries(), 0);
-        GO_ON.set();
     }
 
     #[test]
     #[cfg(unix)]
     fn a_lookup_under_way_when_its_process_forks_is_an_error_in_the_child_where_it_can_be_repeated()
     {
-        static IS_PARENT: AtomicUsize = AtomicUsize::new(1);
-        static GO_ON: LazyLock<Event> = LazyLock::new(Event::new);
-        static OURS: PerProcess<Lookups> = PerProcess::new(|| {
-            Lookups::new(|_| {
-                if IS_PARENT.load(SeqCst) == 1 {
-                    block_on(GO_ON.wait());
-                }
-                Ok(Vec::new())
-            })
+        within("a lookup is not answered after a fork", || {
+            static IS_PARENT: AtomicUsize = AtomicUsize::new(1);
+            static GO_ON: LazyLock<Event> = LazyLock::new(Event::new);
+            static OURS: PerProcess<Lookups> = PerProcess::new(|| {
+                Lookups::new(|_| {
+                    if IS_PARENT.load(SeqCst) == 1 {
+                        block_on(GO_ON.wait());
+                    }
+                    Ok(Vec::new())
+                })
+            });
+            let mut lookup = Box::pin(OURS.get().look_up("name".into(), 1));
+            assert!(block_on(poll_once(&mut lookup)).is_none());
+            crate::sys::in_child(|| {
+                IS_PARENT.store(0, SeqCst);
+                let kind = block_on(&mut lookup).map_err(|error| error.kind());
+                let again = block_on(OURS.get().look_up("name".into(), 1));
+                kind == Err(io::ErrorKind::Unsupported) && again.is_ok()
+            });
+            GO_ON.set();
+            assert!(block_on(lookup).is_ok());
         });
-        let mut lookup = Box::pin(OURS.get().look_up("name".into(), 1));
-        assert!(block_on(poll_once(&mut lookup)).is_none());
-        crate::sys::in_child(|| {
-            IS_PARENT.store(0, SeqCst);
-            let kind = block_on(&mut lookup).map_err(|error| error.kind());
-            let again = block_on(OURS.get().look_up("name".into(), 1));
-            kind == Err(io::ErrorKind::Unsupported) && again.is_ok()
-        });
-        GO_ON.set();
-        assert!(block_on(lookup).is_ok());
     }
 }

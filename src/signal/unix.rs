@@ -69,6 +69,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::testing::limited::within;
 
     /// Far more than any buffer has room for.
     const MANY: usize = 100_000;
@@ -84,24 +85,14 @@ mod tests {
         that_block.map(|wake| Arc::new(wake.unwrap())).into()
     }
 
-    /// Calls `f` on another thread, within a minute.
-    fn soon(what: &str, f: impl FnOnce() + Send + 'static) {
-        let (done, is_done) = mpsc::channel();
-        std::thread::spawn(move || {
-            f();
-            done.send(()).expect("somebody waits for it");
-        });
-        (is_done.recv_timeout(Duration::from_secs(60))).unwrap_or_else(|_| panic!("{what}"));
-    }
-
     #[test]
     fn handlers_never_block_however_late_the_thread_is_and_it_learns_that_something_came() {
         for wake in wakes() {
             let notified = wake.clone();
-            soon("a handler blocks", move || {
+            within("a handler blocks", move || {
                 (0..MANY).for_each(|_| notify(&notified));
             });
-            soon("what the handlers said is lost", move || {
+            within("what the handlers said is lost", move || {
                 wait(&wake).expect("it can be read");
             });
         }

@@ -400,6 +400,7 @@ fn to_fill(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
 mod tests {
     use super::*;
     use crate::net::socket::options::{Flag, Opt};
+    use crate::testing::limited::within;
     use socket2::Socket as Raw;
     use std::net::{Ipv4Addr, SocketAddr};
     use std::time::Duration;
@@ -434,60 +435,64 @@ mod tests {
     #[test]
     fn a_connect_to_a_full_queue_is_tried_less_and_less_often() {
         use crate::future::or;
-        let (time, mut attempts) = (Duration::from_millis(300), 0);
-        let full = || -> io::Result<()> {
-            attempts += 1;
-            Err(io::ErrorKind::WouldBlock.into())
-        };
-        crate::block_on(or(
-            async {
-                let result = while_full(SocketType::UnixStream, full).await;
-                panic!("it was given up: {result:?}");
-            },
-            async {
-                Timer::after(time).await;
-            },
-        ));
-        // 1, 2, 4, 8, 16 and then 32 ms apart.
-        assert!((2..20).contains(&attempts), "{attempts} attempts");
-        // Other errors, and success, are returned.
-        let refused = || -> io::Result<()> { Err(io::ErrorKind::ConnectionRefused.into()) };
-        let result = crate::block_on(while_full(SocketType::UnixStream, refused));
-        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        within("a connect to a full queue does not end", || {
+            let (time, mut attempts) = (Duration::from_millis(300), 0);
+            let full = || -> io::Result<()> {
+                attempts += 1;
+                Err(io::ErrorKind::WouldBlock.into())
+            };
+            crate::block_on(or(
+                async {
+                    let result = while_full(SocketType::UnixStream, full).await;
+                    panic!("it was given up: {result:?}");
+                },
+                async {
+                    Timer::after(time).await;
+                },
+            ));
+            // 1, 2, 4, 8, 16 and then 32 ms apart.
+            assert!((2..20).contains(&attempts), "{attempts} attempts");
+            // Other errors, and success, are returned.
+            let refused = || -> io::Result<()> { Err(io::ErrorKind::ConnectionRefused.into()) };
+            let result = crate::block_on(while_full(SocketType::UnixStream, refused));
+            assert_eq!(result.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        });
     }
 
     /// And so their reads need no `recvmsg`.
     #[test]
     fn nothing_but_bytes_comes_through_unix_streams_of_our_own() {
-        let (near, far) = pair(SocketType::UnixStream).unwrap();
-        if near.kernel().flag(Flag::Passrights).unwrap() {
-            println!("this kernel cannot refuse descriptors");
-            return;
-        }
-        let is_trusted = |socket: &Socket| socket.io().source().trusts_short_reads();
-        assert!(is_trusted(&near) && is_trusted(&far));
-        let clone = near.clone();
-        let _ = near.lend_descriptor();
-        assert!(!is_trusted(&near) && !is_trusted(&clone), "one was lent");
-        let adopted = adopt(far.into_descriptor().unwrap(), SocketType::UnixStream);
-        let adopted = adopted.unwrap();
-        assert!(adopted.kernel().flag(Flag::Passrights).unwrap() && !is_trusted(&adopted));
-
-        // Linux gives a name to a listener that asks for none.
-        let unnamed = SockAddr::unix("").unwrap();
-        let listener = bind(SocketType::UnixListener, &unnamed).unwrap();
-        let address = listener.kernel().local_addr().unwrap();
-        crate::block_on(async {
-            for passrights in [false, true] {
-                if passrights {
-                    (listener.kernel().set(Opt::Flag(Flag::Passrights, true))).unwrap();
-                }
-                let connect = connect(SocketType::UnixStream, &address);
-                let client = connect.await.unwrap();
-                let (accepted, _) = listener.accept().await.unwrap();
-                assert!(is_trusted(&client));
-                assert_eq!(is_trusted(&accepted), !passrights);
+        within("a connection is not accepted", || {
+            let (near, far) = pair(SocketType::UnixStream).unwrap();
+            if near.kernel().flag(Flag::Passrights).unwrap() {
+                println!("this kernel cannot refuse descriptors");
+                return;
             }
+            let is_trusted = |socket: &Socket| socket.io().source().trusts_short_reads();
+            assert!(is_trusted(&near) && is_trusted(&far));
+            let clone = near.clone();
+            let _ = near.lend_descriptor();
+            assert!(!is_trusted(&near) && !is_trusted(&clone), "one was lent");
+            let adopted = adopt(far.into_descriptor().unwrap(), SocketType::UnixStream);
+            let adopted = adopted.unwrap();
+            assert!(adopted.kernel().flag(Flag::Passrights).unwrap() && !is_trusted(&adopted));
+
+            // Linux gives a name to a listener that asks for none.
+            let unnamed = SockAddr::unix("").unwrap();
+            let listener = bind(SocketType::UnixListener, &unnamed).unwrap();
+            let address = listener.kernel().local_addr().unwrap();
+            crate::block_on(async {
+                for passrights in [false, true] {
+                    if passrights {
+                        (listener.kernel().set(Opt::Flag(Flag::Passrights, true))).unwrap();
+                    }
+                    let connect = connect(SocketType::UnixStream, &address);
+                    let client = connect.await.unwrap();
+                    let (accepted, _) = listener.accept().await.unwrap();
+                    assert!(is_trusted(&client));
+                    assert_eq!(is_trusted(&accepted), !passrights);
+                }
+            });
         });
     }
 
