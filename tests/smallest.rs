@@ -6,18 +6,14 @@ use std::time::Duration;
 use polder::event::Latch;
 use polder::{Backend, Runtime, TaskSet, Timer};
 
-#[test]
-fn the_loop_tasks_and_time_need_no_feature() {
-    for backend in Backend::available() {
-        let runtime = Runtime::builder().backend(backend).build().unwrap();
-        runtime.block_on(async {
-            let latch = Latch::new();
-            let mut tasks = TaskSet::new();
-            tasks.spawn(async { Timer::after(Duration::from_millis(1)).await });
-            let task = polder::spawn_local(async move { latch.set() });
-            task.await;
-            assert!(tasks.join_next().await.is_some());
-        });
+polder::test! {
+    async fn the_loop_tasks_and_time_need_no_feature() {
+        let latch = Latch::new();
+        let mut tasks = TaskSet::new();
+        tasks.spawn(async { Timer::after(Duration::from_millis(1)).await });
+        let task = polder::spawn_local(async move { latch.set() });
+        task.await;
+        assert!(tasks.join_next().await.is_some());
     }
 }
 
