@@ -508,6 +508,9 @@ impl<T> Async<T> {
     /// [`read_with`](Self::read_with), for functions that poll. The task is woken when another try
     /// is worthwhile. Any number of tasks may poll concurrently.
     ///
+    /// An operation that returns [`Interrupted`](io::ErrorKind::Interrupted) is called again, as
+    /// [`AsyncRead`] requires it.
+    ///
     /// ```
     /// use polder::Async;
     /// use std::future::poll_fn;

@@ -6,6 +6,7 @@
 //!     snapshot of the readiness
 //!     worth an attempt? ── take one unit of the task's budget, try
 //!         succeeded, failed ────────────────────► ready
+//!         interrupted ──────────────────────────► try again
 //!         would block ── used up? ── no ────────► wake the task, pending
 //!                                    yes: it has been cleared; give the unit back
 //!     register the waker ── an event came ──────► try again
@@ -24,10 +25,10 @@
 //! the kernel was asked. Registering looks again under the lock that protects the count of events:
 //! see `reactor/readiness.rs`.
 //!
-//! **Budget.** An attempt that does not block costs one unit. So does one that is repeated because
-//! it was interrupted. An attempt that blocks while the descriptor is ready may wait for something
-//! else, as that of TLS may wait for the other direction: so others run before the next one, also
-//! on a plain thread, which has no budget.
+//! **Budget.** An attempt costs one unit, unless it blocks and then waits for an event. One that
+//! blocks while the descriptor is ready may do so again and again: that of TLS may wait for the
+//! other direction. So others run before the next attempt, also on a plain thread, which has no
+//! budget.
 
 use std::io;
 use std::ops::Deref;

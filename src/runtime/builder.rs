@@ -421,7 +421,8 @@ impl Builder {
     /// 65,536 per worker, and writes them to a file.
     ///
     /// An event takes 24 bytes and about 40 ns, and a poll has three: the wake, the beginning and
-    /// the end. The number is rounded up to a power of two, and limited to 2^26.
+    /// the end. The number is rounded up to a power of two, and limited to 2^26. Names are kept of
+    /// as many tasks as that, those that were spawned last.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().trace(65_536).build()?;

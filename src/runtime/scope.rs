@@ -19,6 +19,7 @@
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
+use std::mem::replace;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use std::thread;
 use super::Runtime;
 use super::spawn::{spawn_local_on, spawn_on};
 use super::task_set::{Members, Report, Reporting};
-use crate::scheduler::{self, Shared};
+use crate::scheduler::{self, Shared, budget};
 use crate::sync::{Handoff, contain};
 use crate::task::{AbortHandle, Task};
 
@@ -265,6 +266,7 @@ impl<'scope> Scope<'scope, '_> {
         ScopedTask {
             result,
             abort,
+            was_polled: false,
             scope: PhantomData,
         }
     }
@@ -348,6 +350,7 @@ impl<T> Drop for ScopedResult<T> {
 pub struct ScopedTask<'scope, T> {
     result: Arc<ScopedResult<T>>,
     abort: AbortHandle,
+    was_polled: bool,
     scope: PhantomData<&'scope ()>,
 }
 
@@ -390,7 +393,11 @@ impl<T> Unpin for ScopedTask<'_, T> {}
 impl<T> Future for ScopedTask<'_, T> {
     type Output = T;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        // Only a task that is already done could keep others waiting.
+        if !replace(&mut self.was_polled, true) && self.is_finished() {
+            ready!(budget::consume(cx));
+        }
         let result = ready!(self.result.slot.poll(cx, |slot| match slot {
             Slot::Ended(result) => Some(result.take()),
             Slot::Running => None,

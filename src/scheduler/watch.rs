@@ -38,8 +38,8 @@ use crate::sync::atomic::{AtomicBool, Ordering, fence};
 /// takes to wake up, stay below a millisecond.
 ///
 /// Each worker keeps the moment of its next inspection while it works or sleeps, also if it is not
-/// the watch meanwhile. If each sleep of a watch started a new interval, workers that are woken again
-/// and again, or that take turns as the watch, would never come to an inspection.
+/// the watch meanwhile. If each sleep of a watch started a new interval, workers that are woken
+/// again and again, or that take turns as the watch, would never come to an inspection.
 ///
 /// Under Miri an inspection takes longer than that, so the watch would do nothing else.
 pub(super) const INTERVAL: Duration = Duration::from_micros(if cfg!(miri) { 50_000 } else { 350 });

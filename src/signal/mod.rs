@@ -101,6 +101,10 @@ pub fn ctrl_c() -> CtrlC {
 ///
 /// When awaited: the error with which the system refused the handler or its thread.
 ///
+/// # Panics
+///
+/// As [`Signals`].
+///
 /// # Cancel safety
 ///
 /// Cancel safe: dropping it has no effect. A Ctrl-C that comes between two polls is reported by the

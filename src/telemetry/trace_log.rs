@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime};
 
 use super::identity::Name;
 use super::trace::Mark;
-use super::trace_ring::Ring;
+use super::trace_ring::{MAX_EVENTS, Ring};
 use crate::clock::now;
 use crate::sync::Mutex;
 
@@ -37,7 +37,7 @@ impl TraceLog {
         TraceLog {
             start,
             start_time: SystemTime::now(),
-            capacity,
+            capacity: capacity.min(MAX_EVENTS),
             others: Ring::new(start, capacity),
             pushing: Mutex::new(()),
             names: Mutex::new(VecDeque::new()),

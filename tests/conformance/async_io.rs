@@ -213,6 +213,12 @@ fn an_operation_that_never_wants_what_is_there_ends_the_poll_on_a_plain_thread_t
         assert!(near.poll_read_with(&mut cx, never).is_pending());
         assert!(near.poll_write_with(&mut cx, never).is_pending());
         assert_eq!(count.woken(), 2, "each is tried again");
+        let mut results = vec![Ok(()), Err(ErrorKind::Interrupted.into())];
+        let interrupted = near.poll_read_with(&mut cx, |_| results.pop().unwrap());
+        assert!(
+            matches!(interrupted, Poll::Ready(Ok(()))),
+            "it is called again"
+        );
     });
 }
 

@@ -67,6 +67,32 @@ fn tasks_of_a_scope_are_awaited_there_and_local_ones_share_cells() {
     });
 }
 
+#[test]
+fn tasks_of_a_scope_that_are_done_let_others_run() {
+    with_every_runtime(|runtime, _| {
+        let turns = Cell::new(0);
+        runtime.scope(async |scope| {
+            let done: Vec<_> = (0..1_000).map(|n| scope.spawn(async move { n })).collect();
+            until("all are done", || {
+                done.iter().all(|task| task.is_finished())
+            })
+            .await;
+            let others = scope.spawn_local(async {
+                loop {
+                    turns.set(turns.get() + 1);
+                    yield_now().await;
+                }
+            });
+            for (n, task) in done.into_iter().enumerate() {
+                assert_eq!(task.await, n);
+            }
+            others.abort_handle().abort();
+        });
+        let turns = turns.get();
+        assert!(turns >= 5, "the other task had {turns} turns");
+    });
+}
+
 /// The future panics while tasks borrow from its caller: they are cancelled, and dropped before the
 /// panic continues.
 #[test]
