@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 budgets='
 core      7935
 scheduler 3360
-library   24919
+library   24918
 worlds    12380
 '
 

@@ -402,12 +402,15 @@ fn every_function_of_the_c_library_that_is_answered_gives_the_worlds_answer() {
             tv_sec: 0,
             tv_usec: 0,
         };
+        let mut zone = [7; 2];
         let mut bytes = [[0_u8; 32]; 2];
         let (now, refused) = {
             let null = std::ptr::null_mut();
             // SAFETY: each has room for its result, and a length beyond 256 is refused.
             unsafe {
                 assert_eq!(libc::clock_gettime(libc::CLOCK_REALTIME, &mut spec), 0);
+                assert_eq!(libc::gettimeofday(&mut val, (&raw mut zone).cast()), 0);
+                assert_eq!((val.tv_sec, zone), (1_767_226_834, [0; 2]));
                 assert_eq!(libc::gettimeofday(&mut val, null), 0);
                 for half in &mut bytes {
                     assert_eq!(getentropy(half.as_mut_ptr().cast(), 32), 0);

@@ -353,8 +353,8 @@ mod tests {
             }
             assert_eq!((ASKED.load(SeqCst), entries()), (4, 0));
 
-            // All give up: whether or not the lookup was begun, nothing is left, and the next one asks
-            // again.
+            // All give up: whether or not the lookup was begun, nothing is left, and the next one
+            // asks again.
             let mut lookup = Box::pin(ours.look_up("known".into(), 1));
             assert!(block_on(poll_once(&mut lookup)).is_none());
             drop(lookup);

@@ -356,10 +356,16 @@ mod answer {
     ///
     /// As gettimeofday(2): `time` and `zone` are null, or have room.
     pub unsafe fn gettimeofday(time: *mut c_void, zone: *mut c_void) -> c_int {
-        if !time.is_null() && zone.is_null() {
+        if !time.is_null() {
             if let Some(shown) = answered(Clock::Wall) {
                 // SAFETY: libc::timeval is two such numbers here, and the caller has room for them.
-                unsafe { *time.cast::<Time>() = [seconds(shown), shown.subsec_micros().into()] };
+                // So it has for a timezone, which is two of C's.
+                unsafe {
+                    *time.cast::<Time>() = [seconds(shown), shown.subsec_micros().into()];
+                    if !zone.is_null() {
+                        *zone.cast::<[c_int; 2]>() = [0; 2];
+                    }
+                }
                 return 0;
             }
         }

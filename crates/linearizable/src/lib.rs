@@ -509,7 +509,8 @@ fn draw<I: Debug, O: Debug>(
         let operation = operations[it];
         let start = column(operation.invoked);
         let bar = match &operation.answered {
-            Some((at, _)) => format!("|{}|", "-".repeat(column(*at) - start - 1)),
+            // An answer may have the moment of its invocation, or even an earlier one.
+            Some((at, _)) => format!("|{}|", "-".repeat(column(*at).saturating_sub(start + 1))),
             None => format!("|{}", "-".repeat(width - start)),
         };
         let bar = format!("{}{bar}", " ".repeat(start));

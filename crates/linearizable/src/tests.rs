@@ -241,3 +241,12 @@ fn a_violation_is_drawn_with_what_is_around_it() {
     assert!(marked.contains("|-|"), "{text}");
     assert!(text.contains("ends so: … "), "{text}");
 }
+
+#[test]
+fn a_violation_without_duration_or_with_one_below_zero_is_drawn_too() {
+    for answered in [5, 0] {
+        let operations = [op("reader", Read("x"), 5, answered, 7)];
+        let verdict = check(&operations, &REGISTERS).0;
+        assert!(matches!(verdict, Verdict::Violation(_)), "{verdict:?}");
+    }
+}

@@ -1,4 +1,5 @@
-//! hyper on [polder]: [`serve()`] serves axum's `Router`, and any other service of tower or hyper.
+//! hyper on [polder]: [`serve()`] serves axum's `Router`, and any other service of tower or hyper,
+//! except for upgrades (such as WebSocket), for which there is hyper's own builder.
 //!
 //! No tokio runs: hyper and axum use some of its types only.
 //!

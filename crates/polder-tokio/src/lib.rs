@@ -50,6 +50,9 @@
 //! * **Simulated worlds** (polder's feature `sim`): tokio's thread, sockets and clock are not part
 //!   of a world. A task that waits for tokio there fails the run, with a report that names the wake
 //!   by another thread, or a deadlock.
+//! * **Budgets.** tokio counts the operations of its own tasks only, and polder does not count
+//!   those on tokio's types. A task that reads from a tokio stream which always has data does not
+//!   yield, unless it calls `polder::task::consume_budget`.
 
 #![deny(missing_debug_implementations, missing_docs)]
 
@@ -64,7 +67,7 @@ use std::task::{Context, Poll};
 use std::{process, thread};
 
 use pin_project_lite::pin_project;
-use tokio::runtime::{Builder, Handle, Id};
+use tokio::runtime::{Builder, Handle, Id, TryCurrentError};
 
 /// Makes tokio's runtime the current one on this thread, until the thread ends, and returns a
 /// function that does so on the thread where it is called. That is meant for polder's
@@ -98,8 +101,8 @@ use tokio::runtime::{Builder, Handle, Id};
 /// # std::io::Result::Ok(())
 /// ```
 ///
-/// On a thread that is in another tokio runtime already, such as tokio's own threads, it changes
-/// nothing: that runtime is found.
+/// On a thread that is in a tokio runtime already, such as tokio's own threads, it changes nothing:
+/// that runtime is found. So it has no effect within a future of [`in_tokio`].
 ///
 /// # Errors
 ///
@@ -177,7 +180,10 @@ pin_project! {
     impl<F> PinnedDrop for InTokio<F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            let _entered = this.handle.enter();
+            // While the thread ends, tokio's thread-local may be gone, and entering would panic.
+            let is_gone = |error: TryCurrentError| error.is_thread_local_destroyed();
+            let can_enter = !Handle::try_current().is_err_and(is_gone);
+            let _entered = can_enter.then(|| this.handle.enter());
             this.future.set(None);
         }
     }

@@ -39,6 +39,10 @@ mod unix {
     /// The maximum number of keys that wait for the loop. Further keys are dropped.
     const KEYS: usize = 16;
 
+    /// How many lines may be the same as the one before, with `--once`. A program sends its latest
+    /// line again to each new connection, and no line otherwise.
+    const REPEATED: usize = 16;
+
     pub fn main() -> ExitCode {
         let command = match Command::parse(std::env::args_os().skip(1)) {
             Ok(command) => command,
@@ -72,10 +76,16 @@ mod unix {
     fn once(path: &Path, width: u16) -> Result<(), String> {
         let mut app = App::new();
         let mut feed = Feed::connect(path).map_err(|why| why.to_string())?;
-        let mut lines = 0;
+        let (mut lines, mut repeated) = (0, 0);
         while lines < 2 {
             let line = feed.next_line().map_err(|why| why.to_string())?;
-            lines += usize::from(app.line(line));
+            if app.line(line) {
+                lines += 1;
+            } else if repeated == REPEATED {
+                return Err("the program says the same again and again".into());
+            } else {
+                repeated += 1;
+            }
         }
         let height = screen::height(&app, width);
         let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));

@@ -618,7 +618,9 @@ impl Disk {
     ///
     /// `draw` returns a random number below the one that it is passed. `allow` is called for each
     /// file and directory that would lose something, with its number, which it keeps for ever, and
-    /// a description. If it returns `false`, the file or directory loses nothing.
+    /// a description. If it returns `false`, the file or directory loses nothing. A directory may
+    /// still lose changes together with those of another one, without a call: if a rename between
+    /// them is lost, both end there.
     ///
     /// ```
     /// # use power_loss::Disk;

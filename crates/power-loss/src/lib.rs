@@ -73,8 +73,9 @@
 //! # What is not modelled
 //!
 //! Links, permissions, times and locks; writeback after some time (nothing is safe before it was
-//! synced, however old it is); torn sectors; a file system that turns read-only after an error.
-//! Errors and `..` are those of Linux on every platform. Unsynced data is kept in memory until it
+//! synced, however old it is); torn sectors; a file system that turns read-only after an error; a
+//! slash at the end of a file's name, which Linux refuses (`ENOTDIR`) and this ignores. Other
+//! errors, and `..`, are those of Linux on every platform. Unsynced data is kept in memory until it
 //! is synced.
 
 #![deny(missing_docs)]

@@ -33,7 +33,7 @@ pub(super) fn of_thread(thread: u32) -> Option<Trace> {
 pub(super) fn functions(address: usize) -> Vec<Function> {
     let mut functions = Vec::new();
     // `resolve` expects a return address, and looks at the byte before it.
-    backtrace::resolve((address + 1) as *mut c_void, |symbol| {
+    backtrace::resolve(address.wrapping_add(1) as *mut c_void, |symbol| {
         if let Some(name) = symbol.name() {
             functions.push(Function {
                 name: format!("{name:#}"),
