@@ -74,7 +74,9 @@ impl Replay {
                     Some((word, number)) => {
                         let number = parse(number)?;
                         if let Some(nth) = word.strip_prefix("choose") {
-                            simpler.chosen.insert(nth.parse().ok()?, number);
+                            // (They are counted from one.)
+                            let nth = nth.parse().ok().filter(|nth| *nth > 0)?;
+                            simpler.chosen.insert(nth, number);
                         } else {
                             let at = word.strip_prefix("fork")?.parse().ok()?;
                             if forks.iter().next_back().is_some_and(|(last, _)| last >= at) {
@@ -197,6 +199,7 @@ mod tests {
             "7:-a",
             "seven",
             "7:choose1",
+            "7:choose0=1",
             "7:choosex=1",
             "7:lifo",
             "7:fork=1",
