@@ -76,13 +76,13 @@ run_tests cargo test --test conformance -- --exact "$present"
 
 # Each test has a deadline of its own; the limits are for what would get round it.
 if [ $# != 0 ]; then
-    run_tests timeout 900 cargo test --test conformance -- "$@"
+    run_tests timeout -k 10 900 cargo test --test conformance -- "$@"
     exit
 fi
 if [ "$mode" = --short ]; then
     cargo test --lib --no-run
-    run_tests timeout 300 cargo test --lib
-    run_tests timeout 900 cargo test --test conformance -- pollers:: events:: tasks:: time:: streams:: udp:: unix:: waiters:: \
+    run_tests timeout -k 10 300 cargo test --lib
+    run_tests timeout -k 10 900 cargo test --test conformance -- pollers:: events:: tasks:: time:: streams:: udp:: unix:: waiters:: \
         connecting:: numbers:: --skip thousand --skip million
     exit
 fi

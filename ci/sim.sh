@@ -25,16 +25,16 @@ export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true CARGO_PROFILE_RELEASE_DEBUG=0
 # Of each kind: TCP's, UDP's and Unix sockets'. 5,000 take about half a minute.
 export POLDER_SCRIPTS=${POLDER_SCRIPTS:-$scripts}
 # (With the features that the other scripts build it with.)
-run_tests timeout 900 cargo test --release --all-features --test sim -- --skip planted::
+run_tests timeout -k 10 900 cargo test --release --all-features --test sim -- --skip planted::
 # The example, by far more seeds than in the suite: in seconds, on one core.
-POLDER_SEEDS=$example POLDER_SIM_JOBS=1 run_tests timeout 900 cargo test --release --all-features --test sim -- \
+POLDER_SEEDS=$example POLDER_SIM_JOBS=1 run_tests timeout -k 10 900 cargo test --release --all-features --test sim -- \
     --exact example::no_increment_is_lost_or_applied_twice
 
 # The same seeds come to the same, with chaos: twice in a process, in two processes, and optimised or not.
 fingerprints=$(mktemp -d)
 compared() {
     POLDER_FINGERPRINT_SEEDS=${POLDER_FINGERPRINT_SEEDS:-$fingerprint_seeds} POLDER_FINGERPRINTS="$fingerprints/$1" \
-        run_tests timeout 1800 cargo test "${@:2}" --all-features --test sim -- \
+        run_tests timeout -k 10 1800 cargo test "${@:2}" --all-features --test sim -- \
         --exact example::a_seed_of_the_example_comes_to_the_same_twice_with_all_kinds_of_chaos
 }
 compared release --release
@@ -65,12 +65,12 @@ awk -F'\t' '$1 == "simulated" { count[$3]++ } END {
 
 # How many seeds find each bug, how soon, and how many would without some of the machinery; all that was printed where
 # one fails.
-POLDER_PLANTED_SCORES=1 run_tests timeout 900 cargo test --release --all-features --test sim -- planted:: --nocapture >"$log" 2>&1 || {
+POLDER_PLANTED_SCORES=1 run_tests timeout -k 10 900 cargo test --release --all-features --test sim -- planted:: --nocapture >"$log" 2>&1 || {
     cat "$log"
     exit 1
 }
 grep ': found by' "$log"
-run_tests timeout 900 cargo test --all-features --doc -- sim::
+run_tests timeout -k 10 900 cargo test --all-features --doc -- sim::
 
 # Explorations by edges, in a build with counters of them.
 if [ "${1:-}" != --short ]; then

@@ -14,4 +14,4 @@ fi
 export POLDER_STORM="${1:-10000}"
 # Each rule has a deadline of its own; this is for what would get round it.
 cargo test --all-features --test conformance --no-run
-run_tests timeout 600 cargo test --all-features --test conformance -- ${rules[@]+"${rules[@]}"}
+run_tests timeout -k 10 600 cargo test --all-features --test conformance -- ${rules[@]+"${rules[@]}"}

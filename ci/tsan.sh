@@ -41,5 +41,5 @@ rules=("$@")
 [ ${#rules[@]} != 0 ] || rules=(workers:: tasks:: events::)
 test=("${cargo[@]}" test -Zbuild-std=std,panic_abort,test --target "$target")
 "${test[@]}" --test conformance --test soak --no-run
-run_tests timeout 600 "${test[@]}" --test conformance -- "${rules[@]}"
-run_tests timeout 600 "${test[@]}" --test soak -- --nocapture
+run_tests timeout -k 10 600 "${test[@]}" --test conformance -- "${rules[@]}"
+run_tests timeout -k 10 600 "${test[@]}" --test soak -- --nocapture

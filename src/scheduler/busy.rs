@@ -174,7 +174,7 @@ impl Worker {
                 return true;
             }
             let now = now();
-            // The sleep that follows ends immediately for the inspection.
+            // The sleep that follows ends soon, for the inspection.
             if local.shared.is_crowded(self.busy_poll.config.cores)
                 || self.pool.is_inspection_due(now)
             {

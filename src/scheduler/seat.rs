@@ -16,8 +16,8 @@
 //! back soon: otherwise each event would wake two workers. It sleeps without a limit only while
 //! another worker is the watch. If none is, it becomes the watch itself, and so sleeps until its
 //! next inspection at most; or, if all others sleep, it does not sleep, and tries the seat after
-//! all. A watch tries the seat again after its inspection, and so does one that gives up the mark.
-//! `loom` checks this below.
+//! all. A worker that has inspected the others since it was woken tries the seat, and so does one
+//! that gives up the mark. `loom` checks this below.
 
 use std::cell::Cell;
 

@@ -31,11 +31,13 @@ use super::shard::ShardedWorkers;
 use crate::clock::since_start;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// The time between two inspections. A worker that has inspected the others, and has tasks to run
-/// or is the watch, does so again within five quarters of this. So anything that becomes due while
-/// all others compute waits for that long at most; and a task behind a long poll for nine quarters,
-/// since that poll may have begun just after an inspection. So this, and the time that the watch
-/// takes to wake up, stay below a millisecond.
+/// The time between two inspections. The watch inspects the others again within five quarters of
+/// this, and so does a worker with tasks to run while there is no watch. So anything that becomes
+/// due while all others compute waits for that long at most; and a task behind a long poll for nine
+/// quarters, since that poll may have begun just after an inspection. So this, and the time that
+/// the watch takes to wake up, stay below a millisecond. (If the watch is taken to work meanwhile,
+/// the next one goes by its own inspections, and a task that would run next may wait for another
+/// interval.)
 ///
 /// Each worker keeps the moment of its next inspection while it works or sleeps, also if it is not
 /// the watch meanwhile. If each sleep of a watch started a new interval, workers that are woken
