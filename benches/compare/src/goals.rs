@@ -519,6 +519,6 @@ Server and generator are three threads or more on two cores, so the system takes
 then. That is why the rounds differ so much. As valgrind counts them, a request takes 6,450 user instructions with one worker and 6,650 with \
 two (tokio: 6,560 and 6,770), and both make the same two system calls for it. With two workers the rest is the timer of the worker that looks \
 after the others: one that is earlier than the system's tick traps in this virtual machine (`timerfd_settime`: 4 µs for 350 µs, 0.5 µs for \
-40 ms). The figures are from before workers shared the moments of these looks. Since then, compared with tokio, in three runs of five or \
-seven rounds with 50 connections: CPU time 1.01 to 1.15 (1.25 to 1.27 before), requests 0.96 to 1.01 (0.85 to 0.88), p99 0.90 \
-to 1.07 (1.34 to 1.43). With a look each 10 ms instead of each 350 µs: CPU time 0.98 to 1.06, but what comes due while all compute then waits for 10 ms.";
+40 ms). Before workers shared the moments of these looks it was 1.25 of tokio's CPU time with 50 connections. With a look each \
+10 ms instead of each 350 µs it was 0.98 to 1.06 in three runs of five or seven rounds, where it was 1.01 to 1.15 otherwise; but what \
+comes due while all compute then waits for 10 ms.";
