@@ -104,14 +104,6 @@ impl PoolWorker {
         self.sleeper.is_watch() && self.next_inspection.get() <= now
     }
 
-    /// Inspects all workers.
-    fn inspect(&self, now: Instant, shared: &Shared) {
-        self.next_inspection.set(now + INTERVAL);
-        for (index, seen) in self.seen.borrow_mut().iter_mut().enumerate() {
-            *seen = Seen::new(index, shared, *seen);
-        }
-    }
-
     /// Whether the worker at `index` is still in the poll in which the last inspection has found it
     /// stuck.
     fn is_stuck(&self, index: usize, shared: &Shared) -> bool {
@@ -259,7 +251,10 @@ impl Worker {
         let (shared, pool) = (&**self.shared(), &self.pool);
         let others_work = self.have_others_worked() || shared.needs_watch(self.local.index);
         pool.sleeper.note_inspection(others_work);
-        pool.inspect(now, shared);
+        pool.next_inspection.set(now + INTERVAL);
+        for (index, seen) in pool.seen.borrow_mut().iter_mut().enumerate() {
+            *seen = Seen::new(index, shared, *seen);
+        }
         self.visit_full_shards();
     }
 
