@@ -5,8 +5,8 @@
 #
 #     ci/features.sh [--short | --all]
 #
-# With --short each feature is compiled alone instead of in pairs, and the tests of simulated worlds are left to ci/sim.sh,
-# which runs them optimised. With --all every combination is compiled: more than three hundred, a quarter of an hour.
+# With --short each feature is compiled alone instead of in pairs, and the tests of simulated worlds are left to ci/sim.sh.
+# With --all every combination is compiled: more than three hundred, a quarter of an hour.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/run_tests.sh
@@ -26,7 +26,7 @@ if [ "$(uname)" = Linux ]; then
 fi
 cargo test --all-features --lib
 cargo test -p host-timeline -p libc-answers -p linearizable -p power-loss -p thread-stack
-worlds=(--test sim)
+worlds=(--test fingerprints --test sim)
 [ "${1:-}" != --short ] || worlds=()
 cargo test --all-features --test backtrace --test budgets --test conformance --test ends \
     --test one_reactor --test platform --test smallest --test spans ${worlds[@]+"${worlds[@]}"}

@@ -131,14 +131,14 @@ run() {
     echo "-- $machine"
     local cargo=(cargo test --all-features --target "$target")
     # Each test has a deadline of its own; the limits are for what would get round it.
-    local suite=(--test conformance) seeds=(--test sim)
+    local suite=(--test conformance) seeds=(--test fingerprints)
     if [ "$short" = 1 ]; then
         if [ -n "$emulator" ]; then suite=(); else seeds=(); fi
     fi
     timeout 1200 env "${build[@]}" "${cargo[@]}" --lib "${suite[@]}" "${seeds[@]}" --no-run
     [ $# != 0 ] || "${within[@]}" "${build[@]}" timeout 600 "${cargo[@]}" --lib
     # The same seeds have the same runs on every machine.
-    [ $# != 0 ] || [ ${#seeds[@]} = 0 ] || run_tests "${within[@]}" "${build[@]}" timeout 600 "${cargo[@]}" "${seeds[@]}" -- platforms:: determinism::fingerprints_are
+    [ $# != 0 ] || [ ${#seeds[@]} = 0 ] || run_tests "${within[@]}" "${build[@]}" timeout 600 "${cargo[@]}" "${seeds[@]}"
     [ ${#suite[@]} = 0 ] || run_tests "${within[@]}" "${build[@]}" timeout 1800 "${cargo[@]}" "${suite[@]}" -- ${rules[@]+"${rules[@]}"}
     echo "-- $machine: $((SECONDS - start)) s"
 }

@@ -26,7 +26,6 @@ mod names;
 mod nat;
 mod paused;
 mod planted;
-mod platforms;
 mod said;
 mod shared;
 mod suspended;

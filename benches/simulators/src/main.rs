@@ -266,7 +266,7 @@ fn number(figure: f64) -> String {
 
 /// Returns the seconds of CPU time for 10,000 seeds of the example of docs/SIMULATION.md.
 fn example(rounds: usize) -> Result<String> {
-    const TEST: [&str; 6] = ["test", "--release", "--features", "sim", "--test", "sim"];
+    const TEST: [&str; 6] = ["test", "--release", "--features", "sim", "--test", "fingerprints"];
     const NAME: &str = "example::no_increment_is_lost_or_applied_twice";
     let folder = Path::new(FOLDER).join("../..");
     let mut build = Command::new(env!("CARGO"));
@@ -327,7 +327,7 @@ More is better: all figures are for a second of CPU time. The last column is pol
 |---|--:|--:|--:|--:|--:|
 {table}
 Medians of {rounds} rounds, with the least and the most in brackets. A program whose single world takes longer than {LONG} s is measured once, and stopped after {LIMIT} s. 10,000 seeds of the example in the chapter on simulated \
-worlds, by `tests/sim/example.rs` on one core, take {example} s of CPU time.
+worlds, by `tests/fingerprints/example.rs` on one core, take {example} s of CPU time.
 
 {ABOUT}
 {versions}. To repeat it:

@@ -1,9 +1,5 @@
 //! Programs of each kind, with chaos, that run identically on every platform: the fingerprints of
 //! twenty seeds each, folded into one recorded number.
-//!
-//! Linux, macOS and Windows run these in CI by `ci/features.sh`, the BSDs by `ci/fingerprints.sh`.
-//! After a change to a world's behaviour, or to the order in which the runtime acts, the numbers
-//! are recorded again on one platform, and the others must produce the same.
 
 use std::io::Result;
 use std::net::IpAddr;
