@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hickory_resolver::Resolver;
+use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::{DnsTcpStream, DnsUdpSocket, RuntimeProvider, Spawn, Time};
 use polder::io::{AsyncRead, AsyncWrite};
 use polder::net::{TcpStream, UdpSocket};
@@ -41,7 +42,8 @@ type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Looks up names, for [`Builder::resolver`](polder::runtime::Builder::resolver). A name that is
-/// unknown, or has no address, is an error of the kind [`NotFound`](io::ErrorKind::NotFound).
+/// unknown, or has no address, is an error of the kind [`NotFound`](io::ErrorKind::NotFound), and a
+/// question that no server answers in time is one of the kind [`TimedOut`](io::ErrorKind::TimedOut).
 ///
 /// ```
 /// use hickory_resolver::Resolver;
@@ -60,14 +62,19 @@ pub fn lookup(
     move |host| {
         let dns = dns.clone();
         Box::pin(async move {
-            match dns.lookup_ip(host).await {
-                Ok(found) => Ok(found.iter().collect()),
-                Err(error) if error.is_no_records_found() || error.is_nx_domain() => {
-                    Err(io::Error::new(io::ErrorKind::NotFound, error))
-                }
-                Err(error) => Err(io::Error::other(error)),
-            }
+            let found = dns.lookup_ip(host).await;
+            let found = found.map_err(|error| io::Error::new(kind_of(&error), error))?;
+            Ok(found.iter().collect())
         })
+    }
+}
+
+fn kind_of(error: &NetError) -> io::ErrorKind {
+    match error {
+        _ if error.is_no_records_found() || error.is_nx_domain() => io::ErrorKind::NotFound,
+        NetError::Timeout => io::ErrorKind::TimedOut,
+        NetError::Io(error) => error.kind(),
+        _ => io::ErrorKind::Other,
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
+use std::time::Duration;
 
 use hickory_resolver::Resolver;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
@@ -13,6 +14,9 @@ use polder::{Backend, Runtime};
 use polder_hickory::{Provider, lookup};
 
 use crate::within;
+
+/// How long hickory waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 const A: u16 = 1;
 const AAAA: u16 = 28;
@@ -110,7 +114,8 @@ fn runtime(backend: Backend, workers: usize, server: SocketAddr) -> Runtime {
     }
     let server = NameServerConfig::new(server.ip(), true, connections.into());
     let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
-    let dns = Resolver::builder_with_config(config, Provider);
+    let mut dns = Resolver::builder_with_config(config, Provider);
+    dns.options_mut().timeout = PATIENCE;
     let dns = dns.build().expect("a resolver");
     let builder = Runtime::builder().backend(backend).workers(workers);
     let runtime = builder.resolver(lookup(dns));
@@ -126,6 +131,18 @@ fn hickory_looks_up_the_names_of_a_runtime() {
             });
         }
     }
+}
+
+#[test]
+fn a_name_server_that_does_not_answer_is_an_error_of_its_kind() {
+    within("a question".into(), || {
+        let silent = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let server = silent.local_addr().expect("it has one");
+        let runtime = runtime(Backend::available()[0], 1, server);
+        let error = runtime.block_on(resolve("server.test:1"));
+        let error = error.expect_err("there is no answer");
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    });
 }
 
 fn looks_up(backend: Backend, workers: usize) {
