@@ -7,7 +7,7 @@ use super::check::{Report, Run, from_environment};
 use super::replay::Replay;
 use crate::world::Setup;
 use crate::world::link::nanos;
-use crate::world::trace::{Comparison, Recorded, Seconds};
+use crate::world::trace::{COMPARED, Comparison, Recorded, Seconds};
 
 /// Describes the event in which a run differs from the one that it was compared with, and those
 /// before it.
@@ -74,9 +74,10 @@ pub(super) fn between(runs: &[Replay; 2], run: &Run<'_>) -> String {
     } else if is_same {
         format!("{one} and {other} are the same run")
     } else {
+        let same = first.events.min(second.events).min(COMPARED as u64);
         let (first, second) = (end(&first), end(&second));
         format!(
-            "{one} and {other} are the same as far as both go: the first {first}, the second {second}"
+            "{one} and {other} have the same first {same} events: the first {first}, the second {second}"
         )
     }
 }

@@ -426,7 +426,7 @@ impl<I, O> Operation<I, O> {
         Operation {
             client: client.to_owned(),
             input,
-            invoked: world::earliest(invoked),
+            invoked: world::world_time(invoked, false),
             answered: None,
         }
     }
@@ -445,7 +445,7 @@ impl<I, O> Operation<I, O> {
     /// ```
     #[must_use]
     pub fn answered(mut self, output: O, at: Instant) -> Operation<I, O> {
-        self.answered = Some((world::latest(at), output));
+        self.answered = Some((world::world_time(at, true), output));
         self
     }
 }

@@ -440,8 +440,8 @@ impl Host {
 
     /// Sends a signal to the process: to its [`Signals`](crate::signal::Signals) and
     /// [`ctrl_c`](crate::signal::ctrl_c), and to no other process. If the process does not listen
-    /// for that signal, it [ends](Self::kill), unless the default action is to ignore the signal.
-    /// Has no effect if no process runs.
+    /// for that signal, it [ends](Self::kill), also while it is [paused](Self::pause), unless the
+    /// default action is to ignore the signal. Has no effect if no process runs.
     ///
     /// ```
     /// use polder::signal::{Signal, Signals};

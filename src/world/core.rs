@@ -316,11 +316,6 @@ impl Core {
             self.pollers.report(number, registration, ready);
         }
     }
-
-    #[cfg(test)]
-    pub(super) fn of_test(seed: u64) -> Core {
-        super::Setup::default().core(seed)
-    }
 }
 
 /// Notes that a task is polled.
@@ -336,6 +331,12 @@ pub(crate) fn note_poll(task: u64, site: &'static std::panic::Location<'static>)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Core {
+        pub(in crate::world) fn of_test(seed: u64) -> Core {
+            crate::world::Setup::default().core(seed)
+        }
+    }
 
     fn with_two_hosts() -> Core {
         let mut core = Core::of_test(1);

@@ -78,8 +78,11 @@ impl Ord for Entry {
     }
 }
 
-/// The number of an event that comes before all others of its time. Others count from one.
+/// The number of an event that comes before all others of its time.
 const FORWARD: u64 = 0;
+
+/// The numbers of messages that were held count from one, and those of all other events from here.
+const PUSHED: u64 = 1 << 32;
 
 /// The events that have not happened yet.
 #[derive(Default)]
@@ -87,6 +90,7 @@ pub(super) struct Events {
     lanes: [VecDeque<Entry>; 2],
     heap: BinaryHeap<Entry>,
     pushed: u64,
+    released: u64,
 }
 
 /// The place of the first event.
@@ -100,7 +104,7 @@ impl Events {
     #[inline]
     pub(super) fn push(&mut self, at: u64, event: Event) {
         self.pushed += 1;
-        let nth = self.pushed;
+        let nth = PUSHED + self.pushed;
         let entry = Entry { at, nth, event };
         for lane in &mut self.lanes {
             if lane.back().is_none_or(|last| last.at <= at) {
@@ -108,6 +112,14 @@ impl Events {
             }
         }
         self.heap.push(entry);
+    }
+
+    /// Pushes a message that was held until now. It comes before those that were sent later, and are
+    /// due now as well.
+    pub(super) fn push_released(&mut self, at: u64, event: Event) {
+        self.released += 1;
+        let nth = self.released;
+        self.heap.push(Entry { at, nth, event });
     }
 
     /// Returns the time of the first event, the event, and its place. It stays there unless an
@@ -311,16 +323,16 @@ mod tests {
         }
         assert!(!events.has_forward());
         for number in [6, 5, 4] {
-            let at: Vec<u64> = events.at(5).map(|(number, _)| number).collect();
+            let at: Vec<u64> = events.at(5).map(|(number, _)| number - PUSHED).collect();
             assert_eq!(at, (4..=number).collect::<Vec<_>>());
-            events.bring_forward(number);
+            events.bring_forward(PUSHED + number);
             let (at, _, place) = events.first().unwrap();
             assert!(at == 5 && events.is_forward(place) && events.has_forward());
             let taken = events.take(place);
             assert!(matches!(taken, Some((5, Event::Chaos(nth))) if nth == number));
         }
-        events.bring_forward(2);
-        events.bring_forward(99);
+        events.bring_forward(PUSHED + 2);
+        events.bring_forward(PUSHED + 99);
         assert!(matches!(events.first(), Some((7, Event::Chaos(1), _))));
         assert_eq!(events.all().count(), 3);
     }

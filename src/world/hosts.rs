@@ -270,11 +270,6 @@ impl Hosts {
         }
         Err(Errno::ADDRNOTAVAIL.into())
     }
-
-    #[cfg(test)]
-    pub(super) fn set_next_port(&mut self, host: usize, port: u16) {
-        self.list[host].next_port = port;
-    }
 }
 
 impl Core {
@@ -318,6 +313,12 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Hosts {
+        pub(in crate::world) fn set_next_port(&mut self, host: usize, port: u16) {
+            self.list[host].next_port = port;
+        }
+    }
 
     fn two() -> Hosts {
         let mut hosts = Hosts::default();

@@ -181,18 +181,9 @@ fn with_world<R>(world: u32, f: impl FnOnce(&mut Kernel) -> R) -> Option<R> {
     with(|kernel| (kernel.core.world == world).then(|| f(kernel))).flatten()
 }
 
-/// Returns the earliest time of the world at which the current host's clock may have shown `at`.
-/// Outside of a host that is `at` itself.
-pub(crate) fn earliest(at: Instant) -> Instant {
-    world_time(at, false)
-}
-
-/// Returns the latest such time: see [`earliest`].
-pub(crate) fn latest(at: Instant) -> Instant {
-    world_time(at, true)
-}
-
-fn world_time(at: Instant, is_last: bool) -> Instant {
+/// Returns the earliest time of the world at which the current host's clock may have shown `at`, or
+/// the latest one. Outside of a host that is `at` itself.
+pub(crate) fn world_time(at: Instant, is_last: bool) -> Instant {
     let time = with(|kernel| {
         let host = kernel.core.processes.current_host()?;
         Some(kernel.core.time.world_time(host, at, is_last))

@@ -228,7 +228,7 @@ impl Core {
             if links.partings.is_held(way.0, way.1) {
                 links.held.push((way, event));
             } else {
-                self.events.push(now, event);
+                self.events.push_released(now, event);
             }
         }
     }

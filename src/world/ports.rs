@@ -68,11 +68,6 @@ impl Ports {
         }
     }
 
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.bound.is_empty()
-    }
-
     /// Forgets the bound sockets of a host.
     pub(super) fn forget(&mut self, host: usize) {
         self.bound.retain(|(_, other, _), _| *other != host);

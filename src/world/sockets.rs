@@ -91,8 +91,9 @@ impl Network<'_> {
     pub(crate) fn describe(&mut self, process: usize) -> Vec<String> {
         let mut numbers = self.open(process, self.core.processes.host_of(process));
         numbers.sort_by_key(|id| self.table.tcp(*id).is_none());
+        let (hosts, now) = (&self.core.hosts, self.core.time.now());
         let describe = |id| match self.table.find(id)? {
-            Socket::Tcp(socket) => Some(socket.describe(&self.core.hosts)),
+            Socket::Tcp(socket) => Some(socket.describe(hosts, now)),
             Socket::Udp(socket) => Some(socket.describe()),
             Socket::Unix(socket) => Some(socket.describe()),
         };

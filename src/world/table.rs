@@ -212,9 +212,4 @@ impl Table {
             Socket::Unix(_) => None,
         }
     }
-
-    #[cfg(test)]
-    pub(super) fn count(&self) -> usize {
-        self.list.iter().flatten().count()
-    }
 }

@@ -58,7 +58,7 @@ mod tcp_tests;
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 
 pub(crate) use segment::Segment;
 use segment::Spare;
@@ -309,10 +309,5 @@ impl Network<'_> {
 /// Returns whether an address is a broadcast or multicast one, to which no socket connects: Linux's
 /// tcp_v4_connect() and tcp_v6_connect().
 fn is_for_many(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => {
-            ip.is_broadcast() || ip.is_multicast() || ip == Ipv4Addr::new(127, 255, 255, 255)
-        }
-        IpAddr::V6(ip) => ip.is_multicast(),
-    }
+    ip.is_multicast() || super::udp::is_broadcast(ip)
 }

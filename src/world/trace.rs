@@ -11,8 +11,8 @@ pub(crate) use super::fact::{Fact, Flags};
 /// The number of events that a report shows.
 const SHOWN: usize = 60;
 
-/// The number of fingerprints kept for the comparison of two runs: eight megabytes.
-const KEPT: usize = 1 << 20;
+/// The number of events of which two runs are compared: eight megabytes of fingerprints.
+pub(crate) const COMPARED: usize = 1 << 20;
 
 /// The number of events kept then, to report the first difference: four megabytes.
 const EVENTS_KEPT: usize = 1 << 16;
@@ -190,7 +190,7 @@ impl Trace {
         match &mut self.comparison {
             Comparison::None => true,
             Comparison::Record(all) => {
-                if index < KEPT {
+                if index < COMPARED {
                     all.fingerprints.push(hash);
                 }
                 if index < EVENTS_KEPT {

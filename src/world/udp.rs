@@ -236,7 +236,7 @@ impl Socket {
 }
 
 /// Returns whether an address is that of all hosts on the network, or of the loopback's broadcast.
-fn is_broadcast(ip: IpAddr) -> bool {
+pub(super) fn is_broadcast(ip: IpAddr) -> bool {
     let all = [
         Ipv4Addr::BROADCAST,
         Ipv4Addr::new(10, 255, 255, 255),
@@ -419,7 +419,8 @@ mod tests {
         for number in network.open(0, 0) {
             network.close(number);
         }
-        assert!(network.ports.is_empty() && network.table.count() == 0);
+        assert!(network.table.ids(0).is_empty());
+        assert!(network.bind_udp(own).is_ok(), "its port is free");
     }
 
     #[test]

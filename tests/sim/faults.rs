@@ -6,7 +6,7 @@ use std::rc::Rc;
 use polder::event::Event;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
-use polder::sim::{self, Process, Sim};
+use polder::sim::{self, Latency, Process, Sim};
 use polder::time::{now, sleep, timeout};
 
 use super::{ask, counting, echo, ms, secs};
@@ -335,6 +335,32 @@ fn of_cuts_that_overlap_the_last_one_opens_the_way() {
         let _new = sim.cut(&["test"], &["far"]);
         drop(old);
         assert!(!comes().await);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn what_is_held_comes_before_what_was_sent_later_and_arrives_when_the_hold_ends() {
+    sim::check(0..1, |sim| async move {
+        sim.links().latency(Latency::fixed(ms(10)));
+        let socket = UdpSocket::bind("0.0.0.0:7").await?;
+        sim.host("sender").start(|| async {
+            let socket = UdpSocket::bind("0.0.0.0:0").await?;
+            for number in 0..2 {
+                socket.send_to(&[number], "10.0.0.1:7").await?;
+                sleep(ms(10)).await;
+            }
+            Result::Ok(())
+        });
+        let hold = sim.hold(&["sender"], &["test"]);
+        // The second one is due in this moment, and is not held.
+        sleep(ms(20)).await;
+        drop(hold);
+        for number in 0..2 {
+            let mut byte = [9];
+            socket.recv_from(&mut byte).await?;
+            assert_eq!(byte, [number]);
+        }
         Result::Ok(())
     });
 }

@@ -58,9 +58,10 @@ fn a_run_stops_at_the_time_that_is_asked_for_and_shows_each_host_then() {
             "replay: POLDER_SEED=0x1 POLDER_SIM_UNTIL=1.000500s cargo test look::child",
         ],
     );
-    // Each seed sends after a second, and after its handshake.
-    let sent = (0..100).map(|nth| format!("{:.3} s", 1.002 + f64::from(nth) / 1_000.0));
-    let texts: Vec<String> = sent.step_by(10).map(|until| stop(&until).1).collect();
+    // It sends after a second, and after its handshake. An acknowledgement comes after more than a
+    // millisecond.
+    let sent = (0..16).map(|nth| format!("{:.4} s", 1.002 + f64::from(nth) / 2_000.0));
+    let texts: Vec<String> = sent.map(|until| stop(&until).1).collect();
     let is_under_way = |text: &String| text.contains("1000 bytes not acknowledged");
     assert!(texts.iter().any(is_under_way), "{texts:?}");
     let (passes, text) = stop("1000s");
@@ -98,6 +99,14 @@ async fn unanswered(sim: Sim) {
         assert!(answer.is_ok(), "no answer");
         sleep(ms(100)).await;
     }
+}
+
+#[test]
+fn a_report_does_not_call_bytes_unacknowledged_whose_acknowledgement_has_arrived() {
+    let until = ("POLDER_SIM_UNTIL", "1.9s");
+    let (_, text) = in_a_process("look::silent", &[("POLDER_SEED", "0"), until]);
+    assert_contains(&text, &["seed 0x0 stopped at 1.9", "1 byte is unread"]);
+    assert!(!text.contains("not acknowledged"), "{text}");
 }
 
 #[test]

@@ -114,8 +114,9 @@ impl Network<'_> {
 
     /// Sets the keepalive timer. The event of an earlier deadline no longer applies.
     fn set_keepalive_timer(&mut self, id: u32, at: u64) {
-        self.table.tcp_at(id).keepalive_at = Some(at);
-        self.core.events.push(at, Event::Keepalive(id));
+        if self.table.tcp_at(id).keepalive_at.replace(at) != Some(at) {
+            self.core.events.push(at, Event::Keepalive(id));
+        }
     }
 }
 

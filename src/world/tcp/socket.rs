@@ -235,7 +235,7 @@ impl Socket {
     }
 
     /// Describes the socket, for reports.
-    pub(crate) fn describe(&self, hosts: &Hosts) -> String {
+    pub(crate) fn describe(&self, hosts: &Hosts, now: u64) -> String {
         let state = match self.state {
             State::Listening => return format!("listens at {}", self.local),
             State::Connecting | State::Accepting(_) => "connecting to",
@@ -251,7 +251,9 @@ impl Socket {
         }
         // Not counting the FIN, behind the last byte.
         let sent = self.next.min(self.end);
-        let (under_way, unsent) = (sent.saturating_sub(self.acked), self.end - sent);
+        let has_ack = self.ack_under_way.is_some_and(|ack| ack.at <= now);
+        let acked = if has_ack { sent } else { self.acked };
+        let (under_way, unsent) = (sent.saturating_sub(acked), self.end - sent);
         for (count, what) in [(under_way, "not acknowledged"), (unsent, "not sent yet")] {
             if count > 0 {
                 text += &format!(", {count} bytes {what}");
