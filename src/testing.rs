@@ -129,7 +129,7 @@ where
 /// that blocks its thread. A test that exceeds it prints a [dump](crate::diagnostics::Dump) of its
 /// runtime, which shows what each task waits for. The test returns nothing, or a `Result<(), E>`
 /// with an `E: Debug`. Attributes such as `#[should_panic]`, `#[ignore]` and `#[cfg(…)]` have their
-/// usual effects.
+/// usual effects; a test that should panic ends by it on the first backend.
 ///
 /// ```
 /// use std::time::Duration;

@@ -124,8 +124,8 @@ pub enum WorkerState {
     /// It is driven neither by a call nor by the foreign event loop that it is embedded in: its
     /// tasks make no progress. Its list of tasks can be read only on its thread.
     NotDriven,
-    /// It has not answered: it computes or blocks, in a poll of this task, or elsewhere (the future
-    /// of `block_on`, a waker).
+    /// It has not answered: it computes or blocks, in a poll of this task or of the future of
+    /// `block_on`, or elsewhere (in a waker, or in the destructor of another future).
     Silent {
         /// The task.
         task: Option<TaskRef>,
@@ -753,7 +753,7 @@ impl fmt::Display for WorkerState {
                 write!(f, "DOES NOT ANSWER, for at most {}: ", Brief(*since))?;
                 match task {
                     Some(task) => write!(f, "it runs {task}"),
-                    None => f.write_str("it is in the future of block_on, or in a waker"),
+                    None => f.write_str("it is in a waker, or in a destructor"),
                 }
             }
         }

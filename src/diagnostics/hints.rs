@@ -122,9 +122,9 @@ pub(super) struct Clues {
     unread: Vec<Unread>,
     /// The ready tasks that have woken themselves, by id, and the number of their polls.
     woken_by_themselves: Vec<(TaskRef, u32)>,
-    /// The number of tasks, and the sum of their polls: if both are the same later, no task was
-    /// polled.
-    polls: (usize, u64),
+    /// The number of tasks that were ever spawned, that of those which are left, and the sum of
+    /// their polls: if these are the same later, no task was polled.
+    polls: (usize, usize, u64),
     /// The worker that has all the ready tasks, if there is one.
     burdened: Option<usize>,
     /// The number of jobs that the pool has finished, if it is full.
@@ -165,7 +165,7 @@ impl Clues {
             has_unknown_waits,
             unread: Vec::new(),
             woken_by_themselves: Vec::new(),
-            polls: (0, 0),
+            polls: (0, 0, 0),
             burdened: None,
             full_pool: None,
         }
@@ -201,7 +201,7 @@ impl Clues {
     pub(super) fn hints(mut self, shared: &Shared, dump: &Dump) -> Vec<Hint> {
         let (pool, burdened) = (POOL.get().load(), burdened(dump));
         let polls = dump.tasks.iter().map(|task| u64::from(task.polls));
-        self.polls = (dump.tasks.len(), polls.sum());
+        self.polls = (shared.spawned_tasks(), dump.tasks.len(), polls.sum());
         self.burdened = burdened.map(|(worker, _)| worker);
         self.full_pool = pool.full.map(|_| pool.done);
         // Other threads may take dumps at the same time: each compares with an earlier one.

@@ -71,7 +71,7 @@ impl Tell for Lines {
         self.last.clear();
     }
 
-    fn line(&mut self, interval: Duration) -> String {
+    fn line(&mut self, interval: impl Fn() -> Duration) -> String {
         let runtimes = open_runtimes();
         let mut out = String::new();
         let mut json = Json::object(&mut out);
@@ -82,8 +82,7 @@ impl Tell for Lines {
             .value("process", std::process::id())
             .text("program", &short(&program))
             .at(SystemTime::now())
-            .seconds("uptime", self.start.elapsed())
-            .seconds("interval", interval);
+            .seconds("uptime", self.start.elapsed());
         let mut last = std::mem::take(&mut self.last);
         let (mut told, mut bytes) = (0, 0);
         let mut list = Json::list(json.key("runtimes"));
@@ -106,6 +105,7 @@ impl Tell for Lines {
         if left_out > 0 {
             json.value("runtimes_left_out", left_out);
         }
+        json.seconds("interval", interval());
         drop(json);
         out.push('\n');
         out

@@ -194,22 +194,17 @@ impl WorkerMetrics {
         for (name, _, value) in self.rows() {
             let key = format!("{name}{}", value.kind().2);
             match value {
-                Value::Gauge(number) | Value::Counter(number) => {
-                    json.value(&key, number);
-                }
-                Value::Flag(is_so) => {
-                    json.value(&key, is_so);
-                }
-                Value::Time(Some(time)) => {
-                    json.value(&key, format_args!("{:.6}", Seconds(*time)));
-                }
-                Value::Time(None) => {}
+                Value::Gauge(number) | Value::Counter(number) => json.value(&key, number),
+                Value::Flag(is_so) => json.value(&key, is_so),
+                Value::Time(Some(time)) => json.value(&key, format_args!("{:.6}", Seconds(*time))),
+                Value::Time(None) => continue,
                 Value::Histogram(Histogram { counts, sum }) => {
                     Json::object(json.key(&key))
                         .value("sum", format_args!("{:.6}", Seconds(*sum)))
                         .value("counts", format_args!("{counts:?}"));
+                    continue;
                 }
-            }
+            };
         }
     }
 }

@@ -162,8 +162,9 @@ struct Pace {
 
 /// The source of the lines.
 pub(super) trait Tell {
-    /// Returns a line. The next one follows after `interval` at the earliest.
-    fn line(&mut self, interval: Duration) -> String;
+    /// Returns a line. The next one follows after `interval` at the earliest, which is asked for
+    /// when the rest of the line is there: it is the longer, the longer that takes.
+    fn line(&mut self, interval: impl Fn() -> Duration) -> String;
     /// Called when no client is left.
     fn forget(&mut self);
 }
@@ -234,8 +235,9 @@ fn serve(listener: &UnixListener, pace: Pace, lines: &mut impl Tell) {
                 latest = None;
             }
         } else if now >= next {
-            let line: Arc<str> = lines.line(interval).into();
-            interval = pace.interval.max(now.elapsed() * SHARE);
+            let after = || pace.interval.max(now.elapsed() * SHARE);
+            let line: Arc<str> = lines.line(after).into();
+            interval = after();
             next = now + interval;
             clients.retain_mut(|client| client.tell(&line, pace.patience));
             latest = Some(line);
@@ -344,6 +346,32 @@ mod tests {
         }
     }
 
+    /// Takes 20 ms for a line, which has the interval that is announced.
+    struct Slow;
+
+    impl Tell for Slow {
+        fn line(&mut self, interval: impl Fn() -> Duration) -> String {
+            thread::sleep(Duration::from_millis(20));
+            format!("{}\n", interval().as_millis())
+        }
+
+        fn forget(&mut self) {}
+    }
+
+    #[test]
+    fn a_line_announces_the_interval_that_follows_it() {
+        let place = Place::new();
+        let listener = listen(&place.socket).unwrap();
+        let (interval, patience) = (Duration::from_millis(1), LIMIT);
+        thread::spawn(move || serve(&listener, Pace { interval, patience }, &mut Slow));
+        let mut lines = BufReader::new(place.connect()).lines();
+        let first = lines.next().unwrap().unwrap();
+        assert!(
+            first.parse::<u128>().unwrap() >= 20 * u128::from(SHARE),
+            "{first}"
+        );
+    }
+
     /// Lines of this many bytes, counted; and the number of times that they were forgotten.
     struct Told {
         bytes: usize,
@@ -352,7 +380,7 @@ mod tests {
     }
 
     impl Tell for Told {
-        fn line(&mut self, _: Duration) -> String {
+        fn line(&mut self, _: impl Fn() -> Duration) -> String {
             let number = self.lines.fetch_add(1, Ordering::SeqCst);
             let number = number.to_string();
             " ".repeat(self.bytes - 1 - number.len()) + &number + "\n"

@@ -84,7 +84,7 @@ impl Trace {
     /// Returns the trace as a JSON object that trace viewers read, such as
     /// <https://ui.perfetto.dev>. Each worker has a track. Each poll is a slice, named after the
     /// place where its task was spawned, and an arrow leads from each wake to the poll that
-    /// follows.
+    /// follows. (Wakes from before the first event that a busy worker has kept have none.)
     ///
     /// Text that is not printable is escaped.
     ///
@@ -126,28 +126,40 @@ impl Trace {
     }
 }
 
-/// The polls of all tasks: the task, the time at which it began, and the track of each. Sorted.
-struct Polls(Vec<(u64, Duration, usize)>);
+/// The polls of all tasks.
+struct Polls {
+    /// The task, the time at which it began, and the track of each. Sorted.
+    all: Vec<(u64, Duration, usize)>,
+    /// From then on, none is lost: the ring of a busy worker goes back less far than the others.
+    complete_from: Duration,
+}
 
 impl Polls {
     fn of(tracks: &[Track]) -> Polls {
-        let mut polls = Vec::new();
+        let mut all = Vec::new();
         for (index, track) in tracks.iter().enumerate() {
             for event in &track.events {
                 if let Mark::PollBegins((id, _)) = event.what {
-                    polls.push((id, event.at, index));
+                    all.push((id, event.at, index));
                 }
             }
         }
-        polls.sort_unstable();
-        Polls(polls)
+        // The last track is that of other threads, which poll nothing.
+        let with_gaps = tracks[..tracks.len() - 1]
+            .iter()
+            .filter(|track| track.lost > 0);
+        let firsts = with_gaps.filter_map(|track| track.events.first());
+        let complete_from = firsts.map(|first| first.at).max().unwrap_or_default();
+        all.sort_unstable();
+        Polls { all, complete_from }
     }
 
-    /// Returns the first poll of this task that began at this time or later.
+    /// Returns the first poll of this task that began at this time or later, unless that may be
+    /// lost.
     fn next(&self, task: u64, at: Duration) -> Option<(Duration, usize)> {
-        let next = (self.0).partition_point(|(id, began, _)| (*id, *began) < (task, at));
-        let (id, began, track) = *self.0.get(next)?;
-        (id == task).then_some((began, track))
+        let next = (self.all).partition_point(|(id, began, _)| (*id, *began) < (task, at));
+        let (id, began, track) = *self.all.get(next)?;
+        (id == task && at >= self.complete_from).then_some((began, track))
     }
 }
 

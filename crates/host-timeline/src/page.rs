@@ -175,7 +175,8 @@ fn items(timeline: &Timeline, lanes: usize, end: u64) -> Vec<Item<'_>> {
             items.push(Item { from, to, shown });
         }
     }
-    items.extend(timeline.faults.iter().map(|fault| Item {
+    let faults = timeline.faults.iter().filter(|fault| fault.host < lanes);
+    items.extend(faults.map(|fault| Item {
         from: fault.at,
         to: fault.at,
         shown: Shown::Fault(fault),
@@ -316,7 +317,7 @@ fn draw_mark(event: &Event, y: usize) -> String {
 }
 
 fn draw_fault(fault: &Fault, y: usize) -> String {
-    let x = x(fault.host.min(MAX_HOSTS - 1)) - 12;
+    let x = x(fault.host) - 12;
     let mark = circle("fault", x, y, 7) + &text("faultno", x, y + 3, &fault.number.to_string());
     group(&mark, &fault.words)
 }

@@ -46,13 +46,8 @@ pub(crate) fn json(timeline: &Timeline) -> String {
         events.flow("f", id, receiver, message.at);
     }
     for fault in &timeline.faults {
-        events.slice(
-            0,
-            fault.number as u64,
-            fault.at,
-            fault.lasts.unwrap_or(0),
-            &fault.words,
-        );
+        let (track, lasts) = (fault.number as u64, fault.lasts.unwrap_or(0));
+        events.slice(0, track, fault.at, lasts, &fault.words);
     }
     events.instant(0, "g", timeline.end, timeline.head.trim_end());
     events.0 + "\n]}\n"
@@ -68,46 +63,23 @@ struct Events(String);
 
 impl Events {
     fn name(&mut self, kind: &str, pid: usize, tid: u64, name: &str) {
-        let name = Text(name);
-        self.push(
-            "M",
-            kind,
-            (pid, tid),
-            None,
-            format_args!(r#""args":{{"name":{name}}}"#),
-        );
+        let rest = format!(r#""args":{{"name":{}}}"#, Text(name));
+        self.push("M", kind, (pid, tid), None, &rest);
     }
 
     fn slice(&mut self, pid: usize, tid: u64, at: u64, lasts: u64, name: &str) {
-        let lasts = Micros(lasts.max(SHORTEST));
-        self.push(
-            "X",
-            name,
-            (pid, tid),
-            Some(at),
-            format_args!(r#""dur":{lasts}"#),
-        );
+        let rest = format!(r#""dur":{}"#, Micros(lasts.max(SHORTEST)));
+        self.push("X", name, (pid, tid), Some(at), &rest);
     }
 
     fn instant(&mut self, pid: usize, scope: &str, at: u64, name: &str) {
-        self.push(
-            "i",
-            name,
-            (pid, 0),
-            Some(at),
-            format_args!(r#""s":"{scope}""#),
-        );
+        let rest = format!(r#""s":"{scope}""#);
+        self.push("i", name, (pid, 0), Some(at), &rest);
     }
 
     fn flow(&mut self, phase: &str, id: usize, pid: usize, at: u64) {
-        let (track, at) = ((pid, 0), Some(at));
-        self.push(
-            phase,
-            "message",
-            track,
-            at,
-            format_args!(r#""bp":"e","cat":"net","id":{id}"#),
-        );
+        let rest = format!(r#""bp":"e","cat":"net","id":{id}"#);
+        self.push(phase, "message", (pid, 0), Some(at), &rest);
     }
 
     /// Writes an event. `rest` are the members that only its kind has.
@@ -117,7 +89,7 @@ impl Events {
         name: &str,
         (pid, tid): (usize, u64),
         at: Option<u64>,
-        rest: fmt::Arguments<'_>,
+        rest: &str,
     ) {
         let comma = if self.0.ends_with('[') { "" } else { "," };
         let name = Text(name);

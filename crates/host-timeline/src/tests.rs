@@ -257,6 +257,17 @@ fn the_trace_has_a_process_for_each_host_tracks_for_tasks_and_flows_for_messages
 }
 
 #[test]
+fn a_fault_of_a_host_without_a_lane_is_in_the_list_only() {
+    let mut timeline = timeline(10);
+    assert_eq!(timeline.faults.len(), 1);
+    assert!(timeline.html("a lane").contains("class=\"fault\""));
+    timeline.faults[0].host = timeline.hosts.len();
+    let html = timeline.html("no lane");
+    assert!(!html.contains("class=\"fault\""));
+    assert!(html.contains(&crate::page::escape(&timeline.faults[0].words)));
+}
+
+#[test]
 fn numbers_that_make_no_sense_are_drawn_somehow() {
     // Hosts that there are not, times that go backwards, an end behind the last event.
     let mut timeline = timeline(10);

@@ -30,7 +30,7 @@ fn main() {
 }
 
 pub fn picture() -> String {
-    let mut app = App::new();
+    let mut app = App::default();
     for line in include_str!("../tests/program.jsonl").lines() {
         app.line(Line::parse(line.as_bytes()).expect("it is a line"));
     }

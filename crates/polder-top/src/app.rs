@@ -10,8 +10,9 @@ use crate::sample::{Row, Sample};
 use crate::text::Text;
 
 /// The column by which groups are sorted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Column {
+    #[default]
     Tasks,
     Polls,
     Oldest,
@@ -69,16 +70,17 @@ impl Column {
 }
 
 /// The state of the connection to the program.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Default, Debug)]
 pub enum Link {
     /// Nothing has come yet.
+    #[default]
     Waits,
     Up,
     /// Why it is down; it is retried.
     Down(Text),
 }
 
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub struct App {
     pub sample: Option<Sample>,
     pub link: Link,
@@ -104,19 +106,6 @@ pub fn ends(key: KeyEvent) -> bool {
 const PAGE: usize = 10;
 
 impl App {
-    #[allow(clippy::new_without_default)]
-    pub fn new() -> App {
-        App {
-            sample: None,
-            link: Link::Waits,
-            sort: Column::Tasks,
-            is_reversed: false,
-            selected: 0,
-            is_paused: false,
-            last: None,
-        }
-    }
-
     /// Handles a line. A new connection may begin with a line that other clients have had, and
     /// perhaps we too: a repeated line is ignored. Returns whether the line was new.
     pub fn line(&mut self, line: Line) -> bool {
@@ -207,7 +196,7 @@ mod tests {
 
     #[test]
     fn keys_sort_by_column_and_turn_it_round() {
-        let mut app = App::new();
+        let mut app = App::default();
         app.line(line(1.0));
         assert_eq!(press(&mut app, KeyCode::Home), "abc");
         assert_eq!(press(&mut app, KeyCode::Right), "acb");
@@ -222,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_row_is_selected_within_the_table_whatever_is_pressed() {
-        let mut app = App::new();
+        let mut app = App::default();
         app.key(KeyEvent::new(KeyCode::Down, KeyModifiers::NONE));
         app.line(line(1.0));
         for (code, selected) in [
@@ -241,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_pause_keeps_what_is_seen_and_the_next_line_shows_what_is_so_then() {
-        let mut app = App::new();
+        let mut app = App::default();
         app.line(line(1.0));
         press(&mut app, KeyCode::Char('p'));
         app.line(line(2.0));
@@ -254,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_line_that_comes_twice_is_compared_with_none() {
-        let mut app = App::new();
+        let mut app = App::default();
         assert!(app.line(line(1.0)));
         assert!(app.line(line(2.0)));
         assert!(!app.line(line(2.0)));

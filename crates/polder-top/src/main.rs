@@ -74,7 +74,7 @@ mod unix {
 
     /// Reads two lines, since most values are differences.
     fn once(path: &Path, width: u16) -> Result<(), String> {
-        let mut app = App::new();
+        let mut app = App::default();
         let mut feed = Feed::connect(path).map_err(|why| why.to_string())?;
         let (mut lines, mut repeated) = (0, 0);
         while lines < 2 {
@@ -160,7 +160,7 @@ mod unix {
         events: &Receiver<io::Result<Event>>,
         ending: &Ending,
     ) -> io::Result<()> {
-        let mut app = App::new();
+        let mut app = App::default();
         while ending.requested().is_none() {
             // At most as many as are queued: a program that sends without a pause starves nothing
             // else.

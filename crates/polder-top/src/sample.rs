@@ -100,6 +100,8 @@ impl Sample {
             .flat_map(|line| line.runtimes.iter().rev())
             .map(|runtime| (runtime.number, runtime))
             .collect();
+        // A runtime without a previous line is new, or that line has left it out.
+        let all_known = before.is_none_or(|line| line.runtimes_left_out == 0);
         for runtime in &now.runtimes {
             let before = by_number.get(&runtime.number).copied();
             if !sample.backends.contains(&runtime.backend) {
@@ -107,23 +109,20 @@ impl Sample {
             }
             sample.tasks = sample.tasks.saturating_add(runtime.tasks);
             sample.untold = sample.untold.saturating_add(runtime.untold);
-            if let (Some(rates), Some(within)) = (&mut sample.rates, within) {
+            let counts = all_known || before.is_some();
+            if let (true, Some(rates), Some(within)) = (counts, &mut sample.rates, within) {
                 rates.add(before, runtime, within);
             }
             for (index, worker) in runtime.workers.iter().enumerate() {
                 let before = before.and_then(|it| it.workers.get(index));
                 let earlier = before.map(|it| &it.metrics);
                 let metrics = &worker.metrics;
-                add(
-                    &mut polls,
-                    earlier.map(|it| &it.poll_seconds),
-                    &metrics.poll_seconds,
-                );
-                add(
-                    &mut lateness,
-                    earlier.map(|it| &it.timer_lateness_seconds),
-                    &metrics.timer_lateness_seconds,
-                );
+                if counts {
+                    let before = earlier.map(|it| &it.poll_seconds);
+                    add(&mut polls, before, &metrics.poll_seconds);
+                    let before = earlier.map(|it| &it.timer_lateness_seconds);
+                    add(&mut lateness, before, &metrics.timer_lateness_seconds);
+                }
                 sample.workers.push(Worker {
                     runtime: runtime.number,
                     index,
@@ -167,7 +166,7 @@ fn grown(before: u64, now: u64) -> f64 {
 }
 
 impl Rates {
-    /// Adds the growth of a runtime; a runtime without a previous line counts in full.
+    /// Adds the growth of a runtime; a new one counts in full.
     fn add(&mut self, before: Option<&line::Runtime>, now: &line::Runtime, within: f64) {
         let nothing = line::Runtime::default();
         let before = before.unwrap_or(&nothing);
@@ -301,6 +300,23 @@ mod tests {
         // 640 polls of a millisecond each, in two seconds.
         let load = sample.workers[0].load.unwrap();
         assert!((load - 0.32).abs() < 1e-9, "{load}");
+    }
+
+    #[test]
+    fn a_runtime_that_was_left_out_before_does_not_count_with_its_whole_life() {
+        let now = line(
+            r#"{"polder_top":1,"process":7,"uptime":12.0,"runtimes":[{"number":0,"spawned":300},
+            {"number":5,"spawned":1000000,"workers":[{"metrics":{
+            "poll_seconds":{"sum":1.0,"counts":[0,0,7,0]}}}]}]}"#,
+        );
+        let mut before = line(BEFORE);
+        let all_known = Sample::new(Some(&before), &now);
+        assert_eq!(all_known.rates.unwrap().spawns, 500_100.0);
+        assert_ne!(all_known.poll_times, Quantiles::default());
+        before.runtimes_left_out = 1;
+        let sample = Sample::new(Some(&before), &now);
+        assert_eq!(sample.rates.unwrap().spawns, 100.0);
+        assert_eq!(sample.poll_times, Quantiles::default());
     }
 
     #[test]

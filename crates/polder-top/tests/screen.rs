@@ -13,7 +13,7 @@ use ratatui::layout::Rect;
 mod picture;
 
 fn app(lines: &str) -> App {
-    let mut app = App::new();
+    let mut app = App::default();
     for line in lines.lines() {
         app.line(Line::parse(line.as_bytes()).unwrap());
     }
@@ -76,13 +76,13 @@ fn a_screen_has_keys_and_all_of_what_is_selected_and_no_size_is_too_small() {
     assert!(frame(&app, 100, 30).contains("PAUSED"));
     for size in [(1, 1), (7, 3), (20, 60), (300, 5), (40, 12)] {
         frame(&app, size.0, size.1);
-        frame(&App::new(), size.0, size.1);
+        frame(&App::default(), size.0, size.1);
     }
 }
 
 #[test]
 fn a_program_that_has_gone_is_said_so_and_what_was_seen_stays() {
-    let mut app = App::new();
+    let mut app = App::default();
     assert!(frame(&app, 80, 24).contains("waiting for the program"));
     app.is_down("nobody listens".into());
     assert!(frame(&app, 80, 24).contains("nobody listens"));

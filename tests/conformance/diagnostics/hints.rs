@@ -107,6 +107,33 @@ fn tasks_that_nothing_will_wake_are_told() {
     });
 }
 
+#[test]
+fn a_task_that_another_one_has_replaced_was_polled() {
+    let runtime = Runtime::new().unwrap();
+    let waits = || {
+        let event = Arc::new(Event::new());
+        let task = runtime.spawn({
+            let event = event.clone();
+            async move { event.wait().await }
+        });
+        runtime.turn(Duration::ZERO);
+        (event, task)
+    };
+    let (event, first) = waits();
+    let dump = runtime.dump();
+    assert_eq!(dump.hints, []);
+    // Longer than the time within which dumps are not compared.
+    thread::sleep(Duration::from_millis(20));
+    event.set();
+    while !first.is_finished() {
+        runtime.turn(Duration::ZERO);
+    }
+    let (_event, _second) = waits();
+    let dump = runtime.dump();
+    let is_it = |hint: &Hint| matches!(hint, Hint::NothingWakes { .. });
+    assert!(!dump.hints.iter().any(is_it), "{dump}");
+}
+
 /// A waker that wraps another, as crates do to know which future to poll.
 pub(super) struct Wrapped(pub(super) Waker);
 

@@ -277,6 +277,31 @@ fn a_trace_has_no_more_events_than_were_asked_for_and_says_how_many_came_before(
 }
 
 #[test]
+fn a_wake_whose_poll_is_overwritten_has_no_arrow_to_a_later_one() {
+    on_every_backend_alone(|backend| {
+        let runtime = traced(backend, 1, 8);
+        let (sender, receiver) = async_channel::unbounded();
+        let waits = runtime.spawn(async move { while receiver.recv().await.is_ok() {} });
+        // From a thread that does not drive the runtime: the ring of those is not full.
+        sender.try_send(()).unwrap();
+        runtime.block_on(async {
+            for _ in 0..100 {
+                polder::spawn(async {}).await;
+            }
+            sender.try_send(()).unwrap();
+            yield_now().await;
+        });
+        let told = Told::read(&runtime.trace().unwrap().json());
+        let others = told.names.iter().find(|it| it.1 == "other threads");
+        let track = *others.unwrap().0;
+        assert!(!told.slices[&track].is_empty());
+        let from_there = told.arrows.iter().filter(|it| it[0].0 == track);
+        assert_eq!(from_there.count(), 0);
+        drop(waits);
+    });
+}
+
+#[test]
 fn what_goes_on_when_a_trace_is_taken_is_in_it() {
     on_every_backend_alone(|backend| {
         let runtime = traced(backend, 1, 100);

@@ -79,6 +79,10 @@ impl Question {
                     .compare_exchange(holder, own, acquire, relaxed)
                     .is_ok()
             {
+                if holder != 0 {
+                    // A fork while the parent asked: whoever wrote the answer is not in this child.
+                    STATE.store(IDLE, Ordering::Relaxed);
+                }
                 return Question;
             }
             std::thread::sleep(Duration::from_micros(100));
