@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 budgets='
 core      7932
 scheduler 3357
-library   24919
+library   24947
 worlds    12370
 '
 

@@ -53,6 +53,36 @@ fn a_waker_that_panics_takes_no_other_wake_up_with_it() {
     });
 }
 
+/// A waker whose destructor panics.
+struct Bomb;
+
+impl Wake for Bomb {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("a waker whose destructor panics, on purpose");
+    }
+}
+
+/// With two of them a panic would come in the middle of another one, which ends the process.
+#[test]
+fn wakers_whose_destructors_panic_do_not_hinder_the_drop_of_a_descriptor() {
+    with_every_runtime(|runtime, _| {
+        runtime.block_on(async {
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            let socket = polder::Async::new(socket).unwrap();
+            for _ in 0..2 {
+                let waker = Waker::from(Arc::new(Bomb));
+                let polled = socket.poll_readable(&mut Context::from_waker(&waker));
+                assert!(polled.is_pending());
+            }
+            drop(socket);
+        });
+    });
+}
+
 /// Otherwise the process could no longer be ended by a signal: the handler is installed, but its
 /// thread is gone.
 #[cfg(unix)]

@@ -10,7 +10,7 @@
 //! and an item are kept until they are asked for. The result of a write is kept until another
 //! operation begins or a flush ends: if the next operation writes the same bytes, it gets that
 //! result. So a write that is dropped and repeated is made once. Errors are kept until an operation
-//! can return them.
+//! can return them, or a seek makes that of a read obsolete.
 
 use std::any::Any;
 use std::fmt;
@@ -600,6 +600,15 @@ impl<T: Write + Send + 'static> AsyncWrite for Unblock<T> {
     }
 }
 
+/// Seeks relative to the value's position. Where it stays although that succeeds, there is none:
+/// Linux's `noop_llseek`, of an eventfd, `/dev/random` and others.
+fn seek_by(value: &mut impl Seek, by: i64) -> io::Result<u64> {
+    let before = value.stream_position()?;
+    let after = value.seek(SeekFrom::Current(by))?;
+    let has_moved = before.checked_add_signed(by) == Some(after);
+    (has_moved.then_some(after)).ok_or_else(|| io::ErrorKind::NotSeekable.into())
+}
+
 impl<T: Seek + Send + 'static> AsyncSeek for Unblock<T> {
     fn poll_seek(
         self: Pin<&mut Self>,
@@ -611,11 +620,13 @@ impl<T: Seek + Send + 'static> AsyncSeek for Unblock<T> {
             ready!(this.poll_enter(cx))?;
             // The value's position is ahead of the task's by the bytes that were not taken.
             let ahead = this.range.len() as i64;
-            let from = match position {
-                SeekFrom::Current(by) => SeekFrom::Current(by.saturating_sub(ahead)),
-                other => other,
+            let seek = move |value: &mut T, _: &mut Vec<u8>| {
+                let sought = match position {
+                    SeekFrom::Current(by) if ahead > 0 => seek_by(value, by.saturating_sub(ahead)),
+                    other => value.seek(other),
+                };
+                (sought, None)
             };
-            let seek = move |value: &mut T, _: &mut Vec<u8>| (value.seek(from), None);
             this.begin(Kind::Seek(position), Vec::new(), seek)?;
         }
         Poll::Ready(ready!(this.poll_end(cx))?.result)

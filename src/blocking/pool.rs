@@ -33,6 +33,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::scheduler::waits_for;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Handoff, Job, Mutex, contain};
 use crate::sys::{PerProcess, Process, start_thread, unsupported};
 use crate::telemetry::Leaf;
@@ -279,6 +280,8 @@ pub(crate) struct Call<T> {
 /// A call, as its [`Call`] and the pool share it.
 pub(crate) struct SharedCall<T> {
     stage: Handoff<Stage<T>>,
+    /// Whether its [`Call`] is gone. Used under the lock of the stage.
+    is_unwanted: AtomicBool,
     /// The process that made it. In a child of `fork` another thread of the parent may have held
     /// the lock.
     process: Process,
@@ -290,7 +293,7 @@ enum Stage<T> {
     /// The function is being called, or dropped.
     Running,
     /// The output; `None` if it was taken, the function panicked, or the call was cancelled.
-    /// Dropping the [`Call`] drops the output; without a `Call` it is dropped with the job.
+    /// Without a [`Call`] the output is dropped, though others may keep this: see `AbortHandle`.
     Done(Option<T>),
 }
 
@@ -312,6 +315,7 @@ impl<T> Call<T> {
         Call {
             shared: Arc::new(SharedCall {
                 stage: Handoff::new(stage),
+                is_unwanted: AtomicBool::new(false),
                 process: Process::current(),
             }),
             is_detached: false,
@@ -409,10 +413,13 @@ impl<T> Drop for Call<T> {
         }
         self.shared.stage.clear_waker();
         // Drops any output here: the thread may still hold the job for a while.
-        let (function, output) = self.shared.stage.update(|stage| match stage {
-            Stage::Done(output) => (None, output.take()),
-            _ if self.is_detached => (None, None),
-            stage => (stage.take_function(Stage::Done(None)), None),
+        let (function, output) = self.shared.stage.update(|stage| {
+            self.shared.is_unwanted.store(true, Ordering::Relaxed);
+            match stage {
+                Stage::Done(output) => (None, output.take()),
+                _ if self.is_detached => (None, None),
+                stage => (stage.take_function(Stage::Done(None)), None),
+            }
         });
         discard(function);
         discard(output);
@@ -427,9 +434,12 @@ impl<T: Send> Job for SharedCall<T> {
             .update(|stage| stage.take_function(Stage::Running))
         {
             let output = catch_unwind(AssertUnwindSafe(function));
+            let mut output = output.map_err(std::mem::forget).ok();
             self.stage.update_and_wake(|stage| {
-                *stage = Stage::Done(output.map_err(std::mem::forget).ok())
+                let is_wanted = !self.is_unwanted.load(Ordering::Relaxed);
+                *stage = Stage::Done(output.take_if(|_| is_wanted));
             });
+            discard(output);
         }
     }
 }
@@ -682,6 +692,30 @@ mod tests {
             end(call);
             assert_eq!(Arc::strong_count(&alive), 1);
             drop(held_by_the_thread);
+        }
+        pool.wait_until_empty();
+    }
+
+    #[test]
+    fn an_output_that_comes_without_a_call_is_dropped_although_others_keep_what_they_shared() {
+        let pool = pool(1, 1);
+        for end in [drop, Call::detach] {
+            let (gate, alive) = (Gate::default(), Arc::new(()));
+            let (passed, output) = (gate.clone(), alive.clone());
+            let is_running = Arc::new(AtomicBool::new(false));
+            let runs = is_running.clone();
+            let function = move || {
+                runs.store(true, Ordering::SeqCst);
+                passed.pass();
+                output
+            };
+            let call = pool.call(Class::Call, function).unwrap();
+            let held_by_an_abort_handle = call.shared.clone();
+            eventually("it runs", || is_running.load(Ordering::SeqCst));
+            end(call);
+            gate.open();
+            eventually("it ends", || held_by_an_abort_handle.is_done());
+            eventually("it is dropped", || Arc::strong_count(&alive) == 1);
         }
         pool.wait_until_empty();
     }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use super::pool::{Call, Class, POOL, SharedCall};
 use crate::scheduler::{current_trace, new_id, within_call};
 use crate::spans::{Kind, NewTask, TaskSpan};
-use crate::task::{Abort, Inner, Outcome, Task};
+use crate::task::{Abort, Inner, Outcome, Task, noted};
 use crate::telemetry::Mark;
 
 /// Runs `f`, which may block or compute for long, on a pool of threads.
@@ -68,7 +68,7 @@ where
         if let Some(trace) = trace {
             trace.push(Mark::CallEnds(id.as_u64()));
         }
-        Outcome::new(result, site)
+        Outcome::new(result.map_err(|panic| noted(site, panic)), site)
     };
     // A simulated world has one thread, which runs the call after a delay.
     #[cfg(feature = "sim")]

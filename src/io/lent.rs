@@ -120,6 +120,19 @@ impl LentIo {
     }
 }
 
+impl Drop for LentIo {
+    /// The destructors of wakers are foreign code.
+    fn drop(&mut self) {
+        for tasks in &self.tasks {
+            let tasks = std::mem::take(&mut *tasks.lock());
+            tasks
+                .list
+                .into_iter()
+                .for_each(|task| contain(|| drop(task)));
+        }
+    }
+}
+
 /// Waits until the descriptor is ready. An end of file or an error counts as ready.
 ///
 /// This is the loop of [`operation::poll`] for an attempt that only asks the kernel, which does
@@ -135,12 +148,9 @@ pub(super) fn poll_level(
         ready!(budget::consume(cx));
         match sys::is_ready(&source.descriptor(), direction == Direction::Write) {
             Ok(true) => return Poll::Ready(Ok(())),
+            Ok(false) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            // (Short of memory, poll(2) of some systems says EAGAIN.)
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                return Poll::Ready(Err(error));
-            }
-            Ok(false) | Err(_) => {}
+            Err(error) => return Poll::Ready(Err(error)),
         }
         source.clear(direction, seen);
         budget::restore();

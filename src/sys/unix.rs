@@ -251,8 +251,11 @@ fn is_now(descriptor: &impl AsFd, what: PollFlags) -> bool {
 pub(crate) fn poll_now(descriptor: &impl AsFd, wanted: PollFlags) -> io::Result<PollFlags> {
     let mut asked = [PollFd::new(descriptor, wanted)];
     let at_once = timespec(Duration::ZERO);
-    rustix::io::retry_on_intr(|| rustix::event::poll(&mut asked, Some(&at_once)))?;
-    Ok(asked[0].revents())
+    match rustix::io::retry_on_intr(|| rustix::event::poll(&mut asked, Some(&at_once))) {
+        // poll(2) of macOS and illumos, short of memory. So it is not known: an attempt will tell.
+        Err(rustix::io::Errno::AGAIN) => Ok(wanted),
+        result => Ok(result.map(|_| asked[0].revents())?),
+    }
 }
 
 /// Whether the error says that the limit of descriptors, of the process or the system, is reached.

@@ -340,6 +340,27 @@ fn the_same_bytes_are_written_again_after_a_flush() {
     });
 }
 
+/// lseek(2) of an eventfd succeeds, and does nothing.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_only_claims_to_have_a_position_keeps_the_bytes_of_a_dropped_read() {
+    use rustix::event::{EventfdFlags, eventfd};
+
+    in_every_kernel_runtime(|_| async {
+        let event = std::fs::File::from(eventfd(0, EventfdFlags::empty()).unwrap());
+        let other = event.try_clone().unwrap();
+        let mut file = File::from(event);
+        let mut count = [0; 8];
+        assert!(poll_once(file.read(&mut count)).await.is_none());
+        std::io::Write::write_all(&mut &other, &5_u64.to_ne_bytes()).unwrap();
+        file.write_all(&1_u64.to_ne_bytes()).await.unwrap();
+        for expected in [5, 1] {
+            assert_eq!(file.read(&mut count).await.unwrap(), count.len());
+            assert_eq!(u64::from_ne_bytes(count), expected);
+        }
+    });
+}
+
 /// What has no position keeps the bytes of a dropped read, and can be written and closed meanwhile.
 #[cfg(target_os = "linux")]
 #[test]

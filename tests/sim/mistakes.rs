@@ -399,6 +399,13 @@ fn a_panic_of_a_task_whose_handle_is_forgotten_or_keeps_itself_alive_fails_the_r
         },
         "its handle was forgotten, or keeps itself alive: of a set",
     );
+    fails(
+        |_| async {
+            std::mem::forget(polder::unblock(|| panic!("of a call")));
+            polder::time::sleep(ms(1)).await;
+        },
+        "its handle was forgotten, or keeps itself alive: of a call",
+    );
 }
 
 #[test]
