@@ -114,8 +114,8 @@ impl Events {
         self.heap.push(entry);
     }
 
-    /// Pushes a message that was held until now. It comes before those that were sent later, and are
-    /// due now as well.
+    /// Pushes a message that was held until now. It comes before those that were sent later and
+    /// are due now as well.
     pub(super) fn push_released(&mut self, at: u64, event: Event) {
         self.released += 1;
         let nth = self.released;

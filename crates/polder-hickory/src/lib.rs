@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Looks up names, for [`Builder::resolver`](polder::runtime::Builder::resolver). A name that is
 /// unknown, or has no address, is an error of the kind [`NotFound`](io::ErrorKind::NotFound), and a
-/// question that no server answers in time is one of the kind [`TimedOut`](io::ErrorKind::TimedOut).
+/// question that no server answers in time one of the kind [`TimedOut`](io::ErrorKind::TimedOut).
 ///
 /// ```
 /// use hickory_resolver::Resolver;
