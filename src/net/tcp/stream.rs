@@ -48,6 +48,13 @@ use crate::sys::OwnedDescriptor;
 #[doc(alias("from_std", "into_std"))]
 pub struct TcpStream(pub(super) Socket);
 
+/// The longest linger time that each system can express: it is an `int`, or a `u_short`.
+const MAX_LINGER: Duration = Duration::from_secs(if cfg!(windows) {
+    u16::MAX as u64
+} else {
+    i32::MAX as u64
+});
+
 impl TcpStream {
     /// Connects to the first of `address`'s addresses that answers.
     ///
@@ -263,7 +270,8 @@ impl TcpStream {
     ///
     /// Zero makes closing discard the bytes that were not sent yet, and reset the connection. With
     /// a longer time, **dropping the last handle blocks its thread** for up to that time, on most
-    /// systems, although the socket is non-blocking: wait for the peer's end of file instead.
+    /// systems, although the socket is non-blocking: wait for the peer's end of file instead. A time
+    /// that is longer than the system can express is set to the longest one.
     ///
     /// ```
     /// use polder::io::AsyncReadExt;
@@ -289,7 +297,8 @@ impl TcpStream {
     /// Any error of the system call.
     #[doc(alias("SO_LINGER", "set_zero_linger"))]
     pub fn set_linger(&self, duration: Option<Duration>) -> io::Result<()> {
-        self.0.set(Opt::Linger(duration))
+        self.0
+            .set(Opt::Linger(duration.map(|time| time.min(MAX_LINGER))))
     }
 
     /// Whether small writes are sent immediately (`TCP_NODELAY`), without Nagle's algorithm.

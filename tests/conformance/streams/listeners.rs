@@ -98,6 +98,11 @@ fn a_stream_that_lingers_for_no_time_is_reset_when_it_is_closed() {
         assert_eq!(server.linger().unwrap(), None);
         server.set_linger(Some(Duration::from_secs(7))).unwrap();
         assert_eq!(server.linger().unwrap(), Some(Duration::from_secs(7)));
+        // 2^32 seconds, of which some systems' type has the lower half.
+        server
+            .set_linger(Some(Duration::from_secs(1 << 32)))
+            .unwrap();
+        assert!(server.linger().unwrap() > Some(Duration::from_secs(7)));
         server.set_linger(None).unwrap();
         assert_eq!(server.linger().unwrap(), None);
         server.set_linger(Some(Duration::ZERO)).unwrap();
