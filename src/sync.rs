@@ -167,6 +167,16 @@ impl Spare {
     }
 }
 
+/// Guard: calls the function when it is dropped.
+pub(crate) struct OnDrop<F: FnMut()>(pub(crate) F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    #[inline]
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 impl Drop for Spare {
     #[inline]
     fn drop(&mut self) {

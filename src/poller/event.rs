@@ -193,50 +193,32 @@ impl Interest {
     }
 }
 
-impl BitOr for Interest {
-    type Output = Interest;
-    #[inline]
-    fn bitor(self, other: Interest) -> Interest {
-        Interest(self.0 | other.0)
-    }
+/// Implements operators of sets of bits, and their assignments.
+macro_rules! operators {
+    ($($set:ident, $trait:ident::$op:ident, $assign:ident::$op_assign:ident, $bits:expr;)*) => {$(
+        impl $trait for $set {
+            type Output = $set;
+            #[inline]
+            fn $op(self, other: $set) -> $set {
+                $set($bits(self.0, other.0))
+            }
+        }
+
+        impl $assign for $set {
+            #[inline]
+            fn $op_assign(&mut self, other: $set) {
+                *self = self.$op(other);
+            }
+        }
+    )*};
 }
 
-impl BitOrAssign for Interest {
-    #[inline]
-    fn bitor_assign(&mut self, other: Interest) {
-        self.0 |= other.0;
-    }
-}
-
-impl BitAnd for Interest {
-    type Output = Interest;
-    #[inline]
-    fn bitand(self, other: Interest) -> Interest {
-        Interest(self.0 & other.0)
-    }
-}
-
-impl BitAndAssign for Interest {
-    #[inline]
-    fn bitand_assign(&mut self, other: Interest) {
-        *self = *self & other;
-    }
-}
-
-/// The first set without the second.
-impl Sub for Interest {
-    type Output = Interest;
-    #[inline]
-    fn sub(self, other: Interest) -> Interest {
-        Interest(self.0 & !other.0)
-    }
-}
-
-impl SubAssign for Interest {
-    #[inline]
-    fn sub_assign(&mut self, other: Interest) {
-        *self = *self - other;
-    }
+operators! {
+    Interest, BitOr::bitor, BitOrAssign::bitor_assign, u8::bitor;
+    Interest, BitAnd::bitand, BitAndAssign::bitand_assign, u8::bitand;
+    // The first set without the second.
+    Interest, Sub::sub, SubAssign::sub_assign, |all: u8, other: u8| all & !other;
+    Ready, BitOr::bitor, BitOrAssign::bitor_assign, u8::bitor;
 }
 
 /// The known readiness of a source: the bits of an [`Event`], and of the reactor's readiness.
@@ -255,21 +237,6 @@ impl Ready {
     #[inline]
     pub(crate) const fn intersects(self, other: Ready) -> bool {
         self.0 & other.0 != 0
-    }
-}
-
-impl BitOr for Ready {
-    type Output = Ready;
-    #[inline]
-    fn bitor(self, other: Ready) -> Ready {
-        Ready(self.0 | other.0)
-    }
-}
-
-impl BitOrAssign for Ready {
-    #[inline]
-    fn bitor_assign(&mut self, other: Ready) {
-        self.0 |= other.0;
     }
 }
 

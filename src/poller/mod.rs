@@ -97,6 +97,7 @@ use std::mem::ManuallyDrop;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::{Duration, Instant};
 
+use crate::sync::OnDrop;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::{self, AsDescriptor, BorrowedDescriptor, HasDescriptor, Process};
 
@@ -374,14 +375,8 @@ impl Poller {
         if self.waiting.swap(true, Ordering::Acquire) {
             return Err(busy());
         }
-        /// Clears the flag, even if the selector panics.
-        struct Done<'a>(&'a AtomicBool);
-        impl Drop for Done<'_> {
-            fn drop(&mut self) {
-                self.0.store(false, Ordering::Release);
-            }
-        }
-        let _done = Done(&self.waiting);
+        // Clears the flag, even if the selector panics.
+        let _done = OnDrop(|| self.waiting.store(false, Ordering::Release));
         self.wait_unchecked(events, &Until::after(timeout, Instant::now), Instant::now)?;
         Ok(events.len())
     }

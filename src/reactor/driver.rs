@@ -261,29 +261,22 @@ impl Driver {
         now
     }
 
-    /// Returns when the worker should wake for its timers.
-    fn wake_up(&self) -> Option<Instant> {
-        let earliest = self.not_before()?;
-        Some(match self.slack.get() {
-            None => earliest,
-            Some(slack) => slack.after(earliest),
-        })
-    }
-
     /// Makes [`not_before`](Self::not_before) return exactly when the earliest timer is due, until
     /// a timer is set again.
     pub(crate) fn find_earliest(&self) {
         self.apply_timer_ops();
-        self.timers.borrow_mut().earliest();
+        self.timers.borrow_mut().update_top();
         if let Some(mut timers) = self.reactor.some_locked_timers() {
-            timers.earliest();
+            timers.update_top();
         }
     }
 
     fn until_earliest(&self, timeout: Option<Duration>) -> Until {
         let now = self.read_clock();
         let end = timeout.and_then(|timeout| now.checked_add(timeout));
-        match self.wake_up().into_iter().chain(end).min() {
+        let slack = self.slack.get();
+        let after = |earliest| slack.map_or(earliest, |slack| slack.after(earliest));
+        match self.not_before().map(after).into_iter().chain(end).min() {
             Some(deadline) => Until::Deadline { deadline, now },
             None => Until::Never,
         }

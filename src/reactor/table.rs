@@ -15,7 +15,7 @@ pub(super) struct SourceTable {
     free: Vec<u32>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Slot {
     generation: u32,
     source: Option<Arc<Source>>,
@@ -52,10 +52,7 @@ impl SourceTable {
 
     pub(super) fn insert(&mut self, source: Arc<Source>) -> Token {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.sources.push(Slot {
-                generation: 0,
-                source: None,
-            });
+            self.sources.push(Slot::default());
             u32::try_from(self.sources.len() - 1).expect("fewer than 2^32 descriptors")
         });
         let place = &mut self.sources[index as usize];
@@ -66,11 +63,7 @@ impl SourceTable {
     #[inline]
     pub(super) fn get(&self, token: Token) -> Option<&Arc<Source>> {
         let place = self.sources.get(token.0 as u32 as usize)?;
-        if place.generation == (token.0 >> 32) as u32 {
-            place.source.as_ref()
-        } else {
-            None
-        }
+        (place.source.as_ref()).filter(|_| place.generation == (token.0 >> 32) as u32)
     }
 
     pub(super) fn remove(&mut self, token: Token) -> Option<Arc<Source>> {

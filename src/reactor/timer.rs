@@ -91,7 +91,7 @@ impl TimerHandle {
         f: impl FnOnce(&mut TimerHeap) -> R,
     ) -> Option<R> {
         match &self.heap {
-            Heap::Local(id) => with_timers(here, *id, f),
+            Heap::Local(id) => here?.with_timers(*id, f),
             Heap::Locked(reactor) => {
                 // Under the lock: a reactor that closes fires all, and none of them is due.
                 let mut timers = reactor.locked_timers.lock();
@@ -113,7 +113,8 @@ impl TimerHandle {
         match &self.heap {
             Heap::Local(id) => {
                 // The result does not matter: the worker is awake.
-                if with_timers(here, *id, |timers| timers.reset(self.key, when)).is_none() {
+                let reset = |timers: &mut TimerHeap| timers.reset(self.key, when);
+                if here.and_then(|here| here.with_timers(*id, reset)).is_none() {
                     push_timer_op(*id, self.key, TimerOp::Reset(when));
                 }
             }
@@ -126,10 +127,13 @@ impl TimerHandle {
     pub(crate) fn remove(&mut self, here: Option<&Driver>) {
         // The waker is dropped outside all locks and borrows.
         match std::mem::replace(&mut self.heap, Heap::Removed) {
-            Heap::Local(id) => match with_timers(here, id, |timers| timers.remove(self.key)) {
-                Some(waker) => drop_all(waker),
-                None => push_timer_op(id, self.key, TimerOp::Remove),
-            },
+            Heap::Local(id) => {
+                let remove = |timers: &mut TimerHeap| timers.remove(self.key);
+                match here.and_then(|here| here.with_timers(id, remove)) {
+                    Some(waker) => drop_all(waker),
+                    None => push_timer_op(id, self.key, TimerOp::Remove),
+                }
+            }
             Heap::Locked(reactor) => drop_all(reactor.remove_locked_timer(self.key)),
             Heap::Removed => {}
         }
@@ -141,16 +145,6 @@ impl Drop for TimerHandle {
     fn drop(&mut self) {
         self.remove(None);
     }
-}
-
-/// See [`Driver::with_timers`].
-#[inline]
-fn with_timers<R>(
-    here: Option<&Driver>,
-    id: u64,
-    f: impl FnOnce(&mut TimerHeap) -> R,
-) -> Option<R> {
-    here?.with_timers(id, f)
 }
 
 /// Queues an operation for the driver of the reactor `id`, if the reactor has not closed.

@@ -13,7 +13,7 @@ use super::{Handle, Runtime};
 use crate::clock::now;
 use crate::diagnostics::{Stall, Watch, observe};
 use crate::poller::{Backend, Poller};
-use crate::scheduler::{BusyPollConfig, Pollers, Shared, Slot, Worker, not_simulated};
+use crate::scheduler::{BusyPollConfig, Shared, Slot, Worker, not_simulated};
 use crate::sync::contain;
 use crate::sys::{invalid, start_thread_with_stack};
 
@@ -534,7 +534,7 @@ impl Builder {
         if workers_per_poller == 0 {
             return Err(invalid("a poller is shared by at least one worker"));
         }
-        let pollers = Backend::first_that(backends, |backend| {
+        let (shards, main) = Backend::first_that(backends, |backend| {
             let open = |_| Poller::new(backend);
             // Nine workers are five and four, and not eight and one.
             let count = pool_workers.div_ceil(workers_per_poller).max(1);
@@ -544,15 +544,12 @@ impl Builder {
                 let own = workers.map(open).collect::<io::Result<_>>()?;
                 Ok((Poller::new_shared(backend)?, own))
             });
-            Ok(Pollers {
-                shards: shards.collect::<io::Result<_>>()?,
-                main: open(pool_workers)?,
-            })
+            Ok((shards.collect::<io::Result<_>>()?, open(pool_workers)?))
         })?;
         // The builder may be a clone.
         let resolver = self.resolver.as_ref().map(Resolver::for_runtime);
         let resolver = resolver.map(|resolver| Arc::new(resolver) as Slot);
-        let shared = Shared::new(pollers);
+        let shared = Shared::new(shards, main);
         *shared.resolver.lock() = resolver;
         let shared = observe(shared, self.watch, self.trace)?;
         // An error from here on drops the runtime, which joins the threads that were started.
@@ -581,8 +578,8 @@ impl Builder {
         }
         if pool_workers == 0 {
             runtime.on_stop = self.on_thread_stop;
-            let start = self.on_thread_start.iter();
-            (runtime.worker).within(|| start.for_each(|start| (start.0)(0)));
+            let _driving = runtime.worker.drive();
+            (self.on_thread_start.iter()).for_each(|start| (start.0)(0));
         }
         Ok(runtime)
     }

@@ -44,7 +44,7 @@ use std::time::Duration;
 use crate::clock::now;
 use crate::diagnostics::{self, Dump, Metrics, Trace, WorkerSnapshot, observe};
 use crate::poller::{Backend, Poller};
-use crate::scheduler::{BusyPollConfig, EVENT_INTERVAL, Pollers, Shared, Worker, not_simulated};
+use crate::scheduler::{BusyPollConfig, EVENT_INTERVAL, Shared, Worker, not_simulated};
 use crate::sys::BorrowedDescriptor;
 use crate::task::{Name, Task};
 use crate::telemetry::Label;
@@ -142,7 +142,7 @@ impl Runtime {
             shards.push((own.remove(0), own));
         }
         let pool_workers = shards.iter().map(|(_, own)| own.len()).sum();
-        let mut shared = Shared::new(Pollers { shards, main });
+        let mut shared = Shared::new(shards, main);
         shared.is_simulated = true;
         let shared = Arc::new(shared);
         let busy_poll = BusyPollConfig::default();
@@ -658,9 +658,6 @@ const ANOTHER_RUNTIME: &str = "a runtime beside the one of a host's process";
 /// other, and so do not link the code that starts threads.
 fn single_worker() -> io::Result<Arc<Shared>> {
     not_simulated(ANOTHER_RUNTIME)?;
-    let pollers = Pollers {
-        shards: Vec::new(),
-        main: Poller::first_of(Backend::list_from_env()?)?,
-    };
-    observe(Shared::new(pollers), None, None)
+    let main = Poller::first_of(Backend::list_from_env()?)?;
+    observe(Shared::new(Vec::new(), main), None, None)
 }

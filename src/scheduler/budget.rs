@@ -1,6 +1,5 @@
 //! The cooperation budget: how many operations a task may complete in one poll before others run.
 
-use std::cell::Cell;
 use std::task::{Context, Poll};
 
 use super::with_local;
@@ -8,34 +7,11 @@ use super::with_local;
 /// The number of operations that may succeed in one poll of a task. Enough to drain the events of a
 /// turn, and few enough that others wait for microseconds: 128 receives of 64 KiB take about a
 /// millisecond.
-const BUDGET: i32 = 128;
+pub(super) const BUDGET: i32 = 128;
 
 /// The same for the first poll of a task. When many tasks are spawned together, and each has
 /// much to do, the last one begins after the first polls of all others.
-const FIRST_BUDGET: i32 = 32;
-
-/// The number of operations that the running task may still complete; if negative, the number of
-/// its refusals.
-#[derive(Debug)]
-pub(super) struct Budget(Cell<i32>);
-
-impl Budget {
-    pub(super) fn new() -> Budget {
-        Budget(Cell::new(BUDGET))
-    }
-
-    /// Renews the budget when a poll begins.
-    #[inline]
-    pub(super) fn renew(&self) {
-        self.0.set(BUDGET);
-    }
-
-    /// Renews the budget for the first poll of a task.
-    #[cold]
-    pub(super) fn renew_for_first_poll(&self) {
-        self.0.set(FIRST_BUDGET);
-    }
-}
+pub(super) const FIRST_BUDGET: i32 = 32;
 
 /// Takes one operation from the running task's budget. Call it before an operation that may succeed
 /// immediately, and [`restore`] if it does not. Returns `Pending` if the budget is used up: the
@@ -47,9 +23,9 @@ impl Budget {
 #[inline]
 pub(crate) fn consume(cx: &Context<'_>) -> Poll<()> {
     let refused = with_local(|local| {
-        let left = local.budget.0.get();
+        let left = local.budget.get();
         let next = if left > -BUDGET { left - 1 } else { BUDGET };
-        local.budget.0.set(next);
+        local.budget.set(next);
         let is_refused = left <= 0 && left > -BUDGET;
         if is_refused {
             local.counters.budget_exhausted.add(1);
@@ -69,7 +45,7 @@ pub(crate) fn consume(cx: &Context<'_>) -> Poll<()> {
 #[inline]
 pub(crate) fn restore() {
     with_local(|local| {
-        let budget = &local.budget.0;
+        let budget = &local.budget;
         budget.set(budget.get().saturating_add(1).min(BUDGET));
     });
 }

@@ -9,7 +9,6 @@
 //! Accessed only by the worker's thread. If switched off (a limit of zero), it costs one comparison
 //! per sleep.
 
-use std::cell::Cell;
 use std::num::NonZero;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,12 +17,6 @@ use super::worker::Worker;
 use crate::clock::now;
 use crate::poller::Until;
 use crate::sync::atomic::{Ordering, fence};
-
-#[derive(Debug)]
-pub(super) struct BusyPoll {
-    config: BusyPollConfig,
-    score: Cell<u8>,
-}
 
 /// The builder's configuration; by default, busy polling is off.
 #[derive(Clone, Copy, Default, Debug)]
@@ -55,32 +48,19 @@ const MAX_SCORE: u8 = 7;
 /// time than it gains.
 const PENALTY: u8 = 3;
 
-impl BusyPoll {
-    pub(crate) fn new(config: BusyPollConfig) -> BusyPoll {
-        BusyPoll {
-            config,
-            score: Cell::new(0),
-        }
-    }
-
+impl BusyPollConfig {
     #[inline]
     pub(super) fn is_enabled(&self) -> bool {
-        !self.config.limit.is_zero()
+        !self.limit.is_zero()
     }
 
-    /// Whether polling is likely to pay off.
-    pub(super) fn should_poll(&self) -> bool {
-        self.score.get() >= POLL_THRESHOLD
-    }
-
-    /// Records the length of an idle time.
-    pub(super) fn record(&self, idle: Duration) {
-        let score = self.score.get();
-        self.score.set(if idle <= self.config.limit {
+    /// The score after an idle time of this length.
+    fn score_after(self, score: u8, idle: Duration) -> u8 {
+        if idle <= self.limit {
             (score + 1).min(MAX_SCORE)
         } else {
             score.saturating_sub(PENALTY)
-        });
+        }
     }
 }
 
@@ -124,8 +104,9 @@ impl Worker {
             return;
         }
         // A short timeout that has elapsed says nothing about when the next event would have come.
-        if timeout.is_none_or(|timeout| lasted < timeout) || lasted > self.busy_poll.config.limit {
-            self.busy_poll.record(lasted);
+        if timeout.is_none_or(|timeout| lasted < timeout) || lasted > self.busy_poll.limit {
+            let score = self.busy_poll.score_after(self.busy_score.get(), lasted);
+            self.busy_score.set(score);
         }
     }
 
@@ -138,7 +119,7 @@ impl Worker {
         timeout: Option<Duration>,
         stay_awake: &dyn Fn() -> bool,
     ) -> bool {
-        if idle.is_resumed || !self.busy_poll.should_poll() {
+        if idle.is_resumed || self.busy_score.get() < POLL_THRESHOLD {
             return false;
         }
         let local = &*self.local;
@@ -175,16 +156,14 @@ impl Worker {
             }
             let now = now();
             // The sleep that follows ends soon, for the inspection.
-            if local.shared.is_crowded(self.busy_poll.config.cores)
-                || self.pool.is_inspection_due(now)
-            {
+            if local.shared.is_crowded(self.busy_poll.cores) || self.pool.is_inspection_due(now) {
                 return false;
             }
             let lasted = now - idle.since;
             if timeout.is_some_and(|timeout| lasted >= timeout) {
                 return true;
             }
-            if lasted >= self.busy_poll.config.limit {
+            if lasted >= self.busy_poll.limit {
                 return false;
             }
             std::hint::spin_loop();
@@ -199,35 +178,34 @@ mod tests {
     const SHORT: Duration = Duration::from_micros(20);
     const LONG: Duration = Duration::from_millis(1);
 
+    /// The score after this idle time.
+    fn after(score: u8, idle: Duration) -> u8 {
+        BusyPollConfig::new(Duration::from_micros(50)).score_after(score, idle)
+    }
+
     #[test]
     fn polling_begins_after_short_idle_times_and_ends_after_long_ones() {
-        let busy = BusyPoll::new(BusyPollConfig::new(Duration::from_micros(50)));
-        assert!(!busy.should_poll());
-        busy.record(SHORT);
-        busy.record(SHORT);
-        assert!(busy.should_poll());
+        let mut score = after(after(0, SHORT), SHORT);
+        assert!(score >= POLL_THRESHOLD);
         for _ in 0..1_000 {
-            busy.record(SHORT);
+            score = after(score, SHORT);
         }
-        busy.record(LONG);
-        assert!(busy.should_poll(), "one long one is an exception");
-        busy.record(LONG);
-        assert!(!busy.should_poll(), "two are not");
+        score = after(score, LONG);
+        assert!(score >= POLL_THRESHOLD, "one long one is an exception");
+        assert!(after(score, LONG) < POLL_THRESHOLD, "two are not");
     }
 
     #[test]
     fn mixed_idle_times_are_not_polled_away() {
-        let busy = BusyPoll::new(BusyPollConfig::new(Duration::from_micros(50)));
-        let mut polled = 0;
+        let mut score = 0;
         for round in 0..1_000 {
-            polled += u32::from(busy.should_poll());
-            busy.record(if round % 2 == 0 { SHORT } else { LONG });
+            assert!(score < POLL_THRESHOLD);
+            score = after(score, if round % 2 == 0 { SHORT } else { LONG });
         }
-        assert_eq!(polled, 0);
     }
 
     #[test]
     fn it_is_off_by_default() {
-        assert!(!BusyPoll::new(BusyPollConfig::default()).is_enabled());
+        assert!(!BusyPollConfig::default().is_enabled());
     }
 }

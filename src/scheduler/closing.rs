@@ -99,8 +99,6 @@ pub(super) trait ClosingWorkers {
     /// Whether another thread has sent such a task.
     fn has_ready_tasks(&self) -> bool;
 
-    fn now(&self) -> Instant;
-
     /// Sleeps until it is unparked. Does not sleep if `stay_awake` returns true, or if it was
     /// unparked since it last resumed.
     fn sleep(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool);
@@ -108,12 +106,12 @@ pub(super) trait ClosingWorkers {
 
 /// Returns when all pool workers have exited and no task is left. Called by the main worker after
 /// the flag is set.
-pub(super) fn drop_all_tasks(workers: &impl ClosingWorkers) {
-    let next = || workers.now() + CLOSE_INTERVAL;
+pub(super) fn drop_all_tasks(workers: &impl ClosingWorkers, now: impl Fn() -> Instant) {
+    let next = || now() + CLOSE_INTERVAL;
     let mut next_round = next();
     loop {
         let have_exited = workers.have_exited();
-        if have_exited || workers.now() >= next_round {
+        if have_exited || now() >= next_round {
             workers.wake_movable_tasks();
             next_round = next();
         }
@@ -227,7 +225,8 @@ mod loom_tests {
 
         /// Loom fails the model if this sleeps forever.
         fn close(&self) {
-            drop_all_tasks(self);
+            // No time passes.
+            drop_all_tasks(self, || self.start);
         }
     }
 
@@ -254,11 +253,6 @@ mod loom_tests {
 
         fn has_ready_tasks(&self) -> bool {
             !self.inbox.is_empty()
-        }
-
-        /// No time passes.
-        fn now(&self) -> Instant {
-            self.start
         }
 
         fn sleep(&self, _: Option<Duration>, stay_awake: &dyn Fn() -> bool) {

@@ -268,24 +268,18 @@ pub(super) fn enter(local: &Rc<Local>, driver: &Rc<Driver>) -> Entered {
             outer.shared.wake_one();
         }
     });
-    Entered {
-        before: replace(Some(Current {
-            local: local.clone(),
-            driver: driver.clone(),
-        })),
-    }
+    let (local, driver) = (local.clone(), driver.clone());
+    Entered(replace(Some(Current { local, driver })))
 }
 
 /// Guard: restores the worker that was current before.
-pub(super) struct Entered {
-    before: Option<Current>,
-}
+pub(super) struct Entered(Option<Current>);
 
 impl Drop for Entered {
     fn drop(&mut self) {
         // This may drop the last reference to the worker, and run foreign code: so not under the
         // borrow.
-        drop(replace(self.before.take()));
+        drop(replace(self.0.take()));
     }
 }
 

@@ -38,11 +38,9 @@ pub(super) trait IdleWorkers {
     fn wake(&self, index: usize) -> bool;
 }
 
+/// The index of the searching worker plus one, or zero.
 #[derive(Debug, Default)]
-pub(super) struct Idle {
-    /// The index of the searching worker plus one, or zero.
-    searching: AtomicUsize,
-}
+pub(super) struct Idle(AtomicUsize);
 
 impl Idle {
     /// Wakes an idle worker if there are tasks for it and no worker is searching.
@@ -63,7 +61,7 @@ impl Idle {
     /// calls [`end_search`](Self::end_search).
     #[inline]
     pub(super) fn is_searching(&self, index: usize) -> bool {
-        self.searching.load(Ordering::Relaxed) == index + 1
+        self.0.load(Ordering::Relaxed) == index + 1
     }
 
     /// Ends the search of the worker at `index`, which has taken the tasks that it wants.
@@ -74,7 +72,7 @@ impl Idle {
 
     /// Replaces the mark if it is `old`. So no worker removes the mark of another.
     fn replace(&self, old: usize, new: usize) -> bool {
-        (self.searching)
+        (self.0)
             .compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }

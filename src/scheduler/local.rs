@@ -7,14 +7,13 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
-use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use slab::Slab;
 
-use super::budget::Budget;
+use super::budget::{BUDGET, FIRST_BUDGET};
 use super::current::Running;
 use super::idle::IdleWorkers;
 use super::main_future::MainFuture;
@@ -44,7 +43,6 @@ pub(super) const YIELDS_PER_OWN_RUN: usize = 16;
 const QUEUE_CAPACITY: usize = 64;
 
 /// The part of a worker that belongs to its thread.
-#[derive(Debug)]
 pub(crate) struct Local {
     pub(crate) shared: Arc<Shared>,
     /// The index of this worker in its runtime.
@@ -60,7 +58,7 @@ pub(crate) struct Local {
     pub(super) ready: RefCell<VecDeque<Runnable>>,
     /// The position, in the queue of movable tasks, of the first one that has yielded in this turn:
     /// tasks from there on run after the kernel was polled.
-    turn_end: Cell<Option<usize>>,
+    pub(super) turn_end: Cell<Option<usize>>,
     /// The number of runs at which a pool worker that has ready tasks takes its share of the
     /// injected ones.
     pub(super) injected_at: Cell<usize>,
@@ -79,10 +77,12 @@ pub(crate) struct Local {
     /// The tasks that stay here, were polled and still have their futures, except a task in its
     /// first poll: see `owned`.
     pub(crate) owned: RefCell<Slab<TaskRef>>,
-    pub(super) budget: Budget,
+    /// The number of operations that the running task may still complete; if negative, the number
+    /// of its refusals. Renewed when a poll begins.
+    pub(super) budget: Cell<i32>,
     pub(super) ids: Ids,
     /// See [`poll_begins`](Self::poll_begins).
-    poll_ended: Cell<Option<Instant>>,
+    pub(super) poll_ended: Cell<Option<Instant>>,
     /// The futures of `block_on` that the worker drives, outermost first.
     pub(crate) mains: RefCell<Vec<Rc<MainFuture>>>,
     /// Whether the running task has made a task ready for which no worker was woken: see "Waking"
@@ -90,12 +90,13 @@ pub(crate) struct Local {
     pub(super) owes_wake: Cell<bool>,
     /// Chooses the next task instead of the order of the queues, in a simulated world.
     chooser: OnceCell<Box<dyn Chooser>>,
-    /// See [`takes_first`](Self::takes_first).
-    takes_first: Cell<bool>,
+    /// Whether the next task is the first of the only queue: false for pool workers and workers
+    /// with a chooser. One flag for both, since it is read in each run of a task.
+    pub(super) takes_first: Cell<bool>,
 }
 
 /// Chooses the order of a worker's tasks instead of its queues, in a simulated world.
-pub(super) trait Chooser: fmt::Debug {
+pub(super) trait Chooser {
     /// Takes the next task, from all that are ready.
     fn next(&self, local: &Local) -> Option<Runnable>;
 
@@ -133,7 +134,7 @@ impl Local {
             nexts_in_row: Cell::new(0),
             yielded: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
             owned: RefCell::default(),
-            budget: Budget::new(),
+            budget: Cell::new(BUDGET),
             ids: Ids::default(),
             poll_ended: Cell::new(None),
             mains: RefCell::default(),
@@ -215,12 +216,6 @@ impl Local {
         self.push_movable(runnable);
     }
 
-    /// Ends the turn of a pool worker, after the reactor was polled.
-    #[inline]
-    pub(super) fn end_turn(&self) {
-        self.turn_end.set(None);
-    }
-
     /// The movable tasks of a pool worker, which others may steal.
     #[inline]
     pub(super) fn stealable(&self) -> &Stealable {
@@ -288,19 +283,6 @@ impl Local {
         first
     }
 
-    /// Called when the running task has returned, and owes a wake: wakes a worker if this one has
-    /// ready tasks.
-    fn pay_owed_wake(&self) {
-        if !self.has_ready() {
-            return;
-        }
-        if self.shared.has_injected() {
-            self.shared.wake_one();
-        } else {
-            self.shared.wake_one_if_idle();
-        }
-    }
-
     // The run queues.
 
     #[inline(always)]
@@ -341,13 +323,6 @@ impl Local {
         }
     }
 
-    /// Whether the next task is the first of the only queue: false for pool workers and workers
-    /// with a chooser. One flag for both, since it is read in each run of a task.
-    #[inline]
-    pub(super) fn takes_first(&self) -> bool {
-        self.takes_first.get()
-    }
-
     #[inline]
     pub(super) fn chooser(&self) -> Option<&dyn Chooser> {
         self.chooser.get().map(|chooser| &**chooser)
@@ -369,23 +344,12 @@ impl Local {
         queue.pop_before(end).or_else(|| queue.pop_next())
     }
 
-    /// Lets a movable task run next, however many were next before it.
-    pub(super) fn run_next(&self, runnable: Runnable) {
-        self.nexts_in_row.set(0);
-        self.push_next(self.stealable(), runnable);
-    }
-
     /// Lets a movable task run next. Returns whether another one would have been next, which is
     /// queued now.
     #[inline(always)]
-    fn push_next(&self, own: &Stealable, runnable: Runnable) -> bool {
-        match own.queue.push_next(runnable) {
-            None => false,
-            Some(before) => {
-                self.push_movable(before);
-                true
-            }
-        }
+    pub(super) fn push_next(&self, own: &Stealable, runnable: Runnable) -> bool {
+        let before = own.queue.push_next(runnable);
+        before.map(|before| self.push_movable(before)).is_some()
     }
 
     /// Queues a movable task of this worker. If there is no room, any worker may take it; this one
@@ -435,12 +399,6 @@ impl Local {
     #[inline]
     pub(super) fn has_work(&self) -> bool {
         self.has_ready() || !self.yielded.borrow().is_empty()
-    }
-
-    /// Whether this pool worker has at least `count` movable tasks ready, beside the next one.
-    pub(super) fn has_ready_movable(&self, count: usize) -> bool {
-        let queue = &self.stealable().queue;
-        queue.len() >= count && queue.count_items(count) == count
     }
 
     /// Whether there are tasks that this pool worker, which has none, can take. None while the
@@ -508,9 +466,9 @@ impl Local {
         counters.polls.set(count);
         let meta = runnable.metadata();
         counters.set_task(meta.id.as_u64(), meta.site);
-        self.budget.renew();
+        self.budget.set(BUDGET);
         if meta.begin_poll(counters.tick()) {
-            self.budget.renew_for_first_poll();
+            self.budget.set(FIRST_BUDGET);
         }
         match count & self.sample_mask {
             0 => self.run_timed(runnable, count % SAMPLE == 0),
@@ -545,7 +503,7 @@ impl Local {
     /// clock a third less often.
     ///
     /// Everything else that the worker does, other than polls, ends with
-    /// [`forget_poll_end`](Self::forget_poll_end). So no poll begins before the wake that it
+    /// `poll_ended` is reset. So no poll begins before the wake that it
     /// follows, since only polls fill the queue.
     pub(super) fn poll_begins(&self, task: Traced) -> Instant {
         let start = self.poll_ended.take().unwrap_or_else(now);
@@ -567,12 +525,6 @@ impl Local {
         end
     }
 
-    /// Called when the worker does something other than polls.
-    #[inline]
-    pub(super) fn forget_poll_end(&self) {
-        self.poll_ended.set(None);
-    }
-
     /// Counts the ready tasks, including the one that runs next.
     fn measure_queue(&self) {
         let longest = &self.counters.longest_queue;
@@ -581,12 +533,16 @@ impl Local {
         longest.set(longest.get().max(ready));
     }
 
-    /// Called when a task has run, except by a worker that [`takes_first`](Self::takes_first).
+    /// Called when a task has run, except by a worker that `takes_first`.
     #[inline]
     pub(super) fn end_run(&self) {
         self.runs_task.set(false);
-        if self.owes_wake.take() {
-            self.pay_owed_wake();
+        if self.owes_wake.take() && self.has_ready() {
+            if self.shared.has_injected() {
+                self.shared.wake_one();
+            } else {
+                self.shared.wake_one_if_idle();
+            }
         }
     }
 }

@@ -78,14 +78,13 @@ pub(crate) use current::{
 pub(crate) use local::Local;
 pub(crate) use main_future::{MainFuture, waits_for};
 pub(crate) use owned::{OwnedKey, bind, task_ended};
-pub(crate) use shared::{Drive, Pollers, Question, Remote, Shared, Slot};
+pub(crate) use shared::{Drive, Question, Remote, Shared, Slot};
 pub(crate) use task_ref::TaskRef;
 #[cfg(feature = "blocking")]
 pub(crate) use trace::current_trace;
 pub(crate) use worker::{EVENT_INTERVAL, Worker};
 
 /// The metadata of a task, stored next to its future.
-#[derive(Debug)]
 pub(crate) struct Meta {
     shared: Arc<Shared>,
     /// The task's [`Placement`], and [`TRACED`].
@@ -343,10 +342,10 @@ mod tests {
     /// Returns a pool worker, and a function that makes a task of its runtime.
     fn pool_worker() -> (Worker, impl Fn() -> Runnable) {
         let poller = || Poller::new(Backend::default()).unwrap();
-        let shared = Arc::new(Shared::new(Pollers {
-            shards: vec![(poller(), vec![poller(), poller()])],
-            main: poller(),
-        }));
+        let shared = Arc::new(Shared::new(
+            vec![(poller(), vec![poller(), poller()])],
+            poller(),
+        ));
         let worker = Worker::new(shared.clone(), 0, BusyPollConfig::default());
         let spawn = move || {
             let (runnable, task) =
@@ -363,7 +362,7 @@ mod tests {
 
     /// Drops the tasks that the worker and its runtime have left, and which keep its memory.
     fn drop_tasks(worker: &Worker) {
-        worker.local.end_turn();
+        worker.local.turn_end.set(None);
         while let Some(runnable) = worker.local.pop() {
             drop(runnable);
         }
@@ -403,7 +402,7 @@ mod tests {
             let (stays, next) = (spawn(), spawn());
             let next_id = id(&next);
             local.push(stays);
-            local.run_next(next);
+            local.push_next(local.stealable(), next);
             let is_next = || local.pop().map(|task| id(&task) == next_id);
             assert_eq!(
                 [is_next(), is_next(), is_next()],
@@ -418,7 +417,7 @@ mod tests {
         let (worker, spawn) = pool_worker();
         let next = spawn();
         let is_next = id(&next);
-        worker.local.run_next(next);
+        worker.local.push_next(worker.local.stealable(), next);
         let mut known = Vec::new();
         (worker.local).for_each_new(|meta| known.push(meta.id.as_u64()));
         assert_eq!(known, [is_next]);

@@ -51,27 +51,13 @@ struct Seen {
     /// The number of tasks that it had begun to run.
     runs: usize,
     is_awake: bool,
-    /// Whether it was awake, and in the same poll, at the inspection before.
+    /// Whether it was awake, and in the same poll, at the inspection before. (If that is old, a
+    /// worker that has slept since and was just woken may count as stuck: then it loses the task
+    /// that it would run next to a worker that has none.)
     is_stuck: bool,
 }
 
-impl Seen {
-    /// Inspects the worker at `index`. `before` is the result of the inspection before. (If that is
-    /// old, a worker that has slept since and was just woken may count as stuck: then it loses the
-    /// task that it would run next to a worker that has none.)
-    fn new(index: usize, shared: &Shared, before: Seen) -> Seen {
-        let runs = shared.stealable(index).runs.get();
-        let is_awake = !shared.remote(index).reactor.is_parked();
-        Seen {
-            runs,
-            is_awake,
-            is_stuck: is_awake && before.is_awake && before.runs == runs,
-        }
-    }
-}
-
 /// The state of a pool worker, beyond that of every worker, that only its thread reaches.
-#[derive(Debug)]
 pub(super) struct PoolWorker {
     pub(super) sleeper: Sleeper,
     /// When it inspects the others next, if no other worker is the watch. It stays when it was
@@ -88,9 +74,9 @@ pub(super) struct PoolWorker {
 }
 
 impl PoolWorker {
-    pub(super) fn new(index: usize, workers: usize, shards: usize) -> PoolWorker {
+    pub(super) fn new(workers: usize, shards: usize) -> PoolWorker {
         PoolWorker {
-            sleeper: Sleeper::new(index),
+            sleeper: Sleeper::default(),
             next_inspection: Cell::new(now()),
             seen: RefCell::new(vec![Seen::default(); workers].into()),
             has_polled: Cell::new(false),
@@ -101,17 +87,7 @@ impl PoolWorker {
 
     /// Whether the worker is the watch, and its next inspection is due.
     pub(super) fn is_inspection_due(&self, now: Instant) -> bool {
-        self.sleeper.is_watch() && self.next_inspection.get() <= now
-    }
-
-    /// Whether the worker at `index` is still in the poll in which the last inspection has found it
-    /// stuck.
-    fn is_stuck(&self, index: usize, shared: &Shared) -> bool {
-        let seen = self.seen.borrow()[index];
-        // (Parked, it has run that task, and nothing since.)
-        seen.is_stuck
-            && seen.runs == shared.stealable(index).runs.get()
-            && !shared.remote(index).reactor.is_parked()
+        self.sleeper.is_watch.get() && self.next_inspection.get() <= now
     }
 }
 
@@ -129,7 +105,7 @@ impl Worker {
         }
         let is_watched = shard.watch.is_kept();
         // (The watch inspects before it sleeps, also if it polls for a while first.)
-        if is_watched && (self.shared().shards.len() == 1 || self.pool.sleeper.is_watch()) {
+        if is_watched && (self.shared().shards.len() == 1 || self.pool.sleeper.is_watch.get()) {
             return;
         }
         let (now, next) = (now(), &self.pool.next_inspection);
@@ -149,7 +125,7 @@ impl Worker {
     #[inline(never)]
     pub(super) fn before_foreign_code_in_pool(&self) {
         let shared = &**self.shared();
-        self.pool.sleeper.begin_work(shared);
+        self.pool.sleeper.begin_work(self.local.index, shared);
         if self.searching.take() {
             shared.idle.end_search(self.local.index, shared);
         }
@@ -169,31 +145,28 @@ impl Worker {
     pub(super) fn sleep_in_pool(&self, timeout: Option<Duration>) {
         let (shared, pool) = (&**self.shared(), &self.pool);
         self.local.counters.parks.add(1);
-        let sleep = pool.sleeper.fall_asleep(self, shared);
-        if let Sleep::No(seat) = sleep {
-            self.resume();
-            if let Some(seat) = seat {
-                self.poll_with(seat);
+        let leader = match pool.sleeper.fall_asleep(self.local.index, self, shared) {
+            Sleep::Leads(seat) => Some(seat),
+            Sleep::Follows => None,
+            Sleep::No(seat) => {
+                self.resume();
+                return seat.into_iter().for_each(|seat| self.poll_with(seat));
             }
-            return;
-        }
+        };
         shared.unpark_main_if_no_task_is_left();
         let mut timeout = timeout;
-        if pool.sleeper.is_watch() {
+        if pool.sleeper.is_watch.get() {
             let now = self.driver.read_clock();
             let next = common_moment(pool.next_inspection.get());
             pool.next_inspection.set(next);
             let limit = next.saturating_duration_since(now);
             timeout = Some(timeout.map_or(limit, |timeout| timeout.min(limit)));
         }
-        match sleep {
-            Sleep::Leads(seat) => self.lead(seat, timeout),
-            _ => self.follow(timeout),
-        }
-    }
-
-    /// Sleeps in the shard's poller, and delivers what it reports.
-    fn lead(&self, mut seat: Seated<'_>, timeout: Option<Duration>) {
+        let Some(mut seat) = leader else {
+            self.wait_once(&self.reactor, &Until::after(timeout, now), None);
+            // Timers are fired in a later turn, when the end of this wait is out of date.
+            return self.driver.forget_time();
+        };
         let reactor = self.driver.reactor();
         // Parks the shard's reactor too, so that a thread that sets an earlier timer from now on
         // notifies its poller. `until` below reads those that were set before, so the result says
@@ -201,22 +174,14 @@ impl Worker {
         reactor.park();
         seat.sleeps = true;
         let until = self.driver.until(timeout);
-        self.pool.has_polled.set(true);
+        pool.has_polled.set(true);
         self.wait_once(reactor, &until, Some(seat));
-    }
-
-    /// Sleeps in the worker's own poller, until it is notified.
-    fn follow(&self, timeout: Option<Duration>) {
-        let until = Until::after(timeout, now);
-        self.wait_once(&self.reactor, &until, None);
-        // Timers are fired in a later turn, when the end of this wait is out of date.
-        self.driver.forget_time();
     }
 
     /// Inspects the others, if that is due and no other worker is the watch, and takes tasks that
     /// are ready on them. Returns whether there is anything to run.
     pub(super) fn find_work(&self) -> bool {
-        let is_left_to_another = self.shard().watch.is_kept() && !self.pool.sleeper.is_watch();
+        let is_left_to_another = self.shard().watch.is_kept() && !self.pool.sleeper.is_watch.get();
         if !is_left_to_another {
             let now = now();
             if self.pool.next_inspection.get() <= now {
@@ -240,7 +205,11 @@ impl Worker {
         let workers = shared.workers();
         let mut others = (1..workers).map(|offset| (local.index + offset) % workers);
         others.any(|victim| {
-            let is_stuck = self.pool.is_stuck(victim, shared);
+            let seen = self.pool.seen.borrow()[victim];
+            // (Parked, it has run that task, and nothing since.)
+            let is_stuck = seen.is_stuck
+                && seen.runs == shared.stealable(victim).runs.get()
+                && !shared.is_parked(victim);
             (is_stuck || !only_stuck) && local.steal_half(victim, is_stuck)
         })
     }
@@ -250,10 +219,13 @@ impl Worker {
     fn inspect_others(&self, now: Instant) {
         let (shared, pool) = (&**self.shared(), &self.pool);
         let others_work = self.have_others_worked() || shared.needs_watch(self.local.index);
-        pool.sleeper.note_inspection(others_work);
+        pool.sleeper.was_woken.set(false);
+        pool.sleeper.others_work.set(others_work);
         pool.next_inspection.set(now + INTERVAL);
         for (index, seen) in pool.seen.borrow_mut().iter_mut().enumerate() {
-            *seen = Seen::new(index, shared, *seen);
+            let (runs, is_awake) = (shared.stealable(index).runs.get(), !shared.is_parked(index));
+            seen.is_stuck = is_awake && seen.is_awake && seen.runs == runs;
+            (seen.runs, seen.is_awake) = (runs, is_awake);
         }
         self.visit_full_shards();
     }
@@ -299,11 +271,12 @@ impl Worker {
     #[inline]
     pub(super) fn end_pool_turn(&self) {
         let local = &*self.local;
-        local.end_turn();
+        local.turn_end.set(None);
         if self.searching.take() {
             self.search();
         }
-        if local.has_ready_movable(MANY_READY + 1) {
+        let queue = &local.stealable().queue;
+        if queue.len() > MANY_READY && queue.count_items(MANY_READY + 1) > MANY_READY {
             local.shared.wake_one_if_idle();
         }
     }
@@ -315,7 +288,8 @@ impl Worker {
         let local = &*self.local;
         if let Some(runnable) = local.take_injected() {
             // Other workers can no longer take it, so it runs before this worker's own tasks.
-            local.run_next(runnable);
+            local.nexts_in_row.set(0);
+            local.push_next(local.stealable(), runnable);
             local.postpone_injected();
         } else if !local.has_ready() {
             self.steal(false);

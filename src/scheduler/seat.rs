@@ -26,11 +26,10 @@ use super::watch::Watch;
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// The right to wait in a shard's poller. Odd while it is taken; each use adds two.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Seat(AtomicUsize);
 
 /// Has the seat, until it is dropped.
-#[derive(Debug)]
 pub(super) struct Seated<'a> {
     seat: &'a Seat,
     /// Whether its worker has parked the shard's reactor, to sleep in its poller. Only then does
@@ -100,62 +99,34 @@ pub(super) enum Sleep<'a> {
 }
 
 /// The state of a pool worker that its own thread needs to sleep. No other thread touches it.
-#[derive(Debug)]
+#[derive(Default)]
 pub(super) struct Sleeper {
-    index: usize,
-    is_watch: Cell<bool>,
+    pub(super) is_watch: Cell<bool>,
     /// Whether others have worked between its last two inspections; assumed when it becomes the
     /// watch.
-    others_work: Cell<bool>,
-    /// Whether it has begun to work since its last sleep.
-    has_begun: Cell<bool>,
+    pub(super) others_work: Cell<bool>,
+    /// Whether it has slept since it last began to work.
+    has_slept: Cell<bool>,
     /// Whether it was woken, and has done nothing since.
-    was_woken: Cell<bool>,
+    pub(super) was_woken: Cell<bool>,
 }
 
 impl Sleeper {
-    pub(super) fn new(index: usize) -> Sleeper {
-        Sleeper {
-            index,
-            is_watch: Cell::new(false),
-            others_work: Cell::new(false),
-            has_begun: Cell::new(true),
-            was_woken: Cell::new(false),
-        }
-    }
-
-    /// Whether it is the watch, and so sleeps until its next inspection at most.
-    #[inline]
-    pub(super) fn is_watch(&self) -> bool {
-        self.is_watch.get()
-    }
-
-    /// Records that another thread has woken the worker.
-    pub(super) fn note_woken(&self) {
-        self.was_woken.set(true);
-    }
-
-    /// Records that the worker has inspected the others, and whether they work.
-    pub(super) fn note_inspection(&self, others_work: bool) {
-        self.was_woken.set(false);
-        self.others_work.set(others_work);
-    }
-
     /// The worker is about to run a task, or a waker: others watch over it, if it has slept.
     #[inline]
-    pub(super) fn begin_work(&self, workers: &impl ShardedWorkers) {
-        if !self.has_begun.get() {
-            self.begin_work_after_sleep(workers);
+    pub(super) fn begin_work(&self, index: usize, workers: &impl ShardedWorkers) {
+        if self.has_slept.get() {
+            self.begin_work_after_sleep(index, workers);
         }
     }
 
     #[cold]
-    fn begin_work_after_sleep(&self, workers: &impl ShardedWorkers) {
-        let watch = &workers.shard(self.index).watch;
-        self.has_begun.set(true);
+    fn begin_work_after_sleep(&self, index: usize, workers: &impl ShardedWorkers) {
+        let watch = &workers.shard(index).watch;
+        self.has_slept.set(false);
         self.was_woken.set(false);
         self.end_watch(watch);
-        watch.begin_work(self.index, workers);
+        watch.begin_work(index, workers);
     }
 
     fn end_watch(&self, watch: &Watch) {
@@ -167,16 +138,17 @@ impl Sleeper {
     /// Parks the worker, which has nothing to do, and decides how it sleeps.
     pub(super) fn fall_asleep<'a>(
         &self,
+        index: usize,
         worker: &impl SleepingWorker,
         workers: &'a impl ShardedWorkers,
     ) -> Sleep<'a> {
-        let Shard { seat, watch, .. } = workers.shard(self.index);
-        self.has_begun.set(false);
+        let Shard { seat, watch, .. } = workers.shard(index);
+        self.has_slept.set(true);
         if !self.others_work.get() {
             self.end_watch(watch);
         }
         // Another one of this shard that is awake will want the seat back.
-        let leaves_seat = self.was_woken.get() && workers.is_other_awake(self.index);
+        let leaves_seat = self.was_woken.get() && workers.is_other_awake(index);
         let taken = if leaves_seat { None } else { seat.take() };
         if worker.park(taken.is_some()) || worker.has_tasks() {
             return Sleep::No(taken);
@@ -188,19 +160,16 @@ impl Sleeper {
         }
         if !self.is_watch.get() {
             let expects = self.others_work.get() || worker.have_others_worked();
-            if watch.watches(self.index, expects, workers) {
+            if watch.watches(index, expects, workers) {
                 self.is_watch.set(true);
                 self.others_work.set(true);
             }
         }
-        match taken {
-            Some(seat) => Sleep::Leads(seat),
-            None if leaves_seat && !self.is_watch.get() && !watch.is_kept() => {
-                self.was_woken.set(false);
-                Sleep::No(None)
-            }
-            None => Sleep::Follows,
+        if leaves_seat && !self.is_watch.get() && !watch.is_kept() {
+            self.was_woken.set(false);
+            return Sleep::No(None);
         }
+        taken.map_or(Sleep::Follows, Sleep::Leads)
     }
 }
 
@@ -279,7 +248,7 @@ mod loom_tests {
             Here {
                 world,
                 index,
-                sleeper: Sleeper::new(index),
+                sleeper: Sleeper::default(),
                 seat: Cell::new(None),
             }
         }
@@ -287,7 +256,7 @@ mod loom_tests {
         fn sleep(&self) {
             let world = self.world;
             loop {
-                let state = match self.sleeper.fall_asleep(self, world) {
+                let state = match self.sleeper.fall_asleep(self.index, self, world) {
                     Sleep::No(seat) => {
                         // It collects what has come.
                         world.workers[self.index].parking.resume();
@@ -304,7 +273,11 @@ mod loom_tests {
                     }
                     Sleep::Follows => ASLEEP,
                 };
-                let watches = if self.sleeper.is_watch() { WATCHES } else { 0 };
+                let watches = if self.sleeper.is_watch.get() {
+                    WATCHES
+                } else {
+                    0
+                };
                 world.workers[self.index]
                     .state
                     .store(state | watches, Ordering::Relaxed);
@@ -317,7 +290,7 @@ mod loom_tests {
             let worker = &self.world.workers[self.index];
             worker.state.store(0, Ordering::Relaxed);
             if worker.parking.resume() == Wakeup::Notified {
-                self.sleeper.note_woken();
+                self.sleeper.was_woken.set(true);
             }
             drop(self.seat.take());
         }
@@ -331,7 +304,7 @@ mod loom_tests {
         }
 
         fn work(&self) {
-            self.sleeper.begin_work(self.world);
+            self.sleeper.begin_work(self.index, self.world);
         }
 
         /// If it was woken meanwhile, goes to sleep again.
@@ -425,7 +398,7 @@ mod loom_tests {
         check_beside(1, 2, true, |here| match here.index {
             0 => here.sleep(),
             1 => {
-                here.sleeper.note_woken();
+                here.sleeper.was_woken.set(true);
                 here.sleep();
                 here.sleep_if_woken();
             }
@@ -453,7 +426,7 @@ mod loom_tests {
         for have_worked in [false, true] {
             check(2, have_worked, |here| {
                 here.sleep();
-                here.sleeper.note_woken();
+                here.sleeper.was_woken.set(true);
                 here.wake_up();
                 here.sleep();
                 here.sleep_if_woken();

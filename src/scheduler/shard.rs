@@ -29,7 +29,6 @@ use super::watch::Watch;
 
 /// Pool workers that share a reactor. On its own cache lines, since its workers write it in each
 /// turn.
-#[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Shard {
     /// Their indices.

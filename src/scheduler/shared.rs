@@ -48,7 +48,6 @@
 //! next one.
 
 use std::any::Any;
-use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -61,24 +60,15 @@ use super::shard::Shard;
 use super::{Local, Meta, Placement, Runnable, late};
 use crate::poller::Poller;
 use crate::reactor::{Driver, Reactor};
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
+use crate::sync::{Mutex, OnDrop};
 use crate::telemetry::{Counter, TraceLog, requests::Requests};
 
 /// A value of a higher module, kept with the runtime.
 pub(crate) type Slot = Arc<dyn Any + Send + Sync>;
 
-/// The pollers of a runtime.
-#[derive(Debug)]
-pub(crate) struct Pollers {
-    /// For each shard of the pool the one that its workers share, and the one of each worker.
-    pub(crate) shards: Vec<(Poller, Vec<Poller>)>,
-    /// That of the main worker.
-    pub(crate) main: Poller,
-}
-
 /// State that the workers of one runtime share. By default there are no workers.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Shared {
     remotes: Box<[Arc<Remote>]>,
     /// Movable tasks that no pool worker has. Unused without pool workers. A thread that adds one
@@ -99,7 +89,7 @@ pub(crate) struct Shared {
     /// any.
     leaving: AtomicUsize,
     /// The number of pool workers that have exited, or will never start.
-    exited: AtomicUsize,
+    pub(super) exited: AtomicUsize,
     /// The number of threads that wait for the last task to end.
     last_task_waiters: AtomicUsize,
     /// The number of tasks spawned by destructors of tasks that were spawned late: see
@@ -120,14 +110,13 @@ pub(crate) struct Shared {
 
 /// A question of another thread about a worker. A trait, so that only programs that ask link the
 /// code that answers.
-pub(crate) trait Question: fmt::Debug + Send + Sync {
+pub(crate) trait Question: Send + Sync {
     /// Answers, on the worker's thread. Runs no foreign code.
     fn answer(&self, local: &Local, driver: &Driver);
 }
 
 /// The part of one worker that every thread can reach. Aligned to its own cache lines, since
 /// adjacent ones belong to other threads.
-#[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Remote {
     pub(crate) reactor: Arc<Reactor>,
@@ -143,7 +132,7 @@ pub(crate) struct Remote {
     drive: AtomicU8,
     /// The system's id of the thread that drives the worker, or drove it last; zero where it is
     /// unknown.
-    thread: AtomicU32,
+    pub(super) thread: AtomicU32,
     /// Questions of other threads about the worker.
     pub(crate) requests: Requests<dyn Question>,
 }
@@ -162,7 +151,7 @@ pub(crate) enum Drive {
 
 /// The movable tasks of a pool worker: the part of it, beyond its [`Remote`], that every thread can
 /// reach.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Stealable {
     /// The tasks that the worker runs next. Only the worker pushes.
     pub(super) queue: RunQueue<Runnable>,
@@ -180,7 +169,7 @@ impl Stealable {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct TaskCounters {
     spawned: AtomicUsize,
     ended: AtomicUsize,
@@ -204,11 +193,6 @@ impl Remote {
             thread: AtomicU32::new(0),
             requests: Requests::new(),
         }
-    }
-
-    /// Called on the worker's thread.
-    pub(super) fn set_thread(&self, thread: u32) {
-        self.thread.store(thread, Ordering::Relaxed);
     }
 
     /// Returns the system's id of its thread; zero where it is unknown.
@@ -260,10 +244,12 @@ impl Remote {
 }
 
 impl Shared {
-    pub(crate) fn new(pollers: Pollers) -> Shared {
+    /// Takes for each shard of the pool the poller that its workers share, and the one of each
+    /// worker; and that of the main worker.
+    pub(crate) fn new(shards_of: Vec<(Poller, Vec<Poller>)>, main: Poller) -> Shared {
         let mut remotes: Vec<Arc<Remote>> = Vec::new();
-        let mut shards = Vec::new();
-        for (shared, own) in pollers.shards {
+        let mut shards: Vec<Shard> = Vec::new();
+        for (shared, own) in shards_of {
             let first = remotes.len();
             let of_first = remotes.first().and_then(|remote| remote.reactor.shard());
             let reactor = Reactor::for_shard(shared, of_first.map(|reactor| &**reactor));
@@ -273,12 +259,10 @@ impl Shared {
             }
             shards.push(Shard::new(first..remotes.len()));
         }
-        remotes.push(Arc::new(Remote::new(Reactor::new(pollers.main))));
+        remotes.push(Arc::new(Remote::new(Reactor::new(main))));
         Shared {
             remotes: remotes.into(),
-            workers_of_shard: shards
-                .first()
-                .map_or(0, |shard: &Shard| shard.workers.len()),
+            workers_of_shard: shards.first().map_or(0, |shard| shard.workers.len()),
             shards: shards.into(),
             ..Shared::default()
         }
@@ -405,10 +389,10 @@ impl Shared {
     /// Registers a waiter, until the result is dropped: from now on a pool worker that goes to
     /// sleep and finds no task left wakes the main worker. Call it before
     /// [`live_tasks`](Self::live_tasks).
-    pub(super) fn await_last_task(&self) -> LastTaskWaiter<'_> {
+    pub(super) fn await_last_task(&self) -> OnDrop<impl FnMut()> {
         self.last_task_waiters.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        LastTaskWaiter(self)
+        OnDrop(move || _ = self.last_task_waiters.fetch_sub(1, Ordering::SeqCst))
     }
 
     /// Wakes the main worker if it waits for the last task to end and none is left. A pool worker
@@ -464,11 +448,6 @@ impl Shared {
     pub(crate) fn worker_exited(&self) {
         self.exited.fetch_add(1, Ordering::SeqCst);
         self.main().reactor.unpark_best_effort();
-    }
-
-    /// Whether all pool workers have exited, or never started.
-    pub(super) fn have_exited(&self) -> bool {
-        self.exited.load(Ordering::SeqCst) == self.main_index()
     }
 
     /// Schedules a new task. If the runtime is closing, drops it, which cancels it: see
@@ -544,22 +523,19 @@ impl Shared {
     pub(crate) fn take_any(&self) -> Option<Runnable> {
         (self.inject_queue.pop())
             .or_else(|| self.stealables().find_map(Stealable::take))
-            .or_else(|| self.take_late())
+            .or_else(|| self.left().iter().find_map(|remote| remote.inbox.pop()))
     }
 
-    /// Takes a task that stays, sent to a pool worker that has left. Such a task was never polled,
-    /// because a worker leaves only when it owns no task. So it may be dropped on any thread: see
-    /// [`task::new_on`](crate::task::new_on).
-    fn take_late(&self) -> Option<Runnable> {
-        if self.leaving.load(Ordering::Acquire) < self.main_index() {
-            return None;
-        }
-        let mut remotes = self.pool_workers().iter();
-        remotes.find_map(|remote| remote.inbox.pop())
+    /// Returns the pool workers when all have left. A task that stays and is in the inbox of one
+    /// was never polled, because a worker leaves only when it owns no task. So it may be dropped on
+    /// any thread: see [`task::new_on`](crate::task::new_on).
+    fn left(&self) -> &[Arc<Remote>] {
+        let have_left = self.leaving.load(Ordering::Acquire) == self.main_index();
+        if have_left { self.pool_workers() } else { &[] }
     }
 
     /// Called after a task was pushed for a worker, which may have left: see
-    /// [`take_late`](Self::take_late), and "Closing". Returns whether the runtime closes.
+    /// [`left`](Self::left), and "Closing". Returns whether the runtime closes.
     #[inline]
     pub(crate) fn unpark_main_if_closing(&self) -> bool {
         self.closing.unpark_main_if_closing(|| self.unpark_main())
@@ -574,9 +550,7 @@ impl Shared {
     /// Whether another thread has sent something that [`take_any`](Self::take_any) would take.
     /// (Tasks in a pool worker's own queue are not considered.)
     pub(crate) fn has_any(&self) -> bool {
-        let has_left = self.leaving.load(Ordering::Acquire) == self.main_index();
-        let mut remotes = self.pool_workers().iter();
-        self.has_injected() || has_left && remotes.any(|remote| !remote.inbox.is_empty())
+        self.has_injected() || self.left().iter().any(|remote| !remote.inbox.is_empty())
     }
 
     // Idle workers.
@@ -609,15 +583,6 @@ impl Shared {
     }
 }
 
-/// Guard: see [`Shared::await_last_task`].
-pub(super) struct LastTaskWaiter<'a>(&'a Shared);
-
-impl Drop for LastTaskWaiter<'_> {
-    fn drop(&mut self) {
-        self.0.last_task_waiters.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 impl IdleWorkers for Shared {
     #[inline]
     fn has_tasks(&self) -> bool {
@@ -645,10 +610,7 @@ mod tests {
     /// With two pool workers.
     fn shared() -> Shared {
         let poller = || Poller::new(Backend::default()).expect("it opens");
-        Shared::new(Pollers {
-            shards: vec![(poller(), vec![poller(), poller()])],
-            main: poller(),
-        })
+        Shared::new(vec![(poller(), vec![poller(), poller()])], poller())
     }
 
     #[test]

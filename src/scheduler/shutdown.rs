@@ -1,11 +1,10 @@
 //! The work of the workers when their runtime ends: see [`closing`](super::closing).
 
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::closing::{ClosingWorkers, drop_all_tasks};
 use super::late;
-use super::shared::Shared;
 use super::worker::Worker;
 use crate::clock::now;
 use crate::reactor::Driver;
@@ -62,7 +61,7 @@ impl Worker {
         let _driving = self.drive();
         self.shared().start_closing();
         self.drop_tasks();
-        drop_all_tasks(self);
+        drop_all_tasks(self, now);
     }
 
     /// Drops the injected tasks, and the movable tasks that are ready on any worker.
@@ -90,7 +89,7 @@ impl Worker {
         loop {
             late::drop_queued();
             local.take_inbox();
-            local.end_turn();
+            local.turn_end.set(None);
             local.release_yielded();
             while let Some(runnable) = local.pop() {
                 drop(runnable);
@@ -115,20 +114,9 @@ impl Worker {
     }
 }
 
-/// Counts the pool worker as exited, also if it panics: otherwise the main worker would wait
-/// forever.
-pub(super) struct ExitGuard<'a>(pub(super) &'a Shared);
-
-impl Drop for ExitGuard<'_> {
-    fn drop(&mut self) {
-        self.0.worker_exited();
-    }
-}
-
-/// The main worker of a runtime that closes.
 impl ClosingWorkers for Worker {
     fn have_exited(&self) -> bool {
-        self.shared().have_exited()
+        self.shared().exited.load(Ordering::SeqCst) == self.shared().main_index()
     }
 
     fn live_tasks(&self) -> usize {
@@ -147,10 +135,6 @@ impl ClosingWorkers for Worker {
 
     fn has_ready_tasks(&self) -> bool {
         late::has_queued() || self.shared().has_any()
-    }
-
-    fn now(&self) -> Instant {
-        now()
     }
 
     fn sleep(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {

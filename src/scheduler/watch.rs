@@ -46,11 +46,9 @@ use crate::sync::atomic::{AtomicBool, Ordering, fence};
 /// Under Miri an inspection takes longer than that, so the watch would do nothing else.
 pub(super) const INTERVAL: Duration = Duration::from_micros(if cfg!(miri) { 50_000 } else { 350 });
 
+/// Whether there is a watch: the mark. Which one has it is known to that worker only.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
-    /// Whether there is a watch: the mark. Which one has it is known to that worker only.
-    is_kept: AtomicBool,
-}
+pub(super) struct Watch(AtomicBool);
 
 /// Returns when a watch makes the inspection that is due at `next`: at a multiple of [`INTERVAL`]
 /// that is a quarter of it later at the most. For such a multiple that is the same moment.
@@ -68,7 +66,7 @@ pub(super) fn common_moment(next: Instant) -> Instant {
 impl Watch {
     /// Whether some worker is the watch.
     pub(super) fn is_kept(&self) -> bool {
-        self.is_kept.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed)
     }
 
     /// The worker at `index`, which has parked and is not the watch, becomes the watch if others
@@ -79,14 +77,14 @@ impl Watch {
         expects: bool,
         workers: &impl ShardedWorkers,
     ) -> bool {
-        (expects || workers.needs_watch(index)) && !self.is_kept.swap(true, Ordering::Relaxed)
+        (expects || workers.needs_watch(index)) && !self.0.swap(true, Ordering::Relaxed)
     }
 
     /// The watch is no longer one.
     pub(super) fn give_up(&self) {
         // (An exchange: loom does not know that a store comes after the exchange of one who has
         // failed to become the watch.)
-        self.is_kept.swap(false, Ordering::Relaxed);
+        self.0.swap(false, Ordering::Relaxed);
     }
 
     /// The worker at `index` begins to work after a sleep: makes sure that an idle worker watches,

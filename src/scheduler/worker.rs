@@ -43,17 +43,18 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::Runnable;
-use super::busy::{BusyPoll, BusyPollConfig, IdlePeriod};
+use super::budget::BUDGET;
+use super::busy::{BusyPollConfig, IdlePeriod};
 use super::current::{self, Entered, Running};
 use super::local::Local;
 use super::main_future::{MainFuture, MainWaker};
 use super::pool::PoolWorker;
 use super::seat::Seated;
 use super::shared::{Drive, Remote, Shared};
-use super::shutdown::ExitGuard;
 use crate::clock::now;
 use crate::poller::Until;
 use crate::reactor::{BATCH, Driver, Reactor, Wakeup};
+use crate::sync::OnDrop;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sys::{self, BorrowedDescriptor};
 use crate::telemetry::MAIN_FUTURE;
@@ -83,7 +84,8 @@ pub(crate) struct Worker {
     pub(super) foreign_calls: Cell<usize>,
     /// Whether a foreign loop waits on the poller's descriptor.
     pub(super) embedded: Cell<bool>,
-    pub(super) busy_poll: BusyPoll,
+    pub(super) busy_poll: BusyPollConfig,
+    pub(super) busy_score: Cell<u8>,
     /// The idle period of a pool worker that busy-polls, if it was interrupted only by an
     /// inspection of the other workers.
     pub(super) interrupted: Cell<Option<IdlePeriod>>,
@@ -99,7 +101,6 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, index: usize, busy_poll: BusyPollConfig) -> Worker {
-        let busy_poll = BusyPoll::new(busy_poll);
         let local = Local::new(shared.clone(), index);
         local.counters.set_tick(now());
         let reactor = shared.remote(index).reactor.clone();
@@ -115,9 +116,10 @@ impl Worker {
             local: Rc::new(local),
             embedded: Cell::new(false),
             busy_poll,
+            busy_score: Cell::new(0),
             interrupted: Cell::new(None),
             searching: Cell::new(false),
-            pool: PoolWorker::new(index, shared.workers(), shared.shards.len()),
+            pool: PoolWorker::new(shared.workers(), shared.shards.len()),
             is_broken: Cell::new(false),
             drives: Cell::new(0),
         }
@@ -174,7 +176,7 @@ impl Worker {
                     // Before the future finds its tasks cancelled, which explains less than the
                     // reason.
                     self.panic_if_failed();
-                    self.local.budget.renew();
+                    self.local.budget.set(BUDGET);
                     let counters = &*self.local.counters;
                     entered.future.begin_poll(counters.tick());
                     counters.begin_main_poll(site);
@@ -256,7 +258,8 @@ impl Worker {
     /// foreign code, before anything else runs.
     pub(crate) fn run_pool_worker(&self, start: impl FnOnce()) {
         let shared = &**self.shared();
-        let _exit_guard = ExitGuard(shared);
+        // Also if it panics: otherwise the main worker would wait forever.
+        let _exit_guard = OnDrop(|| shared.worker_exited());
         self.embedded.set(false); // A simulated process's worker comes here to end.
         let _driving = self.drive();
         let served = catch_unwind(AssertUnwindSafe(|| {
@@ -384,7 +387,7 @@ impl Worker {
     #[inline(never)]
     fn wait(&self, is_idle: bool, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
         let local = &*self.local;
-        local.forget_poll_end();
+        local.poll_ended.set(None);
         let finds_work = is_idle && local.is_pool_worker() && self.find_work();
         let may_sleep = is_idle && !finds_work && timeout != Some(Duration::ZERO);
         let idle = (may_sleep && self.busy_poll.is_enabled()).then(|| self.begin_idle());
@@ -446,7 +449,7 @@ impl Worker {
         let local = &*self.local;
         local.counters.notified.add(1);
         if local.is_pool_worker() {
-            self.pool.sleeper.note_woken();
+            self.pool.sleeper.was_woken.set(true);
             if local.shared.idle.is_searching(local.index) {
                 self.searching.set(true);
             }
@@ -499,7 +502,10 @@ impl Worker {
     /// again.
     #[cold]
     fn cannot_wait(&self, until: &Until, error: &io::Error) {
-        if is_shortage(error) {
+        // Of memory, since poll and select allocate in each call, which some systems report as
+        // EAGAIN; or of descriptors, since a wait on another thread takes one on io-uring.
+        let shortages = [io::ErrorKind::OutOfMemory, io::ErrorKind::WouldBlock];
+        if shortages.contains(&error.kind()) || sys::is_out_of_descriptors(error) {
             return self.sleep_briefly(until);
         }
         self.is_broken.set(true);
@@ -532,7 +538,7 @@ impl Worker {
     /// Runs at most `tasks` ready tasks. Returns whether there was any.
     #[inline]
     fn run_ready(&self, tasks: usize) -> bool {
-        if !self.local.takes_first() {
+        if !self.local.takes_first.get() {
             return self.run_of_several(tasks);
         }
         let mut ran = 0;
@@ -586,7 +592,7 @@ impl Worker {
         };
         let next = injected.or_else(|| local.pop());
         let next = next.or_else(|| local.take_injected())?;
-        self.pool.sleeper.begin_work(&*local.shared);
+        self.pool.sleeper.begin_work(local.index, &*local.shared);
         if next.metadata().index() != local.index {
             next.metadata().assign(local.index);
         }
@@ -621,14 +627,8 @@ impl Worker {
         Ok(descriptor)
     }
 
-    /// Calls `f` with this as the thread's current worker. Runs no task.
-    pub(crate) fn within(&self, f: impl FnOnce()) {
-        let _driving = self.drive();
-        f();
-    }
-
     /// Makes this the thread's current worker.
-    pub(super) fn drive(&self) -> Driving<'_> {
+    pub(crate) fn drive(&self) -> Driving<'_> {
         self.resume();
         self.needs_collect.set(true);
         self.drives.set(self.drives.get() + 1);
@@ -638,7 +638,7 @@ impl Worker {
             let thread = sys::thread_id();
             #[cfg(feature = "backtrace")]
             thread_stack::note();
-            self.remote().set_thread(thread);
+            self.remote().thread.store(thread, Ordering::Relaxed);
         }
         let before = Running::get();
         let task = self.local.counters.task();
@@ -689,16 +689,8 @@ impl Worker {
     }
 }
 
-/// Whether the error is a shortage: of memory, since poll and select allocate in each call, which
-/// some systems report as EAGAIN; or of descriptors, since a wait on another thread takes one on
-/// io-uring.
-fn is_shortage(error: &io::Error) -> bool {
-    let is_shortage = [io::ErrorKind::OutOfMemory, io::ErrorKind::WouldBlock];
-    is_shortage.contains(&error.kind()) || sys::is_out_of_descriptors(error)
-}
-
 /// Guard: while it exists, this thread drives the worker.
-pub(super) struct Driving<'a> {
+pub(crate) struct Driving<'a> {
     worker: &'a Worker,
     /// The task that runs this drive.
     before: Running,
@@ -712,7 +704,7 @@ impl Drop for Driving<'_> {
         self.before.set();
         let worker = self.worker;
         worker.local.counters.restore_task(self.task);
-        worker.local.forget_poll_end();
+        worker.local.poll_ended.set(None);
         worker.drives.set(worker.drives.get() - 1);
         if worker.is_driven() {
             // The enclosing drive continues. Notifications during this drive were consumed here.

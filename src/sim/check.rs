@@ -547,10 +547,9 @@ where
     let (_, runtime) = state.start(host);
     let driven = catch_unwind(AssertUnwindSafe(|| {
         with_kernel(|kernel| kernel.core.set_current(Some(0)));
-        runtime.worker.within(|| {
-            let main = to_its_end(test(sim), state.clone());
-            runtime.spawn_main(main, site);
-        });
+        let driving = runtime.worker.drive();
+        runtime.spawn_main(to_its_end(test(sim), state.clone()), site);
+        drop(driving);
         with_kernel(|kernel| kernel.core.set_current(None));
         state.run();
     }));

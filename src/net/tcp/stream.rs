@@ -270,8 +270,8 @@ impl TcpStream {
     ///
     /// Zero makes closing discard the bytes that were not sent yet, and reset the connection. With
     /// a longer time, **dropping the last handle blocks its thread** for up to that time, on most
-    /// systems, although the socket is non-blocking: wait for the peer's end of file instead. A time
-    /// that is longer than the system can express is set to the longest one.
+    /// systems, although the socket is non-blocking: wait for the peer's end of file instead. A
+    /// time that is longer than the system can express is set to the longest one.
     ///
     /// ```
     /// use polder::io::AsyncReadExt;

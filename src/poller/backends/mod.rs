@@ -48,30 +48,18 @@ mod long_timeout;
 pub(super) mod notifier;
 #[cfg(unix)]
 pub(super) mod poll;
-#[cfg(all(
-    not(loom),
+#[cfg_attr(
     any(
-        feature = "polling",
-        windows,
-        target_os = "illumos",
-        target_os = "solaris",
-    )
-))]
+        loom,
+        all(
+            not(feature = "polling"),
+            unix,
+            not(any(target_os = "illumos", target_os = "solaris"))
+        )
+    ),
+    path = "missing/polling.rs"
+)]
 pub(super) mod polling;
-/// On a platform with a backend of ours, the adapter is only a second opinion.
-#[cfg(any(
-    loom,
-    all(
-        not(feature = "polling"),
-        unix,
-        not(any(target_os = "illumos", target_os = "solaris"))
-    )
-))]
-pub(super) mod polling {
-    pub(in crate::poller) fn open() -> std::io::Result<Box<dyn crate::poller::Selector>> {
-        Err(crate::poller::error::unsupported("what the platform has"))
-    }
-}
 #[cfg(all(unix, not(any(target_os = "illumos", target_os = "solaris"))))]
 pub(super) mod select;
 #[cfg(all(feature = "sim", not(loom)))]
