@@ -60,6 +60,10 @@ impl<T> Mutex<T> {
         try_lock(&self.0)
     }
 
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        (self.0.get_mut()).unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0

@@ -513,7 +513,10 @@ fn whoever_connects_is_told_all_runtimes_once_a_second_in_groups() {
     let mut whole = 0;
     loop {
         assert!(line.starts_with("{\"polder_top\":1,"), "{line}");
-        assert!(line.contains("}],\"interval\":") && line.ends_with("}\n"), "{line}");
+        assert!(
+            line.contains("}],\"interval\":") && line.ends_with("}\n"),
+            "{line}"
+        );
         assert!(line.len() < 10_000, "{} bytes", line.len());
         assert!(!line.trim_end().contains(char::is_control), "{line:?}");
         whole = if is_whole(&line) { whole + 1 } else { 0 };
@@ -544,7 +547,10 @@ fn the_oldest_64_runtimes_are_told_and_the_others_counted() {
     until_ready(&mut child);
     let (line, _) = line_of(&path);
     assert_eq!(line.matches("\"backend\":").count(), 64, "{line}");
-    assert!(line.contains("],\"runtimes_left_out\":6,\"interval\":"), "{line}");
+    assert!(
+        line.contains("],\"runtimes_left_out\":6,\"interval\":"),
+        "{line}"
+    );
     child.kill().unwrap();
     child.wait().unwrap();
 }

@@ -605,8 +605,10 @@ impl<T: Write + Send + 'static> AsyncWrite for Unblock<T> {
 fn seek_by(value: &mut impl Seek, by: i64) -> io::Result<u64> {
     let before = value.stream_position()?;
     let after = value.seek(SeekFrom::Current(by))?;
-    let has_moved = before.checked_add_signed(by) == Some(after);
-    (has_moved.then_some(after)).ok_or_else(|| io::ErrorKind::NotSeekable.into())
+    if by != 0 && after == before {
+        return Err(io::ErrorKind::NotSeekable.into());
+    }
+    Ok(after)
 }
 
 impl<T: Seek + Send + 'static> AsyncSeek for Unblock<T> {

@@ -753,7 +753,7 @@ impl fmt::Display for WorkerState {
                 write!(f, "DOES NOT ANSWER, for at most {}: ", Brief(*since))?;
                 match task {
                     Some(task) => write!(f, "it runs {task}"),
-                    None => f.write_str("it is in a waker, or in a destructor"),
+                    None => f.write_str("it is in a waker, a destructor or a hook"),
                 }
             }
         }

@@ -121,14 +121,12 @@ impl LentIo {
 }
 
 impl Drop for LentIo {
-    /// The destructors of wakers are foreign code.
+    /// The destructors of wakers are foreign code. (No lock is taken: in a child of `fork` a thread
+    /// of the parent may hold it.)
     fn drop(&mut self) {
-        for tasks in &self.tasks {
-            let tasks = std::mem::take(&mut *tasks.lock());
-            tasks
-                .list
-                .into_iter()
-                .for_each(|task| contain(|| drop(task)));
+        for tasks in &mut self.tasks {
+            let tasks = tasks.get_mut().list.drain(..);
+            tasks.for_each(|task| contain(|| drop(task)));
         }
     }
 }

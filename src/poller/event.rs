@@ -195,7 +195,11 @@ impl Interest {
 
 /// Implements operators of sets of bits, and their assignments.
 macro_rules! operators {
-    ($($set:ident, $trait:ident::$op:ident, $assign:ident::$op_assign:ident, $bits:expr;)*) => {$(
+    ($(
+        $(#[$doc:meta])*
+        $set:ident, $trait:ident::$op:ident, $assign:ident::$op_assign:ident, $bits:expr;
+    )*) => {$(
+        $(#[$doc])*
         impl $trait for $set {
             type Output = $set;
             #[inline]
@@ -216,7 +220,7 @@ macro_rules! operators {
 operators! {
     Interest, BitOr::bitor, BitOrAssign::bitor_assign, u8::bitor;
     Interest, BitAnd::bitand, BitAndAssign::bitand_assign, u8::bitand;
-    // The first set without the second.
+    /// The first set without the second.
     Interest, Sub::sub, SubAssign::sub_assign, |all: u8, other: u8| all & !other;
     Ready, BitOr::bitor, BitOrAssign::bitor_assign, u8::bitor;
 }

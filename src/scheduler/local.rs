@@ -502,9 +502,8 @@ impl Local {
     /// between this worker has only taken the next task from its own queue. A trace then reads the
     /// clock a third less often.
     ///
-    /// Everything else that the worker does, other than polls, ends with
-    /// `poll_ended` is reset. So no poll begins before the wake that it
-    /// follows, since only polls fill the queue.
+    /// `poll_ended` is reset by everything that the worker does, other than polls. So no poll
+    /// begins before the wake that it follows, since only polls fill the queue.
     pub(super) fn poll_begins(&self, task: Traced) -> Instant {
         let start = self.poll_ended.take().unwrap_or_else(now);
         if let Some(trace) = self.counters.trace() {

@@ -287,7 +287,8 @@ impl Worker {
     fn search(&self) {
         let local = &*self.local;
         if let Some(runnable) = local.take_injected() {
-            // Other workers can no longer take it, so it runs before this worker's own tasks.
+            // Other workers can no longer take it, so it runs before this worker's own tasks,
+            // however many were next before it.
             local.nexts_in_row.set(0);
             local.push_next(local.stealable(), runnable);
             local.postpone_injected();

@@ -126,7 +126,7 @@ where
     let (future, placement) = (Created::Not { create }, Placement::stays_on(worker));
     // SAFETY: until its first poll the future is `create`, which is `Send`. Only the worker at this
     // index polls it: the task is not movable. Once it was polled, only that worker drops it; if it
-    // was not, any thread may drop it (see `Shared::schedule_new` and `Shared::take_any`). The
+    // was not, any thread may drop it (see `Shared::schedule_new` and `Shared::left`). The
     // output is `Send`, so the handle may be used on any thread.
     unsafe { new_at(shared, placement, future, label, Kind::Local) }
 }

@@ -12,7 +12,7 @@ use crate::net::addresses::{AsyncToSocketAddrs, first_to_connect, first_to_conne
 use crate::net::macros::{Stream, socket};
 use crate::net::readiness::{readable_and_writable, try_reads, try_writes};
 use crate::net::socket::{Flag, Number, Opt, Socket, SocketType, internet, kernel};
-use crate::sys::OwnedDescriptor;
+use crate::sys::{self, OwnedDescriptor};
 
 /// A TCP connection.
 ///
@@ -47,13 +47,6 @@ use crate::sys::OwnedDescriptor;
 #[derive(Clone)]
 #[doc(alias("from_std", "into_std"))]
 pub struct TcpStream(pub(super) Socket);
-
-/// The longest linger time that each system can express: it is an `int`, or a `u_short`.
-const MAX_LINGER: Duration = Duration::from_secs(if cfg!(windows) {
-    u16::MAX as u64
-} else {
-    i32::MAX as u64
-});
 
 impl TcpStream {
     /// Connects to the first of `address`'s addresses that answers.
@@ -298,7 +291,7 @@ impl TcpStream {
     #[doc(alias("SO_LINGER", "set_zero_linger"))]
     pub fn set_linger(&self, duration: Option<Duration>) -> io::Result<()> {
         self.0
-            .set(Opt::Linger(duration.map(|time| time.min(MAX_LINGER))))
+            .set(Opt::Linger(duration.map(|time| time.min(sys::MAX_LINGER))))
     }
 
     /// Whether small writes are sent immediately (`TCP_NODELAY`), without Nagle's algorithm.

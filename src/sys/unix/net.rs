@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 #[cfg(target_os = "linux")]
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
+use std::time::Duration;
 
 #[cfg(target_vendor = "apple")]
 use libc::TCP_KEEPALIVE as TCP_KEEPIDLE;
@@ -383,6 +384,20 @@ const TCP_USER_TIMEOUT: Option<libc::c_int> = None;
 /// See above. OpenBSD has times of keepalive for the whole system only.
 #[cfg(target_os = "openbsd")]
 pub(crate) const TCP_OPTIONS: [Option<libc::c_int>; TcpOption::COUNT] = [None; TcpOption::COUNT];
+
+/// The longest linger time that the system can express: the kernels of the BSDs keep it in a
+/// `short` (`so_linger`), Apple's in hundredths of a second.
+pub(crate) const MAX_LINGER: Duration = Duration::from_secs(if cfg!(target_vendor = "apple") {
+    i16::MAX as u64 / 100
+} else if cfg!(any(
+    target_os = "illumos",
+    target_os = "linux",
+    target_os = "solaris"
+)) {
+    i32::MAX as u64
+} else {
+    i16::MAX as u64
+});
 
 /// Returns the greatest value of an option that is worth a system call. (Except for Linux's, limits
 /// depend on versions and settings, and the system's error reports them.)

@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSliceMut, Read};
 use std::os::windows::io::{AsRawSocket, AsSocket};
+use std::time::Duration;
 
 use socket2::{SockAddr, SockRef};
 use windows_sys::Win32::Networking::WinSock;
@@ -111,6 +112,9 @@ pub(crate) const TCP_OPTIONS: [Option<i32>; TcpOption::COUNT] = [
     Some(WinSock::TCP_KEEPCNT),
     None,
 ];
+
+/// The longest linger time that the system can express: `l_linger` is a `u_short`.
+pub(crate) const MAX_LINGER: Duration = Duration::from_secs(u16::MAX as u64);
 
 /// Returns the greatest value of an option that is worth a system call.
 pub(crate) fn max_of(option: TcpOption) -> u32 {
