@@ -171,6 +171,15 @@ impl Spare {
     }
 }
 
+impl Drop for Spare {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(waker) = self.0.take() {
+            contain(|| drop(waker));
+        }
+    }
+}
+
 /// Guard: calls the function when it is dropped.
 pub(crate) struct OnDrop<F: FnMut()>(pub(crate) F);
 
@@ -178,15 +187,6 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     #[inline]
     fn drop(&mut self) {
         (self.0)();
-    }
-}
-
-impl Drop for Spare {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(waker) = self.0.take() {
-            contain(|| drop(waker));
-        }
     }
 }
 

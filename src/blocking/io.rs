@@ -600,8 +600,8 @@ impl<T: Write + Send + 'static> AsyncWrite for Unblock<T> {
     }
 }
 
-/// Seeks relative to the value's position. Where it stays although that succeeds, there is none:
-/// Linux's `noop_llseek`, of an eventfd, `/dev/random` and others.
+/// Seeks relative to the value's position. A value whose position stays has none, although that
+/// succeeds: Linux's `noop_llseek`, of an eventfd, `/dev/random` and others.
 fn seek_by(value: &mut impl Seek, by: i64) -> io::Result<u64> {
     let before = value.stream_position()?;
     let after = value.seek(SeekFrom::Current(by))?;

@@ -32,7 +32,7 @@ use crate::blocking::{Class, POOL};
 use crate::event::Latch;
 use crate::runtime::{Handle, Resolver};
 use crate::scheduler::waits_for;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, OnDrop};
 use crate::sys::{PerProcess, Process, unsupported};
 use crate::telemetry::Leaf;
 
@@ -220,7 +220,9 @@ impl Tell {
         // This covers nothing else: the waiters are woken outside of it, since they may be foreign
         // code that looks up names.
         let asking = poll_fn(move |cx| {
-            let _restore = Restore(ASKING.replace(id));
+            let before = ASKING.replace(id);
+            // Also after a panic.
+            let _restore = OnDrop(|| ASKING.set(before));
             lookup.as_mut().poll(cx)
         });
         let answer = match asking.await {
@@ -250,15 +252,6 @@ fn own_resolver() -> Option<(Handle, Arc<Resolver>)> {
     let handle = Handle::try_current()?;
     let resolver = handle.resolver()?;
     (resolver.id != ASKING.get()).then_some((handle, resolver))
-}
-
-/// Restores [`ASKING`], even after a panic.
-struct Restore(usize);
-
-impl Drop for Restore {
-    fn drop(&mut self) {
-        ASKING.set(self.0);
-    }
 }
 
 fn failed(host: &str, error: &io::Error) -> (io::ErrorKind, String) {

@@ -85,6 +85,7 @@ pub(crate) struct Worker {
     /// Whether a foreign loop waits on the poller's descriptor.
     pub(super) embedded: Cell<bool>,
     pub(super) busy_poll: BusyPollConfig,
+    /// How well busy polling has paid off of late: see [`busy`](super::busy).
     pub(super) busy_score: Cell<u8>,
     /// The idle period of a pool worker that busy-polls, if it was interrupted only by an
     /// inspection of the other workers.
@@ -502,8 +503,9 @@ impl Worker {
     /// again.
     #[cold]
     fn cannot_wait(&self, until: &Until, error: &io::Error) {
-        // Of memory, since poll and select allocate in each call, which some systems report as
-        // EAGAIN; or of descriptors, since a wait on another thread takes one on io-uring.
+        // A shortage of memory, since poll and select allocate in each call, which some systems
+        // report as EAGAIN; or of descriptors, since a wait on another thread takes one on
+        // io-uring.
         let shortages = [io::ErrorKind::OutOfMemory, io::ErrorKind::WouldBlock];
         if shortages.contains(&error.kind()) || sys::is_out_of_descriptors(error) {
             return self.sleep_briefly(until);

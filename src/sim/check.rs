@@ -25,7 +25,7 @@ use super::shrink::shrink;
 use super::state::{STOPPED, State, kernel as with_kernel};
 use super::story;
 use super::threads::{THREAD, Threads};
-use crate::sync::CONTAINED;
+use crate::sync::{CONTAINED, OnDrop};
 use crate::task::panic_message;
 use crate::testing::Outcome;
 use crate::world::answers::Asked;
@@ -521,13 +521,6 @@ where
     F: Future + 'static,
     F::Output: Outcome,
 {
-    /// Ends the world, even if a condition of the test panics: the hosts first, then the kernel.
-    struct End(Rc<State>);
-    impl Drop for End {
-        fn drop(&mut self) {
-            self.0.end();
-        }
-    }
     panics::be_quiet(setup.is_quiet);
     CONTAINED.set(Some(|panic| {
         world::panic_was_contained(panic_message(panic));
@@ -539,7 +532,8 @@ where
         kernel.core.calls(Call::Test);
     });
     let state = State::new(&variation, records);
-    let end = End(state.clone());
+    // Ends the world, even if a condition of the test panics: the hosts first, then the kernel.
+    let end = OnDrop(|| state.end());
     let sim = Sim {
         state: state.clone(),
     };
