@@ -119,6 +119,13 @@ pub(super) fn before_close(kqueue: BorrowedFd<'_>) {
     }
 }
 
+fn is_kqueue(number: RawFd) -> bool {
+    let queues = locked(&QUEUES);
+    // (A child of `fork` may have closed its parent's.)
+    let queue = (queues.as_ref()).and_then(|queues| queues.get(&number));
+    queue.is_some_and(|queue| queue.process == process::id())
+}
+
 /// "kevent is used to register events with the queue, and return any pending events to the user"
 /// (F).
 ///
@@ -417,6 +424,10 @@ impl Kqueue {
                     && ready(descriptor, PollFlags::OUT).contains(PollFlags::ERR)
                 {
                     return Err(Errno::PIPE);
+                }
+                // A kqueue can only be read: `kqueue_kqfilter` in FreeBSD's sys/kern/kern_event.c.
+                if change.filter == EVFILT_WRITE && is_kqueue(change.ident as RawFd) {
+                    return Err(Errno::INVAL);
                 }
                 let (epoll, flags) = (self.epoll(change.filter), entry_flags(change.filter));
                 match add(epoll, descriptor, serial, flags) {

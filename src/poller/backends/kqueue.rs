@@ -239,21 +239,20 @@ impl Kqueue {
         own.filters = Interest::NONE;
         let (mut refused, mut is_broken) = (None, false);
         for (change, receipt) in changes.iter().zip(&receipts[..count]) {
-            let number = sys::error(receipt);
             if change.flags & EV_ADD == 0 {
                 // A missing filter was one-shot and reported, or its descriptor was closed behind
                 // our back.
                 continue;
             }
             let is_write = change.filter == EVFILT_WRITE;
-            match number {
+            match sys::error(receipt) {
                 0 if is_write => own.filters |= Interest::WRITABLE,
                 0 => own.filters |= Interest::READABLE,
                 sys::READER_GONE if is_write => is_broken = true,
-                number => refused = Some(number),
+                error => refused = Some(error),
             }
         }
-        if let Some(number) = refused {
+        if let Some(error) = refused {
             let change = |filter| change(number, filter, EV_DELETE, OUR_STAMP);
             for (direction, filter) in FILTERS {
                 if own.filters.contains(direction) {
@@ -261,7 +260,7 @@ impl Kqueue {
                 }
             }
             own.filters = Interest::NONE;
-            return Err(refusal(number));
+            return Err(refusal(error));
         }
         if is_broken {
             self.mark_broken(table, number)?;
@@ -495,9 +494,8 @@ fn ready(report: &Kevent, others: Interest) -> Ready {
         if report.filter == EVFILT_READ || !others.contains(Interest::READABLE) {
             ready |= Ready::READABLE | Ready::WRITABLE;
         }
-        if report.fflags != 0 {
-            ready |= Ready::READABLE | Ready::WRITABLE | Ready::ERROR;
-        }
+        let error = Ready::READABLE | Ready::WRITABLE | Ready::ERROR;
+        ready.add_if(report.fflags != 0, error);
     }
     ready
 }
@@ -608,6 +606,18 @@ mod tests {
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::Interrupted, "{room}"),
             }
         }
+    }
+
+    /// A kqueue, of which only one direction can be watched.
+    #[test]
+    fn a_direction_that_is_refused_leaves_no_filter_of_the_other_one() {
+        let (kqueue, inner) = (Kqueue::new().unwrap(), Kqueue::new().unwrap());
+        let inner = inner.descriptor().unwrap();
+        let both = request(1, READABLE | Interest::WRITABLE, Mode::Level);
+        let error = kqueue.change(inner, Change::Register(both)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+        let delete = change(inner.as_raw_fd(), EVFILT_READ, EV_DELETE, OUR_STAMP);
+        assert_eq!(change_one(&kqueue.queue, delete), Err(Errno::NOENT));
     }
 
     #[test]
