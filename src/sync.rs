@@ -100,6 +100,7 @@ pub(crate) trait Job: Send + Sync {
 pub(crate) struct Spare(Option<Waker>);
 
 /// The waker must be stored, but was not cloned: release the lock, call [`Spare::fill`], and retry.
+/// The second attempt has the clone.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct NeedsClone;
 

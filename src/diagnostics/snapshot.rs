@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use super::dump::{TaskDump, TaskRef, TaskState, WorkerDump, WorkerState};
 use super::pairs::Pairs;
 use super::request::Request;
-use crate::clock::{now, since_tick};
+use crate::clock::{now, since_tick, tick};
 use crate::reactor::{Driver, SourceWait, TimerWait};
 use crate::scheduler::{Drive, Local, MainFuture, Meta, Shared};
 use crate::sync::atomic::Ordering;
@@ -36,7 +36,6 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const ANSWERING: Duration = Duration::from_secs(10);
 
 /// The data of a task, or of a future of `block_on`.
-#[derive(Debug)]
 pub(super) struct TaskRecord {
     /// The address in its waker; zero if it was never polled.
     waker: usize,
@@ -96,7 +95,6 @@ impl TaskRecord {
 }
 
 /// The data that a worker collects about itself.
-#[derive(Debug)]
 pub(crate) struct WorkerSnapshot {
     worker: usize,
     /// The local tasks, and the futures of `block_on`.
@@ -107,7 +105,6 @@ pub(crate) struct WorkerSnapshot {
 }
 
 /// The wakers that the sources and timers of a reactor keep, by owner.
-#[derive(Debug)]
 struct Wakers {
     sources: Vec<SourceWait>,
     timers: Vec<TimerWait>,
@@ -157,7 +154,7 @@ impl WorkerSnapshot {
     /// Collects the data that only the worker's thread can read, on that thread.
     pub(crate) fn of(local: &Local, driver: &Driver) -> WorkerSnapshot {
         let (now, worker) = (now(), local.index);
-        local.counters.set_tick(now);
+        local.counters.set_tick(tick(now));
         let mut tasks = Vec::new();
         let mut add = |waker: Option<&Waker>, meta: &Meta| {
             tasks.push(TaskRecord::of(Some(worker), waker, meta, now));
@@ -181,7 +178,7 @@ impl WorkerSnapshot {
 type Set = HashSet<u64, BuildHasherDefault<DefaultHasher>>;
 
 /// The state of a runtime's workers and tasks.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct SharedSnapshot {
     pub(super) workers: Vec<WorkerDump>,
     pub(super) tasks: Vec<TaskRecord>,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker, ready};
 
 use super::operation::{self, Operation};
-use crate::reactor::{Direction, Io, Source, WaiterId};
+use crate::reactor::{Direction, Io, Registered, Source, WaiterId};
 use crate::scheduler::budget;
 use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::{Mutex, contain};
@@ -76,11 +76,11 @@ impl LentIo {
     }
 
     /// Registers the waker of a task that polls: see [`operation::register_waker`].
-    fn register_waker(&self, waker: &Waker, direction: Direction) -> io::Result<bool> {
+    fn register_waker(&self, waker: &Waker, direction: Direction) -> io::Result<Registered> {
         let task = self.task(waker, direction);
         let waker = Waker::from(task.clone());
         let registered = operation::register_waker(self.io.source(), direction, task.id, &waker);
-        if !matches!(registered, Ok(true)) {
+        if !matches!(registered, Ok(Registered::Waits)) {
             task.state.store(IDLE, Ordering::Release);
         }
         registered
@@ -136,7 +136,7 @@ impl Drop for LentIo {
 /// This is the loop of [`operation::poll`] for an attempt that only asks the kernel, which does
 /// not have to be asked again whether the readiness is used up.
 pub(super) fn poll_level(
-    mut register: impl FnMut() -> io::Result<bool>,
+    mut register: impl FnMut() -> io::Result<Registered>,
     source: &Source,
     cx: &Context<'_>,
     direction: Direction,
@@ -152,7 +152,7 @@ pub(super) fn poll_level(
         }
         source.clear(direction, seen);
         budget::restore();
-        if register()? {
+        if register()? == Registered::Waits {
             return Poll::Pending;
         }
     }

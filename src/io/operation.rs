@@ -36,7 +36,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use crate::reactor::{Direction, Io, Snapshot, Source, WaiterId};
+use crate::reactor::{Direction, Io, Registered, Snapshot, Source, WaiterId};
 use crate::runtime::context;
 use crate::scheduler::{self, budget};
 
@@ -119,11 +119,11 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> IntoFuture for Operation<'a, F>
     }
 }
 
-/// The loop. `register` registers the task's waker for the next event, and returns `false` if one
-/// has come since the readiness was cleared: see [`register_waker`].
+/// The loop. `register` registers the task's waker for the next event, unless one has come since
+/// the readiness was cleared: see [`register_waker`].
 #[inline]
 pub(crate) fn poll<T>(
-    mut register: impl FnMut() -> io::Result<bool>,
+    mut register: impl FnMut() -> io::Result<Registered>,
     source: &Source,
     cx: &Context<'_>,
     direction: Direction,
@@ -145,7 +145,7 @@ pub(crate) fn poll<T>(
                 result => return Poll::Ready(result),
             }
         }
-        if register()? {
+        if register()? == Registered::Waits {
             return Poll::Pending;
         }
     }
@@ -159,8 +159,7 @@ fn wake_later(waker: &Waker) {
     waker.wake_by_ref();
 }
 
-/// Registers `waker` for the next event; returns `false` if one has come since the readiness was
-/// cleared.
+/// Registers `waker` for the next event, unless one has come since the readiness was cleared.
 ///
 /// Always inlined, since the read of every request waits.
 #[inline(always)]
@@ -169,7 +168,7 @@ pub(crate) fn register_waker(
     direction: Direction,
     id: WaiterId,
     waker: &Waker,
-) -> io::Result<bool> {
+) -> io::Result<Registered> {
     match source.register_waker_here(scheduler::own, direction, id, waker) {
         Some(registered) => registered,
         None => register_source_and_waker(source, direction, id, waker),
@@ -184,7 +183,7 @@ fn register_source_and_waker(
     direction: Direction,
     id: WaiterId,
     waker: &Waker,
-) -> io::Result<bool> {
+) -> io::Result<Registered> {
     context::with_reactor(|reactor, _| source.register_waker(reactor, direction, id, waker))?
 }
 
@@ -223,7 +222,7 @@ impl<H: Deref<Target: HasIo>> WaiterGuard<H> {
     pub(crate) fn parts(
         &mut self,
         waker: &Waker,
-    ) -> (&Source, Direction, impl FnMut() -> io::Result<bool>) {
+    ) -> (&Source, Direction, impl FnMut() -> io::Result<Registered>) {
         let WaiterGuard {
             handle,
             direction,

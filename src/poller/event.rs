@@ -242,6 +242,14 @@ impl Ready {
     pub(crate) const fn intersects(self, other: Ready) -> bool {
         self.0 & other.0 != 0
     }
+
+    /// Adds `other`, if it is reported.
+    #[inline]
+    pub(crate) fn add_if(&mut self, is_reported: bool, other: Ready) {
+        if is_reported {
+            *self |= other;
+        }
+    }
 }
 
 /// The readiness of one source, as [`Poller::wait`](super::Poller::wait) reports it.

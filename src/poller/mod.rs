@@ -538,7 +538,7 @@ impl Poller {
         }
     }
 
-    /// See [`AnySelector::has_orders`].
+    /// Whether there is anything that only a wait carries out: queued requests of io_uring.
     #[inline]
     pub(crate) fn has_orders(&self) -> bool {
         !self.is_parents() && self.selector.has_orders()

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use super::Reactor;
 use super::timer_heap::{Key, TimerHeap, TimerWait};
-use crate::clock::{end_of_tick, now};
+use crate::clock::{end_of_tick, now, tick};
 use crate::poller::{Events, Until};
 use crate::sync::{drop_all, wake_all};
 use crate::telemetry::{Counters, Mark};
@@ -55,8 +55,8 @@ pub(crate) struct Driver {
 /// Number of events taken from the kernel in one call, and of tasks run between two polls of the
 /// kernel. Both are the same: so the queue of ready tasks stays short, the memory touched when an
 /// event was delivered is still in the nearest cache when its task runs, and tasks are served in
-/// the kernel's order. With 32 to 64 the cost of a poll is too small to measure against them (Linux
-/// 6.18), and no task waits for long.
+/// the kernel's order. With 32 to 64 the cost of a poll is too small to measure, compared with the
+/// tasks that run between two of them (Linux 6.18), and no task waits for long.
 pub(crate) const BATCH: usize = 64;
 
 /// After a wait that ended at a deadline, the clock is read only if another timer is due within
@@ -85,7 +85,6 @@ impl Slack {
 }
 
 /// Buffers that are reused in each turn.
-#[derive(Debug)]
 struct Scratch {
     events: Events,
     wakers: Vec<Waker>,
@@ -112,7 +111,7 @@ pub(super) enum TimerOp {
 /// swept out now and then: so they take no more memory than the timers do, however long the worker
 /// is not driven. (The key of a timer with a pending removal is not reused until the driver has
 /// applied the removal.)
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct TimerOps {
     /// In the order of the requests, which decides among equal deadlines.
     ops: Vec<(Key, TimerOp)>,
@@ -254,7 +253,7 @@ impl Driver {
     pub(crate) fn read_clock(&self) -> Instant {
         let now = now();
         if self.end_of_tick.get().is_none_or(|end| now >= end) {
-            self.counters.set_tick(now);
+            self.counters.set_tick(tick(now));
             self.end_of_tick
                 .set(Some(end_of_tick(self.counters.tick())));
         }
@@ -400,7 +399,7 @@ impl Driver {
         });
     }
 
-    /// Lists the wakers that the timers keep, local and remote.
+    /// Lists the wakers that the timers keep, local and locked.
     pub(crate) fn timer_waits(&self) -> Vec<TimerWait> {
         self.apply_timer_ops();
         let mut waits = self.reactor.locked_timer_waits();

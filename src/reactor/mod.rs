@@ -1,4 +1,5 @@
-//! Turns kernel events and timers into wakes: the poller, the sources and the timers of one worker.
+//! Turns kernel events and timers into wakes: the poller, the sources and the timers of one worker,
+//! or of a shard of pool workers.
 //!
 //! A [`Reactor`] is shared (`Arc`): every thread may register sources and timers with it. Its other
 //! half, the [`Driver`], belongs to the worker's thread: it waits, fires timers, and holds the
@@ -46,7 +47,7 @@ use timer_heap::{Key, TimerHeap};
 
 pub(crate) use driver::{BATCH, Driver};
 pub(crate) use parking::Wakeup;
-pub(crate) use readiness::{Direction, Snapshot};
+pub(crate) use readiness::{Direction, Registered, Snapshot};
 pub(crate) use source::{Io, Source, SourceKind, SourceWait, Trust};
 pub(crate) use timer::{TimerHandle, TimerState};
 pub(crate) use timer_heap::TimerWait;
@@ -55,7 +56,6 @@ pub(crate) use waiters::{Own, WaiterId};
 /// The number of table places that a dump visits per acquisition of the lock: some microseconds.
 const CHUNK: usize = 256;
 
-#[derive(Debug)]
 pub(crate) struct Reactor {
     /// Names the reactor for timers that do not hold a reference to it.
     id: u64,

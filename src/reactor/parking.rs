@@ -146,7 +146,7 @@ mod loom_tests {
 
     /// A worker with an inbox, and a poller reduced to its promise: a notification ends the
     /// current or else the next wait.
-    struct World {
+    struct Model {
         parking: Parking,
         inbox: AtomicUsize,
         notified: Mutex<bool>,
@@ -154,9 +154,9 @@ mod loom_tests {
         asleep: AtomicBool,
     }
 
-    impl World {
-        fn new() -> Arc<World> {
-            Arc::new(World {
+    impl Model {
+        fn new() -> Arc<Model> {
+            Arc::new(Model {
                 parking: Parking::default(),
                 inbox: AtomicUsize::new(0),
                 notified: Mutex::new(false),
@@ -198,7 +198,7 @@ mod loom_tests {
     #[test]
     fn a_wake_before_during_or_after_parking_is_never_lost() {
         loom::model(|| {
-            let world = World::new();
+            let world = Model::new();
             let sender = {
                 let world = world.clone();
                 loom::thread::spawn(move || world.send())
@@ -213,7 +213,7 @@ mod loom_tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
-            let world = World::new();
+            let world = Model::new();
             let senders: Vec<_> = (0..2)
                 .map(|_| {
                     let world = world.clone();
@@ -230,7 +230,7 @@ mod loom_tests {
     #[test]
     fn a_worker_that_is_awake_costs_no_notification() {
         loom::model(|| {
-            let world = World::new();
+            let world = Model::new();
             world.send();
             assert!(!*world.notified.lock());
             world.work(1);

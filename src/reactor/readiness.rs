@@ -60,6 +60,16 @@ impl Direction {
     }
 }
 
+/// The result of registering a waker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Registered {
+    /// The next event wakes it.
+    Waits,
+    /// The direction is ready by now: the operation must be tried again.
+    IsReady,
+}
+
 /// State of a direction before an attempt.
 #[derive(Clone, Copy)]
 pub(crate) struct Snapshot {
@@ -99,7 +109,6 @@ const HALF: u32 = 1 << 31;
 /// Flags that are never cleared.
 const STICKY: u8 = Ready::CLOSED.0 | Ready::ERROR.0 | Ready::PRIORITY.0 | Ready::UNKNOWN.0;
 
-#[derive(Debug)]
 pub(super) struct Readiness {
     /// By direction. Written under the lock.
     events: [AtomicU32; 2],
@@ -113,7 +122,7 @@ pub(super) struct Readiness {
 }
 
 /// Data protected by the lock.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct State {
     pub(super) waiters: Waiters,
     pub(super) registrations: Registrations,
@@ -184,9 +193,8 @@ impl Readiness {
         }
     }
 
-    /// Registers a waker for the next event of `direction`. Returns `false` if that is ready by
-    /// now: then the caller must try the operation again. Afterwards `spare` holds the waker that
-    /// was replaced, to be dropped outside the lock.
+    /// Registers a waker for the next event of `direction`, unless that is ready by now. Afterwards
+    /// `spare` holds the waker that was replaced, to be dropped outside the lock.
     #[inline]
     pub(super) fn register_waker(
         &self,
@@ -195,13 +203,13 @@ impl Readiness {
         id: WaiterId,
         waker: &Waker,
         spare: &mut Spare,
-    ) -> Result<bool, NeedsClone> {
+    ) -> Result<Registered, NeedsClone> {
         if self.snapshot(direction).is_ready() {
-            return Ok(false);
+            return Ok(Registered::IsReady);
         }
         state.waiters.register(direction, id, waker, spare)?;
         self.has_waker.store(true, Ordering::Relaxed);
-        Ok(true)
+        Ok(Registered::Waits)
     }
 
     /// Handles an event, or something treated as one, while the lock is held: counts it, and moves
@@ -227,7 +235,10 @@ impl Readiness {
                     let count = events.load(Ordering::Relaxed).wrapping_add(1);
                     events.store(count, Ordering::Release);
                     if count % HALF == 0 {
-                        self.follow(direction, count);
+                        let spent = &self.spent[direction as usize];
+                        if count.wrapping_sub(spent.load(Ordering::Relaxed)) >= HALF {
+                            spent.store(count.wrapping_sub(1), Ordering::Relaxed);
+                        }
                     }
                 }
                 state.waiters.take(direction, may_keep, wakers);
@@ -235,16 +246,6 @@ impl Readiness {
         }
         self.has_waker
             .store(state.waiters.has_waker(), Ordering::Relaxed);
-    }
-
-    /// Moves `spent` closer to `count`, the number of an event, if it is far behind: see the head.
-    #[cold]
-    #[inline(never)]
-    fn follow(&self, direction: Direction, count: u32) {
-        let spent = &self.spent[direction as usize];
-        if count.wrapping_sub(spent.load(Ordering::Relaxed)) >= HALF {
-            spent.store(count.wrapping_sub(1), Ordering::Relaxed);
-        }
     }
 
     /// Sets the sticky flags among `ready`, while the lock is held.
@@ -279,7 +280,7 @@ mod loom_tests {
 
     /// A socket that holds a number of bytes, with an edge for each arrival. Its reader takes what
     /// there is, clears, waits, and is "woken" by the waker's count.
-    struct World {
+    struct Model {
         readiness: Readiness,
         bytes: AtomicUsize,
         woken: std::sync::Arc<Wakes>,
@@ -298,9 +299,9 @@ mod loom_tests {
         }
     }
 
-    impl World {
-        fn new() -> Arc<World> {
-            Arc::new(World {
+    impl Model {
+        fn new() -> Arc<Model> {
+            Arc::new(Model {
                 readiness: Readiness::new(),
                 bytes: AtomicUsize::new(0),
                 woken: std::sync::Arc::new(Wakes {
@@ -337,14 +338,14 @@ mod loom_tests {
                     }
                     continue;
                 }
-                if self.register_waker(id, &waker) {
+                if self.register_waker(id, &waker) == Registered::Waits {
                     return None;
                 }
             }
         }
 
-        /// Registers as a source does: returns false if the operation must be tried again.
-        fn register_waker(&self, id: WaiterId, waker: &Waker) -> bool {
+        /// Registers as a source does.
+        fn register_waker(&self, id: WaiterId, waker: &Waker) -> Registered {
             let mut spare = self.readiness.spare(waker);
             loop {
                 let mut state = self.readiness.lock();
@@ -355,8 +356,7 @@ mod loom_tests {
                     waker,
                     &mut spare,
                 ) {
-                    Ok(true) => return true,
-                    Ok(false) => return false,
+                    Ok(registered) => return registered,
                     Err(NeedsClone) => {
                         drop(state);
                         spare.fill(waker);
@@ -375,7 +375,7 @@ mod loom_tests {
                     return true;
                 }
                 self.readiness.clear(Direction::Read, seen);
-                if self.register_waker(WaiterId::future(1), &waker) {
+                if self.register_waker(WaiterId::future(1), &waker) == Registered::Waits {
                     return false;
                 }
             }
@@ -396,7 +396,7 @@ mod loom_tests {
                 if (self.readiness.refresh(Direction::Read, seen, query)).unwrap() {
                     continue;
                 }
-                if self.register_waker(WaiterId::future(1), &waker) {
+                if self.register_waker(WaiterId::future(1), &waker) == Registered::Waits {
                     return None;
                 }
             }
@@ -426,7 +426,7 @@ mod loom_tests {
     #[test]
     fn an_edge_between_asking_the_kernel_and_waiting_is_never_lost() {
         loom::model(|| {
-            let world = World::new();
+            let world = Model::new();
             let sender = {
                 let world = world.clone();
                 loom::thread::spawn(move || world.arrive())
@@ -445,7 +445,7 @@ mod loom_tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2);
         model.check(|| {
-            let world = World::new();
+            let world = Model::new();
             let senders = [(); 2].map(|()| {
                 let world = world.clone();
                 loom::thread::spawn(move || world.arrive())
@@ -460,7 +460,7 @@ mod loom_tests {
     #[test]
     fn an_edge_between_attempt_clearing_and_waiting_is_never_lost() {
         loom::model(|| {
-            let world = World::new();
+            let world = Model::new();
             let sender = {
                 let world = world.clone();
                 loom::thread::spawn(move || world.arrive())
@@ -475,7 +475,7 @@ mod loom_tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
-            let world = World::new();
+            let world = Model::new();
             let sender = {
                 let world = world.clone();
                 loom::thread::spawn(move || {
@@ -493,7 +493,7 @@ mod loom_tests {
     #[test]
     fn an_edge_beside_an_old_error_is_never_lost() {
         loom::model(|| {
-            let world = World::new();
+            let world = Model::new();
             let sender = {
                 let world = world.clone();
                 loom::thread::spawn(move || world.arrive())
@@ -510,7 +510,7 @@ mod loom_tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2);
         model.check(|| {
-            let world = World::new();
+            let world = Model::new();
             // The other reader only tries, takes nothing, and may spend late what it saw.
             let other = {
                 let world = world.clone();
@@ -558,7 +558,7 @@ mod tests {
         let mut spare = Spare::clone_of(waker);
         let left =
             readiness.register_waker(&mut readiness.lock(), direction, id, waker, &mut spare);
-        assert_eq!(left, Ok(true));
+        assert_eq!(left, Ok(Registered::Waits));
     }
 
     #[test]
@@ -690,7 +690,7 @@ mod tests {
         let (id, mut spare) = (WaiterId::future(1), Spare::clone_of(&waker));
         let mut state = readiness.lock();
         let left = readiness.register_waker(&mut state, Direction::Read, id, &waker, &mut spare);
-        assert_eq!(left, Ok(false), "the event is lost");
+        assert_eq!(left, Ok(Registered::IsReady), "the event is lost");
     }
 
     /// A waker that is stored already is not cloned, and a new one is cloned before the lock is
@@ -715,22 +715,22 @@ mod tests {
         };
         let mut spare = readiness.spare(&first);
         assert_eq!(Arc::strong_count(&nobody), 3);
-        assert_eq!(register(&first, &mut spare), Ok(true));
+        assert_eq!(register(&first, &mut spare), Ok(Registered::Waits));
         let mut spare = readiness.spare(&first);
-        assert_eq!(register(&first, &mut spare), Ok(true));
+        assert_eq!(register(&first, &mut spare), Ok(Registered::Waits));
         assert_eq!(Arc::strong_count(&nobody), 3, "cloned in vain");
         let (_, second) = waker();
         let mut spare = readiness.spare(&second);
         assert_eq!(register(&second, &mut spare), Err(NeedsClone));
         spare.fill(&second);
-        assert_eq!(register(&second, &mut spare), Ok(true));
+        assert_eq!(register(&second, &mut spare), Ok(Registered::Waits));
         drop(spare);
         assert_eq!(Arc::strong_count(&nobody), 2, "the waker before is left");
     }
 
     /// Waits, with a waker that is kept after an event.
     #[cfg(not(miri))]
-    fn wait_kept(readiness: &Readiness, id: u32, waker: &Waker) -> Result<bool, NeedsClone> {
+    fn wait_kept(readiness: &Readiness, id: u32, waker: &Waker) -> Result<Registered, NeedsClone> {
         readiness.clear(Direction::Read, readiness.snapshot(Direction::Read));
         let mut spare = readiness.spare(waker);
         loop {
@@ -768,7 +768,7 @@ mod tests {
             wakers.len()
         };
         for round in 1..4 {
-            assert_eq!(wait_kept(&readiness, 0, &waker), Ok(true));
+            assert_eq!(wait_kept(&readiness, 0, &waker), Ok(Registered::Waits));
             assert!(readiness.lock().waiters.contains(Direction::Read));
             assert_eq!((deliver(), deliver()), (0, 0), "it is kept");
             assert_eq!(
@@ -793,7 +793,10 @@ mod tests {
         let readiness = Readiness::new();
         let (first, first_waker) = waker();
         let (second, second_waker) = waker();
-        assert_eq!(wait_kept(&readiness, 1, &first_waker), Ok(true));
+        assert_eq!(
+            wait_kept(&readiness, 1, &first_waker),
+            Ok(Registered::Waits)
+        );
         readiness.deliver(
             &mut readiness.lock(),
             Ready::READABLE,
@@ -809,7 +812,10 @@ mod tests {
         drop(wakers);
         assert_eq!(Arc::strong_count(&second), 2);
         // The same waiter with another waker, which may be foreign code.
-        assert_eq!(wait_kept(&readiness, 1, &first_waker), Ok(true));
+        assert_eq!(
+            wait_kept(&readiness, 1, &first_waker),
+            Ok(Registered::Waits)
+        );
         wait(&readiness, Direction::Read, 1, &second_waker);
         let mut wakers = Vec::new();
         readiness.deliver(&mut readiness.lock(), Ready::READABLE, true, &mut wakers);

@@ -10,7 +10,7 @@ use super::{Driver, Reactor, Token};
 use crate::clock::now;
 use crate::poller::Interest;
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Registrations {
     pub(super) first: Option<Registration>,
     #[expect(
@@ -21,7 +21,6 @@ pub(super) struct Registrations {
 }
 
 /// A reactor that the source is registered with, the token, and the interest.
-#[derive(Debug)]
 pub(super) struct Registration {
     pub(super) reactor: Arc<Reactor>,
     pub(super) token: Token,
@@ -33,7 +32,6 @@ pub(super) struct Registration {
 }
 
 /// Directions that stay disarmed until a timer fires.
-#[derive(Debug)]
 struct BackOff {
     directions: Interest,
     length: Duration,

@@ -8,7 +8,6 @@
 //! Why not a `BTreeMap`: each instance of it costs 10 KB of code, in every program.
 
 /// See the head of the module.
-#[derive(Debug)]
 pub(super) struct Sorted<V> {
     /// Ordered by key; keys are unique. `None` is a gap.
     entries: Vec<(u64, Option<V>)>,

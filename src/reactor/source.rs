@@ -9,9 +9,10 @@
 //! the reactor of the worker that waits. If another worker waits later, and there is no other
 //! waiter, the source moves to that worker's reactor. If there are other waiters, it is registered
 //! there *as well*: a waiter is always served by its own worker, whether or not the other workers
-//! are driven (a runtime may be left undriven between two turns, for ever). Wakers are stored in
-//! the source, so an event from any reactor wakes all waiters. Registering reports a source that is
-//! ready already, so no event is lost on the way.
+//! are driven (a runtime may be left undriven between two turns, for ever). (For this, the workers
+//! of a pool count as one: see [`own`](crate::scheduler::own).) Wakers are stored in the source, so
+//! an event from any reactor wakes all waiters. Registering reports a source that is ready already,
+//! so no event is lost on the way.
 //!
 //! **How it is registered.** With edges, a TCP stream is registered once, permanently, for both
 //! directions and urgent data. Other sources are registered for reading (a Unix stream also for
@@ -38,11 +39,12 @@
 //! **Locks.** The order is: a reactor's table of sources, a source's state, the poller's own locks.
 //! A waker is called and dropped under none of them, except for a task's own (see `waiters`).
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::readiness::{Direction, Readiness, Snapshot, State};
+use super::readiness::{Direction, Readiness, Registered, Snapshot, State};
 use super::registration::{Registration, Registrations};
 use super::waiters::{Own, WaiterId};
 use super::{Driver, Reactor, Token};
@@ -56,12 +58,13 @@ use crate::world::{SimSocket, SimSocketId};
 /// Kind of a source, as far as waiting for it differs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SourceKind {
-    /// A TCP stream: its edges are few, and a short read shows that it is drained.
+    /// A plain TCP stream: its edges are few, and a short read shows that it is drained.
     TcpStream,
     /// A Unix stream: a short read shows that too, unless something came along with the bytes.
     #[cfg_attr(not(unix), allow(dead_code, reason = "there are none"))]
     UnixStream,
-    /// A listener or a datagram socket: a read does not show what is left.
+    /// A listener, a datagram socket, or a stream over TCP (such as MPTCP or kTLS) of which a short
+    /// read shows nothing: a read does not show what is left.
     Other,
     /// Any descriptor, lent by its owner.
     Lent,
@@ -84,7 +87,6 @@ pub(crate) enum Trust {
     Kernel,
 }
 
-#[derive(Debug)]
 pub(crate) struct Source {
     readiness: Readiness,
     descriptor: Held,
@@ -104,7 +106,6 @@ pub(crate) struct Source {
 
 /// A descriptor: either closed with its source, or lent by its owner. Both variants store it at the
 /// same offset, so that borrowing it takes no branch.
-#[derive(Debug)]
 enum Held {
     Owned(OwnedDescriptor),
     Lent(BorrowedDescriptor<'static>),
@@ -209,8 +210,9 @@ impl Source {
         }
     }
 
-    /// For a Unix socket: whether only bytes can come through it, so that a short read shows that
-    /// it is drained, or that urgent data follows. Decided by `net/socket/system.rs`.
+    /// For a Unix socket (of a TCP socket it is decided by the [kind](SourceKind)): whether only
+    /// bytes can come through it, so that a short read shows that it is drained, or that urgent
+    /// data follows. Decided by `net/socket/system.rs`.
     ///
     /// Relaxed suffices: the flag is cleared before the kernel is allowed to let anything else in,
     /// and a reader checks it again after the read, before it believes a short read. In between
@@ -225,21 +227,22 @@ impl Source {
             .store(trusts_short_reads, Ordering::Relaxed);
     }
 
-    /// [`register_waker`](Self::register_waker) for a source that is registered with the reactor
-    /// that this thread drives, which nearly every wait finds. Returns `None` if it is not. `whose`
-    /// returns, for a reactor that this thread drives, whether `waker` is the running task's own.
+    /// [`register_waker`](Self::register_waker) for a source that is registered where this thread
+    /// may wait for it, which nearly every wait finds. Returns `None` if it is not. `own` is
+    /// [`own`](crate::scheduler::own), which also lets a source stay with another reactor of the
+    /// pool.
     #[inline]
     pub(crate) fn register_waker_here(
         &self,
-        whose: impl Fn(&Reactor, &Waker) -> Option<Own>,
+        own: impl Fn(&Reactor, &Waker) -> Option<Own>,
         direction: Direction,
         id: WaiterId,
         waker: &Waker,
-    ) -> Option<io::Result<bool>> {
+    ) -> Option<io::Result<Registered>> {
         let mut spare = self.readiness.spare(waker);
         loop {
             let mut state = self.readiness.lock();
-            let own = whose(&state.registrations.first.as_ref()?.reactor, waker)?;
+            let own = own(&state.registrations.first.as_ref()?.reactor, waker)?;
             let registered =
                 (self.readiness).register_waker(&mut state, direction, id, waker, &mut spare);
             match (registered, &mut state.registrations.first) {
@@ -247,28 +250,28 @@ impl Source {
                     drop(state);
                     spare.fill(waker);
                 }
-                (Ok(true), Some(registration)) => {
+                (Ok(Registered::Waits), Some(registration)) => {
                     let armed = self.add_interest(registration, interest(direction));
                     state.waiters.mark_own(own);
-                    return Some(
-                        armed.map_or_else(|error| self.refuse(state, error), |()| Ok(true)),
-                    );
+                    return Some(armed.map_or_else(
+                        |error| self.refuse(state, error),
+                        |()| Ok(Registered::Waits),
+                    ));
                 }
-                _ => return Some(Ok(false)),
+                _ => return Some(Ok(Registered::IsReady)),
             }
         }
     }
 
     /// Registers `waker` for the next event of `direction`, and the source with `reactor` if
-    /// needed. Returns `false` if the direction is ready by now: then the caller must try the
-    /// operation again.
+    /// needed. A task's own waker is not marked as such: that is left to its next wait.
     pub(crate) fn register_waker(
         self: &Arc<Self>,
         reactor: &Arc<Reactor>,
         direction: Direction,
         id: WaiterId,
         waker: &Waker,
-    ) -> io::Result<bool> {
+    ) -> io::Result<Registered> {
         let mut spare = self.readiness.spare(waker);
         loop {
             let mut state = self.readiness.lock();
@@ -283,11 +286,14 @@ impl Source {
                     drop(state);
                     spare.fill(waker);
                 }
-                (Ok(true), Some(registration)) => {
+                (Ok(Registered::Waits), Some(registration)) => {
                     let armed = self.add_interest(registration, interest(direction));
-                    return armed.map_or_else(|error| self.refuse(state, error), |()| Ok(true));
+                    return armed.map_or_else(
+                        |error| self.refuse(state, error),
+                        |()| Ok(Registered::Waits),
+                    );
                 }
-                _ => return Ok(false),
+                _ => return Ok(Registered::IsReady),
             }
         }
     }
@@ -421,7 +427,7 @@ impl Source {
     /// for any more, so all waiters try.
     #[cold]
     #[inline(never)]
-    fn refuse(&self, mut state: MutexGuard<'_, State>, error: io::Error) -> io::Result<bool> {
+    fn refuse(&self, mut state: MutexGuard<'_, State>, error: io::Error) -> io::Result<Registered> {
         let mut wakers = Vec::new();
         self.deliver_both(&mut state, &mut wakers);
         // The rest of a permanent interest is not asked for again.
@@ -442,8 +448,8 @@ impl Source {
     ) {
         let reactor = &**driver.reactor();
         let mut state = self.readiness.lock();
-        // Only the worker of the first registration marks a task's own waker as such; there the
-        // waker may be woken under the lock.
+        // Only a worker that drives the reactor of the first registration, or another one of its
+        // pool, marks a task's own waker as such; these may wake it under the lock.
         let may_keep =
             (state.registrations.first.as_ref()).is_some_and(|first| first.is_with(reactor));
         // With edges, only writability without a waiter changes the interest.
@@ -673,10 +679,16 @@ fn interest(direction: Direction) -> Interest {
 }
 
 /// A handle to a source, held by a user's socket. Clones share the source.
-#[derive(Debug)]
 pub(crate) struct Io {
     source: Arc<Source>,
     id: WaiterId,
+}
+
+/// Without the source, its waiters and its reactors.
+impl fmt::Debug for Io {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Io")
+    }
 }
 
 impl Io {
@@ -834,7 +846,7 @@ mod tests {
             source.clear(direction, source.snapshot(direction));
             source.register_waker(&reactor, direction, io.id(), &waker)
         };
-        assert!(wait(Direction::Read).unwrap());
+        assert_eq!(wait(Direction::Read).unwrap(), Registered::Waits);
         source.change(reactor.poller(), Change::Deregister).unwrap();
         wait(Direction::Write).unwrap_err();
         assert!(count.0.load(Ordering::Relaxed) > 0, "the reader sleeps");
@@ -901,7 +913,7 @@ mod loom_tests {
             let waker = Waker::from(count.clone());
             let waits = (io.source()).register_waker(&reactor, Direction::Read, io.id(), &waker);
             closer.join().unwrap();
-            if matches!(waits, Ok(true)) {
+            if matches!(waits, Ok(Registered::Waits)) {
                 assert_eq!(count.0.load(Ordering::Acquire), 1, "it waits for ever");
             }
             assert!(
@@ -921,7 +933,7 @@ mod loom_tests {
                 move || {
                     let (id, waker) = (io.new_future_id(), Waker::noop());
                     let waits = (io.source()).register_waker(&reactor, Direction::Read, id, waker);
-                    assert!(waits.unwrap(), "nothing has happened");
+                    assert_eq!(waits.unwrap(), Registered::Waits, "nothing has happened");
                 }
             };
             let other = loom::thread::spawn(wait(reactors[1].clone(), io.clone()));
@@ -946,7 +958,7 @@ mod loom_tests {
             let (first, second) = (reactor(), reactor());
             let id = io.new_future_id();
             let wait = (io.source()).register_waker(&first, Direction::Read, id, Waker::noop());
-            assert!(wait.unwrap());
+            assert_eq!(wait.unwrap(), Registered::Waits);
             io.remove_waiter(id);
             // Meanwhile the reactor that it leaves closes.
             let closer = {
@@ -961,9 +973,9 @@ mod loom_tests {
                 !is_with(&io, &first),
                 "it is registered with what it has left"
             );
-            // `false`: the operation should be tried again, and has not come back here.
+            // If it is ready, the operation should be tried again, and has not come back here.
             assert!(
-                !waits || is_with(&io, &second),
+                waits == Registered::IsReady || is_with(&io, &second),
                 "it waits, and is registered nowhere"
             );
             second.close(&mut Vec::new());

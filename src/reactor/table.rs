@@ -9,13 +9,13 @@ use std::sync::Arc;
 use super::{Source, Token};
 
 /// The sources by token: generation in the upper half, place in the lower half.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct SourceTable {
     sources: Vec<Slot>,
     free: Vec<u32>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Slot {
     generation: u32,
     source: Option<Arc<Source>>,

@@ -7,6 +7,7 @@
 //! drives, if any. On a local timer of that driver they act directly; on a local timer of another
 //! driver they queue an operation.
 
+use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
@@ -17,14 +18,12 @@ use super::{Reactor, registry};
 use crate::sync::{Spare, drop_all};
 
 /// A pending timer, removed when dropped.
-#[derive(Debug)]
 pub(crate) struct TimerHandle {
     key: Key,
     heap: Heap,
 }
 
 /// The heap that the timer is in.
-#[derive(Debug)]
 enum Heap {
     /// In the driver's heap; the reactor is named by id, which avoids reference counting.
     Local(u64),
@@ -43,6 +42,13 @@ pub(crate) enum TimerState {
     PendingLocked,
     /// In the heap of a driver that is not this thread's, or its reactor has closed.
     NotVisible,
+}
+
+/// Without the reactor, since a user's timer prints this.
+impl fmt::Debug for TimerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TimerHandle")
+    }
 }
 
 impl TimerHandle {

@@ -1,4 +1,4 @@
-//! The pending timers of one worker: an indexed 4-ary min-heap.
+//! The pending timers of one worker, or the locked ones of a shard: an indexed 4-ary min-heap.
 //!
 //! `nodes` is the heap, ordered by deadline and then by the order in which deadlines were set.
 //! `entries` holds the data of each timer, at a place that never moves; each entry knows its node
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use crate::sync::{NeedsClone, Spare};
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct TimerHeap {
     nodes: Vec<Node>,
     entries: Vec<Entry>,
@@ -42,7 +42,6 @@ struct Node {
     entry: u32,
 }
 
-#[derive(Debug)]
 struct Entry {
     when: Instant,
     order: u64,

@@ -65,7 +65,7 @@ impl WaiterId {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Waiters {
     /// The only waiter, as long as there is no second; or a waiter that was woken and left its
     /// waker.
@@ -75,7 +75,6 @@ pub(super) struct Waiters {
     several: Option<Box<[Queue; 2]>>,
 }
 
-#[derive(Debug)]
 struct Waiter {
     waker: Waker,
     id: WaiterId,
@@ -114,7 +113,7 @@ impl Waiter {
 
 /// The waiters for one direction. (The maps keep their memory when they are empty, so one reader
 /// and one writer that wait alternately allocate nothing.)
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Queue {
     /// Futures by their ids, followed by handles in the order of arrival.
     waiters: Sorted<Waker>,

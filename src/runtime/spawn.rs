@@ -153,7 +153,10 @@ where
     match scheduler::current_local() {
         // SAFETY: the current worker belongs to this thread.
         Some(local) => unsafe { spawn_local_on(&local, future, label) },
-        None => nowhere_to_spawn(called),
+        None => panic!(
+            "polder::{called}: this thread drives no runtime; \
+             call it within polder::block_on, or use Runtime::{called}"
+        ),
     }
 }
 
@@ -185,15 +188,6 @@ where
     boxed_if_large!(future, label => spawn_local_at(future, label, "spawn_local_named"))
 }
 
-#[cold]
-#[track_caller]
-fn nowhere_to_spawn(what: &str) -> ! {
-    panic!(
-        "polder::{what}: this thread drives no runtime; \
-         call it within polder::block_on, or use Runtime::{what}"
-    )
-}
-
 pub(super) fn spawn_on<F>(
     shared: &Arc<Shared>,
     future: F,
@@ -204,6 +198,7 @@ where
     F::Output: Send + 'static,
 {
     let label = label.into();
+    // Only while a runtime closes: see `scheduler::late`.
     if shared.forgets() {
         mem::forget(future);
         return spawn_forgotten(shared, shared.any_worker(), label);

@@ -144,7 +144,7 @@ mod loom_tests {
     /// they notice the flag, the last pool worker's share of the main worker's job, the rounds in
     /// which the main worker does not wait for the others, and pollers. The main worker wakes when
     /// it is unparked.
-    struct World {
+    struct Model {
         closing: ClosingFlag,
         exited: AtomicUsize,
         live: AtomicUsize,
@@ -160,9 +160,9 @@ mod loom_tests {
     const SCHEDULED: usize = 1;
     const RUNNING: usize = 2;
 
-    impl World {
-        fn new(task: usize) -> Arc<World> {
-            Arc::new(World {
+    impl Model {
+        fn new(task: usize) -> Arc<Model> {
+            Arc::new(Model {
                 closing: ClosingFlag::default(),
                 exited: AtomicUsize::new(0),
                 live: AtomicUsize::new(1),
@@ -230,7 +230,7 @@ mod loom_tests {
         }
     }
 
-    impl ClosingWorkers for World {
+    impl ClosingWorkers for Model {
         fn have_exited(&self) -> bool {
             self.exited.load(Ordering::SeqCst) == 2
         }
@@ -268,12 +268,12 @@ mod loom_tests {
         }
     }
 
-    fn check(preemptions: usize, task: usize, others: [fn(&World); 2], before: Option<fn(&World)>) {
+    fn check(preemptions: usize, task: usize, others: [fn(&Model); 2], before: Option<fn(&Model)>) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(preemptions);
         model.check(move || {
-            let world = World::new(task);
-            let start = |f: fn(&World)| {
+            let world = Model::new(task);
+            let start = |f: fn(&Model)| {
                 let world = world.clone();
                 loom::thread::spawn(move || f(&world))
             };
@@ -289,13 +289,13 @@ mod loom_tests {
 
     #[test]
     fn a_task_that_is_polled_while_others_exit_is_dropped() {
-        let others: [fn(&World); 2] = [World::collect_and_exit, World::poll_and_exit];
+        let others: [fn(&Model); 2] = [Model::collect_and_exit, Model::poll_and_exit];
         check(3, SCHEDULED, others, None);
     }
 
     #[test]
     fn a_task_that_another_thread_wakes_while_the_runtime_closes_is_dropped() {
-        let others: [fn(&World); 2] = [World::collect_and_exit, World::exit];
-        check(2, 0, others, Some(World::send));
+        let others: [fn(&Model); 2] = [Model::collect_and_exit, Model::exit];
+        check(2, 0, others, Some(Model::send));
     }
 }

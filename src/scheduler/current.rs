@@ -231,7 +231,7 @@ pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
     with_current(|current| {
         let Current { local, driver } = current?;
         let is_here = driver.drives(reactor);
-        let is_own = if local.is_pool_worker() {
+        let may_keep = if local.is_pool_worker() {
             // A movable task may be woken by any worker of its pool, so a source that waits with
             // another one of its reactors stays there.
             driver.reactor().shares_pool_with(reactor)
@@ -239,7 +239,7 @@ pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
         } else {
             is_here
         };
-        if is_own {
+        if may_keep {
             Some(Running::get().own(waker))
         } else {
             is_here.then_some(Own::No)

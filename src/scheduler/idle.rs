@@ -84,7 +84,7 @@ mod tests {
     use std::cell::{Cell, RefCell};
 
     /// Idle workers, in the order in which they are chosen; some of them wake by themselves.
-    struct World {
+    struct Model {
         has_tasks: Cell<bool>,
         idle: RefCell<Vec<usize>>,
         wakes_by_itself: usize,
@@ -93,8 +93,8 @@ mod tests {
 
     const NOBODY: usize = usize::MAX;
 
-    fn world<const N: usize>(idle: [usize; N]) -> World {
-        World {
+    fn world<const N: usize>(idle: [usize; N]) -> Model {
+        Model {
             has_tasks: Cell::new(true),
             idle: RefCell::new(idle.into()),
             wakes_by_itself: NOBODY,
@@ -102,7 +102,7 @@ mod tests {
         }
     }
 
-    impl IdleWorkers for World {
+    impl IdleWorkers for Model {
         fn has_tasks(&self) -> bool {
             self.has_tasks.get()
         }
@@ -170,7 +170,7 @@ mod loom_tests {
     /// Left out: the loads by which an idle worker is chosen (here it is the first, and the models
     /// arrange that this is the worst choice), stealing, and the other things that a worker looks
     /// at before it sleeps.
-    struct World {
+    struct Model {
         idle: Idle,
         /// The number of tasks in the queue.
         injected: AtomicUsize,
@@ -209,7 +209,7 @@ mod loom_tests {
         }
     }
 
-    impl IdleWorkers for World {
+    impl IdleWorkers for Model {
         fn has_tasks(&self) -> bool {
             self.injected.load(Ordering::Relaxed) > 0
         }
@@ -227,9 +227,9 @@ mod loom_tests {
         }
     }
 
-    impl World {
-        fn new(workers: usize, tasks: usize, blocking: bool) -> Arc<World> {
-            Arc::new(World {
+    impl Model {
+        fn new(workers: usize, tasks: usize, blocking: bool) -> Arc<Model> {
+            Arc::new(Model {
                 idle: Idle::default(),
                 injected: AtomicUsize::new(0),
                 unstarted: AtomicUsize::new(tasks),
@@ -352,7 +352,7 @@ mod loom_tests {
     }
 
     /// Runs workers, each on a thread, concurrently with the `others` on their own threads.
-    fn run<const N: usize>(world: &Arc<World>, others: [fn(&World); N]) {
+    fn run<const N: usize>(world: &Arc<Model>, others: [fn(&Model); N]) {
         let mut threads: Vec<_> = (others.into_iter())
             .map(|other| {
                 let world = world.clone();
@@ -372,10 +372,10 @@ mod loom_tests {
     #[test]
     fn no_task_is_left_lying_while_a_worker_sleeps() {
         check(4, || {
-            let world = World::new(1, 2, false);
+            let world = Model::new(1, 2, false);
             run(
                 &world,
-                [|world: &World| {
+                [|world: &Model| {
                     world.spawn();
                     world.spawn();
                 }],
@@ -386,8 +386,8 @@ mod loom_tests {
     #[test]
     fn nor_where_the_worker_is_woken_by_other_things_at_the_same_moment() {
         check(3, || {
-            let world = World::new(1, 2, false);
-            let spawner: fn(&World) = |world| {
+            let world = Model::new(1, 2, false);
+            let spawner: fn(&Model) = |world| {
                 world.spawn();
                 world.spawn();
             };
@@ -398,8 +398,8 @@ mod loom_tests {
     #[test]
     fn nor_by_two_spawners() {
         check(3, || {
-            let world = World::new(1, 2, false);
-            run(&world, [World::spawn as fn(&World), World::spawn]);
+            let world = Model::new(1, 2, false);
+            run(&world, [Model::spawn as fn(&Model), Model::spawn]);
         });
     }
 
@@ -407,8 +407,8 @@ mod loom_tests {
     #[test]
     fn a_waker_that_blocks_on_what_it_spawns_is_helped_by_another_worker() {
         check(3, || {
-            let world = World::new(2, 1, false);
-            run(&world, [|world: &World| world.event(0)]);
+            let world = Model::new(2, 1, false);
+            run(&world, [|world: &Model| world.event(0)]);
         });
     }
 
@@ -417,9 +417,9 @@ mod loom_tests {
     #[test]
     fn a_worker_that_is_in_a_waker_keeps_no_task_that_it_was_woken_for() {
         check(2, || {
-            let world = World::new(2, 2, false);
-            let event: fn(&World) = |world| world.event(0);
-            run(&world, [event, World::spawn]);
+            let world = Model::new(2, 2, false);
+            let event: fn(&Model) = |world| world.event(0);
+            run(&world, [event, Model::spawn]);
         });
     }
 
@@ -427,10 +427,10 @@ mod loom_tests {
     #[test]
     fn two_tasks_start_on_two_workers() {
         check(2, || {
-            let world = World::new(2, 2, true);
+            let world = Model::new(2, 2, true);
             run(
                 &world,
-                [|world: &World| {
+                [|world: &Model| {
                     world.spawn();
                     world.spawn();
                 }],

@@ -19,8 +19,8 @@ use super::idle::IdleWorkers;
 use super::main_future::MainFuture;
 use super::mutex_queue::capacity;
 use super::shared::{Remote, Shared, Stealable};
-use super::{INDEX, MOVABLE, Meta, Runnable, TaskRef};
-use crate::clock::now;
+use super::{INDEX, MOVABLE, Meta, NOT_TAKEN, Runnable, TaskRef};
+use crate::clock::{now, tick};
 use crate::sync::atomic::Ordering;
 use crate::telemetry::{Counters, Ids, Leaf, Mark, SAMPLE, Traced};
 
@@ -164,7 +164,7 @@ impl Local {
             self.schedule(runnable, yields);
             return None;
         }
-        let was_taken = state & MOVABLE != 0 && state & INDEX != INDEX;
+        let was_taken = state & MOVABLE != 0 && state & INDEX != NOT_TAKEN;
         match &self.stealable {
             Some(own) if was_taken => {
                 self.schedule_movable(own, runnable, yields);
@@ -487,7 +487,7 @@ impl Local {
         let start = self.poll_begins((id, meta.site));
         if is_sample {
             self.measure_queue();
-            self.counters.set_tick(start);
+            self.counters.set_tick(tick(start));
             meta.polled.store(self.counters.tick(), Ordering::Relaxed);
         }
         runnable.run();

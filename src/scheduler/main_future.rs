@@ -13,7 +13,6 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::telemetry::{Leaf, MAIN_FUTURE};
 
 /// A future of `block_on` that a worker drives. Written on its thread.
-#[derive(Debug)]
 pub(crate) struct MainFuture {
     pub(super) waker: Arc<MainWaker>,
     pub(crate) site: &'static Location<'static>,
@@ -130,7 +129,6 @@ impl Drop for Main<'_> {
 }
 
 /// Wakes the future that `block_on` polls, which is not a task.
-#[derive(Debug)]
 pub(super) struct MainWaker {
     woken: AtomicBool,
     reactor: Arc<Reactor>,

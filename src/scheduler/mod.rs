@@ -113,14 +113,14 @@ pub(crate) struct Meta {
 }
 
 /// The worker that runs a task. For a task that stays: its index. For a movable task:
-/// [`MOVABLE`], and the index of the worker that has run it last, or [`INDEX`] before its first
+/// [`MOVABLE`], and the index of the worker that has run it last, or [`NOT_TAKEN`] before its first
 /// run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placement(u32);
 
 impl Placement {
     /// A movable task that has not run yet.
-    const MOVABLE: Placement = Placement(MOVABLE | INDEX);
+    const MOVABLE: Placement = Placement(MOVABLE | NOT_TAKEN);
 
     /// A task that stays on the worker at `index`.
     pub(crate) fn stays_on(index: usize) -> Placement {
@@ -130,6 +130,9 @@ impl Placement {
 
 /// The part of a [`Placement`] that is the index of the task's worker.
 const INDEX: u32 = 0xffff;
+
+/// The index of a movable task that no pool worker has run yet.
+const NOT_TAKEN: u32 = INDEX;
 
 /// The task may move to another pool worker.
 const MOVABLE: u32 = 1 << 16;
@@ -201,7 +204,7 @@ impl Meta {
         self.state.load(Ordering::Relaxed)
     }
 
-    /// The index of the task's worker; [`INDEX`] if it has none yet.
+    /// The index of the task's worker; [`NOT_TAKEN`] if it has none yet.
     #[inline]
     pub(crate) fn index(&self) -> usize {
         (self.state() & INDEX) as usize
@@ -294,13 +297,15 @@ pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
     });
 }
 
-/// Schedules a task of the runtime of `local`, the current worker, to which it does not belong.
+/// Schedules a task of this runtime that `local`, the current worker, may not queue itself.
 #[inline(never)]
 fn schedule_elsewhere(local: &Local, runnable: Runnable) {
     let is_injected = push_remote(&local.shared, runnable);
-    // The first task that a pool worker's task spawns: see "Waking" in `shared`. (Foreign code that
-    // runs between two tasks, such as a waker, may block on what it spawns.)
-    if is_injected && (!local.runs_task.get() || local.owes_wake.replace(true)) {
+    // The first task that a pool worker's task spawns: see "Waking" in `shared`. (The main worker
+    // wakes one for each. Foreign code that runs between two tasks, such as a waker, may block on
+    // what it spawns.)
+    let is_left_here = is_injected && local.runs_task.get() && !local.owes_wake.replace(true);
+    if is_injected && !is_left_here {
         local.shared.wake_one();
     }
 }

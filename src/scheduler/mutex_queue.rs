@@ -190,16 +190,16 @@ mod loom_tests {
     /// A worker with an inbox, and a poller reduced to its guarantee. It sleeps if `park` reports
     /// that nothing came, without a look at the inbox. Left out: the other things that a worker
     /// looks at.
-    struct World {
+    struct Model {
         inbox: MutexQueue<u8>,
         parking: Parking,
         notified: Mutex<bool>,
         woken: Condvar,
     }
 
-    impl World {
-        fn new() -> Arc<World> {
-            Arc::new(World {
+    impl Model {
+        fn new() -> Arc<Model> {
+            Arc::new(Model {
                 inbox: MutexQueue::default(),
                 parking: Parking::default(),
                 notified: Mutex::new(false),
@@ -238,7 +238,7 @@ mod loom_tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
-            let world = World::new();
+            let world = Model::new();
             let senders = [vec![1, 2], vec![9]].map(|items| {
                 let world = world.clone();
                 loom::thread::spawn(move || items.into_iter().for_each(|item| world.send(item)))

@@ -21,8 +21,8 @@
 //!
 //! **Why no timer is late.** A leader reads the earliest deadline after it has parked in the shared
 //! reactor. A thread that sets an earlier one does so under the heap's lock, and then unparks that
-//! reactor. So either the leader has read that deadline, or it is notified. If nobody leads,
-//! whoever polls next reads it.
+//! reactor. So either the leader has read that deadline, or it is notified. If no worker
+//! leads, the next one that polls reads it.
 //!
 //! Apart from the seat and the watch's mark, which are in the [`Shard`], what is here is touched by
 //! the worker's thread only.
@@ -96,7 +96,7 @@ impl Worker {
         self.shared().shard(self.local.index)
     }
 
-    /// Polls without sleeping, if nobody has the seat; and does what the watch would do, if all
+    /// Polls without sleeping, if the seat is free; and does what the watch would do, if all
     /// workers have tasks to run, so that there is none.
     pub(super) fn poll_pool(&self) {
         let shard = self.shard();

@@ -39,7 +39,7 @@ pub(super) struct Seated<'a> {
 }
 
 impl Seat {
-    /// Takes the seat, unless somebody has it.
+    /// Takes the seat, unless another worker has it.
     #[inline]
     pub(super) fn take(&self) -> Option<Seated<'_>> {
         let before = self.0.fetch_or(1, Ordering::Acquire);
@@ -135,7 +135,13 @@ impl Sleeper {
         }
     }
 
-    /// Parks the worker, which has nothing to do, and decides how it sleeps.
+    /// Parks the worker, which has nothing to do, and decides how it sleeps:
+    ///
+    /// * not, if something has come by then;
+    /// * with the seat it leads, and without it it follows;
+    /// * if it leaves the seat to another one (the exception of the head) it follows, provided that
+    ///   there is a watch, or that it becomes the watch. Otherwise it does not sleep, and tries the
+    ///   seat the next time.
     pub(super) fn fall_asleep<'a>(
         &self,
         index: usize,
@@ -145,6 +151,8 @@ impl Sleeper {
         let Shard { seat, watch, .. } = workers.shard(index);
         self.has_slept.set(true);
         if !self.others_work.get() {
+            // There is nothing to inspect. It gives up the mark before it tries the seat, so that
+            // the poller is not left alone.
             self.end_watch(watch);
         }
         // Another one of this shard that is awake will want the seat back.
@@ -188,7 +196,7 @@ mod loom_tests {
     /// Workers that fall asleep and wake up. Left out: what they work at, the waits themselves, and
     /// the inspections; so the models end where all that sleep would stay asleep, but for the
     /// watch.
-    struct World {
+    struct Model {
         shards: [Shard; 1],
         workers: Vec<Worker>,
         /// Whether others count as having worked when a worker falls asleep.
@@ -203,13 +211,13 @@ mod loom_tests {
 
     /// A worker, on its own thread.
     struct Here<'a> {
-        world: &'a World,
+        world: &'a Model,
         index: usize,
         sleeper: Sleeper,
         seat: Cell<Option<Seated<'a>>>,
     }
 
-    impl ShardedWorkers for World {
+    impl ShardedWorkers for Model {
         fn shards(&self) -> &[Shard] {
             &self.shards
         }
@@ -244,7 +252,7 @@ mod loom_tests {
     }
 
     impl<'a> Here<'a> {
-        fn new(world: &'a World, index: usize) -> Here<'a> {
+        fn new(world: &'a Model, index: usize) -> Here<'a> {
             Here {
                 world,
                 index,
@@ -316,9 +324,9 @@ mod loom_tests {
         }
     }
 
-    impl World {
-        fn new(workers: usize, have_worked: bool) -> Arc<World> {
-            Arc::new(World {
+    impl Model {
+        fn new(workers: usize, have_worked: bool) -> Arc<Model> {
+            Arc::new(Model {
                 shards: [Shard::new(0..workers)],
                 workers: (0..workers)
                     .map(|_| Worker {
@@ -330,7 +338,7 @@ mod loom_tests {
             })
         }
 
-        /// All sleep or were woken: somebody waits in the poller, or will soon.
+        /// All sleep or were woken: one of them waits in the poller, or will soon.
         fn assert_is_served(&self) {
             let will_come = |worker: &Worker| {
                 !worker.parking.is_parked()
@@ -350,7 +358,7 @@ mod loom_tests {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);
         builder.check(move || {
-            let world = World::new(workers, have_worked);
+            let world = Model::new(workers, have_worked);
             let threads: Vec<_> = (1..workers + others)
                 .map(|index| {
                     let world = world.clone();

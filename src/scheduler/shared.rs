@@ -249,13 +249,13 @@ impl Shared {
     pub(crate) fn new(shards_of: Vec<(Poller, Vec<Poller>)>, main: Poller) -> Shared {
         let mut remotes: Vec<Arc<Remote>> = Vec::new();
         let mut shards: Vec<Shard> = Vec::new();
-        for (shared, own) in shards_of {
+        for (of_shard, of_workers) in shards_of {
             let first = remotes.len();
             let of_first = remotes.first().and_then(|remote| remote.reactor.shard());
-            let reactor = Reactor::for_shard(shared, of_first.map(|reactor| &**reactor));
-            for poller in own {
-                let own = Reactor::for_pool_worker(poller, &reactor);
-                remotes.push(Arc::new(Remote::new(own)));
+            let reactor = Reactor::for_shard(of_shard, of_first.map(|reactor| &**reactor));
+            for poller in of_workers {
+                let reactor = Reactor::for_pool_worker(poller, &reactor);
+                remotes.push(Arc::new(Remote::new(reactor)));
             }
             shards.push(Shard::new(first..remotes.len()));
         }

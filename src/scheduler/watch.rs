@@ -13,7 +13,7 @@
 //! soon. So the watch stays the watch until others have not worked for an interval: then workers
 //! that sleep for moments only need not wake each other for this.
 //!
-//! **Why nobody is awake while all idle workers sleep without a limit.** A worker that begins to
+//! **Why no worker is awake while all idle workers sleep without a limit.** A worker that begins to
 //! work after a sleep ([`begin_work`](Watch::begin_work)) gives up the mark of the watch, if it has
 //! it, and then, after a fence, looks for the mark, and for idle workers. If there is no mark it
 //! wakes an idle worker. A worker that is about to sleep parks, and then, after a fence, looks
@@ -195,7 +195,7 @@ mod loom_tests {
 
     /// Workers that go to sleep and begin to work. Left out: what they work at, the looks, and the
     /// pollers; a worker that was unparked would wake.
-    struct World {
+    struct Model {
         shards: Vec<Shard>,
         workers: Vec<Worker>,
     }
@@ -205,7 +205,7 @@ mod loom_tests {
         is_watch: AtomicBool,
     }
 
-    impl ShardedWorkers for World {
+    impl ShardedWorkers for Model {
         fn shards(&self) -> &[Shard] {
             &self.shards
         }
@@ -225,14 +225,14 @@ mod loom_tests {
         }
     }
 
-    impl World {
+    impl Model {
         /// With shards of these numbers of workers.
-        fn new(shards: &[usize]) -> Arc<World> {
+        fn new(shards: &[usize]) -> Arc<Model> {
             let worker = || Worker {
                 parking: Parking::default(),
                 is_watch: AtomicBool::new(false),
             };
-            Arc::new(World {
+            Arc::new(Model {
                 workers: (0..shards.iter().sum()).map(|_| worker()).collect(),
                 shards: (shards.iter())
                     .scan(0, |start, count| {
@@ -266,7 +266,7 @@ mod loom_tests {
             self.shard(index).watch.begin_work(index, self);
         }
 
-        /// Whether somebody is awake, and all that are idle sleep without a limit.
+        /// Whether a worker is awake, and all that are idle sleep without a limit.
         fn is_unwatched(&self) -> bool {
             let is_parked = |worker: &&Worker| worker.parking.is_parked();
             let (idle, awake): (Vec<_>, Vec<_>) = self.workers.iter().partition(is_parked);
@@ -279,11 +279,11 @@ mod loom_tests {
     }
 
     /// The first worker wakes up, while another one does something.
-    fn wake_up_while(world: &Arc<World>, other: fn(&World)) {
+    fn wake_up_while(world: &Arc<Model>, other: fn(&Model)) {
         wake_up_of_while(0, world, other);
     }
 
-    fn wake_up_of_while(index: usize, world: &Arc<World>, other: fn(&World)) {
+    fn wake_up_of_while(index: usize, world: &Arc<Model>, other: fn(&Model)) {
         let other = {
             let world = world.clone();
             loom::thread::spawn(move || other(&world))
@@ -302,7 +302,7 @@ mod loom_tests {
     #[test]
     fn nobody_begins_to_work_while_another_falls_asleep_unwatched() {
         check(|| {
-            let world = World::new(&[2]);
+            let world = Model::new(&[2]);
             world.sleep(0);
             wake_up_while(&world, |world| world.sleep(1));
         });
@@ -312,7 +312,7 @@ mod loom_tests {
     #[test]
     fn a_watch_that_begins_to_work_leaves_the_others_to_another_idle_worker() {
         check(|| {
-            let world = World::new(&[3]);
+            let world = Model::new(&[3]);
             world.sleep(0);
             assert!(world.workers[0].is_watch.load(Ordering::Relaxed));
             wake_up_while(&world, |world| world.sleep(1));
@@ -322,7 +322,7 @@ mod loom_tests {
     #[test]
     fn two_that_begin_to_work_at_once_are_watched_by_the_third() {
         check(|| {
-            let world = World::new(&[3]);
+            let world = Model::new(&[3]);
             for index in 0..3 {
                 world.sleep(index);
             }
@@ -334,7 +334,7 @@ mod loom_tests {
     #[test]
     fn a_full_shard_is_watched_by_another_one() {
         check(|| {
-            let world = World::new(&[1, 1]);
+            let world = Model::new(&[1, 1]);
             world.sleep(0);
             wake_up_while(&world, |world| world.sleep(1));
         });
@@ -343,7 +343,7 @@ mod loom_tests {
     #[test]
     fn a_shard_that_two_workers_fill_at_once_is_watched_by_another_one() {
         check(|| {
-            let world = World::new(&[2, 1]);
+            let world = Model::new(&[2, 1]);
             for index in 0..3 {
                 world.sleep(index);
             }
@@ -356,12 +356,12 @@ mod loom_tests {
     #[test]
     fn a_full_shard_keeps_a_watch_where_one_leaves_it_to_another() {
         check(|| {
-            let world = World::new(&[1, 1, 1]);
+            let world = Model::new(&[1, 1, 1]);
             world.sleep(1);
             wake_up_of_while(1, &world, |world| world.sleep(2));
         });
         check(|| {
-            let world = World::new(&[1, 1, 1]);
+            let world = Model::new(&[1, 1, 1]);
             world.sleep(1);
             world.sleep(2);
             // Both look again whether they are needed.

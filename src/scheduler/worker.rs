@@ -51,7 +51,7 @@ use super::main_future::{MainFuture, MainWaker};
 use super::pool::PoolWorker;
 use super::seat::Seated;
 use super::shared::{Drive, Remote, Shared};
-use crate::clock::now;
+use crate::clock::{now, tick};
 use crate::poller::Until;
 use crate::reactor::{BATCH, Driver, Reactor, Wakeup};
 use crate::sync::OnDrop;
@@ -103,7 +103,7 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, index: usize, busy_poll: BusyPollConfig) -> Worker {
         let local = Local::new(shared.clone(), index);
-        local.counters.set_tick(now());
+        local.counters.set_tick(tick(now()));
         let reactor = shared.remote(index).reactor.clone();
         let driven = reactor.shard().unwrap_or(&reactor).clone();
         Worker {

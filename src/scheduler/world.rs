@@ -137,7 +137,7 @@ impl Worker {
 
     /// Runs a turn of one task, at the time `tick`.
     pub(crate) fn turn_at(&self, tick: u32) {
-        self.local.counters.set_known_tick(tick);
+        self.local.counters.set_tick(tick);
         self.turn(Some(Duration::ZERO), 1);
     }
 }

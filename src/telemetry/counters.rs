@@ -13,11 +13,10 @@ use std::panic::Location;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::trace::Mark;
 use super::trace_ring::Ring;
-use crate::clock::tick;
 
 /// One poll in this many is timed: then the two clock readings cost each poll a nanosecond.
 pub(crate) const SAMPLE: usize = 64;
@@ -30,7 +29,7 @@ pub(crate) const BUCKETS: usize = 22;
 pub(crate) const MAIN_FUTURE: u64 = u64::MAX;
 
 /// A counter written by one thread.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Counter(AtomicUsize);
 
 impl Counter {
@@ -54,7 +53,7 @@ impl Counter {
 }
 
 /// Durations, in buckets by powers of two, as one thread counts them.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Histogram {
     pub(crate) buckets: [Counter; BUCKETS],
     /// The sum of the durations.
@@ -80,7 +79,7 @@ fn bucket(nanoseconds: u64) -> usize {
 }
 
 /// Counters of one worker. On its own cache lines, since only its thread writes them.
-#[derive(Debug, Default)]
+#[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
     /// Number of task runs: polls, and the last run of a cancelled task.
@@ -92,7 +91,7 @@ pub(crate) struct Counters {
     task: AtomicU64,
     /// The spawn location of that task, or of the one before it.
     site: AtomicPtr<Location<'static>>,
-    /// When the worker last read the clock: see [`tick`].
+    /// When the worker last read the clock: see [`clock::tick`](crate::clock::tick).
     tick: AtomicU32,
     /// How often another thread notified it while it was parked.
     pub(crate) notified: Counter,
@@ -196,13 +195,7 @@ impl Counters {
 
     /// Records that the clock was read. On the worker's thread.
     #[inline]
-    pub(crate) fn set_tick(&self, now: Instant) {
-        self.tick.store(tick(now), Ordering::Relaxed);
-    }
-
-    /// [`set_tick`](Self::set_tick) with a known tick.
-    #[cfg(feature = "sim")]
-    pub(crate) fn set_known_tick(&self, tick: u32) {
+    pub(crate) fn set_tick(&self, tick: u32) {
         self.tick.store(tick, Ordering::Relaxed);
     }
 

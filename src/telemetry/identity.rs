@@ -210,7 +210,6 @@ impl fmt::Debug for Name {
 }
 
 /// Attributes of a task that its spawner sets.
-#[derive(Debug)]
 pub(crate) struct Label {
     pub(crate) site: &'static Location<'static>,
     /// Boxed, since nearly all tasks have none.
@@ -222,9 +221,8 @@ pub(crate) struct Label {
 impl Label {
     pub(crate) fn named(name: Name, site: &'static Location<'static>) -> Label {
         Label {
-            site,
             name: Some(Box::new(name)),
-            size: 0,
+            ..Label::from(site)
         }
     }
 

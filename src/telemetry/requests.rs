@@ -16,7 +16,6 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// The questions that one worker has not looked at yet.
-#[derive(Debug)]
 pub(crate) struct Requests<Q: ?Sized> {
     /// Whether there is any question; read without the lock, written under it.
     asked: AtomicBool,
@@ -96,16 +95,16 @@ mod loom_tests {
     type Answer = Mutex<Option<usize>>;
 
     /// A worker that sleeps unless it is asked. Left out: its other work.
-    struct World {
+    struct Model {
         parking: Parking,
         requests: Requests<Answer>,
         notified: Mutex<bool>,
         woken: Condvar,
     }
 
-    impl World {
-        fn new() -> Arc<World> {
-            Arc::new(World {
+    impl Model {
+        fn new() -> Arc<Model> {
+            Arc::new(Model {
                 parking: Parking::default(),
                 requests: Requests::new(),
                 notified: Mutex::new(false),
@@ -152,7 +151,7 @@ mod loom_tests {
     #[test]
     fn a_question_reaches_a_worker_that_falls_asleep() {
         check(|| {
-            let world = World::new();
+            let world = Model::new();
             let asker = {
                 let world = world.clone();
                 loom::thread::spawn(move || world.ask())
@@ -166,7 +165,7 @@ mod loom_tests {
     #[test]
     fn two_questions_are_answered_each_once() {
         check(|| {
-            let world = World::new();
+            let world = Model::new();
             let askers = [(); 2].map(|()| {
                 let world = world.clone();
                 loom::thread::spawn(move || world.ask())
@@ -181,7 +180,7 @@ mod loom_tests {
     #[test]
     fn a_question_that_is_withdrawn_is_answered_or_gone() {
         check(|| {
-            let world = World::new();
+            let world = Model::new();
             let question = world.ask();
             let worker = {
                 let world = world.clone();

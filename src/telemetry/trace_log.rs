@@ -15,7 +15,6 @@ use crate::clock::now;
 use crate::sync::Mutex;
 
 /// The trace of a runtime.
-#[derive(Debug)]
 pub(crate) struct TraceLog {
     /// The time at which it began, by both clocks.
     pub(crate) start: Instant,

@@ -9,7 +9,6 @@
 //! The fences make that right: a reader that sees a word of a later event also sees that this event
 //! was begun. So no returned event is torn, and the location in a torn event is never dereferenced.
 
-use std::fmt;
 use std::panic::Location;
 use std::ptr;
 use std::time::{Duration, Instant};
@@ -119,12 +118,6 @@ impl Slot {
             self.number.load(Ordering::Relaxed),
             self.site.load(Ordering::Relaxed),
         )
-    }
-}
-
-impl fmt::Debug for Ring {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Ring({})", self.slots.len())
     }
 }
 

@@ -167,9 +167,11 @@ impl Epoll {
             return self.call(events, Some(nearly(timeout)), |_| false); // It ends before that.
         }
         match self.set_timer(deadline, now) {
-            Ok(()) => self.call(events, None, |said| said.fired),
+            Ok(()) => self.call(events, None, |outcome| outcome.fired),
             // If there is no descriptor for the timer, whole milliseconds have to suffice.
-            Err(_) => self.call(events, Some(in_millis(timeout)), |said| said.nothing),
+            Err(_) => self.call(events, Some(in_millis(timeout)), |outcome| {
+                outcome.timed_out
+            }),
         }
     }
 
@@ -179,24 +181,25 @@ impl Epoll {
         &self,
         events: &mut Events,
         timeout: Option<Duration>,
-        is_over: fn(&Said) -> bool,
+        is_over: fn(&Outcome) -> bool,
     ) -> io::Result<bool> {
         let limit = events.limit();
         let Events { list, kernel, .. } = events;
         let timeout = timeout.map(timespec);
-        let said = self.call_kernel(kernel, limit, timeout.as_ref(), |token, ready| {
+        let outcome = self.call_kernel(kernel, limit, timeout.as_ref(), |token, ready| {
             list.push(Event::new(token, ready));
         })?;
-        let is_over = is_over(&said);
-        if said.is_full && (is_over || !list.is_empty()) {
+        let is_over = is_over(&outcome);
+        if outcome.is_full && (is_over || !list.is_empty()) {
             // A notification that found no room in the buffer came before this wait returns. Its
             // edge is reported later, and then ends no wait.
             self.notifier.end_round();
         }
-        if is_over || said.notified || !list.is_empty() {
+        if is_over || outcome.notified || !list.is_empty() {
             Ok(is_over)
         } else {
-            // A stale timer has fired, or the call's own timeout, which covers only a part.
+            // A stale timer has fired, or the call's own timeout, which covers only a part: the
+            // caller waits again. See `Selector::wait`.
             Err(Errno::INTR.into())
         }
     }
@@ -215,8 +218,8 @@ impl Epoll {
         };
         let limit = events.limit();
         let timeout = (!may_sleep).then_some(&NOW);
-        let said = self.call_kernel(&mut events.kernel, limit, timeout, report)?;
-        if said.is_full {
+        let outcome = self.call_kernel(&mut events.kernel, limit, timeout, report)?;
+        if outcome.is_full {
             // As in `call`. The caller finds the reason for a notification by itself:
             // `Reactor::resume` reports it.
             self.notifier.end_round();
@@ -232,7 +235,7 @@ impl Epoll {
         limit: usize,
         timeout: Option<&Timespec>,
         mut report: impl FnMut(Token, Ready),
-    ) -> io::Result<Said> {
+    ) -> io::Result<Outcome> {
         let buffer = &mut buffer.0;
         if buffer.is_empty() {
             buffer.resize_with(limit, MaybeUninit::uninit);
@@ -241,30 +244,30 @@ impl Epoll {
         // fit for the next call.
         let (reported, _) = epoll::wait(&self.epoll, buffer, timeout)
             .map_err(|error| failed("epoll_wait", error))?;
-        let mut said = Said {
-            nothing: reported.is_empty(),
+        let mut outcome = Outcome {
+            timed_out: reported.is_empty(),
             is_full: reported.len() == limit,
             fired: false,
             notified: false,
         };
         for event in reported {
             match event.data.u64() {
-                NOTIFIER => said.notified |= self.notifier.acknowledge(),
-                TIMER => said.fired = true,
+                NOTIFIER => outcome.notified |= self.notifier.acknowledge(),
+                TIMER => outcome.fired = true,
                 token => report(Token(token), ready(event.flags)),
             }
         }
-        if said.fired {
+        if outcome.fired {
             self.timer.lock().armed = None;
         }
-        Ok(said)
+        Ok(outcome)
     }
 }
 
 /// The result of a call, apart from the events of sources.
-struct Said {
+struct Outcome {
     /// Whether the call's own timeout has elapsed.
-    nothing: bool,
+    timed_out: bool,
     /// Whether there may be more events.
     is_full: bool,
     /// Whether the timerfd has fired.
@@ -355,9 +358,9 @@ fn flags(request: Request) -> EventFlags {
 #[inline]
 fn ready(flags: EventFlags) -> Ready {
     // As above.
-    let mut said = PollFlags::from_bits_retain((flags - EventFlags::RDHUP).bits() as _);
-    said.set(PollFlags::RDHUP, flags.contains(EventFlags::RDHUP));
-    flags::ready(said)
+    let mut polled = PollFlags::from_bits_retain((flags - EventFlags::RDHUP).bits() as _);
+    polled.set(PollFlags::RDHUP, flags.contains(EventFlags::RDHUP));
+    flags::ready(polled)
 }
 
 /// The longest time that the timerfd is armed for: practically never, and well within the limits of

@@ -13,15 +13,9 @@ const READ_HANGUP: PollFlags = PollFlags::empty();
 /// Returns the flags to ask the kernel for. The kernel always adds hang-up and error.
 pub(super) fn flags(interest: Interest) -> PollFlags {
     let mut flags = PollFlags::empty();
-    if interest.contains(Interest::READABLE) {
-        flags |= PollFlags::IN | READ_HANGUP;
-    }
-    if interest.contains(Interest::WRITABLE) {
-        flags |= PollFlags::OUT;
-    }
-    if interest.contains(Interest::PRIORITY) {
-        flags |= PollFlags::PRI;
-    }
+    flags.set(PollFlags::IN | READ_HANGUP, interest.is_readable());
+    flags.set(PollFlags::OUT, interest.is_writable());
+    flags.set(PollFlags::PRI, interest.is_priority());
     flags
 }
 
@@ -29,23 +23,13 @@ pub(super) fn flags(interest: Interest) -> PollFlags {
 #[inline]
 pub(super) fn ready(flags: PollFlags) -> Ready {
     let mut ready = Ready::default();
-    if flags.intersects(PollFlags::IN) {
-        ready |= Ready::READABLE;
-    }
-    if flags.intersects(PollFlags::OUT) {
-        ready |= Ready::WRITABLE;
-    }
-    if flags.intersects(READ_HANGUP) {
-        ready |= Ready::READABLE | Ready::CLOSED;
-    }
-    if flags.intersects(PollFlags::HUP) {
-        ready |= Ready::READABLE | Ready::WRITABLE | Ready::CLOSED;
-    }
-    if flags.intersects(PollFlags::ERR | PollFlags::NVAL) {
-        ready |= Ready::READABLE | Ready::WRITABLE | Ready::ERROR;
-    }
-    if flags.intersects(PollFlags::PRI) {
-        ready |= Ready::READABLE | Ready::PRIORITY;
-    }
+    let mut add = |flag, reported| ready.add_if(flags.intersects(flag), reported);
+    let both = Ready::READABLE | Ready::WRITABLE;
+    add(PollFlags::IN, Ready::READABLE);
+    add(PollFlags::OUT, Ready::WRITABLE);
+    add(READ_HANGUP, Ready::READABLE | Ready::CLOSED);
+    add(PollFlags::HUP, both | Ready::CLOSED);
+    add(PollFlags::ERR | PollFlags::NVAL, both | Ready::ERROR);
+    add(PollFlags::PRI, Ready::READABLE | Ready::PRIORITY);
     ready
 }

@@ -97,7 +97,7 @@ mod ring_tests;
 mod table;
 
 use ring::{TIMEOUT, new_ring, quietly, user_data};
-use table::{MAX_ROUNDS, Said, Table, pause};
+use table::{MAX_ROUNDS, Outcome, Table, pause};
 
 /// Size of the submission queue; more orders are handed over in several calls. 16 KiB.
 const SUBMISSIONS: u32 = 256;
@@ -327,20 +327,20 @@ impl Uring {
         loop {
             let is_exposed = self.exposed.get().is_some();
             self.own(&mut table)?;
-            let (mut said, mut passed) = (Said::default(), false);
+            let (mut outcome, mut passed) = (Outcome::default(), false);
             if !table.ring().completion().is_empty() {
-                said = table.collect(events, &self.notifier);
+                outcome = table.collect(events, &self.notifier);
             }
             if !table.is_prepared(is_exposed) {
                 match table.sync() {
-                    Err(error) if events.is_empty() && !said.notified => return Err(error),
+                    Err(error) if events.is_empty() && !outcome.notified => return Err(error),
                     // The next wait meets it again.
                     _ => {}
                 }
             }
             // Remaining orders must not wait for an event.
             let has_orders = !table.is_prepared(is_exposed);
-            if may_sleep && events.is_empty() && !said.notified && !has_orders {
+            if may_sleep && events.is_empty() && !outcome.notified && !has_orders {
                 table.waiting = true;
                 let call = table.call(1);
                 drop(table);
@@ -348,13 +348,13 @@ impl Uring {
                 table = self.table.lock();
                 table.waiting = false;
                 passed = table.end_wait(result)?;
-                said = table.collect(events, &self.notifier);
+                outcome = table.collect(events, &self.notifier);
             }
-            self.collect_more(&mut table, &mut said, events)?;
+            self.collect_more(&mut table, &mut outcome, events)?;
             if is_exposed {
                 self.settle(&mut table);
             }
-            let is_over = passed || said.notified || !events.is_empty();
+            let is_over = passed || outcome.notified || !events.is_empty();
             if is_over || !may_sleep && !has_orders {
                 return Ok(passed || !may_sleep);
             }
@@ -375,28 +375,28 @@ impl Uring {
     fn collect_more(
         &self,
         table: &mut Table,
-        said: &mut Said,
+        outcome: &mut Outcome,
         events: &mut Events,
     ) -> io::Result<()> {
         for _ in 0..MAX_ROUNDS {
-            if said.is_full || !table.has_work() {
+            if outcome.is_full || !table.has_work() {
                 break;
             }
             let entered = table.enter_now();
             let more = table.collect(events, &self.notifier);
-            said.notified |= more.notified;
-            said.is_full = more.is_full;
+            outcome.notified |= more.notified;
+            outcome.is_full = more.is_full;
             match entered {
                 Ok(()) => {}
-                Err(error) if events.is_empty() && !said.notified => return Err(error),
+                Err(error) if events.is_empty() && !outcome.notified => return Err(error),
                 // The next wait meets it again.
                 Err(_) => break,
             }
         }
-        if said.is_full {
+        if outcome.is_full {
             // A notification that found no room in `events` came before this wait returns. Its
             // completion comes later, and then ends no wait.
-            said.notified |= self.notifier.end_round();
+            outcome.notified |= self.notifier.end_round();
         }
         Ok(())
     }

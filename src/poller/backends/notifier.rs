@@ -295,15 +295,15 @@ mod loom_tests {
         }
     }
 
-    struct World {
+    struct Model {
         notifier: Notifier<Fake>,
         /// The subject of the notifications.
         things: AtomicUsize,
     }
 
-    impl World {
-        fn new(failures: usize) -> Arc<World> {
-            Arc::new(World {
+    impl Model {
+        fn new(failures: usize) -> Arc<Model> {
+            Arc::new(Model {
                 notifier: Notifier::with(Fake {
                     bytes: Mutex::new(0),
                     failures: Mutex::new(failures),
@@ -346,7 +346,7 @@ mod loom_tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(move || {
-            let world = World::new(failures);
+            let world = Model::new(failures);
             let threads: Vec<_> = (0..bringers)
                 .map(|_| {
                     let world = world.clone();
@@ -381,7 +381,7 @@ mod loom_tests {
     #[test]
     fn no_notification_ends_a_wait_after_the_one_that_it_has_ended() {
         loom::model(|| {
-            let world = World::new(0);
+            let world = Model::new(0);
             world.notifier.notify().unwrap();
             let bringer = {
                 let world = world.clone();

@@ -247,15 +247,9 @@ fn poll_mode(request: Request) -> PollMode {
 
 fn ready(report: &Report) -> Ready {
     let mut ready = Ready::default();
-    if report.readable {
-        ready |= Ready::READABLE;
-    }
-    if report.writable {
-        ready |= Ready::WRITABLE;
-    }
-    if report.is_priority() {
-        ready |= Ready::READABLE | Ready::PRIORITY;
-    }
+    ready.add_if(report.readable, Ready::READABLE);
+    ready.add_if(report.writable, Ready::WRITABLE);
+    ready.add_if(report.is_priority(), Ready::READABLE | Ready::PRIORITY);
     // Any other event: the waiter tries, and learns from the operation what it is about.
     if ready == Ready::default() {
         ready = Ready::READABLE | Ready::WRITABLE;

@@ -1,5 +1,5 @@
 //! The selector of a worker in a simulated world: it reports the events of that world's kernel, and
-//! never sleeps. The driver of the worker is notified when there is something to do.
+//! never sleeps. The world's loop is told when the worker has something to do.
 //!
 //! A simulated socket has no descriptor, so it is registered by calls that only this selector has:
 //! methods of [`Poller`] that are here.
@@ -36,14 +36,10 @@ impl Poller {
         let (Change::Register(request) | Change::Modify(request)) = change else {
             return worker.deregister(socket);
         };
-        let mut flags = 0;
-        if request.interest.is_readable() {
-            flags |= world::READABLE;
-        }
-        if request.interest.is_writable() {
-            flags |= world::WRITABLE;
-        }
-        worker.register(socket, request.token.0, flags)
+        let mut flags = Ready::default();
+        flags.add_if(request.interest.is_readable(), Ready::READABLE);
+        flags.add_if(request.interest.is_writable(), Ready::WRITABLE);
+        worker.register(socket, request.token.0, flags.0)
     }
 
     /// Called when a task was woken on this thread, which does not drive it: in a simulated world

@@ -370,13 +370,13 @@ mod loom_tests {
         }
     }
 
-    struct World {
+    struct Model {
         kernel: Arc<Kernel>,
         poller: TablePoller<Fake>,
     }
 
-    impl World {
-        fn new() -> Arc<World> {
+    impl Model {
+        fn new() -> Arc<Model> {
             let kernel = Arc::new(Kernel {
                 readable: Mutex::new([false; 3]),
                 changed: loom::sync::Condvar::new(),
@@ -386,7 +386,7 @@ mod loom_tests {
                 asked: [false; 3],
             });
             let notifier = Notifier::with(Fake(kernel.clone()));
-            Arc::new(World {
+            Arc::new(Model {
                 poller: TablePoller::with(notifier, NOTIFIED, poll_set, Capabilities::ALL),
                 kernel,
             })
@@ -423,7 +423,7 @@ mod loom_tests {
     #[test]
     fn a_change_while_a_thread_waits_is_never_lost() {
         check(|| {
-            let world = World::new();
+            let world = Model::new();
             world.kernel.set(1, true);
             let changer = {
                 let world = world.clone();
@@ -440,7 +440,7 @@ mod loom_tests {
     #[test]
     fn two_threads_change_what_a_third_waits_for() {
         check(|| {
-            let world = World::new();
+            let world = Model::new();
             let changers: Vec<_> = [1, 2]
                 .map(|number| {
                     let world = world.clone();
@@ -468,7 +468,7 @@ mod loom_tests {
     #[test]
     fn what_was_deregistered_is_let_go_and_no_later_wait_tells_of_it() {
         check(|| {
-            let world = World::new();
+            let world = Model::new();
             world.change(1, Change::Register(request(1, Interest::READABLE)));
             let gone = Arc::new(AtomicBool::new(false));
             let changer = {

@@ -72,7 +72,7 @@ pub(super) struct Polled {
 
 /// Information from completions, apart from the events of sources.
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct Outcome {
     pub(super) notified: bool,
     /// Whether there was no room for all events.
     pub(super) is_full: bool,
@@ -260,7 +260,7 @@ impl Table {
 
     /// Waits until the thread that has armed a poll of a shared ring, and that the kernel
     /// interrupts, has ended the poll; but not for long, since that thread may sleep where nothing
-    /// interrupts it. Nobody else collects completions meanwhile, since the caller has the lock.
+    /// interrupts it. No other thread collects completions meanwhile: the caller has the lock.
     fn wait_for_end(&mut self, arming: u32, number: u32) {
         let data = user_data(arming, number);
         for _ in 0..MAX_ROUNDS_TO_END {
@@ -377,7 +377,7 @@ impl Table {
     }
 
     /// Turns completions into events, as far as there is room.
-    pub(super) fn collect(&mut self, events: &mut Events, notifier: &Notifier) -> Said {
+    pub(super) fn collect(&mut self, events: &mut Events, notifier: &Notifier) -> Outcome {
         let Table {
             ring,
             lines,
@@ -388,11 +388,11 @@ impl Table {
             ..
         } = self;
         let ring = ring.as_mut().expect("the calling thread has a ring");
-        let mut said = Said::default();
+        let mut outcome = Outcome::default();
         let mut completed = ring.completion();
         while !completed.is_empty() {
             if events.len() == events.limit() {
-                said.is_full = true;
+                outcome.is_full = true;
                 break;
             }
             let Some(entry) = completed.next() else {
@@ -415,12 +415,12 @@ impl Table {
                 if is_last && arming == *notified_by {
                     *notified_by = 0;
                 }
-                said.notified |= notifier.acknowledge();
+                outcome.notified |= notifier.acknowledge();
             } else if of == TIMEOUT && arming == *timeout {
                 (*timeout, *timeout_end) = (0, None);
             }
         }
-        said
+        outcome
     }
 }
 
