@@ -217,7 +217,8 @@ impl State {
         });
         self.processes.borrow_mut().push(Some(runtime.clone()));
         let workers = runtime.simulated_workers().cloned().map(Some);
-        // The first poller of several is the pool's, which has no worker of its own.
+        // The first poller of several is the pool's, which has no worker of its own: see the head
+        // of `world/pollers.rs`.
         let pool = (runtime.simulated_workers().count() > 1).then_some(None);
         self.workers
             .borrow_mut()

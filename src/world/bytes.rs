@@ -74,8 +74,8 @@ impl ByteQueue {
         Ok(written)
     }
 
-    /// Copies bytes into buffers, and takes them out unless `keeps` is set. Returns their number.
-    pub(super) fn read(&mut self, buffers: &mut [IoSliceMut<'_>], keeps: bool) -> usize {
+    /// Copies bytes into buffers, and takes them out unless `peeks` is set. Returns their number.
+    pub(super) fn read(&mut self, buffers: &mut [IoSliceMut<'_>], peeks: bool) -> usize {
         let mut rest = self.as_slice();
         for buffer in buffers {
             let (part, after) = rest.split_at(buffer.len().min(rest.len()));
@@ -83,7 +83,7 @@ impl ByteQueue {
             rest = after;
         }
         let read = self.len() - rest.len();
-        if !keeps {
+        if !peeks {
             self.consume(read);
         }
         read
@@ -105,17 +105,17 @@ mod tests {
             queue.push(&bytes);
             put = put.wrapping_add(count as u8);
             let (mut one, mut other) = ([0; 5], [0; 8]);
-            for keeps in [true, false] {
+            for peeks in [true, false] {
                 let len = queue.len();
                 let buffers = &mut [IoSliceMut::new(&mut one), IoSliceMut::new(&mut other)];
-                let read = queue.read(buffers, keeps);
+                let read = queue.read(buffers, peeks);
                 assert_eq!(read, len.min(13));
                 let came = one.iter().chain(&other).take(read);
                 assert!(
                     came.enumerate()
                         .all(|(nth, byte)| *byte == got.wrapping_add(nth as u8))
                 );
-                if !keeps {
+                if !peeks {
                     got = got.wrapping_add(read as u8);
                 }
             }

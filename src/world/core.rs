@@ -264,11 +264,11 @@ impl Core {
         self.links.pass(way, self.hosts.is_up(way.1))
     }
 
-    /// Draws the delay of a segment that is sent now: see [`Links::delay`].
+    /// Draws the delay and the loss of a segment that is sent now: see [`Links::send_segment`].
     #[inline]
-    pub(super) fn delay(&mut self, way: (usize, usize), link: &mut u32, len: usize) -> Option<u64> {
+    pub(super) fn send(&mut self, way: (usize, usize), link: &mut u32, len: usize) -> Option<u64> {
         let now = self.time.now();
-        self.links.delay(way, link, len, now, &mut self.faults)
+        (self.links).send_segment(way, link, len, now, &mut self.faults)
     }
 
     /// Notes a message, if the run is recorded.

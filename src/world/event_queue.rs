@@ -224,15 +224,15 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// Returns the deadline, if no event of the timer comes by then.
-    pub(super) fn unarmed(&self) -> Option<u64> {
+    /// Returns the deadline, if the timer is deferred: no event of it comes by then.
+    pub(super) fn deferred(&self) -> Option<u64> {
         self.deadline
             .filter(|at| self.event.is_none_or(|event| event > *at))
     }
 
     /// Pushes `event`, which is that of the timer, unless one comes by the deadline.
     pub(super) fn arm(&mut self, events: &mut Events, event: Event) {
-        if let Some(at) = self.unarmed() {
+        if let Some(at) = self.deferred() {
             self.event = Some(at);
             events.push(at, event);
         }

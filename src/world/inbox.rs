@@ -47,18 +47,18 @@ impl<A: Clone> Inbox<A> {
         self.queue.push_back((from, bytes));
     }
 
-    /// Copies the first datagram, as far as there is room, and removes it unless `keeps` is set.
+    /// Copies the first datagram, as far as there is room, and removes it unless `peeks` is set.
     /// Returns its length here, its sender and the space that it took; `AGAIN` if there is none.
     pub(super) fn receive(
         &mut self,
         into: &mut [u8],
-        keeps: bool,
+        peeks: bool,
     ) -> Result<(usize, A, usize), Errno> {
         let (from, bytes) = self.queue.front().ok_or(Errno::AGAIN)?;
         let len = into.len().min(bytes.len());
         into[..len].copy_from_slice(&bytes[..len]);
         let (from, size) = (from.clone(), bytes.len() + OVERHEAD);
-        if !keeps {
+        if !peeks {
             self.queue.pop_front();
             self.size -= size;
         }

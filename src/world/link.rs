@@ -272,13 +272,13 @@ impl Links {
         from == to || is_open && loss == Probability::default() && settings.bursts.is_none()
     }
 
-    /// Draws the delay of a segment that is sent now. Returns `None` if it is lost. Each segment
+    /// Sends a segment: draws its delay, or returns `None` if it is lost. Each segment
     /// takes two numbers of the link's stream, for any settings: so a loss that is left out shifts
     /// nothing. A loss in a burst is a loss like any other.
     ///
     /// `len` is the number of its bytes, with its headers, and `now` the time. `known` is for
     /// [`find`](Self::find).
-    pub(super) fn delay(
+    pub(super) fn send_segment(
         &mut self,
         (from, to): (usize, usize),
         known: &mut u32,
@@ -301,7 +301,7 @@ impl Links {
         let is_lost = link.stream.happens(loss);
         let is_in_burst = link.comes_into_burst(seed, (from, to));
         if is_cut {
-            return None;
+            return None; // What is under way already is lost on arrival: see `pass`.
         }
         let id = (Kind::Loss, from as u32, to as u32, link.sent);
         // A certain loss is not a choice.
@@ -383,7 +383,7 @@ mod tests {
 
     fn sent(links: &mut Links, times: usize) -> Vec<Option<u64>> {
         let (mut known, mut faults) = (0, Faults::new(None));
-        let mut send = || links.delay((0, 1), &mut known, 1_000, 0, &mut faults);
+        let mut send = || links.send_segment((0, 1), &mut known, 1_000, 0, &mut faults);
         (0..times).map(|_| send()).collect()
     }
 
@@ -399,7 +399,8 @@ mod tests {
         links.change(Some((0, 1)), |link| link.latency = Latency::new(9, 1));
         let (mut faults, mut known) = (Faults::new(None), [0; 3]);
         let ways = [(0, 1), (1, 0), (0, 0)];
-        let took = [0, 1, 2].map(|nth| links.delay(ways[nth], &mut known[nth], 1, 0, &mut faults));
+        let took =
+            [0, 1, 2].map(|nth| links.send_segment(ways[nth], &mut known[nth], 1, 0, &mut faults));
         assert_eq!(took, [Some(9), Some(7), Some(LOOPBACK)]);
         assert_eq!(known, [1, 2, 0], "a host has no link to itself");
     }

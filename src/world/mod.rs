@@ -5,7 +5,7 @@
 //! foreign code runs while the kernel is borrowed.
 //!
 //! A thread has at most one kernel at a time, in a thread-local. The modules above make their
-//! requests here; the seam of sockets is [`SimSocket`].
+//! requests here, those of sockets through a [`SimSocket`].
 //!
 //! **Parts.** Each part has a type with its own state, in a separate file, and takes the others
 //! that it needs as parameters, or borrows them, as [`Network`] does. A part knows only those below
@@ -21,9 +21,11 @@
 //! **The way of a packet**, from a write to the read on another host:
 //!
 //! ```text
-//! write: Socket::poll_write ► SimulatedSocket (net/socket/world.rs) ► SimSocketId::with (seam)
+//! write: Socket::poll_write ► SimulatedSocket (net/socket/world.rs) ► SimSocketId::with (handle)
 //!        ► Network::write ► tcp: transmit ► send_segment: the link draws latency and loss
 //!        ► the event of its arrival is queued
+//! lost:  send_segment ► lose_segment ► arm_all: the sender's timer is queued ► Event::Retransmit
+//!        ► timer_is_due ► retransmit ► as at first
 //! loop:  State::run (sim/state.rs): Kernel::next_step: is a worker ready? then it takes a step;
 //!        if not, Kernel::advance ► take_event ► Links::pass: is the way open?
 //! read:  segment_arrives ► take_bytes ► Core::raise ► Pollers::report: the worker is ready
@@ -49,6 +51,7 @@ mod event_queue;
 mod fact;
 pub(crate) mod faults;
 pub(crate) mod forks;
+mod handle;
 pub(crate) mod host_faults;
 mod hosts;
 mod inbox;
@@ -67,7 +70,6 @@ pub(crate) mod progress;
 mod registrations;
 mod report;
 pub(crate) mod schedule;
-mod seam;
 #[cfg(feature = "signal")]
 pub(crate) mod signals;
 mod sockets;
@@ -99,6 +101,7 @@ use errno::Errno;
 use event_queue::{Event, Events, Place};
 use faults::{Faults, Kept, Kind};
 use forks::{Forks, Pending};
+pub(crate) use handle::{SimSocket, SimSocketId, placeholder};
 use host_faults::FaultsOfHosts;
 use hosts::Hosts;
 pub(crate) use hosts::TEST;
@@ -116,7 +119,6 @@ pub(crate) use processes::{PauseId, as_nobody, choose_injected, take_task_ids};
 use progress::Call;
 use report::Report;
 pub(crate) use report::{Failure, fail, fail_because, note_lent};
-pub(crate) use seam::{SimSocket, SimSocketId, placeholder};
 use sockets::{Network, Sockets};
 use time::Time;
 pub(crate) use time::{count_reading, is_here, now};

@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::event_queue::{Event, Events, Timer};
+use super::handle::SimSocketId;
 use super::order::{Order, Queue};
 use super::registrations::Registration;
-use super::seam::SimSocketId;
 use super::time::Time;
 use super::{Kernel, with, with_world};
 
@@ -218,9 +218,9 @@ impl Pollers {
 
     /// Reports readiness of a socket to a poller that it is registered with.
     #[inline]
-    pub(super) fn report(&mut self, number: u32, registration: &mut Registration, ready: u8) {
+    pub(super) fn report(&mut self, socket: u32, registration: &mut Registration, ready: u8) {
         if registration.raise(ready) {
-            self.list[registration.poller].events.push_back(number);
+            self.list[registration.poller].events.push_back(socket);
         }
         self.wake(registration.poller);
     }
@@ -238,8 +238,8 @@ impl Pollers {
     }
 
     /// Schedules the wake-up of a worker for its timer, which is due by its host's clock.
-    pub(super) fn arm(&mut self, number: usize, time: &Time, events: &mut Events) {
-        let (now, poller) = (time.now(), &mut self.list[number]);
+    pub(super) fn arm(&mut self, id: usize, time: &Time, events: &mut Events) {
+        let (now, poller) = (time.now(), &mut self.list[id]);
         let timer = poller.timer.map(|timer| time.nanos_at(timer));
         let due = timer.and_then(|timer| time.when(poller.host, timer));
         poller.alarm.deadline = due.map(|due| {
@@ -251,7 +251,7 @@ impl Pollers {
                 None => late,
             }
         });
-        poller.alarm.arm(events, Event::Deadline(number));
+        poller.alarm.arm(events, Event::Deadline(id));
     }
 
     /// Takes away the delays of all timers.

@@ -1,7 +1,7 @@
 //! [`Sockets`]: all sockets of a world, and the calls on them.
 //!
-//! A call of the seam arrives here with a socket's number, and is passed on to the socket's
-//! protocol. A call that a protocol does not have fails.
+//! A call of a [handle](super::handle) arrives here with a socket's number, and is passed on to the
+//! socket's protocol. A call that a protocol does not have fails.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
@@ -23,7 +23,7 @@ pub(crate) struct Sockets {
     pub(super) table: Table,
     pub(super) tcp: Tcp,
     ports: Ports,
-    names: Names,
+    unix_names: Names,
     nat: Nat,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Network<'a> {
     pub(super) table: &'a mut Table,
     pub(super) tcp: &'a mut Tcp,
     pub(super) ports: &'a mut Ports,
-    pub(super) names: &'a mut Names,
+    pub(super) unix_names: &'a mut Names,
     pub(super) nat: &'a mut Nat,
 }
 
@@ -44,7 +44,7 @@ impl Sockets {
             table: &mut self.table,
             tcp: &mut self.tcp,
             ports: &mut self.ports,
-            names: &mut self.names,
+            unix_names: &mut self.unix_names,
             nat: &mut self.nat,
         }
     }
@@ -134,7 +134,7 @@ impl Network<'_> {
     pub(super) fn forget_all(&mut self, host: usize) {
         self.forget_sockets(host);
         self.ports.forget(host);
-        self.names.forget(host);
+        self.unix_names.forget(host);
         self.nat.forget(host);
     }
 
@@ -204,33 +204,33 @@ impl Network<'_> {
         &mut self,
         id: u32,
         buffers: &mut [IoSliceMut<'_>],
-        keeps: bool,
+        peeks: bool,
     ) -> io::Result<usize> {
         if self.is_datagram(id) {
             let buffer = buffers.first_mut();
             let buffer = buffer.map_or(&mut [][..], |buffer| &mut **buffer);
-            return Ok(self.receive(id, buffer, keeps)?.0);
+            return Ok(self.receive(id, buffer, peeks)?.0);
         }
         let first = buffers.iter_mut().find(|buffer| !buffer.is_empty());
-        if let Some(buffer) = first.filter(|_| !keeps) {
+        if let Some(buffer) = first.filter(|_| !peeks) {
             if let Some(len) = self.shorten(id, buffer.len()) {
                 let short = &mut [IoSliceMut::new(&mut buffer[..len])];
                 return self.read_stream(id, short, false);
             }
         }
-        self.read_stream(id, buffers, keeps)
+        self.read_stream(id, buffers, peeks)
     }
 
     fn read_stream(
         &mut self,
         id: u32,
         buffers: &mut [IoSliceMut<'_>],
-        keeps: bool,
+        peeks: bool,
     ) -> io::Result<usize> {
         let read = match self.table.get_mut(id)? {
-            Socket::Tcp(_) => self.read_tcp(id, buffers, keeps),
+            Socket::Tcp(_) => self.read_tcp(id, buffers, peeks),
             Socket::Udp(_) => Err(gone()),
-            Socket::Unix(_) => self.read_unix(id, buffers, keeps),
+            Socket::Unix(_) => self.read_unix(id, buffers, peeks),
         };
         self.table.base(id)?.note_blocked(READABLE, &read);
         read
@@ -259,17 +259,17 @@ impl Network<'_> {
         written
     }
 
-    /// Receives a datagram, or peeks at it if `keeps` is set.
+    /// Receives a datagram, or peeks at it if `peeks` is set.
     pub(crate) fn receive(
         &mut self,
         id: u32,
         bytes: &mut [u8],
-        keeps: bool,
+        peeks: bool,
     ) -> io::Result<(usize, Address)> {
         let received = match self.table.get_mut(id)? {
             Socket::Tcp(_) => Err(gone()),
-            Socket::Udp(socket) => socket.receive(bytes, keeps),
-            Socket::Unix(_) => self.receive_unix(id, bytes, keeps),
+            Socket::Udp(socket) => socket.receive(bytes, peeks),
+            Socket::Unix(_) => self.receive_unix(id, bytes, peeks),
         };
         self.table.base(id)?.note_blocked(READABLE, &received);
         received

@@ -30,13 +30,13 @@
 //! detected before the last acknowledgement has arrived.
 //!
 //! * *A retransmission timer that will be cancelled.* If nothing is under way, a segment that is
-//!   sent [sets](Network::set_timer) the timer, and carries its deadline. [`arm`](Network::arm)
-//!   puts the timer into the queue of events as soon as it may fire: when a segment is sent that
-//!   arrives only after the deadline, in either direction; when a segment is lost, held or refused;
-//!   when a socket is forgotten that owed an acknowledgement; when a segment arrives that
-//!   acknowledges nothing new; when a gateway [forwards](Network::forward) a segment. If none of
-//!   these happens, the segment arrives before the deadline, and so does its acknowledgement, which
-//!   cancels the timer. (If a hole is left, its cause has armed the timer.)
+//!   sent [defers](Network::defer_timer) the timer: it has a deadline, which the segment carries.
+//!   [`arm`](Network::arm) puts the timer into the queue of events as soon as it may fire: when a
+//!   segment is sent that arrives only after the deadline, in either direction; when a segment is
+//!   lost, held or refused; when a socket is forgotten that owed an acknowledgement; when a segment
+//!   arrives that acknowledges nothing new; when a gateway [forwards](Network::forward) a segment.
+//!   If none of these happens, the segment arrives before the deadline, and so does its
+//!   acknowledgement, which cancels the timer. (If a hole is left, its cause has armed the timer.)
 //! * *A plain acknowledgement*: of all that is under way, to a peer that has nothing else to send,
 //!   while all ways are open, and over one link ([`is_plain`](Network::is_plain)). It is stored in
 //!   the receiving socket. Any other operation on that socket [settles](Network::settle) it first:
@@ -61,7 +61,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Shutdown, SocketAddr};
 
 pub(crate) use segment::Segment;
-use segment::Spare;
+use segment::SpareSegments;
 pub(crate) use socket::Socket;
 use socket::State;
 
@@ -80,7 +80,7 @@ use super::{CLOSED, ERROR, READABLE, WRITABLE, gone};
 const BUFFER: usize = 64 * 1024;
 
 /// The maximum of bytes in a segment: the payload of an Ethernet frame.
-const SEGMENT: usize = 1_460;
+const MSS: usize = 1_460;
 
 /// The bounds of the retransmission timeout: that of RFC 6298, and Linux's lower one.
 const SHORTEST_RTO: u64 = 200_000_000;
@@ -93,7 +93,7 @@ const NO_TIMER: (u64, u32) = (NEVER, 0);
 /// What TCP has to do for its sockets.
 #[derive(Debug, Default)]
 pub(super) struct Tcp {
-    spare: Spare,
+    spare: SpareSegments,
     /// The connections in TIME_WAIT, and in FIN_WAIT_2 without a user, each with the end of it, in
     /// that order.
     ended: VecDeque<(u64, u32)>,
@@ -230,10 +230,10 @@ impl Network<'_> {
         &mut self,
         id: u32,
         buffers: &mut [IoSliceMut<'_>],
-        keeps: bool,
+        peeks: bool,
     ) -> io::Result<usize> {
-        let (read, is_news) = self.table.tcp_at(id).read(buffers, keeps)?;
-        if is_news {
+        let (read, announces) = self.table.tcp_at(id).read(buffers, peeks)?;
+        if announces {
             self.send_flags(id, Flags::Ack);
         }
         Ok(read)

@@ -195,10 +195,10 @@ impl Socket {
     pub(super) fn receive(
         &mut self,
         bytes: &mut [u8],
-        keeps: bool,
+        peeks: bool,
     ) -> io::Result<(usize, Address)> {
         self.base.take_error()?;
-        let (len, from, _) = self.inbox.receive(bytes, keeps)?;
+        let (len, from, _) = self.inbox.receive(bytes, peeks)?;
         Ok((len, self.base.shown(from)))
     }
 
@@ -366,87 +366,5 @@ impl Network<'_> {
         let mut suits = |id: u32| self.table.udp(id).ok()?.suits(from, to);
         let suiting = all.filter_map(|id| Some((suits(*id)?, *id)));
         suiting.max_by_key(|(how, _)| *how).map(|(_, id)| id)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::sockets::Sockets;
-    use super::*;
-
-    const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-
-    /// Returns the sockets of two hosts, each with a process, and calls as the first.
-    fn two_hosts() -> (Sockets, Core) {
-        let mut core = Core::of_test(1);
-        for name in ["near", "far"] {
-            let host = core.add_host(name);
-            core.start(host);
-        }
-        core.set_current(Some(0));
-        (Sockets::default(), core)
-    }
-
-    /// Lets all datagrams arrive that are under way.
-    fn deliver(network: &mut Network<'_>) {
-        while let Some((at, _, place)) = network.core.events.first() {
-            network.core.set_now(at);
-            if let Some((_, Event::Datagram(datagram))) = network.core.events.take(place) {
-                network.datagram_arrives(*datagram);
-            }
-        }
-    }
-
-    #[test]
-    fn a_port_is_taken_for_an_address_and_for_all_of_them() {
-        let (mut sockets, mut core) = two_hosts();
-        let mut network = sockets.network(&mut core);
-        let own = SocketAddr::new(network.core.hosts.address(0, false), 7);
-        let first = network.bind_udp(own).expect("it is free");
-        for taken in [own, SocketAddr::new(ANY.ip(), 7)] {
-            assert_eq!(
-                network.bind_udp(taken).unwrap_err().kind(),
-                io::ErrorKind::AddrInUse
-            );
-        }
-        let other = SocketAddr::new(network.core.hosts.address(1, false), 7);
-        assert!(network.bind_udp(other).is_err(), "it is the other host's");
-        network.close(first);
-        assert!(network.bind_udp(own).is_ok());
-        let [one, other] = [(); 2].map(|()| network.bind_udp(ANY).expect("a port is free"));
-        let [one, other] = [one, other].map(|id| network.table.udp(id).unwrap().local);
-        assert_ne!(one, other);
-        for number in network.open(0, 0) {
-            network.close(number);
-        }
-        assert!(network.table.ids(0).is_empty());
-        assert!(network.bind_udp(own).is_ok(), "its port is free");
-    }
-
-    #[test]
-    fn a_connected_socket_learns_that_no_socket_receives() {
-        let (mut sockets, mut core) = two_hosts();
-        let mut network = sockets.network(&mut core);
-        let near = network.bind_udp(ANY).unwrap();
-        network.core.set_current(Some(1));
-        let far = network.bind_udp(SocketAddr::new(ANY.ip(), 9)).unwrap();
-        let to = SocketAddr::new(network.core.hosts.address(1, false), 9);
-        network.set_peer(near, &Address::Internet(to)).unwrap();
-        network.send(near, b"bytes", None).unwrap();
-        deliver(&mut network);
-        let bytes = &mut [0; 9];
-        let (len, from) = network.receive(far, bytes, false).unwrap();
-        let own = network.table.udp(near).unwrap().local;
-        assert_eq!(
-            (&bytes[..len], from),
-            (&b"bytes"[..], Address::Internet(own))
-        );
-        network.forget_all(1);
-        network.send(near, b"more", None).unwrap();
-        deliver(&mut network);
-        let refused = network.receive(near, bytes, false).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-        let again = network.receive(near, bytes, false).unwrap_err();
-        assert_eq!(again.kind(), io::ErrorKind::WouldBlock);
     }
 }

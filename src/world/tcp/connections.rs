@@ -126,9 +126,9 @@ impl Network<'_> {
 
 /// Timers.
 impl Network<'_> {
-    /// Sets the timer, before a segment is sent while nothing is under way, and leaves it out of
-    /// the queue of events: see the documentation of `tcp`.
-    pub(super) fn set_timer(&mut self, id: u32) {
+    /// Sets the deadline of the timer, before a segment is sent while nothing is under way, and
+    /// leaves it out of the queue of events: see "What is no event" in `tcp`.
+    pub(super) fn defer_timer(&mut self, id: u32) {
         let now = self.core.time.now();
         let socket = self.table.tcp_at(id);
         socket.timer.deadline = Some(now + socket.timeout(now));
@@ -138,8 +138,8 @@ impl Network<'_> {
         }
     }
 
-    /// Starts the timer, if something has to be retransmitted unless it is acknowledged in time, or
-    /// if a closed window has to be probed.
+    /// Sets the timer, and puts it into the queue of events, if something has to be retransmitted
+    /// unless it is acknowledged in time, or if a closed window has to be probed.
     pub(super) fn start_timer(&mut self, id: u32) {
         let socket = self.table.tcp(id);
         let Some(socket) = socket.filter(|socket| socket.timer.deadline.is_none()) else {
@@ -147,7 +147,7 @@ impl Network<'_> {
         };
         let is_under_way = socket.acked < socket.next || socket.is_opening();
         if is_under_way || self.must_probe(id) {
-            self.set_timer(id);
+            self.defer_timer(id);
             self.arm(id);
         }
     }
@@ -212,14 +212,15 @@ impl Network<'_> {
         }
     }
 
-    /// Arms the timers that are only set because a segment arrives before their deadlines: it does
+    /// Arms the timers that are deferred because a segment arrives before their deadlines: it does
     /// not, or not now.
     pub(crate) fn arm_all(&mut self, segment: &Segment) {
         self.arm(segment.from_id);
-        self.arm(segment.calls_off);
+        self.arm(segment.cancels);
     }
 
-    /// Puts a socket's timer into the queue of events, if it is set. The socket need not exist.
+    /// Puts a socket's timer into the queue of events, if it is deferred. The socket need not
+    /// exist.
     pub(crate) fn arm(&mut self, id: u32) {
         if let Some(socket) = self.table.tcp_mut(id) {
             let event = Event::Retransmit(id);

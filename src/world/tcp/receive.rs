@@ -141,8 +141,8 @@ impl Network<'_> {
                 socket.forget_backoff();
             }
         }
-        let is_news = segment.ack > socket.acked && segment.ack <= socket.next;
-        if is_news {
+        let is_new_ack = segment.ack > socket.acked && segment.ack <= socket.next;
+        if is_new_ack {
             let was_full = socket.out.len() == BUFFER;
             let bytes = (segment.ack - socket.acked).min(socket.out.len() as u64) as usize;
             socket.out.consume(bytes);
@@ -165,14 +165,14 @@ impl Network<'_> {
             && !opens
             && !segment.fin
         {
-            socket.equal_acks += 1;
-            if socket.equal_acks == 3 && socket.acked >= socket.recover {
+            socket.duplicate_acks += 1;
+            if socket.duplicate_acks == 3 && socket.acked >= socket.recover {
                 socket.recover = socket.next;
                 let acked = socket.acked;
                 self.send_at(id, acked);
             }
         }
-        if !is_news {
+        if !is_new_ack {
             self.arm(id); // It should have cancelled the timer, and has not.
         }
         self.transmit(id);

@@ -1,4 +1,4 @@
-//! [`Segment`]: what TCP sends; and [`Spare`], the memory of segments that are done.
+//! [`Segment`]: what TCP sends; and [`SpareSegments`], the memory of segments that are done.
 
 use std::net::SocketAddr;
 
@@ -24,12 +24,11 @@ pub(crate) struct Segment {
     pub(super) ack: u64,
     /// The offset up to which the sender takes bytes.
     pub(super) limit: u64,
-    /// The deadline of the sender's timer, if that is set and not armed: see "What is no event" in
-    /// `tcp`.
+    /// The deadline of the sender's timer, if that is deferred: see "What is no event" in `tcp`.
     pub(super) timer: u64,
-    /// The socket of the timer that this segment cancels, if that is set and not armed; or zero. It
+    /// The socket whose deferred timer this segment cancels when it arrives, or zero. That timer
     /// has to be armed if this segment does not arrive in time.
-    pub(super) calls_off: u32,
+    pub(super) cancels: u32,
 }
 
 impl Segment {
@@ -76,9 +75,9 @@ pub(super) struct PlainAck {
 
 /// Segments that are done, kept to reuse their memory: the boxes, and the bytes in them.
 #[derive(Debug, Default)]
-pub(super) struct Spare(#[allow(clippy::vec_box)] Vec<Box<Segment>>);
+pub(super) struct SpareSegments(#[allow(clippy::vec_box)] Vec<Box<Segment>>);
 
-impl Spare {
+impl SpareSegments {
     pub(super) fn push(&mut self, segment: Box<Segment>) {
         self.0.push(segment);
     }
@@ -105,7 +104,7 @@ impl Spare {
             ack: 0,
             limit: 0,
             timer: NEVER,
-            calls_off: 0,
+            cancels: 0,
         };
         let Some(mut place) = self.0.pop() else {
             return Box::new(segment(Vec::new()));

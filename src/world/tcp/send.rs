@@ -56,7 +56,7 @@ impl Network<'_> {
                 break;
             }
             if socket.acked == next && socket.timer.deadline.is_none() {
-                self.set_timer(id);
+                self.defer_timer(id);
             }
             self.send_at(id, next);
         }
@@ -125,6 +125,9 @@ impl Network<'_> {
     }
 
     /// Sends a segment, which is then under way or lost. `id` is its sender, if that is a socket.
+    ///
+    /// The timers that it carries are deferred: code that loses, holds or forwards it calls
+    /// [`arm_all`](Self::arm_all).
     pub(super) fn send_segment(&mut self, id: Option<u32>, mut segment: Box<Segment>) {
         let now = self.core.time.now();
         segment.sent = now;
@@ -132,14 +135,14 @@ impl Network<'_> {
         if let Some(socket) = id.and_then(|id| self.table.tcp_mut(id)) {
             link = socket.link;
             peer_timer = std::mem::replace(&mut socket.peer_timer, NO_TIMER);
-            segment.calls_off = peer_timer.1;
+            segment.cancels = peer_timer.1;
             if socket.plain_until >= now {
                 let peer = socket.peer_id;
                 self.settle(peer); // The acknowledgement under way arrives before this segment.
             }
         }
         let (way, len) = (segment.way(), HEADERS + segment.bytes.len());
-        let Some(latency) = self.core.delay(way, &mut link, len) else {
+        let Some(latency) = self.core.send(way, &mut link, len) else {
             return self.lose_segment(segment);
         };
         let mut at = now.saturating_add(latency);
@@ -170,7 +173,7 @@ impl Network<'_> {
             Route::On(from, to, arrival) => {
                 (segment.from, segment.to) = (from, to);
                 let len = HEADERS + segment.bytes.len();
-                let latency = self.core.delay(segment.way(), &mut 0, len);
+                let latency = self.core.send(segment.way(), &mut 0, len);
                 latency.map(|latency| {
                     *arrival = now.saturating_add(latency).max(*arrival);
                     *arrival
@@ -178,7 +181,7 @@ impl Network<'_> {
             }
         };
         self.arm_all(&segment);
-        (segment.timer, segment.calls_off) = (NEVER, 0);
+        (segment.timer, segment.cancels) = (NEVER, 0);
         segment.sent = now;
         match arrival {
             Some(at) => self.core.events.push(at, Event::Segment(segment)),
@@ -197,12 +200,12 @@ impl Network<'_> {
         let socket = self.table.tcp_at(id);
         let (to, _) = socket.peer.expect("it has a peer");
         let (way, link) = ((socket.base.host, to), &mut socket.link);
-        let latency = self.core.delay(way, link, HEADERS);
+        let latency = self.core.send(way, link, HEADERS);
         socket.announce();
         let peer_timer = std::mem::replace(&mut socket.peer_timer, NO_TIMER);
         let Some(latency) = latency else {
             if let Some(mut segment) = self.segment(id, Flags::Ack) {
-                (segment.sent, segment.calls_off) = (now, peer_timer.1);
+                (segment.sent, segment.cancels) = (now, peer_timer.1);
                 self.lose_segment(segment);
             }
             return;

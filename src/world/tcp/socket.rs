@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 
-use super::segment::{PlainAck, Segment, Spare};
-use super::{BUFFER, LONGEST_RTO, NEVER, NO_TIMER, SEGMENT, SHORTEST_RTO};
+use super::segment::{PlainAck, Segment, SpareSegments};
+use super::{BUFFER, LONGEST_RTO, MSS, NEVER, NO_TIMER, SHORTEST_RTO};
 use crate::world::bytes::ByteQueue;
 use crate::world::core::Core;
 use crate::world::errno::Errno;
@@ -63,7 +63,7 @@ pub(crate) struct Socket {
     /// The right edge of the peer's window: SND.UNA + SND.WND.
     pub(super) limit: u64,
     /// The number of duplicate acknowledgements in a row.
-    pub(super) equal_acks: u32,
+    pub(super) duplicate_acks: u32,
     /// Whether both directions have ended, and it is about to be forgotten.
     pub(super) has_ended: bool,
     /// The time at which it is forgotten, once nothing but that is left to do; zero before.
@@ -99,7 +99,7 @@ pub(crate) struct Socket {
     pub(super) ack_under_way: Option<PlainAck>,
     pub(super) plain_until: u64,
     /// The deadline of the peer's timer for what has arrived and was not acknowledged, if that
-    /// timer is only set; and the peer's number, which may differ from the known one.
+    /// timer is deferred; and the peer's number, which may differ from the known one.
     pub(super) peer_timer: (u64, u32),
     // Receiving.
     pub(super) input: ByteQueue,
@@ -133,7 +133,7 @@ impl Socket {
             end: 0,
             wants_fin: false,
             limit: 0,
-            equal_acks: 0,
+            duplicate_acks: 0,
             has_ended: false,
             ends_at: 0,
             has_connected: false,
@@ -262,14 +262,14 @@ impl Socket {
         text + &unread(self.input.len())
     }
 
-    /// Reads bytes, or peeks at them if `keeps` is set. Returns their number, and whether the peer
+    /// Reads bytes, or peeks at them if `peeks` is set. Returns their number, and whether the peer
     /// has to know that there is room again.
     pub(super) fn read(
         &mut self,
         buffers: &mut [io::IoSliceMut<'_>],
-        keeps: bool,
+        peeks: bool,
     ) -> io::Result<(usize, bool)> {
-        let read = self.input.read(buffers, keeps);
+        let read = self.input.read(buffers, peeks);
         if read == 0 {
             // The end comes before an error, which is left for the writer.
             if !self.has_peer_fin() {
@@ -283,10 +283,10 @@ impl Socket {
             };
         }
         let opened = self.room() - self.announced;
-        let was_shut = self.announced < self.received + SEGMENT as u64;
-        let is_news = opened >= BUFFER as u64 / 2 || was_shut && opened >= SEGMENT as u64;
+        let was_shut = self.announced < self.received + MSS as u64;
+        let announces = opened >= BUFFER as u64 / 2 || was_shut && opened >= MSS as u64;
         let is_open = self.state == State::Connected && !self.has_peer_fin();
-        Ok((read, !keeps && is_news && is_open))
+        Ok((read, !peeks && announces && is_open))
     }
 
     /// Takes bytes from a writer, to be sent.
@@ -319,7 +319,7 @@ impl Socket {
     /// Notes that a segment is sent: it announces the room, and carries an acknowledgement.
     pub(super) fn announce(&mut self) {
         // Not by a few bytes at a time, which would then be sent singly: RFC 9293, 3.8.6.2.2.
-        if self.room() >= self.announced + SEGMENT as u64 {
+        if self.room() >= self.announced + MSS as u64 {
             self.announced = self.room();
         }
         self.owes_ack = false;
@@ -330,7 +330,7 @@ impl Socket {
         &mut self,
         id: u32,
         flags: Flags,
-        spare: &mut Spare,
+        spare: &mut SpareSegments,
     ) -> Option<Box<Segment>> {
         let ends = [(self.base.host, self.local), self.peer?];
         self.announce();
@@ -345,11 +345,11 @@ impl Socket {
         &self,
         id: u32,
         ack: PlainAck,
-        spare: &mut Spare,
+        spare: &mut SpareSegments,
     ) -> Option<Box<Segment>> {
         let ends = [self.peer?, (self.base.host, self.local)];
         let mut segment = spare.make(ends, [self.peer_id, id], Flags::Ack);
-        (segment.sent, segment.calls_off) = (ack.sent, id);
+        (segment.sent, segment.cancels) = (ack.sent, id);
         (segment.seq, segment.ack, segment.limit) = (ack.seq, self.next, ack.limit);
         Some(segment)
     }
@@ -359,9 +359,9 @@ impl Socket {
         let end = self.end;
         let start = (seq - self.acked) as usize;
         let fits = end.min(self.limit).saturating_sub(seq);
-        let len = fits.min(SEGMENT as u64) as usize;
+        let len = fits.min(MSS as u64) as usize;
         segment.seq = seq;
-        segment.timer = self.timer.unarmed().unwrap_or(NEVER);
+        segment.timer = self.timer.deferred().unwrap_or(NEVER);
         let bytes = &self.out.as_slice()[start..start + len];
         segment.bytes.extend_from_slice(bytes);
         segment.fin = self.wants_fin && seq + len as u64 == end;
@@ -393,7 +393,7 @@ impl Socket {
 
     /// Notes that a part of what was sent is acknowledged.
     pub(super) fn restart_timing(&mut self) {
-        (self.retries, self.equal_acks, self.timer.deadline) = (0, 0, None);
+        (self.retries, self.duplicate_acks, self.timer.deadline) = (0, 0, None);
         self.forget_backoff();
     }
 
@@ -462,7 +462,7 @@ mod tests {
     }
 
     fn segment(socket: &mut Socket, flags: Flags) -> Box<Segment> {
-        let segment = socket.segment(1, flags, &mut Spare::default());
+        let segment = socket.segment(1, flags, &mut SpareSegments::default());
         segment.expect("it has a peer")
     }
 
@@ -520,13 +520,10 @@ mod tests {
         receiver.take_bytes(&mut all);
         receiver.announce();
         assert_eq!(receiver.announced, BUFFER as u64, "the window is shut");
-        assert_eq!(
-            read(&mut receiver, SEGMENT - 1).unwrap(),
-            (SEGMENT - 1, false)
-        );
+        assert_eq!(read(&mut receiver, MSS - 1).unwrap(), (MSS - 1, false));
         assert_eq!(read(&mut receiver, 1).unwrap(), (1, true));
         receiver.announce();
-        assert_eq!(receiver.announced, (BUFFER + SEGMENT) as u64);
+        assert_eq!(receiver.announced, (BUFFER + MSS) as u64);
     }
 
     #[test]

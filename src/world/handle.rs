@@ -1,4 +1,4 @@
-//! [`SimSocket`]: the seam between the socket types of `net` and the simulated kernel.
+//! [`SimSocket`]: what the sockets of `net` hold of a socket of the simulated kernel.
 //!
 //! A socket here is plain data that names one of the kernel's. Each call looks for the kernel of
 //! this thread, and fails on a thread that is not in the socket's world.
