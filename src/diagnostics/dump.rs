@@ -577,10 +577,7 @@ impl Wait {
     }
 
     fn is_unread(&self) -> bool {
-        let Wait::Socket { ready_unread, .. } = self else {
-            return false;
-        };
-        *ready_unread
+        matches!(self, Wait::Socket { ready_unread, .. } if *ready_unread)
     }
 
     /// Returns the description that is the same for all tasks that wait for the same kind of thing.

@@ -74,9 +74,7 @@ struct Noted {
     /// Counts the runtimes of the process.
     number: usize,
     shared: Weak<Shared>,
-    /// The file of its trace.
-    trace: Option<PathBuf>,
-    /// When a stall last caused it to be written.
+    /// When a stall last caused its trace to be written.
     written: Option<Instant>,
 }
 
@@ -120,13 +118,9 @@ pub(super) fn note_runtime(shared: &Arc<Shared>) {
     let Some(observer) = observer() else {
         return;
     };
-    let number = observer.built.fetch_add(1, Ordering::Relaxed);
-    let path = observer.trace.as_ref().filter(|_| shared.trace.is_some());
-    let trace = path.and_then(|path| numbered(path, number));
     let noted = Noted {
-        number,
+        number: observer.built.fetch_add(1, Ordering::Relaxed),
         shared: Arc::downgrade(shared),
-        trace,
         written: None,
     };
     let mut runtimes = observer.runtimes.lock();
@@ -163,7 +157,7 @@ pub(super) fn write_trace(shared: &Shared, is_stall: bool) {
             }
             noted.written = Some(Instant::now());
         }
-        noted.trace.clone()
+        numbered(observer.trace.as_ref()?, noted.number)
     });
     drop(runtimes);
     let Some(path) = path else {
@@ -248,14 +242,6 @@ fn duration(text: &str) -> Option<Duration> {
     Some(duration).filter(|duration| !duration.is_zero())
 }
 
-/// Returns what is before the first colon, and what is after it.
-fn first_part(text: &str) -> (&str, Option<&str>) {
-    match text.split_once(':') {
-        Some((first, rest)) => (first, Some(rest)),
-        None => (text, None),
-    }
-}
-
 /// The value of `POLDER_DUMP`.
 #[derive(Clone, PartialEq, Debug)]
 struct DumpSetting {
@@ -275,14 +261,14 @@ enum Moment {
 impl DumpSetting {
     fn parse(text: &OsStr) -> Option<DumpSetting> {
         let text = text.to_str()?;
-        let (moment, path) = match first_part(text) {
-            ("usr1", path) => (Moment::Signal, path),
-            ("after", Some(rest)) => {
-                let (time, path) = first_part(rest);
-                (Moment::After(duration(time)?), path)
-            }
+        let after = text.strip_prefix("after:");
+        let mut parts = after.unwrap_or(text).splitn(2, ':');
+        let moment = match (after, parts.next()?) {
+            (Some(_), time) => Moment::After(duration(time)?),
+            (None, "usr1") => Moment::Signal,
             _ => return None,
         };
+        let path = parts.next();
         if path == Some("") {
             return None;
         }

@@ -11,7 +11,6 @@ use crate::sync::Mutex;
 
 /// See the head of the module. (A condition variable, since parking the asker's thread could take a
 /// wake-up that the thread's own executor waits for.)
-#[derive(Debug)]
 pub(super) struct Request {
     answer: Mutex<Option<WorkerSnapshot>>,
     answered: Condvar,

@@ -258,13 +258,11 @@ fn wait(listener: &UnixListener, clients: &mut Vec<Client>, left: Option<Duratio
     }));
     let result = rustix::event::poll(&mut asked, left.map(sys::timespec).as_ref());
     let told: Vec<PollFlags> = asked.iter().map(PollFd::revents).collect();
-    match result {
-        Ok(_) => {}
-        Err(rustix::io::Errno::INTR) => return false,
-        Err(_) => {
+    if let Err(error) = result {
+        if error != rustix::io::Errno::INTR {
             thread::sleep(REST);
-            return false;
         }
+        return false;
     }
     let mut of_clients = told[1..].iter();
     clients.retain_mut(|client| match of_clients.next() {

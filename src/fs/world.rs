@@ -14,6 +14,7 @@ use power_loss::{Disk, Error, Meta, OpenFlags};
 
 use super::file::{FileStream, Handle, OpenOptions};
 use super::{DirEntry, File, FileType, Metadata, Permissions, ReadDir};
+use crate::sys::invalid;
 use crate::time::{Sleep, sleep};
 use crate::world::disk_calls::{Begun, Call, FileOfProcess, begin, io_error};
 use crate::world::unsupported;
@@ -42,8 +43,7 @@ pub(super) async fn canonicalize(path: &Path) -> io::Result<PathBuf> {
 pub(super) async fn copy(from: &Path, to: &Path) -> io::Result<u64> {
     let from = open_to_read(from).await?;
     if from.look(|disk| disk.meta_of_open(from.number()))?.is_dir {
-        let words = "the source path is not a regular file";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, words));
+        return Err(invalid("the source path is not a regular file"));
     }
     // As the standard library does, before it reads: a file that is copied to itself is empty.
     let to = create(to).await?;
@@ -91,10 +91,7 @@ pub(super) async fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 async fn open_to_read(path: &Path) -> io::Result<FileOfProcess> {
-    let flags = OpenFlags {
-        read: true,
-        ..OpenFlags::default()
-    };
+    let flags = OpenOptions::new().read(true).to_world();
     open_here(path, flags).await
 }
 
@@ -139,13 +136,9 @@ pub(super) async fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
 
 /// Opens a file for writing, and creates it or removes its contents.
 async fn create(path: &Path) -> io::Result<FileOfProcess> {
-    let flags = OpenFlags {
-        write: true,
-        create: true,
-        truncate: true,
-        ..OpenFlags::default()
-    };
-    open_here(path, flags).await
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    open_here(path, options.to_world()).await
 }
 
 async fn write_all(file: &FileOfProcess, contents: &[u8]) -> io::Result<()> {
@@ -330,8 +323,7 @@ impl AsyncSeek for WorldStream {
         };
         let at = base.checked_add_signed(by);
         let Some(at) = at.filter(|at| i64::try_from(*at).is_ok()) else {
-            let words = "the position is negative or too large";
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidInput, words)));
+            return Poll::Ready(Err(invalid("the position is negative or too large")));
         };
         self.at = at;
         Poll::Ready(Ok(at))

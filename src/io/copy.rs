@@ -238,17 +238,15 @@ impl Direction {
                     }
                 }
             }
-            match self.state {
-                State::Copying => {}
-                State::Ending => {
-                    ready!(retry(cx, |cx| match self.at_end {
-                        AtEnd::Flush => Pin::new(&mut *to).poll_flush(cx),
-                        AtEnd::Close => Pin::new(&mut *to).poll_close(cx),
-                    }))?;
-                    self.state = State::Done;
-                    return Poll::Ready(Ok(self.copied));
-                }
-                State::Done => return Poll::Ready(Ok(self.copied)),
+            if let State::Ending = self.state {
+                ready!(retry(cx, |cx| match self.at_end {
+                    AtEnd::Flush => Pin::new(&mut *to).poll_flush(cx),
+                    AtEnd::Close => Pin::new(&mut *to).poll_close(cx),
+                }))?;
+                self.state = State::Done;
+            }
+            if let State::Done = self.state {
+                return Poll::Ready(Ok(self.copied));
             }
             let buffer = &mut self.buffer;
             match retry(cx, |cx| Pin::new(&mut *from).poll_read(cx, buffer))? {

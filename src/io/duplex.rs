@@ -127,12 +127,12 @@ impl Pipe {
         &self,
         cx: &Context<'_>,
         side: usize,
-        mut attempt: impl FnMut(&mut State) -> Option<io::Result<T>>,
+        mut attempt: impl FnMut(&mut State) -> io::Result<Option<T>>,
     ) -> Poll<io::Result<T>> {
         ready!(budget::consume(cx));
         let (result, woken) = Spare::retry(cx.waker(), |spare| {
             let mut state = self.state.lock();
-            match attempt(&mut state) {
+            match attempt(&mut state).transpose() {
                 Some(result) => Ok((Poll::Ready(result), state.wakers[1 - side].take())),
                 None => {
                     spare.store(&mut state.wakers[side], cx.waker())?;
@@ -157,17 +157,15 @@ impl Pipe {
         }
         let attempt = |state: &mut State| {
             if state.bytes.is_empty() {
-                return state.has_ended.then_some(Ok(0));
+                return Ok(state.has_ended.then_some(0));
             }
             let mut read = 0;
             for buffer in &mut *buffers {
                 let length = buffer.len().min(state.bytes.len());
-                if let Err(error) = state.bytes.read_exact(&mut buffer[..length]) {
-                    return Some(Err(error));
-                }
+                state.bytes.read_exact(&mut buffer[..length])?;
                 read += length;
             }
-            Some(Ok(read))
+            Ok(Some(read))
         };
         self.poll(cx, READER, attempt)
     }
@@ -176,11 +174,11 @@ impl Pipe {
         let is_empty = buffers.iter().all(|buffer| buffer.is_empty());
         let attempt = |state: &mut State| {
             if state.has_ended {
-                return Some(Err(io::ErrorKind::BrokenPipe.into()));
+                return Err(io::ErrorKind::BrokenPipe.into());
             }
             let mut room = self.limit - state.bytes.len();
             if room == 0 && !is_empty {
-                return None;
+                return Ok(None);
             }
             let before = state.bytes.len();
             for buffer in buffers {
@@ -188,7 +186,7 @@ impl Pipe {
                 state.bytes.extend(part);
                 room -= part.len();
             }
-            Some(Ok(state.bytes.len() - before))
+            Ok(Some(state.bytes.len() - before))
         };
         self.poll(cx, WRITER, attempt)
     }

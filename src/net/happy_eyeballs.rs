@@ -70,10 +70,7 @@ where
                     delay = (!is_last).then(|| Timer::after(ATTEMPT_DELAY));
                 }
                 None if attempts.is_empty() => return Poll::Ready(error.take().map(Err)),
-                None => {
-                    delay = None;
-                    return Poll::Pending;
-                }
+                None => return Poll::Pending,
             }
         }
     })

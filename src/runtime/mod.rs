@@ -35,7 +35,7 @@ mod task_set;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -45,6 +45,7 @@ use crate::clock::now;
 use crate::diagnostics::{self, Dump, Metrics, Trace, WorkerSnapshot, observe};
 use crate::poller::{Backend, Poller};
 use crate::scheduler::{BusyPollConfig, EVENT_INTERVAL, Shared, Worker, not_simulated};
+use crate::sync::contain;
 use crate::sys::BorrowedDescriptor;
 use crate::task::{Name, Task};
 use crate::telemetry::Label;
@@ -563,10 +564,8 @@ impl Runtime {
     /// If the kernel can no longer be waited on, it drops the runtime immediately.
     #[doc(alias("shutdown_timeout", "shutdown_background"))]
     pub fn shutdown(self, timeout: Duration) -> Dump {
-        let run = || self.worker.run(now().checked_add(timeout));
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
-            drop(panic); // Its message has been printed.
-        }
+        // The message of a panic has been printed.
+        contain(|| self.worker.run(now().checked_add(timeout)));
         self.dump()
     }
 }
@@ -597,9 +596,9 @@ impl Drop for Runtime {
 
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut sites = Vec::new();
         let tasks = self.worker.local.owned.borrow();
-        sites.extend((tasks.iter()).map(|(_, task)| task.meta().site.to_string()));
+        let sites = (tasks.iter()).map(|(_, task)| task.meta().site.to_string());
+        let sites: Vec<_> = sites.collect();
         f.debug_struct("Runtime")
             .field("backend", &self.backend())
             .field("workers", &self.workers())

@@ -85,14 +85,12 @@ impl Runtime {
             scope: PhantomData,
             env: PhantomData,
         };
-        let result = {
-            let (worker, site) = (&self.worker, Location::caller());
-            catch_unwind(AssertUnwindSafe(|| worker.block_on(f(&scope), site)))
-        };
+        let site = Location::caller();
+        let result = catch_unwind(AssertUnwindSafe(|| self.worker.block_on(f(&scope), site)));
         if result.is_err() {
             scope.state.tasks.close();
         }
-        self.wait_for(&scope.state, Location::caller());
+        self.wait_for(&scope.state, site);
         let value = result.unwrap_or_else(|panic| resume_unwind(panic));
         if scope.state.has_panicked.load(Ordering::Relaxed) {
             panic!("a task of the scope panicked");

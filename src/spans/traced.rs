@@ -20,7 +20,6 @@ use crate::sync::contain;
 
 /// The span of a task. It is part of the task's body, so it is reachable only for the thread that
 /// polls or drops the future.
-#[derive(Debug)]
 pub(crate) struct TaskSpan(
     /// `None` if tracing was disabled when the task was spawned. Boxed, so that this costs a task
     /// only one word in that case.
@@ -91,7 +90,6 @@ impl Drop for TaskSpan {
     }
 }
 
-#[derive(Debug)]
 struct Traced {
     span: Span,
     /// The id of the span.
@@ -157,7 +155,6 @@ fn task_span(task: NewTask<'_>) -> Span {
 }
 
 /// The waker that a task with a span is polled with.
-#[derive(Debug)]
 struct TracedWaker {
     waker: Waker,
     inner: Arc<WakerInner>,
@@ -168,7 +165,6 @@ struct TracedWaker {
     told: usize,
 }
 
-#[derive(Debug)]
 struct WakerInner {
     /// The task's own waker.
     task: Waker,

@@ -8,7 +8,6 @@ use std::task::{Context, Waker};
 use super::NewTask;
 
 /// No span.
-#[derive(Debug)]
 pub(crate) struct TaskSpan;
 
 impl TaskSpan {

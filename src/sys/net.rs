@@ -19,6 +19,24 @@ pub(crate) fn receive_vectored(
     (&mut &*SockRef::from(socket)).read_vectored(buffers)
 }
 
+/// Receives from a Unix stream, which Windows does not have. Only Linux reports that a short read
+/// has left nothing (`unix/net.rs`), so here it is never believed.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(crate) fn receive_message(
+    socket: &impl HasDescriptor,
+    buffers: &mut [IoSliceMut<'_>],
+) -> io::Result<(usize, bool)> {
+    Ok((receive_vectored(socket, buffers)?, false))
+}
+
+/// Whether a short read has drained a stream over IP. Unix systems other than Linux and FreeBSD
+/// cannot report the protocol (they have no `SO_PROTOCOL`), and are taken to have plain TCP. On
+/// Windows it is always so: interest is re-armed for each wait, which checks the system's state.
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+pub(crate) fn is_plain_tcp(_: &impl HasDescriptor) -> bool {
+    true
+}
+
 /// The consequence of an error of `accept` for the next attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AfterAcceptError {

@@ -46,7 +46,7 @@ pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
     Timeout {
         future,
         limit: sleep(duration),
-        state: State::Pending,
+        is_done: false,
     }
 }
 
@@ -76,7 +76,7 @@ pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
     Timeout {
         future,
         limit: sleep_until(deadline),
-        state: State::Pending,
+        is_done: false,
     }
 }
 
@@ -117,16 +117,9 @@ pin_project! {
         #[pin]
         future: F,
         limit: Sleep,
-        state: State,
+        // Whether the future's output was returned.
+        is_done: bool,
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    Pending,
-    Elapsed,
-    /// The future's output was returned.
-    Done,
 }
 
 impl<F: Future> Future for Timeout<F> {
@@ -134,19 +127,15 @@ impl<F: Future> Future for Timeout<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        match this.state {
-            State::Pending => {}
-            State::Elapsed => return Poll::Ready(Err(Elapsed(()))),
-            State::Done => panic!("`Timeout` polled after completion"),
+        assert!(!*this.is_done, "`Timeout` polled after completion");
+        if this.limit.has_fired() {
+            return Poll::Ready(Err(Elapsed(())));
         }
         if let Poll::Ready(output) = this.future.poll(cx) {
-            *this.state = State::Done;
+            *this.is_done = true;
             return Poll::Ready(Ok(output));
         }
-        Pin::new(this.limit).poll(cx).map(|()| {
-            *this.state = State::Elapsed;
-            Err(Elapsed(()))
-        })
+        Pin::new(this.limit).poll(cx).map(|()| Err(Elapsed(())))
     }
 }
 

@@ -71,7 +71,7 @@ pub struct Timer {
     /// Whether it has fired and has no period: it is ready until it is set.
     done: bool,
     /// Whether the deadline may have passed already, so that the next poll reads the clock. False
-    /// after `set_after`, which sets a deadline in the future.
+    /// once a poll has read it, and for a deadline that was set as a duration from now.
     may_be_due: bool,
     /// Whether its last poll came when the task's budget was used up. Then the next poll is free.
     /// Otherwise a future that is polled before this one, and always takes the whole budget, would
@@ -337,6 +337,7 @@ impl Timer {
                 State::Set(handle) => {
                     let here = scheduler::driver();
                     let state = handle.poll(here.as_deref(), cx.waker());
+                    // Not if its reactor has closed, or its user waits on another worker now.
                     let is_in_place = match state {
                         TimerState::PendingLocked => {
                             context::with_reactor(|reactor, _| handle.is_locked_in(reactor))
@@ -400,17 +401,13 @@ impl Timer {
     }
 
     fn fired(&mut self, when: Instant) -> Instant {
-        match self.period.map(|period| when.checked_add(period)) {
+        match self.period {
             None => {
                 self.done = true;
                 self.state = State::Idle(None);
             }
-            // The next one is too far away to be represented.
-            Some(None) => {
-                self.when = None;
-                self.state = State::Idle(None);
-            }
-            Some(next) => self.reset(next),
+            // There is none if it is too far away to be represented.
+            Some(period) => self.reset(when.checked_add(period)),
         }
         when
     }
@@ -561,7 +558,12 @@ impl Sleep {
     #[must_use]
     pub fn is_elapsed(&self) -> bool {
         // After it has fired, the clock is not read: the kernel's clock may have been ahead.
-        self.0.done || self.deadline().is_some_and(|deadline| now() >= deadline)
+        self.has_fired() || self.deadline().is_some_and(|deadline| now() >= deadline)
+    }
+
+    /// Whether a poll has said that it is over.
+    pub(super) fn has_fired(&self) -> bool {
+        self.0.done
     }
 }
 

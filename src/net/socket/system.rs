@@ -10,7 +10,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
 
-use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
+use socket2::{Domain, SockAddr, SockRef, Type};
 
 use super::{BACKLOG, KernelSocket, PAUSES, Receive, Socket, SocketType, is_would_block};
 use crate::reactor::Io;
@@ -323,12 +323,8 @@ pub(super) async fn while_full<T>(
 
 /// Creates a socket that is non-blocking and close-on-exec.
 fn create(socket_type: SocketType, domain: Domain) -> io::Result<socket2::Socket> {
-    let protocol = match socket_type {
-        SocketType::TcpStream | SocketType::TcpListener => Some(Protocol::TCP),
-        SocketType::UdpSocket => Some(Protocol::UDP),
-        _ => None,
-    };
-    let socket = socket2::Socket::new(domain, socket_type.r#type(), protocol)?;
+    // The default protocol: TCP for a stream over IP, UDP for a datagram socket.
+    let socket = socket2::Socket::new(domain, socket_type.r#type(), None)?;
     socket.set_nonblocking(true)?;
     if sys::REUSES_ADDRESS && socket_type == SocketType::TcpListener {
         socket.set_reuse_address(true)?;
@@ -401,7 +397,7 @@ mod tests {
     use super::*;
     use crate::net::socket::options::{Flag, Opt};
     use crate::testing::limited::within;
-    use socket2::Socket as Raw;
+    use socket2::{Protocol, Socket as Raw};
     use std::net::{Ipv4Addr, SocketAddr};
     use std::time::Duration;
 

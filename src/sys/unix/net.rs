@@ -1,6 +1,6 @@
 //! Code that only sockets need: the feature `net`.
 
-use std::io::{self, IoSliceMut};
+use std::io;
 #[cfg(target_os = "android")]
 use std::os::android::net::SocketAddrExt;
 use std::os::fd::{AsFd, AsRawFd};
@@ -16,8 +16,6 @@ use libc::TCP_KEEPIDLE;
 use rustix::event::PollFlags;
 use socket2::{SockAddr, SockRef};
 
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-use super::super::receive_vectored;
 use super::super::{AfterAcceptError, TcpOption, c_result, unsupported};
 use super::OwnedDescriptor;
 
@@ -45,7 +43,7 @@ pub(crate) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize>
 #[inline]
 pub(crate) fn receive_message(
     socket: &impl AsFd,
-    buffers: &mut [IoSliceMut<'_>],
+    buffers: &mut [io::IoSliceMut<'_>],
 ) -> io::Result<(usize, bool)> {
     // SAFETY: all zero is a valid `msghdr`: no address, no slices, no room for control messages.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -58,15 +56,6 @@ pub(crate) fn receive_message(
         Ok(read) => Ok((read, message.msg_flags & libc::MSG_CTRUNC == 0)),
         Err(_) => Err(io::Error::last_os_error()),
     }
-}
-
-/// See above: these systems do not report whether anything is left.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(crate) fn receive_message(
-    socket: &impl AsFd,
-    buffers: &mut [IoSliceMut<'_>],
-) -> io::Result<(usize, bool)> {
-    Ok((receive_vectored(socket, buffers)?, false))
 }
 
 /// Whether a socket's own buffer has room, although a send would block.
@@ -98,10 +87,32 @@ pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
 
 /// Accepts one connection, non-blocking and close-on-exec.
 ///
+/// Apple's systems have no `accept4`, and a sandbox may allow only the older call.
+///
+/// On Apple's systems a connection inherits its listener's `SO_NOSIGPIPE` (`sonewconn` in XNU's
+/// bsd/kern/uipc_socket2.c), and one that was reset in the queue is aborted, however the system
+/// reports it. To an IPv6 listener `accept` returns it without an address, since XNU ignores the
+/// error of `soacceptlock` (bsd/kern/uipc_syscalls.c; dotnet/runtime#121848). Setting it up may
+/// fail with `EINVAL` (apple/swift-nio#1030), which would say that the listener does not listen.
+pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
+    #[cfg(not(target_vendor = "apple"))]
+    match accept4(listener) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {}
+        other => return other,
+    }
+    // Not `accept`: that of socket2 0.6.0 sets `SO_NOSIGPIPE` (rust-lang/socket2#631).
+    let (socket, address) = SockRef::from(listener).accept_raw()?;
+    let set_up = (socket.set_cloexec(true)).and_then(|()| socket.set_nonblocking(true));
+    if cfg!(target_vendor = "apple") && (address.len() == 0 || set_up.is_err()) {
+        return Err(io::ErrorKind::ConnectionAborted.into());
+    }
+    set_up.map(|()| (socket.into(), address))
+}
+
 /// Through libc: for a path that fills `sun_path` to its last byte, Linux returns a length beyond
 /// the structure (`unix_mkname_bsd`), at which rustix 1.1.6 panics.
 #[cfg(not(target_vendor = "apple"))]
-pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
+fn accept4(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
     use std::os::fd::FromRawFd;
 
     let (listener, flags) = (
@@ -112,53 +123,12 @@ pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockA
     // length, no more than there is room for; it returns a descriptor that is not owned yet.
     unsafe {
         SockAddr::try_init(|address, length| {
-            let socket = libc::accept4(listener, address.cast(), length, flags);
-            if socket != -1 {
-                return Ok(OwnedDescriptor::from_raw_fd(socket));
-            }
-            let error = io::Error::last_os_error();
-            // A sandbox may allow only the older call.
-            let is_refused = matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM));
-            if is_refused {
-                match libc::accept(listener, address.cast(), length) {
-                    -1 => Err(io::Error::last_os_error()),
-                    socket => with_flags(OwnedDescriptor::from_raw_fd(socket)),
-                }
-            } else {
-                Err(error)
+            match libc::accept4(listener, address.cast(), length, flags) {
+                -1 => Err(io::Error::last_os_error()),
+                socket => Ok(OwnedDescriptor::from_raw_fd(socket)),
             }
         })
     }
-}
-
-/// Sets the flags that `accept4` sets in the same call.
-#[cfg(not(target_vendor = "apple"))]
-#[cold]
-fn with_flags(socket: OwnedDescriptor) -> io::Result<OwnedDescriptor> {
-    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
-    rustix::io::ioctl_fionbio(&socket, true)?;
-    Ok(socket)
-}
-
-/// See above. These systems have no `accept4`. A connection inherits its listener's `SO_NOSIGPIPE`
-/// (`sonewconn` in XNU's bsd/kern/uipc_socket2.c).
-///
-/// A connection that was reset in the queue is aborted, however the system reports it. To an IPv6
-/// listener `accept` returns it without an address, since XNU ignores the error of `soacceptlock`
-/// (bsd/kern/uipc_syscalls.c; dotnet/runtime#121848). Setting it up may fail with `EINVAL`
-/// (apple/swift-nio#1030), which would say that the listener does not listen.
-#[cfg(target_vendor = "apple")]
-pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
-    // Not `accept`: that of socket2 0.6.0 sets `SO_NOSIGPIPE` (rust-lang/socket2#631).
-    let (socket, address) = SockRef::from(listener).accept_raw()?;
-    let set_up = || {
-        socket.set_cloexec(true)?;
-        socket.set_nonblocking(true)
-    };
-    if address.len() == 0 || set_up().is_err() {
-        return Err(io::ErrorKind::ConnectionAborted.into());
-    }
-    Ok((socket.into(), address))
 }
 
 /// `SO_REUSEADDR` lets a restarted server listen immediately, while connections of its predecessor
@@ -332,12 +302,6 @@ pub(crate) fn prepare(socket: &socket2::Socket) -> io::Result<()> {
 pub(crate) fn is_plain_tcp(socket: &impl AsFd) -> bool {
     let protocol = SockRef::from(socket).protocol().ok().flatten();
     may_be_quick(protocol.map(i32::from), || has_upper_layer(socket))
-}
-
-/// See above. Other systems cannot report it: they have no `SO_PROTOCOL`.
-#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
-pub(crate) fn is_plain_tcp(_: &impl AsFd) -> bool {
-    true
 }
 
 /// Decides from the protocol and the upper layer. Anything unknown is not trusted.

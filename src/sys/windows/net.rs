@@ -1,13 +1,13 @@
 //! Code that only sockets need: the feature `net`.
 
-use std::io::{self, IoSliceMut, Read};
+use std::io::{self, Read};
 use std::os::windows::io::{AsRawSocket, AsSocket};
 use std::time::Duration;
 
 use socket2::{SockAddr, SockRef};
 use windows_sys::Win32::Networking::WinSock;
 
-use super::super::{AfterAcceptError, TcpOption, c_result, receive_vectored};
+use super::super::{AfterAcceptError, TcpOption, c_result};
 use super::OwnedDescriptor;
 
 /// No flags: sending to a closed connection raises no signal.
@@ -15,14 +15,6 @@ pub(crate) const SEND_FLAGS: i32 = 0;
 
 pub(crate) fn receive(socket: &impl AsSocket, bytes: &mut [u8]) -> io::Result<usize> {
     (&mut &*SockRef::from(socket)).read(bytes)
-}
-
-/// For Unix streams only, which do not exist here.
-pub(crate) fn receive_message(
-    socket: &impl AsSocket,
-    buffers: &mut [IoSliceMut<'_>],
-) -> io::Result<(usize, bool)> {
-    Ok((receive_vectored(socket, buffers)?, false))
 }
 
 /// For Unix streams only, which do not exist here.
@@ -88,12 +80,6 @@ pub(crate) fn is_unbound(error: &io::Error) -> bool {
 /// Whether a socket listens: not known before it is used.
 pub(crate) fn is_listening(_: &impl AsSocket) -> Option<bool> {
     None
-}
-
-/// Whether a short read has drained a stream. Always true here: interest is re-armed for each wait,
-/// which checks the system's state.
-pub(crate) fn is_plain_tcp(_: &impl AsSocket) -> bool {
-    true
 }
 
 /// Sets the options that a foreign socket needs besides being non-blocking: none.
