@@ -5,8 +5,11 @@
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
 
+#[path = "conformance/again.rs"]
+mod again;
+
 use std::hint::black_box;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
@@ -15,6 +18,8 @@ use std::time::{Duration, Instant};
 
 use polder::Runtime;
 use polder::diagnostics::{Backtrace, Stall};
+
+use again::{again, ended};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -247,14 +252,9 @@ fn child(test: &str) -> Option<Output> {
     if std::env::var_os(CHILD).is_some() {
         return None;
     }
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env("POLDER_STALL", "50ms")
-        .env(CHILD, "yes")
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .output()
-        .unwrap();
+    let mut command = again(test);
+    command.env("POLDER_STALL", "50ms").env(CHILD, "yes");
+    let child = ended(command.spawn().unwrap(), test, LIMIT);
     let said = String::from_utf8_lossy(&child.stderr);
     assert!(child.status.success(), "{said}");
     Some(child)

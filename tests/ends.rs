@@ -2,6 +2,8 @@
 //! cannot wait any more. Each test runs in a separate process, on every backend.
 #![cfg(target_os = "linux")]
 
+#[path = "conformance/again.rs"]
+mod again;
 #[path = "conformance/support.rs"]
 #[allow(dead_code)]
 mod support;
@@ -10,12 +12,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use polder::future::poll_once;
 use polder::net::UdpSocket;
@@ -23,6 +25,7 @@ use polder::time::sleep;
 use polder::{Backend, Runtime};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
+use again::{again, ended};
 use support::{LIMIT, eventually, message, on_every_backend, passed, runtime_of, test_of};
 
 const CHILD: &str = "POLDER_ENDS_CHILD";
@@ -41,26 +44,12 @@ fn in_children(
     let test = test_of(&child);
     for backend in Backend::available().into_iter().filter(|it| backends(*it)) {
         for workers in [1, 2, 4] {
-            let mut process = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", test, "--nocapture", "--test-threads=1"])
-                .env(CHILD, workers.to_string())
-                .env("POLDER_BACKEND", backend.name())
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .expect("the test starts again");
-            let start = Instant::now();
-            while process.try_wait().unwrap().is_none() {
-                if start.elapsed() > LIMIT {
-                    process.kill().unwrap();
-                    let output = process.wait_with_output().unwrap();
-                    let said = String::from_utf8_lossy(&output.stderr);
-                    panic!("{test} on {backend} with {workers} workers does not end:\n{said}");
-                }
-                thread::sleep(Duration::from_millis(1));
-            }
-            judge(&process.wait_with_output().unwrap());
+            let mut command = again(test);
+            command.env(CHILD, workers.to_string());
+            command.env("POLDER_BACKEND", backend.name());
+            let what = format!("{test} on {backend} with {workers} workers");
+            let child = command.spawn().expect("the test starts again");
+            judge(&ended(child, &what, LIMIT));
         }
         passed(backend);
     }

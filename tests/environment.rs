@@ -2,12 +2,15 @@
 //! which is this one started again, from outside.
 #![cfg(unix)]
 
+#[path = "conformance/again.rs"]
+mod again;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -18,6 +21,8 @@ use polder::time::sleep;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use again::{again, ended};
+
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The child's job; set in the child.
@@ -25,18 +30,8 @@ const CHILD: &str = "POLDER_ENVIRONMENT_CHILD";
 
 /// Starts `test` again, as a program with this environment.
 fn child(test: &str, does: &str, environment: &[(&str, &str)]) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env_remove("POLDER_DUMP")
-        .env_remove("POLDER_STALL")
-        .env_remove("POLDER_TRACE")
-        .env_remove("POLDER_TOP")
-        .env(CHILD, does)
-        .envs(environment.iter().copied())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    let mut command = again(test);
+    command.env(CHILD, does).envs(environment.iter().copied());
     command.spawn().expect("the test starts again")
 }
 
@@ -45,17 +40,8 @@ fn what() -> Option<String> {
 }
 
 /// Waits for a child that ends by itself.
-fn end(mut child: Child) -> Output {
-    let start = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if start.elapsed() > LIMIT {
-            child.kill().unwrap();
-            let said = child.wait_with_output().unwrap().stderr;
-            panic!("it does not end: {}", String::from_utf8_lossy(&said));
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-    child.wait_with_output().unwrap()
+fn end(child: Child) -> Output {
+    ended(child, "the child", LIMIT)
 }
 
 fn said(child: Child) -> String {

@@ -356,41 +356,6 @@ fn each_listener_gets_the_signals_that_it_asked_for() {
     });
 }
 
-#[test]
-#[cfg(unix)]
-fn signals_reach_listeners_in_two_runtimes_on_two_threads() {
-    let _alone = alone();
-    on_every_backend(|backend| {
-        let waiting = Arc::new(Barrier::new(3));
-        let threads: Vec<_> = (0..2)
-            .map(|_| {
-                let waiting = waiting.clone();
-                thread::spawn(move || {
-                    let runtime: Runtime = runtime(backend);
-                    let mut signals = Signals::new([Signal::Usr1, Signal::Usr2]).expect("two");
-                    let first = runtime.block_on(poll_once(signals.next()));
-                    assert!(first.is_none(), "there was no signal yet");
-                    waiting.wait();
-                    let two = runtime.block_on(async {
-                        [signals.next().await, signals.next().await].map(Option::unwrap)
-                    });
-                    assert!(two.contains(&Signal::Usr1) && two.contains(&Signal::Usr2));
-                })
-            })
-            .collect();
-        waiting.wait();
-        thread::spawn(|| {
-            send(libc::SIGUSR1);
-            send(libc::SIGUSR2);
-        });
-        for thread in threads {
-            if let Err(panic) = thread.join() {
-                panic!("{}", message(&*panic));
-            }
-        }
-    });
-}
-
 /// As documented: signals of one kind between two polls are reported once, and do not hide signals
 /// of another kind.
 #[test]
@@ -420,40 +385,6 @@ fn signals_between_two_looks_are_told_once_for_each_kind() {
         assert!(seen.contains(&Poll::Ready(Some(Signal::Term))), "{seen:?}");
     });
     // The result does not depend on the backend.
-    support::backends().into_iter().for_each(support::passed);
-}
-
-#[test]
-#[cfg(unix)]
-fn a_listener_that_goes_takes_its_waker_and_leaves_the_others_theirs() {
-    let _alone = alone();
-    within(Duration::from_secs(30), "on a plain thread", || {
-        let counts = [(); 3].map(|()| Arc::<Count>::default());
-        let mut listeners = [(); 3].map(|()| Signals::new([Signal::Usr1]).expect("one"));
-        for (listener, count) in listeners.iter_mut().zip(&counts) {
-            assert!(poll_signals(listener, count).is_pending());
-        }
-        let [first, mut second, third] = listeners;
-        drop((first, third));
-        send(libc::SIGUSR1);
-        eventually("the one that is left is woken", || counts[1].get() > 0);
-        assert_eq!(
-            poll_signals(&mut second, &counts[1]),
-            Poll::Ready(Some(Signal::Usr1))
-        );
-        drop(second);
-        assert_eq!(counts.each_ref().map(|count| count.get()), [0, 1, 0]);
-        for count in &counts {
-            assert_eq!(Arc::strong_count(count), 1, "a waker is left");
-        }
-        // As documented, the process continues without a listener.
-        send(libc::SIGUSR1);
-        let mut again = Signals::new([Signal::Usr1]).expect("one");
-        send(libc::SIGUSR1);
-        eventually("it listens again", || {
-            poll_signals(&mut again, &Arc::default()).is_ready()
-        });
-    });
     support::backends().into_iter().for_each(support::passed);
 }
 

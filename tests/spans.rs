@@ -548,7 +548,7 @@ fn who_wakes_itself_is_told_from_who_is_woken() {
         sends.join().unwrap();
         assert_eq!(wakes(id), [woken]);
 
-        // (On a busy machine it may be due before its task waits, and wakes nobody then.)
+        // (On a busy machine it may be due before its task waits, and then wakes no task.)
         let mut attempts = (0..5).map(|_| {
             let waits = runtime.spawn(async { sleep(Duration::from_millis(10)).await });
             let id = waits.id();

@@ -3,7 +3,10 @@
 //! again.
 #![cfg(unix)]
 
-use std::process::{Command, Output, Stdio};
+#[path = "conformance/again.rs"]
+mod again;
+
+use std::process::Output;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -14,6 +17,8 @@ use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
 use polder::time::{sleep, timeout};
 use polder::{Runtime, Task, future};
+
+use again::{again, ended};
 
 const LIMIT: Duration = Duration::from_secs(180); // A thread without a core raises no alarm.
 
@@ -27,18 +32,10 @@ fn has_fault() -> Option<bool> {
 
 /// Runs `test` again, as a program, to its end. Returns its standard error.
 fn tell(test: &str, what: &str, environment: (&str, &str)) -> String {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env_remove("POLDER_DUMP")
-        .env_remove("POLDER_STALL")
-        .env(CHILD, what)
-        .env(environment.0, environment.1)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
+    let mut command = again(test);
+    command.env(CHILD, what).env(environment.0, environment.1);
     let child = command.spawn().expect("the test starts again");
-    let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+    let Output { status, stderr, .. } = ended(child, test, LIMIT);
     let said = String::from_utf8(stderr).unwrap();
     assert!(status.success(), "{status}: {said}");
     said

@@ -3,17 +3,15 @@
 //! Such a test starts its own program again, once for each backend, with that backend as the
 //! default, to run this test alone. The child does the work, and the parent checks the result.
 
-use std::io::Read;
 #[cfg(target_os = "linux")]
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::thread;
-use std::time::Instant;
+use std::process::Output;
 
 use polder::Backend;
 #[cfg(unix)]
 use rustix::process::{Resource, getrlimit, setrlimit};
 
+use crate::again::{again, ended};
 use crate::support::{LIMIT, backends, passed, storm, test_of};
 
 const VARIABLE: &str = "POLDER_CONFORMANCE_CHILD";
@@ -30,7 +28,11 @@ pub fn in_children_and_judge(rule: impl FnOnce(Backend), judge: impl Fn(Backend,
         return storm::within(|| rule(Backend::from_env().expect("the first process has set it")));
     }
     for backend in backends() {
-        let output = start(test, backend);
+        let mut command = again(test);
+        command.env("POLDER_BACKEND", backend.name());
+        let child = command.env(VARIABLE, "1").spawn();
+        let child = child.expect("the test starts again");
+        let output = ended(child, &format!("{test} on {backend}"), LIMIT);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         // With a wrong name no test would run, and the child would succeed.
         assert!(
@@ -43,46 +45,6 @@ pub fn in_children_and_judge(rule: impl FnOnce(Backend), judge: impl Fn(Backend,
         judge(backend, &output);
         passed(backend);
     }
-}
-
-fn start(test: &str, backend: Backend) -> Output {
-    let program = std::env::current_exe().expect("the test knows where it is");
-    let mut child = Command::new(program)
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env(VARIABLE, "1")
-        .env("POLDER_BACKEND", backend.name())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the test starts again");
-    let stdout = collect(child.stdout.take().expect("it is piped"));
-    let stderr = collect(child.stderr.take().expect("it is piped"));
-    let start = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait().expect("a child can be waited for") {
-            break status;
-        }
-        if start.elapsed() > LIMIT {
-            child.kill().expect("a child can be ended");
-            child.wait().expect("a child can be waited for");
-            panic!("{test} on {backend}: its process was not done after {LIMIT:?}");
-        }
-        thread::sleep(std::time::Duration::from_millis(2));
-    };
-    Output {
-        status,
-        stdout: stdout.join().expect("the output is read"),
-        stderr: stderr.join().expect("the output is read"),
-    }
-}
-
-fn collect(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        pipe.read_to_end(&mut bytes).expect("a pipe can be read");
-        bytes
-    })
 }
 
 /// Returns the resident memory of the process, in bytes.

@@ -70,7 +70,7 @@ pub mod linux {
             )
         };
         assert_eq!(result, 0, "{}", io::Error::last_os_error());
-        // Its own peer: it receives from nobody else, and no other test gets its port.
+        // Its own peer: it receives from no other socket, and no other test gets its port.
         let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = nobody.local_addr().unwrap();
         nobody.connect(address).unwrap();

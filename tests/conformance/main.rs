@@ -5,6 +5,7 @@
 //! Tests wait for conditions instead of sleeping; ports come from the kernel; no test depends on
 //! another.
 
+mod again;
 mod async_closures;
 mod async_io;
 mod auto_traits;

@@ -81,7 +81,7 @@ pub async fn all_are_served(clients: Vec<TcpStream>) {
 /// connected earlier. (True where the system cannot tell.)
 pub fn queued(listeners: &[TcpListener], count: usize) -> bool {
     if is_in_world() {
-        return true; // Whoever asks has let everything arrive.
+        return true; // The caller has let everything arrive.
     }
     #[cfg(target_os = "linux")]
     return listeners.iter().map(queue).sum::<usize>() >= count;

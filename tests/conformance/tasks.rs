@@ -499,13 +499,14 @@ fn timers_that_are_due_and_listeners_that_are_full_let_others_run() {
 fn events_latches_and_tasks_that_are_done_let_others_run() {
     in_every_runtime_alone(|_| async {
         let others = spawn_one_that_always_yields();
-        let turns = |what: &'static str, before: usize| {
+        let let_run = async |what: &str, operations: future::Boxed<()>| {
+            let before = others.load(SeqCst);
+            polder::spawn(operations).await;
             let turns = others.load(SeqCst) - before;
             assert!(turns >= 5, "{what}: the other task had {turns} turns");
         };
 
-        let before = others.load(SeqCst);
-        let task = polder::spawn(async {
+        let operations = Box::pin(async {
             let event = Event::new();
             for _ in 0..1_000 {
                 event.set();
@@ -513,50 +514,41 @@ fn events_latches_and_tasks_that_are_done_let_others_run() {
                 assert!(!event.is_set());
             }
         });
-        task.await;
-        turns("an event", before);
+        let_run("an event", operations).await;
 
-        let before = others.load(SeqCst);
-        let task = polder::spawn(async {
+        let operations = Box::pin(async {
             let latch = Latch::new();
             latch.set();
             for _ in 0..1_000 {
                 latch.wait().await;
             }
         });
-        task.await;
-        turns("a latch", before);
+        let_run("a latch", operations).await;
 
         let done: Vec<_> = (0..1_000)
             .map(|n| polder::spawn(async move { n }))
             .collect();
         until("all are done", || done.iter().all(Task::is_finished)).await;
-        let before = others.load(SeqCst);
-        let task = polder::spawn(async {
+        let operations = Box::pin(async {
             for (n, task) in done.into_iter().enumerate() {
                 assert_eq!(task.await, n);
             }
         });
-        task.await;
-        turns("tasks", before);
+        let_run("tasks", operations).await;
 
         let mut set = TaskSet::new();
         set.extend((0..1_000).map(|n| async move { n }));
         until("all are done", || set.try_join_next().is_some()).await;
         future::yield_now().await;
-        let before = others.load(SeqCst);
-        let task = polder::spawn(async move { while set.join_next().await.is_some() {} });
-        task.await;
-        turns("a set of tasks", before);
+        let operations = Box::pin(async move { while set.join_next().await.is_some() {} });
+        let_run("a set of tasks", operations).await;
 
-        let before = others.load(SeqCst);
-        let task = polder::spawn(async {
+        let operations = Box::pin(async {
             for _ in 0..1_000 {
                 polder::task::consume_budget().await;
             }
         });
-        task.await;
-        turns("consuming the budget", before);
+        let_run("consuming the budget", operations).await;
     });
 }
 
@@ -1351,22 +1343,6 @@ fn a_large_future_does_not_overflow_the_stack_of_a_worker() {
 }
 
 #[test]
-fn ten_thousand_tasks_are_joined() {
-    in_every_runtime(|backend| async move {
-        let count = sized(backend, 10_000);
-        let tasks = (0..count).map(|index| {
-            polder::spawn(async move {
-                for _ in 0..index % 4 {
-                    future::yield_now().await;
-                }
-                index
-            })
-        });
-        assert!(join_all(tasks).await.into_iter().eq(0..count));
-    });
-}
-
-#[test]
 fn a_local_task_gives_what_cannot_be_sent() {
     in_every_runtime(|_| async {
         let shared = Rc::new(Cell::new(0));
@@ -1511,34 +1487,6 @@ fn cancelling_a_call_drops_it_at_once_or_waits_for_its_end_and_gives_its_output(
                 eventually("it is called", || began.load(SeqCst));
             }
         }
-    });
-}
-
-#[test]
-fn many_blocking_calls_at_once_all_finish() {
-    in_every_runtime(|backend| async move {
-        let count = sized(backend, 2_000);
-        let begun = Arc::new(AtomicBool::new(false));
-        let tasks = (0..count).map(|index| {
-            let begun = begun.clone();
-            polder::unblock(move || {
-                begun.store(true, SeqCst);
-                if index % 100 == 0 {
-                    thread::sleep(Duration::from_millis(1));
-                }
-                index
-            })
-        });
-        let start = polder::time::now();
-        assert!(join_all(tasks).await.into_iter().eq(0..count));
-        assert!(begun.load(SeqCst));
-        // In a simulated world such calls take no time.
-        assert!(polder::time::now() - start > Duration::ZERO || is_in_world());
-        // Dropped before they begin, or while they run: neither hangs.
-        for _ in 0..50 {
-            drop(polder::unblock(|| ()));
-        }
-        assert_eq!(polder::unblock(|| 13).cancel().await.unwrap_or(13), 13);
     });
 }
 

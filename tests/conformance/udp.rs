@@ -170,7 +170,7 @@ fn a_peer_that_is_not_there_is_an_error_and_the_socket_goes_on() {
     in_every_runtime(|_| async {
         let ((near, near_address), (gone, gone_address)) = (bound().await, bound().await);
         near.connect(gone_address).await.unwrap();
-        // Its own peer: it receives from nobody else, and no other test gets its port.
+        // Its own peer: it receives from no other socket, and no other test gets its port.
         gone.connect(gone_address).await.unwrap();
         near.send(b"x").await.unwrap();
         let mut bytes = [0; 4];
@@ -291,6 +291,7 @@ fn multicast_reaches_those_who_joined() {
         sender.set_multicast_loop_v4(true).unwrap();
         assert!(sender.multicast_loop_v4().unwrap());
         sender.set_multicast_ttl_v4(3).unwrap();
+        assert!(sender.set_multicast_ttl_v4(u32::MAX).is_err());
         assert_eq!(sender.multicast_ttl_v4().unwrap(), 3);
         SockRef::from(&sender)
             .set_multicast_if_v4(&Ipv4Addr::LOCALHOST)

@@ -892,43 +892,6 @@ fn a_datagram_for_which_there_is_no_room_waits_until_there_is() {
 }
 
 #[test]
-fn tasks_send_and_receive_on_one_unix_datagram_socket_at_once() {
-    in_every_runtime(|_| async {
-        let (near, far) = UnixDatagram::pair().unwrap();
-        let echo = polder::spawn(async move {
-            let mut bytes = [0; 8];
-            for _ in 0..400 {
-                let length = far.recv(&mut bytes).await.unwrap();
-                far.send(&bytes[..length]).await.unwrap();
-            }
-        });
-        let receivers: Vec<_> = (0..4)
-            .map(|_| {
-                let near = near.clone();
-                polder::spawn(async move {
-                    let mut sum = 0;
-                    for _ in 0..100 {
-                        let mut bytes = [0; 8];
-                        assert_eq!(near.recv(&mut bytes).await.unwrap(), 8);
-                        sum += u64::from_ne_bytes(bytes);
-                    }
-                    sum
-                })
-            })
-            .collect();
-        for number in 0..400u64 {
-            near.send(&number.to_ne_bytes()).await.unwrap();
-        }
-        let mut sum = 0;
-        for receiver in receivers {
-            sum += receiver.await;
-        }
-        assert_eq!(sum, 399 * 400 / 2);
-        echo.await;
-    });
-}
-
-#[test]
 fn a_unix_datagram_socket_that_is_shut_down_wakes_who_waits() {
     in_every_runtime(|_| async {
         let (near, _far) = UnixDatagram::pair().unwrap();

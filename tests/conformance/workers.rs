@@ -16,7 +16,6 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use futures_lite::FutureExt;
 use polder::diagnostics::Wait;
 use polder::event::Event;
 use polder::event::Latch;
@@ -32,8 +31,7 @@ use crate::child::{allow_descriptors, in_children};
 #[cfg(target_os = "linux")]
 use crate::child::{entries, limit, no_more, resident, sleeps_of, threads_called};
 use crate::probe::{
-    Alive, Mailbox, OnDrop, Signal, always_yields, hold, holding, join_all, own_waker, poll_with,
-    tcp_pair,
+    Alive, Mailbox, OnDrop, Signal, hold, join_all, own_waker, poll_with, tcp_pair,
 };
 use crate::support::{
     LIMIT, eventually, message, on_every_backend, on_every_backend_alone,
@@ -518,7 +516,7 @@ fn a_thousand_connections_that_one_task_accepts_are_served_by_all_workers() {
         let served = || threads.lock().unwrap().len();
         // (A client of another process, which used a listener at this port before, counts too.)
         eventually("all are served", || served() >= CLIENTS);
-        // Whichever worker polls next serves what is ready, and idle ones take of it.
+        // The worker that polls next serves what is ready, and idle ones take of it.
         eventually("all workers take part", || {
             for mut client in &clients {
                 client.write_all(b"x").unwrap();
@@ -634,61 +632,6 @@ fn run_returns_exactly_when_the_last_task_of_all_workers_has_ended() {
             assert_eq!(done.swap(0, SeqCst), 5);
             thread.join().unwrap();
         }
-    });
-}
-
-#[test]
-fn shutdown_of_several_workers_lets_tasks_finish_and_counts_those_that_did_not() {
-    on_every_backend_with_several(|backend, workers| {
-        let alive = Alive::default();
-        let done = Arc::new(AtomicUsize::new(0));
-        let fill = |sleepers: usize, endless: usize| {
-            let runtime = runtime_of(backend, workers);
-            for _ in 0..sleepers {
-                let done = done.clone();
-                let task = async move {
-                    sleep(Duration::from_millis(1)).await;
-                    polder::spawn(async move { done.fetch_add(1, SeqCst) }).detach();
-                };
-                runtime.spawn(holding(alive.guard(), task)).detach();
-            }
-            for index in 0..endless {
-                match index % 2 {
-                    0 => runtime.spawn(hold(alive.guard())).detach(),
-                    _ => runtime.spawn_local(hold(alive.guard())).detach(),
-                }
-            }
-            runtime
-        };
-        assert_eq!(fill(20, 0).shutdown(Duration::MAX).task_count(), 0);
-        assert_eq!((done.swap(0, SeqCst), alive.count()), (20, 0));
-        // On a busy machine, sleeping tasks may need longer than the limit, so that more tasks are
-        // left. Then we try again with twice the limit.
-        let mut limit = Duration::from_millis(200);
-        loop {
-            let start = Instant::now();
-            let left = fill(20, 5).shutdown(limit).task_count();
-            assert!(start.elapsed() >= limit, "it did not wait");
-            assert_eq!(alive.count(), 0);
-            let done = done.swap(0, SeqCst);
-            assert!(left >= 5 && done <= 20, "{left} left, {done} done");
-            if (left, done) == (5, 20) {
-                break;
-            }
-            assert!(limit < LIMIT / 4, "{left} left after {limit:?}");
-            limit *= 2;
-        }
-        assert_eq!(fill(0, 6).shutdown(Duration::ZERO).task_count(), 6);
-        // Tasks that are always ready.
-        let runtime = runtime_of(backend, workers);
-        for _ in 0..workers {
-            runtime.spawn(always_yields()).detach();
-        }
-        assert_eq!(
-            runtime.shutdown(Duration::from_millis(2)).task_count(),
-            workers
-        );
-        assert_eq!(alive.count(), 0);
     });
 }
 
@@ -833,30 +776,6 @@ fn hundreds_of_ends_in_the_middle_of_everything_leave_no_descriptor_thread_or_me
 }
 
 // Failures in one place.
-
-#[test]
-fn a_panic_in_a_task_harms_no_worker() {
-    with_every_runtime_of_several(|runtime, _, _| {
-        runtime.block_on(async {
-            for _ in 0..5 {
-                let tasks = spread(&runtime, |_| async {
-                    sleep(Duration::from_micros(100)).await;
-                    panic!("on purpose");
-                });
-                for task in tasks {
-                    let task: Task<()> = task;
-                    let panic = AssertUnwindSafe(task).catch_unwind().await.unwrap_err();
-                    assert_eq!(message(&*panic), "on purpose");
-                }
-                // All workers are still there.
-                join_all(spread(&runtime, |_| async {
-                    sleep(Duration::from_micros(100)).await;
-                }))
-                .await;
-            }
-        });
-    });
-}
 
 #[test]
 fn numbers_of_workers_and_names_that_cannot_be_are_errors_with_words() {
@@ -1014,67 +933,6 @@ fn runtimes_of_several_workers_are_made_inside_tasks_of_others() {
     });
 }
 
-#[test]
-fn a_nested_block_on_inside_a_workers_task_drives_its_own() {
-    with_every_runtime_of_several(|runtime, _, _| {
-        let tasks = spread(&runtime, |_| async {
-            let thread = here();
-            polder::block_on(async {
-                let (mut a, mut b) = tcp_pair().await;
-                let echo = polder::spawn_local(async move {
-                    let mut byte = [0];
-                    b.read_exact(&mut byte).await.unwrap();
-                    b.write_all(&byte).await.unwrap();
-                });
-                sleep(Duration::from_micros(100)).await;
-                a.write_all(b"x").await.unwrap();
-                a.read_exact(&mut [0]).await.unwrap();
-                echo.await;
-                assert_eq!(here(), thread);
-            });
-            assert_eq!(polder::spawn_local(async { here() }).await, thread);
-        });
-        runtime.block_on(join_all(tasks));
-    });
-}
-
-#[test]
-fn handles_spawn_from_plain_threads_and_after_the_end() {
-    with_every_runtime_of_several(|runtime, _, _| {
-        let alive = Alive::default();
-        let threads: Vec<_> = (0..4)
-            .map(|index| {
-                let (handle, alive) = (runtime.handle(), alive.clone());
-                thread::spawn(move || {
-                    // The runtime is not driven: the pool workers run the task.
-                    let task = handle.spawn(async move {
-                        assert_eq!(polder::spawn(async { 1 }).await, 1);
-                        assert!(Handle::try_current().is_some());
-                        index
-                    });
-                    assert_eq!(futures_lite::future::block_on(task), index);
-                    handle.spawn(hold(alive.guard())).detach();
-                    handle
-                })
-            })
-            .collect();
-        let handles: Vec<_> = threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .collect();
-        assert_eq!(alive.count(), 4);
-        let kept = runtime.spawn(hold(alive.guard()));
-        drop(runtime);
-        assert_eq!(alive.count(), 0);
-        assert!(kept.is_finished());
-        for handle in handles {
-            let late = handle.spawn(hold(alive.guard()));
-            assert_eq!(alive.count(), 0, "it is cancelled at once");
-            assert!(futures_lite::future::block_on(late.fallible()).is_none());
-        }
-    });
-}
-
 // Values that move between workers.
 
 #[test]
@@ -1229,47 +1087,6 @@ fn a_stream_goes_round_the_workers_and_loses_nothing() {
 }
 
 #[test]
-fn two_tasks_on_two_workers_read_and_write_one_stream() {
-    on_every_backend_with_several(|backend, workers| {
-        async fn write(mut stream: TcpStream, mut left: usize) {
-            let bytes = [7; 10_000];
-            while left > 0 {
-                let n = left.min(bytes.len());
-                stream.write_all(&bytes[..n]).await.unwrap();
-                left -= n;
-            }
-        }
-        async fn read(mut stream: TcpStream, mut left: usize) {
-            let mut bytes = [0; 10_000];
-            while left > 0 {
-                let n = left.min(bytes.len());
-                stream.read_exact(&mut bytes[..n]).await.unwrap();
-                left -= n;
-            }
-        }
-        let runtime = runtime_of(backend, workers);
-        let total = sized(backend, 4_000_000);
-        let (a, b) = runtime.block_on(tcp_pair());
-        // With two workers, each writes to one end and reads from the other; with four, each does
-        // one of the four.
-        let tasks = spread(&runtime, |index| {
-            let (a, b) = (a.clone(), b.clone());
-            async move {
-                match (workers, index) {
-                    (2, 0) => drop(future::zip(write(a, total), read(b, total)).await),
-                    (2, 1) => drop(future::zip(write(b, total), read(a, total)).await),
-                    (_, 0) => write(a, total).await,
-                    (_, 1) => write(b, total).await,
-                    (_, 2) => read(a, total).await,
-                    _ => read(b, total).await,
-                }
-            }
-        });
-        runtime.block_on(join_all(tasks));
-    });
-}
-
-#[test]
 fn timers_set_on_one_worker_fire_on_another() {
     with_every_runtime_of_several(|runtime, backend, workers| {
         let slots: Arc<Vec<Mailbox<(Timer, Instant)>>> =
@@ -1329,74 +1146,6 @@ fn tasks_that_wait_for_their_own_children_go_deep() {
         let depth = sized(backend, 20_000);
         assert_eq!(runtime.block_on(runtime.spawn(chain(depth))), depth);
         assert_eq!(runtime.shutdown(Duration::ZERO).task_count(), 0);
-    });
-}
-
-#[test]
-fn a_storm_of_spawns_from_four_threads_and_every_worker_all_runs() {
-    with_every_runtime_of_several(|runtime, backend, workers| {
-        let each = sized(backend, 5_000);
-        let done = Arc::new(AtomicUsize::new(0));
-        let begin = Arc::new(Barrier::new(4));
-        let storm = {
-            let done = done.clone();
-            move |handle: &Handle, count: usize| {
-                for index in 0..count {
-                    let done = done.clone();
-                    let task = handle.spawn(async move {
-                        if index % 16 == 0 {
-                            future::yield_now().await;
-                        }
-                        done.fetch_add(1, SeqCst);
-                    });
-                    // Cancelled immediately, or not awaited.
-                    if index % 8 == 0 {
-                        drop(handle.spawn(async {}));
-                    }
-                    task.detach();
-                }
-            }
-        };
-        let threads: Vec<_> = (0..4)
-            .map(|_| {
-                let (handle, begin, storm) = (runtime.handle(), begin.clone(), storm.clone());
-                thread::spawn(move || {
-                    begin.wait();
-                    storm(&handle, each);
-                })
-            })
-            .collect();
-        let tasks = spread(&runtime, |_| {
-            let storm = storm.clone();
-            async move { storm(&Handle::current(), each) }
-        });
-        runtime.block_on(join_all(tasks));
-        for thread in threads {
-            thread.join().unwrap();
-        }
-        runtime.run();
-        assert_eq!(done.load(SeqCst), (4 + workers) * each);
-    });
-}
-
-/// Each worker's task is woken by an event that another worker sets, round-robin.
-#[test]
-fn events_go_round_the_workers() {
-    with_every_runtime_of_several(|runtime, backend, workers| {
-        let rounds = sized(backend, 3_000);
-        let events: Arc<Vec<Event>> = Arc::new((0..workers).map(|_| Event::new()).collect());
-        let tasks = spread(&runtime, |index| {
-            let events = events.clone();
-            async move {
-                for _ in 0..rounds {
-                    events[index].wait().await;
-                    events[(index + 1) % events.len()].set();
-                }
-            }
-        });
-        events[0].set();
-        runtime.block_on(join_all(tasks));
-        assert!(events[0].is_set(), "it came round");
     });
 }
 

@@ -33,7 +33,7 @@ use polder::{Async, Backend, Runtime, TaskSet};
 const LARGE: usize = 3 << 20;
 
 /// The report for a server that does not answer: it waits for a free descriptor.
-pub const UNSERVED: &str = "nobody served the client";
+pub const UNSERVED: &str = "the client was not served";
 
 /// The result of a part that deviates from the expectation.
 pub enum Failure {

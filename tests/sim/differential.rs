@@ -84,7 +84,7 @@ const LINGERS: [Option<Duration>; 4] = [
 ];
 
 /// The values for the time to live: some are refused.
-const TTLS: [u32; 5] = [1, 64, 255, 0, 256];
+const TTLS: [u32; 5] = [1, 64, 255, 0, u32::MAX];
 
 /// The values for keepalive: some are refused.
 const KEEPALIVES: [Option<Keepalive>; 6] = [

@@ -125,40 +125,6 @@ fn a_read_or_write_whose_future_is_dropped_has_done_nothing() {
     });
 }
 
-#[test]
-fn without_power_what_was_not_synced_is_there_or_not_or_in_part() {
-    let left = outcomes(200, |sim| async move {
-        let store = sim.host("store");
-        on(&store, || write_synced("/a", &[1; 1_024]))
-            .await
-            .unwrap();
-        on(&store, || async {
-            let mut file = OpenOptions::new().write(true).open("/a").await?;
-            file.write_all(&[2; 1_500]).await
-        })
-        .await
-        .unwrap();
-        store.power_off();
-        let bytes = on(&store, || fs::read("/a")).await.unwrap();
-        let sectors = bytes.chunks(512).map(|it| {
-            assert!(it.iter().all(|byte| *byte == it[0]), "a sector is torn");
-            it[0]
-        });
-        (bytes.len(), sectors.collect::<Vec<u8>>())
-    });
-    // Each sector is either old or new; the same holds for the length, with zeroes in place of
-    // unwritten data.
-    for first in [1, 2] {
-        for second in [1, 2] {
-            for (len, third) in [(1_024, None), (1_500, Some(0)), (1_500, Some(2))] {
-                let sectors = [first, second].into_iter().chain(third).collect();
-                assert!(left.contains(&(len, sectors)), "{first} {second} {third:?}");
-            }
-        }
-    }
-    assert_eq!(left.len(), 12);
-}
-
 /// Appends records to a log, syncing each before it is counted in `count`.
 async fn append(count: Rc<Cell<u8>>) -> Result<()> {
     let mut log = OpenOptions::new()
@@ -287,24 +253,6 @@ fn a_rename_is_atomic_for_every_seed_where_what_is_renamed_was_synced() {
 }
 
 #[test]
-fn without_a_sync_before_it_a_renamed_file_is_empty_for_some_seeds() {
-    let left = outcomes(100, |sim| async move {
-        let store = sim.host("store");
-        on(&store, || write_synced("/value", b"old")).await.unwrap();
-        let replace = || async {
-            fs::write("/new", "new").await?;
-            fs::rename("/new", "/value").await?;
-            sync("/").await
-        };
-        on(&store, replace).await.unwrap();
-        store.power_off();
-        on(&store, || fs::read("/value")).await.unwrap()
-    });
-    let expected = [&b""[..], b"\0\0\0", b"new"].map(<[u8]>::to_vec);
-    assert_eq!(left, expected.into());
-}
-
-#[test]
 fn after_a_sync_that_failed_the_next_one_succeeds_and_the_bytes_are_lost() {
     sim::check(0..100, |sim| async move {
         let store = sim.host("store");
@@ -356,54 +304,6 @@ fn a_sync_that_failed_is_told_to_each_who_had_the_file_open() {
         assert_eq!(told.await?, [true, true, false, false]);
         Result::Ok(())
     });
-}
-
-#[test]
-fn a_sync_of_a_directory_covers_what_came_before_it_began() {
-    let is_there = outcomes(40, |sim| async move {
-        let store = sim.host("store");
-        store.disk().sync_latency(Latency::fixed(ms(10)));
-        on(&store, || async {
-            fs::write("/before", "").await?;
-            let syncing = polder::spawn_local(sync("/"));
-            sleep(ms(5)).await;
-            fs::write("/after", "").await?;
-            syncing.await
-        })
-        .await
-        .unwrap();
-        store.power_off();
-        let before = on(&store, || fs::metadata("/before")).await.is_ok();
-        let after = on(&store, || fs::metadata("/after")).await.is_ok();
-        (before, after)
-    });
-    assert_eq!(is_there, BTreeSet::from([(true, false), (true, true)]));
-}
-
-#[test]
-fn of_a_directory_the_changes_are_there_up_to_some_moment() {
-    let is_there = outcomes(300, |sim| async move {
-        let store = sim.host("store");
-        on(&store, || async {
-            fs::create_dir("/x").await?;
-            fs::create_dir("/y").await?;
-            sync("/").await?;
-            fs::write("/x/0", "").await?;
-            fs::write("/y/0", "").await?;
-            fs::rename("/x/0", "/y/1").await?;
-            fs::write("/y/2", "").await
-        })
-        .await
-        .unwrap();
-        store.power_off();
-        let mut is_there = Vec::new();
-        for path in ["/y/0", "/y/1", "/y/2"] {
-            is_there.push(on(&store, move || fs::metadata(path)).await.is_ok());
-        }
-        is_there
-    });
-    let prefixes = (0..=3).map(|count| (0..3).map(|nth| nth < count).collect());
-    assert_eq!(is_there, prefixes.collect());
 }
 
 #[test]

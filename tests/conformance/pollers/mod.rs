@@ -22,7 +22,6 @@ pub mod unix;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
@@ -34,6 +33,7 @@ use socket2::Socket;
 #[cfg(unix)]
 use socket2::{Domain, Type};
 
+use crate::again::{again, ended};
 use crate::descriptor::{AsDescriptor, borrow};
 use crate::probe::Random;
 use crate::probe::std_accept_from;
@@ -364,15 +364,10 @@ fn in_a_child(variables: &[(&str, &str)], rule: impl FnOnce()) {
     if std::env::var_os(CHILD).is_some() {
         return rule();
     }
-    let mut command = Command::new(std::env::current_exe().expect("this program's path"));
-    command
-        .args(["--exact", "--nocapture", "--test-threads=1"])
-        .arg(name)
-        .env_remove("POLDER_BACKEND")
-        .env(CHILD, name)
-        .envs(variables.iter().copied())
-        .stdin(Stdio::null());
-    let output = within(LIMIT * 4, name, move || command.output()).expect("the child starts");
+    let mut command = again(name);
+    command.env_remove("POLDER_BACKEND").env(CHILD, name);
+    command.envs(variables.iter().copied());
+    let output = ended(command.spawn().expect("the child starts"), name, LIMIT * 4);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success() && said.contains("1 passed"),

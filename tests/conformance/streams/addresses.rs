@@ -23,7 +23,7 @@ use crate::support::{
 fn refusing(ip: impl Into<std::net::IpAddr>) -> (Option<Socket>, SocketAddr) {
     let mut address = SocketAddr::new(ip.into(), 0);
     if is_in_world() {
-        address.set_port(1); // Nobody else has ports here.
+        address.set_port(1); // No other test has ports here.
         return (None, address);
     }
     let socket = Socket::new(

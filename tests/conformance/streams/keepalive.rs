@@ -182,7 +182,7 @@ mod silence {
             let read = async { reader.read(&mut [0; 8]).await };
             let write = async { writer.write_all(&vec![0; 64 << 20]).await };
             let (read, write) = zip(read, write).await;
-            // The system reports the error once, to whichever comes first.
+            // The system reports the error once, to the first that asks.
             let is_read = read.is_err();
             match (is_read, write) {
                 (true, Err(error)) if error.kind() == ErrorKind::BrokenPipe => {

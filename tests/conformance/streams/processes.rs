@@ -4,7 +4,6 @@ use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{self, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use rustix::process::Resource;
 use socket2::{Domain, Socket, Type};
 
 use super::{Count, both, fill, pair, poll_future, poll_read, reset, some_turns};
+use crate::again::again;
 use crate::child::{in_children, limit};
 use crate::probe::listen;
 use crate::support::{eventually, runtime, test_of};
@@ -206,10 +206,7 @@ fn a_write_to_a_peer_that_is_gone_is_an_error_and_no_signal() {
         });
     };
     // Shows that the signal would have come: another kind of write ends the process.
-    let control = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test_of(&rule), "--nocapture"])
-        .env(CONTROL, "")
-        .output();
+    let control = again(test_of(&rule)).env(CONTROL, "").output();
     assert_eq!(control.unwrap().status.signal(), Some(libc::SIGPIPE));
     in_children(rule);
 }
@@ -286,7 +283,7 @@ fn sockets_leave_no_descriptor_and_no_waker_behind() {
         let _first = net::TcpStream::connect(full).unwrap();
 
         let round = || runtime(backend).block_on(lives(refusing, full));
-        round(); // Whatever is made once is made now.
+        round(); // All that is made only once is made now.
         let before = open_descriptors();
         for _ in 0..10 {
             round();
