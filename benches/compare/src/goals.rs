@@ -425,7 +425,7 @@ impl Goal {
 // tables have those of the run.
 
 const WAKES: &str = "\
-With one pair a round trip is 2,253 user instructions by `ci/instructions.sh` (the table's program has one code generation unit, which takes \
+With one pair a round trip is 2,261 user instructions by `ci/instructions.sh` (the table's program has one code generation unit, which takes \
 some off), 58 of them for what the runtime can be asked (ids, metrics), and 24 are locked: 8 are async-task's (the task's state), 8 the lock of the two sources, 4 that of the table of sources, 4 parking; with 50 pairs the last \
 two are shared by many. An experiment without them (sources and table under cells instead of locks: 2,126 and 12; parking and async-task \
 with plain loads and stores as well: 2,100 and none) shows that locks are 8 % of the instructions, and that the goals for instructions are \

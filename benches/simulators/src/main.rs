@@ -342,7 +342,7 @@ cargo run --release --manifest-path benches/simulators/Cargo.toml > benches/simu
 const ABOUT: &str = "\
 * **Requests**: each client asks as fast as it is answered, 15,000 times. **Seeds**: each client asks three times, so that it is the beginning and the end of a world that count. In polder and madsim each world has a thread of its own, so that the program's thread-locals are new, and turmoil runs all on one thread; where the table says so polder's worlds share one too, by \
 `Sim::share_thread`, and set the program's two thread-locals to zero. **Simulated seconds**: each client asks \
-ten times a second, for 20 seconds; in between nobody has anything to do.
+ten times a second, for 20 seconds; in between there is nothing to do.
 * The latency is 1 ms in each direction, without variation, and nothing is lost, since a loss is another thing in each: polder sends the segment again after 200 ms or more, madsim after one, and in turmoil the connection waits for ever. turmoil looks after each host in \
 each tick, of 1 ms unless it is told otherwise, and a message takes a whole number of ticks. With ticks of 10 ms it is faster, and coarser: an answer takes 20 ms at least.
 * polder runs with every check on: by `sim::check`, which computes the fingerprint of each world, writes its events down to compare them, and runs the first seed of each measurement twice (as two worlds, which are counted), and the first world on a shared thread; with a condition after each \
