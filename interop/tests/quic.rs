@@ -354,3 +354,27 @@ fn segments_and_marks_of_congestion_arrive() {
         });
     }
 }
+
+/// An ICMP message to a connected socket.
+#[test]
+fn an_error_of_one_datagram_does_not_end_an_endpoint() {
+    for backend in Backend::available() {
+        Driver::Polder(backend, 1).run(async {
+            let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let address = far.local_addr().unwrap();
+            let near = UdpSocket::bind("127.0.0.1:0").unwrap();
+            near.connect(address).unwrap();
+            let to = near.local_addr().unwrap();
+            drop(far);
+            near.send(b"refused").unwrap();
+            let near = quinn::Runtime::wrap_udp_socket(&polder_quinn::Runtime, near).unwrap();
+            let far = UdpSocket::bind(address).unwrap();
+            far.send_to(b"x", to).unwrap();
+            let (mut buffer, mut meta) = ([0; 16], [RecvMeta::default()]);
+            let receive = std::future::poll_fn(|cx| {
+                near.poll_recv(cx, &mut [IoSliceMut::new(&mut buffer)], &mut meta)
+            });
+            assert_eq!((receive.await.unwrap(), meta[0].len), (1, 1));
+        });
+    }
+}

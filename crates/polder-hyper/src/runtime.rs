@@ -1,5 +1,6 @@
 //! hyper's traits for runtimes: [`Stream`], [`Timer`] and [`Executor`].
 
+use std::any::Any;
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
@@ -9,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use polder::io::{AsyncRead, AsyncWrite};
+use polder::net::TcpStream;
+#[cfg(unix)]
+use polder::net::unix::UnixStream;
 use polder::time;
 
 use crate::stall::Stall;
@@ -49,30 +53,70 @@ pub struct Stream<S> {
     stream: S,
     /// Limits how long a write may wait.
     stall: Option<Stall>,
+    /// [`attempt`], where the type of the stream can be found out.
+    attempt: fn(&S, &[io::IoSlice<'_>]) -> Option<io::Result<usize>>,
+}
+
+/// Writes to one of polder's sockets, if that does not block, whether or not an event has reported
+/// that it has room: Linux reports it only when a third of the buffer is free
+/// (`sk_stream_is_writable`), so a slow reader may cause no event for long. Any other stream is not
+/// written to.
+fn attempt<S: 'static>(stream: &S, buffers: &[io::IoSlice<'_>]) -> Option<io::Result<usize>> {
+    let stream: &dyn Any = stream;
+    let written = if let Some(stream) = stream.downcast_ref::<TcpStream>() {
+        stream.try_write_vectored(buffers)
+    } else {
+        #[cfg(unix)]
+        if let Some(stream) = stream.downcast_ref::<UnixStream>() {
+            return blocked(stream.try_write_vectored(buffers));
+        }
+        return None;
+    };
+    blocked(written)
+}
+
+/// `None` if it would block.
+fn blocked<T>(result: io::Result<T>) -> Option<io::Result<T>> {
+    let is_blocked = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+    (!result.as_ref().is_err_and(is_blocked)).then_some(result)
 }
 
 impl<S> Stream<S> {
     /// Wraps a stream.
     pub fn new(stream: S) -> Stream<S> {
-        let stall = None;
-        Stream { stream, stall }
+        Stream {
+            stream,
+            stall: None,
+            attempt: |_, _| None,
+        }
     }
 
     /// A stream on which writing fails once the peer has taken nothing for `limit`.
-    pub(crate) fn limited(stream: S, limit: Duration) -> Stream<S> {
-        let stall = Some(Stall::new("it has taken nothing", limit));
-        Stream { stream, stall }
+    pub(crate) fn limited(stream: S, limit: Duration) -> Stream<S>
+    where
+        S: 'static,
+    {
+        Stream {
+            stall: Some(Stall::new("it has taken nothing", limit)),
+            attempt: attempt::<S>,
+            ..Stream::new(stream)
+        }
     }
 
+    /// Passes on the result of an operation, unless it has been pending for too long. `buffers` are
+    /// those of a write.
     fn check<T>(
         &mut self,
         cx: &mut Context<'_>,
         result: Poll<io::Result<T>>,
+        last: impl FnOnce(&Self) -> Option<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        match &mut self.stall {
-            Some(stall) => stall.check(cx, result)?,
-            None => result,
-        }
+        let Some(mut stall) = self.stall.take() else {
+            return result;
+        };
+        let result = stall.check(cx, result, || last(self));
+        self.stall = Some(stall);
+        result?
     }
 }
 
@@ -115,7 +159,9 @@ impl<S: AsyncWrite + Unpin> Write for Stream<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.check(cx, result)
+        self.check(cx, result, |this| {
+            (this.attempt)(&this.stream, &[io::IoSlice::new(bytes)])
+        })
     }
 
     fn poll_write_vectored(
@@ -124,7 +170,7 @@ impl<S: AsyncWrite + Unpin> Write for Stream<S> {
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers);
-        self.check(cx, result)
+        self.check(cx, result, |this| (this.attempt)(&this.stream, buffers))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -133,12 +179,12 @@ impl<S: AsyncWrite + Unpin> Write for Stream<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.stream).poll_flush(cx);
-        self.check(cx, result)
+        self.check(cx, result, |_| None)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.stream).poll_close(cx);
-        self.check(cx, result)
+        self.check(cx, result, |_| None)
     }
 }
 

@@ -134,7 +134,7 @@ impl hyper::body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let frame = Pin::new(&mut self.incoming).poll_frame(cx);
-        self.stall.check(cx, frame).map(|frame| match frame {
+        self.stall.check(cx, frame, || None).map(|frame| match frame {
             Ok(frame) => frame.map(|frame| frame.map_err(io::Error::other)),
             Err(stalled) => Some(Err(stalled)),
         })

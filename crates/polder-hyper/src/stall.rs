@@ -23,11 +23,13 @@ impl Stall {
         Stall { what, limit, sleep }
     }
 
-    /// Passes on the result of an operation, or an error if it has been pending for too long.
+    /// Passes on the result of an operation. If it has been pending for too long, returns the result
+    /// of a last `attempt`, or an error if there is none.
     pub(crate) fn check<T>(
         &mut self,
         cx: &mut Context<'_>,
         result: Poll<T>,
+        attempt: impl FnOnce() -> Option<T>,
     ) -> Poll<io::Result<T>> {
         if let Poll::Ready(result) = result {
             self.sleep = None;
@@ -36,6 +38,10 @@ impl Stall {
         let limit = self.limit;
         let stalled = self.sleep.get_or_insert_with(|| sleep(limit));
         ready!(Pin::new(stalled).poll(cx));
+        if let Some(result) = attempt() {
+            self.sleep = None;
+            return Poll::Ready(Ok(result));
+        }
         let text = format!("{} for {limit:?}", self.what);
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)))
     }

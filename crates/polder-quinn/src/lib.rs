@@ -154,9 +154,10 @@ impl AsyncUdpSocket for Socket {
         loop {
             ready!(self.socket.poll_recv_ready(cx))?;
             let receive = || self.state.recv((&self.socket).into(), buffers, metas);
-            match self.socket.try_io(Interest::READABLE, receive) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return Poll::Ready(result),
+            // As in quinn's own runtimes: an error is about one datagram (an ICMP message to a
+            // connected socket), and quinn would end the endpoint.
+            if let Ok(received) = self.socket.try_io(Interest::READABLE, receive) {
+                return Poll::Ready(Ok(received));
             }
         }
     }

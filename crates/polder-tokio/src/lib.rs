@@ -46,7 +46,8 @@
 //! * **A child of `fork`** does not have the thread. There the next [`enter`] or [`in_tokio`]
 //!   starts another one. The thread that called `fork` keeps the parent's tokio until it calls
 //!   [`enter`]; sockets and timers of the parent's tokio never become ready in the child. (A child
-//!   that is forked during the parent's first call, by another thread, waits forever in its own.)
+//!   that is forked during the parent's first call, by another thread, waits forever in its own; so
+//!   does one in another PID namespace that has the number of its parent.)
 //! * **Simulated worlds** (polder's feature `sim`): tokio's thread, sockets and clock are not part
 //!   of a world. A task that waits for tokio there fails the run, with a report that names the wake
 //!   by another thread, or a deadlock.
@@ -67,7 +68,7 @@ use std::task::{Context, Poll};
 use std::{process, thread};
 
 use pin_project_lite::pin_project;
-use tokio::runtime::{Builder, Handle, Id, TryCurrentError};
+use tokio::runtime::{Builder, EnterGuard, Handle, Id, TryCurrentError};
 
 /// Makes tokio's runtime the current one on this thread, until the thread ends, and returns a
 /// function that does so on the thread where it is called. That is meant for polder's
@@ -116,10 +117,35 @@ pub fn enter() -> io::Result<fn(usize)> {
 thread_local! {
     /// The runtime of this crate that this thread has entered.
     static ENTERED: Cell<Option<Id>> = const { Cell::new(None) };
+    /// The number of futures of [`in_tokio`] that it polls or drops.
+    static WITHIN: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Has entered the runtime for a future of [`in_tokio`].
+struct Within {
+    _entered: EnterGuard<'static>,
+}
+
+impl Within {
+    fn new(handle: &'static Handle) -> Within {
+        let _entered = handle.enter();
+        WITHIN.set(WITHIN.get() + 1);
+        Within { _entered }
+    }
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        WITHIN.set(WITHIN.get() - 1);
+    }
 }
 
 /// Enters the runtime until this thread ends, unless that has been done.
 fn enter_this_thread(handle: &'static Handle) {
+    // Guards have to be dropped in reverse order, which one that is forgotten here would not be.
+    if WITHIN.get() > 0 {
+        return;
+    }
     if let Ok(current) = Handle::try_current() {
         // In a child of `fork`, this crate's may be the parent's. Any other one stays.
         if ENTERED.get() != Some(current.id()) || current.id() == handle.id() {
@@ -183,7 +209,7 @@ pin_project! {
             // While the thread ends, tokio's thread-local may be gone, and entering would panic.
             let is_gone = |error: TryCurrentError| error.is_thread_local_destroyed();
             let can_enter = !Handle::try_current().is_err_and(is_gone);
-            let _entered = can_enter.then(|| this.handle.enter());
+            let _entered = can_enter.then(|| Within::new(this.handle));
             this.future.set(None);
         }
     }
@@ -194,7 +220,7 @@ impl<F: Future> Future for InTokio<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let _entered = this.handle.enter();
+        let _entered = Within::new(this.handle);
         let future = this.future.as_pin_mut().expect("it has not been dropped");
         future.poll(context)
     }

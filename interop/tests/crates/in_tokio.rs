@@ -307,6 +307,33 @@ fn a_child_of_fork_has_a_tokio_of_its_own() {
     });
 }
 
+#[test]
+fn enter_within_a_future_has_no_effect_in_a_child_of_fork_either() {
+    // SAFETY: as above.
+    within("a child".into(), || unsafe {
+        polder_tokio::enter().expect("tokio");
+        let child = polder::block_on(in_tokio(async {
+            let child = libc::fork();
+            if child == 0 {
+                libc::alarm(20);
+                if polder_tokio::enter().is_err() {
+                    libc::_exit(1);
+                }
+            }
+            child
+        }));
+        if child == 0 {
+            libc::_exit(7);
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        assert!(
+            libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7,
+            "status {status:#x}"
+        );
+    });
+}
+
 /// The worlds' platforms.
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[test]

@@ -1,6 +1,7 @@
 //! `http`: curl, wrk, and clients that stall.
 
 use std::io::{Read, Write};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use polder::Backend;
@@ -120,6 +121,30 @@ fn a_client_that_stalls_is_cut_off_and_others_are_served_meanwhile() {
         // Usually a reset.
         let _ = deaf.read_to_end(&mut rest);
         assert!(rest.len() < 1_000_000_000, "it was all sent");
+        http.stops();
+    }
+}
+
+/// Linux reports room when a third of the buffer for sending is free, here after two seconds.
+#[test]
+fn a_client_that_reads_slowly_is_not_cut_off() {
+    const LENGTH: usize = 20_000_000;
+    for backend in backends() {
+        let http = start(backend, &["--timeout-ms", "1000"]);
+        let mut slow = http.connect();
+        write!(slow, "GET /bytes/{LENGTH} HTTP/1.0\r\n\r\n").expect("it takes this");
+        let (start, mut read) = (Instant::now(), 0);
+        let mut room = [0; 16 * 1024];
+        loop {
+            match slow.read(&mut room).expect("the answer goes on") {
+                0 => break,
+                n => read += n,
+            }
+            if start.elapsed() < Duration::from_secs(4) {
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+        assert!(read > LENGTH, "on {backend}: {read} bytes of {LENGTH}");
         http.stops();
     }
 }
