@@ -469,7 +469,8 @@ impl Poller {
     }
 
     /// Wakes the thread that waits, or else the next wait. Cheap when repeated: only the first call
-    /// after a wake-up enters the kernel.
+    /// after a wake-up enters the kernel. (On io_uring each does, if a foreign loop polls its
+    /// [`descriptor`](Self::descriptor).)
     ///
     /// ```
     /// use polder::Backend;

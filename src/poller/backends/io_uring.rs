@@ -285,7 +285,8 @@ impl Uring {
     /// Whether there are orders that only a wait carries out.
     #[inline]
     pub(in crate::poller) fn has_orders(&self) -> bool {
-        !self.table.lock().lines.changed.is_empty()
+        let table = self.table.lock();
+        table.removes || !table.lines.changed.is_empty()
     }
 
     /// See [`Poller::wait_without_deadline`](crate::poller::Poller::wait_without_deadline).
@@ -379,7 +380,11 @@ impl Uring {
         events: &mut Events,
     ) -> io::Result<()> {
         for _ in 0..MAX_ROUNDS {
-            if outcome.is_full || !table.has_work() {
+            if outcome.is_full {
+                break;
+            }
+            if !table.has_work() {
+                table.removes = false;
                 break;
             }
             let entered = table.enter_now();
@@ -394,6 +399,11 @@ impl Uring {
             }
         }
         if outcome.is_full {
+            // Orders must not wait until fewer sources are ready. The next wait meets an error
+            // again.
+            if !table.ring().submission().is_empty() {
+                let _ = table.enter_now();
+            }
             // A notification that found no room in `events` came before this wait returns. Its
             // completion comes later, and then ends no wait.
             outcome.notified |= self.notifier.end_round();
@@ -506,13 +516,13 @@ impl Selector for Uring {
     fn rest(&self) {
         let mut table = self.table.lock();
         table.resting = true;
-        let has_gone = |number: &RawFd| {
-            let line = table.lines.all[*number as usize];
-            !line.registered && line.own.stale != 0
-        };
-        if table.lines.changed.iter().any(has_gone) && table.is_own() {
-            // The next wait meets the error.
-            let _ = self.flush_exposed(&mut table);
+        if table.keeps_any() && table.is_own() {
+            // The next wait meets an error again.
+            let flushed = self.flush_exposed(&mut table);
+            let _ = flushed.and_then(|()| table.finish_work());
+            if table.keeps_any() && self.exposed.get().is_none() {
+                table.abandon();
+            }
         }
     }
 }

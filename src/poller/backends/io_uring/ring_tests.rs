@@ -642,3 +642,65 @@ fn what_is_abandoned_at_rest_is_armed_again_by_the_next_wait() {
         [Token(1)]
     );
 }
+
+/// Fewer events are taken at a time than come.
+#[test]
+fn an_order_is_handed_over_although_more_is_ready_than_there_is_room_for() {
+    for is_shared in [false, true] {
+        let Some(poller) = poller() else { return };
+        if is_shared {
+            poller.selector.share().unwrap();
+        }
+        let pairs = crowd(&poller, 50, Mode::Edge);
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(b"x").unwrap();
+        let mut events = Events::with_capacity(4);
+        poller.wait(&mut events, Some(Duration::ZERO)).unwrap();
+        register(&poller, &ours, 1_000, READABLE, Mode::Edge);
+        let is_told = (0..100).any(|round| {
+            // There is always more to report.
+            let (_, busy) = &pairs[round % pairs.len()];
+            (0..4).for_each(|_| (&*busy).write_all(b"x").unwrap());
+            poller.wait(&mut events, Some(Duration::ZERO)).unwrap();
+            events.iter().any(|event| event.token() == Token(1_000))
+        });
+        assert!(is_told, "shared: {is_shared}");
+        poller.deregister(&ours).unwrap();
+    }
+}
+
+#[test]
+fn what_another_thread_closes_is_closed_at_rest_although_hundreds_are_ready() {
+    let _no_children = no_children();
+    let Some(poller) = poller_of(256, 1024) else {
+        return;
+    };
+    let (ours, theirs) = tcp_pair();
+    register(&poller, &ours, 1_000, READABLE, Mode::Edge);
+    let pairs = crowd(&poller, 400, Mode::Edge);
+    thread::scope(|scope| {
+        scope.spawn(|| poller.deregister(&ours).unwrap());
+    });
+    ring(&poller).rest();
+    drop(ours);
+    assert_sees_the_end(&theirs);
+    let told: usize = std::iter::repeat_with(|| poll_now(&poller).len())
+        .take_while(|count| *count > 0)
+        .sum();
+    assert_eq!(told, pairs.len(), "nothing of the others is lost");
+}
+
+#[test]
+fn what_was_closed_while_the_kernel_refused_calls_is_closed_at_rest() {
+    let _no_children = no_children();
+    let Some(poller) = poller() else { return };
+    let (ours, theirs) = tcp_pair();
+    register(&poller, &ours, 1, READABLE, Mode::Edge);
+    assert!(poll_now(&poller).is_empty());
+    refuse(&[Errno::AGAIN; 16]);
+    poller.deregister(&ours).unwrap();
+    ring(&poller).rest();
+    drop(ours);
+    assert_sees_the_end(&theirs);
+    REFUSALS.with_borrow_mut(Vec::clear);
+}

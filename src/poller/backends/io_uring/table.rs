@@ -33,6 +33,9 @@ pub(super) struct Table {
     /// Whether the ring writes to `Uring::exposed`.
     pub(super) signals: bool,
     pub(super) lines: Lines<Polled>,
+    /// Whether a removal may be in the queue, or among the kernel's deferred work. Until it is
+    /// carried out, the kernel keeps a file open that its user may have closed.
+    pub(super) removes: bool,
     /// Counts armings.
     pub(super) arming: u32,
     /// The notifier's descriptor, followed by its arming; 0: none.
@@ -168,7 +171,7 @@ impl Table {
     /// Resets the armings for a new ring, in which nothing is armed.
     pub(super) fn forget_armings(&mut self) {
         (self.notified_by, self.timeout, self.timeout_end) = (0, 0, None);
-        self.signals = false;
+        (self.signals, self.removes) = (false, false);
         for index in 0..self.lines.all.len() {
             let own = &mut self.lines.all[index].own;
             (own.armed, own.stale) = (0, 0);
@@ -223,6 +226,7 @@ impl Table {
                 if !self.push(&remove(user_data(own.stale, number as u32)))? {
                     return Ok(());
                 }
+                self.removes = true;
                 self.lines.all[index].own.stale = 0;
             }
             if own.wanted && own.armed == 0 {
@@ -250,6 +254,7 @@ impl Table {
         if !self.push(&remove(user_data(stale, number as u32)))? {
             return Ok(());
         }
+        self.removes = true;
         self.lines.all[number as usize].own.stale = 0;
         self.finish_work()?;
         if self.is_shared {
@@ -280,7 +285,7 @@ impl Table {
     /// Hands over all orders, and has the kernel do all deferred work: at most one piece for each
     /// poll, besides those that arrive meanwhile. Gives up after [`MAX_REFUSALS`]. The next wait
     /// collects the completions, and hands over any remaining orders.
-    fn finish_work(&mut self) -> io::Result<()> {
+    pub(super) fn finish_work(&mut self) -> io::Result<()> {
         self.enter_now()?;
         for _ in 0..self.lines.all.len() {
             let is_done = {
@@ -288,11 +293,21 @@ impl Table {
                 queue.is_empty() && !queue.taskrun()
             };
             if is_done || self.refusals.are_many() {
+                self.removes &= !is_done;
                 break;
             }
             self.enter_now()?;
         }
         Ok(())
+    }
+
+    /// Whether the kernel may keep a file open that has been deregistered.
+    pub(super) fn keeps_any(&self) -> bool {
+        let has_gone = |number: &RawFd| {
+            let line = self.lines.all[*number as usize];
+            !line.registered && line.own.stale != 0
+        };
+        self.removes || self.lines.changed.iter().any(has_gone)
     }
 
     /// Hands over all orders, unless the kernel refuses them.
