@@ -401,24 +401,33 @@ impl Source {
         self.set_interest(registration, registration.interest | wanted)
     }
 
-    /// Asks the poller for `interest`, unless it has that already.
+    /// [Asks](Self::ask_interest) the poller for `interest`, unless it has that already.
     fn set_interest(&self, registration: &mut Registration, interest: Interest) -> io::Result<()> {
         if registration.interest == interest {
             return Ok(());
         }
+        self.ask_interest(registration, interest)
+    }
+
+    /// Asks the poller for `interest`.
+    fn ask_interest(&self, registration: &mut Registration, interest: Interest) -> io::Result<()> {
         let reactor = &registration.reactor;
-        let request = Request {
+        let request = |interest| Request {
             token: registration.token,
             interest,
             mode: reactor.mode,
         };
-        let result = self.change(reactor.poller(), Change::Modify(request));
+        let result = self.change(reactor.poller(), Change::Modify(request(interest)));
         registration.interest = match result {
             Ok(()) => interest,
-            // With levels the poller still has the earlier interest.
-            Err(_) if reactor.mode == Mode::Level => registration.interest,
-            // With edges it may have none (kqueue does), so the next wait asks again.
-            Err(_) => Interest::NONE,
+            // The poller may have the earlier interest, or none (kqueue, async-io), so the next
+            // wait asks again. With levels, until then nothing is reported again and again.
+            Err(_) => {
+                if reactor.mode == Mode::Level {
+                    let _ = self.change(reactor.poller(), Change::Modify(request(Interest::NONE)));
+                }
+                Interest::NONE
+            }
         };
         result
     }
@@ -500,7 +509,13 @@ impl Source {
                         after
                     }
                 };
-                self.set_interest(registration, wanted)
+                // With levels the poller may have given the source up (poll(2) on macOS, for a
+                // terminal): then it refuses.
+                if reactor.mode == Mode::Level && ready.intersects(Ready::ERROR) {
+                    self.ask_interest(registration, wanted)
+                } else {
+                    self.set_interest(registration, wanted)
+                }
             }
             // The source has left this reactor, and perhaps come back since.
             _ => Ok(()),
@@ -836,23 +851,54 @@ mod tests {
     /// A kqueue that refuses one filter has the other one no more. Here epoll loses both.
     #[test]
     fn after_a_refused_wait_the_waiter_of_the_other_direction_tries_and_asks_again() {
-        let reactor = Reactor::new(Poller::new(Backend::Epoll).unwrap());
-        let (near, _far) = UnixStream::pair().unwrap();
-        let io = Io::new(near.into(), SourceKind::Other, Trust::Events);
-        let source = io.source();
-        let count = Arc::new(Count(AtomicUsize::new(0)));
-        let waker = Waker::from(count.clone());
-        let wait = |direction| {
-            source.clear(direction, source.snapshot(direction));
-            source.register_waker(&reactor, direction, io.id(), &waker)
-        };
-        assert_eq!(wait(Direction::Read).unwrap(), Registered::Waits);
-        source.change(reactor.poller(), Change::Deregister).unwrap();
-        wait(Direction::Write).unwrap_err();
-        assert!(count.0.load(Ordering::Relaxed) > 0, "the reader sleeps");
-        wait(Direction::Read).unwrap_err();
-        // Otherwise the source would hold itself.
-        reactor.close(&mut Vec::new());
+        for backend in Backend::available() {
+            let reactor = Reactor::new(Poller::new(backend).unwrap());
+            let (near, _far) = UnixStream::pair().unwrap();
+            let io = Io::new(near.into(), SourceKind::Other, Trust::Events);
+            let source = io.source();
+            let count = Arc::new(Count(AtomicUsize::new(0)));
+            let waker = Waker::from(count.clone());
+            let wait = |direction| {
+                source.clear(direction, source.snapshot(direction));
+                source.register_waker(&reactor, direction, io.id(), &waker)
+            };
+            assert_eq!(wait(Direction::Read).unwrap(), Registered::Waits);
+            source.change(reactor.poller(), Change::Deregister).unwrap();
+            wait(Direction::Write).unwrap_err();
+            assert!(count.0.load(Ordering::Relaxed) > 0, "the reader sleeps");
+            assert!(wait(Direction::Read).is_err(), "{backend}");
+            // Otherwise the source would hold itself.
+            reactor.close(&mut Vec::new());
+        }
+    }
+
+    /// As macOS's poll(2) reports a terminal that it cannot wait for.
+    #[test]
+    fn a_source_that_the_poller_has_given_up_is_not_waited_for() {
+        for backend in Backend::available() {
+            let reactor = Reactor::new(Poller::new(backend).unwrap());
+            if reactor.mode != Mode::Level {
+                continue;
+            }
+            let driver = Driver::new(reactor.clone(), reactor.counters().clone());
+            let (near, _far) = UnixStream::pair().unwrap();
+            let io = Io::new(near.into(), SourceKind::Lent, Trust::Kernel);
+            let source = io.source();
+            let wait = || {
+                let direction = Direction::Read;
+                source.clear(direction, source.snapshot(direction));
+                source.register_waker(&reactor, direction, io.id(), Waker::noop())
+            };
+            assert_eq!(wait().unwrap(), Registered::Waits);
+            source.change(reactor.poller(), Change::Deregister).unwrap();
+            let state = source.readiness.lock();
+            let token = state.registrations.first.as_ref().unwrap().token;
+            drop(state);
+            let end = Ready::READABLE | Ready::WRITABLE | Ready::ERROR;
+            source.deliver(&driver, token, end, &mut Vec::new());
+            assert!(wait().is_err(), "{backend}");
+            reactor.close(&mut Vec::new());
+        }
     }
 }
 

@@ -398,7 +398,7 @@ impl AsyncIo {
             }
             if !source.request.interest.is_empty() && source.arm().is_err() {
                 // Closed behind our back: reported once, and forgotten.
-                let end = Ready::READABLE | Ready::WRITABLE;
+                let end = Ready::READABLE | Ready::WRITABLE | Ready::ERROR;
                 events.push(Event::new(source.request.token, end));
                 source.mark_dead(&self.inbox);
                 sources.remove(descriptor);

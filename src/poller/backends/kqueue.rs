@@ -273,7 +273,10 @@ impl Kqueue {
         let own = &mut table.lines.all[number as usize].own;
         if !own.broken {
             own.broken = true;
-            table.broken.push(number);
+            // A change has reset it, and the list may have the number from before.
+            if !table.broken.contains(&number) {
+                table.broken.push(number);
+            }
         }
         // Under the table's lock, so that the woken thread finds it.
         self.notifier.kick()
@@ -618,6 +621,21 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
         let delete = change(inner.as_raw_fd(), EVFILT_READ, EV_DELETE, OUR_STAMP);
         assert_eq!(change_one(&kqueue.queue, delete), Err(Errno::NOENT));
+    }
+
+    #[test]
+    fn a_broken_descriptor_that_was_changed_is_reported_once_in_each_wait() {
+        let kqueue = Kqueue::new().unwrap();
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        drop(reader);
+        let request = request(1, Interest::WRITABLE, Mode::Level);
+        let mut change = Change::Register(request);
+        for _ in 0..3 {
+            kqueue.change(writer.as_fd(), change).unwrap();
+            change = Change::Modify(request);
+        }
+        let mut events = Events::new();
+        assert_eq!(look(&kqueue, &mut events), 1, "{events:?}");
     }
 
     #[test]
