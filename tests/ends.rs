@@ -258,6 +258,27 @@ fn a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on
     in_children(can_break, end, has_ended);
 }
 
+/// The future of the scope is done when the runtime fails.
+#[test]
+fn a_scope_whose_runtime_fails_while_it_waits_for_tasks_panics() {
+    fn end(backend: Backend, workers: usize) {
+        let runtime = runtime_of(backend, workers);
+        let mut is_done = false;
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            runtime.scope(async |scope| {
+                scope.spawn(async {
+                    sleep(Duration::from_millis(50)).await;
+                    is_done = true;
+                });
+                break_pollers();
+            });
+        }));
+        assert!(ended.is_err() || is_done);
+        println!("ended");
+    }
+    in_children(can_break, end, has_ended);
+}
+
 /// The runtime is dropped while the panic of a failed wait unwinds: a second failure must not
 /// abort.
 #[test]

@@ -228,7 +228,7 @@ impl Runtime {
         self.worker.block_on(future, Location::caller())
     }
 
-    /// Drives the runtime until no task is left.
+    /// Drives the runtime until no task is left. (So within one of its tasks it never returns.)
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;

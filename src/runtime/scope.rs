@@ -16,6 +16,7 @@
 //! returns. When the list is empty and the caller's future is dropped, no code is left that could
 //! add to it.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -90,21 +91,33 @@ impl Runtime {
         if result.is_err() {
             scope.state.tasks.close();
         }
-        self.wait_for(&scope.state, site);
+        let failure = self.wait_for(&scope.state, site);
         let value = result.unwrap_or_else(|panic| resume_unwind(panic));
+        if let Some(panic) = failure {
+            resume_unwind(panic);
+        }
         if scope.state.has_panicked.load(Ordering::Relaxed) {
             panic!("a task of the scope panicked");
         }
         value
     }
 
-    /// Drives the runtime until no task of a scope is left. Does not unwind.
-    fn wait_for(&self, state: &ScopeState, site: &'static Location<'static>) {
+    /// Drives the runtime until no task of a scope is left. Does not unwind: if the runtime fails
+    /// meanwhile, its tasks are cancelled, and the panic is returned.
+    fn wait_for(
+        &self,
+        state: &ScopeState,
+        site: &'static Location<'static>,
+    ) -> Option<Box<dyn Any + Send>> {
+        let mut failure = None;
         while !state.is_empty() {
             let wait = || self.worker.block_on(state.wait(), site);
             if let Err(panic) = catch_unwind(AssertUnwindSafe(wait)) {
-                // The runtime has failed, which the panic hook has reported.
-                std::mem::forget(panic);
+                // Its payload is text.
+                failure = Some(panic);
+                if self.shared().main().reactor.poller().is_parents() {
+                    break; // In this process nothing polls or drops a task of the parent's.
+                }
                 if self.worker.is_driven() {
                     // One of its tasks is further up this stack, and will not be dropped.
                     std::process::abort();
@@ -112,6 +125,7 @@ impl Runtime {
                 self.worker.drop_all_tasks();
             }
         }
+        failure
     }
 }
 

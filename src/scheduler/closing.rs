@@ -27,7 +27,7 @@
 //! workers are left, since a task may block its worker until another one is dropped, and once more
 //! when they have exited and no thread polls a task any more. If a dropped task had registered
 //! something with the pool's poller, and all pool workers are in the middle of tasks, the main
-//! worker polls in their place (`Worker::release_sources`). (If the main worker is not driven,
+//! worker polls in their place (`Worker::serve_pool`). (If the main worker is not driven,
 //! after a failure, the last pool worker to exit does as much of this as it can.)
 //!
 //! **Why it does not sleep while there is something for it.** A thread that sends a task, drops

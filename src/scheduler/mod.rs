@@ -323,6 +323,12 @@ fn schedule_from_outside(runnable: Runnable) {
 /// Pushes a task that stays to its worker's inbox, and a movable one to the inject queue of
 /// `shared`, its runtime. Returns whether a pool worker should be woken for it.
 fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
+    // In a child of `fork` nothing runs a task of the parent's, and another thread may have held
+    // the lock of a queue.
+    if shared.main().reactor.poller().is_parents() {
+        std::mem::forget(runnable);
+        return false;
+    }
     if !runnable.metadata().is_movable() {
         let remote = shared.remote(runnable.metadata().index());
         remote.inbox.push(runnable);

@@ -71,13 +71,13 @@ impl Worker {
         }
     }
 
-    /// Makes the pool's pollers release sources that were dropped here. Otherwise, if all pool
-    /// workers are in the middle of a task, one would do so only after that task, and the peers
-    /// would wait for end-of-file until then.
-    fn release_sources(&self) {
-        let shared = self.shared();
+    /// Polls for the pool while a worker is in the middle of a task: that may wait, in another
+    /// executor, for a timer or a source of its shard. This also makes the pollers release sources
+    /// that were dropped here, whose peers would wait for end-of-file otherwise.
+    fn serve_pool(&self) {
+        let (shared, is_running) = (self.shared(), !self.have_exited());
         for shard in shared.shards.iter() {
-            if shared.reactor_of(shard).poller().has_orders() {
+            if is_running || shared.reactor_of(shard).poller().has_orders() {
                 self.poll_for(shard);
             }
         }
@@ -130,7 +130,7 @@ impl ClosingWorkers for Worker {
     fn drop_ready_tasks(&self) {
         self.drop_movable_tasks();
         self.drop_tasks();
-        self.release_sources();
+        self.serve_pool();
     }
 
     fn has_ready_tasks(&self) -> bool {

@@ -559,6 +559,11 @@ fn a_runtime_driven_in_a_child_of_its_process_ends_with_words_and_goes_on_in_the
                 let driven = AssertUnwindSafe(|| runtime.block_on(Timer::after(SOON)));
                 let panic = catch_unwind(driven).expect_err("it cannot be driven");
                 assert!(message(&*panic).contains("fork"), "{}", message(&*panic));
+                let driven = AssertUnwindSafe(|| {
+                    runtime.scope(async |scope| scope.spawn(async {}).await);
+                });
+                let panic = catch_unwind(driven).expect_err("it cannot be driven");
+                assert!(message(&*panic).contains("fork"), "{}", message(&*panic));
                 drop((runtime, far.take()));
             });
             driven.ends();

@@ -27,8 +27,34 @@ use crate::probe::{
 #[cfg(target_os = "linux")]
 use crate::support::eventually;
 use crate::support::{
-    LIMIT, on_every_backend, runtime, sized, with_every_runtime, with_every_runtime_alone, within,
+    LIMIT, on_every_backend, runtime, sized, with_every_runtime, with_every_runtime_alone,
+    with_every_runtime_of_several, within,
 };
+
+/// A task of a pool that waits in another executor.
+#[test]
+fn a_runtime_that_ends_serves_a_task_that_waits_in_another_executor() {
+    with_every_runtime_of_several(|runtime, _, _| {
+        let (here, is_here) = std::sync::mpsc::channel();
+        let waits = async move {
+            let (mut near, mut far) = tcp_pair().await;
+            here.send(()).unwrap();
+            futures_lite::future::block_on(async {
+                Timer::after(Duration::from_millis(50)).await;
+                let later = thread::spawn(|| {
+                    thread::sleep(Duration::from_millis(50));
+                    futures_lite::future::block_on(async move { far.write_all(b"x").await })
+                });
+                near.read_exact(&mut [0]).await.unwrap();
+                later.join().unwrap().unwrap();
+            });
+        };
+        let task = runtime.spawn(waits);
+        is_here.recv_timeout(LIMIT).unwrap();
+        drop(runtime);
+        assert!(task.is_finished());
+    });
+}
 
 #[test]
 fn dropping_the_runtime_drops_every_future() {
