@@ -152,8 +152,8 @@ pub struct Serve<'a, L: Listener> {
 impl<'a, L: Listener> Serve<'a, L> {
     /// Limits how long a client may stall: until the head of its next request is complete, while a
     /// service waits for more of a body, or while it takes nothing of a response. The connection
-    /// then ends. The default is 30 seconds. (Over a stream that is not one of polder's sockets, such
-    /// as TLS, it takes nothing until a third of the system's buffer for sending is free.)
+    /// then ends. The default is 30 seconds. (Over a stream that is not one of polder's sockets,
+    /// such as TLS, it takes nothing until a third of the system's buffer for sending is free.)
     ///
     /// The time that a service takes is not limited. If the client closes its connection meanwhile,
     /// the service's future is dropped, unless a part of the request's body is unread, or the next

@@ -23,8 +23,8 @@ impl Stall {
         Stall { what, limit, sleep }
     }
 
-    /// Passes on the result of an operation. If it has been pending for too long, returns the result
-    /// of a last `attempt`, or an error if there is none.
+    /// Passes on the result of an operation. If it has been pending for too long, returns the
+    /// result of a last `attempt`, or an error if there is none.
     pub(crate) fn check<T>(
         &mut self,
         cx: &mut Context<'_>,
