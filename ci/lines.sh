@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 budgets='
 core      7599
 scheduler 3191
-library   24662
+library   24657
 worlds    12363
 '
 

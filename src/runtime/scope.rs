@@ -73,8 +73,8 @@ impl Runtime {
     ///
     /// If the future of `f` panics: then the tasks are cancelled first. If a task that was not
     /// awaited has panicked: then after all have ended. If the kernel can no longer be waited on;
-    /// within a task of this runtime the process is aborted then, since tasks that borrow could not
-    /// be waited for.
+    /// within a task of this runtime, and in a child of `fork` if the runtime has several workers,
+    /// the process is aborted then, since tasks that borrow could not be waited for.
     #[track_caller]
     pub fn scope<'env, F, T>(&self, f: F) -> T
     where
@@ -115,10 +115,9 @@ impl Runtime {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(wait)) {
                 // Its payload is text.
                 failure = Some(panic);
-                if self.shared().main().reactor.poller().is_parents() {
-                    break; // In this process nothing polls or drops a task of the parent's.
-                }
-                if self.worker.is_driven() {
+                // A child of `fork` does not have the pool's threads, which would drop theirs.
+                let is_child = self.shared().main().reactor.poller().is_parents();
+                if self.worker.is_driven() || is_child && self.workers() > 1 {
                     // One of its tasks is further up this stack, and will not be dropped.
                     std::process::abort();
                 }

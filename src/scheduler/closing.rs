@@ -25,10 +25,10 @@
 //! So the main worker drops the tasks that are ready on any worker, and wakes the tasks in the
 //! workers' lists, so that they become ready. It does so every [`CLOSE_INTERVAL`] while pool
 //! workers are left, since a task may block its worker until another one is dropped, and once more
-//! when they have exited and no thread polls a task any more. If a dropped task had registered
-//! something with the pool's poller, and all pool workers are in the middle of tasks, the main
-//! worker polls in their place (`Worker::serve_pool`). (If the main worker is not driven,
-//! after a failure, the last pool worker to exit does as much of this as it can.)
+//! when they have exited and no thread polls a task any more. A pool worker may be in the middle of
+//! a task that waits for something of the pool's poller, so the main worker polls in its place
+//! (`Worker::serve_pool`). (If the main worker is not driven, after a failure, the last pool worker
+//! to exit does as much of this as it can.)
 //!
 //! **Why it does not sleep while there is something for it.** A thread that sends a task, drops
 //! one, or exits, does so and then unparks the main worker. The main worker looks for all three

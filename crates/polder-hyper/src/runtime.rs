@@ -58,9 +58,9 @@ pub struct Stream<S> {
 }
 
 /// Writes to one of polder's sockets, if that does not block, whether or not an event has reported
-/// that it has room: Linux reports it only when a third of the buffer is free
-/// (`sk_stream_is_writable`), so a slow reader may cause no event for long. Any other stream is not
-/// written to.
+/// that it has room: Linux reports it only when a third of TCP's buffer is free
+/// (`sk_stream_is_writable`), or most of a Unix socket's, so a slow reader may cause no event for
+/// long. Any other stream is not written to.
 fn attempt<S: 'static>(stream: &S, buffers: &[io::IoSlice<'_>]) -> Option<io::Result<usize>> {
     let stream: &dyn Any = stream;
     let written = if let Some(stream) = stream.downcast_ref::<TcpStream>() {

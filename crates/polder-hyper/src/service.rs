@@ -134,10 +134,12 @@ impl hyper::body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let frame = Pin::new(&mut self.incoming).poll_frame(cx);
-        self.stall.check(cx, frame, || None).map(|frame| match frame {
-            Ok(frame) => frame.map(|frame| frame.map_err(io::Error::other)),
-            Err(stalled) => Some(Err(stalled)),
-        })
+        self.stall
+            .check(cx, frame, || None)
+            .map(|frame| match frame {
+                Ok(frame) => frame.map(|frame| frame.map_err(io::Error::other)),
+                Err(stalled) => Some(Err(stalled)),
+            })
     }
 
     fn is_end_stream(&self) -> bool {

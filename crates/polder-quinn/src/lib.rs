@@ -134,6 +134,14 @@ impl Socket {
     }
 }
 
+fn is_of_a_datagram(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable};
+    matches!(
+        kind,
+        ConnectionRefused | ConnectionReset | HostUnreachable | NetworkUnreachable
+    )
+}
+
 impl AsyncUdpSocket for Socket {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
         // Each connection waits on a separate handle.
@@ -154,10 +162,12 @@ impl AsyncUdpSocket for Socket {
         loop {
             ready!(self.socket.poll_recv_ready(cx))?;
             let receive = || self.state.recv((&self.socket).into(), buffers, metas);
-            // As in quinn's own runtimes: an error is about one datagram (an ICMP message to a
-            // connected socket), and quinn would end the endpoint.
-            if let Ok(received) = self.socket.try_io(Interest::READABLE, receive) {
-                return Poll::Ready(Ok(received));
+            match self.socket.try_io(Interest::READABLE, receive) {
+                // About one datagram: an ICMP message to a connected socket. quinn would end the
+                // endpoint.
+                Err(error) if is_of_a_datagram(error.kind()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
             }
         }
     }

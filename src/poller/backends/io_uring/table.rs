@@ -301,13 +301,11 @@ impl Table {
         Ok(())
     }
 
-    /// Whether the kernel may keep a file open that has been deregistered.
+    /// Whether the kernel may keep a file open that has been deregistered. (Its number may be
+    /// another source's by now.)
     pub(super) fn keeps_any(&self) -> bool {
-        let has_gone = |number: &RawFd| {
-            let line = self.lines.all[*number as usize];
-            !line.registered && line.own.stale != 0
-        };
-        self.removes || self.lines.changed.iter().any(has_gone)
+        let is_stale = |number: &RawFd| self.lines.all[*number as usize].own.stale != 0;
+        self.removes || self.lines.changed.iter().any(is_stale)
     }
 
     /// Hands over all orders, unless the kernel refuses them.
