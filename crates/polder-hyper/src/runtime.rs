@@ -63,22 +63,13 @@ pub struct Stream<S> {
 /// long. Any other stream is not written to.
 fn attempt<S: 'static>(stream: &S, buffers: &[io::IoSlice<'_>]) -> Option<io::Result<usize>> {
     let stream: &dyn Any = stream;
-    let written = if let Some(stream) = stream.downcast_ref::<TcpStream>() {
-        stream.try_write_vectored(buffers)
-    } else {
-        #[cfg(unix)]
-        if let Some(stream) = stream.downcast_ref::<UnixStream>() {
-            return blocked(stream.try_write_vectored(buffers));
-        }
-        return None;
-    };
-    blocked(written)
-}
-
-/// `None` if it would block.
-fn blocked<T>(result: io::Result<T>) -> Option<io::Result<T>> {
+    let tcp = (stream.downcast_ref()).map(|tcp: &TcpStream| tcp.try_write_vectored(buffers));
+    #[cfg(unix)]
+    let unix = || (stream.downcast_ref()).map(|unix: &UnixStream| unix.try_write_vectored(buffers));
+    #[cfg(not(unix))]
+    let unix = || None;
     let is_blocked = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
-    (!result.as_ref().is_err_and(is_blocked)).then_some(result)
+    (tcp.or_else(unix)).filter(|written| !written.as_ref().is_err_and(is_blocked))
 }
 
 impl<S> Stream<S> {

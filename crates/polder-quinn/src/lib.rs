@@ -134,11 +134,13 @@ impl Socket {
     }
 }
 
-fn is_of_a_datagram(kind: io::ErrorKind) -> bool {
-    use io::ErrorKind::{ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable};
+/// Whether the next datagram may be received: nothing has come, or the error is about one datagram
+/// (an ICMP message to a connected socket). quinn would end the endpoint.
+fn is_passing(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::*;
     matches!(
         kind,
-        ConnectionRefused | ConnectionReset | HostUnreachable | NetworkUnreachable
+        WouldBlock | ConnectionRefused | ConnectionReset | HostUnreachable | NetworkUnreachable
     )
 }
 
@@ -163,10 +165,7 @@ impl AsyncUdpSocket for Socket {
             ready!(self.socket.poll_recv_ready(cx))?;
             let receive = || self.state.recv((&self.socket).into(), buffers, metas);
             match self.socket.try_io(Interest::READABLE, receive) {
-                // About one datagram: an ICMP message to a connected socket. quinn would end the
-                // endpoint.
-                Err(error) if is_of_a_datagram(error.kind()) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if is_passing(error.kind()) => {}
                 result => return Poll::Ready(result),
             }
         }

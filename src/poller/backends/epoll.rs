@@ -181,7 +181,7 @@ impl Epoll {
         &self,
         events: &mut Events,
         timeout: Option<Duration>,
-        is_over: fn(&Outcome) -> bool,
+        is_over: fn(&CallOutcome) -> bool,
     ) -> io::Result<bool> {
         let limit = events.limit();
         let Events { list, kernel, .. } = events;
@@ -235,7 +235,7 @@ impl Epoll {
         limit: usize,
         timeout: Option<&Timespec>,
         mut report: impl FnMut(Token, Ready),
-    ) -> io::Result<Outcome> {
+    ) -> io::Result<CallOutcome> {
         let buffer = &mut buffer.0;
         if buffer.is_empty() {
             buffer.resize_with(limit, MaybeUninit::uninit);
@@ -244,7 +244,7 @@ impl Epoll {
         // fit for the next call.
         let (reported, _) = epoll::wait(&self.epoll, buffer, timeout)
             .map_err(|error| failed("epoll_wait", error))?;
-        let mut outcome = Outcome {
+        let mut outcome = CallOutcome {
             timed_out: reported.is_empty(),
             is_full: reported.len() == limit,
             fired: false,
@@ -265,7 +265,7 @@ impl Epoll {
 }
 
 /// The result of a call, apart from the events of sources.
-struct Outcome {
+struct CallOutcome {
     /// Whether the call's own timeout has elapsed.
     timed_out: bool,
     /// Whether there may be more events.

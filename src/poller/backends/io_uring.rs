@@ -97,7 +97,7 @@ mod ring_tests;
 mod table;
 
 use ring::{TIMEOUT, new_ring, quietly, user_data};
-use table::{MAX_ROUNDS, Outcome, Table, pause};
+use table::{Collected, MAX_ROUNDS, Table, pause};
 
 /// Size of the submission queue; more orders are handed over in several calls. 16 KiB.
 const SUBMISSIONS: u32 = 256;
@@ -328,20 +328,20 @@ impl Uring {
         loop {
             let is_exposed = self.exposed.get().is_some();
             self.own(&mut table)?;
-            let (mut outcome, mut passed) = (Outcome::default(), false);
+            let (mut collected, mut passed) = (Collected::default(), false);
             if !table.ring().completion().is_empty() {
-                outcome = table.collect(events, &self.notifier);
+                collected = table.collect(events, &self.notifier);
             }
             if !table.is_prepared(is_exposed) {
                 match table.sync() {
-                    Err(error) if events.is_empty() && !outcome.notified => return Err(error),
+                    Err(error) if events.is_empty() && !collected.notified => return Err(error),
                     // The next wait meets it again.
                     _ => {}
                 }
             }
             // Remaining orders must not wait for an event.
             let has_orders = !table.is_prepared(is_exposed);
-            if may_sleep && events.is_empty() && !outcome.notified && !has_orders {
+            if may_sleep && events.is_empty() && !collected.notified && !has_orders {
                 table.waiting = true;
                 let call = table.call(1);
                 drop(table);
@@ -349,13 +349,13 @@ impl Uring {
                 table = self.table.lock();
                 table.waiting = false;
                 passed = table.end_wait(result)?;
-                outcome = table.collect(events, &self.notifier);
+                collected = table.collect(events, &self.notifier);
             }
-            self.collect_more(&mut table, &mut outcome, events)?;
+            self.collect_more(&mut table, &mut collected, events)?;
             if is_exposed {
                 self.settle(&mut table);
             }
-            let is_over = passed || outcome.notified || !events.is_empty();
+            let is_over = passed || collected.notified || !events.is_empty();
             if is_over || !may_sleep && !has_orders {
                 return Ok(passed || !may_sleep);
             }
@@ -376,11 +376,11 @@ impl Uring {
     fn collect_more(
         &self,
         table: &mut Table,
-        outcome: &mut Outcome,
+        collected: &mut Collected,
         events: &mut Events,
     ) -> io::Result<()> {
         for _ in 0..MAX_ROUNDS {
-            if outcome.is_full {
+            if collected.is_full {
                 break;
             }
             if !table.has_work() {
@@ -389,16 +389,16 @@ impl Uring {
             }
             let entered = table.enter_now();
             let more = table.collect(events, &self.notifier);
-            outcome.notified |= more.notified;
-            outcome.is_full = more.is_full;
+            collected.notified |= more.notified;
+            collected.is_full = more.is_full;
             match entered {
                 Ok(()) => {}
-                Err(error) if events.is_empty() && !outcome.notified => return Err(error),
+                Err(error) if events.is_empty() && !collected.notified => return Err(error),
                 // The next wait meets it again.
                 Err(_) => break,
             }
         }
-        if outcome.is_full {
+        if collected.is_full {
             // Orders must not wait until fewer sources are ready. The next wait meets an error
             // again.
             if !table.ring().submission().is_empty() {
@@ -406,7 +406,7 @@ impl Uring {
             }
             // A notification that found no room in `events` came before this wait returns. Its
             // completion comes later, and then ends no wait.
-            outcome.notified |= self.notifier.end_round();
+            collected.notified |= self.notifier.end_round();
         }
         Ok(())
     }

@@ -75,7 +75,7 @@ pub(super) struct Polled {
 
 /// Information from completions, apart from the events of sources.
 #[derive(Default)]
-pub(super) struct Outcome {
+pub(super) struct Collected {
     pub(super) notified: bool,
     /// Whether there was no room for all events.
     pub(super) is_full: bool,
@@ -390,7 +390,7 @@ impl Table {
     }
 
     /// Turns completions into events, as far as there is room.
-    pub(super) fn collect(&mut self, events: &mut Events, notifier: &Notifier) -> Outcome {
+    pub(super) fn collect(&mut self, events: &mut Events, notifier: &Notifier) -> Collected {
         let Table {
             ring,
             lines,
@@ -401,11 +401,11 @@ impl Table {
             ..
         } = self;
         let ring = ring.as_mut().expect("the calling thread has a ring");
-        let mut outcome = Outcome::default();
+        let mut collected = Collected::default();
         let mut completed = ring.completion();
         while !completed.is_empty() {
             if events.len() == events.limit() {
-                outcome.is_full = true;
+                collected.is_full = true;
                 break;
             }
             let Some(entry) = completed.next() else {
@@ -428,12 +428,12 @@ impl Table {
                 if is_last && arming == *notified_by {
                     *notified_by = 0;
                 }
-                outcome.notified |= notifier.acknowledge();
+                collected.notified |= notifier.acknowledge();
             } else if of == TIMEOUT && arming == *timeout {
                 (*timeout, *timeout_end) = (0, None);
             }
         }
-        outcome
+        collected
     }
 }
 
