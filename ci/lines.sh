@@ -5,17 +5,17 @@
 #     ci/lines.sh [--check]
 #
 # Prints a line for each room. With --check it changes nothing, and fails where a sentence is out of date. Blank
-# lines, comments and modules of tests do not count. A budget that is exceeded is an error: remove code, or raise
-# it here and say in the commit what the new lines are worth.
+# lines, comments and modules of tests do not count. A budget is a limit with 3 % of room. One that is exceeded is an
+# error: remove code, or raise it here and say in the commit what the new lines are worth.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # `core` is what one reads to know how a task waits for a socket on Linux.
 budgets='
-core      7599
-scheduler 3191
-library   24657
-worlds    12363
+core      7830
+scheduler 3290
+library   25400
+worlds    12730
 '
 
 # The room and the lines of code of each file.

@@ -1,37 +1,32 @@
-//! **One program, every kernel**: a portable async runtime whose core can be read in an afternoon.
+//! A portable async runtime whose I/O backend is chosen at run time: epoll, io_uring, kqueue,
+//! poll, select, event ports or IOCP.
 //!
-//! A program is written once, with [`TcpListener`](net::TcpListener),
-//! [`TcpStream`](net::TcpStream), [`Timer`] and [`spawn`], and runs unchanged on any kernel
-//! interface for readiness or completion. The interface, or [`Backend`], is a value that is chosen
-//! at run time: by the program, by the environment variable `POLDER_BACKEND`, or by default as the
-//! platform's best.
+//! A program uses [`TcpListener`](net::TcpListener), [`TcpStream`](net::TcpStream), [`Timer`] and
+//! [`spawn`], and runs unchanged on each [`Backend`]. The program chooses one, or the environment
+//! variable `POLDER_BACKEND`; the default is the platform's best.
 //!
 //! ```
 //! # #[cfg(feature = "net")] {
 //! use polder::io::{AsyncReadExt, AsyncWriteExt, copy};
-//! use polder::net::{TcpListener, TcpStream};
+//! use polder::net::{TcpListener, TcpStream, serve};
 //!
 //! polder::block_on(async {
 //!     let listener = TcpListener::bind("127.0.0.1:0").await?;
 //!     let address = listener.local_addr()?;
 //!
-//!     // One task per connection: an echo server.
-//!     polder::spawn(async move {
-//!         while let Ok((mut stream, _peer)) = listener.accept().await {
-//!             polder::spawn(async move {
-//!                 let (reader, writer) = stream.split();
-//!                 copy(reader, writer).await
-//!             })
-//!             .detach();
-//!         }
-//!     })
-//!     .detach();
+//!     // An echo server: one task per connection.
+//!     let echo = serve(listener, |mut stream, _peer| async move {
+//!         let (reader, writer) = stream.split();
+//!         let _ = copy(reader, writer).await;
+//!     });
+//!     let server = polder::spawn(echo.into_future());
 //!
 //!     let mut stream = TcpStream::connect(address).await?;
 //!     stream.write_all(b"hello").await?;
 //!     let mut bytes = [0; 5];
 //!     stream.read_exact(&mut bytes).await?;
 //!     assert_eq!(&bytes, b"hello");
+//!     drop(server); // Dropping a task cancels it.
 //!     std::io::Result::Ok(())
 //! })?;
 //! # }
@@ -107,16 +102,15 @@
 //! | `blocking` | yes | [`unblock`] and [`io::Unblock`] | none |
 //! | `polling` | yes | [`Backend::Polling`] | polling (always present on Windows and illumos) |
 //! | `environment` | yes | `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE`, `POLDER_TOP`: see [`diagnostics`] | none |
-//! | `backtrace` | no | on Linux, the functions of a stall, requested with a signal: see [`diagnostics`] | thread-stack |
+//! | `backtrace` | no | on Linux, a backtrace of the worker in a stall report, taken by a signal: see [`diagnostics`] | thread-stack |
 //! | `tracing` | no | spans of tasks, and events, for subscribers and tokio-console: see `docs/DIAGNOSTICS.md` | tracing |
-//! | `io-uring` | no | [`Backend::IoUring`]: on Linux, a ring that polls | io-uring |
+//! | `io-uring` | no | [`Backend::IoUring`]: on Linux, readiness polling through io_uring (no completion I/O) | io-uring |
 //! | `sim` | no | [`sim`]: tests in a simulated world, from a seed | host-timeline, libc-answers, linearizable, power-loss |
 //! | `compat` | no | the functions of async-io for [`Async`]`<std::net::TcpStream>` and similar types | none |
 //! | `async-io` | no | [`Backend::AsyncIo`]: one reactor for polder and for crates based on async-io | async-io |
 //!
-//! Without any of them (`default-features = false`) polder has the loop, tasks and time:
-//! [`Runtime`], [`spawn`], [`TaskSet`], [`time`], [`event`], [`poller`], and [`Async`] for
-//! descriptors.
+//! Without default features: [`Runtime`], [`spawn`], [`TaskSet`], [`time`], [`event`],
+//! [`poller`], and [`Async`] for descriptors.
 //!
 //! # Things that may surprise
 //!
@@ -131,21 +125,7 @@
 //!   use a background runtime, started on first use. (The exception is [`spawn_local`], which
 //!   panics with a message.)
 //!
-//! # `fork` without `exec`
-//!
-//! A child of `fork` has the thread that called it, and none of polder's threads. Polder restarts
-//! there: nothing hangs in the child, whether or not its parent has used polder, and the child ends
-//! no wait of its parent's:
-//!
-//! | in the child | |
-//! |---|---|
-//! | a new [`Runtime`], [`block_on`] | works, except on [`Backend::AsyncIo`] if the parent has used that: an error |
-//! | sockets and timers that the parent made | work, in a runtime of the child's |
-//! | other executors, [`spawn`] on a plain thread | work: the background runtime is started again |
-//! | [`unblock`], [`fs`], names, signals, stalls | work: threads are started again as needed. A call or lookup in progress at the fork belongs to the parent: here a lookup or file is an error, and awaiting a call panics |
-//! | a [`Runtime`] or [`Poller`](poller::Poller) of the parent's | driving the runtime panics, and the poller is an error, on each backend: make another one |
-//!
-//! `docs/PLATFORM.md` has the details.
+//! A child of `fork` without `exec` may use polder: `docs/PLATFORM.md` has what works there.
 //!
 #![cfg_attr(unix, doc = "[Unix sockets]: net::unix")]
 #![cfg_attr(
@@ -175,7 +155,7 @@ pub mod event;
 pub mod fs;
 #[cfg(not(loom))]
 pub mod future {
-    //! The combinators of futures-lite again, with a [`block_on`] that drives sockets and timers.
+    //! Re-exports of futures-lite's combinators, with a [`block_on`] that drives sockets and timers.
     //!
     //! ```
     //! use polder::future;

@@ -30,9 +30,7 @@ async fn bind() -> Result<TcpListener> {
 
 #[test]
 fn each_task_has_an_example_of_at_most_80_lines() {
-    let (_, list) = README
-        .split_once("\n## Examples to copy\n")
-        .expect("the list");
+    let (_, list) = README.split_once("\n## Examples\n").expect("the list");
     let (list, _) = list.split_once("\n## ").expect("its end");
     let links = list.split("](").skip(1);
     let paths: Vec<_> = links.filter_map(|link| link.split(')').next()).collect();
@@ -109,22 +107,4 @@ fn the_planted_bug_is_found_with_what_it_takes_and_without_it_no_seed_fails() {
     let report = panic.expect_err("the bug is not found");
     let report = report.downcast::<String>().expect("a report");
     assert!(report.contains(" needed: loss of "), "{report}");
-}
-
-#[test]
-fn readme_shows_the_test_of_the_example() {
-    let lines = |text: &'static str| text.lines().map(str::trim).collect::<Vec<&str>>();
-    let (readme, example) = (
-        lines(README),
-        lines(include_str!("../examples/simulated.rs")),
-    );
-    let start = |all: &[&str]| {
-        let name = "fn each_request_counts_once(has_bug: bool) {";
-        all.iter()
-            .position(|line| line.ends_with(name))
-            .expect("the test")
-    };
-    let (shown, test) = (&readme[start(&readme)..], &example[start(&example)..]);
-    let len = test.iter().position(|line| *line == "}").expect("its end");
-    assert_eq!(shown[1..len], test[1..len]);
 }

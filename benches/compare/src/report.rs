@@ -258,8 +258,7 @@ fn missed(results: &Results, text: &mut String) {
 const TITLE: &str = "\
 # Performance
 
-polder beside tokio, smol and a loop on epoll that is written by hand: the same programs, in one run. The bold figure of a line is
-that program's own; the other programs are compared with it.
+polder beside tokio, smol and a hand-written loop on epoll: the same programs, in one run. Medians; ↓ less is better, ↑ more is better.
 ";
 
 const ABOUT: &str = "
