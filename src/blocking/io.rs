@@ -15,13 +15,14 @@
 use std::any::Any;
 use std::fmt;
 use std::future::poll_fn;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, LockResult, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::thread;
+use std::time::Duration;
 
 use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
 use futures_lite::stream::Stream;
@@ -30,10 +31,26 @@ use super::pool::{Call, Class, POOL};
 use crate::scheduler::budget::{consume, restore};
 use crate::scheduler::not_simulated;
 use crate::sync::contain;
+use crate::sys;
 
 /// The maximum number of bytes in one call, unless [`Unblock::with_capacity`] sets another one.
 /// tokio uses the same limit for files. (Larger calls are not cheaper per byte.)
 const MAX_BYTES: usize = 2 << 20;
+
+/// The maximum number of bytes that are kept between operations. A program may have thousands of
+/// files open, each after one large read; and a large operation takes far longer than the
+/// allocation of its memory.
+const MAX_KEPT: usize = 64 << 10;
+
+/// The pauses between attempts of an operation that would block, where nothing reports when it no
+/// longer does. They double from the first to the second: a value that is ready soon is not delayed,
+/// and one that waits for hours costs fifty calls a second.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
+const MAX_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long `poll` waits for a descriptor at a time. So a thread that waits for a value which is no
+/// longer wanted is free after that.
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 const CLOSED: &str = "this Unblock has been closed";
 
@@ -73,6 +90,14 @@ const CLOSED: &str = "this Unblock has been closed";
 ///   clone of it for each.
 /// * A write that has completed was passed to the value, which may have another buffer: only
 ///   `flush` empties that.
+/// * **A value that would block is waited for**, since futures-io forbids
+///   [`WouldBlock`](io::ErrorKind::WouldBlock) as a result: standard output that another program
+///   has made non-blocking, for instance. On Unix that is by poll(2) for the standard library's
+///   files, standard streams, pipes of children and sockets; otherwise by attempts with pauses of
+///   up to 20 ms. The wait takes a thread, until a second after the `Unblock` is dropped. So a
+///   socket's read timeout is not reported (use [`time::timeout`](crate::time::timeout)). What the
+///   function of [`with_mut`](Unblock::with_mut) returns, and an iterator's items, are passed on
+///   as they are.
 /// * In a simulated world (`polder::sim`) its operations return
 ///   [`Unsupported`](io::ErrorKind::Unsupported): [`unblock`](crate::unblock) is simulated.
 ///
@@ -138,9 +163,12 @@ type Output = Box<dyn Any + Send>;
 /// The result of an operation: a number of bytes, or a position.
 type Moved = io::Result<u64>;
 
+/// What the operation itself returns.
+type Done = (Moved, Option<Output>);
+
 /// The result of a thread's work: the bytes that were read or written, the result, and the output;
 /// or a panic of the value.
-type Returned = (Vec<u8>, thread::Result<(Moved, Option<Output>)>);
+type Returned = (Vec<u8>, thread::Result<Done>);
 
 /// An operation has ended.
 struct Ended {
@@ -162,14 +190,44 @@ fn check() -> io::Result<()> {
     not_simulated("a file of the system, or io::Unblock")
 }
 
-/// Calls `operation` again as long as it was interrupted.
-fn retry<R>(mut operation: impl FnMut() -> io::Result<R>) -> io::Result<R> {
+/// Calls `operation` again as long as it is interrupted, or would block: futures-io forbids both
+/// errors. A call that would block is repeated while `is_wanted`. It has moved no bytes, by the
+/// contracts of [`Read`] and [`Write`].
+fn repeat<T: 'static>(
+    value: &mut T,
+    kind: Kind,
+    is_wanted: impl Fn() -> bool,
+    mut operation: impl FnMut(&mut T) -> Done,
+) -> Done {
+    let mut pause = Duration::ZERO;
     loop {
-        match operation() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
+        let done = operation(value);
+        match done.0.as_ref().map_err(io::Error::kind) {
+            Err(io::ErrorKind::Interrupted) => {}
+            Err(io::ErrorKind::WouldBlock) if is_wanted() => {
+                let waited = sys::wait_for_value(value, kind != Kind::Read, MAX_WAIT);
+                // Without a pause it would spin where the descriptor is not known, or where `poll`
+                // and the operation disagree.
+                if waited.unwrap_or(true) {
+                    thread::sleep(pause);
+                    pause = (2 * pause).clamp(MIN_PAUSE, MAX_PAUSE);
+                }
+            }
+            _ => return done,
         }
     }
+}
+
+/// Whether the slices, as one, begin with `start`.
+fn begin_with(slices: &[IoSlice<'_>], mut start: &[u8]) -> bool {
+    for slice in slices {
+        let (part, rest) = start.split_at(start.len().min(slice.len()));
+        if !slice.starts_with(part) {
+            return false;
+        }
+        start = rest;
+    }
+    start.is_empty()
 }
 
 impl<T> Unblock<T> {
@@ -185,8 +243,7 @@ impl<T> Unblock<T> {
     }
 
     /// Wraps a value of which at most `capacity` bytes are read or written in one call. The default
-    /// is 2 MiB. As much memory as the longest read or write has needed is kept. A capacity of 0
-    /// counts as 1.
+    /// is 2 MiB. A capacity of 0 counts as 1. At most 64 KiB of memory are kept between operations.
     ///
     /// ```
     /// use polder::io::Unblock;
@@ -273,7 +330,9 @@ impl<T> Unblock<T> {
         T: Send + 'static,
     {
         self.get_mut().await;
-        let begun = self.begin(Kind::Function, Vec::new(), |value, _| {
+        let mut operation = Some(operation);
+        let begun = self.begin(Kind::Function, Vec::new(), move |value, _| {
+            let operation = operation.take().expect("it is called once");
             (Ok(0), Some(Box::new(operation(value))))
         });
         let called = match begun {
@@ -338,8 +397,12 @@ impl<T> Unblock<T> {
             (Kind::Read, Ok(length)) => {
                 self.range = 0..buffer.len().min(*length as usize);
                 self.buffer = std::mem::take(&mut buffer);
+                self.trim();
             }
-            (Kind::Seek(_), Ok(_)) => (self.range, self.read_end) = (0..0, None),
+            (Kind::Seek(_), Ok(_)) => {
+                (self.range, self.read_end) = (0..0, None);
+                self.trim();
+            }
             (Kind::Seek(_), Err(error)) if error.kind() == io::ErrorKind::NotSeekable => {
                 self.has_no_position = true;
             }
@@ -418,17 +481,25 @@ impl<T> Unblock<T> {
     }
 
     /// Returns the result of the last operation, if that was a write of these bytes.
-    fn take_written(&mut self, bytes: &[u8]) -> Option<usize> {
+    fn take_written(&mut self, slices: &[IoSlice<'_>]) -> Option<usize> {
         let (buffer, length) = self.written.take()?;
         // If nothing was written, that is the answer to those who have tried the same.
         let is_same = match length {
-            0 => bytes.starts_with(&buffer),
-            _ => bytes.starts_with(&buffer[..length]),
+            0 => begin_with(slices, &buffer),
+            _ => begin_with(slices, &buffer[..length]),
         };
         if self.range.is_empty() {
             self.buffer = buffer;
+            self.trim();
         }
         is_same.then_some(length)
+    }
+
+    /// Gives memory back that a large operation has needed.
+    fn trim(&mut self) {
+        if self.range.is_empty() && self.buffer.capacity() > MAX_KEPT {
+            self.buffer = Vec::new();
+        }
     }
 
     /// Returns memory for an operation.
@@ -443,16 +514,23 @@ impl<T> Unblock<T> {
 
 impl<T: Send + 'static> Unblock<T> {
     /// Begins an operation: the only one. If that fails, nothing has changed.
-    fn begin<F>(&mut self, kind: Kind, mut buffer: Vec<u8>, operation: F) -> io::Result<()>
+    fn begin<F>(&mut self, kind: Kind, mut buffer: Vec<u8>, mut operation: F) -> io::Result<()>
     where
-        F: FnOnce(&mut T, &mut Vec<u8>) -> (Moved, Option<Output>) + Send + 'static,
+        F: FnMut(&mut T, &mut Vec<u8>) -> Done + Send + 'static,
     {
         check()?;
         let closed = || io::Error::new(io::ErrorKind::BrokenPipe, CLOSED);
         let value = self.value.clone().ok_or_else(closed)?;
         let call = POOL.get().call(Class::Call, move || {
-            let operation = || operation(&mut *unpoisoned(value.lock()), &mut buffer);
-            let outcome = catch_unwind(AssertUnwindSafe(operation));
+            // Once the `Unblock` is dropped or closed, this is the only owner.
+            let is_wanted = || Arc::strong_count(&value) > 1;
+            let repeated = || {
+                let mut locked = unpoisoned(value.lock());
+                repeat(&mut *locked, kind, is_wanted, |value| {
+                    operation(value, &mut buffer)
+                })
+            };
+            let outcome = catch_unwind(AssertUnwindSafe(repeated));
             (buffer, outcome)
         })?;
         self.call = Some((kind, call));
@@ -533,16 +611,20 @@ impl<T: Read + Send + 'static> AsyncRead for Unblock<T> {
                     }
                     let length = (&this.buffer[this.range.clone()]).read(bytes)?;
                     this.range.start += length;
+                    this.trim();
                     return Poll::Ready(Ok(length));
                 }
                 if let Some(end) = this.read_end.take() {
                     return Poll::Ready(end.map(|_| 0));
                 }
+                let length = bytes.len().min(this.capacity);
                 let mut buffer = this.take_buffer();
-                buffer.resize(bytes.len().min(this.capacity), 0);
+                if buffer.capacity() < length {
+                    buffer = vec![0; length]; // By `calloc`, which need not write zeroes.
+                }
+                buffer.resize(length, 0);
                 this.begin(Kind::Read, buffer, |value, buffer| {
-                    let read = retry(|| value.read(buffer));
-                    (read.map(|length| length as u64), None)
+                    (value.read(buffer).map(|length| length as u64), None)
                 })?;
             }
             if ready!(this.poll_end(cx))?.result? == 0 {
@@ -560,18 +642,28 @@ impl<T: Write + Send + 'static> AsyncWrite for Unblock<T> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        while !bytes.is_empty() {
+        while slices.iter().any(|slice| !slice.is_empty()) {
             ready!(this.poll_enter(cx))?;
-            if let Some(length) = this.take_written(bytes) {
+            if let Some(length) = this.take_written(slices) {
                 return Poll::Ready(Ok(length));
             }
             let mut buffer = this.take_buffer();
             buffer.clear();
-            buffer.extend_from_slice(&bytes[..bytes.len().min(this.capacity)]);
+            for slice in slices {
+                let room = this.capacity - buffer.len();
+                buffer.extend_from_slice(&slice[..slice.len().min(room)]);
+            }
             this.begin(Kind::Write, buffer, |value, buffer| {
-                let written = retry(|| value.write(buffer));
-                (written.map(|length| length as u64), None)
+                (value.write(buffer).map(|length| length as u64), None)
             })?;
             this.must_flush = true;
         }
@@ -585,7 +677,7 @@ impl<T: Write + Send + 'static> AsyncWrite for Unblock<T> {
             ready!(this.poll_enter(cx))?;
             if this.must_flush {
                 this.begin(Kind::Flush, Vec::new(), |value, _| {
-                    (retry(|| value.flush()).map(|()| 0), None)
+                    (value.flush().map(|()| 0), None)
                 })?;
             }
         }
@@ -632,5 +724,39 @@ impl<T: Seek + Send + 'static> AsyncSeek for Unblock<T> {
             this.begin(Kind::Seek(position), Vec::new(), seek)?;
         }
         Poll::Ready(ready!(this.poll_end(cx))?.result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_lite::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::block_on;
+
+    #[test]
+    fn memory_of_a_large_operation_is_not_kept() {
+        block_on(async {
+            let large = vec![7; 4 * MAX_KEPT];
+            let mut file = Unblock::new(io::Cursor::new(large.clone()));
+            let mut bytes = large.clone();
+            let kept = |file: &Unblock<_>| file.buffer.capacity();
+            assert_eq!(file.read(&mut bytes[..100]).await.unwrap(), 100);
+            assert!((100..=MAX_KEPT).contains(&kept(&file)), "small");
+            file.seek(SeekFrom::Start(0)).await.unwrap();
+            file.read_exact(&mut bytes).await.unwrap();
+            assert_eq!(kept(&file), 0, "after a read");
+            assert_eq!(file.read(&mut bytes).await.unwrap(), 0);
+            assert_eq!(kept(&file), 0, "after the end");
+            file.seek(SeekFrom::Start(0)).await.unwrap();
+            file.write_all(&large).await.unwrap();
+            assert_eq!(kept(&file), 0, "after a write");
+            file.write_all(&large[..MAX_KEPT]).await.unwrap();
+            assert_eq!(kept(&file), MAX_KEPT, "it is used again");
+            file.seek(SeekFrom::Start(0)).await.unwrap();
+            let _ = futures_lite::future::poll_once(file.read(&mut bytes)).await;
+            file.seek(SeekFrom::Start(0)).await.unwrap();
+            assert_eq!(kept(&file), 0, "after a seek that makes bytes obsolete");
+        });
     }
 }

@@ -102,11 +102,13 @@ impl DirBuilder {
     ///
     /// Same as those functions.
     pub fn create<P: AsRef<Path>>(&self, path: P) -> impl Future<Output = io::Result<()>> + use<P> {
-        let (path, builder) = (path.as_ref().to_owned(), self.clone());
+        let builder = self.clone();
         async move {
+            // Keeps the caller's to the end: see `OpenOptions::open`.
+            let copy = path.as_ref().to_owned();
             kernel_call!(
-                super::world::create_dir(&path, builder.recursive),
-                move || { builder.to_system().create(path) }
+                super::world::create_dir(&copy, builder.recursive),
+                move || { builder.to_system().create(copy) }
             )
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::io::{self, SeekFrom};
+use std::io::{self, IoSlice, SeekFrom};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -300,10 +300,12 @@ impl OpenOptions {
     /// If the future is dropped, the file may be created or truncated, and no descriptor is left
     /// open.
     pub fn open<P: AsRef<Path>>(&self, path: P) -> impl Future<Output = io::Result<File>> + use<P> {
-        let (path, options) = (path.as_ref().to_owned(), self.clone());
+        let options = self.clone();
         async move {
-            kernel_call!(world::open(&path, options.to_world()), move || {
-                options.to_system().open(path).map(File::from)
+            // Keeps the caller's, which may remove the file when it is dropped, to the end.
+            let copy = path.as_ref().to_owned();
+            kernel_call!(world::open(&copy, options.to_world()), move || {
+                options.to_system().open(copy).map(File::from)
             })
         }
     }
@@ -377,7 +379,8 @@ pub(super) trait FileStream:
 /// the same bytes, it gets the result of the dropped write, so they are written once; any other
 /// read, write, seek or flush waits for the end of the dropped one, and returns its error.
 ///
-/// One operation is made at a time: what comes after a dropped read of a pipe or a terminal waits
+/// A pipe or a device in non-blocking mode is waited for: see [`Unblock`](crate::io::Unblock). One
+/// operation is made at a time: what comes after a dropped read of a pipe or a terminal waits
 /// until that read returns (a flush does not). [`set_len`](Self::set_len), the syncs and the
 /// metadata need no position and do not wait: flush before these, if a write may have been dropped.
 /// (In a simulated world a dropped operation is never made.)
@@ -729,6 +732,18 @@ impl AsyncWrite for File {
         }
         ready!(self.stream.poll_position(cx))?;
         Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if slices.iter().all(|slice| slice.is_empty()) {
+            return Poll::Ready(Ok(0));
+        }
+        ready!(self.stream.poll_position(cx))?;
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
     }
 
     /// Waits for the end of a dropped write or seek.

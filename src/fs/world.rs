@@ -3,7 +3,7 @@
 //! The functions with a path are called on threads that run a world.
 
 use std::future::Future;
-use std::io::{self, SeekFrom};
+use std::io::{self, IoSlice, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -297,6 +297,15 @@ impl AsyncWrite for WorldStream {
         let (len, end) = begun.finish(|disk| disk.write(number, at, bytes))?;
         self.at = end;
         Poll::Ready(Ok(len))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let slices: Vec<&[u8]> = slices.iter().map(|slice| &**slice).collect();
+        self.poll_write(cx, &slices.concat())
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,7 +1,9 @@
 //! Unix: a descriptor is a file descriptor.
 
+use std::any::Any;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -255,6 +257,41 @@ pub(crate) fn poll_now(descriptor: &impl AsFd, wanted: PollFlags) -> io::Result<
         // poll(2) of macOS and illumos, short of memory. So it is not known: an attempt will tell.
         Err(rustix::io::Errno::AGAIN) => Ok(wanted),
         result => Ok(result.map(|_| asked[0].revents())?),
+    }
+}
+
+/// Waits until an operation on `value` would not block, for `limit` at most, and returns whether it
+/// would not. `None` if `value` is none of the standard library's types that have a descriptor.
+pub(crate) fn wait_for_value(value: &dyn Any, to_write: bool, limit: Duration) -> Option<bool> {
+    use std::os::unix::net::UnixStream;
+    use std::{fs, net, process};
+
+    fn of<T: AsFd + 'static>(value: &dyn Any) -> Option<BorrowedFd<'_>> {
+        value.downcast_ref().map(T::as_fd)
+    }
+    let known = [
+        of::<fs::File>,
+        of::<Arc<fs::File>>,
+        of::<io::Stdin>,
+        of::<io::Stdout>,
+        of::<io::Stderr>,
+        of::<process::ChildStdin>,
+        of::<process::ChildStdout>,
+        of::<process::ChildStderr>,
+        of::<net::TcpStream>,
+        of::<UnixStream>,
+    ];
+    let descriptor = known.iter().find_map(|of| of(value))?;
+    let wanted = if to_write {
+        PollFlags::OUT
+    } else {
+        PollFlags::IN
+    };
+    let mut asked = [PollFd::from_borrowed_fd(descriptor, wanted)];
+    match rustix::event::poll(&mut asked, Some(&timespec(limit))) {
+        Err(rustix::io::Errno::INTR) => Some(false),
+        // If it fails, it is not known.
+        result => Some(result != Ok(0)),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Windows: a descriptor is a socket.
 
+use std::any::Any;
 use std::io;
 use std::os::windows::io::{AsRawSocket, AsSocket};
+use std::time::Duration;
 
 use super::{AsDescriptor, AsRawDescriptor, c_result};
 
@@ -83,6 +85,11 @@ pub(crate) fn is_ready(socket: &impl AsSocket, to_write: bool) -> io::Result<boo
         0 => Ok(asked.revents != 0),
         _ => Err(io::Error::from_raw_os_error(WSAENOTSOCK)),
     }
+}
+
+/// Only sockets can be waited for, and they have types of their own.
+pub(crate) fn wait_for_value(_: &dyn Any, _: bool, _: Duration) -> Option<bool> {
+    None
 }
 
 /// Only Unix has error numbers for it that programs look for.

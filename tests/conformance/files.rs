@@ -1,7 +1,8 @@
 //! The promises of `polder::fs`, on the system's disk and on a simulated one: what has completed is
 //! done, and a dropped future neither loses nor doubles a byte.
 
-use std::path::PathBuf;
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
 
 use polder::fs::{self, File, OpenOptions};
 use polder::future::poll_once;
@@ -412,5 +413,117 @@ fn what_a_dropped_read_of_a_pipe_has_found_is_not_lost() {
         rustix::io::write(&writer, b"x").unwrap();
         let error = file.into_std().await.unwrap_err();
         assert!(error.to_string().contains("read them first"), "{error}");
+    });
+}
+
+/// The thread of the pool waits for the pipe: [`crate::unblock`] has the rest.
+#[cfg(unix)]
+#[test]
+fn a_pipe_that_does_not_block_is_waited_for() {
+    in_every_kernel_runtime(|_| async {
+        let (reader, writer) = crate::unblock::pipe();
+        let (mut reader, mut writer) = (File::from(reader), File::from(writer));
+        let all = bytes(300_000);
+        let expected = all.clone();
+        let reads = polder::spawn(async move {
+            let mut read = Vec::new();
+            reader.read_to_end(&mut read).await.unwrap();
+            assert!(
+                read == expected,
+                "{} of {} bytes",
+                read.len(),
+                expected.len()
+            );
+        });
+        writer.write_all(&all).await.unwrap();
+        drop(writer);
+        reads.await;
+    });
+}
+
+#[test]
+fn slices_are_written_in_one_call() {
+    in_every_runtime(|_| async {
+        let folder = Folder::new();
+        let mut file = file_of(&folder, b"").await;
+        let slices = ["", "one, ", "two, ", "three"].map(|text| IoSlice::new(text.as_bytes()));
+        assert_eq!(file.write_vectored(&slices).await.unwrap(), 15);
+        assert_eq!(file.write_vectored(&slices[..1]).await.unwrap(), 0);
+        let text = fs::read_to_string(folder.at("file")).await.unwrap();
+        assert_eq!(text, "one, two, three");
+    });
+}
+
+/// A path whose file or directory goes with it, as a `NamedTempFile`.
+struct Owned(PathBuf);
+
+impl AsRef<Path> for Owned {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if is_in_world() {
+            return;
+        }
+        let removed = std::fs::remove_file(&self.0).or_else(|_| std::fs::remove_dir_all(&self.0));
+        removed.expect("it was there until now");
+    }
+}
+
+#[test]
+fn an_owned_path_is_kept_until_the_call_has_ended() {
+    in_every_runtime(|_| async {
+        let folder = Folder::new();
+        let path = || Owned(folder.at("file"));
+        let write = || fs::write(folder.at("file"), "text");
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+
+        write().await.unwrap();
+        File::open(path()).await.unwrap();
+        write().await.unwrap();
+        options.open(path()).await.unwrap();
+        File::create(path()).await.unwrap();
+        write().await.unwrap();
+        assert_eq!(fs::read(path()).await.unwrap(), b"text");
+        write().await.unwrap();
+        assert_eq!(fs::read_to_string(path()).await.unwrap(), "text");
+        write().await.unwrap();
+        assert!(fs::metadata(path()).await.unwrap().is_file());
+        write().await.unwrap();
+        assert!(fs::symlink_metadata(path()).await.unwrap().is_file());
+        write().await.unwrap();
+        assert!(fs::try_exists(path()).await.unwrap());
+        write().await.unwrap();
+        fs::canonicalize(path()).await.unwrap();
+        write().await.unwrap();
+        let copied = fs::copy(path(), folder.at("copy")).await;
+        assert_eq!(copied.unwrap(), 4);
+        fs::write(path(), "text").await.unwrap();
+        let _ = fs::remove_file(folder.at("file")).await;
+        fs::create_dir_all(folder.at("file/a")).await.unwrap();
+        drop(fs::read_dir(path()).await.unwrap());
+        // The directory that the new one is created in goes with its path.
+        struct Within(#[allow(dead_code)] Owned, PathBuf);
+        impl AsRef<Path> for Within {
+            fn as_ref(&self) -> &Path {
+                &self.1
+            }
+        }
+        let _ = fs::remove_dir_all(folder.at("file")).await;
+        for recursive in [false, true] {
+            fs::create_dir_all(folder.at("file")).await.unwrap();
+            let within = Within(path(), folder.at("file/b"));
+            let mut builder = fs::DirBuilder::new();
+            builder.recursive(recursive).create(within).await.unwrap();
+            assert_eq!(
+                fs::try_exists(folder.at("file")).await.unwrap(),
+                is_in_world()
+            );
+            let _ = fs::remove_dir_all(folder.at("file")).await;
+        }
     });
 }

@@ -649,3 +649,274 @@ fn it_works_under_another_executor_and_without_a_runtime() {
         });
     });
 }
+
+/// The same, of a type that polder does not know: its descriptor is not seen.
+#[cfg(unix)]
+struct Wrapped(std::fs::File);
+
+#[cfg(unix)]
+impl Read for Wrapped {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf)
+    }
+}
+
+#[cfg(unix)]
+impl Write for Wrapped {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.0.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Returns the two ends of a pipe, which do not block: as Node, ssh and other programs leave the
+/// standard streams.
+#[cfg(unix)]
+pub fn pipe() -> (std::fs::File, std::fs::File) {
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    for end in [&reader, &writer] {
+        rustix::io::ioctl_fionbio(end, true).unwrap();
+    }
+    (reader.into(), writer.into())
+}
+
+/// Far more than a pipe holds, so that the writer waits for the reader, and then the reader for a
+/// writer that pauses. The reader's first attempt finds nothing.
+#[cfg(unix)]
+#[test]
+fn what_does_not_block_is_waited_for() {
+    async fn passes_all(input: impl Read + Send + 'static, output: impl Write + Send + 'static) {
+        const LENGTH: usize = 1 << 20;
+        let (mut input, mut output) = (Unblock::new(input), Unblock::new(output));
+        let begun = Arc::new(AtomicBool::new(false));
+        let reads = begun.clone();
+        let reader = polder::spawn(async move {
+            let mut all = vec![0; 1];
+            let first = input.read(&mut all);
+            let first = std::pin::pin!(first);
+            reads.store(true, SeqCst);
+            assert_eq!(first.await.unwrap(), 1);
+            input.read_to_end(&mut all).await.unwrap();
+            all
+        });
+        until("the reader has begun", || begun.load(SeqCst)).await;
+        let all = bytes(LENGTH);
+        for part in all.chunks(LENGTH / 2) {
+            output.write_all(part).await.unwrap();
+            output.flush().await.unwrap();
+        }
+        output.close().await.unwrap();
+        assert!(reader.await == all);
+    }
+    here(|| async {
+        let (reader, writer) = pipe();
+        passes_all(reader, writer).await;
+        let (reader, writer) = pipe();
+        passes_all(Wrapped(reader), Wrapped(writer)).await;
+        let (reader, writer) = pipe();
+        passes_all(Arc::new(reader), Arc::new(writer)).await;
+        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        far.set_nonblocking(true).unwrap();
+        passes_all(far, near).await;
+    });
+}
+
+/// The wait ends when there are bytes: otherwise each one takes a second, and the rounds are too
+/// many for the deadline.
+#[cfg(unix)]
+#[test]
+fn a_wait_ends_with_the_bytes_that_come() {
+    let rounds = 2 * LIMIT.as_secs();
+    here(move || async move {
+        let ((there, near), (back, far)) = (pipe(), pipe());
+        let echo = copy_all(Unblock::new(there), Unblock::new(far));
+        let echo = polder::spawn(echo);
+        let (mut output, mut input) = (Unblock::new(near), Unblock::new(back));
+        for round in 0..rounds {
+            let mut bytes = [0; 8];
+            output.write_all(&round.to_ne_bytes()).await.unwrap();
+            input.read_exact(&mut bytes).await.unwrap();
+            assert_eq!(u64::from_ne_bytes(bytes), round);
+        }
+        drop(output);
+        assert_eq!(echo.await.unwrap(), 8 * rounds);
+    });
+}
+
+#[test]
+fn a_flush_and_a_seek_that_would_block_are_repeated() {
+    struct Reluctant(usize);
+    impl Reluctant {
+        fn attempt<R>(&mut self, result: R) -> io::Result<R> {
+            self.0 += 1;
+            match self.0 % 4 {
+                0 => Ok(result),
+                1 => Err(io::ErrorKind::Interrupted.into()),
+                _ => Err(io::ErrorKind::WouldBlock.into()),
+            }
+        }
+    }
+    impl Read for Reluctant {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            self.attempt(buf.len())
+        }
+    }
+    impl Write for Reluctant {
+        fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+            self.attempt(buf.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            self.attempt(())
+        }
+    }
+    impl Seek for Reluctant {
+        fn seek(&mut self, _: SeekFrom) -> io::Result<u64> {
+            self.attempt(7)
+        }
+    }
+    here(|| async {
+        let mut value = Unblock::new(Reluctant(0));
+        assert_eq!(value.read(&mut [0; 3]).await.unwrap(), 3);
+        assert_eq!(value.write(&[0; 3]).await.unwrap(), 3);
+        value.flush().await.unwrap();
+        assert_eq!(value.seek(SeekFrom::Start(7)).await.unwrap(), 7);
+        let calls = value.get_mut().await.0;
+        assert_eq!(calls, 16, "each once more after each refusal");
+    });
+}
+
+/// Nothing will come, and nobody waits for it any more: the thread gives the value back.
+#[cfg(unix)]
+#[test]
+fn a_wait_ends_with_its_unblock() {
+    let held = Arc::new(());
+    let value = held.clone();
+    here(|| async move {
+        let (near, mut far) = std::os::unix::net::UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        far.set_nonblocking(true).unwrap();
+        let mut known = Unblock::new(near);
+        let attempts = Arc::new(AtomicUsize::new(0));
+        let attempted = attempts.clone();
+        let never = Script(move |_| {
+            attempted.fetch_add(1, SeqCst);
+            Err(io::ErrorKind::WouldBlock.into())
+        });
+        let mut unknown = Unblock::new(Held(never, value));
+        assert!(poll_once(known.read(&mut [0])).await.is_none());
+        assert!(poll_once(unknown.read(&mut [0])).await.is_none());
+        until("both wait", || attempts.load(SeqCst) > 5).await;
+        drop((known, unknown));
+        until("the socket is closed", || {
+            matches!(far.read(&mut [0]), Ok(0))
+        })
+        .await;
+    });
+    eventually("the value is gone", || Arc::strong_count(&held) == 1);
+}
+
+/// Keeps each write, once the gate is open.
+#[derive(Clone, Default)]
+struct Writes(Gate, Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl Write for Writes {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.0.pass();
+        self.1.lock().unwrap().push(buf.to_vec());
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn slices_are_written_in_one_call() {
+    let parts = |parts: &[&'static [u8]]| -> Vec<io::IoSlice<'static>> {
+        parts.iter().map(|part| io::IoSlice::new(part)).collect()
+    };
+    here(move || async move {
+        let writes = Writes::default();
+        writes.0.open();
+        let mut output = Unblock::with_capacity(6, writes.clone());
+        let empty = output.write_vectored(&parts(&[b"", b""])).await;
+        assert_eq!(empty.unwrap(), 0);
+        let written = output.write_vectored(&parts(&[b"", b"ab", b"c"])).await;
+        assert_eq!(written.unwrap(), 3);
+        let written = output.write_vectored(&parts(&[b"defg", b"hi", b"j"])).await;
+        assert_eq!(written.unwrap(), 6, "the capacity");
+        assert_eq!(*writes.1.lock().unwrap(), [&b"abc"[..], b"defghi"]);
+    });
+}
+
+/// As of a write of one slice. The same bytes may be in other slices.
+#[test]
+fn slices_of_a_dropped_write_are_written_once() {
+    here(|| async {
+        for (again, expected) in [
+            (["ab", "cde"], vec!["abcd"]),
+            (["abcd", ""], vec!["abcd"]),
+            (["abx", "d"], vec!["abcd", "abxd"]),
+            (["abc", ""], vec!["abcd", "abc"]),
+        ] {
+            let writes = Writes::default();
+            let mut output = Unblock::new(writes.clone());
+            let slices = ["a", "bcd"].map(|part| io::IoSlice::new(part.as_bytes()));
+            assert!(poll_once(output.write_vectored(&slices)).await.is_none());
+            writes.0.open();
+            let slices = again.map(|part| io::IoSlice::new(part.as_bytes()));
+            let written = output.write_vectored(&slices).await.unwrap();
+            let last = *expected.last().unwrap();
+            assert_eq!(written, last.len());
+            let expected: Vec<_> = expected.iter().map(|text| text.as_bytes()).collect();
+            assert_eq!(*writes.1.lock().unwrap(), expected);
+        }
+    });
+}
+
+#[test]
+fn an_error_of_a_dropped_read_is_returned_once() {
+    here(|| async {
+        let gate = Gate::default();
+        let (opened, mut failed) = (gate.clone(), false);
+        let mut input = Unblock::new(Script(move |_| {
+            opened.pass();
+            if std::mem::replace(&mut failed, true) {
+                Ok(0)
+            } else {
+                Err(io::Error::other("on purpose"))
+            }
+        }));
+        assert!(poll_once(input.read(&mut [0])).await.is_none());
+        gate.open();
+        // Another operation waits for the end of the read, and does not take its error.
+        input.get_mut().await;
+        let error = input.read(&mut [0]).await.unwrap_err();
+        assert_eq!(error.to_string(), "on purpose");
+        assert_eq!(input.read(&mut [0]).await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn an_end_that_a_dropped_read_has_found_is_returned() {
+    here(|| async {
+        let gate = Gate::default();
+        let (opened, mut calls) = (gate.clone(), 0);
+        let mut input = Unblock::new(Script(move |length| {
+            opened.pass();
+            calls += 1;
+            Ok(if calls == 1 { 0 } else { length })
+        }));
+        assert!(poll_once(input.read(&mut [0])).await.is_none());
+        gate.open();
+        input.get_mut().await;
+        assert_eq!(input.read(&mut [0]).await.unwrap(), 0);
+        assert_eq!(input.read(&mut [0]).await.unwrap(), 1);
+    });
+}
