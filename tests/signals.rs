@@ -414,6 +414,62 @@ fn where_an_eventfd_is_refused_all_of_this_holds_too() {
     }
 }
 
+/// As in a process whose parent blocks it: then each thread does.
+#[test]
+#[cfg(unix)]
+fn a_signal_blocked_at_the_start_is_told() {
+    use std::os::unix::process::CommandExt;
+
+    const CHILD: &str = "POLDER_TEST_BLOCKED";
+    const NAME: &str = "a_signal_blocked_at_the_start_is_told";
+    fn blocked(how: libc::c_int, signals: &[libc::c_int]) -> bool {
+        // SAFETY: zeroes are a value of both sets, which live throughout.
+        unsafe {
+            let (mut set, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigemptyset(&mut set);
+            for signal in signals {
+                libc::sigaddset(&mut set, *signal);
+            }
+            libc::pthread_sigmask(how, &set, &mut before);
+            (signals.iter()).all(|signal| libc::sigismember(&before, *signal) == 1)
+        }
+    }
+    const SIGNALS: [libc::c_int; 2] = [libc::SIGHUP, libc::SIGUSR1];
+    if std::env::var_os(CHILD).is_some() {
+        assert!(blocked(libc::SIG_BLOCK, &SIGNALS), "they are inherited");
+        // The second is caught when the thread is running.
+        for (signal, number) in [(Signal::Hup, SIGNALS[0]), (Signal::Usr1, SIGNALS[1])] {
+            within(support::LIMIT, "it stays pending", move || {
+                let mut signals = Signals::new([signal]).unwrap();
+                for _ in 0..2 {
+                    send(number);
+                    assert_eq!(polder::block_on(signals.next()), Some(signal));
+                }
+            });
+        }
+        return;
+    }
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", NAME]).env(CHILD, "1");
+    // SAFETY: these functions are async-signal-safe.
+    unsafe {
+        child.pre_exec(|| {
+            blocked(libc::SIG_BLOCK, &SIGNALS);
+            Ok(())
+        });
+    }
+    let output = within(support::LIMIT * 2, "this program again", move || {
+        child.output().expect("the program starts again")
+    });
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
+    // The result does not depend on the backend.
+    support::backends().into_iter().for_each(support::passed);
+}
+
 #[test]
 #[cfg(unix)]
 fn names_are_the_c_librarys() {

@@ -104,7 +104,11 @@ impl Registry {
         if !CAUGHT[number].load(Ordering::Relaxed) {
             // SAFETY: the handler is async-signal-safe: see `came`.
             unsafe { low_level::register(number as i32, move || came(number))? };
-            CAUGHT[number].store(true, Ordering::Relaxed);
+            CAUGHT[number].store(true, Ordering::SeqCst);
+            // So that the thread unblocks it.
+            if let Some(thread) = OWN.get().thread.get() {
+                platform::notify(thread);
+            }
         }
         Ok(())
     }
@@ -142,11 +146,28 @@ fn came(number: usize) {
     }
 }
 
+/// Returns the set of the signals that have a handler.
+fn caught() -> u128 {
+    let numbers = (0..COUNTS.len()).filter(|number| CAUGHT[*number].load(Ordering::SeqCst));
+    numbers.fold(0, |all, number| all | mask(number))
+}
+
 /// Starts the thread. `wait` returns after a notification.
+///
+/// The thread blocks no signal that has a handler, although it may have inherited that: a process
+/// whose parent blocks a signal blocks it in all threads, and the signal would stay pending. One
+/// that is caught while the thread is running is unblocked after the notification by
+/// [`Registry::catch`], which comes later than the entry in [`CAUGHT`].
 pub(super) fn start_thread(wait: impl Fn() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let run = move || {
         let mut seen = [0; COUNTS.len()];
+        let mut unblocked = 0;
         loop {
+            let blocked = caught() & !unblocked;
+            if blocked != 0 {
+                platform::unblock(blocked);
+                unblocked |= blocked;
+            }
             wait();
             wake_waiters(&mut seen);
         }

@@ -2,6 +2,7 @@
 //! is notified.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::registry::{COUNTS, start_thread};
+use super::registry::{COUNTS, mask, start_thread};
 use crate::poller::WakeDescriptor;
 
 /// The descriptor to which handlers write, and from which the thread reads. They share it, so it is
@@ -37,6 +38,20 @@ pub(super) fn start() -> io::Result<Thread> {
 fn that_blocks(wake: WakeDescriptor) -> io::Result<WakeDescriptor> {
     rustix::fs::fcntl_setfl(wake.descriptor(), OFlags::empty())?;
     Ok(wake)
+}
+
+/// Removes signals from this thread's mask.
+pub(super) fn unblock(signals: u128) {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: the set is initialised by `sigemptyset`, and only read by `pthread_sigmask`. The
+    // numbers are those of signals that have a handler.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for number in (1..COUNTS.len()).filter(|number| signals & mask(*number) != 0) {
+            libc::sigaddset(set.as_mut_ptr(), number as i32);
+        }
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
+    }
 }
 
 /// Sleeps until a handler has written.

@@ -21,6 +21,9 @@ pub(super) fn start() -> io::Result<Thread> {
     Ok(listener.thread().clone())
 }
 
+/// Windows has no masks.
+pub(super) fn unblock(_: u128) {}
+
 /// For handlers: unparks a thread, which takes no lock and allocates nothing.
 pub(super) fn notify(listener: &Thread) {
     listener.unpark();
