@@ -171,9 +171,20 @@ pub mod future {
 
     pub use crate::block_on;
     pub use futures_lite::future::{
-        Boxed, BoxedLocal, Future, FutureExt, fuse, or, pending, poll_fn, poll_once, race, ready,
-        try_zip, yield_now, zip,
+        Boxed, BoxedLocal, Future, FutureExt, fuse, or, pending, poll_fn, race, ready, try_zip,
+        yield_now, zip,
     };
+
+    /// *What may surprise:*
+    ///
+    /// * It also returns `None` if the future is an operation that is ready, and the task has used
+    ///   up its budget: 128 operations in one poll of a task, and 32 in its first. So a loop that
+    ///   drains a socket by `poll_once` ends early. The functions that try (`try_recv`) have no
+    ///   such limit.
+    ///
+    /// *futures-lite's own words:*
+    #[doc(inline)]
+    pub use futures_lite::future::poll_once;
 }
 #[cfg(not(loom))]
 pub mod io;

@@ -2,7 +2,8 @@
 //! type for, and [`Unblock`] for values that can only block.
 //!
 //! The traits and combinators are re-exported from futures-lite, so that a program needs no second
-//! dependency. [`copy`] is polder's own: it yields to other tasks.
+//! dependency. [`copy`] is polder's own: it yields to other tasks. What may surprise is said at
+//! [`AsyncBufReadExt`] (`read_line`), [`AsyncReadExt`], [`AsyncWriteExt`] and [`BufWriter`].
 //!
 //! ```
 //! use polder::io::{AsyncBufReadExt, BufReader, Cursor};
@@ -92,9 +93,52 @@ pub use duplex::{DuplexStream, duplex};
 // By name, without a glob: a future name in futures-lite must not shadow one of the user's. Left
 // out are the types that only combinators return, and `BlockOn`, which drives no sockets.
 pub use futures_lite::io::{
-    AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncSeek, AsyncSeekExt, AsyncWrite,
-    AsyncWriteExt, BufReader, BufWriter, Chain, Cursor, Error, ErrorKind, Lines, ReadHalf, Result,
-    SeekFrom, Take, WriteHalf, empty, repeat, sink, split,
+    AsyncBufRead, AsyncRead, AsyncSeek, AsyncSeekExt, AsyncWrite, BufReader, Chain, Cursor, Error,
+    ErrorKind, Lines, ReadHalf, Result, SeekFrom, Take, WriteHalf, empty, repeat, sink, split,
 };
+
+/// *What may surprise:*
+///
+/// * `read_line` **needs an empty `String`**. Otherwise it panics in a debug build, and replaces
+///   the text in a release build (smol-rs/futures-lite#124).
+/// * If the future of `read_line` is dropped, the bytes that it has read are lost. The stream of
+///   `lines` keeps them: dropping its `next()` loses nothing.
+/// * If the future of `read_until` is dropped, the bytes that it has read are in the `Vec`. Another
+///   call with the same `Vec` continues, and returns the count of its own bytes only.
+///
+/// *futures-lite's own words:*
+#[doc(inline)]
+pub use futures_lite::io::AsyncBufReadExt;
+
+/// *What may surprise:*
+///
+/// * `read_to_string` **needs an empty `String`**, and loses the bytes that it has read if its
+///   future is dropped, as `read_line` of [`AsyncBufReadExt`].
+/// * If the future of `read_exact` is dropped, bytes that it has read are in the buffer, and their
+///   number is not known.
+/// * If the future of `read_to_end` is dropped, the bytes that it has read are in the `Vec`.
+///   Another call with the same `Vec` continues.
+///
+/// *futures-lite's own words:*
+#[doc(inline)]
+pub use futures_lite::io::AsyncReadExt;
+
+/// *What may surprise:*
+///
+/// * If the future of `write_all` is dropped, any number of the first bytes have been written, and
+///   the number is not known. `write` returns it.
+///
+/// *futures-lite's own words:*
+#[doc(inline)]
+pub use futures_lite::io::AsyncWriteExt;
+
+/// *What may surprise:*
+///
+/// * Dropping it loses the bytes that it has buffered, unlike the standard library's: `flush` or
+///   `close` it before.
+///
+/// *futures-lite's own words:*
+#[doc(inline)]
+pub use futures_lite::io::BufWriter;
 pub use io_safe::IoSafe;
 pub use readable::{Readable, ReadableOwned, Writable, WritableOwned};

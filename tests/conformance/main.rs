@@ -10,6 +10,7 @@ mod async_closures;
 mod async_io;
 mod auto_traits;
 mod child;
+mod combinators;
 #[cfg(feature = "compat")]
 mod compat;
 mod connecting;
