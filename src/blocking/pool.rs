@@ -679,6 +679,42 @@ mod tests {
         assert!(!never.load(Ordering::SeqCst));
     }
 
+    /// On a full pool, where it would never begin.
+    #[test]
+    fn a_queued_call_that_is_cancelled_or_aborted_ends_at_once() {
+        let pool = pool(1, 1);
+        let gate = Gate::default();
+        let blocked = gate.calls(pool, Class::Call, 1);
+        pool.wait_until_started();
+        let alive = Arc::new(());
+        let never = Arc::new(AtomicBool::new(false));
+        let call = || {
+            let (alive, never) = (alive.clone(), never.clone());
+            let call = pool.call(Class::Call, move || {
+                never.store(true, Ordering::SeqCst);
+                drop(alive);
+            });
+            call.unwrap()
+        };
+        let cancelled = call();
+        assert_eq!(block_on(poll_once(cancelled.cancel())), Some(None));
+        assert_eq!(Arc::strong_count(&alive), 1);
+
+        let aborted = call();
+        let waits = thread::scope(|scope| {
+            let waits = scope.spawn(|| output(&aborted));
+            aborted.shared().abort();
+            assert!(aborted.is_done());
+            assert_eq!(Arc::strong_count(&alive), 1);
+            waits.join().unwrap()
+        });
+        assert_eq!(waits, None);
+        gate.open();
+        all(blocked);
+        pool.wait_until_empty();
+        assert!(!never.load(Ordering::SeqCst));
+    }
+
     #[test]
     fn an_output_that_nobody_takes_is_dropped_by_whoever_drops_or_detaches_its_call() {
         let pool = pool(1, 1);

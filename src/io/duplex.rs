@@ -262,3 +262,22 @@ impl fmt::Debug for DuplexStream {
         f.debug_struct("DuplexStream").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_lite::io::AsyncWriteExt;
+
+    use super::*;
+
+    #[test]
+    fn bytes_are_freed_with_their_reader() {
+        crate::block_on(async {
+            let (mut near, far) = duplex(1_000);
+            near.write_all(&[7; 1_000]).await.unwrap();
+            let kept = |end: &DuplexStream| end.writes.state.lock().bytes.capacity();
+            assert!(kept(&near) >= 1_000);
+            drop(far);
+            assert_eq!(kept(&near), 0);
+        });
+    }
+}

@@ -15,7 +15,7 @@ use polder::net::TcpStream;
 
 use crate::probe::listen;
 use crate::streams::{Count, Random, poll_read, poll_write};
-use crate::support::{in_every_runtime, sized, until};
+use crate::support::{in_every_runtime, is_in_world, sized, until};
 
 #[test]
 fn a_full_stream_in_memory_waits_for_its_reader_and_an_empty_one_for_its_writer() {
@@ -400,5 +400,44 @@ fn a_copy_is_flushed_before_more_is_waited_for_and_at_the_end() {
         assert_eq!(copier.await.unwrap(), 8);
         server.read_exact(&mut bytes).await.unwrap();
         assert_eq!(&bytes, b"last");
+    });
+}
+
+/// With one operation left in the budget: what would block leaves it to what is ready.
+#[test]
+fn an_attempt_that_would_block_costs_no_budget() {
+    async fn leaves_one(mut waits: impl AsyncRead + AsyncWrite + Unpin, to_write: bool) {
+        let (mut near, mut far) = duplex(1_000);
+        near.write_all(&[0; 1_000]).await.unwrap();
+        yield_now().await;
+        let mut byte = [0];
+        for _ in 1..128 {
+            assert!(poll_once(far.read(&mut byte)).await.is_some());
+        }
+        let would_block = if to_write {
+            poll_once(waits.write(&byte)).await.is_none()
+        } else {
+            poll_once(waits.read(&mut byte)).await.is_none()
+        };
+        assert!(would_block);
+        assert!(
+            poll_once(far.read(&mut byte)).await.is_some(),
+            "one is left"
+        );
+        assert!(
+            poll_once(far.read(&mut byte)).await.is_none(),
+            "none is left"
+        );
+    }
+    in_every_runtime(|_| async {
+        let (mut near, _far) = duplex(1);
+        leaves_one(&mut near, false).await;
+        near.write_all(b"x").await.unwrap();
+        leaves_one(&mut near, true).await;
+        #[cfg(all(feature = "blocking", unix))]
+        if !is_in_world() {
+            let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
+            leaves_one(polder::io::Unblock::new(near), false).await;
+        }
     });
 }
