@@ -117,7 +117,15 @@ where
     if let Some(failure) = report.failure {
         // The harness leaves out the name of the crate.
         let name = name.split_once("::").map_or(name, |(_, name)| name);
-        panic!("{failure}  replay, with each event: POLDER_SIM_LOG=1 cargo test {name}");
+        // Comparing the two clocks is the usual reason why a paused test fails at once.
+        let clock = match report.asked {
+            Some(_) => "",
+            None => {
+                "  note: the clock of std is real time here: use polder::time::now, or \
+                 polder::sim::answer_for_libc!\n"
+            }
+        };
+        panic!("{failure}{clock}  replay, with each event: POLDER_SIM_LOG=1 cargo test {name}");
     }
 }
 

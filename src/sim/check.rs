@@ -73,7 +73,7 @@ pub struct Report {
     /// Observations in this run that may explain why another one differs.
     pub(super) seen: Vec<String>,
     /// How often the C library was called, if the world answers for it.
-    pub(super) asked: Option<Asked>,
+    pub(crate) asked: Option<Asked>,
     /// Actions that may be the reason of a failure, a line each.
     pub(super) remarks: BTreeSet<&'static str>,
     /// The choices of a run that is one of all: see [`Sim::exhaustive`].
@@ -173,7 +173,7 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// `test` is the first process of the world, on a host called `test`. Its future returns nothing,
 /// or a `Result<(), E>` with an `E: Debug`. Each seed runs on a new thread, and several seeds run
 /// in parallel; short worlds run faster if they share a thread ([`Sim::share_thread`]). The first
-/// seed and a failing one run twice, and their fingerprints are compared: if they differ, the
+/// seed, the first one with faults, and a failing one run twice, and their fingerprints are compared: if they differ, the
 /// program does something that the seed does not decide.
 ///
 /// Each random fault has a number, whether its probability is that of [`Sim::chaos`] or one that
@@ -194,7 +194,7 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// | `POLDER_SEED` | runs this seed only: decimal, or hexadecimal after `0x` |
 /// | `POLDER_SIM` | runs a seed, and leaves out the faults of these numbers: `0x1d3:-1,-2,-4..8`; the words `mean` (latencies), `fifo` (ready tasks) and `choose3=0` (the test's third choice) simplify it too; `fork1500=0x7` draws other numbers from 1,500 ns on; `schedule=0.2` is a run of [`Sim::exhaustive`] |
 /// | `POLDER_SEEDS` | the number of seeds to run, from zero on |
-/// | `POLDER_SIM_CHECK` | if it is `1`, every seed runs twice, and not only the first one |
+/// | `POLDER_SIM_CHECK` | if it is `1`, every seed runs twice, and not only the first ones |
 /// | `POLDER_SIM_EXPLORE` | after the seeds, runs that come to something new are continued in other ways: for a time such as `60s` or `10m`, or a number of runs; see `docs/SIMULATION.md` |
 /// | `POLDER_SIM_CORPUS` | the file of the runs that an exploration keeps, by which the next one begins, for one test; the default is below `target/sim/corpus` |
 /// | `POLDER_SEED_FROM` | the first seed; `random` for another one each time |

@@ -24,6 +24,7 @@ use super::replay::Replay;
 use super::threads::Threads;
 use crate::sync::Mutex;
 use crate::world::edges;
+use crate::world::faults::FIRST_WILD;
 use crate::world::trace::{Comparison, Recorded};
 use crate::world::{Setup, Variation};
 
@@ -31,7 +32,8 @@ use crate::world::{Setup, Variation};
 struct Jobs<'a> {
     threads: &'a Threads<'a>,
     variation: Variation,
-    first: Option<u64>,
+    /// The first seed, and the first one that may have faults: both run twice.
+    repeated: [Option<u64>; 2],
     /// Whether every seed runs twice.
     checks_all: bool,
     /// Whether a world that ran on the thread of another one has run twice.
@@ -82,7 +84,10 @@ pub(super) fn run_seeds<'a>(
     let jobs = Jobs {
         threads,
         variation,
-        first: seeds.first().copied(),
+        repeated: [
+            seeds.first().copied(),
+            seeds.iter().copied().find(|seed| *seed >= FIRST_WILD),
+        ],
         checks_all: number_from("POLDER_SIM_CHECK").is_some_and(|number| number != 0),
         has_checked_shared: AtomicBool::new(false),
         work: Mutex::new(Work {
@@ -133,8 +138,8 @@ impl Jobs<'_> {
     }
 
     /// Runs a seed on this thread, which `is_used` if other worlds had it. Runs it again on a new
-    /// thread if it is the first seed, or the first one on a used thread, or has failed. A failure
-    /// of the first run is kept even if the second one passes.
+    /// thread if it is the first seed, or the first one with faults, or the first one on a used
+    /// thread, or has failed. A failure of the first run is kept even if the second one passes.
     fn run_checked(&self, seed: u64, is_used: bool, spare: &mut Recorded) -> Report {
         let setup = |comparison| Setup {
             comparison,
@@ -144,13 +149,19 @@ impl Jobs<'_> {
         let record = Comparison::Record(std::mem::take(spare));
         let mut first = self.threads.run_here(seed, setup(record));
         let recorded = std::mem::take(&mut first.recorded);
-        let is_first = Some(seed) == self.first
+        let is_first = self.repeated.contains(&Some(seed))
             || is_used && !self.has_checked_shared.swap(true, Ordering::Relaxed);
         if !is_first && !self.checks_all && first.failure.is_none() {
             *spare = recorded.cleared();
             return first;
         }
-        let second = (self.threads).run(seed, setup(Comparison::Compare(recorded)));
+        // The panic of a run that has failed has been printed, by a thread that is named after the
+        // seed unless it is shared.
+        let repeat = Setup {
+            is_quiet: first.failure.is_some() && !is_used,
+            ..setup(Comparison::Compare(recorded))
+        };
+        let second = self.threads.run(seed, repeat);
         let is_same = second.fingerprint == first.fingerprint && second.failure == first.failure;
         if second.has_diverged || !is_same {
             first.failure = Some(diverged(&first, &second, is_used));
@@ -243,6 +254,11 @@ fn diverged(first: &Report, second: &Report, is_used: bool) -> String {
     text
 }
 
+/// A cause that no call to the C library shows. futures-util 0.3 and tokio 1 choose the branch that
+/// is polled first with a generator for each thread, which a static counter seeds.
+const SELECT: &str = "the first branch of a `select!` (use futures' `select_biased!`, or `biased;` \
+                      in tokio's)";
+
 /// Returns why two runs of a seed differ, as far as can be found out.
 fn likely_cause(second: &Report) -> String {
     let is_possible = cfg!(all(target_os = "linux", target_pointer_width = "64"));
@@ -264,19 +280,20 @@ fn likely_cause(second: &Report) -> String {
                 )
             });
             format!(
-                "something that the C library is not asked for: a static, a thread, an address \
-                 that is compared or hashed, the number of a thread (by which fastrand seeds \
-                 itself), a file, randomness of the processor's or by a system call of the \
-                 program's own.{asked}"
+                "something that the C library is not asked for: {SELECT}, a static, a thread, an \
+                 address that is compared or hashed, the number of a thread (by which fastrand \
+                 seeds itself), a file, the process ID, randomness of the processor's or by a \
+                 system call of the program's own.{asked}"
             )
         }
-        (None, _) if is_possible => "the order of a HashMap, random numbers, or the system's \
-                                     clock. The seed decides these too with the line \
-                                     `polder::sim::answer_for_libc!();` at the root of the \
-                                     test's crate. Otherwise a thread, a static, an address."
-            .into(),
-        (None, _) => "the order of a HashMap, the system's clock or its randomness, a thread, a \
-                      static, an address."
-            .into(),
+        (None, _) if is_possible => format!(
+            "the order of a HashMap, random numbers, or the system's clock. The seed decides these \
+             too with the line `polder::sim::answer_for_libc!();` at the root of the test's crate. \
+             Otherwise {SELECT}, a thread, a static, an address."
+        ),
+        (None, _) => format!(
+            "the order of a HashMap, the system's clock or its randomness, {SELECT}, a thread, a \
+             static, an address."
+        ),
     }
 }

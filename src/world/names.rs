@@ -161,10 +161,10 @@ impl Names {
                 "cannot resolve {asked:?}: the server of names does not answer"
             )))
         } else if addresses.is_empty() {
-            Err(io::Error::new(
-                io::ErrorKind::NotFound,
-                format!("cannot resolve {asked:?}: no host has this name"),
-            ))
+            // As std's lookup, its kind is not `NotFound`.
+            Err(io::Error::other(format!(
+                "cannot resolve {asked:?}: no host has this name"
+            )))
         } else {
             Ok(addresses)
         };

@@ -71,10 +71,15 @@ fn site_of(words: &str) -> Option<String> {
     PANICS.try_with(find).ok().flatten()
 }
 
-/// Fails the run because of a panic.
+/// Fails the run because of a panic. The reason ends with its place.
 pub(crate) fn fail_by_panic(words: &str, reason: impl FnOnce() -> String) {
-    let site = site_of(words);
-    fail_as(site.map(|site| format!("a panic at {site}")), None, reason);
+    match site_of(words) {
+        Some(site) => {
+            let cause = format!("a panic at {site}");
+            fail_as(Some(cause), None, || format!("{}\n  (at {site})", reason()));
+        }
+        None => fail_as(None, None, reason),
+    }
 }
 
 /// Fails the run because of the panic of a process, or of a task that is never awaited, unless the

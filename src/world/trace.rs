@@ -280,7 +280,8 @@ impl Trace {
         Trace::describe(numbers.map(|nth| &self.last[nth % SHOWN]), name)
     }
 
-    /// Describes events, a line each.
+    /// Describes events, a line each. Events of one host in the same words, one after the other,
+    /// are one line with their number.
     pub(crate) fn describe<'a, 'b>(
         events: impl IntoIterator<Item = &'b (u64, usize, Fact)>,
         name: impl Fn(usize) -> &'a str,
@@ -288,9 +289,19 @@ impl Trace {
         use fmt::Write;
 
         let mut text = String::new();
-        for (now, host, what) in events {
-            let words = what.words(*host, &name);
-            let _ = writeln!(text, "    {} {words}", Seconds(*now));
+        let mut events = (events.into_iter())
+            .map(|(now, host, what)| (Seconds(*now), what.words(*host, &name)))
+            .peekable();
+        while let Some((now, words)) = events.next() {
+            let _ = write!(text, "    {now} {words}");
+            let mut more = (0, None);
+            while let Some((last, _)) = events.next_if(|(_, next)| *next == words) {
+                more = (more.0 + 1, Some(last));
+            }
+            let _ = match more {
+                (count, Some(last)) => writeln!(text, " ({count} times more, until {last})"),
+                _ => writeln!(text),
+            };
         }
         text
     }
@@ -334,6 +345,22 @@ mod tests {
             trace.take_recorded();
             assert_eq!(told(&trace), last, "although its recording was taken");
         }
+    }
+
+    #[test]
+    fn events_in_the_same_words_are_one_line() {
+        let events = [
+            (1, 0, Fact::Started),
+            (2, 0, Fact::Started),
+            (3, 1, Fact::Started),
+        ];
+        let text = Trace::describe(&events, |host| ["one", "two"][host]);
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let expected = [
+            "0.000000 s one: started (1 times more, until 0.000000 s)",
+            "0.000000 s two: started",
+        ];
+        assert_eq!(lines, expected);
     }
 
     #[test]

@@ -128,7 +128,7 @@ fn a_name_leads_to_its_host_after_a_while() {
         );
         assert!(now() > start);
         let unknown = polder::net::resolve("nobody:80").await.unwrap_err();
-        assert_eq!(unknown.kind(), ErrorKind::NotFound);
+        assert_eq!(unknown.kind(), ErrorKind::Other);
         Result::Ok(())
     });
 }
