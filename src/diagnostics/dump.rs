@@ -8,8 +8,9 @@ use std::time::{Duration, Instant, SystemTime};
 use super::hints::{Clues, Hint};
 use super::json::{Json, OrNull};
 use super::pairs::Pairs;
+use super::request::Here;
 use super::seconds::Seconds;
-use super::snapshot::{SharedSnapshot, TaskRecord, WorkerSnapshot};
+use super::snapshot::{SharedSnapshot, TaskRecord};
 use super::sockets::{describe, is_readable};
 use crate::clock::now;
 use crate::poller::Backend;
@@ -294,10 +295,10 @@ pub enum Wait {
 }
 
 impl Dump {
-    /// `own` holds the snapshots of the workers of this thread.
-    pub(crate) fn of(shared: &Shared, own: Vec<WorkerSnapshot>) -> Dump {
+    /// `here` are the workers of this thread.
+    pub(crate) fn of(shared: &Shared, here: &[Here]) -> Dump {
         let live = shared.live_tasks();
-        let snapshot = SharedSnapshot::take(shared, own);
+        let snapshot = SharedSnapshot::take(shared, here);
         let now = now();
         let mut clues = Clues::new(now, snapshot.has_unknown_waits());
         let SharedSnapshot { workers, tasks, .. } = snapshot;

@@ -285,7 +285,7 @@ impl DumpSetting {
         }
         for (_, runtime) in runtimes {
             // Writing to a string does not fail.
-            let _ = write!(text, "{}", Dump::of(&runtime, Vec::new()));
+            let _ = write!(text, "{}", Dump::of(&runtime, &[]));
             write_trace(&runtime, false);
         }
         let Some(path) = &self.path else {
@@ -324,7 +324,7 @@ fn start(setting: DumpSetting) -> io::Result<()> {
             let look = time.saturating_sub(super::look_before(time));
             thread::sleep(look);
             for (_, runtime) in open_runtimes() {
-                Dump::of(&runtime, Vec::new());
+                Dump::of(&runtime, &[]);
             }
             thread::sleep(time.saturating_sub(start.elapsed()));
             setting.dump(&format!("{time:?} after its first runtime was built"));

@@ -116,7 +116,7 @@ impl Tell for Lines {
 /// none for a while.
 fn write_runtime(out: &mut String, number: usize, runtime: &Shared, before: Option<&Last>) -> Last {
     let at = Instant::now();
-    let dump = Dump::of(runtime, Vec::new());
+    let dump = Dump::of(runtime, &[]);
     let metrics = Metrics::of(runtime);
     let mut json = Json::object(out);
     json.value("number", number)

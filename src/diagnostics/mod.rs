@@ -57,7 +57,7 @@ pub use backtrace::Backtrace;
 pub use dump::{Dump, TaskDump, TaskRef, TaskState, Wait, WorkerDump, WorkerState};
 pub use hints::Hint;
 pub use metrics::{Histogram, Metrics, WorkerMetrics};
-pub(crate) use snapshot::WorkerSnapshot;
+pub(crate) use request::Here;
 pub use trace::Trace;
 pub(crate) use watchdog::Watch;
 pub use watchdog::{Activity, Stall};

@@ -1,6 +1,7 @@
 //! A question to a worker, and the wait for its answer: see `telemetry::requests`.
 
-use std::sync::{Arc, Condvar, PoisonError};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::snapshot::WorkerSnapshot;
@@ -8,32 +9,27 @@ use crate::clock::now;
 use crate::reactor::Driver;
 use crate::scheduler::{Local, Question, Remote};
 use crate::sync::Mutex;
+use crate::telemetry::requests::Bell;
 
-/// See the head of the module. (A condition variable, since parking the asker's thread could take a
-/// wake-up that the thread's own executor waits for.)
+/// See the head of the module.
 pub(super) struct Request {
     answer: Mutex<Option<WorkerSnapshot>>,
-    answered: Condvar,
+    bell: Arc<Bell>,
 }
 
 impl Request {
-    /// Asks a worker.
-    pub(super) fn ask(remote: &Remote) -> Arc<Request> {
-        let request = Arc::new(Request {
-            answer: Mutex::new(None),
-            answered: Condvar::new(),
-        });
-        remote.requests.ask(request.clone());
-        remote.reactor.unpark_best_effort();
-        request
-    }
-
     /// Waits for the answer until `deadline`.
-    pub(super) fn wait(&self, deadline: Instant) -> Option<WorkerSnapshot> {
-        let answer = self.answer.lock();
-        let left = deadline.saturating_duration_since(now());
-        let waited = (self.answered).wait_timeout_while(answer, left, |answer| answer.is_none());
-        waited.unwrap_or_else(PoisonError::into_inner).0.take()
+    pub(super) fn wait(&self, asker: &Asker<'_>, deadline: Instant) -> Option<WorkerSnapshot> {
+        let mut is_in_time = true;
+        loop {
+            asker.answer();
+            // Released before the wait.
+            let answer = self.answer.lock().take();
+            if answer.is_some() || !is_in_time {
+                return answer;
+            }
+            is_in_time = (self.bell).wait(|| deadline.saturating_duration_since(now()));
+        }
     }
 }
 
@@ -41,6 +37,53 @@ impl Question for Request {
     fn answer(&self, local: &Local, driver: &Driver) {
         let answer = WorkerSnapshot::of(local, driver);
         *self.answer.lock() = Some(answer);
-        self.answered.notify_all();
+        self.bell.ring();
+    }
+}
+
+/// A worker, on its own thread.
+pub(crate) type Here = (Rc<Local>, Rc<Driver>);
+
+/// A thread that asks workers. Until it is dropped, the thread answers the questions for its own
+/// workers while it waits.
+pub(super) struct Asker<'a> {
+    bell: Arc<Bell>,
+    here: &'a [Here],
+}
+
+impl Asker<'_> {
+    pub(super) fn new(here: &[Here]) -> Asker<'_> {
+        let bell = Arc::new(Bell::default());
+        for (local, _) in here {
+            local.requests().announce(Some(bell.clone()));
+        }
+        Asker { bell, here }
+    }
+
+    /// Asks a worker of another thread.
+    pub(super) fn ask(&self, remote: &Remote) -> Arc<Request> {
+        let request = Arc::new(Request {
+            answer: Mutex::new(None),
+            bell: self.bell.clone(),
+        });
+        remote.requests.ask(request.clone());
+        remote.reactor.unpark_best_effort();
+        request
+    }
+
+    fn answer(&self) {
+        for (local, driver) in self.here {
+            if local.requests().is_asked() {
+                (local.requests()).answer(|question| question.answer(local, driver));
+            }
+        }
+    }
+}
+
+impl Drop for Asker<'_> {
+    fn drop(&mut self) {
+        for (local, _) in self.here {
+            local.requests().announce(None);
+        }
     }
 }

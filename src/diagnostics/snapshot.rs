@@ -16,15 +16,17 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::ptr;
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::dump::{TaskDump, TaskRef, TaskState, WorkerDump, WorkerState};
 use super::pairs::Pairs;
-use super::request::Request;
+use super::request::{Asker, Here};
 use crate::clock::{now, since_tick, tick};
 use crate::reactor::{Driver, SourceWait, TimerWait};
-use crate::scheduler::{Drive, Local, MainFuture, Meta, Shared};
+use crate::scheduler::{Drive, Local, MainFuture, Meta, Shared, with_running};
 use crate::sync::atomic::Ordering;
 use crate::task::Id;
 
@@ -165,6 +167,16 @@ impl WorkerSnapshot {
         local.for_each_new(|meta| add(None, meta));
         let mains = local.mains.borrow();
         tasks.extend((mains.iter()).map(|main| TaskRecord::of_main(worker, main, now)));
+        // The worker may answer within a poll: see `request`. A task in its first poll is in none
+        // of the lists.
+        let running = local.counters.task().map(|(id, _)| id);
+        let is_running = |record: &TaskRecord| record.task.id.map(Id::as_u64) == running;
+        if let Some(id) = running {
+            match tasks.iter_mut().find(|record| is_running(record)) {
+                Some(record) => record.runs = true,
+                None => tasks.extend(first_poll(local, id, now)),
+            }
+        }
         WorkerSnapshot {
             worker,
             tasks,
@@ -172,6 +184,19 @@ impl WorkerSnapshot {
             timers: driver.timer_waits(),
         }
     }
+}
+
+/// Returns the running task of this worker, which is the one of this thread, if that is its first
+/// poll.
+fn first_poll(local: &Local, id: u64, now: Instant) -> Option<TaskRecord> {
+    let record = with_running(|meta| {
+        let is_it = local.has(meta) && meta.id.as_u64() == id;
+        (is_it && meta.polls.load(Ordering::Relaxed) == 1)
+            .then(|| TaskRecord::of(Some(local.index), None, meta, now))
+    });
+    let mut record = record.flatten()?;
+    record.runs = true;
+    Some(record)
 }
 
 /// A set without random keys: taking those would change the order of a simulated program's maps.
@@ -189,10 +214,15 @@ pub(super) struct SharedSnapshot {
 }
 
 impl SharedSnapshot {
-    /// `own` holds the data of the workers of the runtime that belong to this thread: usually one,
-    /// or none.
-    pub(super) fn take(shared: &Shared, mut own: Vec<WorkerSnapshot>) -> SharedSnapshot {
+    /// `here` are the workers of this thread, of this runtime and of others: usually one, or none.
+    pub(super) fn take(shared: &Shared, here: &[Here]) -> SharedSnapshot {
         let start = now();
+        let own = |(local, _): &&Here| ptr::eq(Arc::as_ptr(&local.shared), shared);
+        let own = here.iter().filter(own);
+        let mut own: Vec<_> = own
+            .map(|(local, driver)| WorkerSnapshot::of(local, driver))
+            .collect();
+        let asker = Asker::new(here);
         let mut snapshot = SharedSnapshot::default();
         let mut answers = Vec::new();
         for (index, remote) in shared.remotes().iter().enumerate() {
@@ -218,14 +248,14 @@ impl SharedSnapshot {
                     _ => WorkerState::Awake,
                 };
                 let is_driven = worker.state != WorkerState::NotDriven;
-                request = is_driven.then(|| (tick, Request::ask(remote)));
+                request = is_driven.then(|| (tick, asker.ask(remote)));
             }
             answers.push((answer, request));
             snapshot.workers.push(worker);
         }
         snapshot.add_movable_tasks(shared, start);
-        // A task that was never polled may pass from queue to queue meanwhile, and be polled after
-        // its worker has answered.
+        // A task that was never polled may pass from queue to queue meanwhile, and be polled before
+        // or after its worker has answered.
         let ids = snapshot.tasks.iter().filter_map(|record| record.task.id);
         let mut listed: Set = ids.map(Id::as_u64).collect();
         shared.for_each_injected(|meta| {
@@ -237,9 +267,9 @@ impl SharedSnapshot {
         let remotes = shared.remotes().iter().enumerate();
         for ((index, remote), (mut answer, request)) in remotes.zip(answers) {
             if let Some((tick, request)) = request {
-                answer = request.wait(deadline);
+                answer = request.wait(&asker, deadline);
                 if answer.is_none() && !remote.requests.withdraw(&*request) {
-                    answer = request.wait(deadline + ANSWERING);
+                    answer = request.wait(&asker, deadline + ANSWERING);
                 }
                 if answer.is_none() {
                     snapshot.workers[index].state = match remote.drive() {
@@ -253,7 +283,7 @@ impl SharedSnapshot {
             }
             if let Some(mut answer) = answer {
                 let is_new = |record: &TaskRecord| match record.task.id {
-                    Some(id) if record.task.polls == 0 => listed.insert(id.as_u64()),
+                    Some(id) if record.task.polls == 0 || record.runs => listed.insert(id.as_u64()),
                     _ => true,
                 };
                 answer.tasks.retain(is_new);
@@ -332,7 +362,7 @@ mod tests {
     use super::*;
     use crate::event::Latch;
     use crate::scheduler::{Question, with_local};
-    use std::sync::{Arc, mpsc};
+    use std::sync::mpsc;
 
     /// A question that occupies a worker until the patience of the next asker is over.
     #[derive(Debug)]
@@ -361,7 +391,7 @@ mod tests {
         // On a busy machine it may not have begun by then.
         let has_answered = (0..20).any(|_| {
             shared.remote(0).requests.ask(Arc::new(Slow));
-            let snapshot = SharedSnapshot::take(&shared, Vec::new());
+            let snapshot = SharedSnapshot::take(&shared, &[]);
             !matches!(
                 snapshot.workers[0].state,
                 WorkerState::Silent { .. } | WorkerState::NotDriven

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::background;
 use super::resolver::Resolver;
 use super::spawn::{LARGE_FUTURE, boxed_if_large, spawn_forgotten, spawn_on};
-use crate::diagnostics::{Dump, Metrics, Trace, WorkerSnapshot};
+use crate::diagnostics::{Dump, Metrics, Trace};
 use crate::poller::Backend;
 use crate::scheduler::{self, Placement, Shared};
 use crate::task::{self, Name, Task};
@@ -256,8 +256,7 @@ impl Handle {
     /// });
     /// ```
     pub fn dump(&self) -> Dump {
-        let own = scheduler::with_worker_of(&self.shared, WorkerSnapshot::of);
-        Dump::of(&self.shared, own.into_iter().collect())
+        Dump::of(&self.shared, scheduler::current_worker().as_slice())
     }
 
     /// Returns the runtime's last events: see [`Runtime::trace`](super::Runtime::trace).

@@ -42,9 +42,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::clock::now;
-use crate::diagnostics::{self, Dump, Metrics, Trace, WorkerSnapshot, observe};
+use crate::diagnostics::{self, Dump, Here, Metrics, Trace, observe};
 use crate::poller::{Backend, Poller};
-use crate::scheduler::{BusyPollConfig, EVENT_INTERVAL, Shared, Worker, not_simulated};
+use crate::scheduler::{self, BusyPollConfig, EVENT_INTERVAL, Shared, Worker, not_simulated};
 use crate::sync::contain;
 use crate::sys::BorrowedDescriptor;
 use crate::task::{Name, Task};
@@ -412,7 +412,7 @@ impl Runtime {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn dump(&self) -> Dump {
-        Dump::of(self.shared(), self.snapshots())
+        Dump::of(self.shared(), &self.here())
     }
 
     /// Describes the tasks of a simulated process, in lines. The hints of a later dump are those
@@ -425,15 +425,18 @@ impl Runtime {
         dump.in_a_world()
     }
 
-    /// Returns snapshots of the workers that this thread drives.
-    fn snapshots(&self) -> Vec<WorkerSnapshot> {
+    /// Returns the workers of this thread: the runtime's, and the current one, which may be another
+    /// runtime's.
+    fn here(&self) -> Vec<Here> {
         #[cfg(feature = "sim")]
         let workers = self.simulated_workers();
         #[cfg(not(feature = "sim"))]
         let workers = [&self.worker].into_iter();
-        workers
-            .map(|worker| WorkerSnapshot::of(&worker.local, &worker.driver))
-            .collect()
+        let own = workers.map(|worker| (worker.local.clone(), worker.driver.clone()));
+        let mut here: Vec<Here> = own.collect();
+        let current = scheduler::current_worker();
+        here.extend(current.filter(|(local, _)| !Arc::ptr_eq(&local.shared, self.shared())));
+        here
     }
 
     /// Returns the runtime's last events. `None` unless it was

@@ -202,6 +202,11 @@ pub(crate) fn current_local() -> Option<Rc<Local>> {
     with_local(Rc::clone)
 }
 
+/// The worker that this thread drives.
+pub(crate) fn current_worker() -> Option<(Rc<Local>, Rc<Driver>)> {
+    with_current(|current| current.map(|current| (current.local.clone(), current.driver.clone())))
+}
+
 /// Calls `f` with the worker that this thread drives, if it is one of `shared`. `f` runs no foreign
 /// code: see above.
 pub(crate) fn with_worker_of<R>(

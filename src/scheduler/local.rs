@@ -18,10 +18,11 @@ use super::current::Running;
 use super::idle::IdleWorkers;
 use super::main_future::MainFuture;
 use super::mutex_queue::capacity;
-use super::shared::{Remote, Shared, Stealable};
+use super::shared::{Question, Remote, Shared, Stealable};
 use super::{INDEX, MOVABLE, Meta, NOT_TAKEN, Runnable, TaskRef};
 use crate::clock::{now, tick};
 use crate::sync::atomic::Ordering;
+use crate::telemetry::requests::Requests;
 use crate::telemetry::{Counters, Ids, Leaf, Mark, SAMPLE, Traced};
 
 /// The maximum number of consecutive runs of tasks that the previous task has woken. Such a task
@@ -147,9 +148,14 @@ impl Local {
         self.stealable.is_some()
     }
 
+    /// The questions of other threads about this worker.
+    pub(crate) fn requests(&self) -> &Requests<dyn Question> {
+        &self.remote.requests
+    }
+
     /// Whether this is the worker of the task, movable or not.
     #[inline]
-    pub(super) fn has(&self, meta: &Meta) -> bool {
+    pub(crate) fn has(&self, meta: &Meta) -> bool {
         Arc::ptr_eq(&self.shared, &meta.shared) && self.index == meta.index()
     }
 

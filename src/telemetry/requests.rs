@@ -6,38 +6,97 @@
 //! `reactor::parking`. A worker in the middle of a task does not answer. The asker waits only for a
 //! while, and then withdraws the question, so that no question outlives its asker. The lock of the
 //! list decides whether the worker has taken the question by then: if so, the worker is answering
-//! it, and the asker waits longer. `loom` checks this below. For the questions themselves, and how
-//! the asker waits, see `diagnostics::request`.
+//! it, and the asker waits longer.
+//!
+//! **Workers that ask each other.** The asker may itself be in the middle of a task, as for a debug
+//! page that two clients request at once. So while it waits, it answers the questions for its own
+//! worker: it waits for a [`Bell`], which is rung by each answer, and by each question for a worker
+//! that has [announced](Requests::announce) it. A question is added, and a bell announced, under
+//! the lock of the list. So either the question finds the bell, or the worker finds the question
+//! when it looks for the first time.
+//!
+//! `loom` checks this below. For the questions themselves see `diagnostics::request`.
 
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Condvar, Mutex};
 
 /// The questions that one worker has not looked at yet.
 pub(crate) struct Requests<Q: ?Sized> {
     /// Whether there is any question; read without the lock, written under it.
     asked: AtomicBool,
-    list: Mutex<Vec<Arc<Q>>>,
+    list: Mutex<List<Q>>,
+}
+
+struct List<Q: ?Sized> {
+    questions: Vec<Arc<Q>>,
+    /// The bell of the worker's thread while that waits for answers of others.
+    bell: Option<Arc<Bell>>,
+}
+
+/// Wakes a thread that waits for answers. (A condition variable, since parking the thread could
+/// take a wake-up that its own executor waits for.)
+#[derive(Default)]
+pub(crate) struct Bell {
+    is_rung: Mutex<bool>,
+    rung: Condvar,
+}
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        *self.is_rung.lock() = true;
+        self.rung.notify_one();
+    }
+
+    /// Waits until it has been rung since the last call. Returns false if `left`, the time that may
+    /// pass until then, is over.
+    pub(crate) fn wait(&self, left: impl Fn() -> Duration) -> bool {
+        let mut is_rung = self.is_rung.lock();
+        while !*is_rung {
+            let left = left();
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.rung.wait_timeout(is_rung, left);
+            is_rung = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        std::mem::replace(&mut *is_rung, false)
+    }
 }
 
 impl<Q: ?Sized> Requests<Q> {
     pub(crate) fn new() -> Requests<Q> {
         Requests {
             asked: AtomicBool::new(false),
-            list: Mutex::new(Vec::new()),
+            list: Mutex::new(List {
+                questions: Vec::new(),
+                bell: None,
+            }),
         }
     }
 
     /// Adds a question. The caller unparks the worker afterwards.
     pub(crate) fn ask(&self, question: Arc<Q>) {
         let mut list = self.list.lock();
-        list.push(question);
+        list.questions.push(question);
         self.asked.store(true, Ordering::Relaxed);
+        let bell = list.bell.clone();
+        drop(list);
+        if let Some(bell) = bell {
+            bell.ring();
+        }
     }
 
-    /// Whether there is a question. Exact for the worker, after it was unparked.
+    /// Sets the bell that questions ring, or none. Called by the worker, which looks for questions
+    /// afterwards.
+    pub(crate) fn announce(&self, bell: Option<Arc<Bell>>) {
+        self.list.lock().bell = bell;
+    }
+
+    /// Whether there is a question. Exact for the worker, after it was unparked or its bell rung.
     #[inline]
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
@@ -46,7 +105,7 @@ impl<Q: ?Sized> Requests<Q> {
     /// Takes all questions, and calls `answer` with each. Called by the worker.
     pub(crate) fn answer(&self, mut answer: impl FnMut(&Q)) {
         let mut list = self.list.lock();
-        let questions = std::mem::take(&mut *list);
+        let questions = std::mem::take(&mut list.questions);
         self.asked.store(false, Ordering::Relaxed);
         drop(list);
         questions.iter().for_each(|question| answer(question));
@@ -56,10 +115,11 @@ impl<Q: ?Sized> Requests<Q> {
     /// done so.
     pub(crate) fn withdraw(&self, question: &Q) -> bool {
         let mut list = self.list.lock();
-        let before = list.len();
-        list.retain(|other| !ptr::addr_eq(Arc::as_ptr(other), question));
-        self.asked.store(!list.is_empty(), Ordering::Relaxed);
-        list.len() < before
+        let before = list.questions.len();
+        (list.questions).retain(|other| !ptr::addr_eq(Arc::as_ptr(other), question));
+        let left = list.questions.len();
+        self.asked.store(left > 0, Ordering::Relaxed);
+        left < before
     }
 }
 
@@ -93,6 +153,12 @@ mod loom_tests {
 
     /// A question, represented by its answer.
     type Answer = Mutex<Option<usize>>;
+
+    /// A question of another worker.
+    struct Asked {
+        answer: Mutex<Option<usize>>,
+        bell: Arc<Bell>,
+    }
 
     /// A worker that sleeps unless it is asked. Left out: its other work.
     struct Model {
@@ -193,7 +259,47 @@ mod loom_tests {
             worker.join().unwrap();
             let is_answered = question.lock().is_some();
             assert_ne!(is_gone, is_answered, "either gone or answered");
-            assert!(!is_left && world.requests.list.lock().is_empty());
+            assert!(!is_left && world.requests.list.lock().questions.is_empty());
+        });
+    }
+
+    /// Neither returns to its loop before it has its answer. Loom fails the model if one of them
+    /// waits forever.
+    #[test]
+    fn workers_that_ask_each_other_answer_each_other() {
+        check(|| {
+            let requests = [(); 2].map(|()| Arc::new(Requests::<Asked>::new()));
+            let work = |own: &Arc<Requests<Asked>>, other: &Arc<Requests<Asked>>| {
+                let (own, other) = (own.clone(), other.clone());
+                move || {
+                    let bell = Arc::new(Bell::default());
+                    own.announce(Some(bell.clone()));
+                    let question = Arc::new(Asked {
+                        answer: Mutex::new(None),
+                        bell: bell.clone(),
+                    });
+                    other.ask(question.clone());
+                    let answer = || {
+                        own.answer(|question| {
+                            *question.answer.lock() = Some(5);
+                            question.bell.ring();
+                        });
+                    };
+                    loop {
+                        answer();
+                        if question.answer.lock().is_some() {
+                            break;
+                        }
+                        bell.wait(|| Duration::MAX);
+                    }
+                    own.announce(None);
+                    // Back in its loop, which looks once more.
+                    answer();
+                }
+            };
+            let other = loom::thread::spawn(work(&requests[1], &requests[0]));
+            work(&requests[0], &requests[1])();
+            other.join().unwrap();
         });
     }
 }

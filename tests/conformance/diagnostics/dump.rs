@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::panic::Location;
 use std::pin::pin;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -355,6 +355,97 @@ fn a_task_that_takes_a_dump_runs() {
         let dump = task.await;
         assert_eq!(find(&dump, id).state, TaskState::Running, "{dump}");
         assert!(find(&dump, id).polls >= 2);
+    });
+}
+
+/// Whether every worker has answered, and every task is listed.
+fn is_whole(dump: &Dump) -> bool {
+    let is_silent =
+        |state: &WorkerState| matches!(state, WorkerState::Silent { .. } | WorkerState::NotDriven);
+    dump.untold == 0 && !dump.workers.iter().any(|worker| is_silent(&worker.state))
+}
+
+/// Repeats a round until all its dumps are whole. (A busy machine may keep a thread from answering
+/// for long, though hardly each time.)
+fn eventually_whole(mut round: impl FnMut() -> Vec<Dump>) {
+    let mut last = Vec::new();
+    let is_whole = (0..20).any(|_| {
+        last = round();
+        last.iter().all(is_whole)
+    });
+    let last: Vec<String> = last.iter().map(Dump::to_string).collect();
+    assert!(is_whole, "{}", last.join("\n"));
+}
+
+/// Each worker is in a poll that waits for the other workers' answers.
+#[test]
+fn all_workers_that_dump_at_once_answer_each_other() {
+    with_every_runtime_of_several(|runtime, _, workers| {
+        let _waits = runtime.spawn(future::pending::<()>());
+        // In their first poll, and in a later one.
+        for yields in [false, true] {
+            eventually_whole(|| {
+                let barrier = Arc::new(Barrier::new(workers + 1));
+                let dump = move |barrier: Arc<Barrier>, handle: Handle| async move {
+                    if yields {
+                        future::yield_now().await;
+                    }
+                    barrier.wait();
+                    let dump = handle.dump();
+                    // None has ended while others count.
+                    barrier.wait();
+                    dump
+                };
+                let tasks: Vec<_> = (0..workers)
+                    .map(|worker| {
+                        let (barrier, handle) = (barrier.clone(), runtime.handle());
+                        let dump = move || dump(barrier, handle);
+                        runtime.handle().spawn_on(worker, dump)
+                    })
+                    .collect();
+                runtime.block_on(async {
+                    let mut dumps = vec![dump(barrier, runtime.handle()).await];
+                    for dump in &dumps {
+                        let running = |task: &&TaskDump| task.state == TaskState::Running;
+                        let running = dump.tasks.iter().filter(running).count();
+                        assert!(!is_whole(dump) || running == workers + 1, "{dump}");
+                    }
+                    for task in tasks {
+                        dumps.push(task.await);
+                    }
+                    dumps
+                })
+            });
+        }
+    });
+}
+
+#[test]
+fn runtimes_that_dump_each_other_at_once_answer() {
+    on_every_backend_alone(|backend| {
+        eventually_whole(|| {
+            let barrier = Arc::new(Barrier::new(2));
+            let [(to_other, from_this), (to_this, from_other)] =
+                [(); 2].map(|()| mpsc::channel::<Handle>());
+            let round = move |to: mpsc::Sender<Handle>, from: mpsc::Receiver<Handle>| {
+                let barrier = barrier.clone();
+                let runtime = runtime(backend);
+                to.send(runtime.handle()).unwrap();
+                let dump = move || async move {
+                    let other = from.recv().unwrap();
+                    barrier.wait();
+                    let dump = other.dump();
+                    barrier.wait();
+                    dump
+                };
+                runtime.block_on(runtime.spawn_local(dump()))
+            };
+            let other = {
+                let round = round.clone();
+                thread::spawn(move || round(to_this, from_this))
+            };
+            vec![round(to_other, from_other), other.join().unwrap()]
+        });
     });
 }
 
