@@ -3,6 +3,7 @@
 
 use std::future::pending;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -55,8 +56,6 @@ fn block_until_told<T>(stalls: &Receiver<T>) -> T {
 
 #[test]
 fn a_task_that_computes_is_told_while_it_does_and_when_it_goes_on() {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
     on_each(|backend, workers| {
         let told = Arc::new(AtomicBool::new(false));
         let (sender, stalls) = mpsc::channel();
@@ -211,6 +210,52 @@ fn a_function_that_panics_is_called_again_for_the_next_stall() {
         assert!(!stall.has_ended);
         assert!(stalls.recv_timeout(LIMIT).unwrap().has_ended);
     }
+}
+
+/// A function that takes long, as one that prints a backtrace: meanwhile polls are measured, and
+/// those of other workers are noticed.
+#[test]
+fn slow_reports_keep_nothing_from_being_watched() {
+    const LONG: Duration = Duration::from_secs(1);
+    // A busy machine may keep the watching thread from running, though hardly each time.
+    let is_measured = (0..20).any(|_| {
+        let (sender, stalls) = mpsc::channel();
+        let is_first = AtomicBool::new(true);
+        let runtime = Runtime::builder()
+            .workers(2)
+            .stalls(OVER, move |stall| {
+                if is_first.swap(false, Ordering::Relaxed) {
+                    thread::sleep(LONG);
+                }
+                drop(sender.send(stall.clone()));
+            })
+            .build()
+            .unwrap();
+        // The second poll begins and ends while the first one is reported.
+        let tasks = [(0, LONG * 3 / 2), (1, LONG / 2)].map(|(worker, time)| {
+            let stall = move || async move {
+                sleep(worker * 2 * OVER).await;
+                thread::sleep(time);
+            };
+            runtime.handle().spawn_on(worker as usize, stall)
+        });
+        let ids = tasks.each_ref().map(|task| Some(task.id()));
+        runtime.block_on(async {
+            for task in tasks {
+                task.await;
+            }
+        });
+        drop(runtime);
+        let stalls: Vec<Stall> = stalls.iter().collect();
+        let told = |id, has_ended| {
+            let mut of_task = stalls.iter().filter(|stall| stall.task.id == id);
+            of_task.find(|stall| stall.has_ended == has_ended)
+        };
+        told(ids[1], false).is_some()
+            && told(ids[0], true).is_some_and(|stall| stall.lasted >= LONG)
+            && told(ids[1], true).is_some_and(|stall| stall.lasted >= LONG / 4)
+    });
+    assert!(is_measured, "each time somebody is not watched");
 }
 
 /// A reference cycle: the function is kept alive by the handle that it holds.

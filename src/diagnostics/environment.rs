@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::watchdog::{Stall, Tell, watch};
+use super::watchdog::{Headline, Stall, Tell, watch};
 use super::{Dump, Trace, trace};
 use crate::scheduler::Shared;
 use crate::sync::Mutex;
@@ -431,7 +431,12 @@ fn print_stalls() -> impl Fn(&Stall) + Send + Sync + 'static {
             count => format!("polder: {count} reports of stalls were left out\n"),
         };
         drop(printed);
-        say(&format!("{before}polder: {stall}\n"));
+        say(&format!("{before}polder: {}\n", Headline(stall)));
+        // Its names are looked up now, which takes a while the first time.
+        #[cfg(feature = "backtrace")]
+        if let Some(backtrace) = &stall.backtrace {
+            say(&format!("{backtrace}\n"));
+        }
     }
 }
 

@@ -13,10 +13,18 @@
 //!
 //! One thread watches all runtimes of the process, and ends with the last of them. A child of
 //! `fork` starts its own.
+//!
+//! **Reports are made elsewhere.** Printing a report may take seconds, since names of functions are
+//! looked up in the debug information, and foreign code may take any time. So another thread, which
+//! starts with the first stall, passes the reports on ([`Teller`]), and meanwhile the watchdog goes
+//! on reading. The watchdog itself only captures the stack, while the poll lasts; that may take
+//! [a tenth of a second](Backtrace::of_thread), and does not count as lateness.
 
 use std::fmt;
 use std::io;
 use std::panic::{Location, RefUnwindSafe, UnwindSafe};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,6 +42,10 @@ const MIN_STALL: Duration = Duration::from_micros(100);
 
 /// The maximum threshold: no stall needs more, and the clock arithmetic does not overflow.
 const MAX_STALL: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The number of stalls that are to be reported, beyond which a stall is reported only once others
+/// were, if it still lasts: a function that takes long must not fill the memory.
+const MAX_PENDING: usize = 64;
 
 /// If a reading is late by this much, plus half of its interval, the time since the last one does
 /// not count.
@@ -143,10 +155,14 @@ impl Stall {
     }
 }
 
-impl fmt::Display for Stall {
+/// A stall without its backtrace: one line.
+pub(super) struct Headline<'a>(pub(super) &'a Stall);
+
+impl fmt::Display for Headline<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (worker, task, lasted) = (self.worker, self.task, self.lasted);
-        if self.has_ended {
+        let stall = self.0;
+        let (worker, task, lasted) = (stall.worker, stall.task, stall.lasted);
+        if stall.has_ended {
             return write!(
                 f,
                 "worker {worker} goes on, after at least {lasted:.1?} in one poll of {task}"
@@ -156,7 +172,7 @@ impl fmt::Display for Stall {
             f,
             "worker {worker} is stalled: for {lasted:.1?} it has been in one poll of {task}"
         )?;
-        match &self.activity {
+        match &stall.activity {
             None => {}
             Some(Activity::Computes) => f.write_str(", which computes")?,
             Some(Activity::SystemCall { name, descriptor }) => {
@@ -166,7 +182,13 @@ impl fmt::Display for Stall {
                 }
             }
         }
-        write!(f, ": {}", cure(self.activity.as_ref()))?;
+        write!(f, ": {}", cure(stall.activity.as_ref()))
+    }
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Headline(self).fmt(f)?;
         #[cfg(feature = "backtrace")]
         if let Some(backtrace) = &self.backtrace {
             write!(f, "\n{backtrace}")?;
@@ -206,11 +228,88 @@ struct Watched {
     seen: Vec<Seen>,
 }
 
+/// The watchdog's own state.
+#[derive(Default)]
+struct Watchdog {
+    teller: Teller,
+    /// The time that it has taken to capture stacks.
+    captured: Duration,
+}
+
+/// Passes reports on, in their order, by a thread that ends with it.
+#[derive(Default)]
+struct Teller {
+    reports: Option<Sender<Report>>,
+    /// The number of stalls that are to be reported.
+    pending: Arc<AtomicUsize>,
+}
+
+struct Report {
+    stall: Stall,
+    tell: Tell,
+    shared: Weak<Shared>,
+}
+
+impl Teller {
+    fn is_full(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) >= MAX_PENDING
+    }
+
+    /// If no thread can be started, makes the report itself.
+    fn pass(&mut self, report: Report) {
+        if self.reports.is_none() {
+            let (sender, reports) = mpsc::channel::<Report>();
+            let pending = self.pending.clone();
+            let run = move || {
+                for report in reports {
+                    let has_ended = report.stall.has_ended;
+                    report.tell();
+                    pending.fetch_sub(usize::from(!has_ended), Ordering::Relaxed);
+                }
+            };
+            let started = start_thread("polder-stalls", Box::new(run));
+            self.reports = started.is_ok().then_some(sender);
+        }
+        match &self.reports {
+            Some(reports) => {
+                let is_new = usize::from(!report.stall.has_ended);
+                self.pending.fetch_add(is_new, Ordering::Relaxed);
+                // (The thread ends with this sender.)
+                let _ = reports.send(report);
+            }
+            None => report.tell(),
+        }
+    }
+}
+
+impl Report {
+    /// Calls foreign code. If it panics, the panic hook has reported that, and other reports follow.
+    fn tell(self) {
+        let Report {
+            stall,
+            tell,
+            shared,
+        } = self;
+        spans::stalled(&stall, stall.has_ended);
+        contain(|| tell(&stall));
+        // Its destructor is foreign code, too.
+        contain(|| drop(tell));
+        #[cfg(feature = "environment")]
+        if let (false, Some(shared)) = (stall.has_ended, open(&shared)) {
+            super::environment::write_trace(&shared, true);
+        }
+        #[cfg(not(feature = "environment"))]
+        drop(shared);
+    }
+}
+
 /// The last reading of a worker.
 struct Seen {
     /// Its poll at the last reading, and the time of that reading.
     poll: Option<Beat>,
     last: Instant,
+    /// [`Watchdog::captured`] at that time.
+    captured: Duration,
     /// A lower limit of the time that it has spent in this poll.
     lasted: Duration,
     told: bool,
@@ -251,7 +350,9 @@ pub(super) fn watch(shared: &Arc<Shared>, threshold: Duration, tell: Tell) -> io
         threshold: threshold.clamp(MIN_STALL, MAX_STALL),
         tell,
         next: Instant::now(),
-        seen: (shared.remotes().iter()).map(|_| Seen::new(None)).collect(),
+        seen: (shared.remotes().iter())
+            .map(|_| Seen::new(None, Duration::ZERO))
+            .collect(),
     };
     // The first caller starts the thread. The thread gives up under the same lock, after it has
     // seen that there is nothing new: so no runtime is left to a thread that ends. (At an error the
@@ -264,19 +365,24 @@ pub(super) fn watch(shared: &Arc<Shared>, threshold: Duration, tell: Tell) -> io
     Ok(())
 }
 
+fn open(shared: &Weak<Shared>) -> Option<Arc<Shared>> {
+    let shared = shared.upgrade()?;
+    (!shared.main().reactor.is_closed()).then_some(shared)
+}
+
 /// The maximum time until a new runtime is first read.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
 fn run() {
-    let mut all = Vec::new();
+    let (mut all, mut watchdog) = (Vec::new(), Watchdog::default());
     loop {
         all.append(NEW.get().lock().get_or_insert_default());
         let (live, gone): (Vec<Watched>, Vec<Watched>) =
             (all.into_iter()).partition(|watched| watched.runtime().is_some());
         all = live;
-        // `tell` is foreign code, so it runs outside the lock.
+        // The destructor of `tell` is foreign code, so it runs outside the lock.
         for watched in gone {
-            watched.end();
+            watched.end(&mut watchdog.teller);
         }
         if all.is_empty() {
             let mut new = NEW.get().lock();
@@ -288,7 +394,7 @@ fn run() {
         let mut until = Instant::now() + LONGEST_SLEEP;
         for watched in &mut all {
             if watched.next <= Instant::now() {
-                watched.look();
+                watched.look(&mut watchdog);
             }
             until = until.min(watched.next);
         }
@@ -300,28 +406,28 @@ impl Watched {
     /// Returns the runtime, unless it is gone. (Handles, tasks and wakers may keep its memory for
     /// longer; a `tell` that has a handle keeps it forever.)
     fn runtime(&self) -> Option<Arc<Shared>> {
-        let shared = self.shared.upgrade()?;
-        (!shared.main().reactor.is_closed()).then_some(shared)
+        open(&self.shared)
     }
 
     /// The runtime is gone: reports the end of all stalls.
-    fn end(self) {
+    fn end(self, teller: &mut Teller) {
         for (index, seen) in self.seen.iter().enumerate() {
             if let Some(stall) = seen.ended(index) {
-                self.tell(&stall);
+                teller.pass(self.report(stall));
             }
         }
         contain(|| drop(self));
     }
 
-    /// Calls foreign code. If it panics, the panic hook has reported that, and the other runtimes
-    /// are still watched.
-    fn tell(&self, stall: &Stall) {
-        spans::stalled(stall, stall.has_ended);
-        contain(|| (self.tell)(stall));
+    fn report(&self, stall: Stall) -> Report {
+        Report {
+            stall,
+            tell: self.tell.clone(),
+            shared: self.shared.clone(),
+        }
     }
 
-    fn look(&mut self) {
+    fn look(&mut self, watchdog: &mut Watchdog) {
         // (Rounded up, so that two intervals suffice.)
         let interval = (self.threshold + Duration::from_nanos(1)) / 2;
         let mut stalls = Vec::new();
@@ -333,17 +439,17 @@ impl Watched {
                 let beat = Beat::of(remote);
                 if beat.is_none() || beat != seen.poll {
                     stalls.extend(seen.ended(index));
-                    *seen = Seen::new(beat);
+                    *seen = Seen::new(beat, watchdog.captured);
                     continue;
                 }
                 let Some(poll) = beat else { continue };
                 let since = now.saturating_duration_since(seen.last);
                 // Otherwise it is late: the process may have been stopped meanwhile.
-                if since <= limit {
+                if since <= limit + (watchdog.captured - seen.captured) {
                     seen.lasted += since;
                 }
-                seen.last = Instant::now();
-                if seen.told || seen.lasted < self.threshold {
+                (seen.last, seen.captured) = (Instant::now(), watchdog.captured);
+                if seen.told || seen.lasted < self.threshold || watchdog.teller.is_full() {
                     continue;
                 }
                 let mut stall = Stall::new(index, &poll, seen.lasted, false);
@@ -351,7 +457,9 @@ impl Watched {
                 #[cfg(feature = "backtrace")]
                 {
                     // (After the activity: this interrupts the thread.)
+                    let start = Instant::now();
                     stall.backtrace = Backtrace::of_thread(remote.thread());
+                    watchdog.captured += start.elapsed();
                 }
                 // The poll may have ended meanwhile, and then these show something else.
                 if Beat::of(remote) == Some(poll) {
@@ -361,11 +469,7 @@ impl Watched {
             }
         }
         for stall in stalls {
-            self.tell(&stall);
-            #[cfg(feature = "environment")]
-            if let (false, Some(shared)) = (stall.has_ended, self.runtime()) {
-                super::environment::write_trace(&shared, true);
-            }
+            watchdog.teller.pass(self.report(stall));
         }
         self.next = Instant::now() + interval;
     }
@@ -373,10 +477,11 @@ impl Watched {
 
 impl Seen {
     /// A poll that was seen for the first time just now.
-    fn new(poll: Option<Beat>) -> Seen {
+    fn new(poll: Option<Beat>, captured: Duration) -> Seen {
         Seen {
             poll,
             last: Instant::now(),
+            captured,
             lasted: Duration::ZERO,
             told: false,
         }
