@@ -1,8 +1,5 @@
 //! A chat: each line of a client goes to all others. Try it with `nc 127.0.0.1 7000`, twice.
-//!
-//! ```text
-//! cargo run --release --example chat -- [ADDR]
-//! ```
+//! Start it with `cargo run --release --example chat -- [ADDR]`.
 //! Each client has a task and a queue of lines. No client waits for another: one that lets its
 //! queue overflow, or takes nothing for a while, is disconnected.
 
@@ -29,7 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(10); // With a client that takes 
 pub type Room = Mutex<BTreeMap<SocketAddr, Sender<Arc<str>>>>;
 
 fn main() -> io::Result<()> {
-    let address = std::env::args().nth(1);
+    let mut given = std::env::args().skip(1);
+    let (address, None) = (given.next(), given.next()) else {
+        return Err(io::Error::other("usage: chat [ADDR]"));
+    };
     polder::block_on(async {
         let mut stop = Signals::new([Signal::Int, Signal::Term])?;
         let listener = TcpListener::bind(address.as_deref().unwrap_or("127.0.0.1:7000")).await?;

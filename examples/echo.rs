@@ -1,10 +1,7 @@
 //! An echo server: one task per connection, a limit of connections, time limits, a graceful end.
 //!
-//! ```text
-//! cargo run --release --example echo -- [ADDR]
-//! ```
-//! `ADDR` is 127.0.0.1:7000 by default; port 0 asks for a free port. It stops on Ctrl-C or SIGTERM;
-//! clients then have a moment to finish.
+//! Try `cargo run --release --example echo -- [ADDR]`: the default is 127.0.0.1:7000, and port 0 asks
+//! for a free port. It stops on Ctrl-C or SIGTERM; clients then have a moment to finish.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -26,11 +23,13 @@ const SILENCE: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_millis(250);
 
 fn main() -> ExitCode {
-    let address = std::env::args().nth(1);
-    let result = run(address.as_deref().unwrap_or("127.0.0.1:7000"));
-    if let Err(error) = &result {
-        eprintln!("echo: {error}");
-    }
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    let result = match &given[..] {
+        [] => run("127.0.0.1:7000"),
+        [address] if !address.starts_with('-') => run(address),
+        _ => Err(io::Error::other("usage: echo [ADDR]")),
+    };
+    let result = result.inspect_err(|error| eprintln!("echo: {error}"));
     ExitCode::from(u8::from(result.is_err()))
 }
 

@@ -1,10 +1,7 @@
 //! A test in simulated worlds that finds a planted bug, which none over loopback would: a server
 //! counts, and clients repeat each request until it is answered. It must count once.
-//!
-//! ```text
-//! cargo run --features sim --example simulated              # a hundred seeds, and no bug
-//! cargo run --features sim --example simulated -- --bug     # which seed, and what it takes
-//! ```
+//! `cargo run --features sim --example simulated` runs a hundred seeds; with `-- --bug` the server has
+//! the bug, and the report says which seed shows it.
 
 use std::cell::RefCell;
 use std::io;
@@ -76,5 +73,8 @@ pub fn each_request_counts_once(has_bug: bool) {
 }
 
 fn main() {
-    each_request_counts_once(std::env::args().any(|argument| argument == "--bug"));
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    let has_bug = given == ["--bug"];
+    assert!(has_bug || given.is_empty(), "usage: simulated [--bug]");
+    each_request_counts_once(has_bug);
 }

@@ -1,9 +1,6 @@
 //! Questions by UDP, asked again until they are answered, and the server that answers them.
-//!
-//! ```text
-//! cargo run --release --example udp               # The server: prints its address.
-//! cargo run --release --example udp -- ADDR       # The client.
-//! ```
+//! The server is `cargo run --release --example udp`, and prints its address; with `-- ADDR` after
+//! that it is a client.
 //! A datagram may be lost, come late or come twice. So each question has a number, which its answer
 //! repeats; and the server has to be one that may be asked twice.
 
@@ -20,7 +17,10 @@ const TRIES: u32 = 6;
 
 fn main() -> io::Result<()> {
     polder::block_on(async {
-        let server = std::env::args().nth(1);
+        let mut given = std::env::args().skip(1);
+        let (server, None) = (given.next(), given.next()) else {
+            return Err(io::Error::other("usage: udp [ADDR]"));
+        };
         let own = server.as_ref().map_or("127.0.0.1:0", |_| "0.0.0.0:0");
         let socket = UdpSocket::bind(own).await?;
         let Some(server) = server else {

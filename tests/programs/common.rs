@@ -61,6 +61,11 @@ fn an_argument_that_no_example_knows_is_told_with_the_usage_and_status_2() {
     for name in ALL {
         wrong(name, ["--foo"], &[&format!("usage: {name}")]);
     }
+    fails("echo", ["--foo"], &["usage: echo [ADDR]"]);
+    for name in ["echo", "chat", "udp"] {
+        let all = ["127.0.0.1:0", "--backend", "poll"];
+        fails(name, all, &[&format!("usage: {name} [ADDR]")]);
+    }
     wrong("event", ["foo"], &["\"foo\"", "usage: event"]);
     wrong("event", [""], &["usage: event"]);
 }
