@@ -279,6 +279,42 @@ fn a_value_that_means_nothing_is_reported_and_harms_nobody() {
 }
 
 #[test]
+fn a_name_that_is_misspelled_is_reported_once() {
+    const TEST: &str = "a_name_that_is_misspelled_is_reported_once";
+    if what().is_some() {
+        polder::block_on(async {});
+        return Runtime::new().unwrap().block_on(async {});
+    }
+    let environment = [("POLDER_BACKENDS", "poll"), ("POLDER_WORKERS", "4")];
+    let said = said(child(TEST, "x", &environment));
+    for (name, advice) in [
+        ("POLDER_BACKENDS=\"poll\"", "is POLDER_BACKEND meant?"),
+        ("POLDER_WORKERS=\"4\"", "that is set by Builder::workers"),
+    ] {
+        let line = format!("polder: {name} is ignored: {advice} (polder reads POLDER_DUMP, ");
+        assert_eq!(said.matches(&line).count(), 1, "{said}");
+    }
+    assert_eq!(said.matches("is ignored").count(), 2, "{said}");
+}
+
+#[test]
+fn a_dump_for_which_there_is_no_folder_is_printed() {
+    const TEST: &str = "a_dump_for_which_there_is_no_folder_is_printed";
+    if what().is_some() {
+        return wait_in_runtime();
+    }
+    let path = "usr1:/no/such/folder/x";
+    let child = child(TEST, "x", &[("POLDER_DUMP", path)]);
+    let said = signal_until(child, |said| said.contains("the one that waits"));
+    let (at_start, dump) = said.split_once("; here is the dump:\n").unwrap();
+    assert!(
+        at_start.starts_with("polder: POLDER_DUMP: \"/no/such/folder\": "),
+        "{said}"
+    );
+    assert!(dump.starts_with("polder: process "), "{said}");
+}
+
+#[test]
 #[cfg(target_os = "linux")]
 fn without_them_there_is_no_thread_and_the_signal_has_its_own_meaning() {
     use std::os::unix::process::ExitStatusExt;

@@ -6,9 +6,10 @@
 //! started or kept, then or later. Otherwise each runtime is added to a list when it is built; the
 //! list does not keep it alive.
 //!
-//! An invalid value is reported on standard error, and has no other effect: a diagnostic tool must
-//! not add a fault. A program that runs with rights that its user does not have ignores the
-//! variables: otherwise they could make it write files, and reveal its internals.
+//! An invalid value, or a name that seems to be misspelled, is reported on standard error, and has
+//! no other effect: a diagnostic tool must not add a fault. A program that runs with rights that
+//! its user does not have ignores the variables: otherwise they could make it write files, and
+//! reveal its internals.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -35,6 +36,40 @@ const STALL: &str = "POLDER_STALL";
 /// The file for traces.
 const TRACE: &str = "POLDER_TRACE";
 
+/// The path of the Unix socket that serves `polder-top`: see `top`.
+const TOP: &str = "POLDER_TOP";
+
+/// The variables that polder reads: those of this module, that of `poller`, and those of `sim`.
+const NAMES: [&str; 17] = [
+    DUMP,
+    STALL,
+    TOP,
+    TRACE,
+    "POLDER_BACKEND",
+    "POLDER_SEED",
+    "POLDER_SEEDS",
+    "POLDER_SEED_FROM",
+    "POLDER_SIM",
+    "POLDER_SIM_CHECK",
+    "POLDER_SIM_CORPUS",
+    "POLDER_SIM_DIFF",
+    "POLDER_SIM_EXPLORE",
+    "POLDER_SIM_JOBS",
+    "POLDER_SIM_LOG",
+    "POLDER_SIM_STUCK",
+    "POLDER_SIM_UNTIL",
+];
+
+/// Names that users of other runtimes may expect, and what sets that instead.
+const ELSEWHERE: [(&str, &str); 2] = [
+    ("POLDER_WORKERS", "Builder::workers"),
+    ("POLDER_THREADS", "Builder::workers"),
+];
+
+/// The number of letters that a misspelled name may have too many, too few or wrong. More would
+/// make names alike that are not, such as those of a program's own variables.
+const MISSPELLED: usize = 2;
+
 /// The number of events that are kept for each worker: 1.5 MiB, and some seconds of a busy worker.
 const TRACED_EVENTS: usize = 65_536;
 
@@ -45,8 +80,6 @@ const TRACED_RUNTIMES: usize = 64;
 /// The minimum time between two traces that stalls cause: writing takes a while, and a skipped
 /// stall is in the next trace as well.
 const TRACE_INTERVAL: Duration = Duration::from_secs(1);
-/// The path of the Unix socket that serves `polder-top`: see `top`.
-const TOP: &str = "POLDER_TOP";
 
 /// The number of stalls that are reported within a second; the rest are only counted. A program
 /// that stalls repeatedly reports the same each time, and would fill a disk.
@@ -177,18 +210,75 @@ pub(super) fn write_trace(shared: &Shared, is_stall: bool) {
     }
 }
 
+/// Returns what is meant by the name of a variable that polder does not read, if it seems to be one
+/// of polder's: a sentence.
+fn advice(name: &str) -> Option<String> {
+    if !name.starts_with("POLDER_") || NAMES.contains(&name) {
+        return None;
+    }
+    if let Some((_, instead)) = ELSEWHERE.iter().find(|(other, _)| *other == name) {
+        return Some(format!("that is set by {instead}"));
+    }
+    let is_like = |known: &&&str| {
+        let is_longer = name.starts_with(**known) && !name[known.len()..].starts_with('_');
+        is_longer || distance(name, known) <= MISSPELLED
+    };
+    let nearest = NAMES.iter().filter(is_like);
+    let nearest = nearest.min_by_key(|known| distance(name, known))?;
+    Some(format!("is {nearest} meant?"))
+}
+
+/// Returns the number of letters to be added, removed or changed to make one word of the other.
+fn distance(one: &str, other: &str) -> usize {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    // Of the beginning of `one` so far, to each beginning of `other`.
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (index, letter) in one.iter().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], index + 1);
+        for place in 1..row.len() {
+            let changed = diagonal + usize::from(other[place - 1] != *letter);
+            diagonal = row[place];
+            row[place] = changed.min(1 + row[place].min(row[place - 1]));
+        }
+    }
+    row[other.len()]
+}
+
+/// Reports names that polder does not read, but that seem to be meant for it.
+fn report_names() {
+    for (name, value) in std::env::vars_os() {
+        let Some((name, advice)) = name.to_str().and_then(|name| Some((name, advice(name)?)))
+        else {
+            continue;
+        };
+        if !value.is_empty() {
+            let all = NAMES.join(", ");
+            say(&format!(
+                "polder: {name}={value:?} is ignored: {advice} (polder reads {all})\n"
+            ));
+        }
+    }
+}
+
 /// Reads the variables, and starts what they ask for.
 fn read() -> Option<Observer> {
     let value = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let (dump, stall, trace, top) = (value(DUMP), value(STALL), value(TRACE), value(TOP));
     let all = [&dump, &stall, &trace, &top];
-    if all.iter().all(|value| value.is_none()) || sys::has_foreign_rights() {
+    if sys::has_foreign_rights() {
+        return None;
+    }
+    report_names();
+    if all.iter().all(|value| value.is_none()) {
         return None;
     }
     let mut observer = Observer {
         trace: trace.map(|path| file(&path)),
         ..Observer::default()
     };
+    if let Some(error) = observer.trace.as_deref().and_then(folder_problem) {
+        say(&format!("polder: {TRACE}: {error}\n"));
+    }
     set(STALL, stall, |text| {
         let what = || io::Error::other("it is a duration, as 100ms or 2s");
         let over = text.to_str().and_then(duration).ok_or_else(what)?;
@@ -197,7 +287,13 @@ fn read() -> Option<Observer> {
     });
     set(DUMP, dump, |text| {
         let what = || io::Error::other("it is usr1, or after:30s; then :PATH may follow");
-        start(DumpSetting::parse(text).ok_or_else(what)?)
+        let setting = DumpSetting::parse(text).ok_or_else(what)?;
+        if let Some(error) = setting.path.as_deref().and_then(folder_problem) {
+            say(&format!(
+                "polder: {DUMP}: {error}: dumps are printed here unless that changes\n"
+            ));
+        }
+        start(setting)
     });
     set(TOP, top, start_top);
     Some(observer)
@@ -294,7 +390,10 @@ impl DumpSetting {
         let written =
             open(path, FIRST_WORDS, false).and_then(|mut file| file.write_all(text.as_bytes()));
         if let Err(error) = written {
-            say(&format!("polder: {DUMP}: {path:?}: {error}\n"));
+            // What was asked for must not be lost: it may be the only chance to see the fault.
+            say(&format!(
+                "polder: {DUMP}: {path:?}: {error}; here is the dump:\n{text}"
+            ));
         }
     }
 }
@@ -351,6 +450,17 @@ fn start(setting: DumpSetting) -> io::Result<()> {
         }
     };
     start_thread("polder-dump", run).map(drop)
+}
+
+/// Returns why no file can be made at this path now. The folder may appear later.
+fn folder_problem(path: &Path) -> Option<String> {
+    let folder = path.parent()?;
+    let is_folder = |metadata: std::fs::Metadata| match metadata.is_dir() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    };
+    let error = std::fs::metadata(folder).and_then(is_folder).err()?;
+    Some(format!("{folder:?}: {error}"))
 }
 
 /// Resolves a file name against the current directory at start, since the program may change it.
@@ -464,6 +574,63 @@ mod tests {
         ];
         for text in none {
             assert_eq!(duration(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_misspelled_name_is_noticed_and_another_one_is_not() {
+        for (name, meant) in [
+            ("POLDER_BACKENDS", "is POLDER_BACKEND meant?"),
+            ("POLDER_STALLS", "is POLDER_STALL meant?"),
+            ("POLDER_DUMB", "is POLDER_DUMP meant?"),
+            ("POLDER_TRCE", "is POLDER_TRACE meant?"),
+            ("POLDER_SIM_JOB", "is POLDER_SIM_JOBS meant?"),
+            ("POLDER_DUMPFILE", "is POLDER_DUMP meant?"),
+            ("POLDER_WORKERS", "that is set by Builder::workers"),
+        ] {
+            assert_eq!(advice(name).as_deref(), Some(meant), "{name}");
+        }
+        let others = [
+            "",
+            "PATH",
+            "POLDER",
+            "POLDER_",
+            "POLDER_STORY",
+            "POLDER_TEST_STUCK",
+            "MY_POLDER_DUMPS",
+        ];
+        for name in others.into_iter().chain(NAMES) {
+            assert_eq!(advice(name), None, "{name}");
+        }
+    }
+
+    /// Walks the sources, which name each variable in a literal.
+    #[test]
+    fn every_variable_that_is_read_is_known() {
+        fn walk(folder: &Path, found: &mut Vec<String>) {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    walk(&path, found);
+                } else if !path.ends_with("environment.rs") {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    let names = text.split("\"POLDER_").skip(1);
+                    let name = |rest: &str| {
+                        let end = rest.find(|it: char| !it.is_ascii_uppercase() && it != '_')?;
+                        Some(format!("POLDER_{}", &rest[..end]))
+                    };
+                    found.extend(names.filter_map(name));
+                }
+            }
+        }
+        let mut found = Vec::new();
+        walk(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
+            &mut found,
+        );
+        assert!(found.len() > 10, "{found:?}");
+        for name in found {
+            assert!(NAMES.contains(&&*name), "{name} is not in the list");
         }
     }
 
