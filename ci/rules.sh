@@ -28,8 +28,9 @@ awk -F'\t' -v tests="$work/tests" -v passed="$work/passed" '
         mark = mark "[^" number[words] "]"
     }
     function cell_of(column) {
-        if (shown && shown == on[column]) return "✓"
-        return backend[column] == world && on[column] ? on[column] "/" shown : "–"
+        if (backend[column] != world) return asked + alone && on[column] == asked ? "✓" : "–"
+        if (!on[column]) return "–"
+        return on[column] == shown ? "✓" : on[column] "/" shown
     }
     function finish(  column, row) {
         if (rule == "") return
@@ -38,14 +39,23 @@ awk -F'\t' -v tests="$work/tests" -v passed="$work/passed" '
             row = row " " cell_of(column) " |"
         print row
     }
-    function show(test,  column) {
+    # A test that is noted for no backend needs none, and has passed: the suite has.
+    function show(test,  column, asks) {
         shown++
-        for (column = 1; column <= columns; column++)
-            if ((backend[column], test) in ok) on[column]++
+        for (column = 1; column <= columns; column++) {
+            if (!((backend[column], test) in ok)) continue
+            on[column]++
+            if (backend[column] != world) asks = 1
+        }
+        if (asks) asked++
+        else if (test in listed) alone++
     }
     BEGIN {
         world = "simulated"
-        while ((getline line <tests) > 0) all[++many] = line
+        while ((getline line <tests) > 0) {
+            all[++many] = line
+            listed[line]
+        }
         while ((getline line <passed) > 0) {
             split(line, field, "\t")
             if (field[3] != "ok") continue
@@ -70,7 +80,7 @@ awk -F'\t' -v tests="$work/tests" -v passed="$work/passed" '
         finish()
         rule = $0; sub(/ .*/, "", rule)
         title = $0; sub(/^[^ ]* /, "", title)
-        mark = ""; shown = 0; split("", on)
+        mark = ""; shown = asked = alone = 0; split("", on)
         next
     }
     { entry = substr($0, 3) }
