@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::hints::{Clues, Hint};
 use super::json::{Json, OrNull};
+use super::open_sockets::OpenSockets;
 use super::pairs::Pairs;
 use super::request::Here;
 use super::seconds::Seconds;
@@ -26,11 +27,11 @@ use crate::telemetry::{Leaf, MAIN_FUTURE};
 /// and wait for the same kind of thing; [`json`](Self::json) is for tools.
 ///
 /// **A dump disturbs the runtime only briefly.** It polls no task, and tasks need no preparation.
-/// Each worker is asked for its private state, and answers between two polls; its tasks pause
-/// meanwhile, the longer the more there are. A worker that has not reacted within 100 ms is
-/// [`Silent`](WorkerState::Silent), and is shown with the task that occupies it. So a dump takes no
-/// longer than that, plus a little for each task, even if workers are stuck. It is not a snapshot
-/// of a single moment: tasks continue meanwhile.
+/// Each worker is asked for its private state, and answers between two polls, or while it takes a
+/// dump itself; its tasks pause meanwhile, the longer the more there are. A worker that has not
+/// reacted within 100 ms is [`Silent`](WorkerState::Silent), and is shown with the task that
+/// occupies it. So a dump takes no longer than that, plus a little for each task, even if workers
+/// are stuck. It is not a snapshot of a single moment: tasks continue meanwhile.
 ///
 /// ```
 /// use polder::diagnostics::{TaskState, Wait};
@@ -60,10 +61,13 @@ pub struct Dump {
     /// The workers. If there are [several](crate::runtime::Builder::workers), the last one belongs
     /// to the thread that made the runtime.
     pub workers: Vec<WorkerDump>,
+    /// The number of open sockets, by kind: of the whole process.
+    pub open_sockets: OpenSockets,
     /// The tasks, and the futures of [`block_on`](crate::block_on).
     pub tasks: Vec<TaskDump>,
     /// The number of tasks that are missing in `tasks`: local tasks of a worker that has not
-    /// answered or is not driven, tasks in their first poll, and tasks on their way to a worker.
+    /// answered or is not driven, tasks in their first poll (except where that takes a dump), and
+    /// tasks on their way to a worker.
     pub untold: usize,
     /// Probable faults. They are found only if this runtime was dumped before, ten milliseconds ago
     /// or more: see [`Hint`].
@@ -86,7 +90,8 @@ pub struct WorkerDump {
     pub index: usize,
     /// The worker's activity.
     pub state: WorkerState,
-    /// The number of tasks that it owns.
+    /// The number of tasks that it owns: those that stay with it, and the movable ones that it was
+    /// the first to poll, wherever they were polled since.
     pub tasks: usize,
     /// The number of sources that are registered with its poller. Pool workers share some, and the
     /// sources of one count for the first of its workers.
@@ -192,7 +197,8 @@ pub struct TaskDump {
     pub spawned_at: &'static Location<'static>,
     /// An upper limit of the time since it was spawned: see [`WorkerState`].
     pub age: Duration,
-    /// The worker that it belongs to; `None` if no worker has taken it yet.
+    /// The worker with which it stays; of a movable task, the one that has polled it last. `None`
+    /// if no worker has taken it yet.
     pub worker: Option<usize>,
     /// The task's state.
     pub state: TaskState,
@@ -315,6 +321,7 @@ impl Dump {
             at: SystemTime::now(),
             backend: shared.main().reactor.poller().backend(),
             workers,
+            open_sockets: OpenSockets::of(shared),
             untold: live.saturating_sub(told),
             tasks,
             hints: Vec::new(),
@@ -416,8 +423,9 @@ impl Dump {
                     .value("sources", worker.sources);
                 worker.state.write_json(&mut json);
             })
-            .list_of("tasks", &self.tasks, TaskDump::write_json)
-            .list_of("hints", &self.hints, Hint::write_json);
+            .list_of("tasks", &self.tasks, TaskDump::write_json);
+        self.open_sockets.write_json(json.key("open_sockets"));
+        json.list_of("hints", &self.hints, Hint::write_json);
         drop(json);
         out
     }
@@ -760,23 +768,36 @@ impl fmt::Display for WorkerState {
 
 impl fmt::Display for Dump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The last worker of several is the main one, which runs no task that can move.
+        let main = self.workers.len() - 1;
+        write!(f, "polder: {}", Count(main.max(1), "worker"))?;
+        if main > 0 {
+            f.write_str(" and the main one")?;
+        }
         writeln!(
             f,
-            "polder: {}, {}, on {}, at {:.3} s of Unix time",
-            Count(self.workers.len(), "worker"),
+            ", {}, on {}, at {:.3} s of Unix time",
             Count(self.task_count(), "task"),
             self.backend,
             Seconds::of_unix(self.at)
         )?;
         for worker in &self.workers {
+            let of_main = if main > 0 && worker.index == main {
+                " (main)"
+            } else {
+                ""
+            };
             writeln!(
                 f,
-                "worker {}: {}; {}, {}",
+                "worker {}{of_main}: {}; owns {}, {}",
                 worker.index,
                 worker.state,
                 Count(worker.tasks, "task"),
                 Count(worker.sources, "source")
             )?;
+        }
+        if self.open_sockets != OpenSockets::default() {
+            writeln!(f, "open in this process: {}", self.open_sockets)?;
         }
         for group in self.groups() {
             let first = group.tasks[0];
@@ -875,7 +896,7 @@ impl fmt::Display for TaskDump {
             write!(f, ", last at most {} ago", Brief(self.last_polled))?;
         }
         if let Some(worker) = self.worker {
-            write!(f, ", worker {worker}")?;
+            write!(f, ", on worker {worker}")?;
         }
         write!(f, "\n    {}", self.state.name())?;
         for (index, wait) in self.waits_for.iter().enumerate() {

@@ -8,7 +8,9 @@
 //!
 //! A hint is no proof: it reports what was seen, and where to look.
 
+use std::collections::HashMap;
 use std::fmt::{self, Write};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::iter::successors;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,10 +22,16 @@ use super::sockets::readable_bytes;
 use crate::blocking::{Load, POOL};
 use crate::reactor::{Source, SourceWait};
 use crate::scheduler::Shared;
+use crate::task::Id;
 
 /// The time after which an unread socket is a hint. Other work of a task, such as a database query,
 /// usually takes less.
 const LONG_UNREAD: Duration = Duration::from_secs(3);
+
+/// The time from which a wait for something unknown is a hint: longer than a lock of another crate
+/// is held, or than an answer of another task takes. What waits for work may wait for longer, and
+/// then the hint is harmless: there is one for each place of a spawn, and it is the last.
+const LONG_ELSEWHERE: Duration = Duration::from_secs(10);
 
 /// The polls per second from which a task that was ready in both dumps is a hint: a poll and
 /// everything between two polls take it less than 20 µs, so it does next to no work.
@@ -79,6 +87,21 @@ pub enum Hint {
         /// A lower limit of the time since then.
         since: Duration,
     },
+    /// Tasks that were spawned at one place have been waiting for ten seconds or more for something
+    /// that polder does not know ([`Wait::Elsewhere`]): a lock or a channel of another crate, or
+    /// another thread. Whether that will wake them cannot be seen: it may be a deadlock, or a lost
+    /// notification; or they just have nothing to do.
+    WaitsElsewhere {
+        /// The one that was spawned first.
+        task: TaskRef,
+        /// The number of these tasks.
+        tasks: usize,
+        /// A lower limit of the time for which that one has been waiting: since the first dump that
+        /// has shown it.
+        since: Duration,
+        /// An upper limit: the time since its last poll.
+        at_most: Duration,
+    },
     /// Each of these tasks awaits the next one, and the last one awaits the first; none was polled
     /// since the previous dump. (If one of them also waits for something else, with a `select`,
     /// that may break the cycle.)
@@ -120,6 +143,7 @@ pub(super) struct Clues {
     /// Whether a source or a timer has a waker of no known task.
     has_unknown_waits: bool,
     unread: Vec<Unread>,
+    elsewhere: Vec<Elsewhere>,
     /// The ready tasks that have woken themselves, by id, and the number of their polls.
     woken_by_themselves: Vec<(TaskRef, u32)>,
     /// The number of tasks that were ever spawned, that of those which are left, and the sum of
@@ -146,6 +170,16 @@ struct Unread {
     mark: ((u32, u32), u64),
 }
 
+/// A task that waits for something unknown.
+#[derive(Clone, Debug)]
+struct Elsewhere {
+    id: u64,
+    /// The number of its polls: while it is unchanged, the task has been waiting.
+    polls: u32,
+    /// The time of the first dump that has shown it.
+    since: Instant,
+}
+
 impl Unread {
     fn hint(&self, now: Instant) -> Option<Hint> {
         let since = now.saturating_duration_since(self.since);
@@ -164,6 +198,7 @@ impl Clues {
             at,
             has_unknown_waits,
             unread: Vec::new(),
+            elsewhere: Vec::new(),
             woken_by_themselves: Vec::new(),
             polls: (0, 0, 0),
             burdened: None,
@@ -224,14 +259,18 @@ impl Clues {
                 hints.extend(pool.full.map(hint));
             }
         }
+        self.elsewhere = waits_elsewhere(dump, self.at);
         if let Some(earlier) = earlier {
             self.date_unread(&earlier.unread);
+            self.date_elsewhere(&earlier.elsewhere);
         }
         hints.extend(self.unread.iter().filter_map(|unread| unread.hint(self.at)));
+        hints.extend(self.wait_elsewhere(dump));
         if let Some(earlier) = earlier.filter(|_| is_soon) {
             // The earlier dump is kept for comparison with later ones.
             self = Clues {
                 unread: self.unread,
+                elsewhere: self.elsewhere,
                 ..earlier.clone()
             };
         }
@@ -251,6 +290,54 @@ impl Clues {
         }
     }
 
+    /// Sets since when the tasks have been waiting, by those of an earlier dump.
+    fn date_elsewhere(&mut self, earlier: &[Elsewhere]) {
+        for task in &mut self.elsewhere {
+            let place = earlier.binary_search_by_key(&task.id, |earlier| earlier.id);
+            if let Some(same) = place.ok().map(|place| &earlier[place]) {
+                if same.polls == task.polls {
+                    task.since = same.since;
+                }
+            }
+        }
+    }
+
+    /// Returns a hint for each place of a spawn with tasks that have been waiting for long.
+    ///
+    /// The time since a task's last poll is an upper limit only. So it has to have been waiting for
+    /// a while since it was first seen, too.
+    fn wait_elsewhere(&self, dump: &Dump) -> Vec<Hint> {
+        // Found by the place; in the order of the oldest task.
+        let mut places: HashMap<_, usize, BuildHasherDefault<DefaultHasher>> = HashMap::default();
+        let mut hints = Vec::new();
+        // Both are in the order of ids.
+        let mut seen = self.elsewhere.iter().peekable();
+        for task in &dump.tasks {
+            let id = task.id.map(Id::as_u64);
+            let Some(elsewhere) = seen.next_if(|elsewhere| Some(elsewhere.id) == id) else {
+                continue;
+            };
+            let waiting = self.at.saturating_duration_since(elsewhere.since);
+            if waiting < LONG_UNREAD || task.last_polled < LONG_ELSEWHERE {
+                continue;
+            }
+            let first = Hint::WaitsElsewhere {
+                task: task.reference(),
+                tasks: 0,
+                since: waiting,
+                at_most: task.last_polled,
+            };
+            let place = *places.entry(task.spawned_at).or_insert(hints.len());
+            if place == hints.len() {
+                hints.push(first);
+            }
+            if let Hint::WaitsElsewhere { tasks, .. } = &mut hints[place] {
+                *tasks += 1;
+            }
+        }
+        hints
+    }
+
     /// Returns the tasks that had woken themselves in both dumps, and were polled often in between.
     fn wake_themselves(&self, earlier: &Clues, within: Duration) -> impl Iterator<Item = Hint> {
         let before = &earlier.woken_by_themselves;
@@ -267,6 +354,26 @@ impl Clues {
                 })
             })
     }
+}
+
+/// Returns the tasks that wait for something unknown, in the order of their ids. Futures of
+/// `block_on` do not count: usually one waits for the end of the program.
+fn waits_elsewhere(dump: &Dump, at: Instant) -> Vec<Elsewhere> {
+    let waits = |task: &&TaskDump| task.waits_for.contains(&Wait::Elsewhere);
+    let elsewhere = |task: &TaskDump| {
+        let id = task.id?.as_u64();
+        let polls = task.polls;
+        Some(Elsewhere {
+            id,
+            polls,
+            since: at,
+        })
+    };
+    dump.tasks
+        .iter()
+        .filter(waits)
+        .filter_map(elsewhere)
+        .collect()
 }
 
 /// Whether a task waits for a signal other than SIGUSR1, which may be what requested the dump.
@@ -359,6 +466,7 @@ impl Hint {
         match self {
             Hint::NothingWakes { .. } => "nothing wakes",
             Hint::Unread { .. } => "unread",
+            Hint::WaitsElsewhere { .. } => "waits elsewhere",
             Hint::AwaitEachOther(_) => "await each other",
             Hint::WakesItself { .. } => "wakes itself",
             Hint::Uneven { .. } => "uneven",
@@ -368,9 +476,9 @@ impl Hint {
 
     fn tasks(&self) -> &[TaskRef] {
         match self {
-            Hint::Unread { task, .. } | Hint::WakesItself { task, .. } => {
-                std::slice::from_ref(task)
-            }
+            Hint::Unread { task, .. }
+            | Hint::WaitsElsewhere { task, .. }
+            | Hint::WakesItself { task, .. } => std::slice::from_ref(task),
             Hint::AwaitEachOther(tasks) => tasks,
             _ => &[],
         }
@@ -414,6 +522,24 @@ impl fmt::Display for Hint {
                     " has been readable for at least {}, and nobody has read: {task} was woken for it, \
                      and waits for something else",
                     Brief(*since)
+                )
+            }
+            Hint::WaitsElsewhere {
+                task,
+                tasks,
+                since,
+                at_most,
+            } => {
+                write!(f, "{task}")?;
+                if *tasks > 1 {
+                    write!(f, ", and {} more there", tasks - 1)?;
+                }
+                write!(
+                    f,
+                    ", waiting for at least {} and at most {} for something that polder does not \
+                     know: if it is a lock or a channel of another crate, who will unlock, or send?",
+                    Brief(*since),
+                    Brief(*at_most)
                 )
             }
             Hint::AwaitEachOther(tasks) => match &tasks[..] {

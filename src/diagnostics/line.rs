@@ -15,7 +15,7 @@ use super::environment::open_runtimes;
 use super::json::Json;
 use super::pairs::Pairs;
 use super::top::Tell;
-use super::{Dump, Metrics, TaskDump};
+use super::{Dump, Metrics, OpenSockets, TaskDump};
 use crate::scheduler::Shared;
 use crate::task::Name;
 
@@ -83,6 +83,9 @@ impl Tell for Lines {
             .text("program", &short(&program))
             .at(SystemTime::now())
             .seconds("uptime", self.start.elapsed());
+        if let Some((_, runtime)) = runtimes.first() {
+            OpenSockets::of(runtime).write_json(json.key("open_sockets"));
+        }
         let mut last = std::mem::take(&mut self.last);
         let (mut told, mut bytes) = (0, 0);
         let mut list = Json::list(json.key("runtimes"));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 #[cfg(all(unix, feature = "environment"))]
 use super::json::Json;
+use super::open_sockets::OpenSockets;
 use super::seconds::Seconds;
 use crate::poller::Backend;
 use crate::scheduler::Shared;
@@ -46,6 +47,8 @@ pub struct Metrics {
     /// The number of tasks that wait for a pool worker to take them: new ones, and those that
     /// another thread has woken.
     pub injected: usize,
+    /// The number of open sockets, by kind: of the whole process.
+    pub open_sockets: OpenSockets,
     /// The metrics of each worker. If there are [several](crate::runtime::Builder::workers), the
     /// last one belongs to the thread that made the runtime.
     pub workers: Vec<WorkerMetrics>,
@@ -177,6 +180,7 @@ impl Metrics {
             spawned,
             ended,
             injected: shared.injected(),
+            open_sockets: OpenSockets::of(shared),
             workers: (0..shared.remotes().len())
                 .map(|index| WorkerMetrics::of(shared, index))
                 .collect(),
@@ -303,6 +307,11 @@ impl fmt::Display for Metrics {
         row("injected_tasks", not_taken, injected)?;
         row("spawned", "Tasks that were spawned.", spawned)?;
         row("ended", "Tasks that have ended.", ended)?;
+        let open = "Sockets that the process has open.";
+        family(f, "gauge", "polder_open_sockets", open)?;
+        for (kind, _, count) in self.open_sockets.rows() {
+            writeln!(f, "polder_open_sockets{{kind=\"{kind}\"}} {count}")?;
+        }
         let workers: Vec<Vec<Row<'_>>> = self.workers.iter().map(WorkerMetrics::rows).collect();
         let first = workers.first().map_or(&[][..], Vec::as_slice);
         for (nth, (name, help, value)) in first.iter().enumerate() {

@@ -42,6 +42,7 @@ mod json;
 #[cfg(all(unix, feature = "environment"))]
 mod line;
 mod metrics;
+mod open_sockets;
 mod pairs;
 mod request;
 mod seconds;
@@ -57,6 +58,7 @@ pub use backtrace::Backtrace;
 pub use dump::{Dump, TaskDump, TaskRef, TaskState, Wait, WorkerDump, WorkerState};
 pub use hints::Hint;
 pub use metrics::{Histogram, Metrics, WorkerMetrics};
+pub use open_sockets::OpenSockets;
 pub(crate) use request::Here;
 pub use trace::Trace;
 pub(crate) use watchdog::Watch;

@@ -18,7 +18,7 @@
 //! looked up in the debug information, and foreign code may take any time. So another thread, which
 //! starts with the first stall, passes the reports on ([`Teller`]), and meanwhile the watchdog goes
 //! on reading. The watchdog itself only captures the stack, while the poll lasts; that may take
-//! [a tenth of a second](Backtrace::of_thread), and does not count as lateness.
+//! a tenth of a second, and does not count as lateness.
 
 use std::fmt;
 use std::io;
@@ -283,7 +283,7 @@ impl Teller {
 }
 
 impl Report {
-    /// Calls foreign code. If it panics, the panic hook has reported that, and other reports follow.
+    /// Calls foreign code. If it panics, the panic hook has reported that, and others follow.
     fn tell(self) {
         let Report {
             stall,

@@ -52,6 +52,7 @@ use crate::poller::{Change, Interest, Mode, Poller, Ready, Request};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{MutexGuard, NeedsClone, drop_all, wake_all};
 use crate::sys::{self, AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
+use crate::telemetry::{Open, OpenKind};
 #[cfg(all(feature = "sim", not(loom)))]
 use crate::world::{SimSocket, SimSocketId};
 
@@ -102,6 +103,8 @@ pub(crate) struct Source {
     /// The simulated socket of this source, if any; the descriptor is a placeholder then.
     #[cfg(all(feature = "sim", not(loom)))]
     simulated: Option<SimSocket>,
+    /// Counts it among the open sockets.
+    open: Option<Open>,
 }
 
 /// A descriptor: either closed with its source, or lent by its owner. Both variants store it at the
@@ -752,9 +755,18 @@ impl Io {
                 trusts_short_reads: AtomicBool::new(false),
                 #[cfg(all(feature = "sim", not(loom)))]
                 simulated: None,
+                open: None,
             }),
             id: WaiterId::handle(0),
         }
+    }
+
+    /// Counts the new source among the open sockets.
+    #[cfg(not(loom))]
+    pub(crate) fn counted(mut self, kind: OpenKind) -> Io {
+        let source = Arc::get_mut(&mut self.source).expect("nobody else has it yet");
+        source.open = Some(Open::new(kind));
+        self
     }
 
     #[inline]

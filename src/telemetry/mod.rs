@@ -6,6 +6,7 @@
 //! * [`counters`]: what a worker has done so far, written by its own thread only;
 //! * [`identity`]: a task's id, its name, and the place of its spawn;
 //! * [`leaf`]: what a task waits for, as a word in its metadata;
+//! * [`open`]: the number of open sockets of the process;
 //! * [`trace`]: single events, if the runtime is traced, which are kept in [`trace_log`] and
 //!   [`trace_ring`];
 //! * [`requests`]: questions that only the worker's own thread can answer.
@@ -13,6 +14,7 @@
 mod counters;
 mod identity;
 mod leaf;
+mod open;
 pub(crate) mod requests;
 mod trace;
 mod trace_log;
@@ -22,6 +24,7 @@ pub(crate) use counters::{BUCKETS, Counter, Counters, Histogram, MAIN_FUTURE, SA
 pub use identity::{Id, Name};
 pub(crate) use identity::{Ids, Label};
 pub(crate) use leaf::Leaf;
+pub(crate) use open::{Open, OpenKind};
 pub(crate) use trace::{Mark, Traced};
 pub(crate) use trace_log::TraceLog;
 pub(crate) use trace_ring::{Event, Ring};

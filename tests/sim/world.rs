@@ -655,3 +655,55 @@ fn what_happens_at_the_last_moment_of_the_limit_is_in_time_and_what_comes_after_
     let failure = failure_of(1, test(Duration::from_nanos(1)));
     assert!(failure.contains("not ended within 3"), "{failure}");
 }
+
+/// A lost notification over another crate's channel, beside a timer: nothing else shows it.
+#[test]
+fn tasks_that_wait_elsewhere_for_long_are_a_hint() {
+    use polder::Handle;
+    use polder::diagnostics::{Hint, OpenSockets};
+
+    sim::check(0..5, |_| async {
+        let (sender, receiver) = async_channel::bounded::<()>(1);
+        let waits = || {
+            let receiver = receiver.clone();
+            async move { receiver.recv().await.is_err() }
+        };
+        let lost: Vec<_> = (0..3).map(|_| polder::spawn(waits())).collect();
+        // What is polled now and then does not wait for long.
+        let busy = receiver.clone();
+        let _busy =
+            polder::spawn(async move { while timeout(secs(1), busy.recv()).await.is_err() {} });
+        let handle = Handle::current();
+        sleep(secs(9)).await;
+        assert_eq!(handle.dump().hints, []);
+        // Since the last poll long enough, but seen only now.
+        sleep(secs(2)).await;
+        assert_eq!(handle.dump().hints, []);
+        sleep(secs(2)).await;
+        let dump = handle.dump();
+        let [
+            Hint::WaitsElsewhere {
+                task,
+                tasks,
+                since,
+                at_most,
+            },
+        ] = dump.hints[..]
+        else {
+            panic!("{dump}");
+        };
+        let first = lost.iter().map(|task| Some(task.id())).min().unwrap();
+        assert_eq!((task.id, tasks), (first, 3));
+        assert!(since == secs(4) && at_most >= secs(13), "{dump}");
+        let text = ", and 2 more there, waiting for at least 4.0 s and at most";
+        assert!(dump.to_string().contains(text), "{dump}");
+        // Sockets of other tests, and of the system, are not a world's.
+        let _socket = UdpSocket::bind("0.0.0.0:1").await.unwrap();
+        assert_eq!(handle.metrics().open_sockets, OpenSockets::default());
+        drop(sender);
+        for task in lost {
+            task.await;
+        }
+        assert_eq!(handle.dump().hints, []);
+    });
+}

@@ -50,11 +50,28 @@ pub struct Line {
     /// The time until the next line.
     #[serde(default)]
     pub interval: f64,
+    /// `None` if the program does not count them.
+    #[serde(default)]
+    pub open_sockets: Option<OpenSockets>,
     #[serde(default, deserialize_with = "limited")]
     pub runtimes: Vec<Runtime>,
     /// The number of runtimes that the program has left out.
     #[serde(default)]
     pub runtimes_left_out: u64,
+}
+
+/// The sockets of the process, by kind.
+#[derive(Clone, Copy, Default, Debug, Deserialize)]
+#[serde(default)]
+pub struct OpenSockets {
+    pub tcp_stream: u64,
+    pub tcp_listener: u64,
+    pub udp_socket: u64,
+    pub unix_stream: u64,
+    pub unix_listener: u64,
+    pub unix_datagram: u64,
+    #[serde(rename = "async")]
+    pub asyncs: u64,
 }
 
 #[derive(Clone, Default, Debug, Deserialize)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::line::{self, Group, Histogram, Line};
+use crate::line::{self, Group, Histogram, Line, OpenSockets};
 use crate::text::Text;
 
 #[derive(Clone, Default, Debug)]
@@ -12,6 +12,8 @@ pub struct Sample {
     pub uptime: f64,
     /// The announced interval until the next line.
     pub interval: f64,
+    /// `None` if the program does not count them.
+    pub open_sockets: Option<OpenSockets>,
     pub backends: Vec<Text>,
     pub tasks: u64,
     pub untold: u64,
@@ -89,6 +91,7 @@ impl Sample {
             process: now.process,
             uptime: now.uptime,
             interval: now.interval,
+            open_sockets: now.open_sockets,
             runtimes_left_out: now.runtimes_left_out,
             ..Sample::default()
         };

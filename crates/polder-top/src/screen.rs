@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, StatefulWidget, Table, TableState, Widget, Wrap};
 
 use crate::app::{App, Column, Link};
-use crate::line::Group;
+use crate::line::{Group, OpenSockets};
 use crate::sample::{Limit, Quantiles, Sample, Worker};
 use crate::text::{count, duration, number};
 
@@ -85,6 +85,9 @@ fn draw_head(app: &App, sample: &Sample, area: Rect, buffer: &mut Buffer) {
             count(sample.tasks, "task"),
         )),
     ];
+    if let Some(open) = &sample.open_sockets {
+        first.push(Span::raw(format!(", {}", sockets(open))));
+    }
     if sample.untold > 0 {
         first.push(format!(" ({} not told)", number(sample.untold as f64)).yellow());
     }
@@ -125,6 +128,25 @@ fn draw_head(app: &App, sample: &Sample, area: Rect, buffer: &mut Buffer) {
     let fourth = quantile_spans("timers late ", &sample.lateness);
     let lines: Vec<Line> = [first, second, third, fourth].map(Line::from).into();
     Paragraph::new(lines).render(area, buffer);
+}
+
+/// Returns the sockets of which there are any.
+fn sockets(open: &OpenSockets) -> String {
+    let all = [
+        (open.tcp_stream, "TCP stream"),
+        (open.tcp_listener, "TCP listener"),
+        (open.udp_socket, "UDP socket"),
+        (open.unix_stream, "Unix stream"),
+        (open.unix_listener, "Unix listener"),
+        (open.unix_datagram, "Unix datagram socket"),
+        (open.asyncs, "`Async` descriptor"),
+    ];
+    let some = all.into_iter().filter(|(number, _)| *number > 0);
+    let some: Vec<String> = some.map(|(number, what)| count(number, what)).collect();
+    if some.is_empty() {
+        return "no open socket".into();
+    }
+    some.join(", ")
 }
 
 fn quantile_spans(name: &'static str, quantiles: &Quantiles) -> Vec<Span<'static>> {

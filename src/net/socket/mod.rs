@@ -38,6 +38,7 @@ use crate::io::operation::{Attempt, Operation};
 use crate::poller::Interest;
 use crate::reactor::{Direction, Io, Snapshot, SourceKind, Trust};
 use crate::sys::{BorrowedDescriptor, OwnedDescriptor, invalid};
+use crate::telemetry::OpenKind;
 use crate::time::{Timer, timeout};
 
 /// The length of a listener's queue. The system caps it at its limit (Linux: 4,096 since 5.4). When
@@ -67,6 +68,18 @@ impl SocketType {
             SocketType::TcpStream if is_trusted => SourceKind::TcpStream,
             SocketType::UnixStream => SourceKind::UnixStream,
             _ => SourceKind::Other,
+        }
+    }
+
+    /// Returns how it is counted.
+    fn open_kind(self) -> OpenKind {
+        match self {
+            SocketType::TcpStream => OpenKind::TcpStream,
+            SocketType::TcpListener => OpenKind::TcpListener,
+            SocketType::UdpSocket => OpenKind::UdpSocket,
+            SocketType::UnixStream => OpenKind::UnixStream,
+            SocketType::UnixListener => OpenKind::UnixListener,
+            SocketType::UnixDatagram => OpenKind::UnixDatagram,
         }
     }
 

@@ -53,7 +53,8 @@ fn wrap_as(is_trusted: bool, descriptor: OwnedDescriptor, socket_type: SocketTyp
         descriptor,
         socket_type.kind(is_trusted),
         socket_type.trust(),
-    );
+    )
+    .counted(socket_type.open_kind());
     if socket_type.takes_descriptors() {
         io.source().set_trusts_short_reads(is_trusted);
     }
