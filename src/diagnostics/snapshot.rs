@@ -361,44 +361,98 @@ fn running_tasks(shared: &Shared) -> Vec<u64> {
 mod tests {
     use super::*;
     use crate::event::Latch;
-    use crate::scheduler::{Question, with_local};
+    use crate::scheduler::{Question, current_worker, with_local};
     use std::sync::mpsc;
 
-    /// A question that occupies a worker until the patience of the next asker is over.
+    /// A question that occupies a worker for this long.
     #[derive(Debug)]
-    struct Slow;
+    struct Slow(Duration);
 
     impl Question for Slow {
         fn answer(&self, _: &Local, _: &Driver) {
-            std::thread::sleep(3 * PATIENCE);
+            std::thread::sleep(self.0);
         }
+    }
+
+    /// A runtime on a thread of its own, which is driven until this is dropped.
+    struct Driven {
+        shared: Arc<Shared>,
+        stop: Arc<Latch>,
+        thread: Option<std::thread::JoinHandle<()>>,
+    }
+
+    impl Driven {
+        /// The runtime's main future calls `first`.
+        fn new(first: impl FnOnce() + Send + 'static) -> Driven {
+            let (tell, told) = mpsc::channel();
+            let stop = Arc::new(Latch::new());
+            let stopped = stop.clone();
+            let thread = std::thread::spawn(move || {
+                let runtime = crate::Runtime::new().expect("it opens");
+                runtime.block_on(async {
+                    let shared = with_local(|local| local.shared.clone());
+                    tell.send(shared).expect("somebody waits");
+                    first();
+                    stopped.wait().await;
+                });
+            });
+            let shared = told.recv().expect("it is driven").expect("its worker");
+            let thread = Some(thread);
+            Driven {
+                shared,
+                stop,
+                thread,
+            }
+        }
+    }
+
+    impl Drop for Driven {
+        fn drop(&mut self) {
+            self.stop.set();
+            let thread = self.thread.take().expect("it is dropped once");
+            thread.join().expect("its future is done");
+        }
+    }
+
+    fn has_answered(snapshot: &SharedSnapshot) -> bool {
+        let state = snapshot.workers[0].state;
+        !matches!(state, WorkerState::Silent { .. } | WorkerState::NotDriven)
     }
 
     #[test]
     fn a_worker_that_has_begun_to_answer_is_waited_for() {
-        let (tell, told) = mpsc::channel();
-        let stop = Arc::new(Latch::new());
-        let stopped = stop.clone();
-        let thread = std::thread::spawn(move || {
-            let runtime = crate::Runtime::new().expect("it opens");
-            runtime.block_on(async {
-                let shared = with_local(|local| local.shared.clone());
-                tell.send(shared).expect("somebody waits");
-                stopped.wait().await;
-            });
-        });
-        let shared = told.recv().expect("it is driven").expect("its worker");
+        let driven = Driven::new(|| ());
         // On a busy machine it may not have begun by then.
-        let has_answered = (0..20).any(|_| {
-            shared.remote(0).requests.ask(Arc::new(Slow));
-            let snapshot = SharedSnapshot::take(&shared, &[]);
-            !matches!(
-                snapshot.workers[0].state,
-                WorkerState::Silent { .. } | WorkerState::NotDriven
-            )
+        let is_waited_for = (0..20).any(|_| {
+            let requests = &driven.shared.remote(0).requests;
+            requests.ask(Arc::new(Slow(3 * PATIENCE)));
+            has_answered(&SharedSnapshot::take(&driven.shared, &[]))
         });
-        stop.set();
-        thread.join().expect("its future is done");
+        assert!(is_waited_for, "it is told to be silent");
+    }
+
+    /// Also when it has looked at its questions before, and the patience of its own is over.
+    #[test]
+    fn a_worker_that_waits_for_an_answer_answers_meanwhile() {
+        let has_answered = (0..20).any(|_| {
+            let slow = Driven::new(|| ());
+            let (shared, remote) = (slow.shared.clone(), slow.shared.remote(0));
+            while !remote.reactor.is_parked() {
+                std::thread::yield_now();
+            }
+            // It is not unparked: it takes this with the other one's question, and answers it first.
+            remote.requests.ask(Arc::new(Slow(8 * PATIENCE)));
+            let (tell, told) = mpsc::channel();
+            let waits = Driven::new(move || {
+                let snapshot = SharedSnapshot::take(&shared, current_worker().as_slice());
+                tell.send(has_answered(&snapshot)).expect("somebody waits");
+            });
+            std::thread::sleep(2 * PATIENCE);
+            let is_told = has_answered(&SharedSnapshot::take(&waits.shared, &[]));
+            let still_waits = told.try_recv().is_err();
+            // (Otherwise the slow one has begun too late, and was not waited for.)
+            still_waits && is_told && told.recv().expect("it has an answer, or none")
+        });
         assert!(has_answered, "it is told to be silent");
     }
 }
