@@ -1,7 +1,7 @@
 //! An echo server: one task per connection, a limit of connections, time limits, a graceful end.
 //!
-//! Try `cargo run --release --example echo -- [ADDR]`: the default is 127.0.0.1:7000, and port 0 asks
-//! for a free port. It stops on Ctrl-C or SIGTERM; clients then have a moment to finish.
+//! Try `cargo run --release --example echo -- [ADDR]`: the default is 127.0.0.1:7000, and port 0
+//! asks for a free port. It stops on Ctrl-C or SIGTERM; clients then have a moment to finish.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;

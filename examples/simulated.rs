@@ -1,7 +1,7 @@
 //! A test in simulated worlds that finds a planted bug, which none over loopback would: a server
 //! counts, and clients repeat each request until it is answered. It must count once.
-//! `cargo run --features sim --example simulated` runs a hundred seeds; with `-- --bug` the server has
-//! the bug, and the report says which seed shows it.
+//! `cargo run --features sim --example simulated` runs a hundred seeds; with `-- --bug` the server
+//! has the bug, and the report says which seed shows it.
 
 use std::cell::RefCell;
 use std::io;

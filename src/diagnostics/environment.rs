@@ -455,11 +455,11 @@ fn start(setting: DumpSetting) -> io::Result<()> {
 /// Returns why no file can be made at this path now. The folder may appear later.
 fn folder_problem(path: &Path) -> Option<String> {
     let folder = path.parent()?;
-    let is_folder = |metadata: std::fs::Metadata| match metadata.is_dir() {
-        true => Ok(()),
-        false => Err(io::ErrorKind::NotADirectory.into()),
+    let error = match std::fs::metadata(folder) {
+        Ok(metadata) if metadata.is_dir() => return None,
+        Ok(_) => io::ErrorKind::NotADirectory.into(),
+        Err(error) => error,
     };
-    let error = std::fs::metadata(folder).and_then(is_folder).err()?;
     Some(format!("{folder:?}: {error}"))
 }
 

@@ -440,7 +440,7 @@ mod tests {
             while !remote.reactor.is_parked() {
                 std::thread::yield_now();
             }
-            // It is not unparked: it takes this with the other one's question, and answers it first.
+            // It stays parked: later it takes this together with the question of the other one.
             remote.requests.ask(Arc::new(Slow(8 * PATIENCE)));
             let (tell, told) = mpsc::channel();
             let waits = Driven::new(move || {
