@@ -155,7 +155,7 @@ pub mod event;
 pub mod fs;
 #[cfg(not(loom))]
 pub mod future {
-    //! Re-exports of futures-lite's combinators, with a [`block_on`] that drives sockets and timers.
+    //! Re-exports of futures-lite's combinators, with a [`block_on`] that drives I/O and timers.
     //!
     //! ```
     //! use polder::future;
