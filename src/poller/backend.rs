@@ -82,7 +82,8 @@ impl Backend {
     ];
 
     /// Lists the backends that this platform has, the default first; io_uring only if this process
-    /// may open it. (A sandbox may refuse others when they are opened.)
+    /// may open it. (A sandbox may refuse others when they are opened: each tries the call by which
+    /// it waits.)
     ///
     /// ```
     /// use polder::Backend;

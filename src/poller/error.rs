@@ -93,6 +93,18 @@ pub(in crate::poller) fn explained(
     io::Error::new(kind, failed)
 }
 
+/// Returns the result of a trial call: each backend waits once without sleeping when it is opened,
+/// so that a call that a sandbox refuses is found there, and the next backend of a list is taken. A
+/// shortage, or a signal, does not say that the call is refused.
+#[cold]
+pub(in crate::poller) fn tried<T>(result: io::Result<T>) -> io::Result<()> {
+    use io::ErrorKind::{Interrupted, OutOfMemory, WouldBlock};
+    match result {
+        Err(error) if ![Interrupted, OutOfMemory, WouldBlock].contains(&error.kind()) => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Adds the most likely cause to an error of opening a backend, if it has none yet.
 #[cold]
 pub(in crate::poller) fn guess_meaning(error: io::Error) -> io::Error {

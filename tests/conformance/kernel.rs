@@ -34,6 +34,15 @@ fn rule_70_a_backend_that_cannot_be_opened_says_which_and_why() {
     linux::words();
 }
 
+#[test]
+fn rule_70_a_refused_wait_opens_the_next_backend() {
+    // In processes of their own, in which no poller was opened before the filter.
+    #[cfg(target_os = "linux")]
+    crate::child::in_children(|backend| {
+        linux::refused_waits(backend);
+    });
+}
+
 #[cfg(target_os = "linux")]
 pub mod linux {
     use std::future::Future;
@@ -421,5 +430,48 @@ pub mod linux {
                 });
             }
         });
+    }
+
+    /// Calls `refused_wait` for each call by which the backend waits.
+    pub fn refused_waits(backend: Backend) {
+        let calls: &[(&str, libc::c_long)] = match backend {
+            Backend::Epoll => &[("epoll_pwait", libc::SYS_epoll_pwait)],
+            Backend::IoUring => &[("io_uring_enter", libc::SYS_io_uring_enter)],
+            Backend::Poll => &[("ppoll", libc::SYS_ppoll)],
+            // For writers it uses poll(2).
+            Backend::Select => &[("pselect6", libc::SYS_pselect6), ("ppoll", libc::SYS_ppoll)],
+            Backend::Polling => &[("polling::Poller::wait", libc::SYS_epoll_pwait)],
+            // It sleeps in `poll`, and its reactor in `polling`.
+            Backend::AsyncIo => &[
+                ("ppoll", libc::SYS_ppoll),
+                ("polling::Poller::wait", libc::SYS_epoll_pwait),
+            ],
+            _ => return,
+        };
+        for (name, call) in calls.iter().copied() {
+            refused_wait(backend, name, call);
+        }
+    }
+
+    fn refused_wait(backend: Backend, name: &'static str, call: libc::c_long) {
+        let other = match call {
+            libc::SYS_epoll_pwait => Backend::Poll,
+            _ => Backend::Epoll,
+        };
+        let check = move || {
+            refuse(&[call], libc::EPERM);
+            let error = Poller::new(backend).expect_err("it cannot wait");
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+            let words = error.to_string();
+            assert!(words.contains(&format!("backend {backend}: ")), "{words}");
+            assert!(words.contains(name), "{words}");
+            for workers in [1, 2] {
+                let runtime = Runtime::builder().workers(workers);
+                let runtime = runtime.backends([backend, other]).build().unwrap();
+                assert_eq!(runtime.backend(), other);
+                runtime.block_on(time::sleep(Duration::from_millis(1)));
+            }
+        };
+        within(LIMIT, &format!("without {name}"), check);
     }
 }

@@ -51,7 +51,7 @@ use async_io::{Async, Timer};
 use super::poll as parker;
 #[cfg(not(unix))]
 use super::polling as parker;
-use crate::poller::error::{failed, not_registered, registered_already};
+use crate::poller::error::{failed, not_registered, registered_already, tried};
 use crate::poller::{
     BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Request,
     Selector, Until,
@@ -359,7 +359,10 @@ fn start_reactor() -> io::Result<()> {
     }
     static STARTED: AtomicBool = AtomicBool::new(false);
     if !STARTED.load(Ordering::Relaxed) {
-        polling::Poller::new()?;
+        let similar = polling::Poller::new()?;
+        let trial = similar.wait(&mut polling::Events::new(), Some(Duration::ZERO));
+        drop(similar);
+        tried(trial.map_err(|error| failed("polling::Poller::wait", error)))?;
         // Setting a timer takes the least. It also panics if no thread can be started.
         let started = catch_unwind(|| {
             let mut timer = Timer::after(Duration::from_secs(3_600));

@@ -44,13 +44,13 @@ use rustix::time::Timespec;
 
 use super::flags;
 use super::notifier::Notifier;
-use crate::poller::error::{failed, not_registered, registered_already};
+use crate::poller::error::{failed, not_registered, registered_already, tried};
 use crate::poller::{
     BorrowedDescriptor, Capabilities, Change, Event, Events, Mode, Ready, Request, Selector, Token,
     Until,
 };
 use crate::sync::Mutex;
-use crate::sys::{self, timespec};
+use crate::sys::{self, Race, timespec};
 
 const NOTIFIER: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
@@ -114,11 +114,19 @@ impl Epoll {
             EventFlags::IN | EventFlags::ET,
         )
         .map_err(|error| failed("epoll_ctl", error))?;
-        Ok(Epoll {
+        let made = Epoll {
             epoll,
             notifier,
             timer: Mutex::new(Timer::default()),
-        })
+        };
+        // Once, so that opening costs no further call. (A filter comes before the first runtime.)
+        static HAS_WAITED: Race<()> = Race::new();
+        if HAS_WAITED.get().is_none() {
+            let trial = made.wait_without_deadline(&mut Events::with_capacity(1), false, |_, _| {});
+            tried(trial)?;
+            HAS_WAITED.get_or_init(|| ());
+        }
+        Ok(made)
     }
 
     /// Makes the timerfd fire at `deadline`, or a little later, on the grid. Costs a system call
@@ -243,7 +251,7 @@ impl Epoll {
         // Our own two descriptors take up places in the buffer; the kernel keeps events that do not
         // fit for the next call.
         let (reported, _) = epoll::wait(&self.epoll, buffer, timeout)
-            .map_err(|error| failed("epoll_wait", error))?;
+            .map_err(|error| failed("epoll_pwait", error))?;
         let mut outcome = CallOutcome {
             timed_out: reported.is_empty(),
             is_full: reported.len() == limit,

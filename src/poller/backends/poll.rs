@@ -13,23 +13,25 @@ use rustix::io::Errno;
 
 use super::flags::{flags, ready};
 use super::table::{PollSet, Report, TablePoller};
-use crate::poller::error::failed;
+use crate::poller::error::{failed, tried};
 use crate::poller::{Capabilities, Interest, Selector};
 use crate::sys::timespec;
 
+/// Whether rustix calls `ppoll`. On NetBSD it does so if there is one: since 10.
+const IS_EXACT: bool = cfg!(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "freebsd",
+    target_os = "dragonfly"
+));
+
 /// Opens the backend.
 pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
-    // Where rustix calls `ppoll`. On NetBSD it does so if there is one: since 10.
-    let is_exact = cfg!(any(
-        target_os = "linux",
-        target_os = "android",
-        target_os = "freebsd",
-        target_os = "dragonfly"
-    ));
+    try_poll()?;
     let capabilities = Capabilities {
         edge: false,
         descriptor: false,
-        granularity: Duration::from_nanos(if is_exact { 1 } else { 1_000_000 }),
+        granularity: Duration::from_nanos(if IS_EXACT { 1 } else { 1_000_000 }),
         ..Capabilities::ALL
     };
     let selector = TablePoller::new(Box::<PollFds>::default(), capabilities)?;
@@ -90,10 +92,16 @@ pub(super) fn poll(
     timeout: Option<Duration>,
     reports: &mut Vec<Report>,
 ) -> io::Result<()> {
-    let count = call(fds, timeout).map_err(|error| failed("poll", error))?;
+    let name = if IS_EXACT { "ppoll" } else { "poll" };
+    let count = call(fds, timeout).map_err(|error| failed(name, error))?;
     let ready = fds.iter().filter(|fd| !fd.revents().is_empty());
     reports.extend(ready.take(count).map(report));
     Ok(())
+}
+
+/// See [`tried`].
+pub(super) fn try_poll() -> io::Result<()> {
+    tried(poll(&mut [], Some(Duration::ZERO), &mut Vec::new()))
 }
 
 fn call(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<usize, Errno> {

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use polling::{Event as Report, PollMode};
 
-use crate::poller::error::{failed, not_registered, registered_already};
+use crate::poller::error::{failed, not_registered, registered_already, tried};
 use crate::poller::{
     BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Request,
     Selector, Token, Until,
@@ -68,9 +68,12 @@ pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
 
 impl Polling {
     fn new() -> io::Result<Polling> {
+        let poller =
+            polling::Poller::new().map_err(|error| failed("polling::Poller::new", error))?;
+        let trial = poller.wait(&mut polling::Events::new(), Some(Duration::ZERO));
+        tried(trial.map_err(|error| failed("polling::Poller::wait", error)))?;
         Ok(Polling {
-            poller: polling::Poller::new()
-                .map_err(|error| failed("polling::Poller::new", error))?,
+            poller,
             table: Mutex::new(Table::default()),
             buffer: Mutex::default(),
             notified: AtomicBool::new(false),

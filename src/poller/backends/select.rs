@@ -21,9 +21,9 @@ use std::time::Duration;
 use rustix::event::{FdSetElement, FdSetIter, PollFd, fd_set_insert, fd_set_remove};
 use rustix::io::Errno;
 
-use super::poll::{entry, poll};
+use super::poll::{entry, poll, try_poll};
 use super::table::{self, PollSet, Report, TablePoller};
-use crate::poller::error::failed;
+use crate::poller::error::{failed, tried};
 use crate::poller::{Capabilities, Interest, Ready, Selector};
 use crate::sys::timespec;
 
@@ -38,7 +38,12 @@ pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
         granularity: Duration::from_nanos(if IS_LINUX { 1 } else { 1_000 }),
         ..Capabilities::ALL
     };
-    let selector = TablePoller::new(Box::<FdSets>::default(), capabilities)?;
+    let mut sets = Box::<FdSets>::default();
+    tried(sets.poll(Some(Duration::ZERO), &mut Vec::new()))?;
+    if IS_LINUX {
+        try_poll()?; // For writers.
+    }
+    let selector = TablePoller::new(sets, capabilities)?;
     Ok(Box::new(selector))
 }
 
@@ -181,7 +186,7 @@ impl PollSet for FdSets {
                 }
                 Ok(())
             }
-            Err(error) => Err(failed("select", error)),
+            Err(error) => Err(failed(if IS_LINUX { "pselect6" } else { "select" }, error)),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Rings that can only poll, the orders that they take, and what they report.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use io_uring::register::Restriction;
@@ -70,7 +70,17 @@ pub(super) fn new_ring(submissions: u32, completions: u32, is_shared: bool) -> i
         .collect();
     let restricted = ring.submitter().register_restrictions(&mut restrictions);
     restricted.map_err(|error| refused("io_uring_register", error))?;
-    Ok(ring)
+    let trial = Call {
+        ring: ring.as_raw_fd(),
+        orders: 0,
+        completions: 0,
+        flags: IoringEnterFlags::empty(),
+    };
+    // See `tried`. The kernel refuses to enter a ring that is not enabled; a sandbox comes before it.
+    match trial.enter(None) {
+        Err(error) if error != Errno::BADFD => Err(refused("io_uring_enter", error.into())),
+        _ => Ok(ring),
+    }
 }
 
 /// Returns the most likely reason why a ring cannot be made.
